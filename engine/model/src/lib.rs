@@ -1,0 +1,27 @@
+//! zoolet's data model: what clients ask, what servers answer, and the words both use.
+//!
+//! Nothing here does IO, reads a clock or decides anything; the rules quoted as "surface N" are the numbered
+//! sections of ZooKeeper's client-visible behaviour that docs/ARCHITECTURE.md lists.
+#![no_std]
+
+extern crate alloc;
+
+mod acl;
+mod error;
+pub mod path;
+mod reply;
+mod request;
+mod stat;
+mod text;
+
+pub use acl::{AclEntry, AuthId, Perms, RequestedAcl, open_acl};
+pub use error::ErrorCode;
+pub use path::Path;
+pub use reply::{EventKind, OpResult, ReadResult, Reply, WatchEvent};
+pub use request::{
+    AddWatchMode, ConnectReply, ConnectRequest, Create, CreateKind, CreateMode, ReadOp, Request, SessionId,
+    SessionSecret, SetWatches, WatcherType, WriteOp,
+};
+pub use stat::Stat;
+pub use text::Text;
+pub use zoolet_zab::{Epoch, ServerId, Zxid};

@@ -1,0 +1,5 @@
+//! Drives zoolet's engine on a virtual clock and disk.
+
+pub mod disk;
+pub mod reference;
+pub mod world;

@@ -1,0 +1,1 @@
+//! A naive reference of the tree, to compare with.

@@ -1,0 +1,1 @@
+//! One server on a virtual clock and disk.

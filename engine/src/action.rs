@@ -1,0 +1,203 @@
+//! What comes out of the machine. Whoever drives it carries the actions out in order.
+
+use crate::event::{BaseFailure, ConnId};
+use crate::status::Status;
+use crate::store::key::Key;
+use bytes::Bytes;
+use std::{collections::BTreeMap, sync::Arc};
+use zoolet_model::{ConnectReply, ErrorCode, Reply, Stat, Text, WatchEvent, Zxid};
+use zoolet_zab::{AppendSeq, Epoch};
+
+/// The number of a fetch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FetchId(pub u64);
+
+/// A state of the base: the first is the one found at start, each checkpoint makes the next.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Generation(pub u64);
+
+/// Something to be done outside the machine.
+#[derive(Debug)]
+pub enum Action {
+    /// Append to the log, make it durable, answer Persisted. Order is everything.
+    Append(Append),
+    /// Read from the base, answer Fetched.
+    Fetch(Fetch),
+    /// Write this to the base in one durable transaction, answer Checkpointed or CheckpointFailed.
+    Checkpoint(Checkpoint),
+    /// Nothing reads a generation below this one any more.
+    ReleaseGenerations {
+        /// The oldest one still in use.
+        below: Generation,
+    },
+    /// The answer to Connect.
+    Connected {
+        /// To whom.
+        conn: ConnId,
+        /// Timeout 0 when refused; a Close follows.
+        reply: ConnectReply,
+    },
+    /// The answer to a request.
+    Reply {
+        /// To whom.
+        conn: ConnId,
+        /// As asked.
+        xid: i32,
+        /// What the reply header carries.
+        zxid: i64,
+        /// The body, or why not.
+        result: Result<Reply, ErrorCode>,
+    },
+    /// The answer to a request, decided but not yet put together: run it off the core, and send what it gives in
+    /// this place. Whatever comes later for the same connection waits behind it.
+    Complete(Box<Completion>),
+    /// A watch fired.
+    Notify {
+        /// For whom.
+        conn: ConnId,
+        /// What happened.
+        event: WatchEvent,
+    },
+    /// Send what is queued, then close.
+    Close {
+        /// Which connection.
+        conn: ConnId,
+    },
+    /// The answer to Status.
+    Status {
+        /// Which question.
+        ticket: u64,
+        /// How the server is.
+        status: Box<Status>,
+    },
+    /// The server must stop: going on could break a promise.
+    Fail(String),
+}
+
+/// Records for the log: one call of the log's append, at most.
+#[derive(Debug)]
+pub struct Append {
+    /// The number that Persisted will report once all of this is durable.
+    pub seq: AppendSeq,
+    /// In order.
+    pub records: Vec<LogRecord>,
+    /// Entries up to here are committed, for the batch header.
+    pub watermark: Zxid,
+}
+
+/// One record of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LogRecord {
+    /// An entry of the history.
+    Entry {
+        /// Its place.
+        zxid: Zxid,
+        /// Header and body, as txn encodes them.
+        payload: Bytes,
+    },
+    /// This server will follow no leader of an older epoch (Zab's f.p).
+    Promise(Epoch),
+    /// This server holds the initial history of this epoch (Zab's f.a).
+    Epoch(Epoch),
+}
+
+/// One question to the base.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fetch {
+    /// Comes back with the answer.
+    pub id: FetchId,
+    /// What to read.
+    pub what: FetchWhat,
+    /// The state to read it from.
+    pub generation: Generation,
+}
+
+/// What a fetch reads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FetchWhat {
+    /// One record.
+    Record(Key),
+    /// Every key that begins with this, without values.
+    KeysUnder(Key),
+}
+
+/// Changes in key order: a record, or its absence.
+pub type Changes = BTreeMap<Key, Option<Bytes>>;
+
+/// What one durable base transaction must make true.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// The changes since the last checkpoint.
+    pub changes: Arc<Changes>,
+    /// The state they lead to.
+    pub meta: CheckpointMeta,
+}
+
+/// What the base knows of the state it holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CheckpointMeta {
+    /// The last entry in it.
+    pub zxid: Zxid,
+    /// Wrapping sum of the 128-bit hashes of all records (`store::digest`).
+    pub digest: u128,
+    /// The replicated totals, as the tree encodes them.
+    pub totals: Bytes,
+}
+
+/// Reads one state of the base.
+pub trait BaseRead {
+    /// One record.
+    ///
+    /// # Errors
+    /// Damage is an error, never absence.
+    fn record(&self, key: &[u8]) -> Result<Option<Bytes>, BaseFailure>;
+
+    /// Calls `visit` with every key from `from` up to, not including, `to` (`None`: to the end), in order, until it says false.
+    ///
+    /// # Errors
+    /// Damage is an error, never a gap.
+    fn keys(&self, from: &[u8], to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), BaseFailure>;
+}
+
+/// A reply whose outcome stands and whose bytes are still in the base.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// To whom.
+    pub conn: ConnId,
+    /// As asked.
+    pub xid: i32,
+    /// What the reply header carries.
+    pub zxid: i64,
+    /// The state to read from.
+    pub generation: Generation,
+    /// What is left to do.
+    pub(crate) pending: Pending,
+}
+
+/// What a completion still has to read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Pending {
+    Data { key: Key, stat: Stat },
+    Children { listing: Listing, stat: Option<Stat> },
+    Paths { listing: Listing },
+    Count { listings: Vec<Listing> },
+    Many(Vec<PendingRead>),
+}
+
+/// One read of a multiRead.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum PendingRead {
+    Ready(zoolet_model::ReadResult),
+    Data { key: Key, stat: Stat },
+    Children { listing: Listing },
+}
+
+/// The keys under a prefix: the base's, with what memory knows better laid over them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Listing {
+    pub(crate) prefix: Key,
+    /// Only keys that go on with this after the prefix.
+    pub(crate) filter: Text,
+    /// Suffix of the key, and whether it is there.
+    pub(crate) newer: BTreeMap<Key, bool>,
+}

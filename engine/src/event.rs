@@ -1,0 +1,107 @@
+//! What goes into the machine.
+
+use crate::action::{FetchId, Generation};
+use crate::store::key::Key;
+use bytes::Bytes;
+use std::net::IpAddr;
+use zoolet_model::{ConnectRequest, Request, Zxid};
+use zoolet_zab::AppendSeq;
+
+/// A connection, numbered by whoever drives the machine; never reused in one process. Embedded sessions have one too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnId(pub u64);
+
+/// The time an event is handled at. The machine reads no clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Now {
+    /// A clock that never goes back and counts suspended time, milliseconds.
+    pub mono_ms: u64,
+    /// Milliseconds since 1970; only ever shown.
+    pub wall_ms: i64,
+}
+
+/// Something that happened outside the machine.
+#[derive(Debug)]
+pub enum Event {
+    /// The first message of a connection.
+    Connect {
+        /// A number not used before.
+        conn: ConnId,
+        /// The address that `ip` ACLs see; `None` for an embedded session.
+        peer: Option<IpAddr>,
+        /// What it asks for.
+        request: ConnectRequest,
+    },
+    /// A later message of it.
+    Request {
+        /// Which connection.
+        conn: ConnId,
+        /// Echoed in the reply.
+        xid: i32,
+        /// What it asks for.
+        request: Request,
+    },
+    /// The connection is gone, whoever closed it. Always the last event of a connection that sent Connect.
+    Disconnected {
+        /// Which connection.
+        conn: ConnId,
+    },
+    /// Everything appended up to and including `seq` is durable.
+    Persisted {
+        /// The newest durable append.
+        seq: AppendSeq,
+        /// Log bytes in use by entries above the durable checkpoint.
+        log_bytes_used: u64,
+    },
+    /// The log cannot write (disk full or read-only) and keeps trying; nothing is lost.
+    LogStalled,
+    /// The log writes again.
+    LogResumed,
+    /// An answer to a fetch.
+    Fetched {
+        /// Which fetch.
+        id: FetchId,
+        /// What the base holds.
+        result: Result<Fetched, BaseFailure>,
+    },
+    /// The checkpoint is durable and is what the base now serves.
+    Checkpointed {
+        /// The generation that readers pin from now on.
+        generation: Generation,
+    },
+    /// The checkpoint did not happen; the base serves what it served.
+    CheckpointFailed {
+        /// Why, for people.
+        reason: String,
+    },
+    /// An entry read back from the log at start, committed or not, in order.
+    Recovered {
+        /// Its place.
+        zxid: Zxid,
+        /// Its bytes as they were appended.
+        payload: Bytes,
+    },
+    /// Somebody wants to see how the server is.
+    Status {
+        /// Comes back with the answer.
+        ticket: u64,
+    },
+}
+
+/// What a fetch found in the base.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fetched {
+    /// The record, or its absence.
+    Record(Option<Bytes>),
+    /// Every key that begins with the prefix, in order.
+    Keys(Vec<Key>),
+}
+
+/// The base could not answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BaseFailure {
+    /// Stored bytes do not match their checksum: nothing read from them may be served.
+    Damaged(String),
+    /// The device said no.
+    Io(String),
+}

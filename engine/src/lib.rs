@@ -1,0 +1,17 @@
+//! zoolet's server as one deterministic, sans-IO state machine, and the store it stands on.
+//!
+//! [`Event`]s go in, [`Action`]s come out. Time, entropy and bytes are arguments: nothing here reads a clock, spawns a
+//! thread or opens a socket. The store's modules do disk IO, through [`store::disk::Disk`] only, when whoever drives the
+//! machine calls them.
+
+pub mod action;
+pub mod event;
+pub mod limits;
+pub mod status;
+pub mod store;
+pub mod watch;
+
+pub use action::Action;
+pub use event::{ConnId, Event, Now};
+pub use limits::{Limits, Settings};
+pub use status::Status;

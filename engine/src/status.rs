@@ -1,0 +1,51 @@
+//! How the server is, for four-letter words, metrics and `zoolet status`.
+
+use crate::event::ConnId;
+use zoolet_model::{SessionId, Zxid};
+
+/// The machine's part of what an operator asks; the transport adds its own (packets, latency, connections' addresses).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// `standalone`, `leader`, `follower`, `observer`, or empty while none of them.
+    pub role: &'static str,
+    /// The last applied entry.
+    pub zxid: Zxid,
+    /// Why writes are refused now, if they are.
+    pub refusing_writes: Option<&'static str>,
+    /// Znodes, ZooKeeper's four built-in ones included.
+    pub znodes: u64,
+    /// Bytes of paths and data.
+    pub data_bytes: u64,
+    /// Ephemerals.
+    pub ephemerals: u64,
+    /// Sessions, connected or not.
+    pub sessions: u64,
+    /// Connections with a session, and the session's timeout in milliseconds.
+    pub connections: Vec<(ConnId, SessionId, u32)>,
+    /// Registered watches.
+    pub watches: u64,
+    /// Watched paths.
+    pub watched_paths: u64,
+    /// Connections with a watch.
+    pub watching_connections: u64,
+    /// Requests read and not yet answered.
+    pub outstanding: u64,
+    /// Entries appended and not yet applied.
+    pub unapplied: u64,
+    /// Bytes in the memtable, the frozen one included.
+    pub memtable_bytes: u64,
+    /// Bytes in the record cache.
+    pub record_cache_bytes: u64,
+    /// Log bytes above the durable checkpoint.
+    pub log_bytes_used: u64,
+    /// Durable checkpoints since start.
+    pub checkpoints: u64,
+    /// Failed ones.
+    pub checkpoints_failed: u64,
+    /// Fetches sent to the base since start.
+    pub fetches: u64,
+    /// Acknowledged writes since start.
+    pub writes_acknowledged: u64,
+    /// Sessions that expired since start.
+    pub sessions_expired: u64,
+}

@@ -1,0 +1,1 @@
+//! The base: applied state in redb, every block and record checksummed.

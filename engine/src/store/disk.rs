@@ -1,0 +1,92 @@
+//! What the store asks of a disk: one directory of named files.
+//!
+//! The real one is [`super::FsDisk`]; the simulator's keeps what a process crash and what a power loss would leave apart. Every
+//! error keeps its [`std::io::ErrorKind`], because a full disk and a read-only one are answered, while a failed
+//! [`DiskFile::sync`] is fatal.
+
+use std::{io, sync::Arc};
+
+/// One directory. Names are plain file names, never paths.
+pub trait Disk: Send + Sync {
+    /// Opens an existing file for reading and writing.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] when there is none.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Creates an empty file; the name is durable only after [`Disk::sync_directory`].
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`] when there is one.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Removes a file; durable only after [`Disk::sync_directory`].
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] when there is none.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Renames over `to`; durable only after [`Disk::sync_directory`].
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] when there is no `from`.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// The names of all files, sorted.
+    ///
+    /// # Errors
+    /// Whatever reading the directory says.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Makes creations, removals and renames durable.
+    ///
+    /// # Errors
+    /// Fatal, as for [`DiskFile::sync`].
+    fn sync_directory(&self) -> io::Result<()>;
+
+    /// Bytes that can still be written.
+    ///
+    /// # Errors
+    /// Whatever asking the file system says.
+    fn free_bytes(&self) -> io::Result<u64>;
+}
+
+/// One file. Positions are byte offsets; a write beyond the end extends the file.
+pub trait DiskFile: Send + Sync {
+    /// Bytes in the file.
+    ///
+    /// # Errors
+    /// Whatever the device says.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Fills `buffer` from `offset`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`] when the file is shorter.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `bytes` at `offset`; not durable before [`DiskFile::sync`].
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::StorageFull`], [`io::ErrorKind::ReadOnlyFilesystem`] or the device's error; then any part may have been
+    /// written.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes every write and length change of this file durable (fdatasync).
+    ///
+    /// # Errors
+    /// Fail-stop: the kernel may already have dropped the pages, so a second call proves nothing.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Cuts or extends with zeroes.
+    ///
+    /// # Errors
+    /// As for [`DiskFile::write_at`].
+    fn set_len(&self, bytes: u64) -> io::Result<()>;
+
+    /// Extends to `bytes` with space that is really reserved, so that later writes inside cannot run out of it. Never shrinks.
+    ///
+    /// # Errors
+    /// As for [`DiskFile::write_at`].
+    fn allocate(&self, bytes: u64) -> io::Result<()>;
+}

@@ -1,0 +1,1 @@
+//! The image: one immutable file of the whole tree.

@@ -1,0 +1,129 @@
+//! Keys of the replicated state: one byte that says what kind of record, then the name.
+//!
+//! | tag | then | value |
+//! |---|---|---|
+//! | `n` | parent path, 0x00, name | the znode |
+//! | `d` | parent path, 0x00, name | data over 1 KiB |
+//! | `s` | session id, 8 bytes big-endian | the session |
+//! | `e` | session id, then the path | nothing: this session owns this ephemeral |
+//! | `r` | path | nothing: this container or TTL znode may be reaped |
+//!
+//! Siblings lie next to each other, because no path holds a 0x00. The root is `n` 0x00.
+
+use zoolet_model::{SessionId, path::parent_and_name};
+
+/// Tag of a znode.
+pub const ZNODE: u8 = b'n';
+/// Tag of data too large to sit in its znode's record.
+pub const DATA: u8 = b'd';
+/// Tag of a session.
+pub const SESSION: u8 = b's';
+/// Tag of an ephemeral in its owner's list.
+pub const EPHEMERAL: u8 = b'e';
+/// Tag of a znode that the reaper looks at.
+pub const REAPABLE: u8 = b'r';
+
+/// The key of a record.
+pub type Key = Box<[u8]>;
+
+/// The key of `path`'s znode; `None` when no znode can have this path.
+pub fn znode(path: &str) -> Option<Key> {
+    placed(ZNODE, path)
+}
+
+/// The key of `path`'s data.
+pub fn data(path: &str) -> Option<Key> {
+    placed(DATA, path)
+}
+
+fn placed(tag: u8, path: &str) -> Option<Key> {
+    let mut key = Vec::with_capacity(path.len() + 2);
+    push_placed(&mut key, tag, path).then(|| key.into_boxed_slice())
+}
+
+/// Appends the key of `path` under `tag`; false, with `key` untouched, when no znode can have this path.
+pub fn push_placed(key: &mut Vec<u8>, tag: u8, path: &str) -> bool {
+    let (parent, name) = if path == "/" {
+        ("", "")
+    } else {
+        match parent_and_name(path) {
+            Some((parent, name)) if !name.is_empty() && parent.starts_with('/') && !path.contains('\0') => (parent, name),
+            _ => return false,
+        }
+    };
+    key.push(tag);
+    key.extend_from_slice(parent.as_bytes());
+    key.push(0);
+    key.extend_from_slice(name.as_bytes());
+    true
+}
+
+/// What every child of `path` has as its key's beginning; the rest is the child's name.
+pub fn children_prefix(path: &str) -> Key {
+    [&[ZNODE], path.as_bytes(), &[0]].concat().into_boxed_slice()
+}
+
+/// What every descendant of `path` below its children has as its key's beginning.
+pub fn descendants_prefix(path: &str) -> Key {
+    let path = if path == "/" { "" } else { path };
+    [&[ZNODE], path.as_bytes(), b"/"].concat().into_boxed_slice()
+}
+
+/// The key of a session.
+pub fn session(id: SessionId) -> Key {
+    [&[SESSION][..], &id.0.to_be_bytes()].concat().into_boxed_slice()
+}
+
+/// What every ephemeral of a session has as its key's beginning; the rest is the path.
+pub fn ephemerals_prefix(id: SessionId) -> Key {
+    [&[EPHEMERAL][..], &id.0.to_be_bytes()].concat().into_boxed_slice()
+}
+
+/// The key of one ephemeral in its owner's list.
+pub fn ephemeral(id: SessionId, path: &str) -> Key {
+    [&[EPHEMERAL][..], &id.0.to_be_bytes(), path.as_bytes()].concat().into_boxed_slice()
+}
+
+/// The key of a znode that the reaper looks at.
+pub fn reapable(path: &str) -> Key {
+    [&[REAPABLE], path.as_bytes()].concat().into_boxed_slice()
+}
+
+/// The first key after all that begin with `prefix`; `None` when there is none.
+pub fn end_of_prefix(prefix: &[u8]) -> Option<Key> {
+    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end.into_boxed_slice())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn siblings_are_neighbours_and_strangers_are_not_between() {
+        let mut keys: Vec<Key> =
+            ["/", "/a", "/a/b", "/a/b/c", "/a/c", "/a.b", "/ab", "/a b/c"].into_iter().filter_map(znode).collect();
+        keys.sort();
+        let prefix = children_prefix("/a");
+        let first = keys.iter().position(|key| key.starts_with(&prefix)).unwrap();
+        assert!(keys[first + 1].starts_with(&prefix));
+        assert_eq!(keys.iter().filter(|key| key.starts_with(&prefix)).count(), 2);
+    }
+
+    #[test]
+    fn text_that_cannot_name_a_znode_has_no_key() {
+        for path in ["", "a", "foo/bar", "/a/", "//x/", "/a\0b"] {
+            assert_eq!(znode(path), None, "{path:?}");
+        }
+        assert_eq!(znode("/").as_deref(), Some(&b"n\0"[..]));
+    }
+
+    #[test]
+    fn end_of_prefix_is_just_after_it() {
+        assert_eq!(end_of_prefix(b"ab").as_deref(), Some(&b"ac"[..]));
+        assert_eq!(end_of_prefix(b"a\xff\xff").as_deref(), Some(&b"b"[..]));
+        assert_eq!(end_of_prefix(b"\xff"), None);
+    }
+}

@@ -1,0 +1,1 @@
+//! The log: a recycled ring of preallocated segments.

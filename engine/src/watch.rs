@@ -1,0 +1,1 @@
+//! Watches: who is told when which znode changes.

@@ -1,0 +1,152 @@
+//! The identifiers of the protocol: who, when, and in which order.
+
+use core::fmt;
+
+/// A member of an ensemble, 1 to 255.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ServerId(u8);
+
+impl ServerId {
+    /// The id of a standalone server, as in ZooKeeper.
+    pub const STANDALONE: Self = Self(1);
+
+    /// `None` for 0, which names nobody.
+    pub const fn new(id: u8) -> Option<Self> {
+        if id == 0 { None } else { Some(Self(id)) }
+    }
+
+    /// The number as configured, 1 to 255.
+    pub const fn as_u8(self) -> u8 {
+        self.0
+    }
+}
+
+/// A generation of leadership: at most one server ever leads in it. 23 usable bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Epoch(u32);
+
+impl Epoch {
+    /// Before any leader.
+    pub const ZERO: Self = Self(0);
+    /// The last epoch that fits the zxid layout.
+    pub const MAX: Self = Self((1 << 23) - 1);
+
+    /// `None` beyond 23 bits.
+    pub const fn new(epoch: u32) -> Option<Self> {
+        if epoch > Self::MAX.0 { None } else { Some(Self(epoch)) }
+    }
+
+    /// The epoch as a number, 0 to 2^23 - 1.
+    pub const fn as_u32(self) -> u32 {
+        self.0
+    }
+
+    /// The next epoch; `None` when the 23 bits are used up.
+    pub const fn next(self) -> Option<Self> {
+        Self::new(self.0 + 1)
+    }
+}
+
+/// The only order: epoch in the high 23 usable bits, counter in the low 40. Always a non-negative i64.
+///
+/// Forty counter bits because ZooKeeper's 32 force an election every 49.7 days at 1,000 writes/s.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Zxid(u64);
+
+impl Zxid {
+    /// Before every entry.
+    pub const ZERO: Self = Self(0);
+    /// Bits of the counter.
+    pub const COUNTER_BITS: u32 = 40;
+    /// The last counter of an epoch.
+    pub const COUNTER_MAX: u64 = (1 << Self::COUNTER_BITS) - 1;
+
+    /// `None` when `counter` needs more than 40 bits.
+    pub const fn new(epoch: Epoch, counter: u64) -> Option<Self> {
+        if counter > Self::COUNTER_MAX {
+            None
+        } else {
+            Some(Self(((epoch.0 as u64) << Self::COUNTER_BITS) | counter))
+        }
+    }
+
+    /// The entry that opens `epoch`: its no-op.
+    pub const fn first_of(epoch: Epoch) -> Self {
+        Self((epoch.0 as u64) << Self::COUNTER_BITS)
+    }
+
+    /// From the 64 bits of a format or of the wire; `None` when the sign bit is set.
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        if bits >> 63 == 0 { Some(Self(bits)) } else { None }
+    }
+
+    /// The 64 bits, sign bit clear.
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// As the wire carries it.
+    pub const fn as_i64(self) -> i64 {
+        self.0 as i64
+    }
+
+    /// The epoch this entry belongs to.
+    pub const fn epoch(self) -> Epoch {
+        Epoch((self.0 >> Self::COUNTER_BITS) as u32)
+    }
+
+    /// The position in its epoch; 0 is the opening no-op.
+    pub const fn counter(self) -> u64 {
+        self.0 & Self::COUNTER_MAX
+    }
+
+    /// The next entry of the same epoch; `None` when its counters are used up.
+    pub const fn next(self) -> Option<Self> {
+        if self.counter() == Self::COUNTER_MAX { None } else { Some(Self(self.0 + 1)) }
+    }
+}
+
+impl fmt::Debug for Zxid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.epoch().0, self.counter())
+    }
+}
+
+impl fmt::Display for Zxid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:x}", self.0)
+    }
+}
+
+/// The physical number of an append. It never repeats, while a zxid can be appended, truncated and appended again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct AppendSeq(pub u64);
+
+impl AppendSeq {
+    /// The number of the append after this one.
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zxid_orders_by_epoch_before_counter() {
+        let old = Zxid::new(Epoch(1), Zxid::COUNTER_MAX).unwrap();
+        let new = Zxid::first_of(Epoch(2));
+        assert!(old < new);
+        assert_eq!(old.next(), None);
+        assert_eq!((new.epoch(), new.counter()), (Epoch(2), 0));
+    }
+
+    #[test]
+    fn zxid_never_looks_negative_on_the_wire() {
+        let last = Zxid::new(Epoch::MAX, Zxid::COUNTER_MAX).unwrap();
+        assert!(last.as_i64() > 0);
+        assert_eq!(Epoch::MAX.next(), None);
+        assert_eq!(Zxid::from_bits(last.to_bits() + 1), None);
+    }
+}

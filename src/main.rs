@@ -1,0 +1,2 @@
+//! zoolet
+fn main() {}

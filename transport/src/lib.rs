@@ -1,0 +1,4 @@
+//! Everything of zoolet that moves bytes.
+
+pub mod server;
+pub mod wire;

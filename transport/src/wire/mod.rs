@@ -1,0 +1,1 @@
+//! ZooKeeper's codec: bytes to requests, replies to bytes. Pure.

@@ -192,31 +192,63 @@ pub enum Request {
     Write(WriteOp),
     /// Opcode 14: all or nothing.
     Multi(Vec<WriteOp>),
-    Exists { path: Text, watch: bool },
-    GetData { path: Text, watch: bool },
-    GetChildren { path: Text, watch: bool, with_stat: bool },
-    GetAcl { path: Text },
-    GetEphemerals { prefix: Option<Text> },
-    GetAllChildrenNumber { path: Text },
+    Exists {
+        path: Text,
+        watch: bool,
+    },
+    GetData {
+        path: Text,
+        watch: bool,
+    },
+    GetChildren {
+        path: Text,
+        watch: bool,
+        with_stat: bool,
+    },
+    GetAcl {
+        path: Text,
+    },
+    GetEphemerals {
+        prefix: Option<Text>,
+    },
+    GetAllChildrenNumber {
+        path: Text,
+    },
     /// Opcode 22: each read succeeds or fails by itself.
     MultiRead(Vec<ReadOp>),
     /// Opcode 9; the path is only echoed and may be null.
-    Sync { path: Option<Text> },
+    Sync {
+        path: Option<Text>,
+    },
     Ping,
-    Auth { scheme: Option<Text>, auth: Option<Bytes> },
+    Auth {
+        scheme: Option<Text>,
+        auth: Option<Bytes>,
+    },
     /// Opcode 102; this server has no mechanism and answers a null token.
     Sasl,
     WhoAmI,
     SetWatches(SetWatches),
-    AddWatch { path: Text, mode: AddWatchMode },
-    CheckWatches { path: Text, kind: WatcherType },
-    RemoveWatches { path: Text, kind: WatcherType },
+    AddWatch {
+        path: Text,
+        mode: AddWatchMode,
+    },
+    CheckWatches {
+        path: Text,
+        kind: WatcherType,
+    },
+    RemoveWatches {
+        path: Text,
+        kind: WatcherType,
+    },
     /// Opcode 16: answered RECONFIGDISABLED.
     Reconfig,
     CloseSession,
     /// A body that did not parse: MARSHALLINGERROR, the connection stays. `write` when ZooKeeper spends a zxid on
     /// it: a multi.
-    Malformed { write: bool },
+    Malformed {
+        write: bool,
+    },
     /// An opcode that is unknown, or that no client may send: UNIMPLEMENTED, then the connection closes.
     Unknown,
 }

@@ -47,7 +47,9 @@ pub fn push_placed(key: &mut Vec<u8>, tag: u8, path: &str) -> bool {
         ("", "")
     } else {
         match parent_and_name(path) {
-            Some((parent, name)) if !name.is_empty() && parent.starts_with('/') && !path.contains('\0') => (parent, name),
+            Some((parent, name)) if !name.is_empty() && parent.starts_with('/') && !path.contains('\0') => {
+                (parent, name)
+            }
             _ => return false,
         }
     };

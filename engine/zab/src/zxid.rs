@@ -63,11 +63,7 @@ impl Zxid {
 
     /// `None` when `counter` needs more than 40 bits.
     pub const fn new(epoch: Epoch, counter: u64) -> Option<Self> {
-        if counter > Self::COUNTER_MAX {
-            None
-        } else {
-            Some(Self(((epoch.0 as u64) << Self::COUNTER_BITS) | counter))
-        }
+        if counter > Self::COUNTER_MAX { None } else { Some(Self(((epoch.0 as u64) << Self::COUNTER_BITS) | counter)) }
     }
 
     /// The entry that opens `epoch`: its no-op.

@@ -5,6 +5,7 @@
 //! machine calls them.
 
 pub mod action;
+pub mod budget;
 pub mod event;
 pub mod limits;
 pub mod status;
@@ -12,6 +13,7 @@ pub mod store;
 pub mod watch;
 
 pub use action::Action;
+pub use budget::Budget;
 pub use event::{ConnId, Event, Now};
 pub use limits::{Limits, Settings};
 pub use status::Status;

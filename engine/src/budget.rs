@@ -1,0 +1,202 @@
+//! What a server holds, against what it may hold: one counter for each bound, charged by whoever fills it.
+
+use crate::limits::Limits;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What is counted. Each part has its own unit and limit.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Part {
+    /// Open client connections.
+    Connections,
+    /// Sessions, connected or not.
+    Sessions,
+    /// Registered watches.
+    Watches,
+    /// Bytes of requests read and not yet answered.
+    Outstanding,
+    /// Bytes waiting to be sent to clients.
+    Outbound,
+    /// Bytes of applied state newer than the base, the frozen part included.
+    Memtable,
+    /// Bytes of recently used records.
+    RecordCache,
+    /// Log bytes above the durable checkpoint.
+    Log,
+}
+
+impl Part {
+    /// Every part, in the order of a snapshot.
+    pub const ALL: [Self; 8] = [
+        Self::Connections,
+        Self::Sessions,
+        Self::Watches,
+        Self::Outstanding,
+        Self::Outbound,
+        Self::Memtable,
+        Self::RecordCache,
+        Self::Log,
+    ];
+
+    /// The name in metrics, its unit last.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Sessions => "sessions",
+            Self::Watches => "watches",
+            Self::Outstanding => "outstanding_bytes",
+            Self::Outbound => "outbound_bytes",
+            Self::Memtable => "memtable_bytes",
+            Self::RecordCache => "record_cache_bytes",
+            Self::Log => "log_bytes",
+        }
+    }
+
+    fn limit(self, limits: &Limits) -> u64 {
+        match self {
+            Self::Connections => limits.connections_max.into(),
+            Self::Sessions => limits.sessions_max.into(),
+            Self::Watches => limits.watches_max.into(),
+            Self::Outstanding => limits.outstanding_bytes_max.into(),
+            Self::Outbound => limits.outbound_bytes_total_max.into(),
+            // Admission waits at twice the size that starts a checkpoint.
+            Self::Memtable => u64::from(limits.memtable_bytes) * 2,
+            Self::RecordCache => limits.record_cache_bytes.into(),
+            Self::Log => u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments),
+        }
+    }
+}
+
+/// The counters of one server, shared by its threads.
+#[derive(Debug)]
+pub struct Budget {
+    parts: [Counter; Part::ALL.len()],
+}
+
+#[derive(Debug)]
+struct Counter {
+    limit: u64,
+    current: AtomicU64,
+    peak: AtomicU64,
+}
+
+/// One counter as it was at some moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reading {
+    /// Which.
+    pub part: Part,
+    /// What it may reach.
+    pub limit: u64,
+    /// What is held.
+    pub current: u64,
+    /// The most ever held.
+    pub peak: u64,
+}
+
+impl Budget {
+    /// All parts empty, limited as `limits` says.
+    pub fn new(limits: &Limits) -> Self {
+        Self {
+            parts: Part::ALL.map(|part| Counter {
+                limit: part.limit(limits),
+                current: AtomicU64::new(0),
+                peak: AtomicU64::new(0),
+            }),
+        }
+    }
+
+    /// What the part may reach.
+    pub fn limit(&self, part: Part) -> u64 {
+        self.counter(part).limit
+    }
+
+    /// What the part holds.
+    pub fn current(&self, part: Part) -> u64 {
+        self.counter(part).current.load(Relaxed)
+    }
+
+    /// Whether the part has reached its limit.
+    pub fn is_full(&self, part: Part) -> bool {
+        self.current(part) >= self.limit(part)
+    }
+
+    /// Adds `amount` unless the part would then exceed its limit; says whether it did.
+    #[must_use = "what was not charged must not be held"]
+    pub fn try_charge(&self, part: Part, amount: u64) -> bool {
+        let counter = self.counter(part);
+        let charged = counter
+            .current
+            .fetch_update(Relaxed, Relaxed, |current| current.checked_add(amount).filter(|sum| *sum <= counter.limit));
+        if let Ok(before) = charged {
+            counter.peak.fetch_max(before + amount, Relaxed);
+        }
+        charged.is_ok()
+    }
+
+    /// Adds `amount` whatever the limit says: for what is already held and is bounded elsewhere.
+    pub fn charge(&self, part: Part, amount: u64) {
+        let counter = self.counter(part);
+        let before = counter.current.fetch_add(amount, Relaxed);
+        counter.peak.fetch_max(before.saturating_add(amount), Relaxed);
+    }
+
+    /// Gives back what was charged.
+    pub fn release(&self, part: Part, amount: u64) {
+        let before = self.counter(part).current.fetch_sub(amount, Relaxed);
+        debug_assert!(before >= amount, "{} released {amount} of {before}", part.name());
+    }
+
+    /// Sets what the part holds, for an owner that counts by itself.
+    pub fn set(&self, part: Part, amount: u64) {
+        let counter = self.counter(part);
+        counter.current.store(amount, Relaxed);
+        counter.peak.fetch_max(amount, Relaxed);
+    }
+
+    /// Every counter, for metrics.
+    pub fn snapshot(&self) -> [Reading; Part::ALL.len()] {
+        Part::ALL.map(|part| {
+            let counter = self.counter(part);
+            Reading {
+                part,
+                limit: counter.limit,
+                current: counter.current.load(Relaxed),
+                peak: counter.peak.load(Relaxed),
+            }
+        })
+    }
+
+    fn counter(&self, part: Part) -> &Counter {
+        &self.parts[part as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_never_charged_beyond_its_limit_by_try_charge() {
+        let budget = Budget::new(&Limits { connections_max: 2, ..Limits::default() });
+        assert!(budget.try_charge(Part::Connections, 2));
+        assert!(!budget.try_charge(Part::Connections, 1));
+        assert!(!budget.try_charge(Part::Connections, u64::MAX));
+        budget.release(Part::Connections, 1);
+        assert!(budget.try_charge(Part::Connections, 1));
+    }
+
+    #[test]
+    fn the_peak_outlives_what_was_held() {
+        let budget = Budget::new(&Limits::default());
+        budget.charge(Part::Outbound, 70);
+        budget.release(Part::Outbound, 30);
+        let reading = budget.snapshot()[Part::Outbound as usize];
+        assert_eq!((reading.part, reading.current, reading.peak), (Part::Outbound, 40, 70));
+    }
+
+    #[test]
+    fn parts_are_listed_in_the_order_of_their_numbers() {
+        for (position, part) in Part::ALL.into_iter().enumerate() {
+            assert_eq!(part as usize, position);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Where the client port meets the machine: events one way, outputs the other, both in batches.
+
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::Notify;
+use zoolet_engine::{ConnId, Event, Status};
+use zoolet_model::{ConnectReply, ErrorCode, Reply, WatchEvent};
+
+/// Takes events to the machine.
+pub trait EventSink: Send + Sync + 'static {
+    /// Drains `events`, in order. Never blocks: what may be outstanding is bounded before it gets here.
+    fn submit(&self, events: &mut Vec<Event>);
+}
+
+/// What the machine has for the clients.
+#[derive(Debug)]
+pub enum Output {
+    /// The answer to Connect. When the session is refused a `Close` follows.
+    Connected {
+        /// To whom.
+        conn: ConnId,
+        /// What to send.
+        reply: ConnectReply,
+    },
+    /// The answer to a request; one for each, in the order of the requests.
+    Reply {
+        /// To whom.
+        conn: ConnId,
+        /// As asked.
+        xid: i32,
+        /// What the reply header carries.
+        zxid: i64,
+        /// The body, or why not.
+        result: Result<Reply, ErrorCode>,
+    },
+    /// A watch fired.
+    Notify {
+        /// For whom.
+        conn: ConnId,
+        /// What happened.
+        event: WatchEvent,
+    },
+    /// Send what is queued, then close. Event::Disconnected comes back.
+    Close {
+        /// Which connection.
+        conn: ConnId,
+    },
+    /// An answer is being put together elsewhere: keep its place. Must be pushed before its `Filled`.
+    Pending {
+        /// To whom.
+        conn: ConnId,
+        /// Which `Filled` goes here; unique in one connection.
+        ticket: u64,
+    },
+    /// What goes into the place of a `Pending`.
+    Filled {
+        /// To whom.
+        conn: ConnId,
+        /// Which place.
+        ticket: u64,
+        /// As asked.
+        xid: i32,
+        /// What the reply header carries.
+        zxid: i64,
+        /// The body, or why not.
+        result: Result<Reply, ErrorCode>,
+    },
+    /// The answer to Event::Status. Tickets that this port did not give out (see [`ConnIds::next_ticket`]) are ignored.
+    Status {
+        /// Which question.
+        ticket: u64,
+        /// How the machine is.
+        status: Box<Status>,
+    },
+}
+
+/// Outputs on their way from other threads to the client port.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    queue: Mutex<Vec<Output>>,
+    arrived: Notify,
+}
+
+impl Outbox {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Drains `outputs`, in order. Never blocks for longer than it takes to move them. The vector comes back empty and
+    /// with room in it, so that a caller who reuses it does not allocate.
+    pub fn push(&self, outputs: &mut Vec<Output>) {
+        if outputs.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_empty = queue.is_empty();
+        if was_empty {
+            mem::swap(&mut *queue, outputs);
+        } else {
+            queue.append(outputs);
+        }
+        drop(queue);
+        // One wake-up for all that is pushed until the port takes it.
+        if was_empty {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Waits until there is something, then swaps it into `outputs`, which must be empty.
+    pub(crate) async fn take(&self, outputs: &mut Vec<Output>) {
+        loop {
+            self.try_take(outputs);
+            if !outputs.is_empty() {
+                return;
+            }
+            self.arrived.notified().await;
+        }
+    }
+
+    /// Swaps what is there into `outputs`, which must be empty.
+    pub(crate) fn try_take(&self, outputs: &mut Vec<Output>) {
+        debug_assert!(outputs.is_empty());
+        mem::swap(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner), outputs);
+    }
+}
+
+/// Gives out the numbers of connections, and of questions for the status. The client port and embedded sessions share
+/// one, so no number names two things in one process.
+#[derive(Debug, Default)]
+pub struct ConnIds(AtomicU64);
+
+impl ConnIds {
+    /// Starts at 1.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A number not given out before.
+    pub fn next_conn(&self) -> ConnId {
+        ConnId(self.next_ticket())
+    }
+
+    /// A number not given out before, for Event::Status.
+    pub fn next_ticket(&self) -> u64 {
+        self.0.fetch_add(1, Relaxed) + 1
+    }
+}

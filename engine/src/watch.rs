@@ -1,1 +1,0 @@
-//! Watches: who is told when which znode changes.

@@ -1,0 +1,332 @@
+//! Watches: who is told when which znode changes.
+//!
+//! A watch is (connection, path, kind), and a set: repeating it changes nothing. The four kinds coexist on one path, as in ZooKeeper
+//! 3.9. Paths are the text a client sent, never validated: one that no znode can have just never fires.
+//!
+//! The table knows neither znodes nor permissions. [`WatchTable::fire`] names connections in the order of their numbers, so equal
+//! inputs give equal outputs; no iteration order of a hash table is ever seen.
+
+mod paths;
+mod watchers;
+
+use crate::event::ConnId;
+use paths::{PathId, Paths};
+use std::{collections::BTreeMap, mem::size_of};
+use watchers::{KindSet, WATCHER_BYTES};
+use zoolet_model::{AddWatchMode, EventKind, WatcherType, path::parent_and_name};
+
+/// What a watch waits for, and how often.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum WatchKind {
+    /// One creation, change of data or deletion (getData, exists).
+    Data,
+    /// One change among the children, or the deletion (getChildren).
+    Child,
+    /// All of both, until removed.
+    Persistent,
+    /// Creations, changes of data and deletions of the znode and all below it, until removed.
+    PersistentRecursive,
+}
+
+impl From<AddWatchMode> for WatchKind {
+    fn from(mode: AddWatchMode) -> Self {
+        match mode {
+            AddWatchMode::Persistent => Self::Persistent,
+            AddWatchMode::PersistentRecursive => Self::PersistentRecursive,
+        }
+    }
+}
+
+/// The table holds as many watches as it may.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooMany;
+
+/// Every watch of a server.
+#[derive(Debug)]
+pub struct WatchTable {
+    watches: u32,
+    watches_max: u32,
+    /// Watches of kind `PersistentRecursive`. While there are none, nobody looks at ancestors.
+    recursive: u32,
+    /// (connection, path) pairs with at least one kind.
+    pairs: u32,
+    paths: Paths,
+    /// The reverse direction, so that a connection's end costs what that connection holds. Invariant: every pair is listed here.
+    connections: BTreeMap<ConnId, Watched>,
+    /// Scratch of [`WatchTable::fire`].
+    matched: Vec<ConnId>,
+    /// Scratch of [`WatchTable::fire`]: connections whose last kind on the path was used up.
+    used_up: Vec<ConnId>,
+}
+
+/// The paths one connection watches.
+#[derive(Debug)]
+enum Watched {
+    One(PathId),
+    Many(Box<WatchedPaths>),
+}
+
+/// Invariant: `live` of the listed ids, counted once each, are watched by the connection. The others are stale: a watch that fired
+/// leaves its id behind, because finding it would cost a search. A stale id may meanwhile name another path; whoever walks the list asks
+/// the path's own watchers, so that is harmless.
+#[derive(Debug, Default)]
+struct WatchedPaths {
+    live: u32,
+    ids: Vec<PathId>,
+}
+
+/// Stale ids a list may hold beyond the number of its live ones.
+const STALE_SLACK: usize = 16;
+
+/// What `fire` remembers between calls, entries.
+const SCRATCH_MAX: usize = 1024;
+
+impl WatchTable {
+    /// An empty table for at most `watches_max` watches. `seed` must not be known to clients: it keeps them from choosing paths that
+    /// collide. It has no influence on any result.
+    pub fn new(watches_max: u32, seed: u128) -> Self {
+        Self {
+            watches: 0,
+            watches_max,
+            recursive: 0,
+            pairs: 0,
+            paths: Paths::new(seed),
+            connections: BTreeMap::new(),
+            matched: Vec::new(),
+            used_up: Vec::new(),
+        }
+    }
+
+    /// Watches, all kinds together.
+    pub fn watches(&self) -> u32 {
+        self.watches
+    }
+
+    /// Paths with a watch.
+    pub fn paths(&self) -> u32 {
+        self.paths.len()
+    }
+
+    /// Connections with a watch.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Bytes in use, estimated in O(1) from the table's own counts; `tests/watch_memory.rs` holds it to what an allocator counts.
+    pub fn bytes(&self) -> usize {
+        let (pairs, paths, connections) = (self.pairs as usize, self.paths.len() as usize, self.connections.len());
+        // The first watcher of a path and the first path of a connection need no memory of their own. Arrays and B-tree leaves are
+        // about two thirds full.
+        self.paths.bytes()
+            + (pairs - paths) * WATCHER_BYTES * 3 / 2
+            + connections * size_of::<(ConnId, Watched)>() * 2
+            + (pairs - connections) * size_of::<PathId>() * 3 / 2
+    }
+
+    /// Whether `conn` watches `path` in this way; `Any` is in any way.
+    pub fn contains(&self, conn: ConnId, path: &str, kind: WatcherType) -> bool {
+        self.paths.find(path).is_some_and(|id| self.paths.watchers(id).kinds(conn).intersects(KindSet::from(kind)))
+    }
+
+    /// Registers a watch.
+    ///
+    /// # Errors
+    /// [`TooMany`] when it would be one more than the table may hold; nothing changed.
+    pub fn add(&mut self, conn: ConnId, path: &str, kind: WatchKind) -> Result<(), TooMany> {
+        let kinds = KindSet::from(kind);
+        let known = self.paths.find(path);
+        let before = known.map_or(KindSet::EMPTY, |id| self.paths.watchers(id).kinds(conn));
+        if before.intersects(kinds) {
+            return Ok(());
+        }
+        if self.watches >= self.watches_max {
+            return Err(TooMany);
+        }
+        let id = known.unwrap_or_else(|| self.paths.insert(path));
+        self.paths.watchers_mut(id).insert(conn, kinds);
+        self.watches += 1;
+        self.recursive += kinds.recursive();
+        if before == KindSet::EMPTY {
+            self.pairs += 1;
+            self.list(conn, id);
+        }
+        Ok(())
+    }
+
+    /// Takes back the watches of `conn` on `path` of this kind; `Any` is all of them. False when there was none.
+    pub fn remove(&mut self, conn: ConnId, path: &str, kind: WatcherType) -> bool {
+        let Some(id) = self.paths.find(path) else { return false };
+        let (removed, gone) = self.take(conn, id, KindSet::from(kind));
+        if gone {
+            self.unlist(conn);
+        }
+        removed
+    }
+
+    /// Forgets every watch of a connection, at the cost of those alone.
+    pub fn drop_connection(&mut self, conn: ConnId) {
+        match self.connections.remove(&conn) {
+            None => {}
+            Some(Watched::One(id)) => {
+                self.take(conn, id, KindSet::ALL);
+            }
+            Some(Watched::Many(watched)) => {
+                for id in watched.ids {
+                    self.take(conn, id, KindSet::ALL);
+                }
+            }
+        }
+    }
+
+    /// Something happened to `path`: calls `out` once for each connection that watches for it, in the order of their numbers, and uses
+    /// up the one-shot watches among them. A caller that may not show the event to a connection drops it; the watch is used up all the
+    /// same (surface 5.3). Whoever creates or deletes a znode fires it first, then NodeChildrenChanged on its parent.
+    pub fn fire(&mut self, kind: EventKind, path: &str, out: &mut impl FnMut(ConnId)) {
+        if self.watches == 0 {
+            return;
+        }
+        self.fire_on_path(kind, path);
+        let on_path = self.matched.len();
+        if self.recursive > 0 && kind != EventKind::NodeChildrenChanged {
+            self.match_ancestors(path);
+        }
+        if self.matched.is_empty() {
+            return;
+        }
+        let mut matched = std::mem::take(&mut self.matched);
+        if matched.len() > on_path {
+            matched.sort_unstable();
+            matched.dedup();
+        }
+        for &conn in &matched {
+            out(conn);
+        }
+        matched.clear();
+        matched.shrink_to(SCRATCH_MAX);
+        self.matched = matched;
+    }
+
+    fn fire_on_path(&mut self, kind: EventKind, path: &str) {
+        let Some(id) = self.paths.find(path) else { return };
+        let (matched, used_up) = (&mut self.matched, &mut self.used_up);
+        let mut consumed = 0;
+        self.paths.watchers_mut(id).trigger(interested(kind), consumed_by(kind), &mut |conn, taken, gone| {
+            matched.push(conn);
+            consumed += taken.len();
+            if gone {
+                used_up.push(conn);
+            }
+        });
+        self.watches -= consumed;
+        self.paths.remove_if_unwatched(id);
+        let mut used_up = std::mem::take(&mut self.used_up);
+        self.pairs -= used_up.len() as u32;
+        for conn in used_up.drain(..) {
+            self.unlist(conn);
+        }
+        used_up.shrink_to(SCRATCH_MAX);
+        self.used_up = used_up;
+    }
+
+    fn match_ancestors(&mut self, path: &str) {
+        let mut below = path;
+        while let Some((ancestor, _)) = parent_and_name(below) {
+            if let Some(id) = self.paths.find(ancestor) {
+                self.paths.watchers(id).each(KindSet::from(WatchKind::PersistentRecursive), &mut |conn| {
+                    self.matched.push(conn);
+                });
+            }
+            below = ancestor;
+        }
+    }
+
+    /// Takes `kinds` of `conn` off a path, stale ids included: whether any was there, and whether none is left. Does not touch the
+    /// connection's list.
+    fn take(&mut self, conn: ConnId, id: PathId, kinds: KindSet) -> (bool, bool) {
+        let Some(watchers) = self.paths.watchers_if_any(id) else { return (false, false) };
+        let (taken, gone) = watchers.remove(conn, kinds);
+        self.watches -= taken.len();
+        self.recursive -= taken.recursive();
+        if gone {
+            self.pairs -= 1;
+            self.paths.remove_if_unwatched(id);
+        }
+        (taken != KindSet::EMPTY, gone)
+    }
+
+    /// Adds a path to the list of a connection.
+    fn list(&mut self, conn: ConnId, id: PathId) {
+        match self.connections.get_mut(&conn) {
+            None => {
+                self.connections.insert(conn, Watched::One(id));
+            }
+            Some(watched) => {
+                let list = watched.as_many();
+                list.live += 1;
+                list.ids.push(id);
+                list.forget_stale(conn, &self.paths);
+            }
+        }
+    }
+
+    /// Counts one path less for a connection; its id stays behind as a stale one.
+    fn unlist(&mut self, conn: ConnId) {
+        let last = match self.connections.get_mut(&conn) {
+            None => false,
+            Some(Watched::One(_)) => true,
+            Some(Watched::Many(list)) => {
+                list.live -= 1;
+                list.forget_stale(conn, &self.paths);
+                list.live == 0
+            }
+        };
+        if last {
+            self.connections.remove(&conn);
+        }
+    }
+}
+
+impl Watched {
+    fn as_many(&mut self) -> &mut WatchedPaths {
+        if let Self::One(id) = *self {
+            *self = Self::Many(Box::new(WatchedPaths { live: 1, ids: vec![id] }));
+        }
+        match self {
+            Self::Many(list) => list,
+            Self::One(_) => unreachable!("turned into Many just above"),
+        }
+    }
+}
+
+impl WatchedPaths {
+    /// Keeps the list at most about twice as long as it must be. Rare enough to be free on average: it halves the list, and only
+    /// as many adds or fires as it drops can fill it again.
+    fn forget_stale(&mut self, conn: ConnId, paths: &Paths) {
+        if self.ids.len() <= 2 * self.live as usize + STALE_SLACK {
+            return;
+        }
+        self.ids.sort_unstable();
+        self.ids.dedup();
+        self.ids.retain(|&id| paths.is_watched_by(id, conn));
+        self.ids.shrink_to(self.ids.len() + STALE_SLACK);
+        debug_assert_eq!(self.ids.len(), self.live as usize, "every pair is listed");
+    }
+}
+
+/// The kinds that an event on their own path concerns (surface 5.3).
+fn interested(event: EventKind) -> KindSet {
+    let data = KindSet::from(WatchKind::Data) | WatchKind::Persistent.into() | WatchKind::PersistentRecursive.into();
+    match event {
+        EventKind::NodeCreated | EventKind::NodeDataChanged => data,
+        EventKind::NodeDeleted => data | WatchKind::Child.into(),
+        EventKind::NodeChildrenChanged => KindSet::from(WatchKind::Child) | WatchKind::Persistent.into(),
+    }
+}
+
+/// The kinds that the event uses up: the one-shot ones it concerns.
+fn consumed_by(event: EventKind) -> KindSet {
+    interested(event) & (KindSet::from(WatchKind::Data) | WatchKind::Child.into())
+}
+
+#[cfg(test)]
+mod tests;

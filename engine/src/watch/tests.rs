@@ -1,0 +1,321 @@
+use super::*;
+use EventKind::{NodeChildrenChanged, NodeCreated, NodeDataChanged, NodeDeleted};
+use WatchKind::{Child, Data, Persistent, PersistentRecursive};
+
+fn table() -> WatchTable {
+    WatchTable::new(1_000_000, 42)
+}
+
+fn fired(table: &mut WatchTable, kind: EventKind, path: &str) -> Vec<u64> {
+    let mut told = Vec::new();
+    table.fire(kind, path, &mut |conn| told.push(conn.0));
+    told
+}
+
+const EVERY_KIND: [WatchKind; 4] = [Data, Child, Persistent, PersistentRecursive];
+const EVERY_EVENT: [EventKind; 4] = [NodeCreated, NodeDeleted, NodeDataChanged, NodeChildrenChanged];
+
+/// One row of surface 5.3: what each registration gets when something happens to /p/n, and whether it is used up.
+fn row(operation: &[(EventKind, &str)], cells: [(WatchKind, &str, &[(EventKind, &str)]); 10]) {
+    for (kind, on, expected) in cells {
+        let mut table = table();
+        table.add(ConnId(1), on, kind).unwrap();
+        let mut events = Vec::new();
+        for &(event, path) in operation {
+            table.fire(event, path, &mut |_| events.push((event, path)));
+        }
+        assert_eq!(events, expected, "{kind:?} on {on}");
+        let one_shot = matches!(kind, Data | Child);
+        assert_eq!(table.watches() == 0, one_shot && !expected.is_empty(), "{kind:?} on {on}");
+        // A second time: one-shot watches stay silent, the others do not.
+        let again: Vec<_> = operation.iter().flat_map(|&(event, path)| fired(&mut table, event, path)).collect();
+        assert_eq!(again.len(), if one_shot { 0 } else { expected.len() }, "{kind:?} on {on}");
+    }
+}
+
+#[test]
+fn create_fires_as_table_5_3_says() {
+    row(
+        &[(NodeCreated, "/p/n"), (NodeChildrenChanged, "/p")],
+        [
+            (Data, "/p/n", &[(NodeCreated, "/p/n")]),
+            (Child, "/p/n", &[]),
+            (Child, "/p", &[(NodeChildrenChanged, "/p")]),
+            (Data, "/p", &[]),
+            (Persistent, "/p/n", &[(NodeCreated, "/p/n")]),
+            (Persistent, "/p", &[(NodeChildrenChanged, "/p")]),
+            (PersistentRecursive, "/p/n", &[(NodeCreated, "/p/n")]),
+            (PersistentRecursive, "/p", &[(NodeCreated, "/p/n")]),
+            (PersistentRecursive, "/", &[(NodeCreated, "/p/n")]),
+            (PersistentRecursive, "/p/n/below", &[]),
+        ],
+    );
+}
+
+#[test]
+fn set_data_fires_as_table_5_3_says() {
+    row(
+        &[(NodeDataChanged, "/p/n")],
+        [
+            (Data, "/p/n", &[(NodeDataChanged, "/p/n")]),
+            (Child, "/p/n", &[]),
+            (Child, "/p", &[]),
+            (Data, "/p", &[]),
+            (Persistent, "/p/n", &[(NodeDataChanged, "/p/n")]),
+            (Persistent, "/p", &[]),
+            (PersistentRecursive, "/p/n", &[(NodeDataChanged, "/p/n")]),
+            (PersistentRecursive, "/p", &[(NodeDataChanged, "/p/n")]),
+            (PersistentRecursive, "/", &[(NodeDataChanged, "/p/n")]),
+            (PersistentRecursive, "/p/nn", &[]),
+        ],
+    );
+}
+
+#[test]
+fn delete_fires_as_table_5_3_says() {
+    row(
+        &[(NodeDeleted, "/p/n"), (NodeChildrenChanged, "/p")],
+        [
+            (Data, "/p/n", &[(NodeDeleted, "/p/n")]),
+            (Child, "/p/n", &[(NodeDeleted, "/p/n")]),
+            (Child, "/p", &[(NodeChildrenChanged, "/p")]),
+            (Data, "/p", &[]),
+            (Persistent, "/p/n", &[(NodeDeleted, "/p/n")]),
+            (Persistent, "/p", &[(NodeChildrenChanged, "/p")]),
+            (PersistentRecursive, "/p/n", &[(NodeDeleted, "/p/n")]),
+            (PersistentRecursive, "/p", &[(NodeDeleted, "/p/n")]),
+            (PersistentRecursive, "/", &[(NodeDeleted, "/p/n")]),
+            (PersistentRecursive, "/q", &[]),
+        ],
+    );
+}
+
+#[test]
+fn a_child_of_the_root_reaches_watches_on_the_root() {
+    let mut table = table();
+    table.add(ConnId(1), "/", Child).unwrap();
+    table.add(ConnId(2), "/", Persistent).unwrap();
+    table.add(ConnId(3), "/", PersistentRecursive).unwrap();
+    assert_eq!(fired(&mut table, NodeCreated, "/a"), [3]);
+    assert_eq!(fired(&mut table, NodeChildrenChanged, "/"), [1, 2]);
+}
+
+#[test]
+fn recursive_watch_never_gets_children_changed() {
+    let mut table = table();
+    for path in ["/", "/p", "/p/n"] {
+        table.add(ConnId(1), path, PersistentRecursive).unwrap();
+        assert_eq!(fired(&mut table, NodeChildrenChanged, path), []);
+    }
+}
+
+#[test]
+fn a_connection_hears_of_a_deletion_once_however_many_kinds_match() {
+    let mut table = table();
+    for kind in EVERY_KIND {
+        table.add(ConnId(1), "/p/n", kind).unwrap();
+    }
+    table.add(ConnId(1), "/p", PersistentRecursive).unwrap();
+    table.add(ConnId(1), "/", PersistentRecursive).unwrap();
+    assert_eq!(fired(&mut table, NodeDeleted, "/p/n"), [1]);
+    assert!(!table.contains(ConnId(1), "/p/n", WatcherType::Data));
+    assert!(!table.contains(ConnId(1), "/p/n", WatcherType::Children));
+    assert!(table.contains(ConnId(1), "/p/n", WatcherType::Persistent));
+    assert!(table.contains(ConnId(1), "/p/n", WatcherType::PersistentRecursive));
+    assert_eq!(table.watches(), 4);
+}
+
+#[test]
+fn the_kinds_coexist_on_one_path() {
+    let mut table = table();
+    table.add(ConnId(1), "/a", PersistentRecursive).unwrap();
+    table.add(ConnId(1), "/a", Child).unwrap();
+    assert_eq!(fired(&mut table, NodeCreated, "/a/b"), [1]);
+    assert_eq!(fired(&mut table, NodeChildrenChanged, "/a"), [1]);
+    assert_eq!(fired(&mut table, NodeChildrenChanged, "/a"), []);
+    table.add(ConnId(1), "/a", Data).unwrap();
+    assert_eq!(fired(&mut table, NodeDataChanged, "/a"), [1]);
+    assert_eq!(fired(&mut table, NodeDataChanged, "/a"), [1]);
+}
+
+#[test]
+fn repeating_a_watch_registers_it_once() {
+    let mut table = table();
+    for kind in EVERY_KIND {
+        table.add(ConnId(1), "/a", kind).unwrap();
+        table.add(ConnId(1), "/a", kind).unwrap();
+    }
+    assert_eq!((table.watches(), table.paths(), table.connections()), (4, 1, 1));
+}
+
+#[test]
+fn remove_and_contains_mean_the_exact_kind_and_any_means_all() {
+    let types = [WatcherType::Data, WatcherType::Children, WatcherType::Persistent, WatcherType::PersistentRecursive];
+    for (kind, own) in EVERY_KIND.into_iter().zip(types) {
+        let mut table = table();
+        table.add(ConnId(1), "/a", kind).unwrap();
+        for other in types {
+            assert_eq!(table.contains(ConnId(1), "/a", other), other == own);
+        }
+        assert!(table.contains(ConnId(1), "/a", WatcherType::Any));
+        for other in types.into_iter().filter(|&other| other != own) {
+            assert!(!table.remove(ConnId(1), "/a", other));
+        }
+        assert!(!table.remove(ConnId(2), "/a", own));
+        assert!(!table.remove(ConnId(1), "/b", own));
+        assert!(table.remove(ConnId(1), "/a", own));
+        assert!(!table.remove(ConnId(1), "/a", WatcherType::Any));
+    }
+    let mut table = table();
+    for kind in EVERY_KIND {
+        table.add(ConnId(1), "/a", kind).unwrap();
+    }
+    assert!(table.remove(ConnId(1), "/a", WatcherType::Any));
+    assert_eq!((table.watches(), table.paths(), table.connections(), table.recursive), (0, 0, 0, 0));
+}
+
+#[test]
+fn a_full_table_refuses_the_new_and_accepts_the_known() {
+    let mut table = WatchTable::new(2, 0);
+    table.add(ConnId(1), "/a", Data).unwrap();
+    table.add(ConnId(1), "/b", Data).unwrap();
+    assert_eq!(table.add(ConnId(1), "/c", Data), Err(TooMany));
+    assert_eq!(table.add(ConnId(1), "/a", Child), Err(TooMany));
+    assert_eq!((table.watches(), table.paths()), (2, 2));
+    table.add(ConnId(1), "/a", Data).unwrap();
+    assert_eq!(fired(&mut table, NodeDataChanged, "/a"), [1]);
+    table.add(ConnId(1), "/c", Data).unwrap();
+}
+
+#[test]
+fn events_go_out_in_the_order_of_connection_numbers() {
+    for connections in [2u64, 5, 16, 17, 300] {
+        let mut table = table();
+        for n in 0..connections {
+            // Every residue once, in a scattered order.
+            let conn = ConnId(n * 7 % connections + 1);
+            table.add(conn, "/a/b", Data).unwrap();
+            table.add(conn, "/a", PersistentRecursive).unwrap();
+        }
+        let mut expected: Vec<u64> = (0..connections).map(|n| n * 7 % connections + 1).collect();
+        expected.sort_unstable();
+        expected.dedup();
+        assert_eq!(fired(&mut table, NodeCreated, "/a/b"), expected);
+    }
+}
+
+#[test]
+fn paths_are_text_and_need_not_be_valid() {
+    let mut table = table();
+    for path in ["", "x", "//", "/a/", "/a//b", "\0"] {
+        table.add(ConnId(1), path, PersistentRecursive).unwrap();
+        table.add(ConnId(1), path, Data).unwrap();
+        assert!(table.contains(ConnId(1), path, WatcherType::Data));
+    }
+    // None of them is an ancestor of a real path, so none hears of one.
+    assert_eq!(fired(&mut table, NodeCreated, "/a/b"), []);
+    assert_eq!(fired(&mut table, NodeCreated, "/"), []);
+    table.drop_connection(ConnId(1));
+    assert_eq!((table.watches(), table.paths()), (0, 0));
+}
+
+#[test]
+fn a_dropped_connection_leaves_nothing_behind_and_others_alone() {
+    let mut table = table();
+    for n in 0..100 {
+        for conn in [1, 2] {
+            for kind in EVERY_KIND {
+                table.add(ConnId(conn), &format!("/{n}"), kind).unwrap();
+            }
+        }
+    }
+    table.drop_connection(ConnId(1));
+    table.drop_connection(ConnId(3));
+    assert_eq!((table.watches(), table.paths(), table.connections()), (400, 100, 1));
+    assert_eq!(fired(&mut table, NodeDeleted, "/5"), [2]);
+    table.drop_connection(ConnId(2));
+    assert_eq!((table.watches(), table.paths(), table.connections(), table.pairs, table.recursive), (0, 0, 0, 0, 0));
+    assert_eq!(table.paths.bytes(), 0);
+}
+
+#[test]
+fn a_list_of_fired_watches_stays_short() {
+    let mut table = table();
+    table.add(ConnId(1), "/kept", Persistent).unwrap();
+    for n in 0..10_000 {
+        let path = format!("/{}", n % 37);
+        table.add(ConnId(1), &path, Data).unwrap();
+        assert_eq!(fired(&mut table, NodeDataChanged, &path), [1]);
+    }
+    let Some(Watched::Many(list)) = table.connections.get(&ConnId(1)) else { panic!("one live path") };
+    assert_eq!(list.live, 1);
+    assert!(list.ids.len() <= 2 + STALE_SLACK, "{}", list.ids.len());
+}
+
+/// The table against a set of triples that does everything the slow way.
+#[test]
+fn the_table_equals_a_plain_set_under_random_use() {
+    use std::collections::BTreeSet;
+    let paths = ["/", "/a", "/a/b", "/a/b/c", "/a/bb", "/x", "", "/a/"];
+    let mut table = WatchTable::new(150, 9);
+    let mut plain: BTreeSet<(u64, &str, usize)> = BTreeSet::new();
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut below = |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 20) as usize % n
+    };
+    for step in 0..50_000 {
+        let (conn, path, kind) = (below(40) as u64, paths[below(paths.len())], below(4));
+        match below(20) {
+            0..=11 => {
+                let fits = plain.contains(&(conn, path, kind)) || plain.len() < 150;
+                assert_eq!(table.add(ConnId(conn), path, EVERY_KIND[kind]).is_ok(), fits, "step {step}");
+                if fits {
+                    plain.insert((conn, path, kind));
+                }
+            }
+            12 => {
+                let types = [
+                    WatcherType::Data,
+                    WatcherType::Children,
+                    WatcherType::Persistent,
+                    WatcherType::PersistentRecursive,
+                ];
+                assert_eq!(table.contains(ConnId(conn), path, types[kind]), plain.contains(&(conn, path, kind)));
+                assert_eq!(table.remove(ConnId(conn), path, types[kind]), plain.remove(&(conn, path, kind)));
+            }
+            13 => {
+                let any = plain.iter().any(|&(c, p, _)| c == conn && p == path);
+                assert_eq!(table.remove(ConnId(conn), path, WatcherType::Any), any);
+                plain.retain(|&(c, p, _)| c != conn || p != path);
+            }
+            14 => {
+                table.drop_connection(ConnId(conn));
+                plain.retain(|&(c, _, _)| c != conn);
+            }
+            _ => {
+                let event = EVERY_EVENT[below(4)];
+                let is_ancestor = |above: &str| {
+                    above == "/" && path.len() > 1 && path.starts_with('/')
+                        || path.strip_prefix(above).is_some_and(|rest| !above.is_empty() && rest.starts_with('/'))
+                };
+                let matches = |&(_, p, k): &(u64, &str, usize)| match EVERY_KIND[k] {
+                    Data => p == path && event != NodeChildrenChanged,
+                    Child => p == path && matches!(event, NodeChildrenChanged | NodeDeleted),
+                    Persistent => p == path,
+                    PersistentRecursive => event != NodeChildrenChanged && (p == path || is_ancestor(p)),
+                };
+                let expected: BTreeSet<u64> = plain.iter().filter(|w| matches(w)).map(|w| w.0).collect();
+                plain.retain(|w| !(matches(w) && w.2 < 2));
+                assert!(fired(&mut table, event, path).into_iter().eq(expected), "step {step}: {event:?} on {path:?}");
+            }
+        }
+        assert_eq!(table.watches() as usize, plain.len(), "step {step}");
+        assert_eq!(table.recursive as usize, plain.iter().filter(|w| w.2 == 3).count());
+        let watched: BTreeSet<&str> = plain.iter().map(|w| w.1).collect();
+        let watching: BTreeSet<u64> = plain.iter().map(|w| w.0).collect();
+        assert_eq!((table.paths() as usize, table.connections()), (watched.len(), watching.len()));
+    }
+}

@@ -1,1 +1,785 @@
 //! A virtual disk that keeps what a process crash and what a power loss would leave apart.
+//!
+//! Every operation that changes something is a *step*, counted from 0. A test runs a history once to learn its number of steps,
+//! then again for every step with [`SimDisk::set_crash_at`], and reopens from [`SimDisk::after_process_crash`] or from
+//! [`SimDisk::after_power_loss`]. Everything follows from the seeds.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use zoolet_engine::store::disk::{Disk, DiskFile};
+
+/// What a device writes whole or not at all, bytes.
+const SECTOR: usize = 512;
+/// What a file system reserves at once, bytes.
+const BLOCK: usize = 4096;
+
+/// A small generator (splitmix64): the same seed gives the same numbers on every machine.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// Any seed is as good as any other.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    pub const fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub const fn below(&mut self, bound: u64) -> u64 {
+        self.bits() % bound
+    }
+
+    /// True in half of all cases.
+    pub const fn coin(&mut self) -> bool {
+        self.bits() >> 63 == 1
+    }
+}
+
+/// Kinds of operations, for fault hooks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OperationKind {
+    /// Opening a file; no step.
+    Open,
+    /// Reading from a file; no step.
+    Read,
+    /// Creating a file.
+    Create,
+    /// Removing a file.
+    Remove,
+    /// Renaming a file.
+    Rename,
+    /// Syncing the directory.
+    SyncDirectory,
+    /// Writing to a file.
+    Write,
+    /// Syncing a file.
+    Sync,
+    /// Cutting or extending a file.
+    SetLen,
+    /// Reserving space.
+    Allocate,
+}
+
+/// One operation, as a fault hook sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation<'a> {
+    /// What is done.
+    pub kind: OperationKind,
+    /// To which file; the directory is "".
+    pub name: &'a str,
+    /// First byte, for reads and writes.
+    pub offset: u64,
+    /// Bytes, for reads and writes; the new length for SetLen and Allocate.
+    pub bytes: u64,
+    /// Which step this is, or, for Open and Read, which comes next.
+    pub step: u64,
+}
+
+/// What a disk has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Writes.
+    pub writes: u64,
+    /// Bytes of them.
+    pub written_bytes: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes of them.
+    pub read_bytes: u64,
+    /// Syncs of files.
+    pub syncs: u64,
+    /// Syncs of the directory.
+    pub directory_syncs: u64,
+}
+
+type Hook = Box<dyn Fn(&Operation<'_>) -> Option<io::ErrorKind> + Send>;
+
+/// An in-memory [`Disk`]; clones share it.
+#[derive(Clone)]
+pub struct SimDisk(Arc<Mutex<State>>);
+
+struct State {
+    files: Vec<FileState>,
+    /// What the running process sees.
+    names: BTreeMap<String, usize>,
+    /// What a power loss leaves at least.
+    durable_names: BTreeMap<String, usize>,
+    /// What has happened to names since the directory was synced.
+    name_changes: Vec<NameChange>,
+    random: Random,
+    step: u64,
+    crash_at: Option<u64>,
+    dead: bool,
+    capacity: Option<u64>,
+    hook: Option<Hook>,
+    counters: Counters,
+}
+
+#[derive(Clone)]
+struct FileState {
+    /// For fault hooks: its newest name.
+    name: String,
+    /// What the running process sees.
+    cached: Vec<u8>,
+    durable: Vec<u8>,
+    /// What has happened since the last sync.
+    changes: Vec<Change>,
+    /// Which blocks have space reserved.
+    blocks: Vec<bool>,
+}
+
+#[derive(Clone)]
+enum Change {
+    /// Whole sectors as the page cache held them after the write.
+    Sectors {
+        first: usize,
+        bytes: Vec<u8>,
+    },
+    Length(usize),
+}
+
+#[derive(Clone)]
+enum NameChange {
+    Link { name: String, file: usize },
+    Unlink { name: String },
+    Rename { from: String, to: String, file: usize },
+}
+
+impl fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("SimDisk").field("names", &state.names.keys()).field("step", &state.step).finish()
+    }
+}
+
+impl SimDisk {
+    /// An empty disk. The seed decides how much of a write a crash in its middle leaves, and what a failed sync has done.
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            files: Vec::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            name_changes: Vec::new(),
+            random: Random::new(seed),
+            step: 0,
+            crash_at: None,
+            dead: false,
+            capacity: None,
+            hook: None,
+            counters: Counters::default(),
+        })))
+    }
+
+    /// Steps done so far.
+    pub fn steps(&self) -> u64 {
+        self.state().step
+    }
+
+    /// What has been done so far.
+    pub fn counters(&self) -> Counters {
+        self.state().counters
+    }
+
+    /// The process dies in step `step`: of a write some beginning may reach the page cache, any other operation does nothing, and
+    /// everything after it, reads included, fails.
+    pub fn set_crash_at(&self, step: u64) {
+        self.state().crash_at = Some(step);
+    }
+
+    /// The process dies now.
+    pub fn crash(&self) {
+        self.state().dead = true;
+    }
+
+    /// Whether the process is dead.
+    pub fn crashed(&self) -> bool {
+        self.state().dead
+    }
+
+    /// Every operation for which `hook` names an error fails with it, until [`SimDisk::heal`]. A failed write has written an
+    /// arbitrary beginning; a failed sync has made an arbitrary part durable and forgotten the rest, as Linux does.
+    pub fn fail_with(&self, hook: impl Fn(&Operation<'_>) -> Option<io::ErrorKind> + Send + 'static) {
+        self.state().hook = Some(Box::new(hook));
+    }
+
+    /// Every operation of this kind fails, until [`SimDisk::heal`].
+    pub fn fail(&self, kind: OperationKind, error: io::ErrorKind) {
+        self.fail_with(move |operation| (operation.kind == kind).then_some(error));
+    }
+
+    /// No operation fails any more.
+    pub fn heal(&self) {
+        self.state().hook = None;
+    }
+
+    /// Room for this many bytes in all, counted in blocks of 4 KiB; `None`: for any number.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state().capacity = bytes;
+    }
+
+    /// Bytes reserved by the files that have a name.
+    pub fn used_bytes(&self) -> u64 {
+        self.state().used_bytes()
+    }
+
+    /// What a file holds for the running process.
+    pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
+        let state = self.state();
+        state.names.get(name).map(|&file| state.files[file].cached.clone())
+    }
+
+    /// What a power loss leaves of a file when it leaves the least.
+    pub fn durable_contents(&self, name: &str) -> Option<Vec<u8>> {
+        let state = self.state();
+        state.durable_names.get(name).map(|&file| state.files[file].durable.clone())
+    }
+
+    /// Flips the bits of `mask` in one byte, in memory and on the medium. False when there is no such byte.
+    pub fn corrupt(&self, name: &str, offset: u64, mask: u8) -> bool {
+        let mut state = self.state();
+        let Some(&file) = state.names.get(name) else { return false };
+        let Ok(at) = usize::try_from(offset) else { return false };
+        let file = &mut state.files[file];
+        let Some(byte) = file.cached.get_mut(at) else { return false };
+        *byte ^= mask;
+        if let Some(byte) = file.durable.get_mut(at) {
+            *byte ^= mask;
+        }
+        for change in &mut file.changes {
+            if let Change::Sectors { first, bytes } = change
+                && let Some(byte) = at.checked_sub(*first * SECTOR).and_then(|at| bytes.get_mut(at))
+            {
+                *byte ^= mask;
+            }
+        }
+        true
+    }
+
+    /// A disk as the next process finds it when only the process died: the page cache is still there, and still not durable.
+    pub fn after_process_crash(&self) -> Self {
+        let state = self.state();
+        Self(Arc::new(Mutex::new(State {
+            files: state.files.clone(),
+            names: state.names.clone(),
+            durable_names: state.durable_names.clone(),
+            name_changes: state.name_changes.clone(),
+            random: state.random.clone(),
+            step: 0,
+            crash_at: None,
+            dead: false,
+            capacity: state.capacity,
+            hook: None,
+            counters: Counters::default(),
+        })))
+    }
+
+    /// A disk as the next process finds it after the power went: of everything that was not synced an arbitrary part is there,
+    /// in an arbitrary order, torn at sectors. Seed 0 leaves nothing of it, seed 1 everything.
+    pub fn after_power_loss(&self, seed: u64) -> Self {
+        let state = self.state();
+        let mut fate = Fate::new(seed);
+        let mut names = state.durable_names.clone();
+        for change in &state.name_changes {
+            if fate.keeps_whole() {
+                change.apply(&mut names);
+            }
+        }
+        let files: Vec<FileState> = state.files.iter().map(|file| file.after_power_loss(&mut fate)).collect();
+        Self(Arc::new(Mutex::new(State {
+            files,
+            durable_names: names.clone(),
+            names,
+            name_changes: Vec::new(),
+            random: Random::new(seed),
+            step: 0,
+            crash_at: None,
+            dead: false,
+            capacity: state.capacity,
+            hook: None,
+            counters: Counters::default(),
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handle(&self, file: usize) -> Arc<dyn DiskFile> {
+        Arc::new(SimFile { disk: self.clone(), file })
+    }
+}
+
+/// What a power loss does to each thing that was not synced.
+enum Fate {
+    Nothing,
+    Everything,
+    Some(Random),
+}
+
+impl Fate {
+    const fn new(seed: u64) -> Self {
+        match seed {
+            0 => Self::Nothing,
+            1 => Self::Everything,
+            _ => Self::Some(Random::new(seed)),
+        }
+    }
+
+    fn keeps_whole(&mut self) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Everything => true,
+            Self::Some(random) => random.coin(),
+        }
+    }
+
+    /// How many of `count` changes, which a journal orders, are kept.
+    fn keeps_first(&mut self, count: usize) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Everything => count,
+            Self::Some(random) => usize::try_from(random.below(count as u64 + 1)).unwrap_or(count),
+        }
+    }
+
+    /// Which sectors of one write are kept: none, all, or each by itself.
+    fn keeps_sectors(&mut self) -> SectorFate<'_> {
+        match self {
+            Self::Nothing => SectorFate::Same(false),
+            Self::Everything => SectorFate::Same(true),
+            Self::Some(random) => match random.below(4) {
+                0 => SectorFate::Same(false),
+                1 => SectorFate::Same(true),
+                _ => SectorFate::Each(random),
+            },
+        }
+    }
+}
+
+enum SectorFate<'a> {
+    Same(bool),
+    Each(&'a mut Random),
+}
+
+impl SectorFate<'_> {
+    const fn keeps(&mut self) -> bool {
+        match self {
+            Self::Same(kept) => *kept,
+            Self::Each(random) => random.coin(),
+        }
+    }
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut BTreeMap<String, usize>) {
+        match self {
+            Self::Link { name, file } => {
+                names.insert(name.clone(), *file);
+            }
+            Self::Unlink { name } => {
+                names.remove(name);
+            }
+            Self::Rename { from, to, file } => {
+                names.remove(from);
+                names.insert(to.clone(), *file);
+            }
+        }
+    }
+}
+
+impl FileState {
+    fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), cached: Vec::new(), durable: Vec::new(), changes: Vec::new(), blocks: Vec::new() }
+    }
+
+    /// What is on the medium, which held `medium` at the last sync, when `fate` has struck.
+    fn survivor(&self, mut medium: Vec<u8>, fate: &mut Fate) -> Vec<u8> {
+        let lengths = self.changes.iter().filter(|change| matches!(change, Change::Length(_))).count();
+        let mut lengths_kept = fate.keeps_first(lengths);
+        let mut length = medium.len();
+        for change in &self.changes {
+            match change {
+                Change::Length(bytes) if lengths_kept > 0 => {
+                    lengths_kept -= 1;
+                    length = *bytes;
+                    medium.truncate(length);
+                    medium.resize(length, 0);
+                }
+                Change::Length(_) => {}
+                Change::Sectors { first, bytes } => {
+                    let mut sectors = fate.keeps_sectors();
+                    for (number, sector) in bytes.chunks(SECTOR).enumerate() {
+                        if !sectors.keeps() {
+                            continue;
+                        }
+                        let at = (first + number) * SECTOR;
+                        if medium.len() < at + sector.len() {
+                            medium.resize(at + sector.len(), 0);
+                        }
+                        medium[at..at + sector.len()].copy_from_slice(sector);
+                    }
+                }
+            }
+        }
+        // A block behind the end of the file is nowhere.
+        medium.resize(length, 0);
+        medium
+    }
+
+    fn after_power_loss(&self, fate: &mut Fate) -> Self {
+        let medium = self.survivor(self.durable.clone(), fate);
+        let mut blocks = self.blocks.clone();
+        blocks.truncate(medium.len().div_ceil(BLOCK));
+        Self { name: self.name.clone(), cached: medium.clone(), durable: medium, changes: Vec::new(), blocks }
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        let end = at + bytes.len();
+        if self.cached.len() < end {
+            self.resize(end);
+        }
+        self.cached[at..end].copy_from_slice(bytes);
+        let first = at / SECTOR;
+        let sectors_end = end.next_multiple_of(SECTOR).min(self.cached.len());
+        let sectors = self.cached[first * SECTOR..sectors_end].to_vec();
+        self.changes.push(Change::Sectors { first, bytes: sectors });
+    }
+
+    fn resize(&mut self, bytes: usize) {
+        self.cached.resize(bytes, 0);
+        self.blocks.truncate(bytes.div_ceil(BLOCK));
+        self.changes.push(Change::Length(bytes));
+    }
+
+    fn blocks_missing(&self, at: usize, end: usize) -> usize {
+        (at / BLOCK..end.div_ceil(BLOCK)).filter(|&block| !self.blocks.get(block).is_some_and(|&kept| kept)).count()
+    }
+
+    fn reserve(&mut self, at: usize, end: usize) {
+        let end = end.div_ceil(BLOCK);
+        if self.blocks.len() < end {
+            self.blocks.resize(end, false);
+        }
+        self.blocks[(at / BLOCK).min(end)..end].fill(true);
+    }
+}
+
+impl State {
+    fn used_bytes(&self) -> u64 {
+        let blocks = |file: &usize| self.files[*file].blocks.iter().filter(|&&kept| kept).count();
+        self.names.values().map(blocks).sum::<usize>() as u64 * BLOCK as u64
+    }
+
+    fn free_blocks(&self) -> usize {
+        let Some(capacity) = self.capacity else { return usize::MAX };
+        usize::try_from(capacity.saturating_sub(self.used_bytes()) / BLOCK as u64).unwrap_or(usize::MAX)
+    }
+
+    /// Fails if the process is dead, dies in this step, or the hook says so.
+    fn enter(&mut self, kind: OperationKind, name: &str, offset: u64, bytes: u64) -> io::Result<()> {
+        if self.dead {
+            return Err(dead());
+        }
+        let operation = Operation { kind, name, offset, bytes, step: self.step };
+        let fault = self.hook.as_ref().and_then(|hook| hook(&operation));
+        if !matches!(kind, OperationKind::Open | OperationKind::Read) {
+            self.dead = self.crash_at == Some(self.step);
+            self.step += 1;
+        }
+        if self.dead {
+            return Err(dead());
+        }
+        fault.map_or(Ok(()), |kind| Err(io::Error::new(kind, "injected fault")))
+    }
+
+    fn enter_file(&mut self, kind: OperationKind, file: usize, offset: u64, bytes: u64) -> io::Result<()> {
+        let name = std::mem::take(&mut self.files[file].name);
+        let entered = self.enter(kind, &name, offset, bytes);
+        self.files[file].name = name;
+        entered
+    }
+
+    fn lookup(&self, name: &str) -> io::Result<usize> {
+        self.names.get(name).copied().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no file {name}")))
+    }
+
+    fn change_names(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.name_changes.push(change);
+    }
+}
+
+fn dead() -> io::Error {
+    io::Error::other("the process is dead")
+}
+
+fn full() -> io::Error {
+    io::Error::new(io::ErrorKind::StorageFull, "the virtual disk is full")
+}
+
+fn position(offset: u64) -> io::Result<usize> {
+    usize::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
+}
+
+impl Disk for SimDisk {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let mut state = self.state();
+        state.enter(OperationKind::Open, name, 0, 0)?;
+        let file = state.lookup(name)?;
+        Ok(self.handle(file))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let mut state = self.state();
+        state.enter(OperationKind::Create, name, 0, 0)?;
+        if state.names.contains_key(name) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("there is a file {name}")));
+        }
+        let file = state.files.len();
+        state.files.push(FileState::new(name));
+        state.change_names(NameChange::Link { name: name.to_owned(), file });
+        Ok(self.handle(file))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state();
+        state.enter(OperationKind::Remove, name, 0, 0)?;
+        state.lookup(name)?;
+        state.change_names(NameChange::Unlink { name: name.to_owned() });
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.state();
+        state.enter(OperationKind::Rename, from, 0, 0)?;
+        let file = state.lookup(from)?;
+        to.clone_into(&mut state.files[file].name);
+        state.change_names(NameChange::Rename { from: from.to_owned(), to: to.to_owned(), file });
+        Ok(())
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut state = self.state();
+        state.enter(OperationKind::Read, "", 0, 0)?;
+        Ok(state.names.keys().cloned().collect())
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        let mut state = self.state();
+        state.enter(OperationKind::SyncDirectory, "", 0, 0)?;
+        state.counters.directory_syncs += 1;
+        state.durable_names = state.names.clone();
+        state.name_changes.clear();
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let mut state = self.state();
+        state.enter(OperationKind::Read, "", 0, 0)?;
+        Ok(state.capacity.map_or(1 << 40, |capacity| capacity.saturating_sub(state.used_bytes())))
+    }
+}
+
+struct SimFile {
+    disk: SimDisk,
+    file: usize,
+}
+
+impl DiskFile for SimFile {
+    fn len(&self) -> io::Result<u64> {
+        let mut state = self.disk.state();
+        state.enter_file(OperationKind::Read, self.file, 0, 0)?;
+        Ok(state.files[self.file].cached.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let mut state = self.disk.state();
+        state.enter_file(OperationKind::Read, self.file, offset, buffer.len() as u64)?;
+        let at = position(offset)?;
+        let cached = &state.files[self.file].cached;
+        let bytes = cached.get(at..at.saturating_add(buffer.len())).ok_or(io::ErrorKind::UnexpectedEof)?;
+        buffer.copy_from_slice(bytes);
+        state.counters.reads += 1;
+        state.counters.read_bytes += buffer.len() as u64;
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let state = &mut *state;
+        if state.dead {
+            return Err(dead());
+        }
+        let mut entered = state.enter_file(OperationKind::Write, self.file, offset, bytes.len() as u64);
+        let at = position(offset)?;
+        let mut count = bytes.len();
+        if entered.is_err() {
+            // A write that fails in its middle leaves an arbitrary beginning.
+            count = usize::try_from(state.random.below(count as u64 + 1)).unwrap_or(0);
+        }
+        let free = state.free_blocks();
+        while count > 0 && state.files[self.file].blocks_missing(at, at + count) > free {
+            // What still fits is written, as a file system does.
+            count = ((at + count - 1) / BLOCK * BLOCK).saturating_sub(at);
+        }
+        if entered.is_ok() && count < bytes.len() {
+            entered = Err(full());
+        }
+        if count > 0 {
+            let file = &mut state.files[self.file];
+            file.write(at, &bytes[..count]);
+            file.reserve(at, at + count);
+        }
+        state.counters.writes += 1;
+        state.counters.written_bytes += count as u64;
+        entered
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let state = &mut *state;
+        let entered = state.enter_file(OperationKind::Sync, self.file, 0, 0);
+        if state.dead {
+            return entered;
+        }
+        let mut fate = if entered.is_ok() { Fate::Everything } else { Fate::Some(Random::new(state.random.bits())) };
+        state.counters.syncs += 1;
+        let file = &mut state.files[self.file];
+        let durable = std::mem::take(&mut file.durable);
+        file.durable = file.survivor(durable, &mut fate);
+        file.changes.clear();
+        entered
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.disk.state();
+        state.enter_file(OperationKind::SetLen, self.file, 0, bytes)?;
+        state.files[self.file].resize(position(bytes)?);
+        Ok(())
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.disk.state();
+        state.enter_file(OperationKind::Allocate, self.file, 0, bytes)?;
+        let end = position(bytes)?;
+        if state.files[self.file].blocks_missing(0, end) > state.free_blocks() {
+            return Err(full());
+        }
+        let file = &mut state.files[self.file];
+        if file.cached.len() < end {
+            file.resize(end);
+        }
+        file.reserve(0, end);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn written(disk: &SimDisk) -> Arc<dyn DiskFile> {
+        let file = disk.create("a").unwrap();
+        file.write_at(0, &[1; 2048]).unwrap();
+        file.sync().unwrap();
+        disk.sync_directory().unwrap();
+        file
+    }
+
+    #[test]
+    fn synced_state_survives_every_power_loss() {
+        let disk = SimDisk::new(1);
+        let file = written(&disk);
+        file.write_at(512, &[2; 1024]).unwrap();
+        disk.remove("a").unwrap();
+        let mut seen = BTreeSet::new();
+        for seed in 0..200 {
+            let after = disk.after_power_loss(seed);
+            if let Some(contents) = after.contents("a") {
+                assert_eq!((contents.len(), &contents[..512], &contents[1536..]), (2048, &[1; 512][..], &[1; 512][..]));
+                seen.insert((contents[512], contents[1024]));
+            }
+            assert_eq!(after.contents("a"), after.durable_contents("a"));
+        }
+        assert_eq!(seen, BTreeSet::from([(1, 1), (1, 2), (2, 1), (2, 2)]), "sectors tear in every way");
+        assert!(disk.after_power_loss(1).contents("a").is_none(), "seed 1 keeps the removal");
+        assert!(disk.after_power_loss(0).contents("a").is_some(), "seed 0 keeps nothing that was not synced");
+    }
+
+    #[test]
+    fn a_process_crash_keeps_the_page_cache_and_does_not_make_it_durable() {
+        let disk = SimDisk::new(1);
+        written(&disk).write_at(0, &[7; 512]).unwrap();
+        let again = disk.after_process_crash();
+        assert_eq!(again.contents("a").unwrap()[..512], [7; 512]);
+        assert_eq!(again.after_power_loss(0).contents("a").unwrap()[..512], [1; 512]);
+        again.open("a").unwrap().sync().unwrap();
+        assert_eq!(again.after_power_loss(0).contents("a").unwrap()[..512], [7; 512]);
+    }
+
+    #[test]
+    fn a_dead_process_changes_nothing_more() {
+        let disk = SimDisk::new(3);
+        let file = written(&disk);
+        disk.set_crash_at(disk.steps());
+        assert!(file.write_at(0, &[9; 2048]).is_err());
+        let after = disk.contents("a").unwrap();
+        let torn = after.iter().take_while(|&&byte| byte == 9).count();
+        assert!(after[torn..].iter().all(|&byte| byte == 1), "a beginning of the write may be there");
+        assert!(file.sync().is_err() && file.read_at(0, &mut [0]).is_err() && disk.create("b").is_err());
+        assert_eq!(disk.contents("a").unwrap(), after);
+    }
+
+    #[test]
+    fn a_failed_sync_forgets_what_it_did_not_make_durable() {
+        let lost = (0..20).any(|seed| {
+            let disk = SimDisk::new(seed);
+            let file = written(&disk);
+            file.write_at(0, &[2; 2048]).unwrap();
+            disk.fail(OperationKind::Sync, io::ErrorKind::Other);
+            file.sync().unwrap_err();
+            disk.heal();
+            file.sync().unwrap();
+            disk.contents("a").unwrap() == [2; 2048] && disk.durable_contents("a").unwrap() != [2; 2048]
+        });
+        assert!(lost, "a second sync says yes to data that is gone");
+    }
+
+    #[test]
+    fn a_full_disk_refuses_new_blocks_and_takes_overwrites() {
+        let disk = SimDisk::new(1);
+        disk.set_capacity(Some(3 * 4096));
+        let file = disk.create("a").unwrap();
+        file.allocate(8192).unwrap();
+        assert_eq!(disk.free_bytes().unwrap(), 4096);
+        assert_eq!(file.allocate(16384).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(file.write_at(8000, &[1; 8192]).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(file.len().unwrap(), 12288, "what fits is written");
+        file.write_at(0, &[2; 12288]).unwrap();
+        disk.remove("a").unwrap();
+        assert_eq!(disk.free_bytes().unwrap(), 3 * 4096);
+    }
+
+    #[test]
+    fn a_flipped_bit_stays_flipped() {
+        let disk = SimDisk::new(1);
+        written(&disk).write_at(0, &[2; 512]).unwrap();
+        assert!(disk.corrupt("a", 3, 0x80));
+        assert!(!disk.corrupt("a", 2048, 1) && !disk.corrupt("b", 0, 1));
+        assert_eq!(disk.contents("a").unwrap()[3], 0x82);
+        assert_eq!(disk.after_power_loss(1).contents("a").unwrap()[3], 0x82);
+        assert_eq!(disk.after_power_loss(0).contents("a").unwrap()[3], 0x81);
+    }
+}

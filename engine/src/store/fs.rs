@@ -1,5 +1,269 @@
 //! A directory of the real file system.
 
-/// A directory of the real file system.
+use super::disk::{Disk, DiskFile};
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read, Write},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The file whose lock says that a process uses the directory. Never listed.
+const LOCK: &str = "LOCK";
+
+/// How the log uses its segments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Strategy {
+    /// A ring of preallocated, already written segments, overwritten in place: cheapest where a block stays where it is.
+    Recycle,
+    /// New segments grow and old ones are deleted: on a file system that writes elsewhere anyway, overwriting in place
+    /// costs a copy and reserves nothing.
+    Append,
+}
+
+/// A directory of the real file system, held by this process alone until dropped.
 #[derive(Debug)]
-pub struct FsDisk;
+pub struct FsDisk {
+    path: PathBuf,
+    directory: File,
+    /// The lock goes with the descriptor, so a killed process leaves none behind.
+    _lock: File,
+}
+
+impl FsDisk {
+    /// Opens an existing directory and locks it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`] when another process holds it, [`io::ErrorKind::NotFound`] when there is none.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let directory = File::open(path)?;
+        let lock = lock(path)?;
+        Ok(Self { path: path.to_path_buf(), directory, _lock: lock })
+    }
+
+    /// The log strategy that suits this file system.
+    ///
+    /// # Errors
+    /// Whatever asking the file system says.
+    pub fn strategy(&self) -> io::Result<Strategy> {
+        let magic = rustix::fs::fstatfs(&self.directory)?.f_type as u64 & 0xffff_ffff;
+        Ok(strategy_of(magic))
+    }
+
+    fn place(&self, name: &str) -> io::Result<PathBuf> {
+        let plain = !name.is_empty() && name != "." && name != ".." && name != LOCK && !name.contains(['/', '\0']);
+        if plain {
+            Ok(self.path.join(name))
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no plain file name")))
+        }
+    }
+}
+
+/// Numbers from linux/magic.h. What is not known to overwrite in place is treated as if it did not.
+fn strategy_of(magic: u64) -> Strategy {
+    const EXT: u64 = 0xef53;
+    const XFS: u64 = 0x5846_5342;
+    const TMPFS: u64 = 0x0102_1994;
+    if matches!(magic, EXT | XFS | TMPFS) { Strategy::Recycle } else { Strategy::Append }
+}
+
+fn lock(path: &Path) -> io::Result<File> {
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path.join(LOCK))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // Only for the message: a holder that has not written its number yet is still a holder.
+            let _ = file.read_to_string(&mut holder);
+            let holder = if holder.is_empty() { "another process".into() } else { format!("process {holder}") };
+            return Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                format!("{} is in use by {holder}", path.display()),
+            ));
+        }
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    // For people who wonder who holds the directory; a full disk must not keep the server from starting.
+    let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+    Ok(file)
+}
+
+impl Disk for FsDisk {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = OpenOptions::new().read(true).write(true).open(self.place(name)?)?;
+        Ok(Arc::new(FsFile(file)))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(self.place(name)?)?;
+        Ok(Arc::new(FsFile(file)))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.place(name)?)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.place(from)?, self.place(to)?)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            // A name that is no text was not made by us, nor was a directory.
+            if let Ok(name) = entry.file_name().into_string()
+                && name != LOCK
+                && entry.file_type()?.is_file()
+            {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.directory.sync_all()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let space = rustix::fs::fstatvfs(&self.directory)?;
+        Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+}
+
+#[derive(Debug)]
+struct FsFile(File);
+
+impl DiskFile for FsFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(buffer, offset)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.0.set_len(bytes)
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        use rustix::{fs::FallocateFlags, io::Errno};
+        if bytes == 0 {
+            return Ok(());
+        }
+        loop {
+            match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                // UBIFS and NFS before 4.2 have no fallocate: writing is the only way to reserve.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.fill_to(bytes),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl FsFile {
+    fn fill_to(&self, bytes: u64) -> io::Result<()> {
+        let zeroes = [0; 16 << 10];
+        let mut at = self.len()?;
+        while at < bytes {
+            let count = zeroes.len().min(usize::try_from(bytes - at).unwrap_or(usize::MAX));
+            self.write_at(at, &zeroes[..count])?;
+            at += count as u64;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct TempDir(PathBuf);
+
+    impl TempDir {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("zoolet-fs-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for TempDir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_second_holder_is_refused_and_told_who_holds_it() {
+        let dir = TempDir::new("lock");
+        let first = FsDisk::open(&dir.0).unwrap();
+        let refused = FsDisk::open(&dir.0).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
+        assert!(refused.to_string().contains(&format!("process {}", std::process::id())), "{refused}");
+        drop(first);
+        FsDisk::open(&dir.0).unwrap();
+    }
+
+    #[test]
+    fn a_missing_directory_is_not_made() {
+        let dir = TempDir::new("missing");
+        assert_eq!(FsDisk::open(&dir.0.join("mount")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn files_keep_what_is_written_and_reserve_what_is_allocated() {
+        let dir = TempDir::new("files");
+        let disk = FsDisk::open(&dir.0).unwrap();
+        let file = disk.create("a").unwrap();
+        assert_eq!(disk.create("a").err().map(|error| error.kind()), Some(io::ErrorKind::AlreadyExists));
+        file.allocate(8192).unwrap();
+        file.write_at(8190, b"abcd").unwrap();
+        file.allocate(4096).unwrap();
+        file.sync().unwrap();
+        assert_eq!(file.len().unwrap(), 8194);
+        disk.rename("a", "b").unwrap();
+        disk.sync_directory().unwrap();
+        assert_eq!(disk.list().unwrap(), ["b"]);
+        let mut read = [0; 6];
+        disk.open("b").unwrap().read_at(8188, &mut read).unwrap();
+        assert_eq!(&read, b"\0\0abcd");
+        assert_eq!(file.read_at(8192, &mut read).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert!(disk.free_bytes().unwrap() > 0);
+        disk.remove("b").unwrap();
+        assert!(disk.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn names_are_never_paths() {
+        let dir = TempDir::new("names");
+        let disk = FsDisk::open(&dir.0).unwrap();
+        for name in ["", ".", "..", "a/b", "/etc", "LOCK", "a\0"] {
+            let error = disk.create(name).err().map(|error| error.kind());
+            assert_eq!(error, Some(io::ErrorKind::InvalidInput), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn file_systems_that_move_blocks_are_appended_to() {
+        let recycle = [0xef53, 0x5846_5342, 0x0102_1994];
+        let append = [0xf2f5_2010, 0x9123_683e, 0x2405_1905, 0x794c_7630, 0];
+        assert!(recycle.into_iter().all(|magic| strategy_of(magic) == Strategy::Recycle));
+        assert!(append.into_iter().all(|magic| strategy_of(magic) == Strategy::Append));
+    }
+}

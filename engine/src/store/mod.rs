@@ -7,4 +7,4 @@ pub mod image;
 pub mod key;
 pub mod log;
 
-pub use fs::FsDisk;
+pub use fs::{FsDisk, Strategy};

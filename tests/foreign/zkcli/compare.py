@@ -1,0 +1,86 @@
+"""compare.py RAW_DIR EXPECTED_DIR [--record]: brings what zkCli printed into a form without times and numbers, and compares it.
+
+RAW_DIR holds, per session, NAME.cmd (the commands) and NAME.raw (what zkCli printed); EXPECTED_DIR one NAME.txt each.
+"""
+
+import difflib
+import pathlib
+import re
+import sys
+
+MARK = re.compile(r"^Node does not exist: /#(\d+)$")
+# The usage text after a mistyped command differs between releases; the error line after it does not.
+NOISE = re.compile(r"^$|^WATCHER::$|^JLine support is |^Connecting to |^Welcome to ZooKeeper!|^\t|^ZooKeeper -server host:port")
+IDENTITY = re.compile(r"^(digest|ip): ")
+LISTING = re.compile(r"^\[(\S+(?:, \S+)+)\]$")
+
+
+def commands_of(file):
+    return [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+
+
+def blocks(commands, raw):
+    """[(command, its lines)], then the watch events: a thread of their own prints them, so only their own order means anything."""
+    printed, events, zxids = [("(connecting)", [])], [], {}
+    for line in raw.splitlines():
+        line = line.rstrip()
+        if mark := MARK.match(line):
+            printed.append((commands[int(mark[1]) - 1], []))
+        elif line.startswith("WatchedEvent"):
+            if "type:None" not in line:  # the state of the connection; a single command may end before it is printed
+                events.append(re.sub(r" zxid: -?\d+$", "", line))  # zkCli prints it from 3.9 on
+        elif not NOISE.match(line):
+            printed[-1][1].append(normalised(line, zxids))
+    for _, lines in printed:
+        if all(IDENTITY.match(line) for line in lines[1:]):
+            lines[1:] = sorted(lines[1:])
+    return printed + [("(events)", events)]
+
+
+def normalised(line, zxids):
+    """Times become T; zxids become Z1, Z2... in order of appearance, so that equal ones still have to be equal."""
+    line = re.sub(r"^([mc]time) = .*", r"\1 = T", line)
+    line = re.sub(r"^ephemeralOwner = 0x[0-9a-f]{2,}", "ephemeralOwner = S", line)
+    line = re.sub(r"^([cmp]Zxid) = (\S+)", lambda m: f"{m[1]} = {zxids.setdefault(m[2], f'Z{len(zxids) + 1}')}", line)
+    # getEphemerals lists a hash table: its order is nobody's promise.
+    if listing := LISTING.match(line):
+        line = "[" + ", ".join(sorted(listing[1].split(", "))) + "]"
+    return line
+
+
+def text(found):
+    return [line for command, lines in found for line in (f"> {command}", *lines)]
+
+
+def main():
+    raw_dir, expected_dir = map(pathlib.Path, sys.argv[1:3])
+    record = "--record" in sys.argv
+    passed = failed = 0
+    for raw in sorted(raw_dir.glob("*.raw")):
+        found = blocks(commands_of(raw.with_suffix(".cmd")), raw.read_text(errors="replace"))
+        expected_file = expected_dir / (raw.stem + ".txt")
+        if record:
+            expected_file.write_text("\n".join(text(found)) + "\n")
+        expected = expected_file.read_text().splitlines()
+        diff = list(difflib.unified_diff(expected, text(found), "expected", f"printed ({raw.stem})", lineterm="", n=4))
+        print("\n".join(diff) if diff else f"{raw.stem}: {len(found)} as expected")
+        wrong = len(wrong_blocks(expected, text(found)))
+        failed += wrong
+        passed += max(len(found) - wrong, 0)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def wrong_blocks(expected, found):
+    """The commands that a difference touches."""
+    wrong = set()
+    for kind, i1, i2, j1, _ in difflib.SequenceMatcher(None, expected, found, autojunk=False).get_opcodes():
+        if kind != "equal":
+            for at in range(i1, max(i2, i1 + 1)):
+                while at > 0 and not (at < len(expected) and expected[at].startswith("> ")):
+                    at -= 1
+                wrong.add(at)
+    return wrong
+
+
+sys.exit(main())

@@ -27,6 +27,15 @@ impl Path {
         if is_valid(&text) { Ok(Self(text)) } else { Err(ErrorCode::BadArguments) }
     }
 
+    /// From text that lives for ever.
+    ///
+    /// # Panics
+    /// When it breaks a rule: at compile time in a constant.
+    pub const fn from_static(text: &'static str) -> Self {
+        assert!(is_valid_bytes(text.as_bytes()), "not the path of a znode");
+        Self(Text::from_static(text))
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
@@ -78,6 +87,55 @@ fn is_legal(c: char) -> bool {
     !matches!(u32::from(c), 0x00..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..)
 }
 
+/// [`is_valid`] at compile time, where neither `split` nor `chars` exists. `path` is UTF-8.
+const fn is_valid_bytes(path: &[u8]) -> bool {
+    if path.is_empty() || path[0] != b'/' {
+        return false;
+    }
+    let mut at = 1;
+    let mut name_starts = 1;
+    while at < path.len() {
+        let (code, bytes) = decode(path, at);
+        if matches!(code, 0x00..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..) {
+            return false;
+        }
+        if code == b'/' as u32 {
+            if is_dots_or_empty(path, name_starts, at) {
+                return false;
+            }
+            name_starts = at + 1;
+        }
+        at += bytes;
+    }
+    path.len() == 1 || !is_dots_or_empty(path, name_starts, at)
+}
+
+/// The code point at `at` and its length in bytes.
+const fn decode(utf8: &[u8], at: usize) -> (u32, usize) {
+    let first = utf8[at] as u32;
+    let (mut code, bytes) = match first {
+        0..=0x7f => return (first, 1),
+        0x80..=0xdf => (first & 0x1f, 2),
+        0xe0..=0xef => (first & 0x0f, 3),
+        _ => (first & 0x07, 4),
+    };
+    let mut next = 1;
+    while next < bytes {
+        code = code << 6 | (utf8[at + next] as u32 & 0x3f);
+        next += 1;
+    }
+    (code, bytes)
+}
+
+const fn is_dots_or_empty(path: &[u8], from: usize, to: usize) -> bool {
+    match to - from {
+        0 => true,
+        1 => path[from] == b'.',
+        2 => path[from] == b'.' && path[from + 1] == b'.',
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,7 +143,7 @@ mod tests {
     #[test]
     fn path_rules_are_zookeepers() {
         for good in ["/", "/a", "/a b", "/...", "/a./b", "/.a", "/\u{e9}", "/\u{20ac}", "/\u{f900}"] {
-            assert!(is_valid(good), "{good:?}");
+            assert!(is_valid(good) && is_valid_bytes(good.as_bytes()), "{good:?}");
         }
         for bad in [
             "",
@@ -110,7 +168,7 @@ mod tests {
             "/\u{ffff}",
             "/\u{1f600}",
         ] {
-            assert!(!is_valid(bad), "{bad:?}");
+            assert!(!is_valid(bad) && !is_valid_bytes(bad.as_bytes()), "{bad:?}");
         }
     }
 

@@ -1,0 +1,38 @@
+//! The handshake, which has no headers (surface 1.3, 1.4): the server's side.
+
+use super::reader::{Malformed, Reader};
+use super::writer;
+use bytes::{BufMut, Bytes, BytesMut};
+use zoolet_model::{ConnectReply, ConnectRequest, SessionId};
+
+/// Decodes the first frame of a connection. The protocol version is ignored, as ZooKeeper does; so is what follows the
+/// read-only byte.
+///
+/// # Errors
+/// When a field is cut short: the connection must close.
+pub fn decode_connect(frame: Bytes) -> Result<ConnectRequest, Malformed> {
+    let mut reader = Reader::new(frame);
+    let _protocol_version = reader.i32()?;
+    Ok(ConnectRequest {
+        last_zxid_seen: reader.i64()?,
+        timeout_ms: reader.i32()?,
+        session: SessionId(reader.i64()?),
+        password: reader.buffer()?,
+        // Clients before 3.4 end here.
+        read_only: reader.bool().ok(),
+    })
+}
+
+/// Appends the answer to a connect request. Its last byte is there only if the client sent one; the C client reads the
+/// password as 16 bytes whatever the length says.
+pub fn encode_connect_reply(reply: &ConnectReply, out: &mut BytesMut) {
+    writer::frame(out, |out| {
+        out.put_i32(0);
+        out.put_i32(reply.timeout_ms);
+        out.put_i64(reply.session.0);
+        writer::buffer(out, Some(&reply.secret.0));
+        if reply.read_only_byte {
+            writer::bool(out, false);
+        }
+    });
+}

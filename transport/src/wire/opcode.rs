@@ -1,0 +1,98 @@
+//! The numbers of requests (surface 2.1).
+
+/// A request a client may name. Numbers that only servers use among themselves (createSession, deleteContainer, error)
+/// are unknown here, so that a client's use of them is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(i32)]
+#[allow(missing_docs, reason = "the names are ZooKeeper's own")]
+pub enum Opcode {
+    Create = 1,
+    Delete = 2,
+    Exists = 3,
+    GetData = 4,
+    SetData = 5,
+    GetAcl = 6,
+    SetAcl = 7,
+    GetChildren = 8,
+    Sync = 9,
+    Ping = 11,
+    GetChildren2 = 12,
+    Check = 13,
+    Multi = 14,
+    Create2 = 15,
+    Reconfig = 16,
+    CheckWatches = 17,
+    RemoveWatches = 18,
+    CreateContainer = 19,
+    CreateTtl = 21,
+    MultiRead = 22,
+    Auth = 100,
+    SetWatches = 101,
+    Sasl = 102,
+    GetEphemerals = 103,
+    GetAllChildrenNumber = 104,
+    SetWatches2 = 105,
+    AddWatch = 106,
+    WhoAmI = 107,
+    CloseSession = -11,
+}
+
+impl Opcode {
+    /// The number on the wire.
+    pub const fn code(self) -> i32 {
+        self as i32
+    }
+
+    /// The reverse of [`Opcode::code`].
+    pub const fn from_code(code: i32) -> Option<Self> {
+        Some(match code {
+            1 => Self::Create,
+            2 => Self::Delete,
+            3 => Self::Exists,
+            4 => Self::GetData,
+            5 => Self::SetData,
+            6 => Self::GetAcl,
+            7 => Self::SetAcl,
+            8 => Self::GetChildren,
+            9 => Self::Sync,
+            11 => Self::Ping,
+            12 => Self::GetChildren2,
+            13 => Self::Check,
+            14 => Self::Multi,
+            15 => Self::Create2,
+            16 => Self::Reconfig,
+            17 => Self::CheckWatches,
+            18 => Self::RemoveWatches,
+            19 => Self::CreateContainer,
+            21 => Self::CreateTtl,
+            22 => Self::MultiRead,
+            100 => Self::Auth,
+            101 => Self::SetWatches,
+            102 => Self::Sasl,
+            103 => Self::GetEphemerals,
+            104 => Self::GetAllChildrenNumber,
+            105 => Self::SetWatches2,
+            106 => Self::AddWatch,
+            107 => Self::WhoAmI,
+            -11 => Self::CloseSession,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back_as_they_went() {
+        let known = (-20..200).filter(|code| match Opcode::from_code(*code) {
+            Some(opcode) => {
+                assert_eq!(opcode.code(), *code);
+                true
+            }
+            None => false,
+        });
+        assert_eq!(known.count(), 29);
+    }
+}

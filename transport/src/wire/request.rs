@@ -1,0 +1,301 @@
+//! Requests, as the server reads them (surface 2).
+
+use super::opcode::Opcode;
+use super::reader::{Malformed, Read, Reader};
+use bytes::Bytes;
+use core::fmt;
+use zoolet_model::{
+    AddWatchMode, Create, CreateKind, CreateMode, Perms, ReadOp, Request, RequestedAcl, SetWatches, WatcherType,
+    WriteOp,
+};
+
+/// The longest time to live, milliseconds: 40 bits.
+const TTL_MAX_MS: i64 = (1 << 40) - 1;
+
+/// What a server has switched on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DecodeOptions {
+    /// Whether znodes with a time to live may be created (zookeeper.extendedTypesEnabled).
+    pub extended_types: bool,
+}
+
+/// A frame that cannot hold a request's header: the connection must close.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooShort;
+
+impl fmt::Display for TooShort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("frame too short for a request")
+    }
+}
+
+impl std::error::Error for TooShort {}
+
+/// Decodes one request and its xid. Whatever the body holds, there is a request to answer: a malformed body and an
+/// unknown opcode are requests too. Bytes after the body are ignored.
+///
+/// # Errors
+/// When not even the header is there.
+pub fn decode_request(frame: Bytes, options: &DecodeOptions) -> Result<(i32, Request), TooShort> {
+    let mut reader = Reader::new(frame);
+    let (Ok(xid), Ok(code)) = (reader.i32(), reader.i32()) else { return Err(TooShort) };
+    let Some(opcode) = Opcode::from_code(code) else { return Ok((xid, Request::Unknown)) };
+    let request = body(opcode, &mut reader, options);
+    // ZooKeeper spends a zxid on a multi it cannot read, and none on anything else (surface 2.4).
+    Ok((xid, request.unwrap_or(Request::Malformed { write: opcode == Opcode::Multi })))
+}
+
+fn body(opcode: Opcode, reader: &mut Reader, options: &DecodeOptions) -> Read<Request> {
+    Ok(match opcode {
+        Opcode::Create | Opcode::Create2 | Opcode::CreateContainer | Opcode::CreateTtl => {
+            let fields = CreateFields::read(opcode, reader)?;
+            let mode = single_mode(opcode, &fields, options);
+            Request::Write(WriteOp::Create(fields.with(mode, opcode != Opcode::Create)))
+        }
+        Opcode::Delete => Request::Write(delete(reader)?),
+        Opcode::SetData => Request::Write(set_data(reader)?),
+        Opcode::SetAcl => {
+            Request::Write(WriteOp::SetAcl { path: reader.text()?, acl: acl(reader)?, version: reader.i32()? })
+        }
+        // Alone it is refused since ZooKeeper 3.9.3; before, it was never answered.
+        Opcode::Check => Request::Unknown,
+        Opcode::Multi => Request::Multi(multi(reader, options)?),
+        Opcode::MultiRead => Request::MultiRead(multi_read(reader)?),
+        Opcode::Exists => Request::Exists { path: reader.text()?, watch: reader.bool()? },
+        Opcode::GetData => Request::GetData { path: reader.text()?, watch: reader.bool()? },
+        Opcode::GetChildren => Request::GetChildren { path: reader.text()?, watch: reader.bool()?, with_stat: false },
+        Opcode::GetChildren2 => Request::GetChildren { path: reader.text()?, watch: reader.bool()?, with_stat: true },
+        Opcode::GetAcl => Request::GetAcl { path: reader.text()? },
+        Opcode::GetEphemerals => Request::GetEphemerals { prefix: reader.nullable_text()? },
+        Opcode::GetAllChildrenNumber => Request::GetAllChildrenNumber { path: reader.text()? },
+        Opcode::Sync => Request::Sync { path: reader.nullable_text()? },
+        Opcode::Ping => Request::Ping,
+        Opcode::Auth => {
+            let _kind = reader.i32()?;
+            Request::Auth { scheme: reader.nullable_text()?, auth: reader.buffer()? }
+        }
+        Opcode::Sasl => {
+            reader.buffer()?;
+            Request::Sasl
+        }
+        Opcode::WhoAmI => Request::WhoAmI,
+        Opcode::SetWatches => Request::SetWatches(set_watches(reader)?),
+        Opcode::SetWatches2 => Request::SetWatches(set_watches2(reader)?),
+        Opcode::AddWatch => Request::AddWatch { path: reader.text()?, mode: add_watch_mode(reader)? },
+        Opcode::CheckWatches => Request::CheckWatches { path: reader.text()?, kind: watcher_type(reader)? },
+        Opcode::RemoveWatches => Request::RemoveWatches { path: reader.text()?, kind: watcher_type(reader)? },
+        Opcode::Reconfig => {
+            for _server_list in 0..3 {
+                reader.skip_text()?;
+            }
+            reader.i64()?;
+            Request::Reconfig
+        }
+        Opcode::CloseSession => Request::CloseSession,
+    })
+}
+
+/// What all four creates carry.
+struct CreateFields {
+    path: zoolet_model::Text,
+    data: Option<Bytes>,
+    acl: Option<Vec<RequestedAcl>>,
+    flags: i32,
+    /// -1 unless the opcode has one.
+    ttl_ms: i64,
+}
+
+impl CreateFields {
+    fn read(opcode: Opcode, reader: &mut Reader) -> Read<Self> {
+        Ok(Self {
+            path: reader.text()?,
+            data: reader.buffer()?,
+            acl: acl(reader)?,
+            flags: reader.i32()?,
+            ttl_ms: if opcode == Opcode::CreateTtl { reader.i64()? } else { -1 },
+        })
+    }
+
+    fn with(self, mode: CreateMode, with_stat: bool) -> Create {
+        Create { path: self.path, data: self.data, acl: self.acl, mode, with_stat }
+    }
+}
+
+/// A create outside a multi: the opcode decides what is stored, the flags decide ephemeral and sequential, and the
+/// checks come in ZooKeeper's order: flags, then the switch for times to live, then their range (surface 2.2, 2.3).
+fn single_mode(opcode: Opcode, fields: &CreateFields, options: &DecodeOptions) -> CreateMode {
+    let Some(flags) = Flags::from_code(fields.flags) else { return CreateMode::BadArguments };
+    if flags.ttl {
+        return ttl_mode(flags, fields.ttl_ms, options);
+    }
+    // The opcode for a time to live without a mode for it. ZooKeeper refuses it only when the time is not negative; the
+    // others stop its server for good (surface 13.6).
+    if opcode == Opcode::CreateTtl {
+        return CreateMode::BadArguments;
+    }
+    let kind = match opcode {
+        Opcode::CreateContainer => CreateKind::Container,
+        _ if flags.ephemeral => CreateKind::Ephemeral,
+        _ => CreateKind::Persistent,
+    };
+    CreateMode::Valid { kind, sequential: flags.sequential }
+}
+
+/// A create inside a multi: ZooKeeper 3.9 derives the opcode from the flags again.
+///
+/// # Errors
+/// Flags for a time to live under a header that has none: the whole multi is malformed.
+fn multi_mode(opcode: Opcode, fields: &CreateFields, options: &DecodeOptions) -> Read<CreateMode> {
+    let Some(flags) = Flags::from_code(fields.flags) else { return Ok(CreateMode::BadArguments) };
+    Ok(match flags {
+        Flags { ttl: true, .. } if opcode != Opcode::CreateTtl => return Err(Malformed),
+        Flags { ttl: true, .. } => ttl_mode(flags, fields.ttl_ms, options),
+        Flags { container: true, .. } => CreateMode::Valid { kind: CreateKind::Container, sequential: false },
+        Flags { ephemeral: true, sequential, .. } => CreateMode::Valid { kind: CreateKind::Ephemeral, sequential },
+        Flags { sequential, .. } => CreateMode::Valid { kind: CreateKind::Persistent, sequential },
+    })
+}
+
+fn ttl_mode(flags: Flags, ttl_ms: i64, options: &DecodeOptions) -> CreateMode {
+    if !options.extended_types {
+        return CreateMode::Unimplemented;
+    }
+    match u64::try_from(ttl_ms) {
+        Ok(ttl) if (1..=TTL_MAX_MS).contains(&ttl_ms) => {
+            CreateMode::Valid { kind: CreateKind::Ttl { ttl_ms: ttl }, sequential: flags.sequential }
+        }
+        _ => CreateMode::BadArguments,
+    }
+}
+
+/// The create flags that name a mode.
+#[derive(Clone, Copy)]
+struct Flags {
+    ephemeral: bool,
+    sequential: bool,
+    container: bool,
+    ttl: bool,
+}
+
+impl Flags {
+    fn from_code(flags: i32) -> Option<Self> {
+        (0..=6).contains(&flags).then_some(Self {
+            ephemeral: matches!(flags, 1 | 3),
+            sequential: matches!(flags, 2 | 3 | 6),
+            container: flags == 4,
+            ttl: matches!(flags, 5 | 6),
+        })
+    }
+}
+
+fn delete(reader: &mut Reader) -> Read<WriteOp> {
+    Ok(WriteOp::Delete { path: reader.text()?, version: reader.i32()? })
+}
+
+fn set_data(reader: &mut Reader) -> Read<WriteOp> {
+    Ok(WriteOp::SetData { path: reader.text()?, data: reader.buffer()?, version: reader.i32()? })
+}
+
+fn acl(reader: &mut Reader) -> Read<Option<Vec<RequestedAcl>>> {
+    reader.vector(
+        |reader| {
+            reader.i32()?;
+            reader.skip_text()?;
+            reader.skip_text()
+        },
+        |reader| {
+            Ok(RequestedAcl {
+                perms: Perms(reader.i32()?),
+                scheme: reader.nullable_text()?,
+                id: reader.nullable_text()?,
+            })
+        },
+    )
+}
+
+/// Sub-requests up to the header that says done. Anything but a write makes all of it malformed.
+fn multi(reader: &mut Reader, options: &DecodeOptions) -> Read<Vec<WriteOp>> {
+    let mut operations = Vec::new();
+    while let Some(code) = multi_header(reader)? {
+        let opcode = Opcode::from_code(code).ok_or(Malformed)?;
+        operations.push(match opcode {
+            Opcode::Create | Opcode::Create2 | Opcode::CreateContainer | Opcode::CreateTtl => {
+                let fields = CreateFields::read(opcode, reader)?;
+                let mode = multi_mode(opcode, &fields, options)?;
+                let container = matches!(mode, CreateMode::Valid { kind: CreateKind::Container, .. });
+                WriteOp::Create(fields.with(mode, container || opcode != Opcode::Create))
+            }
+            Opcode::Delete => delete(reader)?,
+            Opcode::SetData => set_data(reader)?,
+            Opcode::Check => WriteOp::Check { path: reader.text()?, version: reader.i32()? },
+            _ => return Err(Malformed),
+        });
+    }
+    Ok(operations)
+}
+
+/// Sub-requests up to the header that says done. Anything but getData and getChildren makes all of it malformed; their
+/// watch flags mean nothing here.
+fn multi_read(reader: &mut Reader) -> Read<Vec<ReadOp>> {
+    let mut reads = Vec::new();
+    while let Some(code) = multi_header(reader)? {
+        let path = |reader: &mut Reader| {
+            let path = reader.text()?;
+            reader.bool()?;
+            Ok(path)
+        };
+        reads.push(match Opcode::from_code(code) {
+            Some(Opcode::GetData) => ReadOp::GetData { path: path(reader)? },
+            Some(Opcode::GetChildren) => ReadOp::GetChildren { path: path(reader)? },
+            _ => return Err(Malformed),
+        });
+    }
+    Ok(reads)
+}
+
+/// The type of the next sub-request; `None` at the end.
+fn multi_header(reader: &mut Reader) -> Read<Option<i32>> {
+    let code = reader.i32()?;
+    let done = reader.bool()?;
+    reader.i32()?;
+    Ok((!done).then_some(code))
+}
+
+fn set_watches(reader: &mut Reader) -> Read<SetWatches> {
+    Ok(SetWatches {
+        relative_zxid: reader.i64()?,
+        data: reader.texts()?.ok_or(Malformed)?,
+        exist: reader.texts()?.ok_or(Malformed)?,
+        child: reader.texts()?.ok_or(Malformed)?,
+        persistent: Vec::new(),
+        persistent_recursive: Vec::new(),
+    })
+}
+
+fn set_watches2(reader: &mut Reader) -> Read<SetWatches> {
+    let one_shot = set_watches(reader)?;
+    Ok(SetWatches {
+        persistent: reader.texts()?.ok_or(Malformed)?,
+        persistent_recursive: reader.texts()?.ok_or(Malformed)?,
+        ..one_shot
+    })
+}
+
+fn add_watch_mode(reader: &mut Reader) -> Read<AddWatchMode> {
+    match reader.i32()? {
+        0 => Ok(AddWatchMode::Persistent),
+        1 => Ok(AddWatchMode::PersistentRecursive),
+        _ => Err(Malformed),
+    }
+}
+
+fn watcher_type(reader: &mut Reader) -> Read<WatcherType> {
+    match reader.i32()? {
+        1 => Ok(WatcherType::Children),
+        2 => Ok(WatcherType::Data),
+        3 => Ok(WatcherType::Any),
+        4 => Ok(WatcherType::Persistent),
+        5 => Ok(WatcherType::PersistentRecursive),
+        _ => Err(Malformed),
+    }
+}

@@ -1,0 +1,85 @@
+//! Writes jute's primitives (surface 1.2).
+
+use bytes::{BufMut, BytesMut};
+use zoolet_model::{Stat, Text};
+
+/// Appends one frame: room for the length, the body, then the length.
+pub(crate) fn frame(out: &mut BytesMut, body: impl FnOnce(&mut BytesMut)) {
+    let start = out.len();
+    out.put_i32(0);
+    body(out);
+    let length = length(out.len() - start - 4);
+    out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+pub(crate) fn bool(out: &mut BytesMut, value: bool) {
+    out.put_u8(value.into());
+}
+
+pub(crate) fn buffer(out: &mut BytesMut, value: Option<&[u8]>) {
+    match value {
+        Some(bytes) => {
+            out.put_i32(length(bytes.len()));
+            out.put_slice(bytes);
+        }
+        None => out.put_i32(-1),
+    }
+}
+
+pub(crate) fn text(out: &mut BytesMut, value: &Text) {
+    buffer(out, Some(value.as_bytes()));
+}
+
+pub(crate) fn nullable_text(out: &mut BytesMut, value: Option<&Text>) {
+    buffer(out, value.map(|text| text.as_bytes().as_ref()));
+}
+
+pub(crate) fn vector<T>(out: &mut BytesMut, elements: &[T], mut write: impl FnMut(&mut BytesMut, &T)) {
+    out.put_i32(length(elements.len()));
+    for element in elements {
+        write(out, element);
+    }
+}
+
+pub(crate) fn texts(out: &mut BytesMut, elements: &[Text]) {
+    vector(out, elements, text);
+}
+
+pub(crate) fn stat(out: &mut BytesMut, stat: &Stat) {
+    out.put_i64(stat.czxid);
+    out.put_i64(stat.mzxid);
+    out.put_i64(stat.ctime);
+    out.put_i64(stat.mtime);
+    out.put_i32(stat.version);
+    out.put_i32(stat.cversion);
+    out.put_i32(stat.aversion);
+    out.put_i64(stat.ephemeral_owner);
+    out.put_i32(stat.data_length);
+    out.put_i32(stat.num_children);
+    out.put_i64(stat.pzxid);
+}
+
+/// MultiHeader (surface 2.4).
+pub(crate) fn multi_header(out: &mut BytesMut, kind: i32, done: Done, err: i32) {
+    out.put_i32(kind);
+    bool(out, matches!(done, Done::Yes));
+    out.put_i32(err);
+}
+
+/// Whether a MultiHeader ends the list.
+#[derive(Clone, Copy)]
+pub(crate) enum Done {
+    Yes,
+    No,
+}
+
+/// The header that ends a multi, both ways.
+pub(crate) fn multi_end(out: &mut BytesMut) {
+    multi_header(out, -1, Done::Yes, -1);
+}
+
+/// A length as the wire carries it. Nothing we send comes near 2 GiB: what waits for a client is bounded far below.
+fn length(bytes: usize) -> i32 {
+    debug_assert!(i32::try_from(bytes).is_ok());
+    i32::try_from(bytes).unwrap_or(i32::MAX)
+}

@@ -29,6 +29,8 @@ pub enum Action {
     ReleaseGenerations {
         /// The oldest one still in use.
         below: Generation,
+        /// Memory that is in the base now; dropping it takes milliseconds, so do that anywhere but on the core.
+        garbage: Option<Arc<Changes>>,
     },
     /// The answer to Connect.
     Connected {

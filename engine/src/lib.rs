@@ -6,10 +6,13 @@
 
 pub mod action;
 pub mod budget;
+mod completion;
 pub mod event;
 pub mod limits;
 pub mod status;
 pub mod store;
+pub mod tree;
+pub mod txn;
 pub mod watch;
 
 pub use action::Action;

@@ -1,10 +1,14 @@
 //! Storage in three layers: the log (every durable fact), memory (what is newer than the base), the base (redb).
 
 pub mod base;
+mod cache;
+pub mod digest;
 pub mod disk;
 mod fs;
 pub mod image;
 pub mod key;
 pub mod log;
+mod memory;
 
 pub use fs::{FsDisk, Strategy};
+pub use memory::Memory;

@@ -1,0 +1,96 @@
+//! Putting together replies whose outcome already stands, off the core.
+
+use crate::action::{BaseRead, Completion, Listing, Pending, PendingRead};
+use crate::event::BaseFailure;
+use crate::store::key::end_of_prefix;
+use bytes::Bytes;
+use zoolet_model::{ErrorCode, ReadResult, Reply, Stat, Text};
+
+impl Completion {
+    /// Reads what is left from the generation that [`Completion::generation`] names. What it finds was decided before: a base that
+    /// cannot answer gives SYSTEMERROR, and the failure goes to whoever drives the machine.
+    ///
+    /// # Errors
+    /// What the base could not do. The client is answered all the same, with [`ErrorCode::SystemError`].
+    pub fn run(&self, base: &dyn BaseRead) -> (Result<Reply, ErrorCode>, Option<BaseFailure>) {
+        match self.pending.run(base) {
+            Ok(reply) => (Ok(reply), None),
+            Err(failure) => (Err(ErrorCode::SystemError), Some(failure)),
+        }
+    }
+}
+
+impl Pending {
+    fn run(&self, base: &dyn BaseRead) -> Result<Reply, BaseFailure> {
+        Ok(match self {
+            Self::Data { key, stat } => Reply::Data(Some(large(base, key, stat)?), *stat),
+            Self::Children { listing, stat } => match stat {
+                Some(stat) => Reply::NamesStat(listing.names(base)?, *stat),
+                None => Reply::Names(listing.names(base)?),
+            },
+            Self::Paths { listing } => Reply::Names(listing.names(base)?),
+            Self::Count { listings } => {
+                let mut count = 0usize;
+                for listing in listings {
+                    listing.visit(base, &mut |_| count += 1)?;
+                }
+                Reply::Count(i32::try_from(count).unwrap_or(i32::MAX))
+            }
+            Self::Many(reads) => Reply::MultiRead(reads.iter().map(|read| read.run(base)).collect::<Result<_, _>>()?),
+        })
+    }
+}
+
+impl PendingRead {
+    fn run(&self, base: &dyn BaseRead) -> Result<ReadResult, BaseFailure> {
+        Ok(match self {
+            Self::Ready(result) => result.clone(),
+            Self::Data { key, stat } => ReadResult::Data(Some(large(base, key, stat)?), *stat),
+            Self::Children { listing } => ReadResult::Children(listing.names(base)?),
+        })
+    }
+}
+
+fn large(base: &dyn BaseRead, key: &[u8], stat: &Stat) -> Result<Bytes, BaseFailure> {
+    let data = base.record(key)?.ok_or_else(|| BaseFailure::Damaged("large data is not there".into()))?;
+    if data.len() == stat.data_length as usize {
+        Ok(data)
+    } else {
+        Err(BaseFailure::Damaged("large data has another length than its znode says".into()))
+    }
+}
+
+impl Listing {
+    fn names(&self, base: &dyn BaseRead) -> Result<Vec<Text>, BaseFailure> {
+        let mut names = Vec::new();
+        self.visit(base, &mut |name| names.push(Text::from_utf8_lossy(Bytes::copy_from_slice(name))))?;
+        Ok(names)
+    }
+
+    /// Merges the base's keys with what memory knows better, in order.
+    fn visit(&self, base: &dyn BaseRead, found: &mut dyn FnMut(&[u8])) -> Result<(), BaseFailure> {
+        let filter = self.filter.as_bytes();
+        let mut emit = |name: &[u8]| {
+            if name.starts_with(filter) {
+                found(name);
+            }
+        };
+        let mut newer = self.newer.iter().peekable();
+        let end = end_of_prefix(&self.prefix);
+        base.keys(&self.prefix, end.as_deref(), &mut |key| {
+            let name = &key[self.prefix.len()..];
+            while let Some((fresh, there)) = newer.next_if(|(fresh, _)| ***fresh < *name) {
+                if *there {
+                    emit(fresh);
+                }
+            }
+            match newer.next_if(|(fresh, _)| ***fresh == *name) {
+                Some((_, false)) => {}
+                Some((_, true)) | None => emit(name),
+            }
+            true
+        })?;
+        newer.filter(|&(_, &there)| there).for_each(|(name, _)| emit(name));
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! Memory above the base: the memtable, the frozen one being written, and the record cache.
+
+use super::cache::RecordCache;
+use super::key::{Key, end_of_prefix};
+use crate::action::{Changes, Generation};
+use crate::tree::{Change, Found, View};
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use xxhash_rust::xxh3::Xxh3Builder;
+
+/// What a memtable entry costs beside its bytes: its share of a B-tree leaf and two allocations.
+const ENTRY_BYTES: usize = 104;
+/// What remembering that a key was born costs beside its bytes.
+const BORN_BYTES: usize = 36;
+
+/// The applied state newer than the base, and recently used records of the base.
+///
+/// A look-up goes through three layers, newest first: active memtable, frozen memtable, cache. The cache holds only keys that neither
+/// memtable has; the base is asked only for keys that no layer knows, one question at a time per key, and a record changes only while it is in
+/// memory. So an answer from the base is never older than what memory knows.
+#[derive(Debug)]
+pub struct Memory {
+    active: Changes,
+    /// Keys of the active memtable that nothing below it has: one that dies again leaves nothing to write.
+    born: HashSet<Key, Xxh3Builder>,
+    active_bytes: usize,
+    frozen: Option<Arc<Changes>>,
+    frozen_bytes: usize,
+    cache: RecordCache,
+    /// Keys under a prefix as the base of this generation has them.
+    ranges: BTreeMap<Key, Vec<Key>>,
+    generation: Generation,
+}
+
+impl Memory {
+    /// Nothing in memory, over a base of the first generation. `seed` keeps clients from choosing colliding names.
+    pub fn new(cache_bytes_max: usize, seed: u64) -> Self {
+        Self {
+            active: Changes::new(),
+            born: HashSet::with_hasher(Xxh3Builder::new().with_seed(seed)),
+            active_bytes: 0,
+            frozen: None,
+            frozen_bytes: 0,
+            cache: RecordCache::new(cache_bytes_max, seed),
+            ranges: BTreeMap::new(),
+            generation: Generation::default(),
+        }
+    }
+
+    /// The state of the base that unknown records are to be fetched from.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Bytes of the active memtable.
+    pub fn active_bytes(&self) -> usize {
+        self.active_bytes
+    }
+
+    /// Bytes of both memtables.
+    pub fn memtable_bytes(&self) -> usize {
+        self.active_bytes + self.frozen_bytes
+    }
+
+    /// Bytes of the record cache.
+    pub fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    /// Whether a checkpoint is being written.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen.is_some()
+    }
+
+    /// Installs what an entry changed.
+    pub fn install(&mut self, changes: BTreeMap<Key, Change>) {
+        for (key, Change { existed, after }) in changes {
+            match after {
+                Some(record) => {
+                    if !existed && !self.active.contains_key(&key) {
+                        self.active_bytes += born_cost(&key);
+                        self.born.insert(key.clone());
+                    }
+                    self.set(key, Some(record));
+                }
+                None if self.born.remove(&key) => self.unset(key),
+                None => self.set(key, None),
+            }
+        }
+    }
+
+    fn set(&mut self, key: Key, record: Option<Bytes>) {
+        self.active_bytes += cost(&key, record.as_ref());
+        if let Some(replaced) = self.active.get_mut(&key) {
+            self.active_bytes -= cost(&key, replaced.as_ref());
+            *replaced = record;
+        } else {
+            self.cache.remove(&key);
+            self.active.insert(key, record);
+        }
+    }
+
+    fn unset(&mut self, key: Key) {
+        self.active_bytes -= born_cost(&key);
+        if let Some(record) = self.active.remove(&key) {
+            self.active_bytes -= cost(&key, record.as_ref());
+        }
+        self.cache.insert(key, None);
+    }
+
+    /// Freezes the memtable: what a checkpoint writes. A new one begins.
+    ///
+    /// # Panics
+    /// When one is frozen already.
+    pub fn freeze(&mut self) -> Arc<Changes> {
+        assert!(self.frozen.is_none(), "one checkpoint at a time");
+        let frozen = Arc::new(std::mem::take(&mut self.active));
+        self.born.clear();
+        self.frozen_bytes = std::mem::take(&mut self.active_bytes);
+        self.frozen = Some(frozen.clone());
+        frozen
+    }
+
+    /// What is frozen, to try a failed checkpoint again.
+    pub fn frozen(&self) -> Option<Arc<Changes>> {
+        self.frozen.clone()
+    }
+
+    /// The frozen memtable is in the base, which is now of this generation. Gives it back: dropping it takes milliseconds, which another
+    /// thread has.
+    pub fn thaw(&mut self, generation: Generation) -> Option<Arc<Changes>> {
+        self.frozen_bytes = 0;
+        self.ranges.clear();
+        self.generation = generation;
+        self.frozen.take()
+    }
+
+    /// Remembers what the base said of a key that memory did not know.
+    pub fn fetched(&mut self, key: Key, record: Option<Bytes>) {
+        debug_assert!(!self.active.contains_key(&key), "a record changes only while it is in memory");
+        self.cache.insert(key, record);
+    }
+
+    /// Remembers the base's keys under a prefix, while the base stays of this generation.
+    pub fn fetched_keys(&mut self, prefix: Key, keys: Vec<Key>, generation: Generation) {
+        if generation == self.generation {
+            self.ranges.insert(prefix, keys);
+        }
+    }
+
+    /// Forgets the base's keys under a prefix: they were needed once.
+    pub fn forget_keys(&mut self, prefix: &[u8]) {
+        self.ranges.remove(prefix);
+    }
+
+    /// Whether fetched records must stay, because something waits for several of them.
+    pub fn hold(&mut self, held: bool) {
+        self.cache.hold(held);
+    }
+}
+
+impl View for Memory {
+    fn record(&mut self, key: &[u8]) -> Found {
+        let newer = self.active.get(key).or_else(|| self.frozen.as_ref().and_then(|frozen| frozen.get(key)));
+        let known = match newer {
+            Some(record) => Some(record.clone()),
+            None => self.cache.lookup(key),
+        };
+        match known {
+            Some(Some(record)) => Found::Record(record),
+            Some(None) => Found::Absent,
+            None => Found::Unknown,
+        }
+    }
+
+    fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>> {
+        let base = self.ranges.get(prefix)?;
+        let mut keys: BTreeMap<&[u8], bool> = base.iter().map(|key| (&**key, true)).collect();
+        for layer in self.frozen.as_deref().into_iter().chain([&self.active]) {
+            keys.extend(under(layer, prefix).map(|(key, record)| (&**key, record.is_some())));
+        }
+        Some(keys.into_iter().filter(|&(_, there)| there).map(|(key, _)| key.into()).collect())
+    }
+
+    fn newer(&self, prefix: &[u8]) -> BTreeMap<Key, bool> {
+        let layers = self.frozen.as_deref().into_iter().chain([&self.active]);
+        layers
+            .flat_map(|layer| under(layer, prefix))
+            .map(|(key, record)| (key[prefix.len()..].into(), record.is_some()))
+            .collect()
+    }
+}
+
+fn under<'a>(changes: &'a Changes, prefix: &[u8]) -> impl Iterator<Item = (&'a Key, &'a Option<Bytes>)> + use<'a> {
+    let end = end_of_prefix(prefix);
+    let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+    changes.range::<[u8], _>((Bound::Included(prefix), upper))
+}
+
+fn born_cost(key: &Key) -> usize {
+    BORN_BYTES + key.len()
+}
+
+fn cost(key: &Key, record: Option<&Bytes>) -> usize {
+    ENTRY_BYTES + key.len() + record.map_or(0, Bytes::len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        text.as_bytes().into()
+    }
+
+    fn change(existed: bool, after: Option<&'static str>) -> Change {
+        Change { existed, after: after.map(|text| Bytes::from_static(text.as_bytes())) }
+    }
+
+    fn install(memory: &mut Memory, changes: &[(&str, bool, Option<&'static str>)]) {
+        memory.install(changes.iter().map(|&(k, existed, after)| (key(k), change(existed, after))).collect());
+    }
+
+    fn found(memory: &mut Memory, text: &str) -> Found {
+        memory.record(text.as_bytes())
+    }
+
+    fn record(text: &'static str) -> Found {
+        Found::Record(Bytes::from_static(text.as_bytes()))
+    }
+
+    #[test]
+    fn born_and_dead_between_checkpoints_leaves_nothing_to_write() {
+        let mut memory = Memory::new(1 << 20, 1);
+        for _ in 0..100 {
+            install(&mut memory, &[("lock", false, Some("held"))]);
+            install(&mut memory, &[("lock", true, None)]);
+        }
+        assert_eq!(memory.active_bytes(), 0);
+        assert_eq!(found(&mut memory, "lock"), Found::Absent);
+        assert!(memory.freeze().is_empty());
+    }
+
+    #[test]
+    fn what_the_base_has_is_deleted_there_too() {
+        let mut memory = Memory::new(1 << 20, 1);
+        memory.fetched(key("a"), Some(Bytes::from_static(b"old")));
+        install(&mut memory, &[("a", true, None)]);
+        assert_eq!(found(&mut memory, "a"), Found::Absent);
+        // Born again and dead again: the base still has the first one.
+        install(&mut memory, &[("a", false, Some("new"))]);
+        install(&mut memory, &[("a", true, None)]);
+        assert_eq!(memory.freeze().get(&key("a")), Some(&None));
+    }
+
+    #[test]
+    fn a_znode_in_a_frozen_memtable_is_not_forgotten_when_it_dies() {
+        let mut memory = Memory::new(1 << 20, 1);
+        install(&mut memory, &[("a", false, Some("1"))]);
+        memory.freeze();
+        install(&mut memory, &[("a", true, None)]);
+        assert_eq!(found(&mut memory, "a"), Found::Absent);
+        memory.thaw(Generation(1));
+        assert_eq!(found(&mut memory, "a"), Found::Absent);
+        assert_eq!(memory.freeze().get(&key("a")), Some(&None));
+    }
+
+    #[test]
+    fn layers_answer_newest_first() {
+        let mut memory = Memory::new(1 << 20, 1);
+        assert_eq!(found(&mut memory, "a"), Found::Unknown);
+        memory.fetched(key("a"), Some(Bytes::from_static(b"base")));
+        assert_eq!(found(&mut memory, "a"), record("base"));
+        install(&mut memory, &[("a", true, Some("frozen"))]);
+        memory.freeze();
+        assert_eq!(found(&mut memory, "a"), record("frozen"));
+        install(&mut memory, &[("a", true, Some("active"))]);
+        assert_eq!(found(&mut memory, "a"), record("active"));
+        memory.thaw(Generation(1));
+        assert_eq!(found(&mut memory, "a"), record("active"));
+    }
+
+    #[test]
+    fn keys_are_the_bases_with_memory_laid_over_them() {
+        let mut memory = Memory::new(1 << 20, 1);
+        assert_eq!(memory.keys_under(b"p"), None);
+        memory.fetched_keys(key("p"), vec![key("p1"), key("p2"), key("p3")], Generation(0));
+        install(&mut memory, &[("p1", true, None), ("p4", false, Some(""))]);
+        memory.freeze();
+        install(&mut memory, &[("p2", true, None), ("p5", false, Some("")), ("q", false, Some(""))]);
+        assert_eq!(memory.keys_under(b"p"), Some(vec![key("p3"), key("p4"), key("p5")]));
+        let newer = memory.newer(b"p");
+        assert_eq!(newer.get(&b"1"[..]), Some(&false));
+        assert_eq!(newer.get(&b"5"[..]), Some(&true));
+        memory.thaw(Generation(1));
+        assert_eq!(memory.keys_under(b"p"), None, "another generation must be asked again");
+    }
+}

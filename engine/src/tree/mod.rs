@@ -1,0 +1,16 @@
+//! The tree of znodes: what an entry does to it and what a read sees of it.
+//!
+//! It knows nothing of peers, quorums or connections. It looks at the state through [`View`], which may answer "not in memory";
+//! then nothing has happened yet, and the same call is made again once the record was fetched.
+
+pub mod acl;
+mod apply;
+mod birth;
+mod read;
+pub mod record;
+mod view;
+
+pub use apply::{Applied, Change, Fired, MultiFailure, OpOutcome, Outcome, apply, needs};
+pub use birth::birth;
+pub use read::{Determined, exists, read, replay_watches};
+pub use view::{Found, Stuck, View};

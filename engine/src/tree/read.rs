@@ -1,0 +1,277 @@
+//! What a read sees. Its outcome is decided here, from memory; only bytes may be left to the base.
+
+use super::acl::{self, Identity};
+use super::record::{Data, Znode};
+use super::view::{Found, Stuck, View};
+use crate::action::{FetchWhat, Listing, Pending, PendingRead};
+use crate::store::key::{self, Key};
+use bytes::Bytes;
+use zoolet_model::{
+    ErrorCode, EventKind, Perms, ReadOp, ReadResult, Reply, Request, SessionId, SetWatches, Stat, Text,
+};
+
+/// A decided read.
+#[derive(Debug)]
+pub enum Determined {
+    /// All of it.
+    Reply(Reply),
+    /// The outcome stands; the bytes are in the base.
+    Pending(Pending),
+}
+
+/// Why a read has no outcome, or a bad one.
+enum Stop {
+    Missing(FetchWhat),
+    Damaged(&'static str),
+    Failed(ErrorCode),
+}
+
+impl From<ErrorCode> for Stop {
+    fn from(code: ErrorCode) -> Self {
+        Self::Failed(code)
+    }
+}
+
+type Decided<T> = Result<Result<T, ErrorCode>, Stuck>;
+
+fn settle<T>(done: Result<T, Stop>) -> Decided<T> {
+    match done {
+        Ok(value) => Ok(Ok(value)),
+        Err(Stop::Failed(code)) => Ok(Err(code)),
+        Err(Stop::Missing(what)) => Err(Stuck::Missing(vec![what])),
+        Err(Stop::Damaged(what)) => Err(Stuck::Damaged(what)),
+    }
+}
+
+/// Decides a read. Paths are not validated: what cannot name a znode names none, and the empty path is `/` (surface 7.4).
+/// Watches are the caller's: they depend on the outcome.
+///
+/// # Errors
+/// [`Stuck`] when a record is not in memory. Requests that read nothing of the tree have no outcome here: `None`.
+pub fn read(
+    view: &mut impl View,
+    identity: &Identity,
+    session: SessionId,
+    request: &Request,
+) -> Option<Decided<Determined>> {
+    let done = match request {
+        Request::Exists { path, .. } => exists_checked(view, identity, path).map(Reply::Stat).map(Determined::Reply),
+        Request::GetData { path, .. } => data(view, identity, path),
+        Request::GetChildren { path, with_stat, .. } => children(view, identity, path, *with_stat),
+        Request::GetAcl { path } => get_acl(view, identity, path).map(Determined::Reply),
+        Request::GetEphemerals { prefix } => Ok(ephemerals(view, session, prefix.as_ref())),
+        Request::GetAllChildrenNumber { path } => descendants(view, identity, path),
+        Request::MultiRead(reads) => return Some(multi(view, identity, reads)),
+        _ => return None,
+    };
+    Some(settle(done))
+}
+
+/// The znode's Stat, without any permission check: what setWatches compares.
+///
+/// # Errors
+/// [`Stuck`] when its record is not in memory.
+pub fn exists(view: &mut impl View, path: &str) -> Result<Option<Stat>, Stuck> {
+    let found = find(view, path).and_then(|record| record.map(|record| Ok(decode(&record)?.stat())).transpose());
+    match settle(found)? {
+        Ok(stat) => Ok(stat),
+        Err(_) => Ok(None),
+    }
+}
+
+/// What setWatches finds to have happened since `relative_zxid` (surface 5.5), and which watches stand after it: for each path of
+/// data, exist and child in order, the event it missed or `None`.
+///
+/// # Errors
+/// [`Stuck`] with every record that is not in memory.
+pub fn replay_watches(view: &mut impl View, watches: &SetWatches) -> Result<Vec<Option<EventKind>>, Stuck> {
+    let mut missing = Vec::new();
+    let mut events = Vec::with_capacity(watches.data.len() + watches.exist.len() + watches.child.len());
+    let mut decide = |path: &Text, event: &dyn Fn(Option<Stat>) -> Option<EventKind>| match exists(view, path) {
+        Ok(stat) => {
+            events.push(event(stat));
+            Ok(())
+        }
+        Err(Stuck::Missing(mut more)) => {
+            missing.append(&mut more);
+            Ok(())
+        }
+        Err(damaged @ Stuck::Damaged(_)) => Err(damaged),
+    };
+    let since = watches.relative_zxid;
+    for path in &watches.data {
+        decide(path, &|stat| match stat {
+            None => Some(EventKind::NodeDeleted),
+            Some(stat) => (stat.mzxid > since).then_some(EventKind::NodeDataChanged),
+        })?;
+    }
+    for path in &watches.exist {
+        decide(path, &|stat| stat.map(|_| EventKind::NodeCreated))?;
+    }
+    for path in &watches.child {
+        decide(path, &|stat| match stat {
+            None => Some(EventKind::NodeDeleted),
+            Some(stat) => (stat.pzxid > since).then_some(EventKind::NodeChildrenChanged),
+        })?;
+    }
+    if missing.is_empty() { Ok(events) } else { Err(Stuck::Missing(missing)) }
+}
+
+fn exists_checked(view: &mut impl View, identity: &Identity, path: &str) -> Result<Stat, Stop> {
+    if path.contains('\0') {
+        return Err(ErrorCode::BadArguments.into());
+    }
+    let record = readable(view, identity, Perms::READ, path)?;
+    Ok(decode(&record)?.stat())
+}
+
+fn data(view: &mut impl View, identity: &Identity, path: &str) -> Result<Determined, Stop> {
+    let record = readable(view, identity, Perms::READ, path)?;
+    Ok(match known_data(view, path, &record)? {
+        Ok((data, stat)) => Determined::Reply(Reply::Data(data, stat)),
+        Err((key, stat)) => Determined::Pending(Pending::Data { key, stat }),
+    })
+}
+
+type KnownData = Result<(Option<Bytes>, Stat), (Key, Stat)>;
+
+/// The data if it is in memory, else where it is.
+fn known_data(view: &mut impl View, path: &str, record: &Bytes) -> Result<KnownData, Stop> {
+    let znode = decode(record)?;
+    let stat = znode.stat();
+    Ok(match znode.data {
+        Data::Null => Ok((None, stat)),
+        Data::Inline(bytes) => Ok((Some(record.slice_ref(bytes)), stat)),
+        Data::Large { .. } => {
+            let key = key::data(root_if_empty(path)).ok_or(Stop::Damaged("large data without a key"))?;
+            match view.record(&key) {
+                Found::Record(bytes) => Ok((Some(bytes), stat)),
+                Found::Absent => return Err(Stop::Damaged("large data is not there")),
+                Found::Unknown => Err((key, stat)),
+            }
+        }
+    })
+}
+
+fn children(view: &mut impl View, identity: &Identity, path: &str, with_stat: bool) -> Result<Determined, Stop> {
+    let record = readable(view, identity, Perms::READ, path)?;
+    let stat = decode(&record)?.stat();
+    Ok(match known_children(view, path, stat.num_children) {
+        Ok(names) if with_stat => Determined::Reply(Reply::NamesStat(names, stat)),
+        Ok(names) => Determined::Reply(Reply::Names(names)),
+        Err(listing) => Determined::Pending(Pending::Children { listing, stat: with_stat.then_some(stat) }),
+    })
+}
+
+/// The names if memory has all of them, which their number tells, else where they are.
+fn known_children(view: &mut impl View, path: &str, num_children: i32) -> Result<Vec<Text>, Listing> {
+    if num_children == 0 {
+        return Ok(Vec::new());
+    }
+    let prefix = key::children_prefix(root_if_empty(path));
+    let newer = view.newer(&prefix);
+    if newer.values().filter(|&&there| there).count() == num_children as usize {
+        return Ok(newer.iter().filter(|&(_, &there)| there).map(|(name, _)| text(name)).collect());
+    }
+    Err(Listing { prefix, filter: Text::EMPTY, newer })
+}
+
+fn get_acl(view: &mut impl View, identity: &Identity, path: &str) -> Result<Reply, Stop> {
+    let record = readable(view, identity, Perms::READ.union(Perms::ADMIN), path)?;
+    let znode = decode(&record)?;
+    let mut entries = znode.acl_entries().map_err(|_| Stop::Damaged("an ACL does not decode"))?;
+    if !identity.may(Perms::ADMIN, znode.acl) {
+        acl::redact(&mut entries);
+    }
+    Ok(Reply::Acl(entries, znode.stat()))
+}
+
+/// This session's ephemerals; null, blank and `/` ask for all, anything else is a textual prefix (surface 2.3).
+fn ephemerals(view: &mut impl View, session: SessionId, prefix: Option<&Text>) -> Determined {
+    let filter = prefix.filter(|prefix| !prefix.trim().is_empty() && *prefix != "/").cloned().unwrap_or_default();
+    let prefix = key::ephemerals_prefix(session);
+    let newer = view.newer(&prefix);
+    Determined::Pending(Pending::Paths { listing: Listing { prefix, filter, newer } })
+}
+
+fn descendants(view: &mut impl View, identity: &Identity, path: &str) -> Result<Determined, Stop> {
+    let path = root_if_empty(path);
+    let record = readable(view, identity, Perms::READ, path)?;
+    if decode(&record)?.num_children == 0 {
+        return Ok(Determined::Reply(Reply::Count(0)));
+    }
+    // Everything below `/` begins as its children do.
+    let deeper = key::descendants_prefix(path);
+    let prefixes = if path == "/" { vec![deeper] } else { vec![key::children_prefix(path), deeper] };
+    let listing = |prefix: Key| Listing { filter: Text::EMPTY, newer: view.newer(&prefix), prefix };
+    Ok(Determined::Pending(Pending::Count { listings: prefixes.into_iter().map(listing).collect() }))
+}
+
+/// Each read by itself, all of one state (surface 2.5).
+fn multi(view: &mut impl View, identity: &Identity, reads: &[ReadOp]) -> Decided<Determined> {
+    let mut missing = Vec::new();
+    let mut results = Vec::with_capacity(reads.len());
+    for read in reads {
+        match settle(one_of_many(view, identity, read)) {
+            Ok(Ok(result)) => results.push(result),
+            Ok(Err(code)) => results.push(PendingRead::Ready(ReadResult::Failed(code))),
+            Err(Stuck::Missing(mut more)) => missing.append(&mut more),
+            Err(damaged @ Stuck::Damaged(_)) => return Err(damaged),
+        }
+    }
+    if !missing.is_empty() {
+        return Err(Stuck::Missing(missing));
+    }
+    let ready = |read: &PendingRead| if let PendingRead::Ready(result) = read { Some(result.clone()) } else { None };
+    Ok(Ok(match results.iter().map(ready).collect() {
+        Some(results) => Determined::Reply(Reply::MultiRead(results)),
+        None => Determined::Pending(Pending::Many(results)),
+    }))
+}
+
+fn one_of_many(view: &mut impl View, identity: &Identity, read: &ReadOp) -> Result<PendingRead, Stop> {
+    match read {
+        ReadOp::GetData { path } => {
+            let record = readable(view, identity, Perms::READ, path)?;
+            Ok(match known_data(view, path, &record)? {
+                Ok((data, stat)) => PendingRead::Ready(ReadResult::Data(data, stat)),
+                Err((key, stat)) => PendingRead::Data { key, stat },
+            })
+        }
+        ReadOp::GetChildren { path } => {
+            let record = readable(view, identity, Perms::READ, path)?;
+            let num_children = decode(&record)?.num_children;
+            Ok(match known_children(view, path, num_children) {
+                Ok(names) => PendingRead::Ready(ReadResult::Children(names)),
+                Err(listing) => PendingRead::Children { listing },
+            })
+        }
+    }
+}
+
+/// The record of a znode that is there and that `identity` may use for `perms`.
+fn readable(view: &mut impl View, identity: &Identity, perms: Perms, path: &str) -> Result<Bytes, Stop> {
+    let record = find(view, path)?.ok_or(ErrorCode::NoNode)?;
+    if identity.may(perms, decode(&record)?.acl) { Ok(record) } else { Err(ErrorCode::NoAuth.into()) }
+}
+
+fn find(view: &mut impl View, path: &str) -> Result<Option<Bytes>, Stop> {
+    let Some(key) = key::znode(root_if_empty(path)) else { return Ok(None) };
+    match view.record(&key) {
+        Found::Record(record) => Ok(Some(record)),
+        Found::Absent => Ok(None),
+        Found::Unknown => Err(Stop::Missing(FetchWhat::Record(key))),
+    }
+}
+
+fn decode(record: &[u8]) -> Result<Znode<'_>, Stop> {
+    Znode::decode(record).map_err(|_| Stop::Damaged("a znode's record does not decode"))
+}
+
+fn root_if_empty(path: &str) -> &str {
+    if path.is_empty() { "/" } else { path }
+}
+
+fn text(bytes: &[u8]) -> Text {
+    Text::from_utf8_lossy(Bytes::copy_from_slice(bytes))
+}

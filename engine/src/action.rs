@@ -77,9 +77,9 @@ pub enum Action {
 }
 
 /// Records for the log: one call of the log's append, at most.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Append {
-    /// The number that Persisted will report once all of this is durable.
+    /// The number of the last of `records`: each takes one, without gaps. Persisted reports it once all of this is durable.
     pub seq: AppendSeq,
     /// In order.
     pub records: Vec<LogRecord>,
@@ -87,7 +87,8 @@ pub struct Append {
     pub watermark: Zxid,
 }
 
-/// One record of the log.
+/// One record of the log. An ensemble of one server needs only the first three; the rest is written down now because a
+/// log must be readable by the release before and after.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LogRecord {
     /// An entry of the history.
@@ -99,8 +100,41 @@ pub enum LogRecord {
     },
     /// This server will follow no leader of an older epoch (Zab's f.p).
     Promise(Epoch),
-    /// This server holds the initial history of this epoch (Zab's f.a).
+    /// This server holds the initial history of this epoch (Zab's f.a). Follows the records that made it so.
     Epoch(Epoch),
+    /// The history ends at `to`: what came after it was never committed.
+    Truncate {
+        /// The last entry that stays, [`Zxid::ZERO`] when none does.
+        to: Zxid,
+    },
+    /// The configurations this server knows, as the membership encodes them.
+    Config {
+        /// The newest one known to be committed.
+        committed: Bytes,
+        /// The newest one seen, committed or not.
+        last_seen: Bytes,
+    },
+    /// A snapshot starts to come in. Until its SnapEnd the old history and the old base stand.
+    SnapBegin {
+        /// The last entry in it.
+        zxid: Zxid,
+        /// The base file it is written to.
+        base: u64,
+    },
+    /// The snapshot is complete, verified and durable: it is the history up to `zxid`, and the base from now on.
+    SnapEnd {
+        /// The base file.
+        base: u64,
+        /// The last entry in it.
+        zxid: Zxid,
+        /// The chain hash after that entry.
+        chain: u128,
+    },
+    /// The ensemble this disk belongs to from now on.
+    Birth {
+        /// Its id, minted by its first entry.
+        ensemble: u128,
+    },
 }
 
 /// One question to the base.

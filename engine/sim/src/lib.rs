@@ -2,4 +2,5 @@
 
 pub mod disk;
 pub mod reference;
+pub mod workload;
 pub mod world;

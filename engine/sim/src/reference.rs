@@ -1,1 +1,0 @@
-//! A naive reference of the tree, to compare with.

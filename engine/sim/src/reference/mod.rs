@@ -1,0 +1,559 @@
+//! ZooKeeper as its clients see it, once more and naively: one sequential machine over plain ordered maps.
+//!
+//! Written from the rules ("surface N") alone, without a look at the engine, so that a misreading would have to happen twice. Nothing here
+//! is fast: every question scans the whole tree, a multi copies it. What the rules leave open is ours: a session's id is the zxid of its
+//! creation, and a failed write costs a zxid.
+//!
+//! The machine does not choose zxids or times; whoever drives it passes those that the engine chose.
+
+mod acl;
+mod tree;
+
+pub use acl::{Ids, digest_of};
+pub use tree::{RefKind, RefZnode, Tree};
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use tree::{Change, Done, Writer};
+use zoolet_engine::{ConnId, watch::WatchKind};
+use zoolet_model::{
+    AuthId, ErrorCode, EventKind, OpResult, Perms, ReadOp, ReadResult, Reply, Request, SetWatches, Text, WatchEvent,
+    WatcherType, WriteOp,
+};
+
+/// Something the server sends, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RefOutput {
+    /// A watch event.
+    Notify {
+        /// For whom.
+        conn: ConnId,
+        /// What happened.
+        event: WatchEvent,
+    },
+    /// An answer.
+    Reply {
+        /// To whom.
+        conn: ConnId,
+        /// As asked.
+        xid: i32,
+        /// What the header carries.
+        zxid: i64,
+        /// The body, or why not.
+        result: Result<Reply, ErrorCode>,
+    },
+    /// The server closes the connection.
+    Close {
+        /// Which.
+        conn: ConnId,
+    },
+}
+
+impl RefOutput {
+    /// The connection it goes to.
+    pub fn conn(&self) -> ConnId {
+        match self {
+            Self::Notify { conn, .. } | Self::Reply { conn, .. } | Self::Close { conn } => *conn,
+        }
+    }
+}
+
+/// The whole server.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    tree: Tree,
+    /// Sessions, and the connection each is attached to.
+    sessions: BTreeMap<i64, Option<ConnId>>,
+    connections: BTreeMap<ConnId, Connection>,
+    watches: BTreeSet<(ConnId, String, WatchKindOrd)>,
+    last_zxid: i64,
+    super_digest: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Connection {
+    session: i64,
+    ids: Ids,
+}
+
+/// [`WatchKind`] with an order, so that it fits a set.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum WatchKindOrd {
+    Data,
+    Child,
+    Persistent,
+    Recursive,
+}
+
+impl From<WatchKind> for WatchKindOrd {
+    fn from(kind: WatchKind) -> Self {
+        match kind {
+            WatchKind::Data => Self::Data,
+            WatchKind::Child => Self::Child,
+            WatchKind::Persistent => Self::Persistent,
+            WatchKind::PersistentRecursive => Self::Recursive,
+        }
+    }
+}
+
+impl Reference {
+    /// A new server. `super_digest` is `user:hash` of the digest identity that passes every check.
+    pub fn new(super_digest: Option<String>) -> Self {
+        Self {
+            tree: Tree::new(),
+            sessions: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            watches: BTreeSet::new(),
+            last_zxid: 0,
+            super_digest,
+        }
+    }
+
+    /// The tree as it stands.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Sessions that are alive.
+    pub fn sessions(&self) -> impl Iterator<Item = i64> {
+        self.sessions.keys().copied()
+    }
+
+    /// The last zxid that was used.
+    pub fn last_zxid(&self) -> i64 {
+        self.last_zxid
+    }
+
+    /// Watches, all kinds and connections together.
+    pub fn watches(&self) -> usize {
+        self.watches.len()
+    }
+
+    /// Connections with a watch.
+    pub fn watching_connections(&self) -> usize {
+        self.watches.iter().map(|(conn, _, _)| conn).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Paths with a watch.
+    pub fn watched_paths(&self) -> usize {
+        self.watches.iter().map(|(_, path, _)| path).collect::<BTreeSet<_>>().len()
+    }
+
+    /// An entry that changes nothing clients see.
+    pub fn pass_zxid(&mut self, zxid: i64) {
+        assert!(zxid > self.last_zxid, "zxids only grow: {zxid:#x} after {:#x}", self.last_zxid);
+        self.last_zxid = zxid;
+    }
+
+    /// A session begins; its id is `zxid`.
+    pub fn create_session(&mut self, zxid: i64) {
+        self.pass_zxid(zxid);
+        self.sessions.insert(zxid, None);
+    }
+
+    /// A connection takes over a session, whose other connection, if any, is closed.
+    ///
+    /// # Panics
+    /// When there is no such session: the driver must have seen it refused.
+    pub fn attach(&mut self, conn: ConnId, session: i64, peer: Option<IpAddr>) -> Vec<RefOutput> {
+        let attached = self.sessions.get_mut(&session).expect("an attached session is alive");
+        let old = attached.replace(conn);
+        self.connections.insert(conn, Connection { session, ids: Ids::of_peer(peer) });
+        let mut outputs = Vec::new();
+        if let Some(old) = old {
+            self.forget_connection(old);
+            outputs.push(RefOutput::Close { conn: old });
+        }
+        outputs
+    }
+
+    /// A connection is gone; its session stays.
+    pub fn disconnect(&mut self, conn: ConnId) {
+        self.forget_connection(conn);
+        for attached in self.sessions.values_mut() {
+            if *attached == Some(conn) {
+                *attached = None;
+            }
+        }
+    }
+
+    fn forget_connection(&mut self, conn: ConnId) {
+        self.connections.remove(&conn);
+        self.watches.retain(|(watcher, _, _)| *watcher != conn);
+    }
+
+    /// A session expires.
+    pub fn expire(&mut self, session: i64, zxid: i64) -> Vec<RefOutput> {
+        self.pass_zxid(zxid);
+        let mut outputs = Vec::new();
+        self.end_session(session, zxid, &mut outputs);
+        if let Some(conn) = self.sessions.remove(&session).flatten() {
+            self.forget_connection(conn);
+            outputs.push(RefOutput::Close { conn });
+        }
+        outputs
+    }
+
+    /// The reaper's txn.
+    pub fn reap(&mut self, path: &str, zxid: i64) -> Vec<RefOutput> {
+        self.pass_zxid(zxid);
+        let mut changes = Vec::new();
+        self.tree.reap(path, zxid, &mut changes);
+        let mut outputs = Vec::new();
+        self.fire_all(&changes, zxid, &mut outputs);
+        outputs
+    }
+
+    /// Whether the request takes its place among the writes and so costs a zxid.
+    pub fn is_ordered(request: &Request) -> bool {
+        match request {
+            Request::Write(_) | Request::Multi(_) | Request::CloseSession | Request::Malformed { write: true } => true,
+            Request::Exists { .. }
+            | Request::GetData { .. }
+            | Request::GetChildren { .. }
+            | Request::GetAcl { .. }
+            | Request::GetEphemerals { .. }
+            | Request::GetAllChildrenNumber { .. }
+            | Request::MultiRead(_)
+            | Request::Sync { .. }
+            | Request::Ping
+            | Request::Auth { .. }
+            | Request::Sasl
+            | Request::WhoAmI
+            | Request::SetWatches(_)
+            | Request::AddWatch { .. }
+            | Request::CheckWatches { .. }
+            | Request::RemoveWatches { .. }
+            | Request::Reconfig
+            | Request::Malformed { write: false }
+            | Request::Unknown => false,
+        }
+    }
+
+    /// Carries out one request. `zxid` and `wall_ms` count for ordered requests only.
+    pub fn apply(&mut self, conn: ConnId, xid: i32, request: &Request, zxid: i64, wall_ms: i64) -> Vec<RefOutput> {
+        if !self.connections.contains_key(&conn) {
+            return Vec::new();
+        }
+        if Self::is_ordered(request) {
+            self.pass_zxid(zxid);
+        }
+        let mut outputs = Vec::new();
+        let (result, closes) = self.answer(conn, request, wall_ms, &mut outputs);
+        // Surface 1.7: what each reply's header carries.
+        let zxid = match request {
+            Request::Auth { .. } | Request::Sasl => 0,
+            Request::Unknown => -1,
+            _ => self.last_zxid,
+        };
+        outputs.push(RefOutput::Reply { conn, xid, zxid, result });
+        if closes {
+            self.disconnect(conn);
+            outputs.push(RefOutput::Close { conn });
+        }
+        outputs
+    }
+
+    /// The answer, after its events; and whether the connection is closed after it.
+    fn answer(
+        &mut self,
+        conn: ConnId,
+        request: &Request,
+        wall_ms: i64,
+        outputs: &mut Vec<RefOutput>,
+    ) -> (Result<Reply, ErrorCode>, bool) {
+        let result = match request {
+            Request::Write(op) => self.write(conn, op, wall_ms, outputs),
+            Request::Multi(ops) => Ok(self.multi(conn, ops, wall_ms, outputs)),
+            Request::CloseSession => {
+                let session = self.connections[&conn].session;
+                self.end_session(session, self.last_zxid, outputs);
+                self.sessions.remove(&session);
+                return (Ok(Reply::Empty), true);
+            }
+            Request::Auth { scheme, auth } => {
+                let accepted = self.authenticate(conn, scheme.as_deref(), auth.as_deref());
+                return if accepted { (Ok(Reply::Empty), false) } else { (Err(ErrorCode::AuthFailed), true) };
+            }
+            Request::Unknown => return (Err(ErrorCode::Unimplemented), true),
+            Request::Exists { path, watch } => self.exists(conn, path, *watch),
+            Request::GetData { path, watch } => {
+                let result = self.read_data(conn, path).map(|(data, stat)| Reply::Data(data, stat));
+                self.watch_if(*watch && result.is_ok(), conn, path, WatchKind::Data);
+                result
+            }
+            Request::GetChildren { path, watch, with_stat } => {
+                let result = self
+                    .read_children(conn, path)
+                    .map(|(names, stat)| if *with_stat { Reply::NamesStat(names, stat) } else { Reply::Names(names) });
+                self.watch_if(*watch && result.is_ok(), conn, path, WatchKind::Child);
+                result
+            }
+            Request::GetAcl { path } => self.get_acl(conn, path),
+            Request::GetEphemerals { prefix } => Ok(self.get_ephemerals(conn, prefix.as_deref())),
+            Request::GetAllChildrenNumber { path } => {
+                self.readable(conn, path).map(|_| Reply::Count(self.tree.descendants(path) as i32))
+            }
+            Request::MultiRead(reads) => Ok(Reply::MultiRead(reads.iter().map(|read| self.read(conn, read)).collect())),
+            Request::Sync { path } => Ok(Reply::Synced(path.clone())),
+            Request::Ping => Ok(Reply::Empty),
+            Request::Sasl => Ok(Reply::NullToken),
+            Request::WhoAmI => Ok(Reply::Ids(self.who_am_i(conn))),
+            Request::SetWatches(watches) => {
+                self.set_watches(conn, watches, outputs);
+                Ok(Reply::Empty)
+            }
+            Request::AddWatch { path, mode } => {
+                self.watches.insert((conn, path.to_string(), WatchKind::from(*mode).into()));
+                Ok(Reply::WatchAdded)
+            }
+            Request::CheckWatches { path, kind } => {
+                if self.matching(conn, path, *kind).is_empty() {
+                    Err(ErrorCode::NoWatcher)
+                } else {
+                    Ok(Reply::Empty)
+                }
+            }
+            Request::RemoveWatches { path, kind } => {
+                let matching = self.matching(conn, path, *kind);
+                matching.iter().for_each(|watch| {
+                    self.watches.remove(watch);
+                });
+                if matching.is_empty() { Err(ErrorCode::NoWatcher) } else { Ok(Reply::Empty) }
+            }
+            Request::Reconfig => Err(ErrorCode::ReconfigDisabled),
+            Request::Malformed { .. } => Err(ErrorCode::MarshallingError),
+        };
+        (result, false)
+    }
+
+    // Writes.
+
+    fn writer(&self, conn: ConnId, wall_ms: i64) -> Writer {
+        let connection = &self.connections[&conn];
+        Writer { session: connection.session, ids: connection.ids.clone(), zxid: self.last_zxid, wall_ms }
+    }
+
+    fn write(
+        &mut self,
+        conn: ConnId,
+        op: &WriteOp,
+        wall_ms: i64,
+        outputs: &mut Vec<RefOutput>,
+    ) -> Result<Reply, ErrorCode> {
+        let writer = self.writer(conn, wall_ms);
+        let mut changes = Vec::new();
+        let done = self.tree.write(&writer, op, &mut changes)?;
+        self.fire_all(&changes, writer.zxid, outputs);
+        let with_stat = matches!(op, WriteOp::Create(create) if create.with_stat);
+        Ok(match done {
+            Done::Created(path, stat) if with_stat => Reply::PathStat(path.into(), stat),
+            Done::Created(path, _) => Reply::Path(path.into()),
+            Done::Deleted | Done::Checked => Reply::Empty,
+            Done::DataSet(stat) | Done::AclSet(stat) => Reply::Stat(stat),
+        })
+    }
+
+    /// All or nothing (surface 2.4): tried on a copy.
+    fn multi(&mut self, conn: ConnId, ops: &[WriteOp], wall_ms: i64, outputs: &mut Vec<RefOutput>) -> Reply {
+        let writer = self.writer(conn, wall_ms);
+        let mut tree = self.tree.clone();
+        let mut changes = Vec::new();
+        let mut results = Vec::new();
+        for (at, op) in ops.iter().enumerate() {
+            match tree.write(&writer, op, &mut changes) {
+                Ok(done) => {
+                    let with_stat = matches!(op, WriteOp::Create(create) if create.with_stat);
+                    results.push(match done {
+                        Done::Created(path, stat) if with_stat => OpResult::CreateStat(path.into(), stat),
+                        Done::Created(path, _) => OpResult::Create(path.into()),
+                        Done::Deleted => OpResult::Delete,
+                        Done::DataSet(stat) | Done::AclSet(stat) => OpResult::SetData(stat),
+                        Done::Checked => OpResult::Check,
+                    });
+                }
+                Err(error) => {
+                    let code = |other: usize| match other.cmp(&at) {
+                        std::cmp::Ordering::Less => None,
+                        std::cmp::Ordering::Equal => Some(error),
+                        std::cmp::Ordering::Greater => Some(ErrorCode::RuntimeInconsistency),
+                    };
+                    return Reply::Multi((0..ops.len()).map(|other| OpResult::Failed(code(other))).collect());
+                }
+            }
+        }
+        self.tree = tree;
+        self.fire_all(&changes, writer.zxid, outputs);
+        Reply::Multi(results)
+    }
+
+    fn end_session(&mut self, session: i64, zxid: i64, outputs: &mut Vec<RefOutput>) {
+        let mut changes = Vec::new();
+        for path in self.tree.ephemerals_of(session) {
+            self.tree.remove(&path, zxid, &mut changes);
+        }
+        self.fire_all(&changes, zxid, outputs);
+    }
+
+    // Reads.
+
+    fn readable(&self, conn: ConnId, path: &str) -> Result<&RefZnode, ErrorCode> {
+        let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
+        if self.connections[&conn].ids.may(&znode.acl, Perms::READ) { Ok(znode) } else { Err(ErrorCode::NoAuth) }
+    }
+
+    fn read_data(&self, conn: ConnId, path: &str) -> Result<(Option<bytes::Bytes>, zoolet_model::Stat), ErrorCode> {
+        let znode = self.readable(conn, path)?;
+        Ok((znode.data.clone().map(Into::into), self.tree.stat(path, znode)))
+    }
+
+    fn read_children(&self, conn: ConnId, path: &str) -> Result<(Vec<Text>, zoolet_model::Stat), ErrorCode> {
+        let znode = self.readable(conn, path)?;
+        let names = self.tree.children(path).into_iter().map(Into::into).collect();
+        Ok((names, self.tree.stat(path, znode)))
+    }
+
+    fn exists(&mut self, conn: ConnId, path: &str, watch: bool) -> Result<Reply, ErrorCode> {
+        if path.contains('\0') {
+            return Err(ErrorCode::BadArguments);
+        }
+        let result = self.readable(conn, path).map(|znode| Reply::Stat(self.tree.stat(path, znode)));
+        self.watch_if(watch && result != Err(ErrorCode::NoAuth), conn, path, WatchKind::Data);
+        result
+    }
+
+    fn get_acl(&self, conn: ConnId, path: &str) -> Result<Reply, ErrorCode> {
+        let ids = &self.connections[&conn].ids;
+        let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
+        if !ids.may(&znode.acl, Perms::READ.union(Perms::ADMIN)) {
+            return Err(ErrorCode::NoAuth);
+        }
+        let full = ids.may(&znode.acl, Perms::ADMIN);
+        let shown = if full { znode.acl.clone() } else { acl::redacted(&znode.acl) };
+        Ok(Reply::Acl(shown, self.tree.stat(path, znode)))
+    }
+
+    fn get_ephemerals(&self, conn: ConnId, prefix: Option<&str>) -> Reply {
+        let prefix = prefix.filter(|prefix| !prefix.trim().is_empty() && *prefix != "/").unwrap_or("");
+        let session = self.connections[&conn].session;
+        let paths = self.tree.ephemerals_of(session).into_iter().filter(|path| path.starts_with(prefix));
+        Reply::Names(paths.map(Into::into).collect())
+    }
+
+    fn read(&self, conn: ConnId, read: &ReadOp) -> ReadResult {
+        match read {
+            ReadOp::GetData { path } => {
+                self.read_data(conn, path).map_or_else(ReadResult::Failed, |(data, stat)| ReadResult::Data(data, stat))
+            }
+            ReadOp::GetChildren { path } => {
+                self.read_children(conn, path).map_or_else(ReadResult::Failed, |(names, _)| ReadResult::Children(names))
+            }
+        }
+    }
+
+    /// Sorted, because the rules leave the order open.
+    fn who_am_i(&self, conn: ConnId) -> Vec<AuthId> {
+        let mut ids: Vec<AuthId> = self.connections[&conn].ids.iter().map(acl::shown).collect();
+        ids.sort_by(|a, b| (a.scheme.as_str(), a.id.as_str()).cmp(&(b.scheme.as_str(), b.id.as_str())));
+        ids
+    }
+
+    fn authenticate(&mut self, conn: ConnId, scheme: Option<&str>, auth: Option<&[u8]>) -> bool {
+        let super_digest = self.super_digest.clone();
+        match self.connections.get_mut(&conn) {
+            Some(connection) => connection.ids.authenticate(scheme, auth, super_digest.as_deref()),
+            None => false,
+        }
+    }
+
+    // Watches.
+
+    fn watch_if(&mut self, wanted: bool, conn: ConnId, path: &str, kind: WatchKind) {
+        if wanted {
+            self.watches.insert((conn, path.to_owned(), kind.into()));
+        }
+    }
+
+    fn matching(&self, conn: ConnId, path: &str, kind: WatcherType) -> Vec<(ConnId, String, WatchKindOrd)> {
+        let fits = |have: WatchKindOrd| match kind {
+            WatcherType::Data => have == WatchKindOrd::Data,
+            WatcherType::Children => have == WatchKindOrd::Child,
+            WatcherType::Persistent => have == WatchKindOrd::Persistent,
+            WatcherType::PersistentRecursive => have == WatchKindOrd::Recursive,
+            WatcherType::Any => true,
+        };
+        self.watches.iter().filter(|(c, p, k)| *c == conn && p == path && fits(*k)).cloned().collect()
+    }
+
+    fn fire_all(&mut self, changes: &[Change], zxid: i64, outputs: &mut Vec<RefOutput>) {
+        for change in changes {
+            self.fire(change, zxid, outputs);
+        }
+    }
+
+    /// Table 5.3, the use of one-shot watches, and the filter by READ permission.
+    fn fire(&mut self, change: &Change, zxid: i64, outputs: &mut Vec<RefOutput>) {
+        let Change { kind, path, acl } = change;
+        let concerned = |(_, watched, have): &(ConnId, String, WatchKindOrd)| match (have, kind) {
+            (WatchKindOrd::Data, EventKind::NodeChildrenChanged) => false,
+            (WatchKindOrd::Data, _) => watched == path,
+            (WatchKindOrd::Child, EventKind::NodeChildrenChanged | EventKind::NodeDeleted) => watched == path,
+            (WatchKindOrd::Child, _) => false,
+            (WatchKindOrd::Persistent, _) => watched == path,
+            (WatchKindOrd::Recursive, EventKind::NodeChildrenChanged) => false,
+            (WatchKindOrd::Recursive, _) => watched == path || tree::is_below(path, watched),
+        };
+        let told: BTreeSet<ConnId> =
+            self.watches.iter().filter(|watch| concerned(watch)).map(|watch| watch.0).collect();
+        self.watches.retain(|watch| !(concerned(watch) && matches!(watch.2, WatchKindOrd::Data | WatchKindOrd::Child)));
+        for conn in told {
+            if self.connections.get(&conn).is_some_and(|connection| connection.ids.may(acl, Perms::READ)) {
+                let event = WatchEvent { kind: *kind, path: path.as_str().into(), zxid };
+                outputs.push(RefOutput::Notify { conn, event });
+            }
+        }
+    }
+
+    /// Surface 5.5.
+    fn set_watches(&mut self, conn: ConnId, watches: &SetWatches, outputs: &mut Vec<RefOutput>) {
+        let since = watches.relative_zxid;
+        let mut missed = |kind: EventKind, path: &Text| {
+            outputs.push(RefOutput::Notify { conn, event: WatchEvent { kind, path: path.clone(), zxid: -1 } });
+        };
+        for path in &watches.data {
+            match self.tree.get(path) {
+                None => missed(EventKind::NodeDeleted, path),
+                Some(znode) if znode.mzxid > since => missed(EventKind::NodeDataChanged, path),
+                Some(_) => {
+                    self.watches.insert((conn, path.to_string(), WatchKindOrd::Data));
+                }
+            }
+        }
+        for path in &watches.exist {
+            match self.tree.get(path) {
+                Some(_) => missed(EventKind::NodeCreated, path),
+                None => {
+                    self.watches.insert((conn, path.to_string(), WatchKindOrd::Data));
+                }
+            }
+        }
+        for path in &watches.child {
+            match self.tree.get(path) {
+                None => missed(EventKind::NodeDeleted, path),
+                Some(znode) if znode.pzxid > since => missed(EventKind::NodeChildrenChanged, path),
+                Some(_) => {
+                    self.watches.insert((conn, path.to_string(), WatchKindOrd::Child));
+                }
+            }
+        }
+        for path in &watches.persistent {
+            self.watches.insert((conn, path.to_string(), WatchKindOrd::Persistent));
+        }
+        for path in &watches.persistent_recursive {
+            self.watches.insert((conn, path.to_string(), WatchKindOrd::Recursive));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,313 @@
+//! The tree as a map from path to znode, and what each write does to it (surface 2.2, 2.3, 4, 7).
+
+use super::acl::Ids;
+use std::collections::BTreeMap;
+use zoolet_model::{AclEntry, Create, CreateKind, CreateMode, ErrorCode, EventKind, Perms, Stat, WriteOp, open_acl};
+
+/// What kind of znode, as far as the rules differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RefKind {
+    /// Stays.
+    Persistent,
+    /// Goes with this session.
+    Ephemeral(i64),
+    /// Goes after its last child.
+    Container,
+}
+
+/// One znode.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names are those of surface 4")]
+pub struct RefZnode {
+    pub data: Option<Vec<u8>>,
+    pub acl: Vec<AclEntry>,
+    pub kind: RefKind,
+    pub czxid: i64,
+    pub mzxid: i64,
+    pub pzxid: i64,
+    pub ctime: i64,
+    pub mtime: i64,
+    pub version: i32,
+    pub aversion: i32,
+    /// ZooKeeper's internal cversion: children created, never less.
+    pub creates: i32,
+}
+
+/// Every znode under its path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tree {
+    znodes: BTreeMap<String, RefZnode>,
+}
+
+/// Something that watches may wait for, and the ACL that says who may hear of it.
+pub(super) struct Change {
+    pub(super) kind: EventKind,
+    pub(super) path: String,
+    pub(super) acl: Vec<AclEntry>,
+}
+
+/// On whose behalf, and when.
+pub(super) struct Writer {
+    pub(super) session: i64,
+    pub(super) ids: Ids,
+    pub(super) zxid: i64,
+    pub(super) wall_ms: i64,
+}
+
+pub(super) enum Done {
+    Created(String, Stat),
+    Deleted,
+    DataSet(Stat),
+    AclSet(Stat),
+    Checked,
+}
+
+const RESERVED: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
+
+impl Tree {
+    pub(super) fn new() -> Self {
+        let built_in = RefZnode {
+            data: Some(Vec::new()),
+            acl: open_acl(),
+            kind: RefKind::Persistent,
+            czxid: 0,
+            mzxid: 0,
+            pzxid: 0,
+            ctime: 0,
+            mtime: 0,
+            version: 0,
+            aversion: 0,
+            creates: 0,
+        };
+        let mut znodes: BTreeMap<String, RefZnode> =
+            RESERVED.iter().map(|path| ((*path).to_owned(), built_in.clone())).collect();
+        let mut readable = open_acl();
+        readable[0].perms = Perms::READ;
+        znodes.insert("/zookeeper/config".to_owned(), RefZnode { acl: readable, aversion: -1, ..built_in });
+        Self { znodes }
+    }
+
+    /// The znode a client means: the empty path is the root (surface 7.4).
+    pub fn get(&self, path: &str) -> Option<&RefZnode> {
+        self.znodes.get(if path.is_empty() { "/" } else { path })
+    }
+
+    /// Every path, sorted.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.znodes.keys().map(String::as_str)
+    }
+
+    /// Lets a test start where billions of creates would lead.
+    pub fn set_creates(&mut self, path: &str, creates: i32) {
+        if let Some(znode) = self.znodes.get_mut(path) {
+            znode.creates = creates;
+        }
+    }
+
+    pub(super) fn children(&self, path: &str) -> Vec<&str> {
+        let prefix = if path == "/" || path.is_empty() { "/".to_owned() } else { format!("{path}/") };
+        let names = self.znodes.keys().filter_map(|other| other.strip_prefix(&prefix));
+        names.filter(|name| !name.is_empty() && !name.contains('/')).collect()
+    }
+
+    pub(super) fn descendants(&self, path: &str) -> usize {
+        self.znodes.keys().filter(|other| is_below(other, if path.is_empty() { "/" } else { path })).count()
+    }
+
+    pub(super) fn ephemerals_of(&self, session: i64) -> Vec<String> {
+        let own = self.znodes.iter().filter(|(_, znode)| znode.kind == RefKind::Ephemeral(session));
+        own.map(|(path, _)| path.clone()).collect()
+    }
+
+    pub(super) fn stat(&self, path: &str, znode: &RefZnode) -> Stat {
+        let num_children = self.children(path).len() as i32;
+        Stat {
+            czxid: znode.czxid,
+            mzxid: znode.mzxid,
+            ctime: znode.ctime,
+            mtime: znode.mtime,
+            version: znode.version,
+            cversion: znode.creates.wrapping_mul(2).wrapping_sub(num_children),
+            aversion: znode.aversion,
+            ephemeral_owner: match znode.kind {
+                RefKind::Ephemeral(session) => session,
+                RefKind::Persistent | RefKind::Container => 0,
+            },
+            data_length: znode.data.as_ref().map_or(0, |data| data.len() as i32),
+            num_children,
+            pzxid: znode.pzxid,
+        }
+    }
+
+    pub(super) fn write(&mut self, by: &Writer, op: &WriteOp, changes: &mut Vec<Change>) -> Result<Done, ErrorCode> {
+        match op {
+            WriteOp::Create(create) => self.create(by, create, changes),
+            WriteOp::Delete { path, version } => self.delete(by, path, *version, changes),
+            WriteOp::SetData { path, data, version } => {
+                let znode = self.checked(by, path, Perms::WRITE, |znode| znode.version, *version)?;
+                znode.version = znode.version.wrapping_add(1);
+                znode.data = data.as_ref().map(|data| data.to_vec());
+                (znode.mzxid, znode.mtime) = (by.zxid, by.wall_ms);
+                let znode = self.znodes[path.as_str()].clone();
+                let stat = self.stat(path, &znode);
+                changes.push(Change { kind: EventKind::NodeDataChanged, path: path.to_string(), acl: znode.acl });
+                Ok(Done::DataSet(stat))
+            }
+            WriteOp::SetAcl { path, acl, version } => {
+                if !is_valid(path) {
+                    return Err(ErrorCode::BadArguments);
+                }
+                let acl = by.ids.resolve(acl)?;
+                let znode = self.checked(by, path, Perms::ADMIN, |znode| znode.aversion, *version)?;
+                znode.aversion = znode.aversion.wrapping_add(1);
+                znode.acl = acl;
+                Ok(Done::AclSet(self.stat(path, &self.znodes[path.as_str()])))
+            }
+            WriteOp::Check { path, version } => {
+                self.checked(by, path, Perms::READ, |znode| znode.version, *version)?;
+                Ok(Done::Checked)
+            }
+        }
+    }
+
+    /// The checks that setData, setACL and check have in common, in their order.
+    fn checked(
+        &mut self,
+        by: &Writer,
+        path: &str,
+        perms: Perms,
+        current: fn(&RefZnode) -> i32,
+        wanted: i32,
+    ) -> Result<&mut RefZnode, ErrorCode> {
+        if !is_valid(path) {
+            return Err(ErrorCode::BadArguments);
+        }
+        let znode = self.znodes.get_mut(path).ok_or(ErrorCode::NoNode)?;
+        if !by.ids.may(&znode.acl, perms) {
+            return Err(ErrorCode::NoAuth);
+        }
+        if wanted != -1 && wanted != current(znode) {
+            return Err(ErrorCode::BadVersion);
+        }
+        Ok(znode)
+    }
+
+    fn create(&mut self, by: &Writer, create: &Create, changes: &mut Vec<Change>) -> Result<Done, ErrorCode> {
+        let (kind, sequential) = match create.mode {
+            CreateMode::Valid { kind: CreateKind::Persistent, sequential } => (RefKind::Persistent, sequential),
+            CreateMode::Valid { kind: CreateKind::Ephemeral, sequential } => {
+                (RefKind::Ephemeral(by.session), sequential)
+            }
+            CreateMode::Valid { kind: CreateKind::Container, sequential } => (RefKind::Container, sequential),
+            CreateMode::Valid { kind: CreateKind::Ttl { .. }, .. } | CreateMode::Unimplemented => {
+                return Err(ErrorCode::Unimplemented);
+            }
+            CreateMode::BadArguments => return Err(ErrorCode::BadArguments),
+        };
+        let mut path = create.path.to_string();
+        let Some(slash) = path.rfind('/').filter(|_| !path.contains('\0')) else { return Err(ErrorCode::BadArguments) };
+        let acl = by.ids.resolve(&create.acl)?;
+        let parent_path = if slash == 0 { "/".to_owned() } else { path[..slash].to_owned() };
+        let parent = self.znodes.get(&parent_path).ok_or(ErrorCode::NoNode)?;
+        if !by.ids.may(&parent.acl, Perms::CREATE) {
+            return Err(ErrorCode::NoAuth);
+        }
+        if sequential {
+            path.push_str(&format!("{:010}", parent.creates));
+        }
+        if !is_valid(&path) {
+            return Err(ErrorCode::BadArguments);
+        }
+        if self.znodes.contains_key(&path) {
+            return Err(ErrorCode::NodeExists);
+        }
+        if matches!(parent.kind, RefKind::Ephemeral(_)) {
+            return Err(ErrorCode::NoChildrenForEphemerals);
+        }
+        let parent_acl = parent.acl.clone();
+        let znode = RefZnode {
+            data: create.data.as_ref().map(|data| data.to_vec()),
+            acl: acl.clone(),
+            kind,
+            czxid: by.zxid,
+            mzxid: by.zxid,
+            pzxid: by.zxid,
+            ctime: by.wall_ms,
+            mtime: by.wall_ms,
+            version: 0,
+            aversion: 0,
+            creates: 0,
+        };
+        self.znodes.insert(path.clone(), znode);
+        if let Some(parent) = self.znodes.get_mut(&parent_path) {
+            // ZooKeeper stores only a larger count, so it sticks at the largest and takes pzxid with it.
+            if let Some(more) = parent.creates.checked_add(1) {
+                parent.creates = more;
+                parent.pzxid = by.zxid;
+            }
+        }
+        changes.push(Change { kind: EventKind::NodeCreated, path: path.clone(), acl });
+        changes.push(Change { kind: EventKind::NodeChildrenChanged, path: parent_path, acl: parent_acl });
+        let stat = self.stat(&path, &self.znodes[&path]);
+        Ok(Done::Created(path, stat))
+    }
+
+    fn delete(&mut self, by: &Writer, path: &str, version: i32, changes: &mut Vec<Change>) -> Result<Done, ErrorCode> {
+        let Some(slash) = path.rfind('/').filter(|_| !path.contains('\0')) else { return Err(ErrorCode::BadArguments) };
+        if RESERVED.contains(&path) {
+            return Err(ErrorCode::BadArguments);
+        }
+        let parent = self.znodes.get(if slash == 0 { "/" } else { &path[..slash] }).ok_or(ErrorCode::NoNode)?;
+        if !by.ids.may(&parent.acl, Perms::DELETE) {
+            return Err(ErrorCode::NoAuth);
+        }
+        let znode = self.znodes.get(path).ok_or(ErrorCode::NoNode)?;
+        if version != -1 && version != znode.version {
+            return Err(ErrorCode::BadVersion);
+        }
+        if !self.children(path).is_empty() {
+            return Err(ErrorCode::NotEmpty);
+        }
+        self.remove(path, by.zxid, changes);
+        Ok(Done::Deleted)
+    }
+
+    /// Removes a childless znode that is there.
+    pub(super) fn remove(&mut self, path: &str, zxid: i64, changes: &mut Vec<Change>) {
+        let Some(znode) = self.znodes.remove(path) else { return };
+        let slash = path.rfind('/').unwrap_or(0);
+        let parent_path = if slash == 0 { "/" } else { &path[..slash] };
+        let Some(parent) = self.znodes.get_mut(parent_path) else { return };
+        parent.pzxid = zxid;
+        let parent_acl = parent.acl.clone();
+        changes.push(Change { kind: EventKind::NodeDeleted, path: path.to_owned(), acl: znode.acl });
+        changes.push(Change { kind: EventKind::NodeChildrenChanged, path: parent_path.to_owned(), acl: parent_acl });
+    }
+
+    /// Removes a container that has had children and has none; anything else stays.
+    pub(super) fn reap(&mut self, path: &str, zxid: i64, changes: &mut Vec<Change>) {
+        let due = self.znodes.get(path).is_some_and(|znode| znode.kind == RefKind::Container && znode.creates > 0);
+        if due && self.children(path).is_empty() {
+            self.remove(path, zxid, changes);
+        }
+    }
+}
+
+/// Whether `path` lies somewhere below `above`.
+pub(super) fn is_below(path: &str, above: &str) -> bool {
+    if above == "/" {
+        return path.len() > 1 && path.starts_with('/');
+    }
+    !above.is_empty() && path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Surface 7.4, on UTF-16 units as Java has it.
+fn is_valid(path: &str) -> bool {
+    let illegal = |unit: u16| {
+        unit <= 0x1f || (0x7f..=0x9f).contains(&unit) || (0xd800..=0xf8ff).contains(&unit) || unit >= 0xfff0
+    };
+    path == "/"
+        || path.starts_with('/')
+            && !path.encode_utf16().any(illegal)
+            && path[1..].split('/').all(|name| !name.is_empty() && name != "." && name != "..")
+}

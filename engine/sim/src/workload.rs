@@ -1,0 +1,414 @@
+//! Requests at random, chosen so that they meet: few paths, few users, many collisions, and everything that a client may get wrong.
+
+use bytes::Bytes;
+use zoolet_model::{
+    AddWatchMode, Create, CreateKind, CreateMode, Perms, ReadOp, Request, RequestedAcl, SetWatches, Text, WatcherType,
+    WriteOp,
+};
+
+/// Numbers that depend on the seed alone (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Random {
+    state: u64,
+}
+
+impl Random {
+    /// Equal seeds give equal numbers.
+    pub fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`, which must not be 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        // The bias of the remainder is far below what a test could notice.
+        self.bits() % end
+    }
+
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// One of them; there must be at least one.
+    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+/// The user whose identity passes every check, as the text of its auth packet.
+pub const SUPER_USER: &str = "root:secret";
+
+/// The users that ACLs name, as the text of their auth packets.
+pub const USERS: [&str; 2] = ["ann:1", "bob:2"];
+
+/// Parents, and what may be below them: deep enough for recursive watches, small enough to collide.
+const PATHS: [&str; 20] = [
+    "/",
+    "/a",
+    "/a/b",
+    "/a/b/c",
+    "/a/b/c/d",
+    "/a/d",
+    "/ab",
+    "/e",
+    "/e/x",
+    "/c",
+    "/c/x",
+    "/c/y",
+    "/q",
+    "/q/r",
+    "/s",
+    "/s/t",
+    "/zookeeper/quota/a",
+    "/big",
+    "/big/x",
+    "/\u{e9}",
+];
+
+const RESERVED: [&str; 4] = ["/zookeeper", "/zookeeper/config", "/zookeeper/quota", "/zookeeper/config/x"];
+
+const INVALID: [&str; 12] =
+    ["", "a", "foo/bar", "//", "//a", "/a/", "/a//b", "/a/./b", "/..", "/a\0b", "/a\u{1}", "/a/\u{1f600}"];
+
+/// Makes requests, and remembers nothing but its own randomness.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    random: Random,
+}
+
+impl Workload {
+    /// Equal seeds give equal requests.
+    pub fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed) }
+    }
+
+    /// The numbers behind it, for whoever decides what else happens.
+    pub fn random(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
+    /// Any request but those that end a connection or a session. `last_zxid` is the newest that the client has seen.
+    pub fn request(&mut self, last_zxid: i64) -> Request {
+        match self.random.below(100) {
+            0..=39 => Request::Write(self.write_op(true)),
+            40..=49 => self.multi(),
+            50..=56 => Request::GetData { path: self.path(), watch: self.random.one_in(2) },
+            57..=63 => Request::Exists { path: self.path(), watch: self.random.one_in(2) },
+            64..=71 => Request::GetChildren {
+                path: self.path(),
+                watch: self.random.one_in(2),
+                with_stat: self.random.one_in(2),
+            },
+            72..=74 => Request::GetAcl { path: self.path() },
+            75..=76 => Request::GetEphemerals { prefix: self.prefix() },
+            // Not the empty path: ZooKeeper counts the root itself there, which no client relies on.
+            77..=78 => Request::GetAllChildrenNumber { path: self.valid_path() },
+            79..=82 => Request::MultiRead((0..self.random.below(5)).map(|_| self.read_op()).collect()),
+            83 => Request::Sync { path: if self.random.one_in(4) { None } else { Some(self.path()) } },
+            84 => Request::Ping,
+            85 => Request::WhoAmI,
+            86..=89 => Request::AddWatch {
+                path: self.path(),
+                mode: *self.random.pick(&[AddWatchMode::Persistent, AddWatchMode::PersistentRecursive]),
+            },
+            90..=91 => Request::CheckWatches { path: self.path(), kind: self.watcher_type() },
+            92..=94 => Request::RemoveWatches { path: self.path(), kind: self.watcher_type() },
+            95..=97 => Request::SetWatches(self.set_watches(last_zxid)),
+            98 => match self.random.below(3) {
+                0 => Request::Reconfig,
+                1 => Request::Malformed { write: false },
+                _ => Request::Sasl,
+            },
+            _ => Request::Malformed { write: true },
+        }
+    }
+
+    /// An auth packet that is accepted.
+    pub fn auth(&mut self) -> Request {
+        let auth = match self.random.below(8) {
+            0 => SUPER_USER,
+            1 => "nocolon",
+            2 => "ann:wrong",
+            _ => USERS[self.random.below(2) as usize],
+        };
+        Request::Auth { scheme: Some("digest".into()), auth: Some(Bytes::from_static(auth.as_bytes())) }
+    }
+
+    /// A request that ends its connection, or with it the session.
+    pub fn last_request(&mut self) -> Request {
+        match self.random.below(4) {
+            0 => Request::Unknown,
+            1 => Request::Auth { scheme: Some("nosuch".into()), auth: Some(Bytes::from_static(b"x")) },
+            _ => Request::CloseSession,
+        }
+    }
+
+    /// What a client asks for after a reconnect.
+    pub fn set_watches(&mut self, last_zxid: i64) -> SetWatches {
+        let mut paths = |max: u64| (0..self.random.below(max)).map(|_| self.path()).collect();
+        let (data, exist, child) = (paths(4), paths(4), paths(4));
+        let (persistent, persistent_recursive) = (paths(2), paths(2));
+        let back = self.random.below(30) as i64;
+        SetWatches { relative_zxid: last_zxid - back, data, exist, child, persistent, persistent_recursive }
+    }
+
+    fn multi(&mut self) -> Request {
+        let count = self.random.below(6);
+        let careful = self.random.one_in(2);
+        Request::Multi(
+            (0..count)
+                .map(|_| if careful { self.likely_op() } else { self.write_op(false) })
+                .map(|op| match op {
+                    // Neither setACL nor what the wire refuses can be part of a multi.
+                    WriteOp::SetAcl { path, version, .. } => WriteOp::Check { path, version },
+                    op => op,
+                })
+                .collect(),
+        )
+    }
+
+    /// An operation that has a good chance, so that multis do not all die in their first steps.
+    fn likely_op(&mut self) -> WriteOp {
+        match self.random.below(4) {
+            0 => WriteOp::SetData { path: self.valid_path(), data: self.data(), version: -1 },
+            1 => WriteOp::Check { path: self.parent(), version: -1 },
+            _ => WriteOp::Create(Create {
+                path: format!("{}/n-", self.parent().trim_end_matches('/')).into(),
+                data: self.data(),
+                acl: Some(open()),
+                mode: CreateMode::Valid { kind: CreateKind::Persistent, sequential: true },
+                with_stat: self.random.one_in(2),
+            }),
+        }
+    }
+
+    /// Any write but check, which is legal in a multi only.
+    fn write_op(&mut self, alone: bool) -> WriteOp {
+        match self.random.below(20) {
+            0..=8 => WriteOp::Create(self.create(alone)),
+            9..=12 => WriteOp::Delete { path: self.path(), version: self.version() },
+            13..=17 => WriteOp::SetData { path: self.path(), data: self.data(), version: self.version() },
+            18 if !alone => WriteOp::Check { path: self.path(), version: self.version() },
+            _ => {
+                let path = self.path();
+                let acl = if path == "/" { Some(open()) } else { self.acl(alone) };
+                WriteOp::SetAcl { path, acl, version: self.version() }
+            }
+        }
+    }
+
+    fn create(&mut self, alone: bool) -> Create {
+        let sequential = self.random.one_in(3);
+        let kind = match self.random.below(8) {
+            0..=3 => CreateKind::Persistent,
+            4..=5 => CreateKind::Ephemeral,
+            _ => CreateKind::Container,
+        };
+        let mode = match self.random.below(40) {
+            0 => CreateMode::BadArguments,
+            1 => CreateMode::Unimplemented,
+            _ => CreateMode::Valid { kind, sequential },
+        };
+        let mut path = self.path();
+        if sequential && self.random.one_in(2) {
+            path = format!("{}/n-", path.trim_end_matches('/')).into();
+        }
+        Create { path, data: self.data(), acl: self.acl(alone), mode, with_stat: self.random.one_in(2) }
+    }
+
+    fn read_op(&mut self) -> ReadOp {
+        let path = self.path();
+        if self.random.one_in(2) { ReadOp::GetData { path } } else { ReadOp::GetChildren { path } }
+    }
+
+    /// Mostly of the small set, sometimes what a sequence left, seldom reserved or illegal.
+    fn path(&mut self) -> Text {
+        match self.random.below(30) {
+            0 => (*self.random.pick(&RESERVED)).into(),
+            1 => (*self.random.pick(&INVALID)).into(),
+            _ => self.valid_path(),
+        }
+    }
+
+    fn valid_path(&mut self) -> Text {
+        if self.random.one_in(4) {
+            let parent = self.parent();
+            return format!("{}/n-{:010}", parent.trim_end_matches('/'), self.random.below(12)).into();
+        }
+        (*self.random.pick(&PATHS)).into()
+    }
+
+    /// Where sequences grow.
+    fn parent(&mut self) -> Text {
+        (*self.random.pick(&["/a", "/c", "/q", "/s", "/"])).into()
+    }
+
+    fn prefix(&mut self) -> Option<Text> {
+        match self.random.below(4) {
+            0 => None,
+            1 => Some(Text::EMPTY),
+            2 => Some("/a".into()),
+            _ => Some(self.path()),
+        }
+    }
+
+    fn version(&mut self) -> i32 {
+        *self.random.pick(&[-1, -1, -1, -1, 0, 0, 1, 2, 7, -2])
+    }
+
+    /// Around every size at which storage changes its mind.
+    fn data(&mut self) -> Option<Bytes> {
+        let bytes = match self.random.below(12) {
+            0 => return None,
+            1 => 0,
+            2 => 1023 + self.random.below(3),
+            3 => 3000,
+            n => n,
+        };
+        let fill = self.random.bits() as u8;
+        Some((0..bytes).map(|at| fill.wrapping_add(at as u8)).collect::<Vec<u8>>().into())
+    }
+
+    fn acl(&mut self, alone: bool) -> Option<Vec<RequestedAcl>> {
+        let world = |perms| entry(perms, "world", "anyone");
+        Some(match self.random.below(40) {
+            0 => vec![world(Perms::READ)],
+            1 => {
+                vec![world(Perms(1 | 2 | 4 | 8)), entry(Perms::ADMIN, "digest", &crate::reference::digest_of(USERS[0]))]
+            }
+            2 => vec![entry(Perms::ALL, "digest", &crate::reference::digest_of(USERS[1])), world(Perms::READ)],
+            3 => vec![RequestedAcl { perms: Perms::ALL, scheme: Some("auth".into()), id: None }, world(Perms::ALL)],
+            4 => vec![entry(Perms::ALL, "ip", "127.0.0.0/8")],
+            5 => vec![entry(Perms::ALL, "ip", "10.0.0.1"), world(Perms(31 & !8))],
+            6 => vec![world(Perms::ALL), world(Perms::ALL), world(Perms::READ)],
+            7 => vec![entry(Perms(0), "world", "anyone"), entry(Perms(64), "digest", "x:y"), world(Perms::ALL)],
+            8 => vec![entry(Perms::ALL, "ip", "::1/64"), world(Perms::ALL)],
+            9 => vec![],
+            10 => return None,
+            11 => vec![entry(Perms::ALL, "nosuch", "x")],
+            12 => vec![entry(Perms::ALL, "digest", "nocolon")],
+            13 => vec![entry(Perms::ALL, "world", "somebody")],
+            14 => vec![RequestedAcl { perms: Perms::ALL, scheme: None, id: None }],
+            15 => vec![entry(Perms::ALL, "ip", "300.1.1.1")],
+            16 => vec![entry(Perms::ALL, "ip", "1.2.3.4/33")],
+            // ZooKeeper fails a whole multi on this one, so it is not made part of one.
+            17 if alone => vec![RequestedAcl { perms: Perms::ALL, scheme: Some("digest".into()), id: None }],
+            _ => open(),
+        })
+    }
+
+    fn watcher_type(&mut self) -> WatcherType {
+        *self.random.pick(&[
+            WatcherType::Children,
+            WatcherType::Data,
+            WatcherType::Any,
+            WatcherType::Persistent,
+            WatcherType::PersistentRecursive,
+        ])
+    }
+}
+
+fn entry(perms: Perms, scheme: &str, id: &str) -> RequestedAcl {
+    RequestedAcl { perms, scheme: Some(scheme.into()), id: Some(id.into()) }
+}
+
+fn open() -> Vec<RequestedAcl> {
+    vec![entry(Perms::ALL, "world", "anyone")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::{RefOutput, Reference, digest_of};
+    use std::collections::{BTreeMap, BTreeSet};
+    use zoolet_engine::ConnId;
+    use zoolet_model::{ErrorCode, EventKind, OpResult, Reply};
+
+    #[test]
+    fn equal_seeds_make_equal_requests() {
+        let (mut one, mut two) = (Workload::new(5), Workload::new(5));
+        for _ in 0..1000 {
+            assert_eq!(one.request(9), two.request(9));
+        }
+    }
+
+    /// A workload that never gets somewhere tests nothing there.
+    #[test]
+    fn every_outcome_is_reached() {
+        let mut workload = Workload::new(1);
+        let mut server = Reference::new(Some(digest_of(SUPER_USER)));
+        let mut zxid = 0;
+        let mut errors: BTreeMap<i32, u32> = BTreeMap::new();
+        let mut successes: BTreeMap<String, u32> = BTreeMap::new();
+        let mut events: BTreeMap<i32, u32> = BTreeMap::new();
+        let mut connections: BTreeSet<u64> = BTreeSet::new();
+        let (mut conn, mut multis) = (0, [0, 0]);
+        for step in 0..20_000 {
+            while connections.len() < 4 {
+                conn += 1;
+                zxid += 1;
+                server.create_session(zxid);
+                server.attach(ConnId(conn), zxid, Some([127, 0, 0, 1].into()));
+                connections.insert(conn);
+            }
+            let all: Vec<_> = connections.iter().copied().collect();
+            let from = *workload.random().pick(&all);
+            let request = match workload.random().below(200) {
+                0 => workload.last_request(),
+                1..=3 => workload.auth(),
+                _ => workload.request(zxid),
+            };
+            zxid += i64::from(Reference::is_ordered(&request));
+            for output in server.apply(ConnId(from), step, &request, zxid, 0) {
+                match output {
+                    RefOutput::Notify { event, .. } => *events.entry(event.kind as i32).or_default() += 1,
+                    RefOutput::Close { conn } => {
+                        connections.remove(&conn.0);
+                    }
+                    RefOutput::Reply { result: Err(error), .. } => *errors.entry(error.code()).or_default() += 1,
+                    RefOutput::Reply { result: Ok(reply), .. } => {
+                        if let Reply::Multi(results) = &reply {
+                            multis[usize::from(matches!(results[..], [OpResult::Failed(_), ..]))] += 1;
+                        }
+                        let name: String = format!("{reply:?}").chars().take_while(|c| c.is_alphabetic()).collect();
+                        *successes.entry(name).or_default() += 1;
+                    }
+                }
+            }
+        }
+        for kind in
+            [EventKind::NodeCreated, EventKind::NodeDeleted, EventKind::NodeDataChanged, EventKind::NodeChildrenChanged]
+        {
+            assert!(events.get(&(kind as i32)) > Some(&100), "{kind:?}: {events:?}");
+        }
+        for error in [
+            ErrorCode::MarshallingError,
+            ErrorCode::Unimplemented,
+            ErrorCode::BadArguments,
+            ErrorCode::NoNode,
+            ErrorCode::NoAuth,
+            ErrorCode::BadVersion,
+            ErrorCode::NoChildrenForEphemerals,
+            ErrorCode::NodeExists,
+            ErrorCode::NotEmpty,
+            ErrorCode::InvalidAcl,
+            ErrorCode::AuthFailed,
+            ErrorCode::NoWatcher,
+            ErrorCode::ReconfigDisabled,
+        ] {
+            assert!(errors.get(&error.code()) >= Some(&10), "{error}: {errors:?}");
+        }
+        assert_eq!(successes.len(), 15, "every kind of reply: {successes:?}");
+        assert!(multis[0] > 200 && multis[1] > 200, "multis that succeed and that fail: {multis:?}");
+        assert!(server.tree().paths().count() > 20);
+    }
+}

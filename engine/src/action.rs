@@ -149,7 +149,7 @@ pub struct Fetch {
 }
 
 /// What a fetch reads.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FetchWhat {
     /// One record.
     Record(Key),

@@ -62,10 +62,15 @@ pub enum Outcome {
     Multi(Result<Vec<OpOutcome>, MultiFailure>),
     /// A session began.
     SessionCreated(Session),
-    /// A session has a new timeout, or is gone.
-    SessionRenewed(Result<Session, ErrorCode>),
-    /// A session ended; false when there was none.
-    SessionClosed(bool),
+    /// A session was given another timeout.
+    SessionRenewed {
+        /// Which.
+        session: SessionId,
+        /// As it is now, unless it is gone.
+        renewed: Result<Session, ErrorCode>,
+    },
+    /// A session ended, or had ended before.
+    SessionClosed(SessionId),
     /// A container was looked at; true when it went.
     Reaped(bool),
 }
@@ -261,9 +266,9 @@ impl<V: View> Attempt<'_, V> {
             }
             Txn::RenewSession { session, timeout_ms } => {
                 let renewed = self.renew(*session, *timeout_ms);
-                settle(renewed).map(Outcome::SessionRenewed)
+                settle(renewed).map(|renewed| Outcome::SessionRenewed { session: *session, renewed })
             }
-            Txn::CloseSession { session } => self.close(*session).map(Outcome::SessionClosed),
+            Txn::CloseSession { session } => self.close(*session).map(|()| Outcome::SessionClosed(*session)),
             Txn::Reap { path } => self.reap(path).map(Outcome::Reaped),
         }
     }
@@ -420,9 +425,9 @@ impl<V: View> Attempt<'_, V> {
     }
 
     /// Ends a session and everything that lived with it, in one step (surface 2.3, closeSession).
-    fn close(&mut self, id: SessionId) -> Result<bool, Stop> {
+    fn close(&mut self, id: SessionId) -> Result<(), Stop> {
         let session = key::session(id);
-        let Some(record) = self.get(&session)? else { return Ok(false) };
+        let Some(record) = self.get(&session)? else { return Ok(()) };
         let prefix = key::ephemerals_prefix(id);
         let owned = self.view.keys_under(&prefix).ok_or(Stop::Missing)?;
         let paths: Vec<&str> = owned.iter().filter_map(|key| std::str::from_utf8(&key[prefix.len()..]).ok()).collect();
@@ -447,7 +452,7 @@ impl<V: View> Attempt<'_, V> {
         }
         let before = record_hash(&session, &record);
         self.put(session, Some(before), None);
-        Ok(true)
+        Ok(())
     }
 
     fn reap(&mut self, path: &str) -> Result<bool, Stop> {

@@ -12,5 +12,5 @@ mod view;
 
 pub use apply::{Applied, Change, Fired, MultiFailure, OpOutcome, Outcome, apply, needs};
 pub use birth::birth;
-pub use read::{Determined, exists, read, replay_watches};
+pub(crate) use read::{Determined, read, replay_watches};
 pub use view::{Found, Stuck, View};

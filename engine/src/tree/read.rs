@@ -12,7 +12,7 @@ use zoolet_model::{
 
 /// A decided read.
 #[derive(Debug)]
-pub enum Determined {
+pub(crate) enum Determined {
     /// All of it.
     Reply(Reply),
     /// The outcome stands; the bytes are in the base.
@@ -48,7 +48,7 @@ fn settle<T>(done: Result<T, Stop>) -> Decided<T> {
 ///
 /// # Errors
 /// [`Stuck`] when a record is not in memory. Requests that read nothing of the tree have no outcome here: `None`.
-pub fn read(
+pub(crate) fn read(
     view: &mut impl View,
     identity: &Identity,
     session: SessionId,
@@ -71,7 +71,7 @@ pub fn read(
 ///
 /// # Errors
 /// [`Stuck`] when its record is not in memory.
-pub fn exists(view: &mut impl View, path: &str) -> Result<Option<Stat>, Stuck> {
+fn exists(view: &mut impl View, path: &str) -> Result<Option<Stat>, Stuck> {
     let found = find(view, path).and_then(|record| record.map(|record| Ok(decode(&record)?.stat())).transpose());
     match settle(found)? {
         Ok(stat) => Ok(stat),
@@ -84,7 +84,7 @@ pub fn exists(view: &mut impl View, path: &str) -> Result<Option<Stat>, Stuck> {
 ///
 /// # Errors
 /// [`Stuck`] with every record that is not in memory.
-pub fn replay_watches(view: &mut impl View, watches: &SetWatches) -> Result<Vec<Option<EventKind>>, Stuck> {
+pub(crate) fn replay_watches(view: &mut impl View, watches: &SetWatches) -> Result<Vec<Option<EventKind>>, Stuck> {
     let mut missing = Vec::new();
     let mut events = Vec::with_capacity(watches.data.len() + watches.exist.len() + watches.child.len());
     let mut decide = |path: &Text, event: &dyn Fn(Option<Stat>) -> Option<EventKind>| match exists(view, path) {

@@ -105,7 +105,7 @@ fn recursive_watch_never_gets_children_changed() {
     let mut table = table();
     for path in ["/", "/p", "/p/n"] {
         table.add(ConnId(1), path, PersistentRecursive).unwrap();
-        assert_eq!(fired(&mut table, NodeChildrenChanged, path), []);
+        assert_eq!(fired(&mut table, NodeChildrenChanged, path), [] as [u64; 0]);
     }
 }
 
@@ -132,7 +132,7 @@ fn the_kinds_coexist_on_one_path() {
     table.add(ConnId(1), "/a", Child).unwrap();
     assert_eq!(fired(&mut table, NodeCreated, "/a/b"), [1]);
     assert_eq!(fired(&mut table, NodeChildrenChanged, "/a"), [1]);
-    assert_eq!(fired(&mut table, NodeChildrenChanged, "/a"), []);
+    assert_eq!(fired(&mut table, NodeChildrenChanged, "/a"), [] as [u64; 0]);
     table.add(ConnId(1), "/a", Data).unwrap();
     assert_eq!(fired(&mut table, NodeDataChanged, "/a"), [1]);
     assert_eq!(fired(&mut table, NodeDataChanged, "/a"), [1]);
@@ -213,8 +213,8 @@ fn paths_are_text_and_need_not_be_valid() {
         assert!(table.contains(ConnId(1), path, WatcherType::Data));
     }
     // None of them is an ancestor of a real path, so none hears of one.
-    assert_eq!(fired(&mut table, NodeCreated, "/a/b"), []);
-    assert_eq!(fired(&mut table, NodeCreated, "/"), []);
+    assert_eq!(fired(&mut table, NodeCreated, "/a/b"), [] as [u64; 0]);
+    assert_eq!(fired(&mut table, NodeCreated, "/"), [] as [u64; 0]);
     table.drop_connection(ConnId(1));
     assert_eq!((table.watches(), table.paths()), (0, 0));
 }

@@ -1,0 +1,166 @@
+//! Connections and the sessions they carry.
+
+use super::Server;
+use super::fetches::Waiter;
+use super::history::Origin;
+use crate::action::Action;
+use crate::event::ConnId;
+use crate::session::{Connection, Phase};
+use crate::store::key;
+use crate::txn::Txn;
+use std::net::IpAddr;
+use zoolet_model::{ConnectReply, ConnectRequest, Reply, SessionId, SessionSecret, Zxid};
+
+impl Server {
+    pub(super) fn on_connect(&mut self, conn: ConnId, peer: Option<IpAddr>, request: &ConnectRequest) {
+        // A client that has seen more than this server must find another one; it is told by a close, not by a refusal (surface 1.4).
+        if !self.is_serving() || request.last_zxid_seen > self.state.applied().as_i64() {
+            self.actions.push_back(Action::Close { conn });
+            return;
+        }
+        self.connections.insert(conn, Connection::new(peer, self.settings.skip_acl));
+        if request.session == SessionId(0) {
+            self.begin_session(conn, request)
+        } else {
+            self.continue_session(conn, request)
+        }
+    }
+
+    fn begin_session(&mut self, conn: ConnId, request: &ConnectRequest) {
+        let secret = SessionSecret(self.secrets.next_secret());
+        let txn = Txn::CreateSession { timeout_ms: self.negotiate(request.timeout_ms), secret };
+        let full = self.sessions.len() + self.upkeep.sessions_joining >= self.limits.sessions_max as usize;
+        let refused = full || self.upkeep.log_stalled;
+        let payload = self.encode(&txn);
+        let origin = Origin::Connect { conn, read_only_byte: request.read_only.is_some() };
+        if refused || !self.propose(payload, origin) {
+            return self.close(conn);
+        }
+        self.upkeep.sessions_joining += 1;
+    }
+
+    /// The new session's connection may be gone; the session then waits for its owner or its timeout.
+    pub(super) fn on_session_created(&mut self, conn: ConnId, reply: ConnectReply) {
+        self.upkeep.sessions_joining -= 1;
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && connection.phase == Phase::Joining
+        {
+            self.sessions.attach(reply.session, conn);
+            connection.session = reply.session;
+            connection.phase = Phase::Open;
+            self.connected(conn, reply);
+            self.ready.push_back(conn);
+        }
+    }
+
+    /// The secret is checked before anything happens to the connection that carries the session now: ZooKeeper closes that one
+    /// first, for anybody who knows the id (surface 13.25).
+    fn continue_session(&mut self, conn: ConnId, request: &ConnectRequest) {
+        let ConnectRequest { session, password, .. } = request;
+        let proved = self.sessions.lookup(*session).filter(|live| {
+            !live.closing && password.as_deref().is_some_and(|password| constant_time_eq(password, &live.secret.0))
+        });
+        let Some((secret, old_timeout_ms)) = proved.map(|live| (live.secret, live.timeout_ms)) else {
+            self.refused(conn, request.read_only.is_some());
+            return self.close(conn);
+        };
+        if let Some(old) = self.sessions.attach(*session, conn) {
+            self.close(old);
+        }
+        let timeout_ms = self.negotiate(request.timeout_ms);
+        self.sessions.renew(*session, timeout_ms, self.now.mono_ms);
+        if timeout_ms != old_timeout_ms {
+            let payload = self.encode(&Txn::RenewSession { session: *session, timeout_ms });
+            self.propose(payload, Origin::None);
+        }
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.session = *session;
+            connection.phase = Phase::Open;
+        }
+        let reply = ConnectReply {
+            timeout_ms: i32::try_from(timeout_ms).unwrap_or(i32::MAX),
+            session: *session,
+            secret,
+            read_only_byte: request.read_only.is_some(),
+        };
+        self.connected(conn, reply);
+    }
+
+    fn negotiate(&self, asked_ms: i32) -> u32 {
+        let (min, max) = (self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms);
+        u32::try_from(asked_ms).unwrap_or(0).clamp(min, max.max(min))
+    }
+
+    /// A session is gone: its owner asked for it and is answered, or it expired and its connection just ends.
+    pub(super) fn on_session_closed(&mut self, zxid: Zxid, origin: Origin, session: SessionId) {
+        let carried_by = self.sessions.remove(session);
+        self.state.memory().forget_keys(&key::ephemerals_prefix(session));
+        if let Origin::Request { conn, xid, .. } = origin {
+            self.history.acknowledged += 1;
+            self.reply(conn, xid, zxid.as_i64(), Ok(Reply::Empty));
+            self.close(conn);
+        }
+        if let Some(conn) = carried_by {
+            self.close(conn);
+        }
+    }
+
+    /// Sends what is queued and closes. Whatever the connection had waiting is dropped; its session lives on.
+    pub(super) fn close(&mut self, conn: ConnId) {
+        if self.is_open(conn) {
+            self.actions.push_back(Action::Close { conn });
+            self.forget(conn);
+        }
+    }
+
+    pub(super) fn on_disconnected(&mut self, conn: ConnId) {
+        self.forget(conn);
+        self.connections.remove(&conn);
+    }
+
+    fn forget(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        connection.phase = Phase::Closed;
+        connection.waiting.clear();
+        self.sessions.detach(connection.session, conn);
+        self.watches.drop_connection(conn);
+        self.let_go(Waiter::Request(conn));
+        self.syncs.retain(|sync| sync.conn() != conn);
+    }
+
+    /// Silence is judged here, and only here: after everything readable was handled.
+    pub(super) fn expire_sessions(&mut self) {
+        if !self.is_serving() {
+            return;
+        }
+        let now_ms = self.now.mono_ms;
+        if let Some(due_ms) = self.sessions.next_deadline() {
+            let late_ms = now_ms.saturating_sub(due_ms);
+            // A server that slept or was paused heard nobody in that time.
+            if late_ms > LATE_MS {
+                self.sessions.forgive(late_ms);
+            }
+        }
+        while let Some(session) = self.sessions.expired(now_ms) {
+            let conn = self.sessions.lookup(session).and_then(|live| live.conn);
+            let busy =
+                conn.and_then(|conn| self.connections.get(&conn)).is_some_and(|carrier| carrier.outstanding() > 0);
+            if busy {
+                // It asked for something and waits for this server.
+                self.sessions.touch(session, now_ms);
+                continue;
+            }
+            self.sessions.close(session);
+            self.upkeep.sessions_expired += 1;
+            let payload = self.encode(&Txn::CloseSession { session });
+            self.propose(payload, Origin::None);
+        }
+    }
+}
+
+/// Lateness of a deadline that is taken for a pause of this server, milliseconds.
+const LATE_MS: u64 = 200;
+
+fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
+}

@@ -1,0 +1,354 @@
+//! Entries from proposal to apply.
+
+use super::Server;
+use super::fetches::Waiter;
+use crate::action::{Action, Append, LogRecord};
+use crate::event::{ConnId, Now};
+use crate::session::Phase;
+use crate::tree::{self, Applied, Fired, OpOutcome, Outcome, Stuck};
+use crate::txn::{Header, Txn, encode};
+use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
+use zoolet_model::{ConnectReply, ErrorCode, OpResult, Perms, Reply, SessionId, WatchEvent, Zxid};
+use zoolet_zab::{self as zab, AppendSeq};
+
+/// Entries applied in one call, so that a turn of the core stays short.
+const APPLY_MAX: usize = 256;
+
+/// Who waits for an entry's outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Origin {
+    /// Nobody here: another server's, this server's own, or one from before a restart.
+    None,
+    /// A request.
+    Request { conn: ConnId, xid: i32, asked: Asked },
+    /// A connection whose session this entry creates.
+    Connect { conn: ConnId, read_only_byte: bool },
+}
+
+/// What the reply to a write looks like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    Write,
+    Multi,
+    CloseSession,
+}
+
+#[derive(Debug)]
+struct Entry {
+    zxid: Zxid,
+    payload: Bytes,
+    origin: Origin,
+}
+
+/// Entries that are appended, or about to be, and not yet applied; strictly in order.
+#[derive(Debug)]
+pub(super) struct History {
+    entries: VecDeque<Entry>,
+    /// Bytes of their payloads.
+    bytes: usize,
+    /// Proposed, and not yet handed to the log.
+    unsent: Vec<LogRecord>,
+    /// Appends handed to the log and not yet persisted, with their payload bytes.
+    unpersisted: VecDeque<(AppendSeq, u64)>,
+    unpersisted_bytes: u64,
+    log_bytes_used: u64,
+    buffer: BytesMut,
+    /// Ensemble time, and the clock it was read at.
+    ensemble: (u64, u64),
+    serving: bool,
+    /// The oldest entry waits for a record.
+    waiting_for_base: bool,
+    pub(super) acknowledged: u64,
+}
+
+impl History {
+    pub(super) fn new(ensemble_ms: u64, log_bytes_used: u64, now: Now) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            bytes: 0,
+            unsent: Vec::new(),
+            unpersisted: VecDeque::new(),
+            unpersisted_bytes: 0,
+            log_bytes_used,
+            buffer: BytesMut::new(),
+            ensemble: (ensemble_ms, now.mono_ms),
+            serving: false,
+            waiting_for_base: false,
+            acknowledged: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Log bytes in use, with those that are on their way.
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.log_bytes_used + self.unpersisted_bytes
+    }
+
+    pub(super) fn log_bytes_used(&self) -> u64 {
+        self.log_bytes_used
+    }
+
+    pub(super) fn is_serving(&self) -> bool {
+        self.serving
+    }
+
+    /// Encodes an entry with the leader's two times. Ensemble time continues where the last entry left it and only grows.
+    pub(super) fn encode(&mut self, now: Now, txn: &Txn<'_>) -> Bytes {
+        let (ensemble_ms, at_ms) = self.ensemble;
+        let ensemble_ms = ensemble_ms + now.mono_ms.saturating_sub(at_ms);
+        let header = Header { wall_ms: now.wall_ms, ensemble_ms };
+        if self.buffer.capacity() < 512 {
+            // Many small entries share a buffer; it goes when the last of them is applied.
+            self.buffer.reserve(16 << 10);
+        }
+        encode(header, txn, &mut self.buffer)
+    }
+
+    fn push(&mut self, zxid: Zxid, payload: Bytes, origin: Origin) {
+        self.bytes += payload.len();
+        self.entries.push_back(Entry { zxid, payload, origin });
+    }
+
+    fn send(&mut self, zxid: Zxid, payload: Bytes) {
+        self.unsent.push(LogRecord::Entry { zxid, payload });
+    }
+
+    fn hand_over(&mut self, seq: AppendSeq) -> Vec<LogRecord> {
+        let bytes = self.unsent.iter().map(payload_bytes).sum();
+        self.unpersisted.push_back((seq, bytes));
+        self.unpersisted_bytes += bytes;
+        std::mem::take(&mut self.unsent)
+    }
+
+    fn persisted(&mut self, seq: AppendSeq, log_bytes_used: u64) {
+        self.log_bytes_used = log_bytes_used;
+        while let Some((_, bytes)) = self.unpersisted.pop_front_if(|&mut (appended, _)| appended <= seq) {
+            self.unpersisted_bytes -= bytes;
+        }
+    }
+}
+
+impl Server {
+    /// Proposes an entry; false when this server does not lead or its epoch is used up.
+    pub(super) fn propose(&mut self, payload: Bytes, origin: Origin) -> bool {
+        let zxid = match self.zab.propose() {
+            Ok(zxid) => zxid,
+            Err(zab::Refused::NotLeading) => return false,
+            Err(full @ zab::Refused::EpochFull) => {
+                self.fail(full.to_string());
+                return false;
+            }
+        };
+        self.prefetch(&payload);
+        self.history.push(zxid, payload.clone(), origin);
+        self.history.send(zxid, payload);
+        true
+    }
+
+    /// What the entry will need is fetched while the log syncs.
+    fn prefetch(&mut self, payload: &Bytes) {
+        let mut unknown = Vec::new();
+        let state = &mut self.state;
+        tree::needs(payload, &mut |what| {
+            if let crate::action::FetchWhat::Record(key) = &what
+                && tree::View::record(state, key) == tree::Found::Unknown
+            {
+                unknown.push(what);
+            }
+        });
+        for what in unknown {
+            self.fetch(what, Waiter::Nobody);
+        }
+    }
+
+    /// An entry of the log, handed in at start.
+    pub(super) fn on_recovered(&mut self, zxid: Zxid, payload: Bytes) {
+        if zxid > self.state.applied() {
+            self.history.push(zxid, payload, Origin::None);
+            self.apply_committed();
+        }
+    }
+
+    /// Carries out what the protocol wants done; everything it wants appended goes out as one append.
+    pub(super) fn follow_zab(&mut self) {
+        let mut last = None;
+        while let Some(action) = self.zab.poll_action() {
+            match action {
+                zab::Action::Promise { seq, epoch } => {
+                    self.history.unsent.push(LogRecord::Promise(epoch));
+                    last = Some(seq);
+                }
+                zab::Action::Epoch { seq, epoch } => {
+                    self.history.unsent.push(LogRecord::Epoch(epoch));
+                    last = Some(seq);
+                }
+                zab::Action::Append { seq, from, .. } => {
+                    if from.counter() == 0 {
+                        let payload = self.encode(&Txn::NoOp);
+                        self.history.push(from, payload.clone(), Origin::None);
+                        self.history.send(from, payload);
+                    }
+                    last = Some(seq);
+                }
+                zab::Action::Commit { .. } => {}
+                zab::Action::Become(zab::Role::Leading) => {
+                    let ensemble_ms = self.state.totals().ensemble_ms.max(self.history.ensemble.0);
+                    self.history.ensemble = (ensemble_ms, self.now.mono_ms);
+                }
+                zab::Action::Become(zab::Role::Looking) => self.history.serving = false,
+                zab::Action::Confirmed { round, up_to } => self.on_confirmed(round, up_to),
+            }
+        }
+        if let Some(seq) = last {
+            let records = self.history.hand_over(seq);
+            self.actions.push_back(Action::Append(Append { seq, records, watermark: self.zab.committed() }));
+        }
+    }
+
+    pub(super) fn on_persisted(&mut self, seq: AppendSeq, log_bytes_used: u64) {
+        self.history.persisted(seq, log_bytes_used);
+        self.zab.handle_persisted(seq);
+        self.follow_zab();
+        self.maybe_checkpoint();
+        self.apply_committed();
+    }
+
+    pub(super) fn has_committed_work(&self) -> bool {
+        !self.failed
+            && !self.history.waiting_for_base
+            && self.history.entries.front().is_some_and(|entry| entry.zxid <= self.zab.committed())
+    }
+
+    /// Applies what is committed, in order, from memory. An entry that needs a record waits for it, and nothing else does.
+    pub(super) fn apply_committed(&mut self) {
+        self.history.waiting_for_base = false;
+        for _ in 0..APPLY_MAX {
+            let Some(entry) = self.history.entries.front().filter(|entry| entry.zxid <= self.zab.committed()) else {
+                break;
+            };
+            let (totals, digest) = (*self.state.totals(), self.state.digest());
+            match tree::apply(&mut self.state, totals, digest, entry.zxid, &entry.payload) {
+                Ok(applied) => self.on_applied(applied),
+                Err(Stuck::Missing(missing)) => {
+                    self.history.waiting_for_base = true;
+                    return self.fetch_all(missing, Waiter::Apply);
+                }
+                Err(Stuck::Damaged(what)) => return self.fail(what.into()),
+            }
+        }
+        self.answer_syncs();
+        self.admit_waiting();
+    }
+
+    /// Installs an entry's changes, fires watches, fills the slot: one step, nothing in between.
+    fn on_applied(&mut self, mut applied: Applied) {
+        let Some(Entry { zxid, payload, origin }) = self.history.entries.pop_front() else { return };
+        self.history.bytes -= payload.len();
+        self.let_go(Waiter::Apply);
+        self.state.install(zxid, &mut applied);
+        if zxid == Zxid::first_of(self.zab.epoch()) {
+            self.history.serving = true;
+        }
+        for fired in &applied.fired {
+            self.fire(zxid, fired);
+        }
+        self.settle(zxid, origin, applied.outcome);
+        self.maybe_checkpoint();
+    }
+
+    fn fire(&mut self, zxid: Zxid, fired: &Fired) {
+        let Self { watches, connections, actions, .. } = self;
+        watches.fire(fired.kind, &fired.path, &mut |conn| {
+            // A watch is used up even when its owner may not be told (surface 5.3).
+            let told = connections.get(&conn).is_some_and(|connection| {
+                connection.phase != Phase::Closed && connection.identity.may(Perms::READ, &fired.acl)
+            });
+            if told {
+                let event = WatchEvent { kind: fired.kind, path: fired.path.clone(), zxid: zxid.as_i64() };
+                actions.push_back(Action::Notify { conn, event });
+            }
+        });
+    }
+
+    /// Tells whoever asked, and follows sessions.
+    fn settle(&mut self, zxid: Zxid, origin: Origin, outcome: Outcome) {
+        match outcome {
+            Outcome::SessionCreated(session) => {
+                let id = SessionId(zxid.as_i64());
+                self.sessions.insert(id, session, self.now.mono_ms);
+                if let Origin::Connect { conn, read_only_byte } = origin {
+                    let reply = ConnectReply {
+                        timeout_ms: i32::try_from(session.timeout_ms).unwrap_or(i32::MAX),
+                        session: id,
+                        secret: session.secret,
+                        read_only_byte,
+                    };
+                    self.on_session_created(conn, reply);
+                }
+            }
+            Outcome::SessionRenewed { session, renewed } => {
+                if let Ok(renewed) = renewed {
+                    self.sessions.renew(session, renewed.timeout_ms, self.now.mono_ms);
+                }
+            }
+            Outcome::SessionClosed(session) => self.on_session_closed(zxid, origin, session),
+            Outcome::Write(result) => self.on_outcome(zxid, origin, result.map(reply_to_write)),
+            Outcome::Multi(result) => {
+                let results = match result {
+                    Ok(outcomes) => outcomes.into_iter().map(result_of_op).collect(),
+                    Err(failure) => (0..failure.ops).map(|at| OpResult::Failed(code_at(at, failure))).collect(),
+                };
+                self.on_outcome(zxid, origin, Ok(Reply::Multi(results)));
+            }
+            Outcome::Nothing | Outcome::Reaped(_) => {}
+        }
+    }
+
+    fn on_outcome(&mut self, zxid: Zxid, origin: Origin, result: Result<Reply, ErrorCode>) {
+        if let Origin::Request { conn, xid, .. } = origin {
+            self.history.acknowledged += 1;
+            self.reply(conn, xid, zxid.as_i64(), result);
+            self.on_write_done(conn);
+        }
+    }
+}
+
+fn payload_bytes(record: &LogRecord) -> u64 {
+    if let LogRecord::Entry { payload, .. } = record { payload.len() as u64 } else { 0 }
+}
+
+fn reply_to_write(outcome: OpOutcome) -> Reply {
+    match outcome {
+        OpOutcome::Created { path, stat, with_stat: true } => Reply::PathStat(path, stat),
+        OpOutcome::Created { path, with_stat: false, .. } => Reply::Path(path),
+        OpOutcome::Deleted | OpOutcome::Checked => Reply::Empty,
+        OpOutcome::DataSet(stat) | OpOutcome::AclSet(stat) => Reply::Stat(stat),
+    }
+}
+
+fn result_of_op(outcome: OpOutcome) -> OpResult {
+    match outcome {
+        OpOutcome::Created { path, stat, with_stat: true } => OpResult::CreateStat(path, stat),
+        OpOutcome::Created { path, with_stat: false, .. } => OpResult::Create(path),
+        OpOutcome::Deleted => OpResult::Delete,
+        OpOutcome::DataSet(stat) | OpOutcome::AclSet(stat) => OpResult::SetData(stat),
+        OpOutcome::Checked => OpResult::Check,
+    }
+}
+
+/// What each operation of a failed multi is told (surface 2.4).
+fn code_at(at: usize, failure: tree::MultiFailure) -> Option<ErrorCode> {
+    match at.cmp(&failure.at) {
+        std::cmp::Ordering::Less => None,
+        std::cmp::Ordering::Equal => Some(failure.code),
+        std::cmp::Ordering::Greater => Some(ErrorCode::RuntimeInconsistency),
+    }
+}

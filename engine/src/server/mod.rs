@@ -1,0 +1,235 @@
+//! The server: one machine that routes what happens to the parts that decide.
+
+mod connect;
+mod fetches;
+mod history;
+mod pipeline;
+mod state;
+mod upkeep;
+
+use crate::action::Action;
+use crate::event::{ConnId, Event, Now};
+use crate::limits::{Limits, Settings};
+use crate::session::{Connection, Secrets, SessionTable};
+use crate::watch::WatchTable;
+use bytes::Bytes;
+use fetches::Fetches;
+use history::History;
+use state::State;
+use std::collections::{BTreeMap, VecDeque};
+use upkeep::Upkeep;
+use xxhash_rust::xxh3::xxh3_128;
+use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId, SessionId, WatchEvent, Zxid};
+use zoolet_zab::{Voters, Zab};
+
+pub use state::BaseState;
+
+/// What a server starts from.
+#[derive(Debug)]
+pub struct Start {
+    /// Its bounds.
+    pub limits: Limits,
+    /// What its operator decided.
+    pub settings: Settings,
+    /// Which member it is.
+    pub id: ServerId,
+    /// Who decides with it.
+    pub voters: Voters,
+    /// What its log says of the protocol.
+    pub recovered: zoolet_zab::Recovered,
+    /// What its base holds; `None` when nothing was ever written there.
+    pub base: Option<BaseState>,
+    /// Entropy of the operating system: session secrets and hash seeds come from it.
+    pub seed: [u8; 32],
+    /// Log bytes in use by entries above the durable checkpoint.
+    pub log_bytes_used: u64,
+}
+
+/// The whole server as one deterministic, sans-IO machine.
+///
+/// Four kinds of methods:
+/// 1. **handle**: [`Server::handle`] for each thing that happened, then [`Server::handle_deadline`] once everything readable was handled: so
+///    silence is judged only after whatever was said.
+/// 2. **commands**: [`Server::start`], once, after every entry of the log was handed in as [`Event::Recovered`].
+/// 3. **poll**: [`Server::poll_action`] until it says `None`. Actions are to be carried out in order.
+/// 4. **getters**: [`Server::next_deadline`], [`Server::is_serving`], [`Server::unapplied`], [`Server::digest`], [`Server::applied`].
+///
+/// It reads no clock, blocks on nothing and spawns nothing; equal events give equal actions.
+#[derive(Debug)]
+pub struct Server {
+    limits: Limits,
+    settings: Settings,
+    now: Now,
+    zab: Zab,
+    history: History,
+    state: State,
+    sessions: SessionTable,
+    connections: BTreeMap<ConnId, Connection>,
+    watches: WatchTable,
+    fetches: Fetches,
+    upkeep: Upkeep,
+    /// Connections whose pipelines may go on.
+    ready: VecDeque<ConnId>,
+    /// Connections whose next write waits for room.
+    waiting_for_room: Vec<ConnId>,
+    /// Syncs that wait for a confirmation, and what they then wait to be applied.
+    syncs: Vec<pipeline::SyncWait>,
+    secrets: Secrets,
+    actions: VecDeque<Action>,
+    /// Set by [`Action::Fail`]: nothing more is done.
+    failed: bool,
+}
+
+impl Server {
+    /// A server as its log and base left it. `now` starts every timeout.
+    pub fn new(start: Start, now: Now) -> Self {
+        let Start { limits, settings, id, voters, recovered, base, seed, log_bytes_used } = start;
+        let hash_seed = xxh3_128(&seed);
+        let state = State::new(base, limits.record_cache_bytes as usize, hash_seed as u64);
+        let mut sessions = SessionTable::default();
+        for (id, session) in state.sessions() {
+            sessions.insert(id, session, now.mono_ms);
+        }
+        Self {
+            zab: Zab::new(id, voters, recovered),
+            history: History::new(state.totals().ensemble_ms, log_bytes_used, now),
+            upkeep: Upkeep::new(state.applied(), now),
+            state,
+            sessions,
+            connections: BTreeMap::new(),
+            watches: WatchTable::new(limits.watches_max, hash_seed),
+            fetches: Fetches::default(),
+            ready: VecDeque::new(),
+            waiting_for_room: Vec::new(),
+            syncs: Vec::new(),
+            secrets: Secrets::new(seed),
+            actions: VecDeque::new(),
+            failed: false,
+            limits,
+            settings,
+            now,
+        }
+    }
+
+    /// Command: take part in the ensemble.
+    pub fn start(&mut self, now: Now) {
+        self.now = now;
+        if let Err(refused) = self.zab.start() {
+            self.fail(refused.to_string());
+        }
+        self.follow_zab();
+    }
+
+    /// Handle: something happened.
+    pub fn handle(&mut self, now: Now, event: Event) {
+        self.now = now;
+        if self.failed {
+            return;
+        }
+        match event {
+            Event::Connect { conn, peer, request } => self.on_connect(conn, peer, &request),
+            Event::Request { conn, xid, request } => self.on_request(conn, xid, request),
+            Event::Disconnected { conn } => self.on_disconnected(conn),
+            Event::Persisted { seq, log_bytes_used } => self.on_persisted(seq, log_bytes_used),
+            Event::LogStalled => self.on_log_stalled(),
+            Event::LogResumed => self.on_log_resumed(),
+            Event::Fetched { id, result } => self.on_fetched(id, result),
+            Event::Checkpointed { generation } => self.on_checkpointed(generation),
+            Event::CheckpointFailed { reason } => self.on_checkpoint_failed(reason),
+            Event::Recovered { zxid, payload } => self.on_recovered(zxid, payload),
+            Event::Status { ticket } => self.on_status(ticket),
+        }
+        self.run_ready();
+    }
+
+    /// Handle: everything readable was handled; judge what time has passed.
+    pub fn handle_deadline(&mut self, now: Now) {
+        self.now = now;
+        if !self.failed {
+            self.apply_committed();
+            self.expire_sessions();
+            self.on_upkeep_due();
+            self.run_ready();
+        }
+    }
+
+    /// Poll: the next thing to do.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        while self.actions.is_empty() && !self.failed {
+            self.follow_zab();
+            if self.ready.is_empty() {
+                break;
+            }
+            self.run_ready();
+        }
+        self.actions.pop_front()
+    }
+
+    /// When [`Server::handle_deadline`] wants to be called, on [`Now::mono_ms`]; now or earlier when there is work left.
+    pub fn next_deadline(&self) -> Option<u64> {
+        if self.has_committed_work() {
+            return Some(self.now.mono_ms);
+        }
+        [
+            self.sessions.next_deadline(),
+            self.upkeep.next_deadline(self.is_serving() && self.state.totals().reapable > 0),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Whether clients are served: this server leads, and its epoch's first entry is applied.
+    pub fn is_serving(&self) -> bool {
+        self.history.is_serving() && !self.failed
+    }
+
+    /// Entries handed in or proposed, and not yet applied.
+    pub fn unapplied(&self) -> usize {
+        self.history.len()
+    }
+
+    /// The digest of the applied state.
+    pub fn digest(&self) -> u128 {
+        self.state.digest()
+    }
+
+    /// The last applied entry.
+    pub fn applied(&self) -> Zxid {
+        self.state.applied()
+    }
+
+    fn fail(&mut self, reason: String) {
+        if !self.failed {
+            self.failed = true;
+            self.actions.push_back(Action::Fail(reason));
+        }
+    }
+
+    /// Answers a request, unless its connection is closed already.
+    fn reply(&mut self, conn: ConnId, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
+        if self.is_open(conn) {
+            self.actions.push_back(Action::Reply { conn, xid, zxid, result });
+        }
+    }
+
+    fn notify(&mut self, conn: ConnId, event: WatchEvent) {
+        if self.is_open(conn) {
+            self.actions.push_back(Action::Notify { conn, event });
+        }
+    }
+
+    fn connected(&mut self, conn: ConnId, reply: ConnectReply) {
+        self.actions.push_back(Action::Connected { conn, reply });
+    }
+
+    fn refused(&mut self, conn: ConnId, read_only_byte: bool) {
+        let secret = zoolet_model::SessionSecret([0; 16]);
+        self.connected(conn, ConnectReply { timeout_ms: 0, session: SessionId(0), secret, read_only_byte });
+    }
+
+    /// A proposed entry's bytes, shared between the log and apply.
+    fn encode(&mut self, txn: &crate::txn::Txn<'_>) -> Bytes {
+        self.history.encode(self.now, txn)
+    }
+}

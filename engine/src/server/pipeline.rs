@@ -1,0 +1,501 @@
+//! Requests of a session: determined once, strictly in order.
+
+use super::Server;
+use super::fetches::Waiter;
+use super::history::{Asked, Origin};
+use crate::action::{Action, Completion};
+use crate::event::ConnId;
+use crate::session::{self, Connection, Phase, Waiting};
+use crate::tree::acl::Identity;
+use crate::tree::{self, Determined, Stuck};
+use crate::txn::{Op, Txn};
+use crate::watch::WatchKind;
+use bytes::Bytes;
+use std::sync::Arc;
+use zoolet_model::{
+    AuthId, Create, CreateMode, ErrorCode, EventKind, Path, Reply, Request, SetWatches, Text, WatchEvent, WriteOp,
+    Zxid, path,
+};
+use zoolet_zab::Round;
+
+/// The xid of every ping's reply, whatever the request's was (surface 13.1).
+const PING_XID: i32 = -2;
+
+/// A sync at the head of a pipeline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SyncWait {
+    conn: ConnId,
+    round: Round,
+    /// Known once the round is confirmed.
+    up_to: Option<Zxid>,
+}
+
+impl SyncWait {
+    pub(super) fn conn(&self) -> ConnId {
+        self.conn
+    }
+}
+
+/// Whether a write may be proposed now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Admission {
+    /// Yes.
+    Go,
+    /// Not before something was persisted, applied or checkpointed.
+    Wait,
+    /// Not before the disk has room again: SYSTEMERROR.
+    Refuse,
+}
+
+/// What became of the request at the head of a pipeline.
+enum Step {
+    /// It has an outcome, or is proposed: on to the next.
+    Done,
+    /// It waits, and everything behind it.
+    Wait(Waiting),
+    /// The same, and nothing but what it waits for can help.
+    Block(Waiting),
+}
+
+impl Server {
+    pub(super) fn on_request(&mut self, conn: ConnId, xid: i32, request: Request) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        if matches!(connection.phase, Phase::Leaving | Phase::Closed) {
+            return;
+        }
+        connection.waiting.push_back(Waiting { xid, request });
+        self.sessions.touch(connection.session, self.now.mono_ms);
+        self.ready.push_back(conn);
+    }
+
+    /// Lets every pipeline go on that something happened to.
+    pub(super) fn run_ready(&mut self) {
+        while let Some(conn) = self.ready.pop_front() {
+            self.pump(conn);
+            if self.syncs.iter().any(|sync| sync.up_to.is_none()) {
+                // A pipeline stops at its sync, so at most one question is open; the protocol's actions are few and polled at once.
+                self.follow_zab();
+            }
+        }
+    }
+
+    fn pump(&mut self, conn: ConnId) {
+        loop {
+            let Some(connection) = self.connections.get_mut(&conn) else { return };
+            if connection.phase != Phase::Open || connection.blocked {
+                return;
+            }
+            let Some(head) = connection.waiting.pop_front() else { return };
+            let (identity, writes_pending) = (connection.identity.clone(), connection.proposed > 0);
+            let step = if is_write(&head.request) {
+                self.step_write(conn, head, &identity, writes_pending)
+            } else if writes_pending {
+                // A session sees its own earlier writes.
+                Step::Wait(head)
+            } else {
+                self.step_local(conn, head, &identity)
+            };
+            let (head, blocked) = match step {
+                Step::Done => continue,
+                Step::Wait(head) => (head, false),
+                Step::Block(head) => (head, true),
+            };
+            if let Some(connection) = self.connections.get_mut(&conn) {
+                connection.waiting.push_front(head);
+                connection.blocked = blocked;
+            }
+            return;
+        }
+    }
+
+    /// What the request at the head waited for is here.
+    pub(super) fn unblock(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.blocked = false;
+            self.ready.push_back(conn);
+        }
+    }
+
+    /// What the request at the head needs cannot be had.
+    pub(super) fn refuse_head(&mut self, conn: ConnId) {
+        self.let_go(Waiter::Request(conn));
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        if let Some(Waiting { xid, .. }) = connection.waiting.pop_front() {
+            connection.blocked = false;
+            let zxid = self.state.applied().as_i64();
+            self.reply(conn, xid, zxid, Err(ErrorCode::SystemError));
+            self.ready.push_back(conn);
+        }
+    }
+
+    pub(super) fn on_write_done(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.proposed -= 1;
+            if connection.proposed == 0 && !connection.waiting.is_empty() {
+                self.ready.push_back(conn);
+            }
+        }
+    }
+
+    fn step_write(&mut self, conn: ConnId, head: Waiting, identity: &Identity, writes_pending: bool) -> Step {
+        let closing = matches!(head.request, Request::CloseSession);
+        match self.admission(frees_space(&head.request)) {
+            // Ending a session takes next to nothing and frees what it held.
+            _ if closing => {}
+            Admission::Go => {}
+            Admission::Wait => {
+                self.waiting_for_room.push(conn);
+                return Step::Wait(head);
+            }
+            // Answers leave in order, so this one waits for the writes before it.
+            Admission::Refuse if writes_pending => return Step::Wait(head),
+            Admission::Refuse => {
+                self.reply(conn, head.xid, self.state.applied().as_i64(), Err(ErrorCode::SystemError));
+                return Step::Done;
+            }
+        }
+        let Some(connection) = self.connections.get_mut(&conn) else { return Step::Done };
+        connection.proposed += 1;
+        let session = connection.session;
+        if closing {
+            connection.phase = Phase::Leaving;
+            connection.waiting.clear();
+            self.sessions.close(session);
+        }
+        let payload = self.history.encode_request(self.now, session, identity, &head.request);
+        let asked = if matches!(head.request, Request::Multi(_)) { Asked::Multi } else { Asked::Write };
+        let asked = if closing { Asked::CloseSession } else { asked };
+        if !self.propose(payload, Origin::Request { conn, xid: head.xid, asked }) {
+            self.close(conn);
+        }
+        Step::Done
+    }
+
+    /// Everything that proposes nothing: reads, watches, auth, ping, sync.
+    fn step_local(&mut self, conn: ConnId, head: Waiting, identity: &Arc<Identity>) -> Step {
+        let zxid = self.state.applied().as_i64();
+        let Waiting { xid, ref request } = head;
+        let (zxid, result) = match request {
+            Request::Ping => return self.done(conn, PING_XID, zxid, Ok(Reply::Empty)),
+            Request::Auth { scheme, auth } => return self.auth(conn, xid, scheme.as_deref(), auth.as_deref()),
+            Request::Unknown => {
+                self.reply(conn, xid, -1, Err(ErrorCode::Unimplemented));
+                self.close(conn);
+                return Step::Done;
+            }
+            Request::Sync { .. } => return self.sync(conn, head),
+            Request::SetWatches(watches) => match tree::replay_watches(&mut self.state, watches) {
+                Ok(events) => (zxid, self.set_watches(conn, watches, &events)),
+                Err(stuck) => return self.stuck(conn, head, stuck),
+            },
+            Request::Sasl => (0, Ok(Reply::NullToken)),
+            Request::WhoAmI => (zxid, Ok(Reply::Ids(who(identity, self.settings.skip_acl)))),
+            Request::AddWatch { path, mode } => {
+                (zxid, self.watch(conn, path, (*mode).into()).map(|()| Reply::WatchAdded))
+            }
+            Request::CheckWatches { path, kind } => (zxid, found(self.watches.contains(conn, path, *kind))),
+            Request::RemoveWatches { path, kind } => (zxid, found(self.watches.remove(conn, path, *kind))),
+            Request::Malformed { .. } => (zxid, Err(ErrorCode::MarshallingError)),
+            Request::Exists { .. }
+            | Request::GetData { .. }
+            | Request::GetChildren { .. }
+            | Request::GetAcl { .. }
+            | Request::GetEphemerals { .. }
+            | Request::GetAllChildrenNumber { .. }
+            | Request::MultiRead(_) => return self.read(conn, head, identity),
+            Request::Write(_) | Request::Multi(_) | Request::Reconfig | Request::CloseSession => {
+                // is_write sent these the other way.
+                (zxid, Err(ErrorCode::SystemError))
+            }
+        };
+        self.done(conn, xid, zxid, result)
+    }
+
+    fn done(&mut self, conn: ConnId, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) -> Step {
+        self.reply(conn, xid, zxid, result);
+        Step::Done
+    }
+
+    fn read(&mut self, conn: ConnId, head: Waiting, identity: &Identity) -> Step {
+        // Sampled before the read, so that it is never newer than the data (surface 1.7).
+        let zxid = self.state.applied().as_i64();
+        let Some(connection) = self.connections.get(&conn) else { return Step::Done };
+        let Some(decided) = tree::read(&mut self.state, identity, connection.session, &head.request) else {
+            return self.done(conn, head.xid, zxid, Err(ErrorCode::SystemError));
+        };
+        let decided = match decided {
+            Ok(decided) => decided,
+            Err(stuck) => return self.stuck(conn, head, stuck),
+        };
+        self.let_go(Waiter::Request(conn));
+        let watched = match &decided {
+            Ok(_) => wanted_watch(&head.request),
+            Err(ErrorCode::NoNode) => {
+                wanted_watch(&head.request).filter(|_| matches!(head.request, Request::Exists { .. }))
+            }
+            Err(_) => None,
+        };
+        if let Some((path, kind)) = watched
+            && let Err(full) = self.watch(conn, path, kind)
+        {
+            return self.done(conn, head.xid, zxid, Err(full));
+        }
+        match decided {
+            Ok(Determined::Pending(pending)) => {
+                let generation = self.state.generation();
+                let completion = Completion { conn, xid: head.xid, zxid, generation, pending };
+                self.actions.push_back(Action::Complete(Box::new(completion)));
+                Step::Done
+            }
+            Ok(Determined::Reply(reply)) => self.done(conn, head.xid, zxid, Ok(reply)),
+            Err(code) => self.done(conn, head.xid, zxid, Err(code)),
+        }
+    }
+
+    fn stuck(&mut self, conn: ConnId, head: Waiting, stuck: Stuck) -> Step {
+        match stuck {
+            Stuck::Missing(missing) => self.fetch_all(missing, Waiter::Request(conn)),
+            Stuck::Damaged(what) => self.fail(what.into()),
+        }
+        Step::Block(head)
+    }
+
+    fn watch(&mut self, conn: ConnId, path: &str, kind: WatchKind) -> Result<(), ErrorCode> {
+        self.watches.add(conn, path, kind).map_err(|_| ErrorCode::SystemError)
+    }
+
+    /// Tells what was missed, before the reply, and registers the rest (surface 5.5).
+    fn set_watches(
+        &mut self,
+        conn: ConnId,
+        watches: &SetWatches,
+        events: &[Option<EventKind>],
+    ) -> Result<Reply, ErrorCode> {
+        self.let_go(Waiter::Request(conn));
+        let SetWatches { data, exist, child, persistent, persistent_recursive, .. } = watches;
+        let kinds = data.iter().chain(exist).map(|path| (path, WatchKind::Data));
+        let replayed = kinds.chain(child.iter().map(|path| (path, WatchKind::Child)));
+        for ((path, kind), event) in replayed.zip(events) {
+            match event {
+                Some(event) => self.notify(conn, WatchEvent { kind: *event, path: path.clone(), zxid: -1 }),
+                None => self.watch(conn, path, kind)?,
+            }
+        }
+        for path in persistent {
+            self.watch(conn, path, WatchKind::Persistent)?;
+        }
+        for path in persistent_recursive {
+            self.watch(conn, path, WatchKind::PersistentRecursive)?;
+        }
+        Ok(Reply::Empty)
+    }
+
+    fn auth(&mut self, conn: ConnId, xid: i32, scheme: Option<&str>, proof: Option<&[u8]>) -> Step {
+        let Some(proved) = session::prove(scheme, proof, self.settings.super_digest.as_deref()) else {
+            self.reply(conn, xid, 0, Err(ErrorCode::AuthFailed));
+            self.close(conn);
+            return Step::Done;
+        };
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            let identity = Arc::make_mut(&mut connection.identity);
+            identity.is_super |= proved.is_super;
+            identity.ids.extend(proved.id.filter(|id| !identity.ids.contains(id)));
+        }
+        self.done(conn, xid, 0, Ok(Reply::Empty))
+    }
+
+    /// A sync is answered when a quorum has confirmed, after it came, that this server leads, and everything committed by then is applied.
+    fn sync(&mut self, conn: ConnId, head: Waiting) -> Step {
+        let Ok(round) = self.zab.confirm() else {
+            self.close(conn);
+            return Step::Done;
+        };
+        self.syncs.push(SyncWait { conn, round, up_to: None });
+        Step::Block(head)
+    }
+
+    pub(super) fn on_confirmed(&mut self, round: Round, up_to: Zxid) {
+        for sync in self.syncs.iter_mut().filter(|sync| sync.round == round) {
+            sync.up_to = Some(up_to);
+        }
+        self.answer_syncs();
+    }
+
+    pub(super) fn answer_syncs(&mut self) {
+        let applied = self.state.applied();
+        while let Some(at) = self.syncs.iter().position(|sync| sync.up_to.is_some_and(|up_to| up_to <= applied)) {
+            let SyncWait { conn, .. } = self.syncs.swap_remove(at);
+            let Some(connection) = self.connections.get_mut(&conn) else { continue };
+            if let Some(Waiting { xid, request: Request::Sync { path } }) = connection.waiting.pop_front() {
+                connection.blocked = false;
+                self.ready.push_back(conn);
+                self.reply(conn, xid, applied.as_i64(), Ok(Reply::Synced(path)));
+            }
+        }
+    }
+
+    /// Whether there is room for one more write, in memory and in the log.
+    pub(super) fn admission(&self, frees_space: bool) -> Admission {
+        if self.upkeep.log_stalled {
+            return Admission::Refuse;
+        }
+        if self.history.bytes() >= self.limits.outstanding_bytes_max as usize {
+            return Admission::Wait;
+        }
+        let segment = u64::from(self.limits.log_segment_bytes);
+        let memtable = self.limits.memtable_bytes as usize;
+        // Three segments stay free: one to rotate into, one for what is in flight, one that deletes may still use.
+        let reserve = if frees_space { 2 } else { 3 };
+        let log_room = segment * u64::from(self.limits.log_segments.saturating_sub(reserve).max(1));
+        let memory_room = memtable * 2 + if frees_space { memtable / 4 } else { 0 };
+        let full = self.history.log_bytes() >= log_room || self.state.memory_ref().memtable_bytes() >= memory_room;
+        match (full, self.upkeep.is_checkpoint_failing()) {
+            (false, _) => Admission::Go,
+            (true, false) => Admission::Wait,
+            (true, true) => Admission::Refuse,
+        }
+    }
+
+    /// Writes that waited for room are tried again.
+    pub(super) fn admit_waiting(&mut self) {
+        if !self.waiting_for_room.is_empty() && self.admission(false) != Admission::Wait {
+            self.ready.extend(self.waiting_for_room.drain(..));
+        }
+    }
+
+    pub(super) fn is_open(&self, conn: ConnId) -> bool {
+        self.connections.get(&conn).is_some_and(|connection| connection.phase != Phase::Closed)
+    }
+
+    pub(super) fn outstanding(&self) -> usize {
+        self.connections.values().map(Connection::outstanding).sum()
+    }
+}
+
+impl super::history::History {
+    /// The ordered form of a request. Whatever depends on the connection is resolved here and travels as values.
+    fn encode_request(
+        &mut self,
+        now: crate::event::Now,
+        session: zoolet_model::SessionId,
+        identity: &Identity,
+        request: &Request,
+    ) -> Bytes {
+        let refused = |code| Txn::Write { session, identity: identity.clone(), op: Op::Refused(code) };
+        match request {
+            Request::CloseSession => self.encode(now, &Txn::CloseSession { session }),
+            Request::Write(write) => {
+                let acl = resolve_acl(identity, write);
+                let op = op(write, &acl);
+                self.encode(now, &Txn::Write { session, identity: identity.clone(), op })
+            }
+            Request::Multi(writes) => {
+                let acls: Vec<_> = writes.iter().map(|write| resolve_acl(identity, write)).collect();
+                let ops = writes.iter().zip(&acls).map(|(write, acl)| op(write, acl)).collect();
+                self.encode(now, &Txn::Multi { session, identity: identity.clone(), ops })
+            }
+            Request::Reconfig => self.encode(now, &refused(ErrorCode::ReconfigDisabled)),
+            _ => self.encode(now, &refused(ErrorCode::MarshallingError)),
+        }
+    }
+}
+
+/// Requests that become an entry; the others are answered from the applied state.
+fn is_write(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Write(_)
+            | Request::Multi(_)
+            | Request::Malformed { write: true }
+            | Request::Reconfig
+            | Request::CloseSession
+    )
+}
+
+/// Requests that a full disk still takes.
+fn frees_space(request: &Request) -> bool {
+    let deletes = |write: &WriteOp| matches!(write, WriteOp::Delete { .. } | WriteOp::Check { .. });
+    match request {
+        Request::Write(write) => deletes(write),
+        Request::Multi(writes) => writes.iter().all(deletes),
+        _ => false,
+    }
+}
+
+fn resolve_acl(identity: &Identity, write: &WriteOp) -> Result<Bytes, ErrorCode> {
+    match write {
+        WriteOp::Create(Create { acl, .. }) | WriteOp::SetAcl { acl, .. } => identity.resolve(acl.as_deref()),
+        WriteOp::Delete { .. } | WriteOp::SetData { .. } | WriteOp::Check { .. } => Ok(Bytes::new()),
+    }
+}
+
+/// The checks that need no state, in ZooKeeper's order (surface 2.3); what fails them is ordered all the same.
+fn op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Op<'a> {
+    check_op(write, acl).unwrap_or_else(Op::Refused)
+}
+
+fn check_op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Result<Op<'a>, ErrorCode> {
+    let acl = |()| acl.as_deref().map_err(|code| *code);
+    match write {
+        WriteOp::Create(Create { path, data, mode, with_stat, .. }) => {
+            let (kind, sequential) = match *mode {
+                CreateMode::Valid { kind, sequential } => (kind, sequential),
+                CreateMode::BadArguments => return Err(ErrorCode::BadArguments),
+                CreateMode::Unimplemented => return Err(ErrorCode::Unimplemented),
+            };
+            let acl = glance(path).and_then(acl)?;
+            Ok(Op::Create { path, data: data.as_deref(), acl, kind, sequential, with_stat: *with_stat })
+        }
+        WriteOp::Delete { path, version } => {
+            glance(path)?;
+            let reserved = [Path::ROOT, Path::ZOOKEEPER, Path::QUOTA, Path::CONFIG];
+            if reserved.iter().any(|reserved| reserved.as_str() == path.as_str()) {
+                return Err(ErrorCode::BadArguments);
+            }
+            Ok(Op::Delete { path, version: *version })
+        }
+        WriteOp::SetData { path, data, version } => {
+            validate(path).map(|()| Op::SetData { path, data: data.as_deref(), version: *version })
+        }
+        WriteOp::SetAcl { path, version, .. } => {
+            let acl = validate(path).and_then(acl)?;
+            Ok(Op::SetAcl { path, acl, version: *version })
+        }
+        WriteOp::Check { path, version } => validate(path).map(|()| Op::Check { path, version: *version }),
+    }
+}
+
+/// The cheap look that create and delete take at a path before they look for its parent.
+fn glance(path: &Text) -> Result<(), ErrorCode> {
+    if path.contains('/') && !path.contains('\0') { Ok(()) } else { Err(ErrorCode::BadArguments) }
+}
+
+fn validate(path: &Text) -> Result<(), ErrorCode> {
+    if path::is_valid(path) { Ok(()) } else { Err(ErrorCode::BadArguments) }
+}
+
+fn wanted_watch(request: &Request) -> Option<(&Text, WatchKind)> {
+    match request {
+        Request::Exists { path, watch: true } | Request::GetData { path, watch: true } => Some((path, WatchKind::Data)),
+        Request::GetChildren { path, watch: true, .. } => Some((path, WatchKind::Child)),
+        _ => None,
+    }
+}
+
+fn found(there: bool) -> Result<Reply, ErrorCode> {
+    if there { Ok(Reply::Empty) } else { Err(ErrorCode::NoWatcher) }
+}
+
+/// Every identity of a connection as whoAmI shows it: of a digest only the user.
+fn who(identity: &Identity, skip_acl: bool) -> Vec<AuthId> {
+    let entry = |scheme: &'static str, id: &str| AuthId { scheme: Text::from_static(scheme), id: id.into() };
+    let mut ids: Vec<AuthId> = identity.ip.iter().map(|ip| entry("ip", &ip.to_string())).collect();
+    ids.extend(identity.ids.iter().map(|AuthId { scheme, id }| {
+        let shown = if *scheme == "digest" { id.split(':').next().unwrap_or_default() } else { id.as_str() };
+        AuthId { scheme: scheme.clone(), id: shown.into() }
+    }));
+    if identity.is_super && !skip_acl {
+        ids.push(entry("super", ""));
+    }
+    ids
+}

@@ -1,0 +1,216 @@
+//! What a server does by itself: checkpoints, reaping, telling how it is.
+
+use super::Server;
+use super::fetches::Waiter;
+use super::history::Origin;
+use crate::action::{Action, Changes, Checkpoint, CheckpointMeta, FetchWhat, Generation};
+use crate::event::Now;
+use crate::session::Phase;
+use crate::status::Status;
+use crate::store::key::{self, Key};
+use crate::tree::View;
+use crate::txn::Txn;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use zoolet_model::Zxid;
+
+/// A failed checkpoint is tried again after this long at first, milliseconds; then each time after twice as long.
+const CHECKPOINT_RETRY_MS: u64 = 1000;
+const CHECKPOINT_RETRY_MAX_MS: u64 = 30_000;
+/// Containers proposed for reaping in one turn.
+const REAP_AT_ONCE: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Upkeep {
+    /// The last entry in the base.
+    checkpointed: Zxid,
+    /// What is being written, or failed to be.
+    writing: Option<(Arc<Changes>, CheckpointMeta)>,
+    retry_at_ms: Option<u64>,
+    retry_ms: u64,
+    checkpoint_failure: Option<String>,
+    checkpoints: u64,
+    checkpoints_failed: u64,
+    reap_at_ms: u64,
+    to_reap: VecDeque<Key>,
+    pub(super) log_stalled: bool,
+    pub(super) sessions_joining: usize,
+    pub(super) sessions_expired: u64,
+}
+
+impl Upkeep {
+    pub(super) fn new(checkpointed: Zxid, now: Now) -> Self {
+        Self {
+            checkpointed,
+            writing: None,
+            retry_at_ms: None,
+            retry_ms: CHECKPOINT_RETRY_MS,
+            checkpoint_failure: None,
+            checkpoints: 0,
+            checkpoints_failed: 0,
+            reap_at_ms: now.mono_ms,
+            to_reap: VecDeque::new(),
+            log_stalled: false,
+            sessions_joining: 0,
+            sessions_expired: 0,
+        }
+    }
+
+    pub(super) fn is_checkpoint_failing(&self) -> bool {
+        self.checkpoint_failure.is_some()
+    }
+
+    /// The reaper sleeps while nothing is reapable, so an idle server does.
+    pub(super) fn next_deadline(&self, reapable: bool) -> Option<u64> {
+        let reap = (reapable || !self.to_reap.is_empty()).then_some(self.reap_at_ms);
+        [self.retry_at_ms, reap].into_iter().flatten().min()
+    }
+}
+
+impl Server {
+    /// Starts a checkpoint when memory or the log asks for one. There is no age trigger: an idle server writes nothing.
+    pub(super) fn maybe_checkpoint(&mut self) {
+        let memory = self.state.memory_ref();
+        if memory.is_frozen() {
+            return;
+        }
+        let half_ring = u64::from(self.limits.log_segment_bytes) * u64::from(self.limits.log_segments) / 2;
+        let log_asks = self.history.log_bytes_used() >= half_ring && self.state.applied() > self.upkeep.checkpointed;
+        if memory.active_bytes() >= self.limits.memtable_bytes as usize || log_asks {
+            self.upkeep.writing = Some(self.state.freeze());
+            self.write_checkpoint();
+        }
+    }
+
+    fn write_checkpoint(&mut self) {
+        if let Some((changes, meta)) = &self.upkeep.writing {
+            let checkpoint = Checkpoint { changes: changes.clone(), meta: meta.clone() };
+            self.actions.push_back(Action::Checkpoint(checkpoint));
+        }
+    }
+
+    pub(super) fn on_checkpointed(&mut self, generation: Generation) {
+        if let Some((_, meta)) = self.upkeep.writing.take() {
+            self.upkeep.checkpointed = meta.zxid;
+        }
+        self.upkeep.checkpoints += 1;
+        self.upkeep.checkpoint_failure = None;
+        self.upkeep.retry_ms = CHECKPOINT_RETRY_MS;
+        let garbage = self.state.memory().thaw(generation);
+        self.actions.push_back(Action::ReleaseGenerations { below: generation, garbage });
+        self.maybe_checkpoint();
+        self.admit_waiting();
+    }
+
+    /// Memory and log go on while there is room; the same changes are written again later.
+    pub(super) fn on_checkpoint_failed(&mut self, reason: String) {
+        self.upkeep.checkpoints_failed += 1;
+        self.upkeep.checkpoint_failure = Some(reason);
+        self.upkeep.retry_at_ms = Some(self.now.mono_ms + self.upkeep.retry_ms);
+        self.upkeep.retry_ms = (self.upkeep.retry_ms * 2).min(CHECKPOINT_RETRY_MAX_MS);
+        // Writes that waited for this checkpoint are refused instead.
+        self.ready.extend(self.waiting_for_room.drain(..));
+    }
+
+    /// The log cannot write now and keeps trying. Whoever waits for a write is told the only truth there is: the connection ends, the outcome
+    /// is unknown. New writes are refused until it resumes; reads go on.
+    pub(super) fn on_log_stalled(&mut self) {
+        self.upkeep.log_stalled = true;
+        let waiting: Vec<_> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.proposed > 0 || connection.phase == Phase::Joining)
+            .map(|(&conn, _)| conn)
+            .collect();
+        waiting.into_iter().for_each(|conn| self.close(conn));
+        self.ready.extend(self.waiting_for_room.drain(..));
+    }
+
+    pub(super) fn on_log_resumed(&mut self) {
+        self.upkeep.log_stalled = false;
+    }
+
+    pub(super) fn on_upkeep_due(&mut self) {
+        let now_ms = self.now.mono_ms;
+        if self.upkeep.retry_at_ms.is_some_and(|at| at <= now_ms) {
+            self.upkeep.retry_at_ms = None;
+            self.write_checkpoint();
+        }
+        if self.upkeep.reap_at_ms <= now_ms && self.is_serving() {
+            self.reap();
+        }
+    }
+
+    /// Proposes the deletion of containers that have had children and have none. Whether one still is reapable is decided when the entry is
+    /// applied.
+    pub(super) fn reap(&mut self) {
+        let interval_ms = u64::from(self.settings.container_check_interval_ms);
+        if self.upkeep.to_reap.is_empty() {
+            if self.state.totals().reapable == 0 {
+                return;
+            }
+            let prefix: Key = [key::REAPABLE].into();
+            let Some(keys) = self.state.keys_under(&prefix) else {
+                self.upkeep.reap_at_ms = self.now.mono_ms + interval_ms;
+                return self.fetch(FetchWhat::KeysUnder(prefix), Waiter::Reaper);
+            };
+            self.state.memory().forget_keys(&prefix);
+            self.upkeep.to_reap = keys.into();
+        }
+        for _ in 0..REAP_AT_ONCE {
+            if self.admission(true) != super::pipeline::Admission::Go {
+                break;
+            }
+            let Some(key) = self.upkeep.to_reap.pop_front() else { break };
+            if let Ok(path) = std::str::from_utf8(&key[1..]) {
+                let payload = self.encode(&Txn::Reap { path });
+                self.propose(payload, Origin::None);
+            }
+        }
+        let pause_ms = 60_000 * REAP_AT_ONCE as u64 / u64::from(self.settings.containers_per_minute_max.max(1));
+        let pause_ms = if self.upkeep.to_reap.is_empty() { interval_ms } else { pause_ms.max(1) };
+        self.upkeep.reap_at_ms = self.now.mono_ms + pause_ms;
+    }
+
+    pub(super) fn on_status(&mut self, ticket: u64) {
+        let totals = self.state.totals();
+        let refusing_writes = match (self.upkeep.log_stalled, &self.upkeep.checkpoint_failure) {
+            (true, _) => Some("the log cannot be written"),
+            (false, Some(_)) => Some("the last checkpoint failed"),
+            (false, None) => None,
+        };
+        let connections = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.phase == Phase::Open)
+            .filter_map(|(&conn, connection)| {
+                let live = self.sessions.lookup(connection.session)?;
+                Some((conn, connection.session, live.timeout_ms))
+            })
+            .collect();
+        let status = Status {
+            role: if self.is_serving() { "standalone" } else { "" },
+            zxid: self.state.applied(),
+            refusing_writes,
+            znodes: totals.znodes,
+            data_bytes: totals.data_bytes,
+            ephemerals: totals.ephemerals,
+            sessions: self.sessions.len() as u64,
+            connections,
+            watches: u64::from(self.watches.watches()),
+            watched_paths: u64::from(self.watches.paths()),
+            watching_connections: self.watches.connections() as u64,
+            outstanding: self.outstanding() as u64,
+            unapplied: self.history.len() as u64,
+            memtable_bytes: self.state.memory_ref().memtable_bytes() as u64,
+            record_cache_bytes: self.state.memory_ref().cache_bytes() as u64,
+            log_bytes_used: self.history.log_bytes_used(),
+            checkpoints: self.upkeep.checkpoints,
+            checkpoints_failed: self.upkeep.checkpoints_failed,
+            fetches: self.fetches.asked,
+            writes_acknowledged: self.history.acknowledged,
+            sessions_expired: self.upkeep.sessions_expired,
+        };
+        self.actions.push_back(Action::Status { ticket, status: Box::new(status) });
+    }
+}

@@ -1,0 +1,99 @@
+//! How a connection proves who it is (surface 6.3).
+
+use base64ct::{Base64, Encoding};
+use sha1::{Digest, Sha1};
+use zoolet_model::{AuthId, Text};
+
+/// What an auth packet gained.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Proved {
+    /// The new identity; the address needs none.
+    pub id: Option<AuthId>,
+    /// Whether it passes every check from now on.
+    pub is_super: bool,
+}
+
+/// Checks an auth packet; `None` for an unknown scheme or an unusable proof.
+pub fn prove(scheme: Option<&str>, proof: Option<&[u8]>, super_digest: Option<&str>) -> Option<Proved> {
+    match (scheme?, proof) {
+        ("digest", Some(proof)) => {
+            let id = digest_id(proof);
+            let is_super = super_digest == Some(&*id);
+            Some(Proved { id: Some(AuthId { scheme: Text::from_static("digest"), id: id.into() }), is_super })
+        }
+        // The address was taken from the socket.
+        ("ip", _) => Some(Proved { id: None, is_super: false }),
+        _ => None,
+    }
+}
+
+/// `user:base64(sha1(user:password))`, over the whole proof; one without a colon is all user.
+pub fn digest_id(proof: &[u8]) -> String {
+    let user = proof.split(|&byte| byte == b':').next().unwrap_or_default();
+    let hash = Sha1::digest(proof);
+    format!("{}:{}", String::from_utf8_lossy(user), Base64::encode_string(&hash))
+}
+
+/// Makes session secrets from the entropy a server was started with: SHA-1 as a keyed function over inputs of one length.
+#[derive(Clone)]
+pub struct Secrets {
+    seed: [u8; 32],
+    count: u64,
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secrets(..)")
+    }
+}
+
+impl Secrets {
+    /// `seed` must come from the operating system's entropy, except in a simulation.
+    pub fn new(seed: [u8; 32]) -> Self {
+        Self { seed, count: 0 }
+    }
+
+    /// The next secret, never the same twice.
+    pub fn next_secret(&mut self) -> [u8; 16] {
+        self.count += 1;
+        let hash: [u8; 20] =
+            Sha1::new().chain_update(self.seed).chain_update(self.count.to_le_bytes()).finalize().into();
+        let mut secret = [0; 16];
+        secret.copy_from_slice(&hash[..16]);
+        secret
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digest_is_zookeepers() {
+        // The example of ZooKeeper's administrator guide: super:test.
+        assert_eq!(digest_id(b"super:test"), "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
+        let proved = prove(Some("digest"), Some(b"super:test"), Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=")).unwrap();
+        assert!(proved.is_super);
+        assert!(
+            !prove(Some("digest"), Some(b"super:tesT"), Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=")).unwrap().is_super
+        );
+    }
+
+    #[test]
+    fn unknown_schemes_prove_nothing() {
+        for scheme in [None, Some("world"), Some("super"), Some("sasl"), Some("x")] {
+            assert_eq!(prove(scheme, Some(b"a:b"), None), None);
+        }
+        assert_eq!(prove(Some("digest"), None, None), None);
+        assert_eq!(
+            prove(Some("digest"), Some(b"nocolon"), None).unwrap().id.unwrap().id.split(':').next(),
+            Some("nocolon")
+        );
+    }
+
+    #[test]
+    fn secrets_differ() {
+        let mut secrets = Secrets::new([1; 32]);
+        assert_ne!(secrets.next_secret(), secrets.next_secret());
+    }
+}

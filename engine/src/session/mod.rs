@@ -1,0 +1,9 @@
+//! Sessions: who they are, how long they live, and the order their requests are answered in.
+
+mod auth;
+mod connection;
+mod table;
+
+pub use auth::{Proved, Secrets, digest_id, prove};
+pub use connection::{Connection, Phase, Waiting};
+pub use table::{Live, SessionTable};

@@ -1,0 +1,215 @@
+//! Which sessions live, until when, and on which connection.
+
+use crate::event::ConnId;
+use crate::tree::record::Session;
+use std::collections::{BTreeMap, BTreeSet};
+use zoolet_model::{SessionId, SessionSecret};
+
+/// A session as its leader sees it.
+#[derive(Clone, Debug)]
+pub struct Live {
+    /// Negotiated, milliseconds.
+    pub timeout_ms: u32,
+    /// What its owner shows to continue it.
+    pub secret: SessionSecret,
+    /// The connection it is on.
+    pub conn: Option<ConnId>,
+    /// Its end is proposed: it is continued by nobody.
+    pub closing: bool,
+    /// When silence ends it, on the table's own clock.
+    deadline_ms: u64,
+    /// The deadline it is filed under: not later than the real one, so that a touch costs nothing.
+    filed_ms: u64,
+}
+
+/// Every replicated session with its liveness, which is not replicated: a server that starts grants each a full timeout.
+///
+/// Invariant: `due` holds exactly one place per session that is not closing, at `filed_ms <= deadline_ms`.
+#[derive(Debug, Default)]
+pub struct SessionTable {
+    sessions: BTreeMap<SessionId, Live>,
+    due: BTreeSet<(u64, SessionId)>,
+    /// How much later than the clock all deadlines are judged: the sum of the times this server itself was late.
+    shift_ms: u64,
+}
+
+impl SessionTable {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// One session.
+    pub fn lookup(&self, id: SessionId) -> Option<&Live> {
+        self.sessions.get(&id)
+    }
+
+    /// A session begins, or is found in the state at start, with a full timeout.
+    pub fn insert(&mut self, id: SessionId, session: Session, now_ms: u64) {
+        let deadline_ms = self.deadline(session.timeout_ms, now_ms);
+        let Session { timeout_ms, secret } = session;
+        let live = Live { timeout_ms, secret, conn: None, closing: false, deadline_ms, filed_ms: deadline_ms };
+        if let Some(replaced) = self.sessions.insert(id, live) {
+            self.due.remove(&(replaced.filed_ms, id));
+        }
+        self.due.insert((deadline_ms, id));
+    }
+
+    /// A session is gone. Gives back the connection it was on.
+    pub fn remove(&mut self, id: SessionId) -> Option<ConnId> {
+        let live = self.sessions.remove(&id)?;
+        self.due.remove(&(live.filed_ms, id));
+        live.conn
+    }
+
+    /// Puts a session on a connection; gives back the one it was on.
+    pub fn attach(&mut self, id: SessionId, conn: ConnId) -> Option<ConnId> {
+        self.sessions.get_mut(&id)?.conn.replace(conn)
+    }
+
+    /// Takes a session off a connection, if it still is on that one.
+    pub fn detach(&mut self, id: SessionId, conn: ConnId) {
+        if let Some(live) = self.sessions.get_mut(&id)
+            && live.conn == Some(conn)
+        {
+            live.conn = None;
+        }
+    }
+
+    /// The owner gave a sign of life.
+    pub fn touch(&mut self, id: SessionId, now_ms: u64) {
+        let shift_ms = self.shift_ms;
+        if let Some(live) = self.sessions.get_mut(&id) {
+            live.deadline_ms = live.deadline_ms.max(deadline(live.timeout_ms, now_ms, shift_ms));
+        }
+    }
+
+    /// Another timeout counts from now on.
+    pub fn renew(&mut self, id: SessionId, timeout_ms: u32, now_ms: u64) {
+        let deadline_ms = self.deadline(timeout_ms, now_ms);
+        if let Some(live) = self.sessions.get_mut(&id) {
+            (live.timeout_ms, live.deadline_ms) = (timeout_ms, deadline_ms);
+            if deadline_ms < live.filed_ms && !live.closing {
+                self.due.remove(&(live.filed_ms, id));
+                live.filed_ms = deadline_ms;
+                self.due.insert((deadline_ms, id));
+            }
+        }
+    }
+
+    /// Its end is proposed.
+    pub fn close(&mut self, id: SessionId) {
+        if let Some(live) = self.sessions.get_mut(&id) {
+            live.closing = true;
+            self.due.remove(&(live.filed_ms, id));
+        }
+    }
+
+    /// When to look again, on the caller's clock.
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.due.first().map(|&(due_ms, _)| due_ms.saturating_add(self.shift_ms))
+    }
+
+    /// This server was late by so much: nobody's silence was heard in that time, so every deadline moves.
+    pub fn forgive(&mut self, late_ms: u64) {
+        self.shift_ms = self.shift_ms.saturating_add(late_ms);
+    }
+
+    /// The next session whose silence lasted its timeout. Call [`SessionTable::close`] or [`SessionTable::touch`] on it, then again.
+    pub fn expired(&mut self, now_ms: u64) -> Option<SessionId> {
+        loop {
+            let &(filed_ms, id) = self.due.first()?;
+            if filed_ms.saturating_add(self.shift_ms) > now_ms {
+                return None;
+            }
+            let live = self.sessions.get_mut(&id)?;
+            if live.deadline_ms <= filed_ms {
+                return Some(id);
+            }
+            self.due.remove(&(filed_ms, id));
+            live.filed_ms = live.deadline_ms;
+            self.due.insert((live.filed_ms, id));
+        }
+    }
+
+    fn deadline(&self, timeout_ms: u32, now_ms: u64) -> u64 {
+        deadline(timeout_ms, now_ms, self.shift_ms)
+    }
+}
+
+/// Strictly after the timeout: a silence of exactly the timeout is still alive.
+fn deadline(timeout_ms: u32, now_ms: u64, shift_ms: u64) -> u64 {
+    (now_ms + u64::from(timeout_ms) + 1).saturating_sub(shift_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: SessionId = SessionId(1);
+    const B: SessionId = SessionId(2);
+
+    fn table() -> SessionTable {
+        let mut table = SessionTable::default();
+        for (id, timeout_ms) in [(A, 1000), (B, 3000)] {
+            table.insert(id, Session { timeout_ms, secret: SessionSecret([0; 16]) }, 10_000);
+        }
+        table
+    }
+
+    #[test]
+    fn a_session_expires_after_its_timeout_of_silence_and_not_before() {
+        let mut table = table();
+        assert_eq!(table.next_deadline(), Some(11_001));
+        assert_eq!(table.expired(11_000), None);
+        assert_eq!(table.expired(11_001), Some(A));
+        table.close(A);
+        assert_eq!(table.expired(12_999), None);
+        assert_eq!(table.remove(A), None);
+        assert_eq!(table.expired(13_001), Some(B));
+    }
+
+    #[test]
+    fn a_touch_counts_from_when_it_came() {
+        let mut table = table();
+        table.touch(A, 10_900);
+        assert_eq!(table.expired(11_500), None);
+        assert_eq!(table.next_deadline(), Some(11_901));
+        assert_eq!(table.expired(11_901), Some(A));
+    }
+
+    #[test]
+    fn a_server_that_was_late_expires_nobody_early() {
+        let mut table = table();
+        table.forgive(60_000);
+        assert_eq!(table.expired(70_000), None);
+        table.touch(A, 70_500);
+        assert_eq!(table.expired(71_400), None);
+        assert_eq!(table.expired(71_501), Some(A));
+    }
+
+    #[test]
+    fn a_shorter_timeout_is_filed_anew() {
+        let mut table = table();
+        table.renew(B, 500, 10_000);
+        assert_eq!(table.expired(10_501), Some(B));
+        table.renew(B, 5000, 10_000);
+        table.touch(B, 10_400);
+        assert_eq!(table.expired(11_000), None);
+        assert_eq!(table.expired(11_001), Some(A));
+    }
+
+    #[test]
+    fn only_the_owning_connection_detaches() {
+        let mut table = table();
+        assert_eq!(table.attach(A, ConnId(1)), None);
+        assert_eq!(table.attach(A, ConnId(2)), Some(ConnId(1)));
+        table.detach(A, ConnId(1));
+        assert_eq!(table.lookup(A).unwrap().conn, Some(ConnId(2)));
+    }
+}

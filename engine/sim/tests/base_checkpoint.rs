@@ -1,0 +1,204 @@
+//! What a checkpoint promises while nothing breaks.
+
+mod base_support;
+
+use base_support::{BASE_ID, CACHE_BYTES, Model, assert_holds, contents, create, open};
+use bytes::Bytes;
+use std::sync::Arc;
+use zoolet_engine::{
+    action::{BaseRead, Changes, Checkpoint, Generation},
+    store::{
+        base::{Base, BaseError, Scrubbed},
+        key,
+    },
+};
+use zoolet_sim::disk::{OperationKind, Random, SimDisk};
+
+#[test]
+fn a_checkpoint_is_what_the_next_process_opens() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(1));
+    assert_eq!(base.meta().zxid, model.meta().zxid);
+    for round in 0..20 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 100, 400)).unwrap();
+        assert_eq!(base.generation(), Generation(round + 1));
+        assert_holds(&base, &model, "in the process that wrote it");
+    }
+    drop(base);
+    assert_holds(&open(&disk).unwrap(), &model, "in the next process");
+}
+
+#[test]
+fn a_reader_keeps_its_generation_while_later_ones_are_written() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(2));
+    let mut held = Vec::new();
+    for _ in 0..6 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 80, 200)).unwrap();
+        held.push((base.reader(), model.clone()));
+    }
+    for (reader, model) in &held {
+        assert_eq!(reader.generation(), Generation(model.zxid));
+        assert!(contents(reader).unwrap() == model.records);
+    }
+}
+
+#[test]
+fn readers_and_a_checkpoint_go_on_at_the_same_time() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(3));
+    base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
+    let before = model.clone();
+    let reader = base.reader();
+    std::thread::scope(|scope| {
+        let reads = scope.spawn(|| (0..5).all(|_| contents(&reader.clone()).unwrap() == before.records));
+        for _ in 0..5 {
+            base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
+        }
+        assert!(reads.join().unwrap());
+    });
+    assert_holds(&base, &model, "after all");
+}
+
+#[test]
+fn a_scan_sees_both_tables_as_one_order_and_stops_when_told() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let mut model = Model::default();
+    let keys: [&[u8]; 8] = [b"a", b"c\xff", b"d", b"d/a\0b", b"d\xff", b"e", b"n\0", b"n/\0a"];
+    let changes = keys.iter().map(|&key| (key.into(), Some(Bytes::copy_from_slice(key)))).collect();
+    base.checkpoint(&model.checkpoint(changes)).unwrap();
+    let reader = base.reader();
+    for (from, &low) in keys.iter().enumerate() {
+        for (to, &high) in keys.iter().enumerate() {
+            let mut seen: Vec<Vec<u8>> = Vec::new();
+            reader
+                .keys(low, Some(high), &mut |key| {
+                    seen.push(key.to_vec());
+                    true
+                })
+                .unwrap();
+            assert_eq!(seen, keys.get(from..to).unwrap_or_default(), "{low:?}..{high:?}");
+        }
+    }
+    let mut seen = 0;
+    reader
+        .keys(b"", None, &mut |_| {
+            seen += 1;
+            seen < 4
+        })
+        .unwrap();
+    assert_eq!(seen, 4);
+}
+
+#[test]
+fn opening_and_an_idle_base_write_nothing() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let mut model = Model::default();
+    base.checkpoint(&model.random_checkpoint(&mut Random::new(4), 300, 400)).unwrap();
+    drop(base);
+    let before = disk.counters();
+    let base = open(&disk).unwrap();
+    assert_holds(&base, &model, "opened");
+    drop(base);
+    assert_eq!(disk.counters().writes, before.writes);
+    assert_eq!(disk.counters().written_bytes, before.written_bytes);
+}
+
+#[test]
+fn a_value_that_is_cloned_is_shared() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let mut model = Model::default();
+    let key = key::znode("/a").unwrap();
+    let changes = Changes::from([(key.clone(), Some(Bytes::from_static(b"value")))]);
+    base.checkpoint(&model.checkpoint(changes)).unwrap();
+    let value = base.reader().record(&key).unwrap().unwrap();
+    assert_eq!(value, "value");
+    assert_eq!(value.clone().as_ptr(), value.as_ptr());
+    assert_eq!(base.reader().record(b"n/\0b").unwrap(), None);
+}
+
+#[test]
+fn a_scrub_is_sound_or_names_the_damage() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let mut model = Model::default();
+    base.checkpoint(&model.random_checkpoint(&mut Random::new(5), 500, 400)).unwrap();
+    let mut scrub = base.scrub();
+    let mut steps = 0;
+    while scrub.step(1000).unwrap() == Scrubbed::More {
+        steps += 1;
+    }
+    assert!(steps > 10);
+
+    let mut wrong = model.random_checkpoint(&mut Random::new(6), 10, 400);
+    wrong.meta.digest ^= 1;
+    base.checkpoint(&wrong).unwrap();
+    let mut scrub = base.scrub();
+    let end = loop {
+        match scrub.step(1000) {
+            Ok(Scrubbed::More) => {}
+            end => break end,
+        }
+    };
+    assert!(matches!(end, Err(zoolet_engine::event::BaseFailure::Damaged(_))), "{end:?}");
+}
+
+#[test]
+fn create_refuses_what_is_there_and_remove_makes_room() {
+    let disk = SimDisk::new(1);
+    drop(create(&disk));
+    assert_eq!(Base::list(&disk).unwrap(), [BASE_ID]);
+    assert!(matches!(Base::create(Arc::new(disk.clone()), BASE_ID, CACHE_BYTES), Err(BaseError::Io(_))));
+    // What the refused attempt left must be what was there.
+    open(&disk).unwrap();
+    Base::remove(&disk, BASE_ID).unwrap();
+    assert!(Base::list(&disk).unwrap().is_empty());
+    assert!(matches!(open(&disk), Err(BaseError::Damaged(_))));
+    drop(create(&disk));
+}
+
+#[test]
+fn a_failed_sync_ends_all_checkpoints_and_no_read() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(7));
+    base.checkpoint(&model.random_checkpoint(&mut random, 100, 400)).unwrap();
+    let before = model.clone();
+    let reader = base.reader();
+    disk.fail(OperationKind::Sync, std::io::ErrorKind::Other);
+    let next = model.random_checkpoint(&mut random, 100, 400);
+    assert!(matches!(base.checkpoint(&next), Err(BaseError::Io(_))));
+    disk.heal();
+    assert!(matches!(base.checkpoint(&next), Err(BaseError::Io(_))));
+    assert!(contents(&reader).unwrap() == before.records);
+    assert_holds(&base, &before, "after the failed sync");
+}
+
+#[test]
+fn reads_go_on_when_the_disk_turns_read_only() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(8));
+    base.checkpoint(&model.random_checkpoint(&mut random, 100, 400)).unwrap();
+    let (before, reader) = (model.clone(), base.reader());
+    disk.fail_with(|operation| {
+        let changes = matches!(operation.kind, OperationKind::Write | OperationKind::SetLen | OperationKind::Allocate);
+        changes.then_some(std::io::ErrorKind::ReadOnlyFilesystem)
+    });
+    let next: Checkpoint = model.random_checkpoint(&mut random, 100, 400);
+    for _ in 0..3 {
+        assert!(matches!(base.checkpoint(&next), Err(BaseError::Io(_))));
+        assert!(contents(&reader).unwrap() == before.records);
+        assert_holds(&base, &before, "read-only");
+    }
+    disk.heal();
+    base.checkpoint(&next).unwrap();
+    assert_holds(&base, &model, "writable again");
+    assert!(contents(&reader).unwrap() == before.records, "a held generation ends only by a reopening");
+}

@@ -1,0 +1,168 @@
+//! A crash at every step of a base's life, of both kinds: what is opened again is exactly one checkpoint, and never "damaged".
+
+mod base_support;
+
+use base_support::{Model, assert_holds, create, open};
+use bytes::Bytes;
+use std::sync::atomic::{AtomicBool, Ordering};
+use zoolet_engine::{action::Checkpoint, store::base::BaseError, store::key};
+use zoolet_sim::disk::{OperationKind, Random, SimDisk};
+
+/// Seed 0 keeps nothing that was not synced, 1 everything; the others tear and reorder.
+const POWER_LOSSES: [u64; 5] = [0, 1, 2, 3, 4];
+
+/// Checkpoints with the model after each; the model before the first is the empty one.
+struct History {
+    checkpoints: Vec<Checkpoint>,
+    models: Vec<Model>,
+}
+
+impl History {
+    /// Births, overwrites, deletions, large data, and one checkpoint that makes the file grow.
+    fn new(seed: u64) -> Self {
+        let (mut random, mut model) = (Random::new(seed), Model::default());
+        let (mut checkpoints, mut models) = (Vec::new(), vec![model.clone()]);
+        for round in 0..5 {
+            let checkpoint = if round == 2 {
+                let grown =
+                    |at: u64| (key::data(&format!("/large/{at}")).unwrap(), Some(Bytes::from(vec![7; 120_000])));
+                model.checkpoint((0..12).map(grown).collect())
+            } else {
+                model.random_checkpoint(&mut random, 12, 20)
+            };
+            checkpoints.push(checkpoint);
+            models.push(model.clone());
+        }
+        Self { checkpoints, models }
+    }
+
+    /// Runs until the disk dies; the number of things done: creation, then checkpoints.
+    fn run(&self, disk: &SimDisk) -> usize {
+        let created = zoolet_engine::store::base::Base::create(
+            std::sync::Arc::new(disk.clone()),
+            base_support::BASE_ID,
+            base_support::CACHE_BYTES,
+        );
+        let Ok(base) = created else { return 0 };
+        1 + self.checkpoints.iter().take_while(|checkpoint| base.checkpoint(checkpoint).is_ok()).count()
+    }
+
+    /// After `done` things the disk died: what is found must be the last one done or the one in flight, and must go on.
+    fn check(&self, disk: &SimDisk, done: usize, context: &str) {
+        let base = match open(disk) {
+            // Nobody opens a base before its creation is said to be complete.
+            _ if done == 0 => return,
+            Ok(base) => base,
+            Err(error) => panic!("{context}: {error}"),
+        };
+        let found = usize::try_from(base.meta().zxid.to_bits()).unwrap();
+        assert!(found + 1 == done || found == done, "{context}: {done} done, checkpoint {found} found");
+        assert_holds(&base, &self.models[found], context);
+        if let Some(checkpoint) = self.checkpoints.get(found) {
+            base.checkpoint(checkpoint).unwrap_or_else(|error| panic!("{context}: going on: {error}"));
+            assert_holds(&base, &self.models[found + 1], context);
+            drop(base);
+            let again = open(&disk.after_power_loss(0)).unwrap_or_else(|error| panic!("{context}: again: {error}"));
+            assert_holds(&again, &self.models[found + 1], context);
+        }
+    }
+}
+
+fn steps_of(history: &History) -> u64 {
+    let disk = SimDisk::new(0);
+    assert_eq!(history.run(&disk), history.models.len());
+    disk.steps()
+}
+
+fn crash_at_every(steps: impl Iterator<Item = u64>) {
+    let history = History::new(11);
+    for step in steps {
+        let disk = SimDisk::new(step);
+        disk.set_crash_at(step);
+        let done = history.run(&disk);
+        history.check(&disk.after_process_crash(), done, &format!("process crash at step {step}"));
+        for seed in POWER_LOSSES {
+            let lost = disk.after_power_loss(seed);
+            history.check(&lost, done, &format!("power loss {seed} at step {step}"));
+        }
+    }
+}
+
+#[test]
+fn crash_at_every_even_step_leaves_exactly_one_checkpoint() {
+    crash_at_every((0..=steps_of(&History::new(11))).step_by(2));
+}
+
+#[test]
+fn crash_at_every_odd_step_leaves_exactly_one_checkpoint() {
+    crash_at_every((1..=steps_of(&History::new(11))).step_by(2));
+}
+
+/// What a crashed process left in the page cache alone must not be what the next one builds on: sync, then trust.
+#[test]
+fn power_loss_after_a_process_crash_leaves_exactly_one_checkpoint() {
+    let history = History::new(12);
+    for step in (0..steps_of(&history)).step_by(3) {
+        let disk = SimDisk::new(step);
+        disk.set_crash_at(step);
+        let done = history.run(&disk);
+        if done == 0 {
+            continue;
+        }
+        let disk = disk.after_process_crash();
+        let base = open(&disk).unwrap();
+        let found = usize::try_from(base.meta().zxid.to_bits()).unwrap();
+        history.check(
+            &disk.after_power_loss(0),
+            found + 1,
+            &format!("lost after reopening at step {step}, {done} done"),
+        );
+        let Some(checkpoint) = history.checkpoints.get(found) else { continue };
+        for second in [1, 4, 9] {
+            let disk = disk.after_process_crash();
+            let base = open(&disk).unwrap();
+            disk.set_crash_at(disk.steps() + second);
+            let done = found + 1 + usize::from(base.checkpoint(checkpoint).is_ok());
+            for seed in POWER_LOSSES {
+                let context = format!("step {step}, then {second}, then power loss {seed}");
+                history.check(&disk.after_power_loss(seed), done, &context);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_of_which_any_one_step_fails_is_done_or_undone_never_half() {
+    let history = History::new(13);
+    let base_disk = SimDisk::new(1);
+    let base = create(&base_disk);
+    base.checkpoint(&history.checkpoints[0]).unwrap();
+    drop(base);
+    let start = base_disk.steps();
+    let trial = base_disk.after_process_crash();
+    open(&trial).unwrap().checkpoint(&history.checkpoints[1]).unwrap();
+    assert!(start > 0 && trial.steps() > 10);
+    for failing in 0..trial.steps() {
+        let disk = base_disk.after_process_crash();
+        let base = open(&disk).unwrap();
+        let failed = AtomicBool::new(false);
+        disk.fail_with(move |operation| {
+            let changes = !matches!(operation.kind, OperationKind::Open | OperationKind::Read);
+            let now = changes && operation.step == failing && !failed.swap(true, Ordering::Relaxed);
+            now.then_some(std::io::ErrorKind::Other)
+        });
+        let outcome = base.checkpoint(&history.checkpoints[1]);
+        let found = usize::try_from(base.meta().zxid.to_bits()).unwrap();
+        match outcome {
+            Ok(()) => assert_eq!(found, 2),
+            Err(BaseError::Io(_)) => assert!((1..=2).contains(&found)),
+            Err(error) => panic!("step {failing}: {error}"),
+        }
+        assert_holds(&base, &history.models[found], &format!("step {failing} failed"));
+        drop(base);
+        disk.heal();
+        let done = if outcome.is_ok() { 3 } else { found + 1 };
+        // A sync that failed leaves either state, so only the files as this process sees them are held to it.
+        history.check(&disk, done, &format!("reopened after step {failing} failed"));
+    }
+}

@@ -1,0 +1,118 @@
+//! A full disk stops checkpoints and nothing else.
+
+mod base_support;
+
+use base_support::{Model, assert_holds, contents, create, open};
+use bytes::Bytes;
+use zoolet_engine::{
+    action::{BaseRead, Changes},
+    store::{base::BaseError, key},
+};
+use zoolet_sim::disk::{OperationKind, Random, SimDisk};
+
+fn large(count: u64) -> Changes {
+    let one = |at: u64| (key::data(&format!("/large/{at}")).unwrap(), Some(Bytes::from(vec![3; 60_000])));
+    (0..count).map(one).collect()
+}
+
+#[test]
+fn reads_survive_a_checkpoint_that_ran_out_of_space() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(1));
+    base.checkpoint(&model.random_checkpoint(&mut random, 200, 400)).unwrap();
+    let older = (base.reader(), model.clone());
+    base.checkpoint(&model.random_checkpoint(&mut random, 200, 400)).unwrap();
+    let held = (base.reader(), model.clone());
+    disk.set_capacity(Some(disk.used_bytes() + (1 << 20)));
+
+    let mut tried = model.clone();
+    let checkpoint = tried.checkpoint(large(100));
+    for _ in 0..3 {
+        assert_eq!(base.checkpoint(&checkpoint), Err(BaseError::NoSpace));
+        assert!(contents(&held.0).unwrap() == held.1.records, "a reader from before");
+        assert!(contents(&base.reader()).unwrap() == held.1.records, "a reader from after");
+        assert_holds(&base, &held.1, "after running out of space");
+    }
+    // An older generation may end with the reopening, but must not change.
+    if let Ok(found) = contents(&older.0) {
+        assert!(found == older.1.records);
+    }
+
+    disk.set_capacity(None);
+    base.checkpoint(&checkpoint).unwrap();
+    assert_holds(&base, &tried, "with space again");
+    drop(base);
+    assert_holds(&open(&disk).unwrap(), &tried, "reopened");
+}
+
+/// Space that ends in the middle: not where redb grows the file, but in one of its writes, whichever.
+#[test]
+fn reads_survive_a_write_that_ran_out_of_space_wherever_it_is() {
+    let disk = SimDisk::new(2);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(2));
+    base.checkpoint(&model.random_checkpoint(&mut random, 100, 200)).unwrap();
+    let before = model.clone();
+    let checkpoint = model.random_checkpoint(&mut random, 60, 200);
+    let trial = disk.after_process_crash();
+    open(&trial).unwrap().checkpoint(&checkpoint).unwrap();
+    for failing in 0..trial.steps() {
+        let disk = disk.after_process_crash();
+        let base = open(&disk).unwrap();
+        let reader = base.reader();
+        disk.fail_with(move |operation| {
+            let needs_space = matches!(operation.kind, OperationKind::Write | OperationKind::Allocate);
+            (needs_space && operation.step >= failing).then_some(std::io::ErrorKind::StorageFull)
+        });
+        let outcome = base.checkpoint(&checkpoint);
+        let context = format!("from step {failing} on");
+        if outcome.is_ok() {
+            assert_holds(&base, &model, &context);
+            continue;
+        }
+        assert_eq!(outcome, Err(BaseError::NoSpace), "{context}");
+        assert!(contents(&reader).unwrap() == before.records, "{context}");
+        assert_holds(&base, &before, &context);
+        disk.heal();
+        base.checkpoint(&checkpoint).unwrap();
+        assert_holds(&base, &model, &context);
+    }
+}
+
+#[test]
+fn a_checkpoint_bound_to_fail_writes_nothing() {
+    let disk = SimDisk::new(3);
+    let base = create(&disk);
+    let mut model = Model::default();
+    base.checkpoint(&model.checkpoint(large(1))).unwrap();
+    disk.set_capacity(Some(disk.used_bytes() + (1 << 20)));
+    let checkpoint = model.checkpoint(large(100));
+    assert_eq!(base.checkpoint(&checkpoint), Err(BaseError::NoSpace));
+    let before = disk.counters();
+    for _ in 0..10 {
+        assert_eq!(base.checkpoint(&checkpoint), Err(BaseError::NoSpace));
+    }
+    assert_eq!(disk.counters(), before);
+}
+
+/// redb doubles its file; a disk that has no room for that, but has for the checkpoint, is not full.
+#[test]
+fn a_disk_without_room_for_a_doubled_file_is_not_full() {
+    let disk = SimDisk::new(4);
+    let base = create(&disk);
+    let mut model = Model::default();
+    base.checkpoint(&model.checkpoint(large(100))).unwrap();
+    let bytes = base.file_bytes().unwrap();
+    disk.set_capacity(Some(disk.used_bytes() + bytes / 2));
+    let mut random = Random::new(4);
+    let mut outcome = Ok(());
+    let mut last = model.clone();
+    while outcome.is_ok() {
+        last = model.clone();
+        outcome = base.checkpoint(&model.random_checkpoint(&mut random, 100, 3000));
+    }
+    assert_eq!(outcome, Err(BaseError::NoSpace));
+    assert_holds(&base, &last, "full at last");
+    assert!(base.reader().record(&key::data("/large/0").unwrap()).unwrap().is_some());
+}

@@ -1,0 +1,102 @@
+//! What the tests of base and image share: a model of the records, and histories of checkpoints.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses a part of it")]
+
+use bytes::Bytes;
+use std::{collections::BTreeMap, sync::Arc};
+use zoolet_engine::{
+    action::{BaseRead, Changes, Checkpoint, CheckpointMeta},
+    event::BaseFailure,
+    store::{base::Base, digest, key},
+};
+use zoolet_model::{SessionId, Zxid};
+use zoolet_sim::disk::{Random, SimDisk};
+
+/// Small, so that pages are evicted in the middle of a checkpoint, and read back.
+pub const CACHE_BYTES: usize = 64 << 10;
+pub const BASE_ID: u64 = 7;
+
+pub type Records = BTreeMap<key::Key, Bytes>;
+
+/// The truth after some checkpoints.
+#[derive(Clone, Default)]
+pub struct Model {
+    pub records: Records,
+    pub digest: u128,
+    pub zxid: u64,
+}
+
+impl Model {
+    pub fn meta(&self) -> CheckpointMeta {
+        let totals = if self.zxid == 0 { String::new() } else { format!("{} records", self.records.len()) };
+        let totals = Bytes::from(totals);
+        CheckpointMeta { zxid: Zxid::from_bits(self.zxid).unwrap(), digest: self.digest, totals }
+    }
+
+    /// Applies changes and makes the checkpoint of them.
+    pub fn checkpoint(&mut self, changes: Changes) -> Checkpoint {
+        for (key, value) in &changes {
+            let old = self.records.get(key).cloned();
+            self.digest = digest::replaced(self.digest, key, old.as_deref(), value.as_deref());
+            match value {
+                Some(value) => self.records.insert(key.clone(), value.clone()),
+                None => self.records.remove(key),
+            };
+        }
+        self.zxid += 1;
+        Checkpoint { changes: Arc::new(changes), meta: self.meta() }
+    }
+
+    /// Overwrites, deletes and births among `paths` znodes, some with large data; and some sessions.
+    pub fn random_checkpoint(&mut self, random: &mut Random, count: u64, paths: u64) -> Checkpoint {
+        let mut changes = Changes::new();
+        for _ in 0..count {
+            let path = format!("/app/{:03}/{:04}", random.below(7), random.below(paths));
+            let fill = random.bits().to_le_bytes()[0];
+            let bytes = usize::try_from(random.below(300)).unwrap();
+            let value = (random.below(4) > 0).then(|| Bytes::from(vec![fill; bytes]));
+            if random.below(20) == 0 {
+                let data = value.is_some().then(|| Bytes::from(vec![fill; 1100 + bytes * 100]));
+                changes.insert(key::data(&path).unwrap(), data);
+            }
+            if random.below(20) == 0 {
+                changes.insert(key::session(SessionId(random.below(50).cast_signed())), value.clone());
+            }
+            changes.insert(key::znode(&path).unwrap(), value);
+        }
+        self.checkpoint(changes)
+    }
+}
+
+/// Everything a reader shows, by scanning and by asking.
+pub fn contents(source: &dyn BaseRead) -> Result<Records, BaseFailure> {
+    let mut keys: Vec<key::Key> = Vec::new();
+    source.keys(b"", None, &mut |key| {
+        keys.push(key.into());
+        true
+    })?;
+    let mut records = Records::new();
+    for key in keys {
+        let value = source.record(&key)?.unwrap_or_else(|| panic!("{} was listed and is absent", key.escape_ascii()));
+        records.insert(key, value);
+    }
+    Ok(records)
+}
+
+/// Asserts that the base holds what the model says.
+pub fn assert_holds(base: &Base, model: &Model, context: &str) {
+    assert_eq!(base.meta(), model.meta(), "{context}");
+    let found = contents(&base.reader()).unwrap_or_else(|failure| panic!("{context}: {failure:?}"));
+    assert!(found == model.records, "{context}: records differ");
+    let mut scrub = base.scrub();
+    while scrub.step(10_000).unwrap_or_else(|failure| panic!("{context}: {failure:?}"))
+        == zoolet_engine::store::base::Scrubbed::More
+    {}
+}
+
+pub fn create(disk: &SimDisk) -> Base {
+    Base::create(Arc::new(disk.clone()), BASE_ID, CACHE_BYTES).unwrap()
+}
+
+pub fn open(disk: &SimDisk) -> Result<Base, zoolet_engine::store::base::BaseError> {
+    Base::open(Arc::new(disk.clone()), BASE_ID, CACHE_BYTES)
+}

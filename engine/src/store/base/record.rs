@@ -1,0 +1,64 @@
+//! A stored value: the record's bytes, then the CRC32C of key and bytes.
+//!
+//! Base and image store the same. The key is under the checksum, so that a value found at a wrong key is damage too.
+
+use bytes::Bytes;
+
+/// What a stored value is longer than its record, bytes.
+pub(crate) const CHECKSUM_BYTES: usize = 4;
+
+/// Appends the stored form of a record.
+pub(crate) fn seal(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(value);
+    out.extend_from_slice(&checksum(key, value).to_le_bytes());
+}
+
+/// The record in a stored value; `None` when it is damaged.
+pub(crate) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Option<&'a [u8]> {
+    let (value, sum) = stored.split_at_checked(stored.len().checked_sub(CHECKSUM_BYTES)?)?;
+    (sum == checksum(key, value).to_le_bytes()).then_some(value)
+}
+
+/// A copy that clones without allocating: `Bytes` made of a buffer with room to spare is shared from the start.
+pub(super) fn shared(value: &[u8]) -> Bytes {
+    let mut buffer = Vec::with_capacity(value.len() + 1);
+    buffer.extend_from_slice(value);
+    Bytes::from(buffer)
+}
+
+fn checksum(key: &[u8], value: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(key), value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_stored_value() {
+        let mut stored = Vec::new();
+        seal(b"n/a\0b", b"value", &mut stored);
+        assert_eq!(stored, b"value\x4e\xd0\x74\x09");
+        assert_eq!(unseal(b"n/a\0b", &stored), Some(&b"value"[..]));
+    }
+
+    #[test]
+    fn any_flip_in_key_or_value_is_seen() {
+        let key = b"n/a\0b";
+        let mut stored = Vec::new();
+        seal(key, b"value", &mut stored);
+        for bit in 0..stored.len() * 8 {
+            let mut flipped = stored.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(unseal(key, &flipped), None);
+        }
+        for bit in 0..key.len() * 8 {
+            let mut flipped = *key;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(unseal(&flipped, &stored), None);
+        }
+        for length in 0..stored.len() {
+            assert_eq!(unseal(key, &stored[..length]), None);
+        }
+    }
+}

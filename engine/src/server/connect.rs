@@ -84,6 +84,7 @@ impl Server {
             read_only_byte: request.read_only.is_some(),
         };
         self.connected(conn, reply);
+        self.wait_for_own_writes(conn);
     }
 
     fn negotiate(&self, asked_ms: i32) -> u32 {

@@ -172,8 +172,11 @@ impl Server {
     /// An entry of the log, handed in at start.
     pub(super) fn on_recovered(&mut self, zxid: Zxid, payload: Bytes) {
         if zxid > self.state.applied() {
+            self.prefetch(&payload);
             self.history.push(zxid, payload, Origin::None);
-            self.apply_committed();
+            if !self.history.waiting_for_base {
+                self.apply_committed();
+            }
         }
     }
 

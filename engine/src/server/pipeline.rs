@@ -21,11 +21,12 @@ use zoolet_zab::Round;
 /// The xid of every ping's reply, whatever the request's was (surface 13.1).
 const PING_XID: i32 = -2;
 
-/// A sync at the head of a pipeline.
+/// A pipeline that waits for applied state to come up to a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SyncWait {
     conn: ConnId,
-    round: Round,
+    /// A sync at its head, and the question it asked; `None` for a reconnected session's writes from its old connection.
+    round: Option<Round>,
     /// Known once the round is confirmed.
     up_to: Option<Zxid>,
 }
@@ -310,25 +311,38 @@ impl Server {
             self.close(conn);
             return Step::Done;
         };
-        self.syncs.push(SyncWait { conn, round, up_to: None });
+        self.syncs.push(SyncWait { conn, round: Some(round), up_to: None });
         Step::Block(head)
     }
 
     pub(super) fn on_confirmed(&mut self, round: Round, up_to: Zxid) {
-        for sync in self.syncs.iter_mut().filter(|sync| sync.round == round) {
+        for sync in self.syncs.iter_mut().filter(|sync| sync.round == Some(round)) {
             sync.up_to = Some(up_to);
         }
         self.answer_syncs();
     }
 
+    /// A session that reconnects may have writes under way from its old connection: what it asks now must see them.
+    pub(super) fn wait_for_own_writes(&mut self, conn: ConnId) {
+        let last = self.zab.last();
+        if last > self.state.applied()
+            && let Some(connection) = self.connections.get_mut(&conn)
+        {
+            connection.blocked = true;
+            self.syncs.push(SyncWait { conn, round: None, up_to: Some(last) });
+        }
+    }
+
     pub(super) fn answer_syncs(&mut self) {
         let applied = self.state.applied();
         while let Some(at) = self.syncs.iter().position(|sync| sync.up_to.is_some_and(|up_to| up_to <= applied)) {
-            let SyncWait { conn, .. } = self.syncs.swap_remove(at);
+            let SyncWait { conn, round, .. } = self.syncs.remove(at);
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
-            if let Some(Waiting { xid, request: Request::Sync { path } }) = connection.waiting.pop_front() {
-                connection.blocked = false;
-                self.ready.push_back(conn);
+            connection.blocked = false;
+            self.ready.push_back(conn);
+            if round.is_some()
+                && let Some(Waiting { xid, request: Request::Sync { path } }) = connection.waiting.pop_front()
+            {
                 self.reply(conn, xid, applied.as_i64(), Ok(Reply::Synced(path)));
             }
         }

@@ -1,7 +1,7 @@
 //! zoolet's data model: what clients ask, what servers answer, and the words both use.
 //!
 //! Nothing here does IO, reads a clock or decides anything; the rules quoted as "surface N" are the numbered
-//! sections of ZooKeeper's client-visible behaviour that docs/ARCHITECTURE.md lists.
+//! sections of docs/ZOOKEEPER.md.
 #![no_std]
 
 extern crate alloc;

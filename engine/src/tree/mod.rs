@@ -14,3 +14,6 @@ pub use apply::{Applied, Change, Fired, MultiFailure, OpOutcome, Outcome, apply,
 pub use birth::birth;
 pub(crate) use read::{Determined, read, replay_watches};
 pub use view::{Found, Stuck, View};
+
+#[cfg(test)]
+mod tests;

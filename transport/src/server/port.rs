@@ -1,12 +1,36 @@
-//! The listening sockets and what all connections share.
+//! The listening sockets, and what all connections share.
 
-use crate::server::seam::{ConnIds, EventSink, Outbox};
-use crate::server::words::Whitelist;
-use std::future::Future;
-use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use zoolet_engine::{Budget, Limits};
+use super::connection::{self, Connection, Touched, Why};
+use super::lock;
+use super::refusals::Refusals;
+use super::seam::{ConnIds, EventSink, Outbox, Output};
+use super::traffic::Traffic;
+use super::words::Whitelist;
+use bytes::BytesMut;
+use std::collections::{BTreeSet, HashMap};
+use std::future::{Future, poll_fn};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fmt, io, mem};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep_until, timeout};
+use zoolet_engine::budget::Part;
+use zoolet_engine::{Budget, ConnId, Event, Limits, Status};
+
+/// Bytes of the buffer all connections are read into.
+const READING_BYTES: usize = 64 << 10;
+/// Buffers for writing that are kept for the next connection, and how large one may be.
+const WRITING_BUFFERS_MAX: usize = 16;
+const WRITING_BYTES: usize = 64 << 10;
+/// How long a question to the machine may take.
+const QUESTION: Duration = Duration::from_secs(2);
+/// How long nothing is accepted after accepting failed: mostly there are no file descriptors left.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// What an operator decides about the client port.
 #[derive(Clone, Debug)]
@@ -49,11 +73,12 @@ pub struct About {
 /// The client port, bound and not yet served.
 #[derive(Debug)]
 pub struct ClientPort {
-    _listeners: Vec<TcpListener>,
+    listeners: Vec<TcpListener>,
     addresses: Vec<SocketAddr>,
-    _settings: PortSettings,
-    _ids: Arc<ConnIds>,
-    _budget: Arc<Budget>,
+    settings: PortSettings,
+    ids: Arc<ConnIds>,
+    budget: Arc<Budget>,
+    traffic: Arc<Traffic>,
 }
 
 impl ClientPort {
@@ -67,9 +92,13 @@ impl ClientPort {
         ids: Arc<ConnIds>,
         budget: Arc<Budget>,
     ) -> io::Result<Self> {
+        // The standard library sets SO_REUSEADDR: a restarted server must not wait for old connections to fade away.
         let listeners = addresses.iter().map(TcpListener::bind).collect::<io::Result<Vec<_>>>()?;
+        for listener in &listeners {
+            listener.set_nonblocking(true)?;
+        }
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
-        Ok(Self { _listeners: listeners, addresses, _settings: settings, _ids: ids, _budget: budget })
+        Ok(Self { listeners, addresses, settings, ids, budget, traffic: Arc::default() })
     }
 
     /// Where it listens, in the order of `bind`; port 0 is replaced by the port the system chose.
@@ -77,19 +106,370 @@ impl ClientPort {
         &self.addresses
     }
 
-    /// Serves until `stop` is ready; then accepts no more, sends what is queued, closes every connection and returns.
-    /// Runs inside a tokio runtime with IO and time.
+    /// What it counts, from now on.
+    pub fn traffic(&self) -> Arc<Traffic> {
+        self.traffic.clone()
+    }
+
+    /// Serves until `stop` is ready; then accepts no more, sends what is queued, closes every connection and returns,
+    /// at the latest after the time to linger. Runs inside a tokio runtime with IO and time, best of one thread.
     ///
     /// # Errors
-    /// When the runtime has no IO driver.
+    /// When the runtime cannot take the sockets.
     pub async fn serve(
         self,
         sink: Arc<dyn EventSink>,
         outbox: Arc<Outbox>,
         stop: impl Future<Output = ()>,
     ) -> io::Result<()> {
-        let _ = (sink, outbox);
-        stop.await;
+        let listeners =
+            self.listeners.into_iter().map(tokio::net::TcpListener::from_std).collect::<io::Result<Vec<_>>>()?;
+        let started = Instant::now();
+        let port = Arc::new(Port {
+            settings: self.settings,
+            ids: self.ids,
+            budget: self.budget,
+            traffic: self.traffic,
+            refusals: Refusals::new(started),
+            started,
+            sink,
+            connections: Mutex::default(),
+            addresses: Mutex::default(),
+            questions: Mutex::default(),
+            starved: Mutex::default(),
+            reading: Mutex::default(),
+            writing: Mutex::default(),
+            events: Mutex::default(),
+        });
+        let mut tasks = JoinSet::new();
+        let mut courier = Courier { port: port.clone(), outputs: Vec::new(), touched: Vec::new() };
+        let mut stop = pin!(stop);
+        let mut accept_after = Instant::now();
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                () = outbox.take(&mut courier.outputs) => {
+                    courier.deliver();
+                    // Readers get their turn, however much the machine has to say.
+                    tokio::task::consume_budget().await;
+                }
+                accepted = accept(&listeners, accept_after) => match accepted {
+                    Ok((stream, peer)) => port.welcome(stream, peer, &mut tasks),
+                    Err(error) => {
+                        port.refusals.log(IpAddr::from([0, 0, 0, 0]), format_args!("accepting failed: {error}"));
+                        accept_after = Instant::now() + ACCEPT_REST;
+                    }
+                },
+                Some(ended) = tasks.join_next() => report(ended),
+            }
+        }
+        drop(listeners);
+        courier.close_all();
+        let _ = timeout(port.linger(), async {
+            while !lock(&port.connections).is_empty() {
+                tokio::select! {
+                    () = outbox.take(&mut courier.outputs) => courier.deliver(),
+                    Some(ended) = tasks.join_next() => report(ended),
+                }
+            }
+        })
+        .await;
+        // Whoever is left has no session, or does not read.
+        tasks.shutdown().await;
         Ok(())
     }
+}
+
+/// Accepts on whichever socket has somebody waiting.
+async fn accept(listeners: &[tokio::net::TcpListener], after: Instant) -> io::Result<(TcpStream, SocketAddr)> {
+    if Instant::now() < after {
+        sleep_until(after.into()).await;
+    }
+    poll_fn(|cx| {
+        let accepted = listeners.iter().find_map(|listener| match listener.poll_accept(cx) {
+            Poll::Ready(accepted) => Some(accepted),
+            Poll::Pending => None,
+        });
+        accepted.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
+
+/// A connection's task has ended. Its guard told the machine, whatever happened.
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!("a connection's task failed: {error}");
+    }
+}
+
+/// Brings outputs to connections.
+struct Courier {
+    port: Arc<Port>,
+    outputs: Vec<Output>,
+    touched: Vec<Arc<Connection>>,
+}
+
+impl Courier {
+    /// Encodes every output into its connection's queue, then writes each queue once.
+    fn deliver(&mut self) {
+        let Self { port, outputs, touched } = self;
+        let now = Instant::now();
+        let connections = lock(&port.connections);
+        for output in outputs.drain(..) {
+            let conn = match &output {
+                Output::Connected { conn, .. }
+                | Output::Reply { conn, .. }
+                | Output::Notify { conn, .. }
+                | Output::Close { conn }
+                | Output::Pending { conn, .. }
+                | Output::Filled { conn, .. } => *conn,
+                Output::Status { .. } => {
+                    port.answer(output);
+                    continue;
+                }
+            };
+            // A connection that is gone needs nothing any more.
+            let Some(connection) = connections.get(&conn) else { continue };
+            let touch = match output {
+                Output::Connected { reply, .. } => connection.on_connected(port, now, &reply),
+                Output::Reply { xid, zxid, result, .. } => connection.on_reply(port, now, xid, zxid, &result),
+                Output::Notify { event, .. } => connection.on_event(port, now, &event),
+                Output::Close { .. } => connection.on_close(now),
+                Output::Pending { ticket, .. } => {
+                    connection.on_pending(ticket);
+                    Touched(false)
+                }
+                Output::Filled { ticket, xid, zxid, result, .. } => {
+                    connection.on_filled(port, now, ticket, (xid, zxid), &result)
+                }
+                Output::Status { .. } => Touched(false),
+            };
+            if touch == Touched(true) {
+                touched.push(connection.clone());
+            }
+            port.drop_greediest(&connections);
+        }
+        drop(connections);
+        for connection in touched.drain(..) {
+            connection.write_out(port, now);
+        }
+        port.feed_starved();
+    }
+
+    /// The server's end: every connection sends what it has and closes.
+    fn close_all(&mut self) {
+        let connections: Vec<_> = lock(&self.port.connections).values().cloned().collect();
+        for connection in connections {
+            let now = Instant::now();
+            if connection.on_close(now) == Touched(true) {
+                connection.write_out(&self.port, now);
+            }
+        }
+    }
+}
+
+/// What all connections share.
+pub(super) struct Port {
+    pub(super) settings: PortSettings,
+    pub(super) ids: Arc<ConnIds>,
+    pub(super) budget: Arc<Budget>,
+    pub(super) traffic: Arc<Traffic>,
+    pub(super) refusals: Refusals,
+    pub(super) started: Instant,
+    sink: Arc<dyn EventSink>,
+    connections: Mutex<HashMap<ConnId, Arc<Connection>>>,
+    /// Connections of each address.
+    addresses: Mutex<HashMap<IpAddr, u32>>,
+    questions: Mutex<HashMap<u64, oneshot::Sender<Box<Status>>>>,
+    /// Connections that wait for requests of others to be answered.
+    starved: Mutex<BTreeSet<ConnId>>,
+    reading: Mutex<BytesMut>,
+    writing: Mutex<Vec<BytesMut>>,
+    events: Mutex<Vec<Event>>,
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// A connection's place among those that are allowed.
+pub(super) struct Slot {
+    port: Arc<Port>,
+    address: IpAddr,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.port.budget.release(Part::Connections, 1);
+        let mut addresses = lock(&self.port.addresses);
+        if let Some(count) = addresses.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                addresses.remove(&self.address);
+            }
+        }
+    }
+}
+
+impl Port {
+    /// Gives an accepted socket its task, or closes it because of a limit.
+    fn welcome(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, tasks: &mut JoinSet<()>) {
+        self.traffic.on_accepted();
+        // On a socket for both families an IPv4 client looks like an IPv6 one; limits and ACLs mean the former.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        match self.slot(peer.ip()) {
+            Ok(slot) => {
+                tasks.spawn(connection::run(self.clone(), stream, peer, slot));
+            }
+            Err(limit) => {
+                self.traffic.on_rejected();
+                self.refusals.log(peer.ip(), limit);
+            }
+        }
+    }
+
+    fn slot(self: &Arc<Self>, address: IpAddr) -> Result<Slot, &'static str> {
+        let mut addresses = lock(&self.addresses);
+        let max = self.settings.limits.connections_per_address_max;
+        if max > 0 && addresses.get(&address).is_some_and(|count| *count >= max) {
+            return Err("too many connections from this address (maxClientCnxns)");
+        }
+        if !self.budget.try_charge(Part::Connections, 1) {
+            return Err("too many connections (maxCnxns)");
+        }
+        *addresses.entry(address).or_default() += 1;
+        Ok(Slot { port: self.clone(), address })
+    }
+
+    pub(super) fn register(&self, connection: Arc<Connection>) {
+        lock(&self.connections).insert(connection.id, connection);
+    }
+
+    pub(super) fn unregister(&self, conn: ConnId) {
+        lock(&self.connections).remove(&conn);
+        lock(&self.starved).remove(&conn);
+    }
+
+    /// Every connection that has sent Connect, oldest first.
+    pub(super) fn connections(&self) -> Vec<Arc<Connection>> {
+        let mut connections: Vec<_> = lock(&self.connections).values().cloned().collect();
+        connections.sort_unstable_by_key(|connection| connection.id);
+        connections
+    }
+
+    /// Collects events in a buffer that is used again, and hands them to the machine.
+    pub(super) fn submit(&self, collect: impl FnOnce(&mut Vec<Event>)) {
+        let mut events = mem::take(&mut *lock(&self.events));
+        collect(&mut events);
+        if !events.is_empty() {
+            self.sink.submit(&mut events);
+            events.clear();
+        }
+        *lock(&self.events) = events;
+    }
+
+    /// Asks the machine how it is; `None` when it does not answer.
+    pub(super) async fn ask(&self) -> Option<Box<Status>> {
+        let ticket = self.ids.next_ticket();
+        let (sender, answer) = oneshot::channel();
+        lock(&self.questions).insert(ticket, sender);
+        self.submit(|events| events.push(Event::Status { ticket }));
+        let status = timeout(QUESTION, answer).await.ok().and_then(Result::ok);
+        lock(&self.questions).remove(&ticket);
+        status
+    }
+
+    fn answer(&self, output: Output) {
+        if let Output::Status { ticket, status } = output
+            && let Some(question) = lock(&self.questions).remove(&ticket)
+        {
+            // Whoever asked may have given up.
+            let _ = question.send(status);
+        }
+    }
+
+    /// Whether a request of so many bytes may be taken in. While the sum of all is reached, a client that has nothing
+    /// in flight may still send a small one: nobody is shut out by others.
+    pub(super) fn may_hold(&self, bytes: usize, nothing_in_flight: bool) -> bool {
+        let held = self.budget.current(Part::Outstanding);
+        held + bytes as u64 <= self.budget.limit(Part::Outstanding)
+            || held == 0
+            || nothing_in_flight && bytes <= super::inbound::LOOKAHEAD_BYTES
+    }
+
+    /// Wakes this connection when requests of others are answered.
+    pub(super) fn starve(&self, conn: ConnId) {
+        lock(&self.starved).insert(conn);
+    }
+
+    /// Wakes those who waited for requests of others, if there is room now.
+    pub(super) fn feed_starved(&self) {
+        let mut starved = lock(&self.starved);
+        if starved.is_empty() || self.budget.is_full(Part::Outstanding) {
+            return;
+        }
+        let starved = mem::take(&mut *starved);
+        let connections = lock(&self.connections);
+        for connection in starved.iter().filter_map(|conn| connections.get(conn)) {
+            connection.wake();
+        }
+    }
+
+    /// When too much waits for all clients together, the one with most of it goes, not the one that came last.
+    fn drop_greediest(&self, connections: &HashMap<ConnId, Arc<Connection>>) {
+        while self.budget.current(Part::Outbound) > self.budget.limit(Part::Outbound) {
+            let Some(greediest) = connections.values().max_by_key(|connection| connection.out_charged()) else {
+                return;
+            };
+            let bytes = greediest.out_charged();
+            if bytes == 0 {
+                return;
+            }
+            greediest.give_up(self, Why::Greediest(bytes as usize));
+        }
+    }
+
+    /// The buffer all connections are read into; to be given back before anything is awaited.
+    pub(super) fn take_reading(&self) -> BytesMut {
+        let buffer = mem::take(&mut *lock(&self.reading));
+        if buffer.capacity() == 0 { BytesMut::with_capacity(READING_BYTES) } else { buffer }
+    }
+
+    pub(super) fn give_back_reading(&self, buffer: BytesMut) {
+        *lock(&self.reading) = buffer;
+    }
+
+    /// An empty buffer to encode into.
+    pub(super) fn take_writing(&self) -> BytesMut {
+        lock(&self.writing).pop().unwrap_or_default()
+    }
+
+    pub(super) fn give_back_writing(&self, buffer: BytesMut) {
+        let mut writing = lock(&self.writing);
+        if writing.len() < WRITING_BUFFERS_MAX && buffer.capacity() <= WRITING_BYTES {
+            writing.push(buffer);
+        }
+    }
+
+    pub(super) fn handshake_timeout(&self) -> Duration {
+        Duration::from_millis(self.settings.handshake_timeout_ms.into())
+    }
+
+    pub(super) fn linger(&self) -> Duration {
+        Duration::from_millis(self.settings.linger_ms.into())
+    }
+
+    /// Microseconds from the port's start to `now`.
+    pub(super) fn us_since_start(&self, now: Instant) -> u64 {
+        u64::try_from(now.duration_since(self.started).as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Milliseconds since 1970, only ever shown.
+pub(super) fn wall_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(0))
 }

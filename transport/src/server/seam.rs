@@ -1,8 +1,9 @@
 //! Where the client port meets the machine: events one way, outputs the other, both in batches.
 
+use super::lock;
 use std::mem;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 use zoolet_engine::{ConnId, Event, Status};
 use zoolet_model::{ConnectReply, ErrorCode, Reply, WatchEvent};
@@ -94,7 +95,7 @@ impl Outbox {
         if outputs.is_empty() {
             return;
         }
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&self.queue);
         let was_empty = queue.is_empty();
         if was_empty {
             mem::swap(&mut *queue, outputs);
@@ -122,7 +123,7 @@ impl Outbox {
     /// Swaps what is there into `outputs`, which must be empty.
     pub(crate) fn try_take(&self, outputs: &mut Vec<Output>) {
         debug_assert!(outputs.is_empty());
-        mem::swap(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner), outputs);
+        mem::swap(&mut *lock(&self.queue), outputs);
     }
 }
 

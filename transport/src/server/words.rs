@@ -1,4 +1,16 @@
-//! Four-letter words.
+//! Four-letter words (surface 9.1): the first four bytes of a connection, answered with text.
+
+use super::connection::Record;
+use super::port::{About, Port};
+use std::fmt::{self, Write as _};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Instant;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::time::timeout;
+use zoolet_engine::Status;
+use zoolet_engine::budget::Part;
+use zoolet_model::SessionId;
 
 /// The words this server answers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -71,5 +83,309 @@ impl Default for Whitelist {
     /// ZooKeeper's default: `srvr` alone.
     fn default() -> Self {
         Self::NONE.with(Word::Srvr)
+    }
+}
+
+/// A four-letter word that came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    /// One this server knows.
+    Known(Word),
+    /// One that only ZooKeeper answers.
+    Foreign(&'static str),
+    /// What telnet sends when it is closed.
+    TelnetClose,
+}
+
+/// ZooKeeper's other words (surface 9.1).
+const FOREIGN: [&str; 9] = ["crst", "dirs", "dump", "gtmk", "hash", "srst", "stmk", "wchc", "wchp"];
+
+impl Asked {
+    /// What the first four bytes of a connection ask; `None` when they are a length.
+    pub(super) fn from_bytes(bytes: [u8; 4]) -> Option<Self> {
+        if bytes == [0xff, 0xf4, 0xff, 0xfd] {
+            return Some(Self::TelnetClose);
+        }
+        let known = Word::ALL.into_iter().find(|word| word.text().as_bytes() == bytes);
+        let foreign = || FOREIGN.into_iter().find(|text| text.as_bytes() == bytes);
+        known.map(Self::Known).or_else(|| foreign().map(Self::Foreign))
+    }
+}
+
+/// Answers and leaves; the socket is closed by the caller.
+pub(super) async fn answer(port: &Port, asked: Asked, write: &OwnedWriteHalf) {
+    let text = match asked {
+        Asked::TelnetClose => return,
+        Asked::Known(word) if port.settings.four_letter_words.allows(word) => text(port, word).await,
+        Asked::Known(word) => refused(word.text()),
+        Asked::Foreign(text) => refused(text),
+    };
+    let _ = timeout(port.linger(), write_all(write, text.as_bytes())).await;
+}
+
+async fn write_all(write: &OwnedWriteHalf, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        write.writable().await?;
+        match write.try_write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn refused(word: &str) -> String {
+    format!("{word} is not executed because it is not in the whitelist.\n")
+}
+
+const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
+
+async fn text(port: &Port, word: Word) -> String {
+    match word {
+        // These two tell that the process lives and what it is, not how the server is.
+        Word::Ruok => return "imok".into(),
+        Word::Envi => return envi(&port.settings.about),
+        Word::Srvr | Word::Stat | Word::Mntr | Word::Isro | Word::Conf | Word::Cons | Word::Wchs => {}
+    }
+    let serving = port.ask().await.filter(|status| !status.role.is_empty());
+    let Some(status) = serving else {
+        return if word == Word::Isro { "null".into() } else { NOT_SERVING.into() };
+    };
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = match word {
+        Word::Srvr => srvr(&mut out, port, &status),
+        Word::Stat => stat(&mut out, port, &status),
+        Word::Mntr => mntr(&mut out, port, &status),
+        Word::Isro => out.write_str("rw"),
+        Word::Conf => conf(&mut out, &port.settings.about),
+        Word::Cons => cons(&mut out, port),
+        Word::Wchs => wchs(&mut out, &status),
+        Word::Ruok | Word::Envi => Ok(()),
+    };
+    out
+}
+
+/// kazoo and others take the numbers before the first `-` for the release whose behaviour they may expect.
+fn version(about: &About) -> String {
+    let built_on = if about.built_on.is_empty() { "unknown" } else { &about.built_on };
+    format!("3.9.5-zoolet-{}, built on {built_on}", about.version)
+}
+
+fn srvr(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
+    writeln!(out, "Zookeeper version: {}", version(&port.settings.about))?;
+    totals(out, port, status)
+}
+
+fn stat(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
+    writeln!(out, "Zookeeper version: {}", version(&port.settings.about))?;
+    writeln!(out, "Clients:")?;
+    for connection in port.connections() {
+        brief(out, connection.peer, &connection.record())?;
+        writeln!(out, ")")?;
+    }
+    writeln!(out)?;
+    totals(out, port, status)
+}
+
+fn totals(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
+    let traffic = port.traffic.read();
+    let average = Average::of_us(traffic.latency_us_sum, traffic.answered);
+    let (min, max) = (traffic.latency_us_min / 1000, traffic.latency_us_max / 1000);
+    writeln!(out, "Latency min/avg/max: {min}/{average}/{max}")?;
+    writeln!(out, "Received: {}", traffic.received)?;
+    writeln!(out, "Sent: {}", traffic.sent)?;
+    writeln!(out, "Connections: {}", port.budget.current(Part::Connections))?;
+    writeln!(out, "Outstanding: {}", traffic.outstanding)?;
+    writeln!(out, "Zxid: {}", status.zxid)?;
+    writeln!(out, "Mode: {}", status.role)?;
+    writeln!(out, "Node count: {}", znode_count(status))?;
+    if status.role == "leader" {
+        writeln!(out, "Proposal sizes last/min/max: -1/-1/-1")?;
+    }
+    Ok(())
+}
+
+/// ZooKeeper counts the root twice (surface 9.3).
+fn znode_count(status: &Status) -> u64 {
+    status.znodes + 1
+}
+
+fn cons(out: &mut String, port: &Port) -> fmt::Result {
+    for connection in port.connections() {
+        let record = connection.record();
+        brief(out, connection.peer, &record)?;
+        if record.session != SessionId(0) {
+            write!(out, ",sid=0x{:x},lop={}", record.session.0, record.last_operation)?;
+            write!(out, ",est={},to={}", record.established_ms, record.timeout_ms)?;
+            if record.last_xid >= 0 {
+                write!(out, ",lcxid=0x{:x}", record.last_xid)?;
+            }
+            write!(out, ",lzxid=0x{:x},lresp={}", record.last_zxid, record.last_response_ms)?;
+            let average = record.latency_us_sum.checked_div(record.answered).unwrap_or(0);
+            write!(out, ",llat={},minlat={}", record.latency_us_last / 1000, record.latency_us_min / 1000)?;
+            write!(out, ",avglat={},maxlat={}", average / 1000, record.latency_us_max / 1000)?;
+        }
+        writeln!(out, ")")?;
+    }
+    writeln!(out)
+}
+
+/// One connection, up to its closing parenthesis. The number in brackets is what the server waits for: 1 to read.
+fn brief(out: &mut String, peer: SocketAddr, record: &Record) -> fmt::Result {
+    let interest = u8::from(!record.paused);
+    let Record { queued, received, sent, .. } = record;
+    write!(out, " /{peer}[{interest}](queued={queued},recved={received},sent={sent}")
+}
+
+fn wchs(out: &mut String, status: &Status) -> fmt::Result {
+    writeln!(out, "{} connections watching {} paths", status.watching_connections, status.watched_paths)?;
+    writeln!(out, "Total watches:{}", status.watches)
+}
+
+fn conf(out: &mut String, about: &About) -> fmt::Result {
+    about.conf.iter().try_for_each(|(key, value)| writeln!(out, "{key}={value}"))
+}
+
+/// ZooKeeper's keys. Those of a Java machine are there, because tools look for them, and say that there is none.
+fn envi(about: &About) -> String {
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let first_line = |file: &str| std::fs::read_to_string(file).unwrap_or_default().trim().to_owned();
+    let directory = std::env::current_dir().map(|path| path.display().to_string()).unwrap_or_default();
+    let mut out = String::from("Environment:\n");
+    let none = "none (not a Java server)";
+    for (key, value) in [
+        ("zookeeper.version", version(about)),
+        ("host.name", first_line("/proc/sys/kernel/hostname")),
+        ("java.version", none.into()),
+        ("java.vendor", none.into()),
+        ("java.home", String::new()),
+        ("java.class.path", String::new()),
+        ("java.library.path", String::new()),
+        ("java.io.tmpdir", std::env::temp_dir().display().to_string()),
+        ("java.compiler", String::new()),
+        ("os.name", std::env::consts::OS.into()),
+        ("os.arch", std::env::consts::ARCH.into()),
+        ("os.version", first_line("/proc/sys/kernel/osrelease")),
+        ("user.name", variable("USER")),
+        ("user.home", variable("HOME")),
+        ("user.dir", directory),
+    ] {
+        let _ = writeln!(out, "{key}={value}");
+    }
+    out
+}
+
+fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
+    let traffic = port.traffic.read();
+    let mut line = |key: &str, value: &dyn fmt::Display| writeln!(out, "zk_{key}\t{value}");
+    line("version", &version(&port.settings.about))?;
+    line("server_state", &status.role)?;
+    line("avg_latency", &Average::of_us(traffic.latency_us_sum, traffic.answered))?;
+    for (key, value) in [
+        ("min_latency", traffic.latency_us_min / 1000),
+        ("max_latency", traffic.latency_us_max / 1000),
+        ("packets_received", traffic.received),
+        ("packets_sent", traffic.sent),
+        ("num_alive_connections", port.budget.current(Part::Connections)),
+        ("outstanding_requests", traffic.outstanding),
+        ("uptime", port.us_since_start(Instant::now()) / 1000),
+        ("znode_count", znode_count(status)),
+        ("watch_count", status.watches),
+        ("ephemerals_count", status.ephemerals),
+        ("approximate_data_size", status.data_bytes),
+        ("global_sessions", status.sessions),
+        ("local_sessions", 0),
+        ("connection_drop_probability", 0),
+        ("outstanding_tls_handshake", 0),
+        // Counters, under ZooKeeper's names.
+        ("connection_request_count", traffic.accepted),
+        ("connection_rejected", traffic.rejected),
+        ("connection_drop_count", traffic.dropped),
+        ("sessionless_connections_expired", traffic.sessionless_expired),
+        ("stale_sessions_expired", status.sessions_expired),
+        ("bytes_received_count", traffic.bytes_received),
+        ("response_bytes", traffic.bytes_sent),
+        ("commit_count", status.writes_acknowledged),
+        // Ours.
+        ("unapplied_entries", status.unapplied),
+        ("checkpoints", status.checkpoints),
+        ("checkpoints_failed", status.checkpoints_failed),
+        ("base_fetches", status.fetches),
+        ("refusing_writes", status.refusing_writes.is_some().into()),
+    ] {
+        line(key, &value)?;
+    }
+    if let Some((open, max)) = file_descriptors() {
+        line("open_file_descriptor_count", &open)?;
+        line("max_file_descriptor_count", &max)?;
+    }
+    for reading in port.budget.snapshot() {
+        let name = reading.part.name();
+        line(&format!("budget_{name}"), &reading.current)?;
+        line(&format!("budget_{name}_peak"), &reading.peak)?;
+        line(&format!("budget_{name}_limit"), &reading.limit)?;
+    }
+    Ok(())
+}
+
+/// How many are open, and how many may be; where the system tells.
+fn file_descriptors() -> Option<(usize, u64)> {
+    let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    Some((open, line.split_whitespace().next()?.parse().unwrap_or(u64::MAX)))
+}
+
+/// A mean in milliseconds as Java prints it: at most four decimals, at least one.
+struct Average {
+    ten_thousandths: u64,
+}
+
+impl Average {
+    fn of_us(sum_us: u64, count: u64) -> Self {
+        Self { ten_thousandths: (sum_us.saturating_mul(10)).checked_div(count).unwrap_or(0) }
+    }
+}
+
+impl fmt::Display for Average {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, fraction) = (self.ten_thousandths / 10_000, self.ten_thousandths % 10_000);
+        let digits = format!("{fraction:04}");
+        let digits = digits.trim_end_matches('0');
+        write!(f, "{whole}.{}", if digits.is_empty() { "0" } else { digits })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whitelist_names_what_it_allows() {
+        let list = Whitelist::parse(" stat, ruok,wchp ,nonsense");
+        let allowed: Vec<_> = Word::ALL.into_iter().filter(|word| list.allows(*word)).collect();
+        assert_eq!(allowed, [Word::Ruok, Word::Stat]);
+        assert!(Word::ALL.into_iter().all(|word| Whitelist::parse("*").allows(word)));
+        let default: Vec<_> = Word::ALL.into_iter().filter(|word| Whitelist::default().allows(*word)).collect();
+        assert_eq!(default, [Word::Srvr]);
+        assert!(Whitelist::default().with(Word::Isro).allows(Word::Isro));
+    }
+
+    #[test]
+    fn words_are_told_from_lengths() {
+        assert_eq!(Asked::from_bytes(*b"ruok"), Some(Asked::Known(Word::Ruok)));
+        assert_eq!(Asked::from_bytes(*b"dump"), Some(Asked::Foreign("dump")));
+        assert_eq!(Asked::from_bytes([0xff, 0xf4, 0xff, 0xfd]), Some(Asked::TelnetClose));
+        assert_eq!(Asked::from_bytes([0, 0, 0, 45]), None);
+        assert_eq!(Asked::from_bytes(*b"RUOK"), None);
+    }
+
+    #[test]
+    fn averages_have_up_to_four_decimals() {
+        for (sum_us, count, text) in [(0, 0, "0.0"), (12_961, 10, "1.2961"), (3000, 2, "1.5"), (1, 3, "0.0003")] {
+            assert_eq!(Average::of_us(sum_us, count).to_string(), text);
+        }
     }
 }

@@ -17,6 +17,7 @@ mod request;
 mod writer;
 
 pub use connect::{decode_connect, encode_connect_reply};
+pub(crate) use frame::announced;
 pub use frame::{FrameError, split_frame};
 pub use opcode::Opcode;
 pub use reader::{Malformed, Reader};

@@ -1,5 +1,7 @@
 //! Seeded random messages.
 
+#![allow(dead_code, reason = "each test uses its part")]
+
 use bytes::Bytes;
 use zoolet_model::*;
 

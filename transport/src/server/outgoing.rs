@@ -1,0 +1,188 @@
+//! What waits to be sent on one connection, in order.
+
+use bytes::{Buf, BytesMut};
+use std::collections::VecDeque;
+
+/// Encoded messages, some of them behind the place of an answer that is still being put together.
+///
+/// Invariant: only `ready` may be written; everything after the first hole is in `held`, in order.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    ready: BytesMut,
+    held: VecDeque<Held>,
+    held_bytes: usize,
+}
+
+/// A hole, and what waits behind it.
+#[derive(Debug)]
+struct Held {
+    ticket: u64,
+    /// What goes into the hole, once it is there and while an earlier hole is open.
+    filling: Option<BytesMut>,
+    after: BytesMut,
+    /// Answers in `after`.
+    answers: usize,
+}
+
+/// How many answers may now be written: the requests they belong to are no longer outstanding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[must_use]
+pub(super) struct Answered(pub(super) usize);
+
+impl Outgoing {
+    /// Bytes waiting, held ones included.
+    pub(super) fn queued(&self) -> usize {
+        self.ready.len() + self.held_bytes
+    }
+
+    /// What may be written now.
+    pub(super) fn ready(&self) -> &[u8] {
+        &self.ready
+    }
+
+    /// Whether nothing waits, neither bytes nor holes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.held.is_empty()
+    }
+
+    /// Whether a buffer is needed before the next append.
+    pub(super) fn has_no_buffer(&self) -> bool {
+        self.ready.capacity() == 0
+    }
+
+    /// Gives it one.
+    pub(super) fn lend(&mut self, buffer: BytesMut) {
+        debug_assert!(buffer.is_empty() && self.ready.is_empty());
+        self.ready = buffer;
+    }
+
+    /// Takes the buffer back once all is written.
+    pub(super) fn give_back(&mut self) -> Option<BytesMut> {
+        (self.ready.is_empty() && !self.has_no_buffer()).then(|| {
+            let mut buffer = std::mem::take(&mut self.ready);
+            buffer.clear();
+            buffer
+        })
+    }
+
+    /// `bytes` of `ready` are written.
+    pub(super) fn advance(&mut self, bytes: usize) {
+        self.ready.advance(bytes);
+    }
+
+    /// Appends an answer.
+    pub(super) fn answer(&mut self, write: impl FnOnce(&mut BytesMut)) -> Answered {
+        match self.append(write) {
+            Some(held) => {
+                held.answers += 1;
+                Answered(0)
+            }
+            None => Answered(1),
+        }
+    }
+
+    /// Appends what answers no request.
+    pub(super) fn event(&mut self, write: impl FnOnce(&mut BytesMut)) {
+        self.append(write);
+    }
+
+    /// Leaves a hole for the next answer.
+    pub(super) fn hold(&mut self, ticket: u64) {
+        self.held.push_back(Held { ticket, filling: None, after: BytesMut::new(), answers: 0 });
+    }
+
+    /// Fills a hole; `None` if there is no such hole.
+    pub(super) fn fill(&mut self, ticket: u64, write: impl FnOnce(&mut BytesMut)) -> Option<Answered> {
+        let position = self.held.iter().position(|held| held.ticket == ticket && held.filling.is_none())?;
+        if position > 0 {
+            let mut filling = BytesMut::new();
+            write(&mut filling);
+            self.held_bytes += filling.len();
+            self.held[position].filling = Some(filling);
+            return Some(Answered(0));
+        }
+        write(&mut self.ready);
+        let mut answered = self.release_first();
+        while self.held.front().is_some_and(|held| held.filling.is_some()) {
+            answered += self.release_first();
+        }
+        if self.held.is_empty() {
+            self.held = VecDeque::new();
+        }
+        Some(Answered(answered))
+    }
+
+    /// Moves the first hole's bytes to `ready`; says how many answers that makes, its own included.
+    fn release_first(&mut self) -> usize {
+        let Some(held) = self.held.pop_front() else { return 0 };
+        for bytes in held.filling.iter().chain([&held.after]) {
+            self.held_bytes -= bytes.len();
+            self.ready.extend_from_slice(bytes);
+        }
+        // A filling written straight to `ready` was never counted.
+        1 + held.answers
+    }
+
+    /// Appends at the end; the hole it ended up behind, if there is one.
+    fn append(&mut self, write: impl FnOnce(&mut BytesMut)) -> Option<&mut Held> {
+        let Some(held) = self.held.back_mut() else {
+            write(&mut self.ready);
+            return None;
+        };
+        let before = held.after.len();
+        write(&mut held.after);
+        self.held_bytes += held.after.len() - before;
+        Some(held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(text: &'static str) -> impl FnOnce(&mut BytesMut) {
+        |out| out.extend_from_slice(text.as_bytes())
+    }
+
+    #[test]
+    fn what_comes_after_a_hole_waits_for_it() {
+        let mut out = Outgoing::default();
+        assert_eq!(out.answer(put("a")), Answered(1));
+        out.hold(1);
+        out.event(put("b"));
+        assert_eq!(out.answer(put("c")), Answered(0));
+        assert_eq!((out.ready(), out.queued()), (b"a".as_slice(), 3));
+        assert_eq!(out.fill(2, put("x")), None);
+        assert_eq!(out.fill(1, put("1")), Some(Answered(2)));
+        assert_eq!((out.ready(), out.queued()), (b"a1bc".as_slice(), 4));
+        assert_eq!(out.answer(put("d")), Answered(1));
+    }
+
+    #[test]
+    fn holes_filled_out_of_order_are_sent_in_order() {
+        let mut out = Outgoing::default();
+        out.hold(1);
+        out.hold(2);
+        assert_eq!(out.answer(put("after two")), Answered(0));
+        out.hold(3);
+        assert_eq!(out.fill(2, put("two ")), Some(Answered(0)));
+        assert_eq!(out.fill(2, put("again")), None);
+        assert_eq!((out.ready(), out.queued()), (b"".as_slice(), 13));
+        assert_eq!(out.fill(1, put("one ")), Some(Answered(3)));
+        assert_eq!(out.ready(), b"one two after two");
+        assert_eq!(out.fill(3, put(" three")), Some(Answered(1)));
+        assert_eq!((out.ready(), out.queued()), (b"one two after two three".as_slice(), 23));
+    }
+
+    #[test]
+    fn a_buffer_is_kept_only_while_bytes_wait() {
+        let mut out = Outgoing::default();
+        assert!(out.has_no_buffer());
+        out.lend(BytesMut::with_capacity(64));
+        assert_eq!(out.answer(put("abc")), Answered(1));
+        out.advance(2);
+        assert!(out.give_back().is_none());
+        out.advance(1);
+        assert!(out.give_back().is_some() && out.has_no_buffer());
+    }
+}

@@ -1,0 +1,154 @@
+//! What the client port counts.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counters of one client port since its start. Latencies are from a request's decoding to its answer's queueing.
+#[derive(Debug)]
+pub struct Traffic {
+    received: AtomicU64,
+    sent: AtomicU64,
+    bytes_received: AtomicU64,
+    bytes_sent: AtomicU64,
+    outstanding: AtomicU64,
+    accepted: AtomicU64,
+    rejected: AtomicU64,
+    dropped: AtomicU64,
+    sessionless_expired: AtomicU64,
+    reads: AtomicU64,
+    writes: AtomicU64,
+    latency_us_min: AtomicU64,
+    latency_us_max: AtomicU64,
+    latency_us_sum: AtomicU64,
+    answered: AtomicU64,
+}
+
+/// The counters at some moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TrafficReading {
+    /// Messages received, handshakes and pings included.
+    pub received: u64,
+    /// Messages sent, watch events included.
+    pub sent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Requests read and not yet answered.
+    pub outstanding: u64,
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Connections closed at accept, because of a limit.
+    pub rejected: u64,
+    /// Connections closed because of what came, or of what did not go out.
+    pub dropped: u64,
+    /// Connections closed because they never made a session.
+    pub sessionless_expired: u64,
+    /// Successful reads of a socket: one system call each.
+    pub reads: u64,
+    /// Successful writes of a socket: one system call each.
+    pub writes: u64,
+    /// Answers that the latencies are of.
+    pub answered: u64,
+    /// Shortest latency, microseconds; 0 before the first answer.
+    pub latency_us_min: u64,
+    /// Longest latency, microseconds.
+    pub latency_us_max: u64,
+    /// Sum of latencies, microseconds.
+    pub latency_us_sum: u64,
+}
+
+impl Default for Traffic {
+    fn default() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            received: zero(),
+            sent: zero(),
+            bytes_received: zero(),
+            bytes_sent: zero(),
+            outstanding: zero(),
+            accepted: zero(),
+            rejected: zero(),
+            dropped: zero(),
+            sessionless_expired: zero(),
+            reads: zero(),
+            writes: zero(),
+            latency_us_min: AtomicU64::new(u64::MAX),
+            latency_us_max: zero(),
+            latency_us_sum: zero(),
+            answered: zero(),
+        }
+    }
+}
+
+impl Traffic {
+    /// All counters.
+    pub fn read(&self) -> TrafficReading {
+        let answered = self.answered.load(Relaxed);
+        TrafficReading {
+            received: self.received.load(Relaxed),
+            sent: self.sent.load(Relaxed),
+            bytes_received: self.bytes_received.load(Relaxed),
+            bytes_sent: self.bytes_sent.load(Relaxed),
+            outstanding: self.outstanding.load(Relaxed),
+            accepted: self.accepted.load(Relaxed),
+            rejected: self.rejected.load(Relaxed),
+            dropped: self.dropped.load(Relaxed),
+            sessionless_expired: self.sessionless_expired.load(Relaxed),
+            reads: self.reads.load(Relaxed),
+            writes: self.writes.load(Relaxed),
+            answered,
+            latency_us_min: if answered == 0 { 0 } else { self.latency_us_min.load(Relaxed) },
+            latency_us_max: self.latency_us_max.load(Relaxed),
+            latency_us_sum: self.latency_us_sum.load(Relaxed),
+        }
+    }
+
+    pub(super) fn on_accepted(&self) {
+        self.accepted.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn on_rejected(&self) {
+        self.rejected.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn on_dropped(&self) {
+        self.dropped.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn on_sessionless_expired(&self) {
+        self.sessionless_expired.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn on_read(&self, bytes: usize) {
+        self.reads.fetch_add(1, Relaxed);
+        self.bytes_received.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(super) fn on_write(&self, bytes: usize) {
+        self.writes.fetch_add(1, Relaxed);
+        self.bytes_sent.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(super) fn on_received(&self, messages: u64) {
+        self.received.fetch_add(messages, Relaxed);
+    }
+
+    pub(super) fn on_sent(&self) {
+        self.sent.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn on_outstanding(&self, requests: u64) {
+        self.outstanding.fetch_add(requests, Relaxed);
+    }
+
+    pub(super) fn on_settled(&self, requests: u64) {
+        self.outstanding.fetch_sub(requests, Relaxed);
+    }
+
+    pub(super) fn on_answered(&self, latency_us: u64) {
+        self.answered.fetch_add(1, Relaxed);
+        self.latency_us_sum.fetch_add(latency_us, Relaxed);
+        self.latency_us_min.fetch_min(latency_us, Relaxed);
+        self.latency_us_max.fetch_max(latency_us, Relaxed);
+    }
+}

@@ -1,0 +1,352 @@
+//! A machine that answers from a script, behind the real port, and clients on real sockets.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+use bytes::{Bytes, BytesMut};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use zoolet_engine::{Budget, ConnId, Event, Limits, Status};
+use zoolet_model::*;
+use zoolet_transport::server::*;
+use zoolet_transport::wire::client::*;
+use zoolet_transport::wire::split_frame;
+
+/// What a client gets when something that must happen does not.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Answers at once, but for the paths that say otherwise:
+/// `/hold` is not answered before `release`, `/never` not at all, `/pending` leaves a hole that `fill` fills,
+/// `/size/N` has N bytes of data.
+pub(crate) struct Machine {
+    outbox: Arc<Outbox>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Requests of each submit call.
+    pub(crate) batches: Vec<usize>,
+    /// Requests of all kinds but pings.
+    pub(crate) requests: Vec<(ConnId, i32, Request)>,
+    pub(crate) pings: usize,
+    pub(crate) connects: Vec<(ConnId, Option<std::net::IpAddr>, ConnectRequest)>,
+    pub(crate) disconnects: Vec<ConnId>,
+    held: Vec<(ConnId, i32)>,
+    holes: Vec<(ConnId, u64, i32)>,
+    refuse: bool,
+    session_timeout_ms: i32,
+    role: &'static str,
+}
+
+impl EventSink for Machine {
+    fn submit(&self, events: &mut Vec<Event>) {
+        let mut outputs = Vec::new();
+        let mut seen = self.seen();
+        seen.batches.push(events.len());
+        for event in events.drain(..) {
+            self.handle(event, &mut seen, &mut outputs);
+        }
+        drop(seen);
+        self.outbox.push(&mut outputs);
+    }
+}
+
+impl Machine {
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// From now on new sessions are refused.
+    pub(crate) fn refuse_sessions(&self) {
+        self.seen().refuse = true;
+    }
+
+    /// What `Status` says from now on.
+    pub(crate) fn become_role(&self, role: &'static str) {
+        self.seen().role = role;
+    }
+
+    /// Sends outputs as the core would.
+    pub(crate) fn push(&self, outputs: impl IntoIterator<Item = Output>) {
+        self.outbox.push(&mut outputs.into_iter().collect());
+    }
+
+    /// Answers what was held; says how many there were.
+    pub(crate) fn release(&self) -> usize {
+        let held = std::mem::take(&mut self.seen().held);
+        let count = held.len();
+        self.push(held.into_iter().map(|(conn, xid)| reply(conn, xid, Ok(data(Bytes::new())))));
+        count
+    }
+
+    /// Fills the holes, last one first.
+    pub(crate) fn fill(&self) {
+        let holes = std::mem::take(&mut self.seen().holes);
+        for (conn, ticket, xid) in holes.into_iter().rev() {
+            self.push([Output::Filled { conn, ticket, xid, zxid: 9, result: Ok(data(Bytes::from_static(b"filled"))) }]);
+        }
+    }
+
+    /// Waits until something is true of what was seen.
+    pub(crate) fn wait(&self, what: &str, mut is_true: impl FnMut(&Seen) -> bool) {
+        eventually(what, || is_true(&self.seen()));
+    }
+
+    fn handle(&self, event: Event, seen: &mut Seen, outputs: &mut Vec<Output>) {
+        match event {
+            Event::Connect { conn, peer, request } => {
+                seen.connects.push((conn, peer, request.clone()));
+                let refused = seen.refuse;
+                let reply = ConnectReply {
+                    timeout_ms: if refused { 0 } else { seen.session_timeout_ms },
+                    session: SessionId(if refused { 0 } else { conn.0 as i64 }),
+                    secret: SessionSecret([0; 16]),
+                    read_only_byte: request.read_only.is_some(),
+                };
+                outputs.push(Output::Connected { conn, reply });
+                if refused {
+                    outputs.push(Output::Close { conn });
+                }
+            }
+            Event::Request { conn, xid: _, request: Request::Ping } => {
+                seen.pings += 1;
+                outputs.push(reply(conn, -2, Ok(Reply::Empty)));
+            }
+            Event::Request { conn, xid, request } => {
+                self.answer(conn, xid, &request, seen, outputs);
+                seen.requests.push((conn, xid, request));
+            }
+            Event::Disconnected { conn } => seen.disconnects.push(conn),
+            Event::Status { ticket } => {
+                let status =
+                    Status { role: seen.role, znodes: 4, zxid: Zxid::from_bits(0x2a).unwrap(), ..Status::default() };
+                outputs.push(Output::Status { ticket, status: Box::new(status) });
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn answer(&self, conn: ConnId, xid: i32, request: &Request, seen: &mut Seen, outputs: &mut Vec<Output>) {
+        match request {
+            Request::GetData { path, .. } => match path.as_str() {
+                "/hold" => seen.held.push((conn, xid)),
+                "/never" => {}
+                "/pending" => {
+                    let ticket = xid as u64;
+                    seen.holes.push((conn, ticket, xid));
+                    outputs.push(Output::Pending { conn, ticket });
+                }
+                path => {
+                    let size = path.strip_prefix("/size/").map_or(0, |size| size.parse().unwrap());
+                    outputs.push(reply(conn, xid, Ok(data(vec![7; size].into()))));
+                }
+            },
+            Request::Multi(operations) if matches!(operations.first(), Some(WriteOp::SetData { path, .. }) if *path == "/hold") =>
+            {
+                seen.held.push((conn, xid));
+            }
+            Request::Unknown => {
+                outputs.push(Output::Reply { conn, xid, zxid: -1, result: Err(ErrorCode::Unimplemented) });
+                outputs.push(Output::Close { conn });
+            }
+            Request::Malformed { .. } => outputs.push(reply(conn, xid, Err(ErrorCode::MarshallingError))),
+            Request::CloseSession => {
+                outputs.push(reply(conn, xid, Ok(Reply::Empty)));
+                outputs.push(Output::Close { conn });
+            }
+            _ => outputs.push(reply(conn, xid, Ok(Reply::Empty))),
+        }
+    }
+}
+
+fn reply(conn: ConnId, xid: i32, result: Result<Reply, ErrorCode>) -> Output {
+    Output::Reply { conn, xid, zxid: 9, result }
+}
+
+fn data(bytes: Bytes) -> Reply {
+    Reply::Data(Some(bytes), Stat::default())
+}
+
+/// Waits for something that must become true.
+pub(crate) fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_true() {
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The port on a thread of its own.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) traffic: Arc<Traffic>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::with(PortSettings::default(), 30_000)
+    }
+
+    pub(crate) fn limited(limits: Limits) -> Self {
+        Self::with(PortSettings { limits, ..PortSettings::default() }, 30_000)
+    }
+
+    pub(crate) fn with(settings: PortSettings, session_timeout_ms: i32) -> Self {
+        let budget = Arc::new(Budget::new(&settings.limits));
+        let outbox = Arc::new(Outbox::new());
+        let machine = Arc::new(Machine {
+            outbox: outbox.clone(),
+            seen: Mutex::new(Seen { session_timeout_ms, role: "standalone", ..Seen::default() }),
+        });
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let port = ClientPort::bind(&[any], settings, Arc::new(ConnIds::new()), budget.clone()).unwrap();
+        let (address, traffic) = (port.local_addresses()[0], port.traffic());
+        let (stop, stopped) = oneshot::channel();
+        let sink = machine.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            runtime.block_on(port.serve(sink, outbox, stopped)).unwrap();
+        });
+        Self { address, machine, budget, traffic, stop: Some(stop), thread: Some(thread) }
+    }
+
+    pub(crate) fn ask_to_stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    /// Ends the port and waits for it.
+    pub(crate) fn stop(&mut self) {
+        self.ask_to_stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+
+    /// A client with a session.
+    pub(crate) fn client(&self) -> Client {
+        let mut client = self.stranger();
+        assert!(client.handshake().timeout_ms > 0);
+        client
+    }
+
+    /// A socket that has said nothing yet.
+    pub(crate) fn stranger(&self) -> Client {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client { stream, buffer: BytesMut::new() }
+    }
+
+    /// What a four-letter word is answered with.
+    pub(crate) fn word(&self, word: &str) -> String {
+        let mut client = self.stranger();
+        client.write(word.as_bytes());
+        client.rest()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.stop();
+        }
+    }
+}
+
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    buffer: BytesMut,
+}
+
+impl Client {
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn handshake(&mut self) -> ConnectReply {
+        self.write(&handshake());
+        decode_connect_reply(self.frame().expect("a connect reply")).unwrap()
+    }
+
+    pub(crate) fn send(&mut self, xid: i32, request: &Request) {
+        self.write(&encoded(xid, request));
+    }
+
+    pub(crate) fn get(&mut self, xid: i32, path: &str) {
+        self.send(xid, &get(path));
+    }
+
+    /// The next frame; `None` when the server closed.
+    pub(crate) fn frame(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(frame) = split_frame(&mut self.buffer, 1 << 30).unwrap() {
+                return Some(frame);
+            }
+            let mut chunk = vec![0; 64 << 10];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return None,
+                Ok(bytes) => self.buffer.extend_from_slice(&chunk[..bytes]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// The xid of the next reply.
+    pub(crate) fn xid(&mut self) -> i32 {
+        let frame = self.frame().expect("a reply");
+        i32::from_be_bytes(frame[..4].try_into().unwrap())
+    }
+
+    /// Whether the server has closed.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        self.frame().is_none()
+    }
+
+    /// Gives back the memory of a buffer in which nothing waits.
+    pub(crate) fn forget_buffer(&mut self) {
+        assert!(self.buffer.is_empty());
+        self.buffer = BytesMut::new();
+    }
+
+    /// Everything until the server closes, as text.
+    pub(crate) fn rest(mut self) -> String {
+        let mut text = String::new();
+        self.stream.read_to_string(&mut text).unwrap();
+        text
+    }
+}
+
+pub(crate) fn handshake() -> BytesMut {
+    let request = ConnectRequest {
+        last_zxid_seen: 0,
+        timeout_ms: 30_000,
+        session: SessionId(0),
+        password: Some(Bytes::from_static(&[0; 16])),
+        read_only: Some(false),
+    };
+    let mut out = BytesMut::new();
+    encode_connect(&request, &mut out);
+    out
+}
+
+pub(crate) fn encoded(xid: i32, request: &Request) -> BytesMut {
+    let mut out = BytesMut::new();
+    encode_request(xid, request, &mut out);
+    out
+}
+
+pub(crate) fn get(path: &str) -> Request {
+    Request::GetData { path: Text::from(path), watch: false }
+}

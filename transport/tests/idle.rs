@@ -1,0 +1,41 @@
+//! What an idle connection costs. Alone in its process, so that nothing else moves the numbers.
+
+mod fake;
+
+use fake::{Client, Server};
+use zoolet_engine::Limits;
+use zoolet_model::Request;
+use zoolet_transport::server::PortSettings;
+
+const CONNECTIONS: usize = 1000;
+
+fn resident_bytes() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.split_whitespace().next()?.parse::<usize>().ok()? * 1024)
+}
+
+#[test]
+fn an_idle_connection_takes_at_most_8_kib() {
+    let limits = Limits { connections_per_address_max: 0, ..Limits::default() };
+    let server = Server::with(PortSettings { limits, ..PortSettings::default() }, 30_000);
+    // Everything that is there once is there before the first measurement.
+    let mut first: Vec<Client> = (0..20).map(|_| server.client()).collect();
+    first.iter_mut().for_each(busy_then_idle);
+    let Some(before) = resident_bytes() else { return };
+    let mut clients: Vec<Client> = (0..CONNECTIONS).map(|_| server.client()).collect();
+    clients.iter_mut().for_each(busy_then_idle);
+    let after = resident_bytes().unwrap();
+    let each = after.saturating_sub(before) / CONNECTIONS;
+    eprintln!("{each} bytes for each idle connection, both ends and the fake machine included");
+    assert!(each <= 8192, "{each} bytes");
+}
+
+/// A connection that has read and written, some of it large.
+fn busy_then_idle(client: &mut Client) {
+    client.get(1, "/size/100000");
+    client.send(2, &Request::WhoAmI);
+    assert_eq!((client.xid(), client.xid()), (1, 2));
+    // The test's own buffer is none of the server's.
+    client.forget_buffer();
+}

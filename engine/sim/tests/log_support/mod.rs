@@ -1,0 +1,91 @@
+//! What the log's tests share: a scripted history and what must be found of it.
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use bytes::Bytes;
+use std::{convert::Infallible, sync::Arc};
+use zoolet_engine::{
+    action::{Append, LogRecord},
+    store::{
+        Strategy,
+        log::{AppendError, Facts, Log, LogError, LogOptions, Opened, Persisted, ReplayError},
+    },
+};
+use zoolet_model::Zxid;
+use zoolet_sim::disk::SimDisk;
+use zoolet_zab::{AppendSeq, Epoch};
+
+pub const BOTH: [Strategy; 2] = [Strategy::Recycle, Strategy::Append];
+pub const DISK_INCARNATION: u128 = 0x1234_5678_9abc_def0_0fed_cba9_8765_4321;
+
+/// Segments of four blocks: every few batches rotate.
+pub fn small(strategy: Strategy) -> LogOptions {
+    LogOptions { segment_bytes: 16 << 10, segments: 4, strategy }
+}
+
+pub fn birth() -> Facts {
+    Facts::birth(7, DISK_INCARNATION)
+}
+
+pub fn epoch(number: u32) -> Epoch {
+    Epoch::new(number).unwrap()
+}
+
+pub fn zxid(number: u32, counter: u64) -> Zxid {
+    Zxid::new(epoch(number), counter).unwrap()
+}
+
+pub fn entry(zxid: Zxid, bytes: usize) -> LogRecord {
+    entry_saying(zxid, zxid.to_bits() as u8, bytes)
+}
+
+pub fn entry_saying(zxid: Zxid, word: u8, bytes: usize) -> LogRecord {
+    LogRecord::Entry { zxid, payload: Bytes::from(vec![word; bytes]) }
+}
+
+pub fn create(disk: &SimDisk, options: LogOptions) -> Log {
+    Log::create(Arc::new(disk.clone()), options, birth()).unwrap()
+}
+
+pub fn try_open(disk: &SimDisk, options: LogOptions) -> Result<(Log, Opened), LogError> {
+    Log::open(Arc::new(disk.clone()), options)
+}
+
+pub fn open(disk: &SimDisk, options: LogOptions) -> (Log, Opened) {
+    try_open(disk, options).unwrap()
+}
+
+/// Appends `records` as one call.
+pub fn append(log: &mut Log, records: Vec<LogRecord>, watermark: Zxid) -> Result<Persisted, AppendError> {
+    let seq = AppendSeq(log.appended().0 + records.len() as u64);
+    log.append(&[Append { seq, records, watermark }])
+}
+
+/// The epoch's promise, its no-op and all that opens it.
+pub fn open_epoch(number: u32) -> Vec<LogRecord> {
+    vec![LogRecord::Promise(epoch(number)), LogRecord::Epoch(epoch(number)), entry(zxid(number, 0), 10)]
+}
+
+pub fn try_replay(log: &Log, after: Zxid) -> Result<Vec<(Zxid, Bytes)>, LogError> {
+    let mut entries = Vec::new();
+    let outcome = log.replay(after, &mut |zxid, payload| {
+        entries.push((zxid, payload));
+        Ok::<(), Infallible>(())
+    });
+    match outcome {
+        Ok(()) => Ok(entries),
+        Err(ReplayError::Log(error)) => Err(error),
+        Err(ReplayError::Visit(never)) => match never {},
+    }
+}
+
+pub fn replay(log: &Log, after: Zxid) -> Vec<(Zxid, Bytes)> {
+    try_replay(log, after).unwrap()
+}
+
+pub fn zxids(log: &Log, after: Zxid) -> Vec<Zxid> {
+    replay(log, after).into_iter().map(|(zxid, _)| zxid).collect()
+}
+
+pub fn counters(number: u32, counters: std::ops::RangeInclusive<u64>) -> Vec<Zxid> {
+    counters.map(|counter| zxid(number, counter)).collect()
+}

@@ -1,0 +1,203 @@
+//! Appending: drafts batches from what waits, and makes each durable with one write and one fdatasync.
+
+use super::{
+    AppendError, Facts, Log, LogError, Persisted,
+    batch::{HEADER_BYTES, Header, VERSION, payload_bytes},
+    error::Failure,
+    record::{Record, encoded_bytes},
+    ring::Segment,
+};
+use crate::action::{Append, LogRecord};
+use zoolet_model::Zxid;
+use zoolet_zab::AppendSeq;
+
+/// A batch is closed once it has this many bytes; a larger record is a batch by itself.
+const BATCH_BYTES: usize = 512 << 10;
+/// Capacity that the batch buffer keeps between appends.
+const BUFFER_KEPT_BYTES: usize = 256 << 10;
+
+/// A batch in the buffer, and what is true once it is durable.
+struct Draft {
+    header: Header,
+    facts: Facts,
+    records: u64,
+    entries: u64,
+    entry_bytes: u64,
+}
+
+/// The one command that makes records durable.
+impl Log {
+    /// Makes all of `appends` durable, as one batch unless a segment ends or a truncation stands among them. Records with
+    /// numbers that are durable already are passed over, so a stalled call may simply be repeated. An append without
+    /// records makes its watermark durable.
+    ///
+    /// # Errors
+    /// [`AppendError::Stalled`] leaves the log as it was but for a leading part of `appends`; after [`AppendError::Fatal`] every
+    /// further call fails.
+    pub fn append(&mut self, appends: &[Append]) -> Result<Persisted, AppendError> {
+        self.check_alive()?;
+        let outcome = self.append_all(appends);
+        self.judge(outcome)
+    }
+
+    pub(super) fn check_alive(&self) -> Result<(), AppendError> {
+        self.failure.as_ref().map_or(Ok(()), |failure| Err(failure.again()))
+    }
+
+    /// Remembers a fatal outcome.
+    pub(super) fn judge<T>(&mut self, outcome: Result<T, AppendError>) -> Result<T, AppendError> {
+        if let Err(AppendError::Fatal(error)) = &outcome {
+            self.failure = Some(Failure::of(error));
+        }
+        outcome
+    }
+
+    /// Writes the first batch of a new log.
+    pub(super) fn append_birth(&mut self) -> Result<(), AppendError> {
+        let facts = self.facts.clone();
+        let mut buffer = vec![0; HEADER_BYTES];
+        Record::Facts(Box::new(facts.clone())).encode(&mut buffer);
+        let header = self.header(true, facts.watermark, &buffer);
+        self.persist(Draft { header, facts, records: 0, entries: 0, entry_bytes: 0 }, buffer)
+    }
+
+    fn append_all(&mut self, appends: &[Append]) -> Result<Persisted, AppendError> {
+        let batches = self.counters.batches;
+        while let Some((draft, buffer)) = self.draft(appends)? {
+            self.persist(draft, buffer)?;
+        }
+        self.counters.appends += u64::from(self.counters.batches > batches);
+        Ok(Persisted { seq: self.appended(), used_bytes: self.used_bytes() })
+    }
+
+    /// The next batch of what is not durable yet; `None` when everything is.
+    fn draft(&mut self, appends: &[Append]) -> Result<Option<(Draft, Vec<u8>)>, AppendError> {
+        let mut waiting = waiting(appends, self.next_seq).peekable();
+        let first = waiting.peek().map(|&(_, record, _)| record);
+        let watermark = appends.iter().filter(|append| append.records.is_empty()).map(|append| append.watermark).max();
+        if first.is_none() && watermark.is_none_or(|watermark| watermark.min(self.facts.last) <= self.facts.watermark) {
+            return Ok(None);
+        }
+
+        let room = self.ring.live.back().map_or(0, |newest| newest.bytes.saturating_sub(self.tail)) as usize;
+        let rotates = HEADER_BYTES + first.map_or(0, encoded_bytes) > room;
+        let room = if rotates { self.options.segment_bytes as usize } else { room };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        buffer.resize(HEADER_BYTES, 0);
+        if rotates {
+            Record::Facts(Box::new(self.facts.clone())).encode(&mut buffer);
+        }
+
+        let mut facts = self.facts.clone();
+        let mut watermark = watermark.unwrap_or_default();
+        let (mut records, mut entries, mut entry_bytes) = (0, 0, 0);
+        for (seq, record, append_watermark) in waiting {
+            let bytes = encoded_bytes(record);
+            let is_over = buffer.len() + bytes > if records == 0 { room } else { room.min(BATCH_BYTES) };
+            // The chain hash at a truncation's end is looked up in what is durable.
+            let is_cut = matches!(record, LogRecord::Truncate { .. });
+            if is_over || (is_cut && records > 0) {
+                break;
+            }
+            if seq != self.next_seq.0 + records {
+                return Err(AppendError::misuse(format!("append {seq} follows {}", self.next_seq.0 + records - 1)));
+            }
+            let chain = if let LogRecord::Truncate { to } = record { self.chain_at(*to)? } else { 0 };
+            let record = Record::of(record, chain);
+            facts.pass(&record).map_err(AppendError::misuse)?;
+            record.encode(&mut buffer);
+            if matches!(record, Record::Entry { .. }) {
+                entries += 1;
+                entry_bytes += bytes as u64;
+            }
+            records += 1;
+            watermark = watermark.max(append_watermark);
+        }
+        if let (0, Some(record)) = (records, first) {
+            let segment_bytes = self.options.segment_bytes;
+            let bytes = encoded_bytes(record);
+            return Err(AppendError::misuse(format!("a record of {bytes} bytes in segments of {segment_bytes}")));
+        }
+        facts.commit(watermark);
+        let header = self.header(rotates, facts.watermark, &buffer);
+        Ok(Some((Draft { header, facts, records, entries, entry_bytes }, buffer)))
+    }
+
+    /// The header of a batch that follows what is durable.
+    fn header(&self, is_first: bool, watermark: Zxid, batch: &[u8]) -> Header {
+        let newest = self.ring.live.back().map_or(0, |segment| segment.incarnation);
+        Header {
+            version: VERSION,
+            is_first,
+            payload_bytes: payload_bytes(batch),
+            incarnation: newest + u64::from(is_first),
+            append_seq: self.next_seq.0,
+            watermark,
+            last: self.facts.last,
+            chain: self.facts.chain,
+        }
+    }
+
+    /// One write, one fdatasync; only then the draft's facts are the log's.
+    fn persist(&mut self, draft: Draft, mut buffer: Vec<u8>) -> Result<(), AppendError> {
+        let Draft { header, facts, records, entries, entry_bytes } = draft;
+        header.seal(facts.disk_incarnation, &mut buffer);
+        let (file, at) = match self.ring.live.back() {
+            Some(newest) if !header.is_first => (newest.file.clone(), self.tail),
+            _ => {
+                let spare = self.ring.make_ready(&*self.disk, &self.options, self.checkpoint, &mut self.counters)?;
+                (spare.file.clone(), 0)
+            }
+        };
+        file.write_at(at, &buffer).map_err(AppendError::of_write)?;
+        self.counters.fdatasyncs += 1;
+        file.sync().map_err(AppendError::Fatal)?;
+
+        if header.is_first
+            && let Some(spare) = self.ring.spare.take()
+        {
+            self.ring.live.push_back(Segment {
+                name: spare.name,
+                file: spare.file,
+                bytes: u64::from(self.options.segment_bytes),
+                incarnation: header.incarnation,
+                start_last: self.facts.last,
+                start_cuts: self.facts.cuts,
+            });
+        }
+        let written = buffer.len() as u64;
+        self.tail = at + written;
+        self.facts = facts;
+        self.next_seq = AppendSeq(header.append_seq_after(records));
+        self.counters.batches += 1;
+        self.counters.entries += entries;
+        self.counters.entry_bytes += entry_bytes;
+        self.counters.fact_bytes += u64::from(header.payload_bytes) - entry_bytes;
+        self.counters.padding_bytes += written - u64::from(header.payload_bytes);
+        buffer.shrink_to(BUFFER_KEPT_BYTES);
+        self.buffer = buffer;
+        Ok(())
+    }
+
+    /// The chain hash after `to`, an entry of the history.
+    fn chain_at(&self, to: Zxid) -> Result<u128, AppendError> {
+        match self.find_chain(to) {
+            Ok(Some(chain)) => Ok(chain),
+            Ok(None) => Err(AppendError::misuse(format!("a truncation to {to}, which is not in the log"))),
+            Err(LogError::Io { error, .. }) => Err(AppendError::Fatal(error)),
+            Err(error) => Err(AppendError::Fatal(std::io::Error::other(error.to_string()))),
+        }
+    }
+}
+
+/// Every record that is not durable yet, with its number and the watermark that came with it.
+fn waiting(appends: &[Append], next_seq: AppendSeq) -> impl Iterator<Item = (u64, &LogRecord, Zxid)> {
+    appends
+        .iter()
+        .flat_map(|append| {
+            let first = (append.seq.0 + 1).saturating_sub(append.records.len() as u64);
+            (first..).zip(&append.records).map(|(seq, record)| (seq, record, append.watermark))
+        })
+        .skip_while(move |&(seq, _, _)| seq < next_seq.0)
+}

@@ -1,0 +1,125 @@
+//! Batches as bytes: a header of 64 bytes, records, padding to a block.
+
+use super::{
+    BLOCK_BYTES,
+    record::{RECORD_HEADER_BYTES, length},
+};
+use zoolet_model::Zxid;
+
+pub(super) const HEADER_BYTES: usize = 64;
+const MAGIC: [u8; 4] = *b"zlog";
+/// The newest format this release writes and reads.
+pub(super) const VERSION: u16 = 1;
+/// The batch is the first of its segment and starts with the facts.
+const FLAG_FIRST: u16 = 1;
+/// The checksum covers everything behind it: the rest of the header and the records.
+const COVERED: usize = 8;
+
+/// What stands before a batch's records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Header {
+    pub(super) version: u16,
+    pub(super) is_first: bool,
+    /// Bytes of the records.
+    pub(super) payload_bytes: u32,
+    /// Which life of its segment wrote it.
+    pub(super) incarnation: u64,
+    /// The number of its first numbered record: one more than that of the last one before it.
+    pub(super) append_seq: u64,
+    /// Entries up to here are committed; at most the last entry of this batch.
+    pub(super) watermark: Zxid,
+    /// The last entry before it.
+    pub(super) last: Zxid,
+    /// The chain hash before it.
+    pub(super) chain: u128,
+}
+
+/// What seeds a checksum: nothing that another disk or another life of the segment wrote can look valid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Seed {
+    pub(super) disk_incarnation: u128,
+    pub(super) incarnation: u64,
+}
+
+impl Seed {
+    fn as_crc(self) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c(&self.disk_incarnation.to_le_bytes()), &self.incarnation.to_le_bytes())
+    }
+
+    fn checksum(self, covered: &[u8]) -> u32 {
+        crc32c::crc32c_append(self.as_crc(), covered)
+    }
+}
+
+impl Header {
+    /// Bytes that the batch takes without padding.
+    pub(super) fn batch_bytes(&self) -> usize {
+        HEADER_BYTES + self.payload_bytes as usize
+    }
+
+    /// Completes a batch: `batch` holds room for the header and then the records. Pads it to whole blocks.
+    pub(super) fn seal(&self, disk_incarnation: u128, batch: &mut Vec<u8>) {
+        debug_assert_eq!(batch.len(), self.batch_bytes(), "the header tells the length");
+        let end = batch.len();
+        batch[0..4].copy_from_slice(&MAGIC);
+        batch[8..10].copy_from_slice(&self.version.to_le_bytes());
+        batch[10..12].copy_from_slice(&if self.is_first { FLAG_FIRST } else { 0 }.to_le_bytes());
+        batch[12..16].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        batch[16..24].copy_from_slice(&self.incarnation.to_le_bytes());
+        batch[24..32].copy_from_slice(&self.append_seq.to_le_bytes());
+        batch[32..40].copy_from_slice(&self.watermark.to_bits().to_le_bytes());
+        batch[40..48].copy_from_slice(&self.last.to_bits().to_le_bytes());
+        batch[48..64].copy_from_slice(&self.chain.to_le_bytes());
+        let crc = Seed { disk_incarnation, incarnation: self.incarnation }.checksum(&batch[COVERED..end]);
+        batch[4..8].copy_from_slice(&crc.to_le_bytes());
+        batch.resize(end.next_multiple_of(BLOCK_BYTES as usize), 0);
+    }
+
+    /// Reads a header that may be anything; `None` when it is none. The checksum is not looked at yet.
+    pub(super) fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        if bytes[0..4] != MAGIC {
+            return None;
+        }
+        let flags = u16::from_le_bytes([bytes[10], bytes[11]]);
+        Some(Self {
+            version: u16::from_le_bytes([bytes[8], bytes[9]]),
+            is_first: flags & FLAG_FIRST != 0,
+            payload_bytes: u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]),
+            incarnation: u64_at(bytes, 16),
+            append_seq: u64_at(bytes, 24),
+            watermark: Zxid::from_bits(u64_at(bytes, 32))?,
+            last: Zxid::from_bits(u64_at(bytes, 40))?,
+            chain: u128::from(u64_at(bytes, 48)) | (u128::from(u64_at(bytes, 56)) << 64),
+        })
+    }
+
+    /// Whether `batch`, header and records without padding, is what was sealed. A version we do not know is not judged here.
+    pub(super) fn is_intact(&self, disk_incarnation: u128, batch: &[u8]) -> bool {
+        let Some(stored) = batch.get(4..8) else { return false };
+        let seed = Seed { disk_incarnation, incarnation: self.incarnation };
+        batch.len() == self.batch_bytes() && seed.checksum(&batch[COVERED..]).to_le_bytes() == *stored
+    }
+
+    pub(super) fn append_seq_after(&self, numbered: u64) -> u64 {
+        self.append_seq + numbered
+    }
+}
+
+/// The disk incarnation that the facts in a segment's first batch claim. They are covered by the checksum it seeds, so a false
+/// claim is found out.
+pub(super) fn claimed_disk_incarnation(batch: &[u8]) -> Option<u128> {
+    let at = HEADER_BYTES + RECORD_HEADER_BYTES;
+    let claim = batch.get(at..at + 16)?;
+    Some(u128::from_le_bytes(claim.try_into().ok()?))
+}
+
+/// The records' length for the header.
+pub(super) fn payload_bytes(batch: &[u8]) -> u32 {
+    length(batch.len() - HEADER_BYTES)
+}
+
+fn u64_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    let mut value = [0; 8];
+    value.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(value)
+}

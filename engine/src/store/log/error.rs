@@ -1,0 +1,159 @@
+//! What can go wrong with a log, and who is to blame.
+
+use std::{fmt, io};
+
+/// The log cannot be opened or read. Each is one line for an operator.
+#[derive(Debug)]
+pub enum LogError {
+    /// There is no log here: none was ever born completely.
+    Empty,
+    /// There already is a log here.
+    Exists,
+    /// Records that were durable are not what they were. Nothing may be voted or served as if the log were whole.
+    Damaged {
+        /// Which file.
+        file: String,
+        /// Where in it, bytes.
+        offset: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// A newer release wrote this.
+    Unsupported {
+        /// Which file.
+        file: String,
+        /// What this release does not know.
+        what: String,
+    },
+    /// The options contradict themselves.
+    Options(&'static str),
+    /// The device or the file system said no.
+    Io {
+        /// Which file; empty for the directory.
+        file: String,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+impl LogError {
+    pub(super) fn io(file: &str, error: io::Error) -> Self {
+        Self::Io { file: file.to_owned(), error }
+    }
+
+    pub(super) fn damaged(file: &str, offset: u64, what: impl Into<String>) -> Self {
+        Self::Damaged { file: file.to_owned(), offset, what: what.into() }
+    }
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("there is no log in this directory"),
+            Self::Exists => f.write_str("there is a log in this directory already"),
+            Self::Damaged { file, offset, what } => write!(f, "the log is damaged: {file} at byte {offset}: {what}"),
+            Self::Unsupported { file, what } => {
+                write!(f, "the log was written by a newer release: {file}: {what}")
+            }
+            Self::Options(what) => f.write_str(what),
+            Self::Io { file, error } if file.is_empty() => write!(f, "the log's directory: {error}"),
+            Self::Io { file, error } => write!(f, "the log's file {file}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for LogError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { error, .. } => Some(error),
+            Self::Empty | Self::Exists | Self::Damaged { .. } | Self::Unsupported { .. } | Self::Options(_) => None,
+        }
+    }
+}
+
+/// An append did not become durable.
+#[derive(Debug)]
+pub enum AppendError {
+    /// The disk is full or read-only, or the ring is full until a checkpoint. Records of this call that are not durable are
+    /// nowhere; the same call, with more behind it if need be, may be repeated at any time.
+    Stalled(io::Error),
+    /// Nobody knows what the disk holds now, or the caller asked for something that would break a promise. The log takes no
+    /// further call; the server must stop.
+    Fatal(io::Error),
+}
+
+impl AppendError {
+    /// Sorts what a write or an allocation said. A failed sync never comes here: it is always fatal.
+    pub(super) fn of_write(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::QuotaExceeded => {
+                Self::Stalled(error)
+            }
+            _ => Self::Fatal(error),
+        }
+    }
+
+    pub(super) fn misuse(what: impl Into<String>) -> Self {
+        Self::Fatal(io::Error::new(io::ErrorKind::InvalidInput, what.into()))
+    }
+}
+
+impl fmt::Display for AppendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stalled(error) => write!(f, "the log cannot write now: {error}"),
+            Self::Fatal(error) => write!(f, "the log has stopped: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for AppendError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Stalled(error) | Self::Fatal(error) => Some(error),
+        }
+    }
+}
+
+/// A replay ended early.
+#[derive(Debug)]
+pub enum ReplayError<E> {
+    /// The log could not be read, or does not continue the base.
+    Log(LogError),
+    /// The caller's visitor said so.
+    Visit(E),
+}
+
+impl<E> From<LogError> for ReplayError<E> {
+    fn from(error: LogError) -> Self {
+        Self::Log(error)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for ReplayError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Log(error) => error.fmt(f),
+            Self::Visit(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for ReplayError<E> {}
+
+/// What made the log stop, kept to be told again.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    kind: io::ErrorKind,
+    what: String,
+}
+
+impl Failure {
+    pub(super) fn of(error: &io::Error) -> Self {
+        Self { kind: error.kind(), what: error.to_string() }
+    }
+
+    pub(super) fn again(&self) -> AppendError {
+        AppendError::Fatal(io::Error::new(self.kind, self.what.clone()))
+    }
+}

@@ -1,0 +1,212 @@
+//! The facts: what a log says besides its entries, and how each record changes it.
+
+use super::{
+    chain::chain_after,
+    record::{Input, Malformed, Record, put_bytes, put_u16, put_u32, put_u64, put_u128},
+};
+use bytes::Bytes;
+use zoolet_model::Zxid;
+use zoolet_zab::{Epoch, SPANS_MAX, Span, Spans};
+
+/// Everything the first batch of a segment restates.
+///
+/// Invariants, checked at every record: epochs and the watermark never go back, `current <= accepted`, `watermark <= last`, the
+/// history has no gaps, and a truncation removes nothing below the watermark.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Facts {
+    /// Of which ensemble this server is a member; 0 before its birth.
+    pub ensemble_id: u128,
+    /// This disk's own number, drawn when the log was created.
+    pub disk_incarnation: u128,
+    /// The newest epoch promised (Zab's f.p).
+    pub accepted: Epoch,
+    /// The newest epoch whose initial history is here (Zab's f.a).
+    pub current: Epoch,
+    /// The newest configuration known to be committed, as the membership encodes it.
+    pub config_committed: Bytes,
+    /// The newest configuration seen.
+    pub config_last_seen: Bytes,
+    /// Which base file is current.
+    pub base_id: u64,
+    /// The snapshot that is coming in.
+    pub receiving: Option<Receiving>,
+    /// Entries up to here are known to be committed.
+    pub watermark: Zxid,
+    /// The last entry of the history.
+    pub last: Zxid,
+    /// The chain hash after it.
+    pub chain: u128,
+    /// The history, epoch by epoch; the oldest of more than 64 are forgotten.
+    pub spans: Spans,
+    /// How often history was cut, by Truncate or SnapEnd: whether a reader has to look ahead.
+    pub cuts: u64,
+}
+
+/// A snapshot that began and did not end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Receiving {
+    /// The last entry in it.
+    pub zxid: Zxid,
+    /// The base file it is written to.
+    pub base_id: u64,
+}
+
+impl Facts {
+    /// Of an empty disk.
+    pub fn birth(ensemble_id: u128, disk_incarnation: u128) -> Self {
+        Self { ensemble_id, disk_incarnation, ..Self::default() }
+    }
+
+    /// What must hold of facts that somebody else put together.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        if self.current > self.accepted {
+            return Err("the current epoch is newer than the accepted one");
+        }
+        if self.watermark > self.last {
+            return Err("entries are committed that the log does not have");
+        }
+        if self.spans.last() != self.last {
+            return Err("the epochs do not end where the history ends");
+        }
+        Ok(())
+    }
+
+    /// Lets one record pass.
+    pub(super) fn pass(&mut self, record: &Record<'_>) -> Result<(), &'static str> {
+        match record {
+            Record::Facts(restated) => {
+                if **restated != *self {
+                    return Err("the facts restated are not the facts recorded");
+                }
+            }
+            Record::Entry { zxid, payload } => {
+                if !follows(self.last, *zxid) {
+                    return Err("the history has a gap");
+                }
+                self.spans.push(*zxid);
+                self.chain = chain_after(self.chain, *zxid, payload);
+                self.last = *zxid;
+            }
+            Record::Promise(epoch) => {
+                if *epoch < self.accepted {
+                    return Err("a promise goes back");
+                }
+                self.accepted = *epoch;
+            }
+            Record::Epoch(epoch) => {
+                if *epoch < self.current || *epoch > self.accepted {
+                    return Err("the current epoch goes back or was never promised");
+                }
+                self.current = *epoch;
+            }
+            Record::Truncate { to, chain } => {
+                if *to < self.watermark || *to > self.last {
+                    return Err("a truncation removes committed entries or adds some");
+                }
+                self.spans.truncate(*to);
+                if self.spans.last() != *to {
+                    return Err("a truncation ends at an entry that is not in the history");
+                }
+                (self.last, self.chain) = (*to, *chain);
+                self.cuts += 1;
+            }
+            Record::Config { committed, last_seen } => {
+                (self.config_committed, self.config_last_seen) = (committed.clone(), last_seen.clone());
+            }
+            Record::SnapBegin { zxid, base } => self.receiving = Some(Receiving { zxid: *zxid, base_id: *base }),
+            Record::SnapEnd { base, zxid, chain } => {
+                if self.receiving != Some(Receiving { zxid: *zxid, base_id: *base }) {
+                    return Err("a snapshot ends that did not begin");
+                }
+                if *zxid < self.watermark {
+                    return Err("a snapshot removes committed entries");
+                }
+                self.receiving = None;
+                self.base_id = *base;
+                (self.last, self.chain, self.watermark) = (*zxid, *chain, *zxid);
+                self.spans = Spans::EMPTY;
+                self.spans.push_span(Span { epoch: zxid.epoch(), last: zxid.counter() });
+                self.cuts += 1;
+            }
+            Record::Birth { ensemble } => {
+                if self.ensemble_id != 0 && self.ensemble_id != *ensemble {
+                    return Err("this disk belongs to another ensemble already");
+                }
+                self.ensemble_id = *ensemble;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a batch's watermark pass, after its records.
+    pub(super) fn commit(&mut self, watermark: Zxid) {
+        self.watermark = self.watermark.max(watermark.min(self.last));
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        // First, because the checksum of the batch around it is seeded with it (batch.rs).
+        put_u128(out, self.disk_incarnation);
+        put_u128(out, self.ensemble_id);
+        put_u32(out, self.accepted.as_u32());
+        put_u32(out, self.current.as_u32());
+        put_u64(out, self.base_id);
+        out.push(u8::from(self.receiving.is_some()));
+        put_u64(out, self.receiving.map_or(0, |receiving| receiving.zxid.to_bits()));
+        put_u64(out, self.receiving.map_or(0, |receiving| receiving.base_id));
+        put_u64(out, self.watermark.to_bits());
+        put_u64(out, self.last.to_bits());
+        put_u128(out, self.chain);
+        put_u64(out, self.cuts);
+        put_u16(out, self.spans.iter().count() as u16);
+        for span in self.spans.iter() {
+            put_u32(out, span.epoch.as_u32());
+            put_u64(out, span.last);
+        }
+        put_bytes(out, &self.config_committed);
+        put_bytes(out, &self.config_last_seen);
+    }
+
+    pub(super) fn decode(input: &mut Input<'_>) -> Result<Self, Malformed> {
+        let mut facts = Self {
+            disk_incarnation: input.u128()?,
+            ensemble_id: input.u128()?,
+            accepted: input.epoch()?,
+            current: input.epoch()?,
+            base_id: input.u64()?,
+            ..Self::default()
+        };
+        let is_receiving = input.u8()?;
+        let receiving = Receiving { zxid: input.zxid()?, base_id: input.u64()? };
+        facts.receiving = (is_receiving != 0).then_some(receiving);
+        facts.watermark = input.zxid()?;
+        facts.last = input.zxid()?;
+        facts.chain = input.u128()?;
+        facts.cuts = input.u64()?;
+        let count = usize::from(input.u16()?);
+        if count > SPANS_MAX {
+            return Err(Malformed::Content("too many epochs"));
+        }
+        let mut newest = None;
+        for _ in 0..count {
+            let span = Span { epoch: input.epoch()?, last: input.u64()? };
+            if newest.is_some_and(|newest| newest >= span.epoch) || Zxid::new(span.epoch, span.last).is_none() {
+                return Err(Malformed::Content("epochs do not grow"));
+            }
+            newest = Some(span.epoch);
+            facts.spans.push_span(span);
+        }
+        facts.config_committed = input.bytes()?;
+        facts.config_last_seen = input.bytes()?;
+        facts.check().map_err(Malformed::Content)?;
+        Ok(facts)
+    }
+}
+
+/// Whether `zxid` can come directly after `last`: its successor, or the no-op of a later epoch.
+fn follows(last: Zxid, zxid: Zxid) -> bool {
+    if zxid.epoch() == last.epoch() {
+        last.next() == Some(zxid)
+    } else {
+        zxid.epoch() > last.epoch() && zxid.counter() == 0
+    }
+}

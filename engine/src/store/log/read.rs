@@ -1,0 +1,83 @@
+//! Reads batches of one segment through a window, so that memory stays bounded.
+
+use super::{
+    BLOCK_BYTES, LogError,
+    batch::{HEADER_BYTES, Header, VERSION, claimed_disk_incarnation},
+};
+use crate::store::disk::DiskFile;
+
+/// Read at once; a larger batch is read whole.
+const WINDOW_BYTES: u64 = 256 << 10;
+
+pub(super) struct Reader<'a> {
+    file: &'a dyn DiskFile,
+    name: &'a str,
+    file_bytes: u64,
+    /// Where the window starts.
+    at: u64,
+    window: Vec<u8>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(name: &'a str, file: &'a dyn DiskFile) -> Result<Self, LogError> {
+        let file_bytes = file.len().map_err(|error| LogError::io(name, error))?;
+        Ok(Self { file, name, file_bytes, at: 0, window: Vec::new() })
+    }
+
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// The header at `at`, intact or not; `None` when nothing there looks like one.
+    pub(super) fn header(&mut self, at: u64) -> Result<Option<Header>, LogError> {
+        Ok(self.bytes(at, HEADER_BYTES as u64)?.and_then(|bytes| bytes.first_chunk()).and_then(Header::parse))
+    }
+
+    /// Whether a whole block of zeroes starts at `at`, or the file ends there.
+    pub(super) fn is_blank(&mut self, at: u64) -> Result<bool, LogError> {
+        let count = self.file_bytes.saturating_sub(at).min(u64::from(BLOCK_BYTES));
+        Ok(self.bytes(at, count)?.is_none_or(|block| block.iter().all(|&byte| byte == 0)))
+    }
+
+    /// The intact batch at `at`: its header and its records. Without `disk_incarnation` the claim of its own facts is believed.
+    pub(super) fn batch(
+        &mut self,
+        at: u64,
+        disk_incarnation: Option<u128>,
+    ) -> Result<Option<(Header, &[u8])>, LogError> {
+        let Some(header) = self.header(at)? else { return Ok(None) };
+        let name = self.name;
+        let Some(batch) = self.bytes(at, header.batch_bytes() as u64)? else { return Ok(None) };
+        let Some(disk_incarnation) = disk_incarnation.or_else(|| claimed_disk_incarnation(batch)) else {
+            return Ok(None);
+        };
+        if !header.is_intact(disk_incarnation, batch) {
+            return Ok(None);
+        }
+        if header.version != VERSION {
+            let what = format!("format version {}, this release knows {VERSION}", header.version);
+            return Err(LogError::Unsupported { file: name.to_owned(), what });
+        }
+        Ok(Some((header, &batch[HEADER_BYTES..])))
+    }
+
+    fn bytes(&mut self, at: u64, count: u64) -> Result<Option<&[u8]>, LogError> {
+        if at.checked_add(count).is_none_or(|end| end > self.file_bytes) {
+            return Ok(None);
+        }
+        let window_end = self.at + self.window.len() as u64;
+        if at < self.at || at + count > window_end {
+            let wanted = count.max(WINDOW_BYTES).min(self.file_bytes - at);
+            self.window.resize(wanted as usize, 0);
+            self.at = at;
+            if let Err(error) = self.file.read_at(at, &mut self.window) {
+                self.window.clear();
+                return Err(LogError::io(self.name, error));
+            }
+            // One large batch must not keep its memory for the rest of a replay.
+            self.window.shrink_to(WINDOW_BYTES as usize);
+        }
+        let from = (at - self.at) as usize;
+        Ok(Some(&self.window[from..from + count as usize]))
+    }
+}

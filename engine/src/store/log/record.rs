@@ -1,0 +1,258 @@
+//! Records as bytes: `length u32, kind u8, body`, little-endian.
+
+use super::facts::Facts;
+use crate::action::LogRecord;
+use bytes::Bytes;
+use zoolet_model::Zxid;
+use zoolet_zab::Epoch;
+
+/// Length and kind.
+pub(super) const RECORD_HEADER_BYTES: usize = 5;
+
+/// The kind byte of each record. Never reused, never renumbered.
+pub(super) mod kind {
+    pub(in super::super) const FACTS: u8 = 1;
+    pub(in super::super) const ENTRY: u8 = 2;
+    pub(super) const PROMISE: u8 = 3;
+    pub(super) const EPOCH: u8 = 4;
+    pub(super) const TRUNCATE: u8 = 5;
+    pub(super) const CONFIG: u8 = 6;
+    pub(super) const SNAP_BEGIN: u8 = 7;
+    pub(super) const SNAP_END: u8 = 8;
+    pub(super) const BIRTH: u8 = 9;
+}
+
+/// A record as it stands in a segment: [`LogRecord`] and what the log itself adds.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Record<'a> {
+    /// All facts as of the record before; the first record of every segment, and nowhere else. It has no append number.
+    Facts(Box<Facts>),
+    Entry {
+        zxid: Zxid,
+        payload: &'a [u8],
+    },
+    Promise(Epoch),
+    Epoch(Epoch),
+    /// With the chain hash at `to`, so that a reader that starts behind `to` can go on.
+    Truncate {
+        to: Zxid,
+        chain: u128,
+    },
+    Config {
+        committed: Bytes,
+        last_seen: Bytes,
+    },
+    SnapBegin {
+        zxid: Zxid,
+        base: u64,
+    },
+    SnapEnd {
+        base: u64,
+        zxid: Zxid,
+        chain: u128,
+    },
+    Birth {
+        ensemble: u128,
+    },
+}
+
+/// Why bytes are no record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Malformed {
+    /// A kind of a newer release.
+    UnknownKind(u8),
+    /// Right checksum, wrong content: what wrote it was wrong.
+    Content(&'static str),
+}
+
+impl<'a> Record<'a> {
+    /// The record as the log keeps it. `chain` is the chain hash at the `to` of a Truncate, else unused.
+    pub(super) fn of(record: &'a LogRecord, chain: u128) -> Self {
+        match record {
+            LogRecord::Entry { zxid, payload } => Self::Entry { zxid: *zxid, payload },
+            LogRecord::Promise(epoch) => Self::Promise(*epoch),
+            LogRecord::Epoch(epoch) => Self::Epoch(*epoch),
+            LogRecord::Truncate { to } => Self::Truncate { to: *to, chain },
+            LogRecord::Config { committed, last_seen } => {
+                Self::Config { committed: committed.clone(), last_seen: last_seen.clone() }
+            }
+            LogRecord::SnapBegin { zxid, base } => Self::SnapBegin { zxid: *zxid, base: *base },
+            LogRecord::SnapEnd { base, zxid, chain } => Self::SnapEnd { base: *base, zxid: *zxid, chain: *chain },
+            LogRecord::Birth { ensemble } => Self::Birth { ensemble: *ensemble },
+        }
+    }
+
+    /// Whether an append number counts it.
+    pub(super) fn is_numbered(&self) -> bool {
+        !matches!(self, Self::Facts(_))
+    }
+
+    /// Appends the record's bytes.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
+        let kind = match self {
+            Self::Facts(facts) => {
+                facts.encode(out);
+                kind::FACTS
+            }
+            Self::Entry { zxid, payload } => {
+                put_u64(out, zxid.to_bits());
+                out.extend_from_slice(payload);
+                kind::ENTRY
+            }
+            Self::Promise(epoch) => {
+                put_u32(out, epoch.as_u32());
+                kind::PROMISE
+            }
+            Self::Epoch(epoch) => {
+                put_u32(out, epoch.as_u32());
+                kind::EPOCH
+            }
+            Self::Truncate { to, chain } => {
+                put_u64(out, to.to_bits());
+                put_u128(out, *chain);
+                kind::TRUNCATE
+            }
+            Self::Config { committed, last_seen } => {
+                put_bytes(out, committed);
+                put_bytes(out, last_seen);
+                kind::CONFIG
+            }
+            Self::SnapBegin { zxid, base } => {
+                put_u64(out, zxid.to_bits());
+                put_u64(out, *base);
+                kind::SNAP_BEGIN
+            }
+            Self::SnapEnd { base, zxid, chain } => {
+                put_u64(out, *base);
+                put_u64(out, zxid.to_bits());
+                put_u128(out, *chain);
+                kind::SNAP_END
+            }
+            Self::Birth { ensemble } => {
+                put_u128(out, *ensemble);
+                kind::BIRTH
+            }
+        };
+        let length = length(out.len() - start - RECORD_HEADER_BYTES);
+        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+        out[start + 4] = kind;
+    }
+
+    /// Takes one record off the front.
+    pub(super) fn decode(bytes: &mut &'a [u8]) -> Result<Self, Malformed> {
+        let mut input = Input(bytes);
+        let length = input.u32()? as usize;
+        let kind = input.u8()?;
+        let mut body = Input(input.take(length)?);
+        *bytes = input.0;
+        let record = match kind {
+            kind::FACTS => Self::Facts(Box::new(Facts::decode(&mut body)?)),
+            kind::ENTRY => Self::Entry { zxid: body.zxid()?, payload: body.rest() },
+            kind::PROMISE => Self::Promise(body.epoch()?),
+            kind::EPOCH => Self::Epoch(body.epoch()?),
+            kind::TRUNCATE => Self::Truncate { to: body.zxid()?, chain: body.u128()? },
+            kind::CONFIG => Self::Config { committed: body.bytes()?, last_seen: body.bytes()? },
+            kind::SNAP_BEGIN => Self::SnapBegin { zxid: body.zxid()?, base: body.u64()? },
+            kind::SNAP_END => Self::SnapEnd { base: body.u64()?, zxid: body.zxid()?, chain: body.u128()? },
+            kind::BIRTH => Self::Birth { ensemble: body.u128()? },
+            unknown => return Err(Malformed::UnknownKind(unknown)),
+        };
+        if body.0.is_empty() { Ok(record) } else { Err(Malformed::Content("a record is too long")) }
+    }
+}
+
+/// Bytes that `record` takes in a batch.
+pub(super) fn encoded_bytes(record: &LogRecord) -> usize {
+    RECORD_HEADER_BYTES
+        + match record {
+            LogRecord::Entry { payload, .. } => 8 + payload.len(),
+            LogRecord::Promise(_) | LogRecord::Epoch(_) => 4,
+            LogRecord::Truncate { .. } => 24,
+            LogRecord::Config { committed, last_seen } => 8 + committed.len() + last_seen.len(),
+            LogRecord::SnapBegin { .. } | LogRecord::Birth { .. } => 16,
+            LogRecord::SnapEnd { .. } => 32,
+        }
+}
+
+/// Lengths are bounded by the segment, whose bytes are a u32.
+pub(super) fn length(bytes: usize) -> u32 {
+    debug_assert!(u32::try_from(bytes).is_ok(), "a record outgrew every segment");
+    bytes as u32
+}
+
+pub(super) fn put_u16(out: &mut Vec<u8>, value: u16) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+pub(super) fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+pub(super) fn put_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+pub(super) fn put_u128(out: &mut Vec<u8>, value: u128) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u32(out, length(bytes.len()));
+    out.extend_from_slice(bytes);
+}
+
+/// Bytes not decoded yet.
+pub(super) struct Input<'a>(pub(super) &'a [u8]);
+
+impl<'a> Input<'a> {
+    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(Malformed::Content("a record is too short"))?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(Malformed::Content("a record is too short"))?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn u128(&mut self) -> Result<u128, Malformed> {
+        self.array().map(u128::from_le_bytes)
+    }
+
+    pub(super) fn zxid(&mut self) -> Result<Zxid, Malformed> {
+        Zxid::from_bits(self.u64()?).ok_or(Malformed::Content("a zxid is negative"))
+    }
+
+    pub(super) fn epoch(&mut self) -> Result<Epoch, Malformed> {
+        Epoch::new(self.u32()?).ok_or(Malformed::Content("an epoch has more than 23 bits"))
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<Bytes, Malformed> {
+        let length = self.u32()? as usize;
+        self.take(length).map(Bytes::copy_from_slice)
+    }
+
+    fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+}

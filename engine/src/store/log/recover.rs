@@ -1,0 +1,246 @@
+//! Creating and opening a log: which segments are alive, where the tail is, and whether anything durable is missing.
+
+use super::{
+    AppendError, BLOCK_BYTES, Counters, Facts, Log, LogError, LogOptions, Opened, ReplayError,
+    read::Reader,
+    ring::{Ring, Segment, Spare, Stage},
+    walk::{First, Walk, first_facts},
+};
+use crate::store::{
+    Strategy,
+    disk::{Disk, DiskFile},
+};
+use std::{convert::Infallible, sync::Arc};
+use zoolet_model::Zxid;
+use zoolet_zab::AppendSeq;
+
+/// A file of the log as it lies there.
+struct Seen {
+    name: String,
+    file: Arc<dyn DiskFile>,
+    bytes: u64,
+    content: Content,
+}
+
+enum Content {
+    /// Never used as a segment.
+    Blank,
+    /// Its first batch is not intact.
+    Broken,
+    /// A segment, of this or of an earlier turn of the ring.
+    Intact(Box<First>),
+}
+
+/// Creating and opening.
+impl Log {
+    /// Creates a log whose first batch states `birth`. What an earlier attempt left behind is used.
+    ///
+    /// # Errors
+    /// [`LogError::Exists`] when there is one.
+    pub fn create(disk: Arc<dyn Disk>, options: LogOptions, birth: Facts) -> Result<Self, LogError> {
+        options.check()?;
+        birth.check().map_err(LogError::Options)?;
+        let seen = look(&*disk)?;
+        if seen.iter().any(|seen| matches!(seen.content, Content::Intact(_))) {
+            return Err(LogError::Exists);
+        }
+        refuse_orphans(&seen)?;
+        let mut ring = Ring::default();
+        seen.into_iter().for_each(|seen| ring.keep_unused(seen, &options));
+        let mut log = Self::new(disk, options, birth, AppendSeq(1), ring, 0);
+        log.append_birth().map_err(|error| match error {
+            AppendError::Stalled(error) | AppendError::Fatal(error) => LogError::io("", error),
+        })?;
+        Ok(log)
+    }
+
+    /// Opens the log of this directory. Everything reported is durable, also what a crash had left in the page cache only.
+    ///
+    /// # Errors
+    /// [`LogError::Empty`] when none was ever born completely, [`LogError::Damaged`] when something durable is missing.
+    pub fn open(disk: Arc<dyn Disk>, options: LogOptions) -> Result<(Self, Opened), LogError> {
+        options.check()?;
+        disk.sync_directory().map_err(|error| LogError::io("", error))?;
+        let mut seen = look(&*disk)?;
+        let Some(newest) = take_newest(&mut seen)? else {
+            refuse_orphans(&seen)?;
+            return Err(LogError::Empty);
+        };
+        newest.file.sync().map_err(|error| LogError::io(&newest.name, error))?;
+
+        let mut walk = Walk::start(&newest)?;
+        let tail = match walk.segment(&newest, None, None, &mut |_| Ok::<(), Infallible>(())) {
+            Ok(tail) => tail,
+            Err(ReplayError::Log(error)) => return Err(error),
+            Err(ReplayError::Visit(never)) => match never {},
+        };
+        let disk_incarnation = walk.facts.disk_incarnation;
+        let torn_tail = judge_tail(&newest, tail, disk_incarnation)?;
+        for broken in seen.iter().filter(|seen| matches!(seen.content, Content::Broken)) {
+            refuse_lost_start(broken, disk_incarnation, newest.incarnation)?;
+        }
+
+        let mut ring = Ring::default();
+        ring.live.push_back(newest.with_capacity(&options));
+        ring.adopt(seen, disk_incarnation, &options)?;
+        let opened = Opened { facts: walk.facts.clone(), appended: AppendSeq(walk.next_seq - 1), torn_tail };
+        Ok((Self::new(disk, options, walk.facts, AppendSeq(walk.next_seq), ring, tail), opened))
+    }
+
+    fn new(disk: Arc<dyn Disk>, options: LogOptions, facts: Facts, next_seq: AppendSeq, ring: Ring, tail: u64) -> Self {
+        let (checkpoint, buffer, counters) = (Zxid::ZERO, Vec::new(), Counters::default());
+        Self { disk, options, facts, next_seq, ring, tail, checkpoint, buffer, counters, failure: None }
+    }
+}
+
+impl Ring {
+    /// Sorts the other files: what leads up to the newest segment without a gap is alive, the rest is of no use any more.
+    fn adopt(&mut self, mut seen: Vec<Seen>, disk_incarnation: u128, options: &LogOptions) -> Result<(), LogError> {
+        seen.sort_by_key(|seen| std::cmp::Reverse(seen.content.incarnation()));
+        for seen in seen {
+            let oldest = self.live.front().map_or(0, |segment| segment.incarnation);
+            if let Content::Intact(first) = &seen.content {
+                if first.facts.disk_incarnation != disk_incarnation {
+                    return Err(LogError::damaged(&seen.name, 0, "this segment was written for another disk"));
+                }
+                if first.incarnation == oldest {
+                    return Err(LogError::damaged(&seen.name, 0, "this segment is there twice"));
+                }
+            }
+            match seen.content {
+                Content::Intact(first) if first.incarnation + 1 == oldest => {
+                    self.live.push_front(segment(seen.name, seen.file, seen.bytes, &first));
+                }
+                Content::Intact(_) | Content::Blank | Content::Broken => self.keep_unused(seen, options),
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_unused(&mut self, seen: Seen, options: &LogOptions) {
+        let segment_bytes = u64::from(options.segment_bytes);
+        let count = self.live.len() + self.free.len();
+        if options.strategy == Strategy::Append || seen.bytes > segment_bytes || count >= options.segments as usize {
+            self.stale.push(seen.name);
+            return;
+        }
+        // A file that was a segment is written all over; any other may have been left half prepared.
+        let is_written = seen.bytes == segment_bytes && !matches!(seen.content, Content::Blank);
+        let stage = if is_written { Stage::Ready } else { Stage::Allocate };
+        self.free.push(Spare { name: seen.name, file: seen.file, stage });
+    }
+}
+
+impl Segment {
+    fn with_capacity(self, options: &LogOptions) -> Self {
+        let bytes = match options.strategy {
+            Strategy::Recycle => self.bytes,
+            Strategy::Append => self.bytes.max(u64::from(options.segment_bytes)),
+        };
+        Self { bytes, ..self }
+    }
+}
+
+impl Content {
+    fn incarnation(&self) -> u64 {
+        match self {
+            Self::Blank | Self::Broken => 0,
+            Self::Intact(first) => first.incarnation,
+        }
+    }
+}
+
+/// Every file of the log, with its first batch.
+fn look(disk: &dyn Disk) -> Result<Vec<Seen>, LogError> {
+    let names = disk.list().map_err(|error| LogError::io("", error))?;
+    names.into_iter().filter(|name| is_segment(name)).map(|name| look_at(disk, name)).collect()
+}
+
+fn look_at(disk: &dyn Disk, name: String) -> Result<Seen, LogError> {
+    let file = disk.open(&name).map_err(|error| LogError::io(&name, error))?;
+    let mut reader = Reader::new(&name, &*file)?;
+    let bytes = reader.file_bytes();
+    let content = match first_facts(&mut reader, &name)? {
+        Some(first) => Content::Intact(Box::new(first)),
+        None if reader.is_blank(0)? => Content::Blank,
+        None => Content::Broken,
+    };
+    Ok(Seen { name, file, bytes, content })
+}
+
+fn is_segment(name: &str) -> bool {
+    let number = name.strip_prefix("seg-").and_then(|rest| rest.strip_suffix(".log"));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn segment(name: String, file: Arc<dyn DiskFile>, bytes: u64, first: &First) -> Segment {
+    let (start_last, start_cuts) = (first.facts.last, first.facts.cuts);
+    Segment { name, file, bytes, incarnation: first.incarnation, start_last, start_cuts }
+}
+
+fn take_newest(seen: &mut Vec<Seen>) -> Result<Option<Segment>, LogError> {
+    let newest = (0..seen.len()).max_by_key(|&position| seen[position].content.incarnation());
+    let Some(position) = newest.filter(|&position| matches!(seen[position].content, Content::Intact(_))) else {
+        return Ok(None);
+    };
+    let Seen { name, file, bytes, content } = seen.swap_remove(position);
+    match content {
+        Content::Intact(first) => Ok(Some(segment(name, file, bytes, &first))),
+        Content::Blank | Content::Broken => Ok(None),
+    }
+}
+
+/// Tells a torn tail from damage. One batch is in flight at a time, so what is behind a torn one was never written: an intact
+/// batch of the same life of the segment shows that the broken one had been acknowledged.
+fn judge_tail(newest: &Segment, tail: u64, disk_incarnation: u128) -> Result<Option<(String, u64)>, LogError> {
+    let mut reader = Reader::new(&newest.name, &*newest.file)?;
+    let mut at = tail + u64::from(BLOCK_BYTES);
+    while at < reader.file_bytes() {
+        if let Some(header) = reader.header(at)?
+            && header.incarnation == newest.incarnation
+            && reader.batch(at, Some(disk_incarnation))?.is_some()
+        {
+            let what = format!("this batch is not intact, and one at byte {at} follows it");
+            return Err(LogError::damaged(&newest.name, tail, what));
+        }
+        at += u64::from(BLOCK_BYTES);
+    }
+    let is_torn = reader.header(tail)?.is_some_and(|header| header.incarnation == newest.incarnation);
+    Ok(is_torn.then(|| (newest.name.clone(), tail)))
+}
+
+/// A segment whose first batch is broken was never begun, unless batches follow that are newer than all we know.
+fn refuse_lost_start(broken: &Seen, disk_incarnation: u128, newest: u64) -> Result<(), LogError> {
+    let mut reader = Reader::new(&broken.name, &*broken.file)?;
+    let mut at = u64::from(BLOCK_BYTES);
+    while at < reader.file_bytes() {
+        if let Some(header) = reader.header(at)?
+            && header.incarnation > newest
+            && reader.batch(at, Some(disk_incarnation))?.is_some()
+        {
+            let what = format!("the first batch is not intact, and one at byte {at} follows it");
+            return Err(LogError::damaged(&broken.name, 0, what));
+        }
+        at += u64::from(BLOCK_BYTES);
+    }
+    Ok(())
+}
+
+/// Without any intact segment nothing can be checked; but a log that only failed to be born has no second batch.
+fn refuse_orphans(seen: &[Seen]) -> Result<(), LogError> {
+    for seen in seen {
+        let mut reader = Reader::new(&seen.name, &*seen.file)?;
+        let mut at = u64::from(BLOCK_BYTES);
+        while at < reader.file_bytes() {
+            if reader.header(at)?.is_some() {
+                return Err(LogError::damaged(
+                    &seen.name,
+                    0,
+                    "no segment starts with intact facts, but batches follow",
+                ));
+            }
+            at += u64::from(BLOCK_BYTES);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! The segments: which are live, which is next, and how a new one is made ready.
+
+use super::{AppendError, Counters, LogOptions};
+use crate::store::{
+    Strategy,
+    disk::{Disk, DiskFile},
+};
+use std::{collections::VecDeque, sync::Arc};
+use zoolet_model::Zxid;
+
+/// Zeroes written in one step of preparing a segment.
+const FILL_BYTES: u64 = 256 << 10;
+
+/// A segment that holds records.
+pub(super) struct Segment {
+    pub(super) name: String,
+    pub(super) file: Arc<dyn DiskFile>,
+    /// Bytes it may hold.
+    pub(super) bytes: u64,
+    /// Which life of the file this is; the ring's are consecutive.
+    pub(super) incarnation: u64,
+    /// The last entry before its first batch.
+    pub(super) start_last: Zxid,
+    /// How often history had been cut before its first batch.
+    pub(super) start_cuts: u64,
+}
+
+/// A file that holds nothing needed.
+pub(super) struct Spare {
+    pub(super) name: String,
+    pub(super) file: Arc<dyn DiskFile>,
+    pub(super) stage: Stage,
+}
+
+/// How far a file is on its way to being a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// Its space is not reserved.
+    Allocate,
+    /// Zeroes are written up to here: a block that was never written costs the file system's journal at every first write.
+    Fill(u64),
+    /// File and name are not durable.
+    Sync,
+    /// The next batch can be written.
+    Ready,
+}
+
+/// All files of the log.
+///
+/// Invariant: the incarnations of `live` are consecutive, the newest last.
+#[derive(Default)]
+pub(super) struct Ring {
+    pub(super) live: VecDeque<Segment>,
+    /// Files of earlier lives, found at start.
+    pub(super) free: Vec<Spare>,
+    /// Files to be removed: of the wrong size, or of no use to the strategy.
+    pub(super) stale: Vec<String>,
+    /// The next segment.
+    pub(super) spare: Option<Spare>,
+}
+
+impl Ring {
+    /// The newest segment whose first batch says that everything before it is at or below `zxid`: nothing older is needed to
+    /// continue from there.
+    pub(super) fn start_of(&self, zxid: Zxid) -> Option<usize> {
+        self.live.iter().rposition(|segment| segment.start_last <= zxid)
+    }
+
+    pub(super) fn bytes_since(&self, checkpoint: Zxid, tail: u64) -> u64 {
+        let start = self.start_of(checkpoint).unwrap_or(0);
+        let full = self.live.len().saturating_sub(1);
+        self.live.range(start.min(full)..full).map(|segment| segment.bytes).sum::<u64>() + tail
+    }
+
+    /// Makes `spare` ready, however long it takes.
+    pub(super) fn make_ready(
+        &mut self,
+        disk: &dyn Disk,
+        options: &LogOptions,
+        checkpoint: Zxid,
+        counters: &mut Counters,
+    ) -> Result<&Spare, AppendError> {
+        let mut spare = match self.spare.take() {
+            Some(spare) => spare,
+            None => self.choose(disk, options, checkpoint)?,
+        };
+        while spare.stage != Stage::Ready {
+            if let Err(error) = spare.advance(disk, options, counters) {
+                self.spare = Some(spare);
+                return Err(error);
+            }
+        }
+        Ok(self.spare.insert(spare))
+    }
+
+    /// One step of preparing a new segment ahead of need; true while there is more to do.
+    pub(super) fn prepare_step(
+        &mut self,
+        disk: &dyn Disk,
+        options: &LogOptions,
+        checkpoint: Zxid,
+        counters: &mut Counters,
+    ) -> Result<bool, AppendError> {
+        if let Some(spare) = &mut self.spare {
+            if spare.stage != Stage::Ready {
+                spare.advance(disk, options, counters)?;
+            }
+            return Ok(spare.stage != Stage::Ready);
+        }
+        // What can be recycled stays readable until it is needed, and a growing log costs nothing to begin.
+        let is_waiting = options.strategy == Strategy::Recycle
+            && self.free.is_empty()
+            && self.recyclable(checkpoint) == 0
+            && self.live.len() < options.segments as usize;
+        if is_waiting {
+            self.spare = Some(self.create(disk, options)?);
+        }
+        Ok(is_waiting)
+    }
+
+    /// Removes every segment that is not needed from `checkpoint` on. What cannot be removed now is tried again.
+    pub(super) fn delete_up_to(&mut self, disk: &dyn Disk, checkpoint: Zxid) {
+        while self.recyclable(checkpoint) > 0 && disk.remove(&self.live[0].name).is_ok() {
+            self.live.pop_front();
+        }
+        self.stale.retain(|name| disk.remove(name).is_err());
+    }
+
+    /// How many segments, the oldest first, hold nothing newer than `checkpoint`, restated by a later one.
+    fn recyclable(&self, checkpoint: Zxid) -> usize {
+        self.start_of(checkpoint).unwrap_or(0)
+    }
+
+    fn choose(&mut self, disk: &dyn Disk, options: &LogOptions, checkpoint: Zxid) -> Result<Spare, AppendError> {
+        while let Some(name) = self.stale.last() {
+            disk.remove(name).map_err(AppendError::of_write)?;
+            self.stale.pop();
+        }
+        if let Some(spare) = self.free.pop() {
+            return Ok(spare);
+        }
+        while self.recyclable(checkpoint) > 0 {
+            let fits = options.strategy == Strategy::Recycle && self.live[0].bytes == u64::from(options.segment_bytes);
+            if !fits {
+                disk.remove(&self.live[0].name).map_err(AppendError::of_write)?;
+            }
+            if let Some(Segment { name, file, .. }) = self.live.pop_front()
+                && fits
+            {
+                return Ok(Spare { name, file, stage: Stage::Ready });
+            }
+        }
+        if self.live.len() >= options.segments as usize {
+            return Err(AppendError::Stalled(std::io::Error::new(
+                std::io::ErrorKind::StorageFull,
+                "every segment holds entries that no checkpoint has yet",
+            )));
+        }
+        self.create(disk, options)
+    }
+
+    fn create(&self, disk: &dyn Disk, options: &LogOptions) -> Result<Spare, AppendError> {
+        let is_free = |name: &String| {
+            self.live.iter().all(|segment| segment.name != *name)
+                && self.free.iter().all(|spare| spare.name != *name)
+                && !self.stale.contains(name)
+        };
+        let name = (0u32..).map(|number| format!("seg-{number:02}.log")).find(is_free).unwrap_or_default();
+        let file = disk.create(&name).map_err(AppendError::of_write)?;
+        let stage = match options.strategy {
+            Strategy::Recycle => Stage::Allocate,
+            Strategy::Append => Stage::Sync,
+        };
+        Ok(Spare { name, file, stage })
+    }
+}
+
+impl Spare {
+    fn advance(&mut self, disk: &dyn Disk, options: &LogOptions, counters: &mut Counters) -> Result<(), AppendError> {
+        let segment_bytes = u64::from(options.segment_bytes);
+        self.stage = match self.stage {
+            Stage::Allocate => {
+                self.file.allocate(segment_bytes).map_err(AppendError::of_write)?;
+                Stage::Fill(0)
+            }
+            Stage::Fill(at) => {
+                let zeroes = vec![0; FILL_BYTES.min(segment_bytes - at) as usize];
+                self.file.write_at(at, &zeroes).map_err(AppendError::of_write)?;
+                counters.prepared_bytes += zeroes.len() as u64;
+                let at = at + zeroes.len() as u64;
+                if at < segment_bytes { Stage::Fill(at) } else { Stage::Sync }
+            }
+            Stage::Sync => {
+                counters.fdatasyncs += 1;
+                self.file.sync().map_err(AppendError::Fatal)?;
+                disk.sync_directory().map_err(AppendError::Fatal)?;
+                Stage::Ready
+            }
+            Stage::Ready => Stage::Ready,
+        };
+        Ok(())
+    }
+}

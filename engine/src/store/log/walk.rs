@@ -1,0 +1,138 @@
+//! Lets the records of consecutive segments pass, exactly as they were appended, and checks everything that ties them together.
+
+use super::{
+    BLOCK_BYTES, Facts, LogError, ReplayError,
+    read::Reader,
+    record::{Malformed, Record},
+    ring::Segment,
+};
+
+/// One record on its way.
+pub(super) struct Step<'a> {
+    /// The facts before it.
+    pub(super) before: &'a Facts,
+    /// Its append number; of restated facts, that of the next record.
+    pub(super) seq: u64,
+    pub(super) record: &'a Record<'a>,
+}
+
+/// Where a walk stands.
+pub(super) struct Walk {
+    pub(super) facts: Facts,
+    /// The append number of the next record.
+    pub(super) next_seq: u64,
+}
+
+impl Walk {
+    /// Starts with the facts that `segment` restates.
+    pub(super) fn start(segment: &Segment) -> Result<Self, LogError> {
+        let mut reader = Reader::new(&segment.name, &*segment.file)?;
+        match first_facts(&mut reader, &segment.name)? {
+            Some(first) if first.incarnation == segment.incarnation => {
+                Ok(Self { facts: first.facts, next_seq: first.next_seq })
+            }
+            _ => Err(LogError::damaged(&segment.name, 0, "the batch that restates the facts is not intact")),
+        }
+    }
+
+    /// Walks all of `segments`, the oldest first, and ends at `tail` in the newest.
+    pub(super) fn all<'a, E>(
+        segments: impl Iterator<Item = &'a Segment>,
+        tail: u64,
+        visit: &mut dyn FnMut(Step<'_>) -> Result<(), E>,
+    ) -> Result<Option<Self>, ReplayError<E>> {
+        let mut segments = segments.peekable();
+        let Some(first) = segments.peek() else { return Ok(None) };
+        let mut walk = Self::start(first)?;
+        let mut before = None;
+        while let Some(segment) = segments.next() {
+            let stop = segments.peek().is_none().then_some(tail);
+            let end = walk.segment(segment, before, stop, visit)?;
+            before = Some((segment, end));
+        }
+        Ok(Some(walk))
+    }
+
+    /// Walks one segment up to `stop`, or without it to the first batch that is not intact; returns where that is. `before` is
+    /// the segment before and its end: a first batch that does not continue it shows damage there.
+    pub(super) fn segment<E>(
+        &mut self,
+        segment: &Segment,
+        before: Option<(&Segment, u64)>,
+        stop: Option<u64>,
+        visit: &mut dyn FnMut(Step<'_>) -> Result<(), E>,
+    ) -> Result<u64, ReplayError<E>> {
+        let mut reader = Reader::new(&segment.name, &*segment.file)?;
+        let mut at = 0;
+        while stop != Some(at) {
+            let batch = reader.batch(at, Some(self.facts.disk_incarnation))?;
+            let Some((header, mut records)) = batch.filter(|(header, _)| {
+                // An older life of the segment may have left intact batches; they are not of this one.
+                header.incarnation == segment.incarnation && header.is_first == (at == 0)
+            }) else {
+                if stop.is_some() || at == 0 {
+                    return Err(LogError::damaged(&segment.name, at, "an acknowledged batch is not intact").into());
+                }
+                return Ok(at);
+            };
+            let here = (header.append_seq, header.last, header.chain);
+            if here != (self.next_seq, self.facts.last, self.facts.chain) {
+                return Err(match before {
+                    Some((before, end)) if at == 0 => LogError::damaged(
+                        &before.name,
+                        end,
+                        format!("records between here and {} are missing", segment.name),
+                    ),
+                    _ => LogError::damaged(&segment.name, at, "a batch does not continue the one before it"),
+                }
+                .into());
+            }
+            let mut is_first = header.is_first;
+            while !records.is_empty() {
+                let record = decode(&mut records, &segment.name, at)?;
+                let numbered = record.is_numbered();
+                if numbered == is_first {
+                    return Err(LogError::damaged(&segment.name, at, "facts are restated in the wrong place").into());
+                }
+                is_first = false;
+                visit(Step { before: &self.facts, seq: self.next_seq, record: &record }).map_err(ReplayError::Visit)?;
+                self.facts.pass(&record).map_err(|what| LogError::damaged(&segment.name, at, what))?;
+                self.next_seq += u64::from(numbered);
+            }
+            self.facts.commit(header.watermark);
+            at += (header.batch_bytes() as u64).next_multiple_of(u64::from(BLOCK_BYTES));
+        }
+        Ok(at)
+    }
+}
+
+/// What the first batch of a segment says.
+pub(super) struct First {
+    pub(super) facts: Facts,
+    pub(super) incarnation: u64,
+    /// The append number of the first record.
+    pub(super) next_seq: u64,
+}
+
+/// Reads the first batch of a file; `None` when it is not intact.
+pub(super) fn first_facts(reader: &mut Reader<'_>, name: &str) -> Result<Option<First>, LogError> {
+    let Some((header, mut records)) = reader.batch(0, None)? else { return Ok(None) };
+    if !header.is_first {
+        return Ok(None);
+    }
+    match decode(&mut records, name, 0)? {
+        Record::Facts(facts) => {
+            Ok(Some(First { facts: *facts, incarnation: header.incarnation, next_seq: header.append_seq }))
+        }
+        _ => Err(LogError::damaged(name, 0, "a segment does not start with the facts")),
+    }
+}
+
+fn decode<'a>(records: &mut &'a [u8], name: &str, at: u64) -> Result<Record<'a>, LogError> {
+    Record::decode(records).map_err(|malformed| match malformed {
+        Malformed::UnknownKind(kind) => {
+            LogError::Unsupported { file: name.to_owned(), what: format!("record kind {kind}") }
+        }
+        Malformed::Content(what) => LogError::damaged(name, at, what),
+    })
+}

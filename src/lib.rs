@@ -1,1 +1,60 @@
-//! zoolet
+//! zoolet: ZooKeeper's model in one small server that is also a library.
+//!
+//! A [`Node`] is a server in this process, with threads of its own; a [`Session`] is a client of it without a socket.
+//! Nothing here is global: no signal handler, no logger, no exit. Several nodes can live in one process.
+//!
+//! ```
+//! use zoolet::{Config, CreateOptions, Node, Version, Wait, path};
+//!
+//! # let data = std::env::temp_dir().join(format!("zoolet-doc-{}", std::process::id()));
+//! let node = Node::start(Config::new(&data))?;
+//! let session = node.session().wait()?;
+//! session.create(&path!("/config"), zoolet::Bytes::from_static(b"v1")).wait()?;
+//! session.create_with(&path!("/alive"), None, &CreateOptions::ephemeral()).wait()?;
+//! let length = session.get_with(&path!("/config"), |znode| znode.data.map_or(0, <[u8]>::len)).wait()?;
+//! assert_eq!(length, 2);
+//! session.set(&path!("/config"), zoolet::Bytes::from_static(b"v2"), Version::Is(0)).wait()?;
+//! node.shutdown(std::time::Duration::from_secs(5))?;
+//! # std::fs::remove_dir_all(data)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod config;
+mod runtime;
+mod session;
+mod wait;
+
+pub use bytes::Bytes;
+pub use config::{Config, Populate};
+pub use runtime::{
+    Failure, Figures, Node, NodeStatus, Opening, Percentiles, Ready, ShutdownError, StartError, StatusAnswer, Stopped,
+};
+pub use session::{
+    Consistency, CreateOptions, Created, Error, LostReason, OneShotWatch, Pending, Reads, Session, SessionState,
+    States, Version, WatchItem, WatchStream, Watched, Znode,
+};
+pub use wait::Wait;
+pub use zoolet_engine::{Limits, Settings, Status};
+pub use zoolet_model::{
+    AclEntry, AddWatchMode, CreateKind, ErrorCode, EventKind, OpResult, Path, Perms, Reply, Request, SessionId, Stat,
+    Text, WriteOp, Zxid, open_acl,
+};
+
+/// The path of a znode, checked when it is compiled.
+///
+/// ```
+/// let path = zoolet::path!("/locks/door");
+/// assert_eq!(path.as_str(), "/locks/door");
+/// ```
+///
+/// ```compile_fail
+/// let path = zoolet::path!("locks//door");
+/// ```
+#[macro_export]
+macro_rules! path {
+    ($text:expr) => {{
+        #[allow(clippy::declare_interior_mutable_const)]
+        const PATH: $crate::Path = $crate::Path::from_static($text);
+        PATH
+    }};
+}

@@ -1,2 +1,7 @@
-//! zoolet
-fn main() {}
+//! The binary: command line, signals, logs. Everything else is the library's.
+
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

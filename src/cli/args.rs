@@ -1,0 +1,149 @@
+//! The command line, parsed once.
+
+use super::Exit;
+use lexopt::prelude::{Long, Short, Value};
+use std::path::PathBuf;
+use tracing::Level;
+
+/// What to do.
+pub(super) enum Command {
+    Serve(ServeOptions),
+    ConfigExample,
+    Licences,
+    Version,
+    Help,
+}
+
+/// The flags of `serve`.
+#[derive(Debug)]
+pub(super) struct ServeOptions {
+    pub(super) config: Option<PathBuf>,
+    pub(super) profile: Option<String>,
+    pub(super) data: Option<PathBuf>,
+    pub(super) create: bool,
+    pub(super) listen: Option<String>,
+    pub(super) log: Level,
+    pub(super) log_json: bool,
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        Self { config: None, profile: None, data: None, create: false, listen: None, log: Level::INFO, log_json: false }
+    }
+}
+
+/// # Errors
+/// Names what is wrong and what is allowed.
+pub(super) fn parse(mut parser: lexopt::Parser) -> Result<Command, Exit> {
+    let first = parser.next().map_err(Exit::usage)?;
+    let command = match first {
+        None | Some(Long("help") | Short('h')) => Command::Help,
+        Some(Long("version") | Short('V')) => Command::Version,
+        Some(Value(name)) => return named(&name.to_string_lossy(), &mut parser),
+        Some(other) => return Err(Exit::usage(format!("{}; see zoolet --help", other.unexpected()))),
+    };
+    Ok(command)
+}
+
+fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
+    let command = match name {
+        "serve" => return serve(parser),
+        "config" => match parser.next().map_err(Exit::usage)? {
+            Some(Value(what)) if what == "example" => Command::ConfigExample,
+            Some(Long("help") | Short('h')) => return Ok(Command::Help),
+            _ => return Err(Exit::usage("config: allowed is config example")),
+        },
+        "licences" | "licenses" => Command::Licences,
+        "help" => Command::Help,
+        "version" => Command::Version,
+        _ => {
+            return Err(Exit::usage(format!(
+                "command = {name}: allowed is serve, config example, licences, help, version"
+            )));
+        }
+    };
+    match parser.next().map_err(Exit::usage)? {
+        None => Ok(command),
+        Some(Long("help") | Short('h')) => Ok(Command::Help),
+        Some(more) => Err(Exit::usage(format!("{name}: {}", more.unexpected()))),
+    }
+}
+
+fn serve(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
+    let mut options = ServeOptions::default();
+    while let Some(argument) = parser.next().map_err(Exit::usage)? {
+        match argument {
+            Long("config") => options.config = Some(value(parser)?.into()),
+            Long("profile") => options.profile = Some(value(parser)?),
+            Long("data") => options.data = Some(value(parser)?.into()),
+            Long("create") => options.create = true,
+            Long("listen") => options.listen = Some(value(parser)?),
+            Long("log") => options.log = level(&value(parser)?)?,
+            Long("log-format") => options.log_json = is_json(&value(parser)?)?,
+            Long("help") | Short('h') => return Ok(Command::Help),
+            other => return Err(Exit::usage(format!("serve: {}; see zoolet --help", other.unexpected()))),
+        }
+    }
+    Ok(Command::Serve(options))
+}
+
+fn value(parser: &mut lexopt::Parser) -> Result<String, Exit> {
+    let value = parser.value().map_err(Exit::usage)?;
+    match value.into_string() {
+        Ok(text) if !text.is_empty() => Ok(text),
+        Ok(_) => Err(Exit::usage("an option without its value; see zoolet --help")),
+        Err(bytes) => Err(Exit::usage(format!("{}: is not UTF-8", bytes.display()))),
+    }
+}
+
+fn level(text: &str) -> Result<Level, Exit> {
+    match text {
+        "error" => Ok(Level::ERROR),
+        "warn" => Ok(Level::WARN),
+        "info" => Ok(Level::INFO),
+        "debug" => Ok(Level::DEBUG),
+        "trace" => Ok(Level::TRACE),
+        _ => Err(Exit::usage(format!("--log = {text}: allowed is error, warn, info, debug or trace"))),
+    }
+}
+
+fn is_json(text: &str) -> Result<bool, Exit> {
+    match text {
+        "text" => Ok(false),
+        "json" => Ok(true),
+        _ => Err(Exit::usage(format!("--log-format = {text}: allowed is text or json"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_words(words: &[&str]) -> Result<Command, String> {
+        parse(lexopt::Parser::from_args(words)).map_err(|exit| format!("{} {}", exit.code, exit.line))
+    }
+
+    #[test]
+    fn serve_takes_every_flag() {
+        let words = ["serve", "--config", "f.toml", "--data=d", "--listen", "plain://0.0.0.0:1", "--log", "debug"];
+        let Ok(Command::Serve(options)) = parse_words(&words) else { panic!("not serve") };
+        assert_eq!((options.config, options.data), (Some("f.toml".into()), Some("d".into())));
+        assert_eq!((options.listen.as_deref(), options.log), (Some("plain://0.0.0.0:1"), Level::DEBUG));
+    }
+
+    #[test]
+    fn bad_usage_is_one_line_and_exit_code_2() {
+        for (words, expected) in [
+            (&["server"][..], "2 command = server: allowed is serve"),
+            (&["serve", "--log", "loud"], "2 --log = loud: allowed is error, warn, info, debug or trace"),
+            (&["serve", "--log-format", "xml"], "2 --log-format = xml: allowed is text or json"),
+            (&["serve", "--dat", "x"], "2 serve: invalid option '--dat'"),
+            (&["serve", "--data"], "2 missing argument for option '--data'"),
+            (&["config"], "2 config: allowed is config example"),
+            (&["--frob"], "2 invalid option '--frob'"),
+        ] {
+            let Err(error) = parse_words(words) else { panic!("{words:?} was accepted") };
+            assert!(error.starts_with(expected), "{words:?} gave {error:?}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! `zoolet COMMAND ...`.
+
+mod args;
+mod serve;
+
+use args::{Command, ServeOptions};
+use std::{fmt, process::ExitCode};
+
+/// A file with every key, its default and its reason.
+const EXAMPLE: &str = include_str!("example.toml");
+/// Every crate in the binary with its licence; a test holds it to Cargo's metadata.
+const LICENCES: &str = include_str!("licences.txt");
+
+const HELP: &str = "\
+zoolet: a compact coordination server that speaks ZooKeeper's protocol
+
+zoolet serve [OPTIONS]     serve; without options: alone, on 127.0.0.1:2181, data in ./zoolet-data
+  --config FILE            zoolet.toml, or ZooKeeper's zoo.cfg as it is (any name that does not end in .toml)
+  --data DIR               where the log and the base are kept
+  --create                 once: DIR of the configuration file is empty and may be populated
+  --listen ADDR            127.0.0.1:2181, or plain://0.0.0.0:2181 for anybody who can reach it, in clear
+  --profile NAME           where the numbers come from that nothing else gives (emmc/512m)
+  --log LEVEL              error, warn, info (default), debug or trace, to stderr
+  --log-format FORMAT      text (default) or json
+zoolet config example      prints a zoolet.toml with every key and its default
+zoolet licences            prints the licences of everything in this binary
+zoolet --version | --help
+
+Exit codes: 0 done, 1 failed, 2 bad usage or configuration.
+";
+
+/// Why the process ends with something else than 0.
+struct Exit {
+    code: u8,
+    line: String,
+}
+
+impl Exit {
+    fn failed(line: impl fmt::Display) -> Self {
+        Self { code: 1, line: line.to_string() }
+    }
+
+    fn usage(line: impl fmt::Display) -> Self {
+        Self { code: 2, line: line.to_string() }
+    }
+}
+
+/// Runs the command line of this process.
+pub(crate) fn main() -> ExitCode {
+    let outcome = args::parse(lexopt::Parser::from_env()).and_then(|command| match command {
+        Command::Serve(options) => serve::serve(options),
+        Command::ConfigExample => say(EXAMPLE),
+        Command::Licences => say(LICENCES),
+        Command::Version => say(concat!("zoolet ", env!("CARGO_PKG_VERSION"), "\n")),
+        Command::Help => say(HELP),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(exit) => {
+            complain(&exit.line);
+            ExitCode::from(exit.code)
+        }
+    }
+}
+
+/// Prints to stdout; a reader that has gone away is not our failure.
+fn say(text: &str) -> Result<(), Exit> {
+    use std::io::Write;
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    Ok(())
+}
+
+/// Prints one line to stderr.
+fn complain(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "zoolet: {line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    #[test]
+    fn the_example_is_the_defaults() {
+        let file = std::env::temp_dir().join(format!("zoolet-example-{}.toml", std::process::id()));
+        std::fs::File::create(&file).unwrap().write_all(super::EXAMPLE.as_bytes()).unwrap();
+        let loaded = zoolet::config::load(&file);
+        std::fs::remove_file(&file).unwrap();
+        let config = loaded.unwrap().config;
+        let defaults = zoolet::Config::new("zoolet-data");
+        assert_eq!((config.limits, config.settings), (defaults.limits, defaults.settings));
+        assert_eq!((config.data, config.profile), (defaults.data, defaults.profile));
+    }
+}

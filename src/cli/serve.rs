@@ -1,0 +1,126 @@
+//! `zoolet serve`: a node, its signals and its logs.
+
+use super::{Exit, ServeOptions, say};
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{error, info, warn};
+use zoolet::config::{self, Config, DEFAULT_PORT, Loaded, Populate};
+use zoolet::{Failure, Node, StartError};
+
+/// How long a clean shutdown may take. An init system waits 10 s before it kills (procd 5 s).
+const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(4);
+
+pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
+    init_logs(&options);
+    let Loaded { config, warnings } = configure(options)?;
+    for line in warnings {
+        warn!("{line}");
+    }
+    let node = Node::start(config).map_err(refused)?;
+    say(&first_line(&node))?;
+    run(node)
+}
+
+fn init_logs(options: &ServeOptions) {
+    let logs = tracing_subscriber::fmt().with_max_level(options.log).with_ansi(false).with_writer(std::io::stderr);
+    if options.log_json { logs.json().flatten_event(true).init() } else { logs.init() }
+}
+
+/// The file, then the flags over it.
+fn configure(options: ServeOptions) -> Result<Loaded, Exit> {
+    let mut loaded = match &options.config {
+        Some(file) => config::load(file).map_err(Exit::usage)?,
+        None => {
+            let mut config = Config::new("zoolet-data");
+            config.clients = Some((std::net::Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
+            Loaded { config, warnings: Vec::new() }
+        }
+    };
+    let config = &mut loaded.config;
+    if let Some(data) = options.data {
+        config.data = data;
+        config.populate = Populate::IfEmpty;
+    }
+    if options.create {
+        config.populate = Populate::IfEmpty;
+    }
+    if let Some(address) = &options.listen {
+        config.clients = Some(config::client_address("--listen", address).map_err(Exit::usage)?);
+    }
+    if let Some(profile) = options.profile {
+        loaded.warnings.extend(config::profile_warning(&profile));
+        config.profile = profile;
+    }
+    Ok(loaded)
+}
+
+fn refused(error: StartError) -> Exit {
+    if error.is_for_the_operator() { Exit::usage(error) } else { Exit::failed(error) }
+}
+
+/// Where it listens, who may connect, where the data is.
+fn first_line(node: &Node) -> String {
+    let data = node.data().display();
+    let version = env!("CARGO_PKG_VERSION");
+    match node.client_address() {
+        Some(address) if address.ip().is_loopback() => {
+            format!("zoolet {version} serves ZooKeeper clients of this machine on {address}; data in {data}\n")
+        }
+        Some(address) => format!(
+            "zoolet {version} serves ZooKeeper clients on {address}, in clear, to anybody who can reach it; data in {data}\n"
+        ),
+        None => format!("zoolet {version} listens nowhere; data in {data}\n"),
+    }
+}
+
+/// Until a signal or a failure. The first signal shuts down cleanly, the second ends the process at once.
+fn run(node: Node) -> Result<(), Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(Exit::failed)?;
+    let _context = runtime.enter();
+    let mut signals = Signals {
+        interrupt: signal(SignalKind::interrupt()).map_err(Exit::failed)?,
+        terminate: signal(SignalKind::terminate()).map_err(Exit::failed)?,
+    };
+    let failure = runtime.block_on(async {
+        tokio::select! {
+            () = signals.next() => None,
+            failure = node.stopped() => Some(failure),
+        }
+    });
+    if let Some(failure) = failure {
+        return Err(failed(&failure));
+    }
+    info!("shutting down; once more to end at once");
+    let second = std::thread::spawn(move || {
+        if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() {
+            runtime.block_on(signals.next());
+            std::process::exit(1);
+        }
+    });
+    let outcome = node.shutdown(SHUTDOWN_DEADLINE).map_err(Exit::failed);
+    drop(second);
+    outcome
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// A broken assertion leaves a core dump where the system keeps them; anything else is a line and exit code 1.
+fn failed(failure: &Failure) -> Exit {
+    if let Failure::Bug(what) = failure {
+        error!("a bug in zoolet: {what}");
+        std::process::abort();
+    }
+    Exit::failed(failure)
+}

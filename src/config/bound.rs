@@ -1,0 +1,146 @@
+//! Every number that a file may set, once: where it goes, what it may be.
+
+use super::{Config, ConfigError};
+use std::ops::RangeInclusive;
+
+/// One number.
+pub(super) struct Bound {
+    /// The key in its TOML table, unit last.
+    pub(super) key: &'static str,
+    pub(super) allowed: RangeInclusive<u32>,
+    pub(super) place: fn(&mut Config) -> &mut u32,
+}
+
+impl Bound {
+    /// Stores `number` when it is allowed; `key` and `text` are what the author wrote.
+    pub(super) fn set(
+        &self,
+        config: &mut Config,
+        key: &str,
+        text: &str,
+        number: Option<i128>,
+    ) -> Result<(), ConfigError> {
+        let number = number
+            .and_then(|number| u32::try_from(number).ok())
+            .filter(|number| self.allowed.contains(number))
+            .ok_or_else(|| ConfigError::value(key, text, self.allowed_text()))?;
+        *(self.place)(config) = number;
+        Ok(())
+    }
+
+    fn allowed_text(&self) -> String {
+        format!("a whole number from {} to {}", self.allowed.start(), self.allowed.end())
+    }
+}
+
+const MIB: u32 = 1 << 20;
+
+/// The table `[limits]`.
+pub(super) const LIMITS: &[Bound] = &[
+    Bound { key: "frame_bytes_max", allowed: 4096..=64 * MIB, place: |c| &mut c.limits.frame_bytes_max },
+    Bound { key: "connections_max", allowed: 1..=1_000_000, place: |c| &mut c.limits.connections_max },
+    Bound {
+        key: "connections_per_address_max",
+        allowed: 0..=1_000_000,
+        place: |c| &mut c.limits.connections_per_address_max,
+    },
+    Bound { key: "sessions_max", allowed: 1..=10_000_000, place: |c| &mut c.limits.sessions_max },
+    Bound { key: "watches_max", allowed: 0..=100_000_000, place: |c| &mut c.limits.watches_max },
+    Bound { key: "outstanding_max", allowed: 1..=1_000_000, place: |c| &mut c.limits.outstanding_max },
+    Bound {
+        key: "outstanding_bytes_max",
+        allowed: 64 << 10..=1024 * MIB,
+        place: |c| &mut c.limits.outstanding_bytes_max,
+    },
+    Bound { key: "outbound_bytes_max", allowed: 64 << 10..=1024 * MIB, place: |c| &mut c.limits.outbound_bytes_max },
+    Bound {
+        key: "outbound_bytes_total_max",
+        allowed: 64 << 10..=2048 * MIB,
+        place: |c| &mut c.limits.outbound_bytes_total_max,
+    },
+    Bound { key: "memtable_bytes", allowed: 64 << 10..=1024 * MIB, place: |c| &mut c.limits.memtable_bytes },
+    Bound { key: "record_cache_bytes", allowed: 0..=2048 * MIB, place: |c| &mut c.limits.record_cache_bytes },
+    Bound { key: "base_cache_bytes", allowed: 64 << 10..=2048 * MIB, place: |c| &mut c.limits.base_cache_bytes },
+    Bound { key: "log_segment_bytes", allowed: 64 << 10..=1024 * MIB, place: |c| &mut c.limits.log_segment_bytes },
+    Bound { key: "log_segments", allowed: 3..=1024, place: |c| &mut c.limits.log_segments },
+];
+
+/// The numbers of the table `[settings]`.
+pub(super) const SETTINGS: &[Bound] = &[
+    Bound { key: "tick_ms", allowed: 10..=60_000, place: |c| &mut c.settings.tick_ms },
+    Bound {
+        key: "session_timeout_min_ms",
+        allowed: 10..=86_400_000,
+        place: |c| &mut c.settings.session_timeout_min_ms,
+    },
+    Bound {
+        key: "session_timeout_max_ms",
+        allowed: 10..=86_400_000,
+        place: |c| &mut c.settings.session_timeout_max_ms,
+    },
+    Bound {
+        key: "container_check_interval_ms",
+        allowed: 10..=86_400_000,
+        place: |c| &mut c.settings.container_check_interval_ms,
+    },
+    Bound {
+        key: "containers_per_minute_max",
+        allowed: 1..=1_000_000,
+        place: |c| &mut c.settings.containers_per_minute_max,
+    },
+];
+
+/// The bound of that name; the caller's key is one of the tables'.
+pub(super) fn named(key: &str) -> Option<&'static Bound> {
+    LIMITS.iter().chain(SETTINGS).find(|bound| bound.key == key)
+}
+
+/// What no single key can see.
+pub(super) fn check_together(config: &Config, names: TogetherNames) -> Result<(), ConfigError> {
+    let settings = &config.settings;
+    if settings.session_timeout_min_ms > settings.session_timeout_max_ms {
+        return Err(ConfigError::value(
+            names.timeout_min,
+            settings.session_timeout_min_ms,
+            format_args!("at most {} = {}", names.timeout_max, settings.session_timeout_max_ms),
+        ));
+    }
+    if !config.limits.log_segment_bytes.is_multiple_of(4096) {
+        return Err(ConfigError::value(
+            "limits.log_segment_bytes",
+            config.limits.log_segment_bytes,
+            "a multiple of 4096",
+        ));
+    }
+    // The largest frame becomes one log entry, and a batch never crosses a segment's end.
+    let room = config.limits.log_segment_bytes / 2;
+    if config.limits.frame_bytes_max > room {
+        return Err(ConfigError::value(
+            names.frame,
+            config.limits.frame_bytes_max,
+            format_args!("at most half of log_segment_bytes, which is {room}"),
+        ));
+    }
+    Ok(())
+}
+
+/// How the file at hand calls the keys that are checked against each other.
+pub(super) struct TogetherNames {
+    pub(super) timeout_min: &'static str,
+    pub(super) timeout_max: &'static str,
+    pub(super) frame: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_allowed() {
+        let mut config = Config::new("x");
+        for bound in LIMITS.iter().chain(SETTINGS) {
+            let value = *(bound.place)(&mut config);
+            assert!(bound.allowed.contains(&value), "{} = {value}", bound.key);
+        }
+    }
+}

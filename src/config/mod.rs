@@ -1,0 +1,209 @@
+//! What a node is started with: built in code by an embedder, or read from `zoolet.toml` or ZooKeeper's `zoo.cfg`.
+
+#[cfg(feature = "server")]
+mod bound;
+#[cfg(feature = "server")]
+mod properties;
+#[cfg(feature = "server")]
+mod toml_file;
+#[cfg(feature = "server")]
+mod zoo_cfg;
+
+use std::{fmt, net::SocketAddr, path::PathBuf};
+use zoolet_engine::{Limits, Settings};
+
+/// Everything that decides how a node behaves. Fields may be set freely between [`Config::new`] and
+/// [`Node::start`](crate::Node::start).
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// The directory that holds the log and the base. One node at a time.
+    pub data: PathBuf,
+    /// Whether a directory that holds nothing of ours may become a data directory.
+    pub populate: Populate,
+    /// Where ZooKeeper clients connect, in clear; `None` opens no port. Needs the feature `port`.
+    pub clients: Option<SocketAddr>,
+    /// This server's number, as four-letter words show it.
+    pub server_id: u8,
+    /// The four-letter words that are answered; `*` stands for all.
+    pub four_letter_words: Vec<String>,
+    /// Every bound.
+    pub limits: Limits,
+    /// What an operator decides beside the bounds.
+    pub settings: Settings,
+    /// A name for people; `None` when the file gives none.
+    pub site: Option<String>,
+    /// The profile that supplies the numbers which nothing else does.
+    pub profile: String,
+    /// What the servers of the site are connected by.
+    pub network: Network,
+}
+
+/// Whether a directory that holds nothing of ours may become a data directory. A directory that holds something else
+/// never does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Populate {
+    /// Yes, when it is absent or empty.
+    IfEmpty,
+    /// No: an empty directory may be a mount point whose file system is missing, and a server that starts there has
+    /// forgotten everything.
+    Never,
+}
+
+/// What the servers of a site are connected by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Network {
+    /// Cables.
+    #[default]
+    Lan,
+    /// Radio: losses and jitter.
+    Wifi,
+    /// Every byte is paid for.
+    Metered,
+}
+
+/// The one profile whose numbers are built in.
+pub const DEFAULT_PROFILE: &str = "emmc/512m";
+
+/// ZooKeeper's client port.
+pub const DEFAULT_PORT: u16 = 2181;
+
+impl Config {
+    /// A standalone server that keeps its data in `data` (made on first start), listens nowhere, and has the bounds of the
+    /// profile `emmc/512m`.
+    pub fn new(data: impl Into<PathBuf>) -> Self {
+        Self {
+            data: data.into(),
+            populate: Populate::IfEmpty,
+            clients: None,
+            server_id: 1,
+            four_letter_words: vec!["srvr".to_owned()],
+            limits: Limits::default(),
+            settings: Settings::default(),
+            site: None,
+            profile: DEFAULT_PROFILE.to_owned(),
+            network: Network::default(),
+        }
+    }
+}
+
+/// What is wrong with a configuration: one line that names the place, the key, the value and what is allowed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigError(String);
+
+impl ConfigError {
+    /// Free words.
+    pub(crate) fn new(words: impl Into<String>) -> Self {
+        Self(words.into())
+    }
+
+    /// A value that is not allowed.
+    #[cfg(feature = "server")]
+    pub(crate) fn value(key: &str, value: impl fmt::Display, allowed: impl fmt::Display) -> Self {
+        Self(format!("{key} = {value}: allowed is {allowed}"))
+    }
+
+    /// The same, with the file and line it was found at.
+    #[cfg(feature = "server")]
+    fn at(self, file: &std::path::Path, line: Option<usize>) -> Self {
+        let file = file.display();
+        Self(match line {
+            Some(line) => format!("{file}:{line}: {}", self.0),
+            None => format!("{file}: {}", self.0),
+        })
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// A configuration file as read: what it says, and what its author should know about it.
+#[cfg(feature = "server")]
+#[derive(Debug)]
+pub struct Loaded {
+    /// What it says.
+    pub config: Config,
+    /// One line each.
+    pub warnings: Vec<String>,
+}
+
+/// Reads `zoolet.toml`, or, when the name does not end in `.toml`, a `zoo.cfg`.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+#[cfg(feature = "server")]
+pub fn load(file: &std::path::Path) -> Result<Loaded, ConfigError> {
+    let text = std::fs::read(file)
+        .map_err(|error| ConfigError::new(format!("cannot read {}: {error}", file.display())))
+        .and_then(|bytes| {
+            String::from_utf8(bytes).map_err(|_| ConfigError::new(format!("{}: is not UTF-8 text", file.display())))
+        })?;
+    if file.extension().is_some_and(|extension| extension == "toml") {
+        toml_file::read(file, &text)
+    } else {
+        zoo_cfg::read(file, &text)
+    }
+}
+
+/// What somebody who chose a profile should know until profiles exist.
+#[cfg(feature = "server")]
+pub fn profile_warning(profile: &str) -> Option<String> {
+    (profile != DEFAULT_PROFILE)
+        .then(|| format!("profile = {profile}: profiles are not built yet; the limits are those of {DEFAULT_PROFILE}"))
+}
+
+/// Where clients may connect, as a file or a flag says it: `127.0.0.1:2181`, or with `plain://` before it.
+///
+/// Off loopback the scheme must be written, so that nobody opens a port in clear without having said so.
+///
+/// # Errors
+/// Names `key`, the value and what is allowed.
+#[cfg(feature = "server")]
+pub fn client_address(key: &str, value: &str) -> Result<SocketAddr, ConfigError> {
+    const ALLOWED: &str = "a loopback address such as \"127.0.0.1:2181\", or any address in clear such as \
+                           \"plain://0.0.0.0:2181\"";
+    if value.starts_with("tls://") {
+        return Err(ConfigError::new(format!("{key} = \"{value}\": TLS for clients is not built yet; {ALLOWED}")));
+    }
+    let (plain, address) = match value.strip_prefix("plain://") {
+        Some(rest) => (true, rest),
+        None => (false, value),
+    };
+    let address = resolve(address).ok_or_else(|| ConfigError::value(key, format_args!("\"{value}\""), ALLOWED))?;
+    if !plain && !address.ip().is_loopback() {
+        return Err(ConfigError::new(format!(
+            "{key} = \"{value}\": everybody who reaches this address could connect, in clear; if that is meant, write \
+             \"plain://{value}\""
+        )));
+    }
+    Ok(address)
+}
+
+#[cfg(feature = "server")]
+fn resolve(address: &str) -> Option<SocketAddr> {
+    use std::net::ToSocketAddrs;
+    address.to_socket_addrs().ok()?.next()
+}
+
+#[cfg(all(test, feature = "server"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_off_loopback_must_say_plain() {
+        assert_eq!(client_address("clients", "127.0.0.1:2181").unwrap().port(), 2181);
+        assert_eq!(client_address("clients", "[::1]:2181").unwrap().port(), 2181);
+        assert!(client_address("clients", "plain://0.0.0.0:2181").is_ok());
+        let refused = client_address("clients", "0.0.0.0:2181").unwrap_err().to_string();
+        assert!(refused.contains("plain://0.0.0.0:2181"), "{refused}");
+        let refused = client_address("clients", "tls://0.0.0.0:2281").unwrap_err().to_string();
+        assert!(refused.contains("not built yet"), "{refused}");
+        let refused = client_address("--listen", "2181").unwrap_err().to_string();
+        assert!(refused.starts_with("--listen = \"2181\": allowed is"), "{refused}");
+    }
+}

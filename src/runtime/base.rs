@@ -1,0 +1,102 @@
+//! The base thread: answers what the core does not have in memory.
+
+#[cfg(feature = "port")]
+use super::port::Sockets;
+use super::{Inbox, Input, Mailbox};
+use crate::session::Link;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tracing::error;
+use zoolet_engine::Event;
+use zoolet_engine::action::{BaseRead, Changes, Completion, Fetch, FetchWhat, Generation};
+use zoolet_engine::event::{BaseFailure, Fetched};
+use zoolet_engine::store::base::BaseReader;
+use zoolet_engine::store::key::end_of_prefix;
+use zoolet_model::{ErrorCode, Reply};
+
+/// What the base thread is told, in order: a generation is served before anybody can ask for it.
+pub(super) enum BaseWork {
+    Fetch(Fetch),
+    Complete(Box<Completion>, Destination),
+    Serve(BaseReader),
+    /// Dropping what a checkpoint made superfluous takes milliseconds, which the core does not have.
+    Release {
+        below: Generation,
+        garbage: Option<Arc<Changes>>,
+    },
+}
+
+/// Where a completed answer goes.
+pub(super) enum Destination {
+    Link(Arc<Link>),
+    #[cfg(feature = "port")]
+    Socket {
+        sockets: Arc<Sockets>,
+        ticket: u64,
+    },
+}
+
+/// Runs until its mailbox is closed.
+pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox) {
+    let mut readers = BTreeMap::new();
+    let (mut batch, mut answers) = (Vec::new(), Vec::new());
+    while mailbox.take(&mut batch, None) {
+        for work in batch.drain(..) {
+            match work {
+                BaseWork::Fetch(fetch) => {
+                    let result = reader(&readers, fetch.generation).and_then(|reader| read(reader, &fetch.what));
+                    answers.push(Input::Event(Event::Fetched { id: fetch.id, result }));
+                }
+                BaseWork::Complete(completion, destination) => complete(&readers, &completion, destination),
+                BaseWork::Serve(reader) => {
+                    readers.insert(reader.generation(), reader);
+                }
+                BaseWork::Release { below, garbage } => {
+                    readers = readers.split_off(&below);
+                    drop(garbage);
+                }
+            }
+        }
+        core.push_all(answers.drain(..));
+    }
+}
+
+type Readers = BTreeMap<Generation, BaseReader>;
+
+fn reader(readers: &Readers, generation: Generation) -> Result<&BaseReader, BaseFailure> {
+    readers.get(&generation).ok_or_else(|| BaseFailure::Io(format!("{generation:?} is not held any more")))
+}
+
+fn read(reader: &BaseReader, what: &FetchWhat) -> Result<Fetched, BaseFailure> {
+    match what {
+        FetchWhat::Record(key) => Ok(Fetched::Record(reader.record(key)?)),
+        FetchWhat::KeysUnder(prefix) => {
+            let mut keys = Vec::new();
+            reader.keys(prefix, end_of_prefix(prefix).as_deref(), &mut |key| {
+                keys.push(key.into());
+                true
+            })?;
+            Ok(Fetched::Keys(keys))
+        }
+    }
+}
+
+fn complete(readers: &Readers, completion: &Completion, destination: Destination) {
+    let (result, failure) = match reader(readers, completion.generation) {
+        Ok(reader) => completion.run(reader),
+        Err(failure) => (Err(ErrorCode::SystemError), Some(failure)),
+    };
+    if let Some(failure) = failure {
+        error!(?failure, "a read was answered with SYSTEMERROR");
+    }
+    deliver(completion, destination, result);
+}
+
+fn deliver(completion: &Completion, destination: Destination, result: Result<Reply, ErrorCode>) {
+    let Completion { xid, zxid, .. } = *completion;
+    match destination {
+        Destination::Link(link) => link.filled(xid, zxid, result),
+        #[cfg(feature = "port")]
+        Destination::Socket { sockets, ticket } => sockets.fill(completion.conn, ticket, xid, zxid, result),
+    }
+}

@@ -1,0 +1,39 @@
+//! The checkpoint thread: makes frozen memtables durable in the base while everything else goes on.
+
+use super::base::BaseWork;
+use super::log::LogWork;
+use super::{Inbox, Input, Mailbox};
+use tracing::{info, warn};
+use zoolet_engine::Event;
+use zoolet_engine::action::Checkpoint;
+use zoolet_engine::store::base::Base;
+
+/// Runs until its mailbox is closed.
+pub(super) fn run(
+    mailbox: &Mailbox<Checkpoint>,
+    store: &Base,
+    base: &Mailbox<BaseWork>,
+    log: &Mailbox<LogWork>,
+    core: &Inbox,
+) {
+    let mut batch = Vec::new();
+    while mailbox.take(&mut batch, None) {
+        for checkpoint in batch.drain(..) {
+            let (zxid, changes) = (checkpoint.meta.zxid, checkpoint.changes.len());
+            match store.checkpoint(&checkpoint) {
+                Ok(()) => {
+                    info!(%zxid, changes, "checkpoint");
+                    let reader = store.reader();
+                    let generation = reader.generation();
+                    base.push(BaseWork::Serve(reader));
+                    log.push(LogWork::Recycle { checkpoint: zxid });
+                    core.push(Input::Event(Event::Checkpointed { generation }));
+                }
+                Err(error) => {
+                    warn!(%zxid, changes, %error, "a checkpoint failed and will be tried again");
+                    core.push(Input::Event(Event::CheckpointFailed { reason: error.to_string() }));
+                }
+            }
+        }
+    }
+}

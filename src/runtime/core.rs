@@ -1,0 +1,321 @@
+//! The core thread: events in, actions out.
+
+use super::Input;
+use super::base::{BaseWork, Destination};
+use super::clock;
+use super::log::LogWork;
+use super::node::{Failure, Question, Shared};
+use crate::session::{Link, Links, LostReason};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use zoolet_engine::action::Completion;
+use zoolet_engine::{Action, ConnId, Event, Server};
+use zoolet_model::ConnectReply;
+#[cfg(feature = "port")]
+use zoolet_transport::server::Output;
+
+/// A turn ends after this many events or this long; then its actions are carried out, so that the disk and the clients never
+/// wait for a long queue.
+const TURN_EVENTS: usize = 256;
+const TURN: Duration = Duration::from_millis(2);
+
+/// How long a session of this process waits before it connects again.
+const REDIAL_MS: u64 = 100;
+
+/// The machine with everything that carries out its actions.
+pub(super) struct Core {
+    server: Server,
+    shared: Arc<Shared>,
+    links: Links,
+    redial: Vec<(u64, Arc<Link>)>,
+    questions: BTreeMap<u64, Arc<Question>>,
+    tickets: u64,
+    next_ping_ms: Option<u64>,
+    closing_sessions: bool,
+    batch: Vec<Input>,
+    log_work: Vec<LogWork>,
+    base_work: Vec<BaseWork>,
+    #[cfg(feature = "port")]
+    outputs: Vec<Output>,
+    /// Questions to the base, and checkpoints, that are not answered yet.
+    under_way: usize,
+}
+
+/// Whether the core goes on.
+enum Flow {
+    On,
+    End,
+}
+
+impl Core {
+    pub(super) fn new(server: Server, shared: Arc<Shared>) -> Self {
+        Self {
+            server,
+            shared,
+            links: Links::default(),
+            redial: Vec::new(),
+            questions: BTreeMap::new(),
+            tickets: 0,
+            next_ping_ms: None,
+            closing_sessions: false,
+            batch: Vec::new(),
+            log_work: Vec::new(),
+            base_work: Vec::new(),
+            #[cfg(feature = "port")]
+            outputs: Vec::new(),
+            under_way: 0,
+        }
+    }
+
+    /// Hands in one entry of the log; waits when memory would otherwise fill with entries that wait for records.
+    pub(super) fn recover(&mut self, event: Event) -> Result<(), Failure> {
+        self.handle(event);
+        self.carry_out()?;
+        while self.server.unapplied() > TURN_EVENTS && self.under_way > 0 {
+            self.take_and_handle(None)?;
+        }
+        self.judge()
+    }
+
+    /// Every entry was handed in: take part.
+    pub(super) fn start(&mut self) -> Result<(), Failure> {
+        self.server.start(clock::now());
+        self.carry_out()
+    }
+
+    /// Until told to stop, or a failure.
+    pub(super) fn run(&mut self) -> Result<(), Failure> {
+        loop {
+            let patience = self.patience();
+            if let Flow::End = self.take_and_handle(patience)? {
+                return Ok(());
+            }
+            self.judge()?;
+        }
+    }
+
+    /// Tells the sessions of this process that it is over.
+    pub(super) fn end(mut self, reason: LostReason) {
+        self.links.lost(reason);
+        self.redial.drain(..).for_each(|(_, link)| link.lost(reason));
+        self.questions.into_values().for_each(|question| question.set(None));
+        self.shared.inbox.close();
+        let mut left = std::mem::take(&mut self.batch);
+        while self.shared.inbox.take(&mut left, None) {
+            for input in left.drain(..) {
+                match input {
+                    Input::Dial(link) => link.lost(reason),
+                    Input::Ask(question) => question.set(None),
+                    Input::Event(_) | Input::CloseSessions | Input::Stop => {}
+                }
+            }
+        }
+    }
+
+    fn take_and_handle(&mut self, patience: Option<Duration>) -> Result<Flow, Failure> {
+        let mut batch = std::mem::take(&mut self.batch);
+        if !self.shared.inbox.take(&mut batch, patience) {
+            return Ok(Flow::End);
+        }
+        let mut flow = Flow::On;
+        let (mut events, mut began) = (0, Instant::now());
+        for input in batch.drain(..) {
+            if let Flow::End = self.on_input(input) {
+                flow = Flow::End;
+            }
+            events += 1;
+            if events >= TURN_EVENTS || began.elapsed() >= TURN {
+                self.carry_out()?;
+                (events, began) = (0, Instant::now());
+            }
+        }
+        self.batch = batch;
+        self.carry_out()?;
+        Ok(flow)
+    }
+
+    fn on_input(&mut self, input: Input) -> Flow {
+        match input {
+            Input::Event(event) => self.handle(event),
+            Input::Dial(link) => self.dial(link),
+            Input::Ask(question) => {
+                self.tickets += 1;
+                let ticket = OWN_TICKET | self.tickets;
+                self.questions.insert(ticket, question);
+                self.handle(Event::Status { ticket });
+            }
+            Input::CloseSessions => {
+                self.closing_sessions = true;
+                self.links.close_all();
+                self.tell_if_closed();
+            }
+            Input::Stop => return Flow::End,
+        }
+        Flow::On
+    }
+
+    fn handle(&mut self, event: Event) {
+        if matches!(event, Event::Fetched { .. } | Event::Checkpointed { .. } | Event::CheckpointFailed { .. }) {
+            self.under_way = self.under_way.saturating_sub(1);
+        }
+        self.server.handle(clock::now(), event);
+    }
+
+    fn dial(&mut self, link: Arc<Link>) {
+        if let Some(connect) = self.links.dial(link) {
+            self.handle(connect);
+        }
+    }
+
+    /// What time has brought: pings first, so that no session of this process expires by its own process's delay.
+    fn judge(&mut self) -> Result<(), Failure> {
+        let now = clock::mono_ms();
+        if self.next_ping_ms.is_some_and(|due| due <= now) {
+            for ping in self.links.pings() {
+                self.server.handle(clock::now(), ping);
+            }
+            self.next_ping_ms = None;
+        }
+        self.next_ping_ms = match (self.next_ping_ms, self.links.ping_interval_ms()) {
+            (Some(due), Some(interval)) => Some(due.min(now + interval)),
+            (None, Some(interval)) => Some(now + interval),
+            (_, None) => None,
+        };
+        while let Some(at) = self.redial.iter().position(|(due, _)| *due <= now) {
+            let (_, link) = self.redial.swap_remove(at);
+            self.dial(link);
+        }
+        if self.server.next_deadline().is_some_and(|due| due <= now) {
+            self.server.handle_deadline(clock::now());
+        }
+        self.carry_out()
+    }
+
+    /// How long there is nothing to do unless something arrives.
+    fn patience(&self) -> Option<Duration> {
+        let redial = self.redial.iter().map(|(due, _)| *due).min();
+        let due = [self.server.next_deadline(), self.next_ping_ms, redial].into_iter().flatten().min()?;
+        let now = clock::mono_ms();
+        Some(if due <= now { Duration::ZERO } else { Duration::from_millis(due - now) })
+    }
+
+    fn carry_out(&mut self) -> Result<(), Failure> {
+        while let Some(action) = self.server.poll_action() {
+            self.route(action)?;
+        }
+        self.shared.log.push_all(self.log_work.drain(..));
+        // Before the base thread is told: a place must be there when it is filled.
+        #[cfg(feature = "port")]
+        if let Some(sockets) = &self.shared.sockets {
+            sockets.push(&mut self.outputs);
+        }
+        self.shared.base.push_all(self.base_work.drain(..));
+        if self.server.is_serving() {
+            self.shared.tell_serving();
+        }
+        Ok(())
+    }
+
+    fn route(&mut self, action: Action) -> Result<(), Failure> {
+        match action {
+            Action::Append(append) => self.log_work.push(LogWork::Append(append)),
+            Action::Fetch(fetch) => {
+                self.under_way += 1;
+                self.base_work.push(BaseWork::Fetch(fetch));
+            }
+            Action::Checkpoint(checkpoint) => {
+                self.under_way += 1;
+                self.shared.checkpoint.push(checkpoint);
+            }
+            Action::ReleaseGenerations { below, garbage } => {
+                self.base_work.push(BaseWork::Release { below, garbage });
+            }
+            Action::Fail(reason) => return Err(Failure::Failed(reason)),
+            Action::Complete(completion) => self.complete(completion),
+            Action::Status { ticket, status } if ticket & OWN_TICKET != 0 => {
+                if let Some(question) = self.questions.remove(&ticket) {
+                    question.set(Some(*status));
+                }
+            }
+            Action::Connected { conn, reply } if Links::is_embedded(conn) => self.connected(conn, &reply),
+            Action::Reply { conn, xid, zxid, result } if Links::is_embedded(conn) => {
+                if let Some(link) = self.links.find(conn) {
+                    link.reply(xid, zxid, result);
+                }
+            }
+            Action::Notify { conn, event } if Links::is_embedded(conn) => {
+                if let Some(link) = self.links.find(conn) {
+                    link.notify(event);
+                }
+            }
+            Action::Close { conn } if Links::is_embedded(conn) => self.close(conn),
+            to_socket @ (Action::Status { .. }
+            | Action::Connected { .. }
+            | Action::Reply { .. }
+            | Action::Notify { .. }
+            | Action::Close { .. }) => self.to_socket(to_socket),
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "port")]
+    fn to_socket(&mut self, action: Action) {
+        self.outputs.extend(super::port::output(action));
+    }
+
+    #[cfg(not(feature = "port"))]
+    fn to_socket(&mut self, action: Action) {
+        // Without a port there is no such connection.
+        debug_assert!(false, "{action:?} for a socket");
+    }
+
+    fn connected(&mut self, conn: ConnId, reply: &ConnectReply) {
+        let Some(link) = self.links.find(conn).cloned() else { return };
+        for (xid, request) in link.connected(conn, reply) {
+            self.handle(Event::Request { conn, xid, request });
+        }
+        // Its timeout may be shorter than those before.
+        self.next_ping_ms = self.next_ping_ms.map(|_| clock::mono_ms());
+    }
+
+    /// The answer keeps its place in the connection's order here; the base thread fills it.
+    fn complete(&mut self, completion: Box<Completion>) {
+        let (conn, xid) = (completion.conn, completion.xid);
+        let destination = if Links::is_embedded(conn) {
+            let Some(link) = self.links.find(conn) else { return };
+            link.pending(xid);
+            Destination::Link(Arc::clone(link))
+        } else {
+            #[cfg(not(feature = "port"))]
+            return;
+            #[cfg(feature = "port")]
+            match self.shared.sockets.clone() {
+                None => return,
+                Some(sockets) => {
+                    self.tickets += 1;
+                    self.outputs.push(Output::Pending { conn, ticket: self.tickets });
+                    Destination::Socket { sockets, ticket: self.tickets }
+                }
+            }
+        };
+        self.base_work.push(BaseWork::Complete(completion, destination));
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        if let Some(link) = self.links.close(conn) {
+            self.redial.push((clock::mono_ms() + REDIAL_MS, link));
+        }
+        self.handle(Event::Disconnected { conn });
+        self.tell_if_closed();
+    }
+
+    fn tell_if_closed(&self) {
+        if self.closing_sessions && self.links.is_empty() {
+            self.shared.tell_sessions_closed();
+        }
+    }
+}
+
+/// Tells tickets of this process's questions from the client port's.
+const OWN_TICKET: u64 = 1 << 63;

@@ -1,0 +1,217 @@
+//! The data directory: which one may be used, and what is refused with one line.
+
+use crate::config::{Config, ConfigError, Populate};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fmt, thread};
+use zoolet_engine::store::FsDisk;
+
+/// The file that says whose directory this is.
+const MARKER: &str = "ZOOLET";
+/// Its beginning; the number rises with a layout that older releases cannot read.
+const MARKER_TEXT: &str = "zoolet data directory, format 1\n";
+
+/// What may lie in a directory that counts as empty: a fresh file system's own, and what an operator puts there first.
+const NOT_DATA: [&str; 5] = ["lost+found", "myid", "site.key", "LOCK", "ZOOLET.new"];
+
+/// How long a start waits for an earlier node of this process that was dropped and still finishes its last write.
+const OWN_LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why a node did not start: one line each.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration is wrong.
+    Config(ConfigError),
+    /// The data directory is not one to start with.
+    Directory(String),
+    /// Another process, or another node of this one, uses the data directory.
+    InUse(String),
+    /// The disk could not be read or written.
+    Disk(String),
+    /// What is stored is damaged.
+    Damaged(String),
+    /// The client port could not be opened.
+    Port(String),
+    /// The system gives no more threads.
+    Thread(io::Error),
+}
+
+impl StartError {
+    /// Whether another configuration or directory helps, and not another attempt.
+    pub fn is_for_the_operator(&self) -> bool {
+        matches!(self, Self::Config(_) | Self::Directory(_))
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => fmt::Display::fmt(error, f),
+            Self::Directory(line) | Self::InUse(line) | Self::Disk(line) | Self::Damaged(line) | Self::Port(line) => {
+                f.write_str(line)
+            }
+            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// The directory, checked, made when it may be, and locked.
+pub(super) fn open(config: &Config) -> Result<(PathBuf, FsDisk), StartError> {
+    let path = std::path::absolute(&config.data)
+        .map_err(|error| StartError::Directory(format!("data = {}: {error}", config.data.display())))?;
+    prepare(&path, config.populate)?;
+    let disk = open_locked(&path)?;
+    Ok((path, disk))
+}
+
+fn prepare(path: &Path, populate: Populate) -> Result<(), StartError> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => adopt(path, populate),
+        Ok(_) => Err(refused(path, "is not a directory")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path, populate),
+        Err(error) => Err(refused(path, &error.to_string())),
+    }
+}
+
+fn create(path: &Path, populate: Populate) -> Result<(), StartError> {
+    let parent = path.parent().unwrap_or(path);
+    if !parent.is_dir() {
+        return Err(refused(path, &format!("{} does not exist; is its file system mounted?", parent.display())));
+    }
+    may_populate(path, populate, "does not exist")?;
+    fs::create_dir(path).and_then(|()| File::open(parent)?.sync_all()).map_err(|error| disk_error(path, &error))?;
+    mark(path)
+}
+
+/// A directory that is ours, or may become so.
+fn adopt(path: &Path, populate: Populate) -> Result<(), StartError> {
+    match fs::read_to_string(path.join(MARKER)) {
+        Ok(text) if text.starts_with(MARKER_TEXT) => return Ok(()),
+        Ok(text) => {
+            let first = text.lines().next().unwrap_or_default().to_owned();
+            return Err(refused(path, &format!("was made by another zoolet ({first:?})")));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(disk_error(path, &error)),
+    }
+    let entries: Result<Vec<_>, _> = fs::read_dir(path).and_then(Iterator::collect).map_err(|e| disk_error(path, &e));
+    let names: Vec<String> = entries?.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    if names.iter().any(|name| name == "version-2") {
+        return Err(refused(
+            path,
+            "holds the data of an Apache ZooKeeper (version-2), which zoolet cannot import yet; give it another directory",
+        ));
+    }
+    if let Some(stranger) = names.iter().find(|name| !NOT_DATA.contains(&name.as_str())) {
+        return Err(refused(path, &format!("is not empty and not zoolet's (it holds {stranger:?})")));
+    }
+    may_populate(path, populate, "is empty; is its file system mounted?")?;
+    mark(path)
+}
+
+fn may_populate(path: &Path, populate: Populate, what: &str) -> Result<(), StartError> {
+    match populate {
+        Populate::IfEmpty => Ok(()),
+        Populate::Never => Err(refused(path, &format!("{what} (a first start is told so, with --create)"))),
+    }
+}
+
+/// Whole or not at all: a crash in here leaves a directory that still counts as empty.
+fn mark(path: &Path) -> Result<(), StartError> {
+    let write = || {
+        let unfinished = path.join(format!("{MARKER}.new"));
+        let mut file = File::create(&unfinished)?;
+        file.write_all(MARKER_TEXT.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path.join(MARKER))?;
+        File::open(path)?.sync_all()
+    };
+    write().map_err(|error| disk_error(path, &error))
+}
+
+fn open_locked(path: &Path) -> Result<FsDisk, StartError> {
+    let until = Instant::now() + OWN_LOCK_PATIENCE;
+    loop {
+        match FsDisk::open(path) {
+            Ok(disk) => return Ok(disk),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                if !is_held_by_this_process(path) || Instant::now() >= until {
+                    return Err(StartError::InUse(format!("data = {error}")));
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => return Err(disk_error(path, &error)),
+        }
+    }
+}
+
+/// A node of this process that was dropped may still be finishing its last write.
+fn is_held_by_this_process(path: &Path) -> bool {
+    fs::read_to_string(path.join("LOCK")).is_ok_and(|holder| holder.trim() == std::process::id().to_string())
+}
+
+fn refused(path: &Path, why: &str) -> StartError {
+    StartError::Directory(format!("data = {}: {why}", path.display()))
+}
+
+fn disk_error(path: &Path, error: &io::Error) -> StartError {
+    StartError::Disk(format!("data = {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn temporary(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("zoolet-data-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        path
+    }
+
+    fn refusal(path: &Path, populate: Populate) -> String {
+        let mut config = Config::new(path);
+        config.populate = populate;
+        open(&config).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn only_an_absent_or_empty_directory_becomes_ours() {
+        let root = temporary("populate");
+        assert!(open(&Config::new(root.join("new"))).is_ok());
+        assert!(open(&Config::new(root.join("new"))).is_ok());
+
+        let empty = root.join("empty");
+        fs::create_dir(&empty).unwrap();
+        fs::write(empty.join("myid"), "1").unwrap();
+        assert!(refusal(&empty, Populate::Never).contains("is empty; is its file system mounted?"));
+        assert!(open(&Config::new(&empty)).is_ok());
+
+        let strange = root.join("strange");
+        fs::create_dir(&strange).unwrap();
+        fs::write(strange.join("photo.jpg"), "").unwrap();
+        assert!(refusal(&strange, Populate::IfEmpty).contains("not zoolet's (it holds \"photo.jpg\")"));
+
+        let zookeeper = root.join("zookeeper");
+        fs::create_dir_all(zookeeper.join("version-2")).unwrap();
+        assert!(refusal(&zookeeper, Populate::IfEmpty).contains("Apache ZooKeeper (version-2)"));
+
+        assert!(refusal(&root.join("a/b"), Populate::IfEmpty).contains("is its file system mounted?"));
+        fs::write(root.join("file"), "").unwrap();
+        assert!(refusal(&root.join("file"), Populate::IfEmpty).contains("is not a directory"));
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_directory_of_a_later_format_is_refused() {
+        let root = temporary("format");
+        fs::write(root.join(MARKER), "zoolet data directory, format 9\n").unwrap();
+        assert!(refusal(&root, Populate::IfEmpty).contains("was made by another zoolet"));
+        fs::remove_dir_all(root).unwrap();
+    }
+}

@@ -1,0 +1,119 @@
+//! What the threads have done, counted where it happens.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use zoolet_engine::store::{base, log};
+
+/// Buckets of one doubling.
+const STEPS: u64 = 8;
+/// From 1 us to more than an hour.
+const DOUBLINGS: u64 = 32;
+
+/// A histogram of durations with a relative error below 1/8, of fixed size.
+#[derive(Debug)]
+pub(super) struct Histogram {
+    buckets: Box<[AtomicU64]>,
+    max_us: AtomicU64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { buckets: (0..STEPS * DOUBLINGS).map(|_| AtomicU64::new(0)).collect(), max_us: AtomicU64::new(0) }
+    }
+}
+
+impl Histogram {
+    pub(super) fn record(&self, duration: Duration) {
+        let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        self.buckets[bucket_of(us)].fetch_add(1, Relaxed);
+        self.max_us.fetch_max(us, Relaxed);
+    }
+
+    pub(super) fn percentiles(&self) -> Percentiles {
+        let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
+        let count: u64 = counts.iter().sum();
+        let max_us = self.max_us.load(Relaxed);
+        let at = |share: f64| {
+            let rank = ((count as f64 * share).ceil() as u64).max(1);
+            let mut seen = 0;
+            let found = counts.iter().position(|bucket| {
+                seen += bucket;
+                seen >= rank
+            });
+            found.map_or(0, |bucket| upper_us(bucket).min(max_us))
+        };
+        Percentiles { count, p50_us: at(0.5), p99_us: at(0.99), p999_us: at(0.999), max_us }
+    }
+}
+
+/// Below `STEPS` each microsecond has its own; above, each doubling is divided into `STEPS` equal ones.
+fn bucket_of(us: u64) -> usize {
+    if us < STEPS {
+        return us as usize;
+    }
+    let doubling = u64::from(us.ilog2());
+    let step = (us >> (doubling - 3)) - STEPS;
+    let bucket = (doubling - 2) * STEPS + step;
+    bucket.min(STEPS * DOUBLINGS - 1) as usize
+}
+
+/// The largest duration that a bucket holds, microseconds.
+fn upper_us(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    if bucket < STEPS {
+        return bucket;
+    }
+    let doubling = bucket / STEPS + 2;
+    let step = bucket % STEPS;
+    ((STEPS + step + 1) << (doubling - 3)) - 1
+}
+
+/// How long something took, over all times it was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Percentiles {
+    /// How often.
+    pub count: u64,
+    /// Half of them took at most this, microseconds.
+    pub p50_us: u64,
+    /// 99 in 100 took at most this, microseconds.
+    pub p99_us: u64,
+    /// 999 in 1,000 took at most this, microseconds.
+    pub p999_us: u64,
+    /// The longest, microseconds.
+    pub max_us: u64,
+}
+
+/// What the disk has been asked for since the node started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Figures {
+    /// How long writing and syncing took, for each turn of the log thread.
+    pub fdatasync: Percentiles,
+    /// Appends, batches, syncs and bytes by cause.
+    pub log: log::Counters,
+    /// Bytes and syncs of checkpoints, bytes of reads.
+    pub base: base::Counters,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_holds_what_it_says_and_errs_by_an_eighth_at_most() {
+        for us in (0..100_000).chain([1 << 20, (1 << 33) - 1]) {
+            let upper = upper_us(bucket_of(us));
+            assert!(us <= upper && (upper - us) * 8 <= us, "{us} in a bucket up to {upper}");
+        }
+        assert_eq!(bucket_of(u64::MAX), (STEPS * DOUBLINGS - 1) as usize);
+    }
+
+    #[test]
+    fn percentiles_are_of_what_was_recorded() {
+        let histogram = Histogram::default();
+        assert_eq!(histogram.percentiles(), Percentiles::default());
+        (1..=1000).for_each(|us| histogram.record(Duration::from_micros(us)));
+        let percentiles = histogram.percentiles();
+        assert_eq!((percentiles.count, percentiles.max_us, percentiles.p999_us), (1000, 1000, 1000));
+        assert!((500..=563).contains(&percentiles.p50_us), "{percentiles:?}");
+    }
+}

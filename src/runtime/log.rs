@@ -1,0 +1,141 @@
+//! The log thread: all that waits becomes durable with one fdatasync.
+
+use super::figures::{Figures, Histogram};
+use super::{Inbox, Input, Mailbox, lock};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+use zoolet_engine::Event;
+use zoolet_engine::action::Append;
+use zoolet_engine::store::log::{AppendError, Counters, Log};
+use zoolet_model::Zxid;
+
+/// How often a log that cannot write tries again.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// What the log thread is told.
+pub(super) enum LogWork {
+    Append(Append),
+    /// Entries up to here are durable in the base.
+    Recycle {
+        checkpoint: Zxid,
+    },
+}
+
+/// What the log thread tells about itself.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    fdatasync: Histogram,
+    log: Mutex<Counters>,
+}
+
+impl Counts {
+    pub(super) fn figures(&self) -> Figures {
+        Figures { fdatasync: self.fdatasync.percentiles(), log: *lock(&self.log), ..Figures::default() }
+    }
+}
+
+/// Runs until its mailbox is closed and what was in it is durable.
+///
+/// # Errors
+/// When nobody knows any more what the disk holds: the node must stop.
+pub(super) fn run(mailbox: &Mailbox<LogWork>, log: Log, core: &Inbox, counts: &Counts) -> Result<(), String> {
+    let mut thread = LogThread { log, core, counts, waiting: Vec::new(), stalled: false, preparing: true };
+    let mut batch = Vec::new();
+    loop {
+        let open = mailbox.take(&mut batch, thread.patience());
+        let recycled = thread.sort(&mut batch);
+        let outcome = if thread.waiting.is_empty() { thread.prepare_ahead() } else { thread.append() };
+        outcome.map_err(|error| error.to_string())?;
+        if recycled {
+            thread.tell_persisted();
+        }
+        if !open {
+            return Ok(());
+        }
+    }
+}
+
+struct LogThread<'a> {
+    log: Log,
+    core: &'a Inbox,
+    counts: &'a Counts,
+    /// Appends that are not durable; more than those of one batch only while stalled.
+    waiting: Vec<Append>,
+    stalled: bool,
+    /// Whether the next segment may need work.
+    preparing: bool,
+}
+
+impl LogThread<'_> {
+    fn patience(&self) -> Option<Duration> {
+        if self.stalled {
+            Some(RETRY)
+        } else if self.preparing {
+            Some(Duration::ZERO)
+        } else {
+            None
+        }
+    }
+
+    /// Says whether a checkpoint made room.
+    fn sort(&mut self, batch: &mut Vec<LogWork>) -> bool {
+        let mut recycled = false;
+        for work in batch.drain(..) {
+            match work {
+                LogWork::Append(append) => self.waiting.push(append),
+                LogWork::Recycle { checkpoint } => {
+                    self.log.recycle(checkpoint);
+                    (recycled, self.preparing) = (true, true);
+                }
+            }
+        }
+        recycled
+    }
+
+    fn append(&mut self) -> Result<(), AppendError> {
+        let began = Instant::now();
+        match self.log.append(&self.waiting) {
+            Ok(_) => {
+                self.counts.fdatasync.record(began.elapsed());
+                *lock(&self.counts.log) = self.log.counters();
+                self.waiting.clear();
+                self.preparing = true;
+                if std::mem::take(&mut self.stalled) {
+                    info!("the log writes again");
+                    self.core.push(Input::Event(Event::LogResumed));
+                }
+                self.tell_persisted();
+                Ok(())
+            }
+            Err(AppendError::Stalled(error)) => {
+                if !std::mem::replace(&mut self.stalled, true) {
+                    warn!(%error, "the log cannot write and keeps trying");
+                    self.core.push(Input::Event(Event::LogStalled));
+                }
+                Ok(())
+            }
+            Err(fatal @ AppendError::Fatal(_)) => Err(fatal),
+        }
+    }
+
+    /// One step towards the next segment, while nobody waits.
+    fn prepare_ahead(&mut self) -> Result<(), AppendError> {
+        if !self.preparing {
+            return Ok(());
+        }
+        self.preparing = match self.log.prepare_ahead() {
+            Ok(more) => more,
+            // An append that needs it will say so.
+            Err(AppendError::Stalled(_)) => false,
+            Err(fatal @ AppendError::Fatal(_)) => return Err(fatal),
+        };
+        *lock(&self.counts.log) = self.log.counters();
+        Ok(())
+    }
+
+    fn tell_persisted(&self) {
+        let (seq, log_bytes_used) = (self.log.appended(), self.log.used_bytes());
+        self.core.push(Input::Event(Event::Persisted { seq, log_bytes_used }));
+    }
+}

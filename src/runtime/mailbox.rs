@@ -1,0 +1,146 @@
+//! How work crosses threads: many push, one takes all there is in one move.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Locks; a thread that panicked while it held the lock has been reported where it ran.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Work on its way to one thread. Its memory is reused, so that passing work on allocates nothing once it has grown.
+#[derive(Debug)]
+pub(crate) struct Mailbox<T> {
+    waiting: Mutex<Waiting<T>>,
+    arrived: Condvar,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    items: Vec<T>,
+    /// Whether the taker sleeps: waking costs a system call, so it is done only then.
+    asleep: bool,
+    closed: bool,
+}
+
+impl<T> Mailbox<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            waiting: Mutex::new(Waiting { items: Vec::new(), asleep: false, closed: false }),
+            arrived: Condvar::new(),
+        }
+    }
+
+    /// Adds one; what comes after the end is dropped, and false is said.
+    pub(crate) fn push(&self, item: T) -> bool {
+        let mut waiting = lock(&self.waiting);
+        if waiting.closed {
+            return false;
+        }
+        waiting.items.push(item);
+        self.wake(waiting);
+        true
+    }
+
+    /// Drains `items` into it, in order.
+    pub(crate) fn push_all(&self, items: impl ExactSizeIterator<Item = T>) {
+        if items.len() == 0 {
+            return;
+        }
+        let mut waiting = lock(&self.waiting);
+        if !waiting.closed {
+            waiting.items.extend(items);
+            self.wake(waiting);
+        }
+    }
+
+    fn wake(&self, mut waiting: MutexGuard<'_, Waiting<T>>) {
+        if std::mem::take(&mut waiting.asleep) {
+            drop(waiting);
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Swaps all there is into `items`, which must be empty; waits for something, at most for `patience` when given.
+    /// False once the mailbox is closed and empty.
+    pub(crate) fn take(&self, items: &mut Vec<T>, patience: Option<Duration>) -> bool {
+        debug_assert!(items.is_empty());
+        let mut waiting = lock(&self.waiting);
+        while waiting.items.is_empty() && !waiting.closed {
+            waiting.asleep = true;
+            match patience {
+                None => waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+                Some(patience) => {
+                    let (woken, timeout) =
+                        self.arrived.wait_timeout(waiting, patience).unwrap_or_else(PoisonError::into_inner);
+                    waiting = woken;
+                    if timeout.timed_out() {
+                        break;
+                    }
+                }
+            }
+        }
+        waiting.asleep = false;
+        std::mem::swap(&mut waiting.items, items);
+        !(items.is_empty() && waiting.closed)
+    }
+
+    /// The taker gets what is there, then the end.
+    pub(crate) fn close(&self) {
+        lock(&self.waiting).closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// The taker gets the end at once.
+    pub(crate) fn close_and_clear(&self) {
+        let mut waiting = lock(&self.waiting);
+        waiting.closed = true;
+        let dropped = std::mem::take(&mut waiting.items);
+        drop(waiting);
+        self.arrived.notify_one();
+        drop(dropped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn all_that_waits_is_taken_in_one_batch_in_order() {
+        let mailbox = Mailbox::new();
+        mailbox.push(1);
+        mailbox.push_all([2, 3].into_iter());
+        let mut items = Vec::new();
+        assert!(mailbox.take(&mut items, None));
+        assert_eq!(items, [1, 2, 3]);
+    }
+
+    #[test]
+    fn patience_ends_with_an_empty_batch_and_the_mailbox_open() {
+        let mailbox = Mailbox::<u8>::new();
+        let mut items = Vec::new();
+        assert!(mailbox.take(&mut items, Some(Duration::from_millis(1))));
+        assert!(items.is_empty());
+    }
+
+    #[test]
+    fn a_closed_mailbox_gives_what_is_left_and_then_the_end() {
+        let mailbox = Arc::new(Mailbox::new());
+        let taker = std::thread::spawn({
+            let mailbox = Arc::clone(&mailbox);
+            move || {
+                let (mut all, mut items) = (Vec::new(), Vec::new());
+                while mailbox.take(&mut items, None) {
+                    all.append(&mut items);
+                }
+                all
+            }
+        });
+        assert!((0..100).all(|number| mailbox.push(number)));
+        mailbox.close();
+        assert!(!mailbox.push(1000));
+        assert_eq!(taker.join().unwrap(), (0..100).collect::<Vec<_>>());
+    }
+}

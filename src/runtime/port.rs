@@ -1,0 +1,103 @@
+//! The io thread: the client port of `zoolet-transport` on a tokio runtime of its own.
+
+use super::{Inbox, Input, StartError};
+use crate::config::Config;
+use std::sync::Arc;
+use tokio::sync::Notify;
+use zoolet_engine::{Action, Budget, ConnId, Event};
+use zoolet_model::{ErrorCode, Reply};
+use zoolet_transport::server::{About, ClientPort, ConnIds, EventSink, Outbox, Output, PortSettings, Whitelist};
+
+/// The way to the io thread.
+#[derive(Debug, Default)]
+pub(crate) struct Sockets {
+    outbox: Arc<Outbox>,
+    stop: Notify,
+}
+
+impl Sockets {
+    pub(super) fn push(&self, outputs: &mut Vec<Output>) {
+        self.outbox.push(outputs);
+    }
+
+    /// An answer that was put together off the core.
+    pub(super) fn fill(&self, conn: ConnId, ticket: u64, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
+        self.outbox.push(&mut vec![Output::Filled { conn, ticket, xid, zxid, result }]);
+    }
+
+    /// Accept no more, send what is queued, close.
+    pub(super) fn stop(&self) {
+        self.stop.notify_one();
+    }
+}
+
+/// What an action of the machine is for a socket; `None` for actions that are not for clients.
+pub(super) fn output(action: Action) -> Option<Output> {
+    Some(match action {
+        Action::Connected { conn, reply } => Output::Connected { conn, reply },
+        Action::Reply { conn, xid, zxid, result } => Output::Reply { conn, xid, zxid, result },
+        Action::Notify { conn, event } => Output::Notify { conn, event },
+        Action::Close { conn } => Output::Close { conn },
+        Action::Status { ticket, status } => Output::Status { ticket, status },
+        Action::Append(_)
+        | Action::Fetch(_)
+        | Action::Checkpoint(_)
+        | Action::ReleaseGenerations { .. }
+        | Action::Complete(_)
+        | Action::Fail(_) => return None,
+    })
+}
+
+/// Takes the port's events to the core.
+struct ToCore(Arc<Inbox>);
+
+impl EventSink for ToCore {
+    fn submit(&self, events: &mut Vec<Event>) {
+        self.0.push_all(events.drain(..).map(Input::Event));
+    }
+}
+
+/// Binds the port that `config` names.
+pub(super) fn bind(config: &Config, data: &std::path::Path) -> Result<Option<ClientPort>, StartError> {
+    let Some(address) = config.clients else { return Ok(None) };
+    let settings = PortSettings {
+        limits: config.limits,
+        four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
+        about: about(config, data),
+        ..PortSettings::default()
+    };
+    let budget = Arc::new(Budget::new(&config.limits));
+    ClientPort::bind(&[address], settings, Arc::new(ConnIds::new()), budget)
+        .map(Some)
+        .map_err(|error| StartError::Port(format!("clients = {address}: {error}")))
+}
+
+/// What `conf` shows, under ZooKeeper's names.
+fn about(config: &Config, data: &std::path::Path) -> About {
+    let settings = &config.settings;
+    let conf = [
+        ("clientPort", config.clients.map_or(0, |address| address.port()).to_string()),
+        ("dataDir", data.display().to_string()),
+        ("dataLogDir", data.display().to_string()),
+        ("tickTime", settings.tick_ms.to_string()),
+        ("maxClientCnxns", config.limits.connections_per_address_max.to_string()),
+        ("minSessionTimeout", settings.session_timeout_min_ms.to_string()),
+        ("maxSessionTimeout", settings.session_timeout_max_ms.to_string()),
+        ("serverId", config.server_id.to_string()),
+    ];
+    About {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        built_on: String::new(),
+        conf: conf.map(|(key, value)| (key.to_owned(), value)).into(),
+    }
+}
+
+/// Runs until [`Sockets::stop`]; the error is why it could not.
+pub(super) fn run(port: ClientPort, sockets: &Arc<Sockets>, core: Arc<Inbox>) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    let runtime = runtime.map_err(|error| format!("the io thread cannot start: {error}"))?;
+    let outbox = Arc::clone(&sockets.outbox);
+    runtime
+        .block_on(port.serve(Arc::new(ToCore(core)), outbox, sockets.stop.notified()))
+        .map_err(|error| format!("the client port failed: {error}"))
+}

@@ -1,0 +1,513 @@
+//! Sessions inside the process: the same requests, limits and order as over a socket, without the bytes.
+//!
+//! [`Link`](link::Link) is where a session's owner and the core thread meet: slots for replies, queues for watches, the
+//! state. Everything public is a thin handle to it.
+
+mod link;
+mod slots;
+mod state;
+mod watch;
+
+pub(crate) use link::{Link, Links};
+pub use state::{Error, LostReason, SessionState, States};
+pub use watch::{OneShotWatch, WatchItem, WatchStream, Watched};
+
+use bytes::Bytes;
+use link::{Answer, Submit};
+use slots::Ticket;
+use std::future::Future;
+use std::sync::Arc;
+use std::task::Poll;
+use watch::Arm;
+use zoolet_model::{
+    AclEntry, AddWatchMode, Create, CreateKind, CreateMode, ErrorCode, OpResult, Path, Reply, Request, RequestedAcl,
+    SessionId, Stat, Text, WriteOp,
+};
+
+/// What a read must at least have seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Consistency {
+    /// Whatever this server has applied.
+    Local,
+    /// Everything this session has seen or written.
+    #[default]
+    Session,
+    /// Everything that was acknowledged to anybody before the read began.
+    Linearizable,
+}
+
+/// A znode as a read lends it, without copying.
+#[derive(Clone, Copy, Debug)]
+pub struct Znode<'a> {
+    /// Its data; null and empty are different.
+    pub data: Option<&'a [u8]>,
+    /// Its stat.
+    pub stat: &'a Stat,
+}
+
+/// A session of this process. Clones are the same session; when the last one is dropped the session closes and its
+/// ephemerals are deleted.
+///
+/// Futures need a waker and no particular runtime. A request is sent when its future is first polled, and dropping the
+/// future later cancels only the waiting.
+#[derive(Clone, Debug)]
+pub struct Session {
+    owner: Arc<Owner>,
+}
+
+/// Closes the session when the last handle goes.
+#[derive(Debug)]
+struct Owner {
+    link: Arc<Link>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.link.close_unheard();
+    }
+}
+
+impl Session {
+    pub(crate) fn new(link: Arc<Link>) -> Self {
+        Self { owner: Arc::new(Owner { link }) }
+    }
+
+    fn link(&self) -> &Arc<Link> {
+        &self.owner.link
+    }
+
+    /// The session's number, the owner of its ephemerals.
+    pub fn id(&self) -> SessionId {
+        self.link().id()
+    }
+
+    /// The negotiated timeout, milliseconds.
+    pub fn timeout_ms(&self) -> u32 {
+        self.link().timeout_ms()
+    }
+
+    /// How the session is now.
+    pub fn state(&self) -> SessionState {
+        self.link().session_state()
+    }
+
+    /// The state now and then each later one; a slow reader misses intermediate ones, never the last.
+    pub fn states(&self) -> States {
+        States::new(Arc::clone(self.link()))
+    }
+
+    /// Sends `request` now, without waiting: the order of calls is the order of requests.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when the session has `outstanding_max` requests under way; else why it cannot be sent.
+    pub fn submit(&self, request: Request) -> Result<Pending, Error> {
+        Ok(Pending(self.link().submit(request, None)?))
+    }
+
+    /// Reads with another consistency than [`Consistency::Session`].
+    pub fn reading(&self, consistency: Consistency) -> Reads<'_> {
+        Reads { session: self, consistency }
+    }
+
+    /// Creates a persistent znode that everybody may use.
+    ///
+    /// # Errors
+    /// The server's answer, or why there is none.
+    pub async fn create(&self, path: &Path, data: impl Into<Option<Bytes>>) -> Result<Created, Error> {
+        self.create_with(path, data, &CreateOptions::default()).await
+    }
+
+    /// Creates a znode.
+    ///
+    /// # Errors
+    /// The server's answer, or why there is none.
+    pub async fn create_with(
+        &self,
+        path: &Path,
+        data: impl Into<Option<Bytes>>,
+        options: &CreateOptions,
+    ) -> Result<Created, Error> {
+        match self.ask(Request::Write(options.request(path, data.into())), None).await?.reply {
+            Reply::PathStat(path, stat) => Ok(Created { path, stat }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Deletes a znode.
+    ///
+    /// # Errors
+    /// The server's answer, or why there is none.
+    pub async fn delete(&self, path: &Path, version: Version) -> Result<(), Error> {
+        let op = WriteOp::Delete { path: path.text().clone(), version: version.on_wire() };
+        self.ask(Request::Write(op), None).await.map(drop)
+    }
+
+    /// Sets the data of a znode.
+    ///
+    /// # Errors
+    /// The server's answer, or why there is none.
+    pub async fn set(&self, path: &Path, data: impl Into<Option<Bytes>>, version: Version) -> Result<Stat, Error> {
+        let op = WriteOp::SetData { path: path.text().clone(), data: data.into(), version: version.on_wire() };
+        stat(self.ask(Request::Write(op), None).await?)
+    }
+
+    /// Sets the ACL of a znode; `version` is compared with aversion.
+    ///
+    /// # Errors
+    /// The server's answer, or why there is none.
+    pub async fn set_acl(&self, path: &Path, acl: &[AclEntry], version: Version) -> Result<Stat, Error> {
+        let op = WriteOp::SetAcl { path: path.text().clone(), acl: requested(acl), version: version.on_wire() };
+        stat(self.ask(Request::Write(op), None).await?)
+    }
+
+    /// All operations or none.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the first culprit's code when one of them failed; else why there is no answer.
+    pub async fn multi(&self, ops: Vec<WriteOp>) -> Result<Vec<OpResult>, Error> {
+        match self.ask(Request::Multi(ops), None).await?.reply {
+            Reply::Multi(results) => first_failure(&results).map_or(Ok(results), |code| Err(Error::Refused(code))),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The data and stat of a znode.
+    ///
+    /// # Errors
+    /// The server's answer, or why there is none.
+    pub async fn get(&self, path: &Path) -> Result<(Option<Bytes>, Stat), Error> {
+        data(self.ask(get(path, false), None).await?)
+    }
+
+    /// Lends a znode to `read`, in place.
+    ///
+    /// # Errors
+    /// The server's answer, or why there is none.
+    pub async fn get_with<R>(&self, path: &Path, read: impl FnOnce(Znode<'_>) -> R) -> Result<R, Error> {
+        let (data, stat) = self.get(path).await?;
+        Ok(read(Znode { data: data.as_deref(), stat: &stat }))
+    }
+
+    /// The stat of a znode; `None` when there is none.
+    ///
+    /// # Errors
+    /// The server's answer, or why there is none.
+    pub async fn exists(&self, path: &Path) -> Result<Option<Stat>, Error> {
+        existing(self.ask(exists(path, false), None).await)
+    }
+
+    /// The names of the children, sorted.
+    ///
+    /// # Errors
+    /// The server's answer, or why there is none.
+    pub async fn children(&self, path: &Path) -> Result<Vec<Text>, Error> {
+        names(self.ask(children(path, false), None).await?)
+    }
+
+    /// The ACL of a znode.
+    ///
+    /// # Errors
+    /// The server's answer, or why there is none.
+    pub async fn acl(&self, path: &Path) -> Result<(Vec<AclEntry>, Stat), Error> {
+        match self.ask(Request::GetAcl { path: path.text().clone() }, None).await?.reply {
+            Reply::Acl(acl, stat) => Ok((acl, stat)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Waits until this server has seen everything that was acknowledged before.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn sync(&self) -> Result<(), Error> {
+        self.ask(Request::Sync { path: None }, None).await.map(drop)
+    }
+
+    /// Adds an identity to the session, as `digest` with `user:password`.
+    ///
+    /// # Errors
+    /// [`Error::AuthFailed`], which ends the session; or why there is no answer.
+    pub async fn add_auth(&self, scheme: &str, auth: impl Into<Bytes>) -> Result<(), Error> {
+        let auth = auth.into();
+        let request = Request::Auth { scheme: Some(scheme.into()), auth: Some(auth.clone()) };
+        match self.ask(request, None).await {
+            Ok(_) => {
+                self.link().remember_auth(scheme.into(), auth);
+                Ok(())
+            }
+            Err(Error::Refused(ErrorCode::AuthFailed)) => Err(Error::AuthFailed),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// [`Session::get`], and the first change of the znode after it.
+    ///
+    /// # Errors
+    /// The server's answer, or why there is none; then nothing is watched.
+    pub async fn get_and_watch(&self, path: &Path) -> Result<((Option<Bytes>, Stat), OneShotWatch), Error> {
+        let watch = OneShotWatch::new(self.link(), path, Arm::Data);
+        let answer = self.ask(get(path, true), Some(watch.id())).await?;
+        Ok((data(answer)?, watch))
+    }
+
+    /// [`Session::exists`], and the first change after it: creation when there was none.
+    ///
+    /// # Errors
+    /// Why there is no answer; then nothing is watched.
+    pub async fn exists_and_watch(&self, path: &Path) -> Result<(Option<Stat>, OneShotWatch), Error> {
+        let watch = OneShotWatch::new(self.link(), path, Arm::Exist);
+        let answer = self.ask(exists(path, true), Some(watch.id())).await;
+        Ok((existing(answer)?, watch))
+    }
+
+    /// [`Session::children`], and the first change of that list after it.
+    ///
+    /// # Errors
+    /// The server's answer, or why there is none; then nothing is watched.
+    pub async fn children_and_watch(&self, path: &Path) -> Result<(Vec<Text>, OneShotWatch), Error> {
+        let watch = OneShotWatch::new(self.link(), path, Arm::Child);
+        let answer = self.ask(children(path, true), Some(watch.id())).await?;
+        Ok((names(answer)?, watch))
+    }
+
+    /// Every change of a znode, or of a subtree, until the stream is dropped.
+    ///
+    /// # Errors
+    /// Why there is no answer; then nothing is watched.
+    pub async fn watch(&self, path: &Path, mode: AddWatchMode) -> Result<WatchStream, Error> {
+        let stream = WatchStream::new(self.link(), path, mode);
+        self.ask(Request::AddWatch { path: path.text().clone(), mode }, Some(stream.id())).await?;
+        Ok(stream)
+    }
+
+    /// Closes the session and deletes its ephemerals.
+    ///
+    /// # Errors
+    /// Why there is no answer; the session then ends when its timeout passes.
+    pub async fn close(self) -> Result<(), Error> {
+        let asked = self.link().close()?;
+        asked.await.map(drop)
+    }
+
+    /// Waits for a slot, sends, waits for the answer.
+    async fn ask(&self, request: Request, watch: Option<u64>) -> Result<Answer, Error> {
+        let mut request = Some(request);
+        let mut room = link::Room::new(self.link());
+        let ticket: Ticket = std::future::poll_fn(|context| {
+            // Twice: a slot may come free between the first attempt and the wait.
+            for _ in 0..2 {
+                let Some(wanted) = request.take() else { break };
+                match self.link().try_submit(wanted, watch) {
+                    Submit::Sent(ticket) => return Poll::Ready(Ok(ticket)),
+                    Submit::Refused(error) => return Poll::Ready(Err(error)),
+                    Submit::Full(wanted) => request = Some(wanted),
+                }
+                room.wait(context);
+            }
+            Poll::Pending
+        })
+        .await?;
+        drop(room);
+        ticket.await
+    }
+}
+
+/// Reads of a chosen consistency.
+#[derive(Clone, Copy, Debug)]
+pub struct Reads<'a> {
+    session: &'a Session,
+    consistency: Consistency,
+}
+
+impl Reads<'_> {
+    /// [`Session::get`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn get(self, path: &Path) -> Result<(Option<Bytes>, Stat), Error> {
+        self.catch_up().await?;
+        self.session.get(path).await
+    }
+
+    /// [`Session::get_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn get_with<R>(self, path: &Path, read: impl FnOnce(Znode<'_>) -> R) -> Result<R, Error> {
+        self.catch_up().await?;
+        self.session.get_with(path, read).await
+    }
+
+    /// [`Session::exists`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn exists(self, path: &Path) -> Result<Option<Stat>, Error> {
+        self.catch_up().await?;
+        self.session.exists(path).await
+    }
+
+    /// [`Session::children`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn children(self, path: &Path) -> Result<Vec<Text>, Error> {
+        self.catch_up().await?;
+        self.session.children(path).await
+    }
+
+    async fn catch_up(self) -> Result<(), Error> {
+        match self.consistency {
+            // A session talks to one server, so what it has seen that server has.
+            Consistency::Local | Consistency::Session => Ok(()),
+            Consistency::Linearizable => self.session.sync().await,
+        }
+    }
+}
+
+/// A request under way. Dropping it cancels only the waiting.
+#[derive(Debug)]
+#[must_use = "the answer comes when this is awaited"]
+pub struct Pending(Ticket);
+
+impl Future for Pending {
+    type Output = Result<Reply, Error>;
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        std::pin::Pin::new(&mut self.0).poll(context).map_ok(|answer| answer.reply)
+    }
+}
+
+/// What a create made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Created {
+    /// Its path: with the number appended when it is sequential.
+    pub path: Text,
+    /// Its stat.
+    pub stat: Stat,
+}
+
+/// What kind of znode to create, and for whom.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CreateOptions {
+    /// Persistent, ephemeral or container.
+    pub kind: CreateKind,
+    /// Whether the parent's counter is appended to the name.
+    pub sequential: bool,
+    /// Who may do what.
+    pub acl: Vec<AclEntry>,
+}
+
+impl Default for CreateOptions {
+    fn default() -> Self {
+        Self { kind: CreateKind::Persistent, sequential: false, acl: zoolet_model::open_acl() }
+    }
+}
+
+impl CreateOptions {
+    /// A znode that dies with the session.
+    pub fn ephemeral() -> Self {
+        Self { kind: CreateKind::Ephemeral, ..Self::default() }
+    }
+
+    /// The same kind, with a number appended.
+    #[must_use]
+    pub fn sequential(self) -> Self {
+        Self { sequential: true, ..self }
+    }
+
+    /// The operation, also for a multi.
+    pub fn request(&self, path: &Path, data: Option<Bytes>) -> WriteOp {
+        WriteOp::Create(Create {
+            path: path.text().clone(),
+            data,
+            acl: requested(&self.acl),
+            mode: CreateMode::Valid { kind: self.kind, sequential: self.sequential },
+            with_stat: true,
+        })
+    }
+}
+
+/// Which version a write expects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Version {
+    /// Whatever is there.
+    Any,
+    /// This one, or the write fails with BadVersion.
+    Is(i32),
+}
+
+impl Version {
+    fn on_wire(self) -> i32 {
+        match self {
+            Self::Any => -1,
+            Self::Is(version) => version,
+        }
+    }
+}
+
+fn requested(acl: &[AclEntry]) -> Option<Vec<RequestedAcl>> {
+    let entry = |entry: &AclEntry| RequestedAcl {
+        perms: entry.perms,
+        scheme: Some(entry.scheme.clone()),
+        id: Some(entry.id.clone()),
+    };
+    Some(acl.iter().map(entry).collect())
+}
+
+fn get(path: &Path, watch: bool) -> Request {
+    Request::GetData { path: path.text().clone(), watch }
+}
+
+fn exists(path: &Path, watch: bool) -> Request {
+    Request::Exists { path: path.text().clone(), watch }
+}
+
+fn children(path: &Path, watch: bool) -> Request {
+    Request::GetChildren { path: path.text().clone(), watch, with_stat: false }
+}
+
+fn data(answer: Answer) -> Result<(Option<Bytes>, Stat), Error> {
+    match answer.reply {
+        Reply::Data(data, stat) => Ok((data, stat)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn stat(answer: Answer) -> Result<Stat, Error> {
+    match answer.reply {
+        Reply::Stat(stat) => Ok(stat),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn existing(answer: Result<Answer, Error>) -> Result<Option<Stat>, Error> {
+    match answer {
+        Ok(answer) => stat(answer).map(Some),
+        Err(Error::Refused(ErrorCode::NoNode)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn names(answer: Answer) -> Result<Vec<Text>, Error> {
+    match answer.reply {
+        Reply::Names(names) => Ok(names),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// A failed multi is 0 before the culprit, its code, and RUNTIMEINCONSISTENCY after it.
+fn first_failure(results: &[OpResult]) -> Option<ErrorCode> {
+    results.iter().find_map(|result| match result {
+        OpResult::Failed(code) => *code,
+        OpResult::Create(_) | OpResult::CreateStat(..) | OpResult::Delete | OpResult::SetData(_) | OpResult::Check => {
+            None
+        }
+    })
+}
+
+/// The machine answered another question than was asked.
+fn unexpected(reply: &Reply) -> Error {
+    debug_assert!(false, "unexpected reply {reply:?}");
+    Error::Refused(ErrorCode::SystemError)
+}

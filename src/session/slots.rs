@@ -1,0 +1,225 @@
+//! Slots for replies: one for each request under way, reused, so that a request allocates nothing.
+
+use super::state::Error;
+use super::{Link, link::Answer};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// A slot's number; its xid on the way to the machine is one more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SlotId(u32);
+
+impl SlotId {
+    pub(super) fn xid(self) -> i32 {
+        i32::try_from(self.0 + 1).unwrap_or(i32::MAX)
+    }
+
+    /// `None` for the xids of requests that nobody waits for.
+    pub(super) fn of_xid(xid: i32) -> Option<Self> {
+        u32::try_from(xid).ok()?.checked_sub(1).map(Self)
+    }
+}
+
+#[derive(Debug)]
+enum Slot {
+    Free,
+    /// Sent; somebody waits, or will.
+    Waiting {
+        waker: Option<Waker>,
+        watch: Option<u64>,
+    },
+    /// Sent; the one who waited is gone, the answer still comes.
+    Abandoned {
+        watch: Option<u64>,
+    },
+    Done(Result<Answer, Error>),
+}
+
+/// The slots of one session.
+#[derive(Debug)]
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<SlotId>,
+    capacity: usize,
+}
+
+impl Slots {
+    /// Grows up to `capacity` slots as they are needed.
+    pub(super) fn new(capacity: u32) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), capacity: capacity.clamp(1, i32::MAX as u32 - 1) as usize }
+    }
+
+    /// A slot for a request that arms `watch` when it succeeds; `None` when all are in use.
+    pub(super) fn open(&mut self, watch: Option<u64>) -> Option<SlotId> {
+        let waiting = Slot::Waiting { waker: None, watch };
+        if let Some(id) = self.free.pop() {
+            self.slots[id.0 as usize] = waiting;
+            return Some(id);
+        }
+        if self.slots.len() == self.capacity {
+            return None;
+        }
+        let id = SlotId(u32::try_from(self.slots.len()).ok()?);
+        self.slots.push(waiting);
+        Some(id)
+    }
+
+    /// Puts the answer in its slot; gives whom to wake, and whether a slot came free.
+    pub(super) fn fill(&mut self, id: SlotId, answer: Result<Answer, Error>) -> Filled {
+        let Some(slot) = self.slots.get_mut(id.0 as usize) else { return Filled::default() };
+        match std::mem::replace(slot, Slot::Free) {
+            Slot::Waiting { waker, .. } => {
+                *slot = Slot::Done(answer);
+                Filled { waker, came_free: false }
+            }
+            Slot::Abandoned { .. } => {
+                self.free.push(id);
+                Filled { waker: None, came_free: true }
+            }
+            // An answer nobody asked for: not ours to repair here.
+            before @ (Slot::Free | Slot::Done(_)) => {
+                debug_assert!(false, "slot {id:?} answered twice");
+                *slot = before;
+                Filled::default()
+            }
+        }
+    }
+
+    /// Which watch the request in this slot arms.
+    pub(super) fn watch_of(&self, id: SlotId) -> Option<u64> {
+        match self.slots.get(id.0 as usize)? {
+            Slot::Waiting { watch, .. } | Slot::Abandoned { watch } => *watch,
+            Slot::Free | Slot::Done(_) => None,
+        }
+    }
+
+    /// Every slot without an answer gets this one; gives whom to wake.
+    pub(super) fn fail_all(&mut self, error: Error) -> Vec<Waker> {
+        let open = (0..self.slots.len()).filter_map(|index| u32::try_from(index).ok().map(SlotId));
+        let open: Vec<SlotId> = open.filter(|id| self.is_open(*id)).collect();
+        open.into_iter().filter_map(|id| self.fill(id, Err(error)).waker).collect()
+    }
+
+    fn is_open(&self, id: SlotId) -> bool {
+        matches!(self.slots.get(id.0 as usize), Some(Slot::Waiting { .. } | Slot::Abandoned { .. }))
+    }
+
+    fn poll(&mut self, id: SlotId, context: &Context<'_>) -> Poll<Result<Answer, Error>> {
+        let Some(slot) = self.slots.get_mut(id.0 as usize) else { return Poll::Ready(Err(Error::ConnectionLoss)) };
+        if let Slot::Waiting { waker, .. } = slot {
+            match waker {
+                Some(waker) => waker.clone_from(context.waker()),
+                None => *waker = Some(context.waker().clone()),
+            }
+            return Poll::Pending;
+        }
+        match std::mem::replace(slot, Slot::Free) {
+            Slot::Done(answer) => {
+                self.free.push(id);
+                Poll::Ready(answer)
+            }
+            Slot::Free | Slot::Waiting { .. } | Slot::Abandoned { .. } => Poll::Ready(Err(Error::ConnectionLoss)),
+        }
+    }
+
+    /// The one who waited is gone; says whether a slot came free.
+    fn abandon(&mut self, id: SlotId) -> bool {
+        let Some(slot) = self.slots.get_mut(id.0 as usize) else { return false };
+        match std::mem::replace(slot, Slot::Free) {
+            Slot::Waiting { watch, .. } | Slot::Abandoned { watch } => {
+                *slot = Slot::Abandoned { watch };
+                false
+            }
+            Slot::Done(_) => {
+                self.free.push(id);
+                true
+            }
+            Slot::Free => false,
+        }
+    }
+}
+
+/// What filling a slot led to.
+#[derive(Debug, Default)]
+pub(super) struct Filled {
+    pub(super) waker: Option<Waker>,
+    pub(super) came_free: bool,
+}
+
+/// Waits for one answer.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    link: Arc<Link>,
+    /// `None` once the answer was taken.
+    slot: Option<SlotId>,
+}
+
+impl Ticket {
+    pub(super) fn new(link: Arc<Link>, slot: SlotId) -> Self {
+        Self { link, slot: Some(slot) }
+    }
+}
+
+impl Future for Ticket {
+    type Output = Result<Answer, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(slot) = self.slot else { return Poll::Ready(Err(Error::Closed)) };
+        let (answer, wakers) = self.link.with_slots(|slots| {
+            let answer = slots.poll(slot, context);
+            let came_free = answer.is_ready();
+            (answer, came_free)
+        });
+        wakers.wake();
+        if answer.is_ready() {
+            self.slot = None;
+        }
+        answer
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            let ((), wakers) = self.link.with_slots(|slots| ((), slots.abandon(slot)));
+            wakers.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoolet_model::Reply;
+
+    fn answer() -> Result<Answer, Error> {
+        Ok(Answer { zxid: 1, reply: Reply::Empty })
+    }
+
+    #[test]
+    fn a_slot_is_reused_only_after_its_answer_came_and_was_taken() {
+        let context = Context::from_waker(Waker::noop());
+        let mut slots = Slots::new(2);
+        let first = slots.open(None).unwrap();
+        let second = slots.open(None).unwrap();
+        assert_eq!(slots.open(None), None);
+        assert!(slots.poll(first, &context).is_pending());
+        slots.fill(first, answer());
+        assert_eq!(slots.open(None), None);
+        assert_eq!(slots.poll(first, &context), Poll::Ready(answer()));
+        assert_eq!(slots.open(None), Some(first));
+        assert!(!slots.abandon(second));
+        assert_eq!(slots.open(None), None);
+        assert!(slots.fill(second, answer()).came_free);
+        assert_eq!(slots.open(None), Some(second));
+    }
+
+    #[test]
+    fn xids_of_slots_are_positive_and_others_name_no_slot() {
+        assert_eq!(SlotId(0).xid(), 1);
+        assert_eq!(SlotId::of_xid(1), Some(SlotId(0)));
+        assert_eq!((SlotId::of_xid(0), SlotId::of_xid(-2)), (None, None));
+    }
+}

@@ -1,0 +1,378 @@
+//! The watches of one session: which of them an event of the connection concerns, and their bounded queues.
+
+use super::Link;
+use super::state::SessionState;
+use futures_core::Stream;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use zoolet_model::{AddWatchMode, EventKind, Path, Request, SetWatches, Text, WatchEvent, WatcherType};
+
+/// Items a stream holds for a reader that does not take them.
+const QUEUE_MAX: usize = 64;
+
+/// A watch event.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Watched {
+    /// How the session was when it came.
+    pub state: SessionState,
+    /// What happened.
+    pub kind: EventKind,
+    /// To which znode.
+    pub path: Text,
+    /// The zxid of the change; -1 when it happened while the session was suspended.
+    pub zxid: i64,
+}
+
+/// What a watch stream yields.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WatchItem {
+    /// A change.
+    Event(Watched),
+    /// Changes before this point were missed, because the reader was slow or the session suspended: read again.
+    Gap,
+}
+
+/// What is watched, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Arm {
+    /// Once: data of an existing znode.
+    Data,
+    /// Once: creation.
+    Exist,
+    /// Once: the list of children.
+    Child,
+    Persistent,
+    Recursive,
+}
+
+impl Arm {
+    const fn is_one_shot(self) -> bool {
+        match self {
+            Self::Data | Self::Exist | Self::Child => true,
+            Self::Persistent | Self::Recursive => false,
+        }
+    }
+
+    /// Whether a watch of this kind on `watched` hears of `kind` on `path`.
+    const fn hears(self, kind: EventKind, same_path: bool) -> bool {
+        match (self, kind) {
+            (Self::Recursive, EventKind::NodeChildrenChanged) => false,
+            (Self::Recursive, _) => true,
+            _ if !same_path => false,
+            (Self::Persistent, _) => true,
+            (Self::Data | Self::Exist, EventKind::NodeChildrenChanged) => false,
+            (Self::Data | Self::Exist, _) => true,
+            (Self::Child, EventKind::NodeDeleted | EventKind::NodeChildrenChanged) => true,
+            (Self::Child, EventKind::NodeCreated | EventKind::NodeDataChanged) => false,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    path: Text,
+    arm: Arm,
+    /// Whether the machine has said that it watches.
+    active: bool,
+    queue: VecDeque<WatchItem>,
+    waker: Option<Waker>,
+}
+
+impl Entry {
+    /// Never grows beyond its bound: what does not fit becomes a gap.
+    fn push(&mut self, item: WatchItem) {
+        if let (Some(WatchItem::Event(last)), WatchItem::Event(new)) = (self.queue.back_mut(), &item)
+            && last.kind == new.kind
+            && last.path == new.path
+        {
+            // The same news again: a reader who has not seen the first loses nothing.
+            last.zxid = new.zxid;
+            return;
+        }
+        if self.queue.len() >= QUEUE_MAX || (item == WatchItem::Gap && self.queue.back() == Some(&WatchItem::Gap)) {
+            self.queue.clear();
+            self.queue.push_back(WatchItem::Gap);
+            if item == WatchItem::Gap {
+                return;
+            }
+        }
+        self.queue.push_back(item);
+    }
+}
+
+/// All watches of one session.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    entries: BTreeMap<u64, Entry>,
+    by_path: BTreeMap<Text, Vec<u64>>,
+    over: bool,
+}
+
+impl Watches {
+    fn add(&mut self, id: u64, path: Text, arm: Arm) {
+        self.by_path.entry(path.clone()).or_default().push(id);
+        self.entries.insert(id, Entry { path, arm, active: false, queue: VecDeque::new(), waker: None });
+    }
+
+    /// The request that armed it succeeded. `exists`: there is a znode.
+    pub(super) fn activate(&mut self, id: u64, exists: bool) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.active = true;
+            if entry.arm == Arm::Exist && exists {
+                entry.arm = Arm::Data;
+            }
+        }
+    }
+
+    /// The reader is gone. Gives what to send so that the machine stops watching, when nobody else of the session does.
+    fn remove(&mut self, id: u64) -> Option<Request> {
+        let entry = self.entries.remove(&id)?;
+        if let Some(ids) = self.by_path.get_mut(entry.path.as_str()) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.by_path.remove(entry.path.as_str());
+            }
+        }
+        let kind = match entry.arm {
+            Arm::Persistent => WatcherType::Persistent,
+            Arm::Recursive => WatcherType::PersistentRecursive,
+            // It fires once and hits nobody, as in ZooKeeper's clients.
+            Arm::Data | Arm::Exist | Arm::Child => return None,
+        };
+        let others = self.by_path.get(entry.path.as_str());
+        let shared = others.is_some_and(|ids| ids.iter().any(|id| self.entries[id].arm == entry.arm));
+        // Also when its addWatch is still under way: requests are carried out in order.
+        (!shared).then_some(Request::RemoveWatches { path: entry.path, kind })
+    }
+
+    /// An event of the connection: queued for every watch it concerns. Gives whom to wake.
+    pub(super) fn fire(&mut self, event: &WatchEvent, state: SessionState) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        let mut ancestor = Some(event.path.as_str());
+        while let Some(path) = ancestor {
+            for id in self.by_path.get(path).map(Vec::as_slice).unwrap_or_default() {
+                let Some(entry) = self.entries.get_mut(id) else { continue };
+                if !entry.active || !entry.arm.hears(event.kind, path.len() == event.path.len()) {
+                    continue;
+                }
+                entry.active = !entry.arm.is_one_shot();
+                let WatchEvent { kind, path, zxid } = event.clone();
+                entry.push(WatchItem::Event(Watched { state, kind, path, zxid }));
+                wakers.extend(entry.waker.take());
+            }
+            ancestor = zoolet_model::path::parent_and_name(path).map(|(parent, _)| parent);
+        }
+        wakers
+    }
+
+    /// The session is connected again: what happened to persistent watches meanwhile is not known.
+    pub(super) fn gap(&mut self) -> Vec<Waker> {
+        let persistent = self.entries.values_mut().filter(|entry| entry.active && !entry.arm.is_one_shot());
+        persistent
+            .filter_map(|entry| {
+                entry.push(WatchItem::Gap);
+                entry.waker.take()
+            })
+            .collect()
+    }
+
+    /// No event will come any more.
+    pub(super) fn end(&mut self) -> Vec<Waker> {
+        self.over = true;
+        self.entries.values_mut().filter_map(|entry| entry.waker.take()).collect()
+    }
+
+    /// What to register again after a reconnect; `None` when nothing is watched.
+    pub(super) fn registered(&self, relative_zxid: i64) -> Option<SetWatches> {
+        let mut set = SetWatches { relative_zxid, ..SetWatches::default() };
+        for entry in self.entries.values().filter(|entry| entry.active) {
+            let list = match entry.arm {
+                Arm::Data => &mut set.data,
+                Arm::Exist => &mut set.exist,
+                Arm::Child => &mut set.child,
+                Arm::Persistent => &mut set.persistent,
+                Arm::Recursive => &mut set.persistent_recursive,
+            };
+            list.push(entry.path.clone());
+        }
+        (set != SetWatches { relative_zxid, ..SetWatches::default() }).then_some(set)
+    }
+
+    fn poll(&mut self, id: u64, context: &Context<'_>) -> Poll<Option<WatchItem>> {
+        let Some(entry) = self.entries.get_mut(&id) else { return Poll::Ready(None) };
+        if let Some(item) = entry.queue.pop_front() {
+            return Poll::Ready(Some(item));
+        }
+        if self.over {
+            return Poll::Ready(None);
+        }
+        entry.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// One registration; dropping it ends it.
+#[derive(Debug)]
+struct Registration {
+    link: Arc<Link>,
+    id: u64,
+}
+
+impl Registration {
+    fn new(link: &Arc<Link>, path: &Path, arm: Arm) -> Self {
+        let id = link.new_number();
+        link.with_watches(|watches| watches.add(id, path.text().clone(), arm));
+        Self { link: Arc::clone(link), id }
+    }
+
+    fn poll(&self, context: &Context<'_>) -> Poll<Option<WatchItem>> {
+        self.link.with_watches(|watches| watches.poll(self.id, context))
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(request) = self.link.with_watches(|watches| watches.remove(self.id)) {
+            self.link.send_unheard(request);
+        }
+    }
+}
+
+/// Every change of a znode or subtree. Bounded: a slow reader gets a [`WatchItem::Gap`], never growth.
+#[derive(Debug)]
+pub struct WatchStream(Registration);
+
+impl WatchStream {
+    pub(super) fn new(link: &Arc<Link>, path: &Path, mode: AddWatchMode) -> Self {
+        let arm = match mode {
+            AddWatchMode::Persistent => Arm::Persistent,
+            AddWatchMode::PersistentRecursive => Arm::Recursive,
+        };
+        Self(Registration::new(link, path, arm))
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// The next item; `None` when the session is over. Cancel-safe.
+    pub fn next(&mut self) -> impl Future<Output = Option<WatchItem>> + '_ {
+        std::future::poll_fn(|context| self.0.poll(context))
+    }
+}
+
+impl Stream for WatchStream {
+    type Item = WatchItem;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<WatchItem>> {
+        self.0.poll(context)
+    }
+}
+
+/// The first change after a read: a future that gives `None` when the session ended before.
+#[derive(Debug)]
+#[must_use = "a watch tells only whoever awaits it"]
+pub struct OneShotWatch(Registration);
+
+impl OneShotWatch {
+    pub(super) fn new(link: &Arc<Link>, path: &Path, arm: Arm) -> Self {
+        Self(Registration::new(link, path, arm))
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.0.id
+    }
+}
+
+impl Future for OneShotWatch {
+    type Output = Option<Watched>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context).map(|item| match item {
+            Some(WatchItem::Event(event)) => Some(event),
+            Some(WatchItem::Gap) | None => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: EventKind, path: &str, zxid: i64) -> WatchEvent {
+        WatchEvent { kind, path: path.into(), zxid }
+    }
+
+    fn armed(path: &str, arm: Arm) -> Watches {
+        let mut watches = Watches::default();
+        watches.add(1, path.into(), arm);
+        watches.activate(1, true);
+        watches
+    }
+
+    fn next(watches: &mut Watches) -> Poll<Option<WatchItem>> {
+        watches.poll(1, &Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_slow_reader_gets_a_gap_and_what_came_after_it() {
+        let mut watches = armed("/a", Arm::Recursive);
+        for number in 0..QUEUE_MAX as i64 + 5 {
+            let path = format!("/a/{number}");
+            watches.fire(&event(EventKind::NodeCreated, &path, number), SessionState::Connected);
+        }
+        assert_eq!(next(&mut watches), Poll::Ready(Some(WatchItem::Gap)));
+        for number in QUEUE_MAX as i64..QUEUE_MAX as i64 + 5 {
+            let Poll::Ready(Some(WatchItem::Event(event))) = next(&mut watches) else { panic!("no event {number}") };
+            assert_eq!(event.zxid, number);
+        }
+        assert!(next(&mut watches).is_pending());
+    }
+
+    #[test]
+    fn the_same_news_twice_is_one_item() {
+        let mut watches = armed("/a", Arm::Persistent);
+        for zxid in [1, 2, 3] {
+            watches.fire(&event(EventKind::NodeDataChanged, "/a", zxid), SessionState::Connected);
+        }
+        let Poll::Ready(Some(WatchItem::Event(event))) = next(&mut watches) else { panic!("no event") };
+        assert_eq!(event.zxid, 3);
+        assert!(next(&mut watches).is_pending());
+    }
+
+    #[test]
+    fn a_one_shot_hears_once_and_only_its_kind() {
+        let mut watches = armed("/a", Arm::Child);
+        watches.fire(&event(EventKind::NodeDataChanged, "/a", 1), SessionState::Connected);
+        assert!(next(&mut watches).is_pending());
+        for zxid in [2, 3] {
+            watches.fire(&event(EventKind::NodeChildrenChanged, "/a", zxid), SessionState::Connected);
+        }
+        let Poll::Ready(Some(WatchItem::Event(event))) = next(&mut watches) else { panic!("no event") };
+        assert_eq!(event.zxid, 2);
+        assert!(next(&mut watches).is_pending());
+        assert_eq!(watches.registered(0), None);
+    }
+
+    #[test]
+    fn only_the_last_reader_of_a_persistent_watch_ends_it() {
+        let mut watches = armed("/a", Arm::Persistent);
+        watches.add(2, "/a".into(), Arm::Persistent);
+        watches.activate(2, true);
+        assert_eq!(watches.remove(1), None);
+        let expected = Request::RemoveWatches { path: "/a".into(), kind: WatcherType::Persistent };
+        assert_eq!(watches.remove(2), Some(expected));
+    }
+
+    #[test]
+    fn a_gap_while_suspended_is_told_once() {
+        let mut watches = armed("/a", Arm::Persistent);
+        watches.gap();
+        watches.gap();
+        assert_eq!(next(&mut watches), Poll::Ready(Some(WatchItem::Gap)));
+        assert!(next(&mut watches).is_pending());
+    }
+}

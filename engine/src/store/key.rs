@@ -47,7 +47,10 @@ pub fn push_placed(key: &mut Vec<u8>, tag: u8, path: &str) -> bool {
         ("", "")
     } else {
         match parent_and_name(path) {
-            Some((parent, name)) if !name.is_empty() && parent.starts_with('/') && !path.contains('\0') => {
+            // `//a` would otherwise be `a` in `/`.
+            Some((parent, name))
+                if !name.is_empty() && path.starts_with('/') && !path.starts_with("//") && !path.contains('\0') =>
+            {
                 (parent, name)
             }
             _ => return false,
@@ -116,7 +119,7 @@ mod tests {
 
     #[test]
     fn text_that_cannot_name_a_znode_has_no_key() {
-        for path in ["", "a", "foo/bar", "/a/", "//x/", "/a\0b"] {
+        for path in ["", "a", "foo/bar", "/a/", "//x/", "/a\0b", "//", "//a"] {
             assert_eq!(znode(path), None, "{path:?}");
         }
         assert_eq!(znode("/").as_deref(), Some(&b"n\0"[..]));

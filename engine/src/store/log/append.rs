@@ -72,13 +72,10 @@ impl Log {
 
     /// The next batch of what is not durable yet; `None` when everything is.
     fn draft(&mut self, appends: &[Append]) -> Result<Option<(Draft, Vec<u8>)>, AppendError> {
-        let mut waiting = waiting(appends, self.next_seq).peekable();
-        let first = waiting.peek().map(|&(_, record, _)| record);
-        let watermark = appends.iter().filter(|append| append.records.is_empty()).map(|append| append.watermark).max();
-        if first.is_none() && watermark.is_none_or(|watermark| watermark.min(self.facts.last) <= self.facts.watermark) {
+        let first = appends.iter().flat_map(|append| self.waiting(append)).next().map(|(_, record)| record);
+        if first.is_none() && !self.is_watermark_news(appends) {
             return Ok(None);
         }
-
         let room = self.ring.live.back().map_or(0, |newest| newest.bytes.saturating_sub(self.tail)) as usize;
         let rotates = HEADER_BYTES + first.map_or(0, encoded_bytes) > room;
         let room = if rotates { self.options.segment_bytes as usize } else { room };
@@ -90,29 +87,33 @@ impl Log {
         }
 
         let mut facts = self.facts.clone();
-        let mut watermark = watermark.unwrap_or_default();
         let (mut records, mut entries, mut entry_bytes) = (0, 0, 0);
-        for (seq, record, append_watermark) in waiting {
-            let bytes = encoded_bytes(record);
-            let is_over = buffer.len() + bytes > if records == 0 { room } else { room.min(BATCH_BYTES) };
-            // The chain hash at a truncation's end is looked up in what is durable.
-            let is_cut = matches!(record, LogRecord::Truncate { .. });
-            if is_over || (is_cut && records > 0) {
-                break;
+        let mut watermark = Zxid::ZERO;
+        'batch: for append in appends {
+            for (seq, record) in self.waiting(append) {
+                let bytes = encoded_bytes(record);
+                let is_over = buffer.len() + bytes > if records == 0 { room } else { room.min(BATCH_BYTES) };
+                // The chain hash at a truncation's end is looked up in what is durable.
+                let is_cut = matches!(record, LogRecord::Truncate { .. });
+                if is_over || (is_cut && records > 0) {
+                    break 'batch;
+                }
+                if seq != self.next_seq.0 + records {
+                    return Err(AppendError::misuse(format!("append {seq} follows {}", self.next_seq.0 + records - 1)));
+                }
+                let chain = if let LogRecord::Truncate { to } = record { self.chain_at(*to)? } else { 0 };
+                let record = Record::of(record, chain);
+                facts.pass(&record).map_err(AppendError::misuse)?;
+                record.encode(&mut buffer);
+                if matches!(record, Record::Entry { .. }) {
+                    entries += 1;
+                    entry_bytes += bytes as u64;
+                }
+                records += 1;
+                watermark = watermark.max(append.watermark);
             }
-            if seq != self.next_seq.0 + records {
-                return Err(AppendError::misuse(format!("append {seq} follows {}", self.next_seq.0 + records - 1)));
-            }
-            let chain = if let LogRecord::Truncate { to } = record { self.chain_at(*to)? } else { 0 };
-            let record = Record::of(record, chain);
-            facts.pass(&record).map_err(AppendError::misuse)?;
-            record.encode(&mut buffer);
-            if matches!(record, Record::Entry { .. }) {
-                entries += 1;
-                entry_bytes += bytes as u64;
-            }
-            records += 1;
-            watermark = watermark.max(append_watermark);
+            // Not before all records ahead of it are here: it may name entries that one of those cuts off.
+            watermark = watermark.max(append.watermark);
         }
         if let (0, Some(record)) = (records, first) {
             let segment_bytes = self.options.segment_bytes;
@@ -122,6 +123,19 @@ impl Log {
         facts.commit(watermark);
         let header = self.header(rotates, facts.watermark, &buffer);
         Ok(Some((Draft { header, facts, records, entries, entry_bytes }, buffer)))
+    }
+
+    /// The records of `append` that are not durable yet, with their numbers.
+    fn waiting<'a>(&self, append: &'a Append) -> impl Iterator<Item = (u64, &'a LogRecord)> + use<'a> {
+        let first = (append.seq.0 + 1).saturating_sub(append.records.len() as u64);
+        let durable = usize::try_from(self.next_seq.0.saturating_sub(first)).unwrap_or(usize::MAX);
+        (first..).zip(&append.records).skip(durable)
+    }
+
+    /// Whether an append without records says more than the log does.
+    fn is_watermark_news(&self, appends: &[Append]) -> bool {
+        let silent = appends.iter().filter(|append| append.records.is_empty());
+        silent.map(|append| append.watermark.min(self.facts.last)).any(|watermark| watermark > self.facts.watermark)
     }
 
     /// The header of a batch that follows what is durable.
@@ -189,15 +203,4 @@ impl Log {
             Err(error) => Err(AppendError::Fatal(std::io::Error::other(error.to_string()))),
         }
     }
-}
-
-/// Every record that is not durable yet, with its number and the watermark that came with it.
-fn waiting(appends: &[Append], next_seq: AppendSeq) -> impl Iterator<Item = (u64, &LogRecord, Zxid)> {
-    appends
-        .iter()
-        .flat_map(|append| {
-            let first = (append.seq.0 + 1).saturating_sub(append.records.len() as u64);
-            (first..).zip(&append.records).map(|(seq, record)| (seq, record, append.watermark))
-        })
-        .skip_while(move |&(seq, _, _)| seq < next_seq.0)
 }

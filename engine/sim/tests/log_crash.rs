@@ -1,0 +1,327 @@
+//! Crashes at every step of random histories, of both kinds, and again while the log recovers.
+//!
+//! After each: the log says exactly what was acknowledged, plus at most a beginning of the call in flight; and it goes on.
+
+mod log_support;
+
+use bytes::Bytes;
+use log_support::*;
+use std::sync::Arc;
+use zoolet_engine::{
+    action::{Append, LogRecord},
+    store::{
+        Strategy,
+        log::{AppendError, Facts, Log, LogError, LogOptions, Receiving},
+    },
+};
+use zoolet_model::Zxid;
+use zoolet_sim::disk::{Random, SimDisk};
+use zoolet_zab::{AppendSeq, Epoch};
+
+/// What a log must say, kept the naive way.
+#[derive(Clone, PartialEq, Debug)]
+struct Model {
+    /// Every entry since `start`.
+    history: Vec<(Zxid, Bytes)>,
+    start: Zxid,
+    accepted: Epoch,
+    current: Epoch,
+    config: (Bytes, Bytes),
+    base_id: u64,
+    receiving: Option<Receiving>,
+    watermark: Zxid,
+    /// What the base durably holds.
+    checkpoint: Zxid,
+    /// Records so far.
+    appended: u64,
+}
+
+impl Model {
+    fn new() -> Self {
+        Self {
+            history: Vec::new(),
+            start: Zxid::ZERO,
+            accepted: Epoch::ZERO,
+            current: Epoch::ZERO,
+            config: (Bytes::new(), Bytes::new()),
+            base_id: 0,
+            receiving: None,
+            watermark: Zxid::ZERO,
+            checkpoint: Zxid::ZERO,
+            appended: 0,
+        }
+    }
+
+    fn last(&self) -> Zxid {
+        self.history.last().map_or(self.start, |(zxid, _)| *zxid)
+    }
+
+    fn pass(&mut self, record: &LogRecord, watermark: Zxid) {
+        self.appended += 1;
+        match record {
+            LogRecord::Entry { zxid, payload } => self.history.push((*zxid, payload.clone())),
+            LogRecord::Promise(epoch) => self.accepted = *epoch,
+            LogRecord::Epoch(epoch) => self.current = *epoch,
+            LogRecord::Truncate { to } => self.history.retain(|(zxid, _)| zxid <= to),
+            LogRecord::Config { committed, last_seen } => self.config = (committed.clone(), last_seen.clone()),
+            LogRecord::SnapBegin { zxid, base } => {
+                self.receiving = Some(Receiving { zxid: *zxid, base_id: *base });
+            }
+            LogRecord::SnapEnd { base, zxid, .. } => {
+                self.history.clear();
+                (self.start, self.base_id, self.receiving) = (*zxid, *base, None);
+                (self.watermark, self.checkpoint) = (*zxid, *zxid);
+            }
+            LogRecord::Birth { .. } => {}
+        }
+        self.watermark = self.watermark.max(watermark.min(self.last()));
+    }
+
+    /// Every state that a crash during `appends` may leave.
+    fn beginnings_of(&self, appends: &[Append]) -> Vec<Self> {
+        let mut states = vec![self.clone()];
+        let mut state = self.clone();
+        for append in appends {
+            for record in &append.records {
+                state.pass(record, append.watermark);
+                states.push(state.clone());
+            }
+            if append.records.is_empty() {
+                state.watermark = state.watermark.max(append.watermark.min(state.last()));
+                states.push(state.clone());
+            }
+        }
+        states
+    }
+
+    /// Without the entries, for people.
+    fn summary(&self) -> Self {
+        Self {
+            history: self.history.iter().rev().take(1).map(|(zxid, _)| (*zxid, Bytes::new())).collect(),
+            ..self.clone()
+        }
+    }
+
+    fn describes(&self, facts: &Facts, appended: AppendSeq) -> bool {
+        (facts.accepted, facts.current, facts.base_id) == (self.accepted, self.current, self.base_id)
+            && (&facts.config_committed, &facts.config_last_seen) == (&self.config.0, &self.config.1)
+            && (facts.receiving, facts.watermark, facts.last) == (self.receiving, self.watermark, self.last())
+            && (facts.ensemble_id, facts.disk_incarnation) == (7, DISK_INCARNATION)
+            && appended.0 == self.appended
+    }
+
+    /// The next call, and what it says.
+    fn wish(&self, random: &mut Random) -> Vec<Append> {
+        let mut after = self.clone();
+        let mut appends = Vec::new();
+        for _ in 0..=random.below(3) {
+            let mut records = Vec::new();
+            match random.below(16) {
+                0 => {
+                    let next = after.accepted.max(after.last().epoch()).next().unwrap();
+                    records.extend([LogRecord::Promise(next), LogRecord::Epoch(next)]);
+                    records.push(entry(Zxid::first_of(next), 9));
+                }
+                1 => {
+                    let cut: Vec<Zxid> = [after.start]
+                        .into_iter()
+                        .chain(after.history.iter().map(|(zxid, _)| *zxid))
+                        .filter(|&zxid| zxid >= after.watermark && zxid >= after.checkpoint)
+                        .collect();
+                    let to = cut[random.below(cut.len() as u64) as usize];
+                    records.push(LogRecord::Truncate { to });
+                }
+                2 => records.push(LogRecord::Config {
+                    committed: after.config.1.clone(),
+                    last_seen: Bytes::from(random.bits().to_le_bytes().to_vec()),
+                }),
+                3 if random.below(4) == 0 => {
+                    let next = after.accepted.max(after.last().epoch()).next().unwrap();
+                    let zxid = Zxid::new(next, random.below(100)).unwrap();
+                    let base = after.base_id + 1;
+                    records.push(LogRecord::SnapBegin { zxid, base });
+                    records.push(LogRecord::SnapEnd { base, zxid, chain: u128::from(random.bits()) });
+                }
+                4 => {}
+                _ => {
+                    for _ in 0..=random.below(4) {
+                        let bytes = if random.below(4) == 0 { random.below(9000) } else { random.below(200) };
+                        let Some(zxid) = after.last().next().filter(|_| after.last() > Zxid::ZERO) else { break };
+                        let record = entry_saying(zxid, random.bits() as u8, bytes as usize);
+                        after.pass(&record, Zxid::ZERO);
+                        records.push(record);
+                    }
+                    // They are passed again below, with the watermark.
+                    for _ in &records {
+                        after.history.pop();
+                        after.appended -= 1;
+                    }
+                }
+            }
+            let is_cut = records.iter().any(|record| matches!(record, LogRecord::Truncate { .. }));
+            let watermark = if random.coin() && !is_cut { after.last() } else { after.watermark };
+            records.iter().for_each(|record| after.pass(record, watermark));
+            after.watermark = after.watermark.max(watermark.min(after.last()));
+            appends.push(Append { seq: AppendSeq(after.appended), records, watermark });
+        }
+        appends
+    }
+}
+
+/// How a run ended: every state its disk may hold; `None` is a log that was never born.
+type Ends = Vec<Option<Model>>;
+
+/// Opens the log that `model` describes, or creates one, and carries out `calls` random calls until the disk dies. `before`: what
+/// the disk may hold as long as it was not opened.
+fn run(
+    disk: &SimDisk,
+    options: LogOptions,
+    model: Option<Model>,
+    before: &Ends,
+    random: &mut Random,
+    calls: u32,
+) -> Ends {
+    let shared = Arc::new(disk.clone());
+    let opened = match &model {
+        Some(_) => Log::open(shared, options).map(|(log, _)| log),
+        None => Log::create(shared, options, birth()),
+    };
+    let mut log = match opened {
+        Ok(log) => log,
+        Err(error) => {
+            assert!(disk.crashed(), "{error}");
+            let mut ends = before.clone();
+            if model.is_none() {
+                ends.push(Some(Model::new()));
+            }
+            return ends;
+        }
+    };
+    let mut model = model.unwrap_or_else(Model::new);
+    log.recycle(model.checkpoint);
+    for _ in 0..calls {
+        let appends = model.wish(random);
+        let beginnings = model.beginnings_of(&appends);
+        loop {
+            match log.append(&appends) {
+                Ok(persisted) => {
+                    model = beginnings.last().unwrap().clone();
+                    assert_eq!(persisted.seq.0, model.appended);
+                    break;
+                }
+                Err(AppendError::Stalled(error)) => {
+                    // The ring is full: the base takes what is committed, and the same call is repeated.
+                    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+                    model.checkpoint = model.watermark;
+                    log.recycle(model.checkpoint);
+                    if log.append(&appends).is_err() {
+                        // A longer unapplied tail than the ring is not this test's business.
+                        return run_out(disk, &beginnings, model.checkpoint);
+                    }
+                    let end = beginnings.last().unwrap().clone();
+                    model = Model { checkpoint: model.checkpoint.max(end.checkpoint), ..end };
+                    break;
+                }
+                Err(AppendError::Fatal(error)) => {
+                    assert!(disk.crashed(), "{error}");
+                    return run_out(disk, &beginnings, model.checkpoint);
+                }
+            }
+        }
+        if random.below(3) == 0 {
+            model.checkpoint = model.watermark;
+            log.recycle(model.checkpoint);
+        }
+        if random.below(3) == 0 && log.prepare_ahead().is_err() {
+            break;
+        }
+        assert_eq!(log.facts().last, model.last());
+    }
+    vec![Some(model)]
+}
+
+fn run_out(disk: &SimDisk, beginnings: &[Model], checkpoint: Zxid) -> Ends {
+    disk.crash();
+    beginnings
+        .iter()
+        .map(|model| Some(Model { checkpoint: model.checkpoint.max(checkpoint), ..model.clone() }))
+        .collect()
+}
+
+/// Opens what a crash left and says which of the allowed states it is.
+fn recover(disk: &SimDisk, options: LogOptions, ends: &Ends, story: &str) -> Option<Model> {
+    let (log, opened) = match Log::open(Arc::new(disk.clone()), options) {
+        Ok(opened) => opened,
+        Err(LogError::Empty) if ends.contains(&None) => return None,
+        Err(error) => panic!("{story}: {error}"),
+    };
+    let found = ends.iter().flatten().find(|model| model.describes(&opened.facts, opened.appended));
+    let Some(model) = found else {
+        let ends: Vec<_> = ends.iter().map(|end| end.as_ref().map(Model::summary)).collect();
+        panic!("{story}: {opened:?} is none of {ends:?}")
+    };
+    let entries = try_replay(&log, model.checkpoint).unwrap_or_else(|error| panic!("{story}: {error}"));
+    let expected: Vec<_> = model.history.iter().filter(|(zxid, _)| *zxid > model.checkpoint).cloned().collect();
+    assert_eq!(entries, expected, "{story}");
+    Some(model.clone())
+}
+
+/// Both kinds of crash; the power goes in several ways.
+fn images(disk: &SimDisk, seeds: std::ops::Range<u64>) -> impl Iterator<Item = (String, SimDisk)> {
+    let processes = [("process".to_owned(), disk.after_process_crash())];
+    processes.into_iter().chain(seeds.map(|seed| (format!("power {seed}"), disk.after_power_loss(seed))))
+}
+
+fn crash_everywhere(strategy: Strategy, seed: u64, calls: u32) {
+    let options = small(strategy);
+    let whole = SimDisk::new(seed);
+    run(&whole, options, None, &vec![None], &mut Random::new(seed), calls);
+    for step in 0..whole.steps() {
+        let disk = SimDisk::new(seed);
+        disk.set_crash_at(step);
+        let ends = run(&disk, options, None, &vec![None], &mut Random::new(seed), calls);
+        for (kind, image) in images(&disk, 0..8) {
+            let story = format!("{strategy:?}, history {seed}, step {step}, {kind}");
+            let found = recover(&image, options, &ends, &story);
+            // And again while it recovers and goes on.
+            for second in 0..5 {
+                let image = if kind == "process" { disk.after_process_crash() } else { image.after_process_crash() };
+                image.set_crash_at(second);
+                let ends = run(&image, options, found.clone(), &ends, &mut Random::new(seed ^ step), 2);
+                for (kind, image) in images(&image, 0..3) {
+                    recover(&image, options, &ends, &format!("{story}, then step {second}, {kind}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_any_step_loses_nothing_acknowledged_when_segments_are_recycled() {
+    for seed in 0..4 {
+        crash_everywhere(Strategy::Recycle, seed, 20);
+    }
+}
+
+#[test]
+fn a_crash_at_any_step_loses_nothing_acknowledged_when_segments_are_appended() {
+    for seed in 100..104 {
+        crash_everywhere(Strategy::Append, seed, 20);
+    }
+}
+
+#[test]
+fn long_histories_of_many_crashes_lose_nothing_acknowledged() {
+    for seed in 0..40 {
+        let options = small(BOTH[seed as usize % 2]);
+        let mut random = Random::new(seed);
+        let mut disk = SimDisk::new(seed);
+        let (mut model, mut ends) = (None, vec![None]);
+        for life in 0..40 {
+            disk.set_crash_at(1 + random.below(60));
+            ends = run(&disk, options, model, &ends, &mut random, 20);
+            disk = if random.coin() { disk.after_process_crash() } else { disk.after_power_loss(random.bits()) };
+            model = recover(&disk, options, &ends, &format!("history {seed}, life {life}"));
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! The codec against itself, against bytes written down by hand, and against garbage.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops at the first surprise")]
+
 mod random;
 
 use bytes::{Bytes, BytesMut};

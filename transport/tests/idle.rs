@@ -1,5 +1,7 @@
 //! What an idle connection costs. Alone in its process, so that nothing else moves the numbers.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops at the first surprise")]
+
 mod fake;
 
 use fake::{Client, Server};

@@ -1,5 +1,7 @@
 //! The client port on real sockets, in front of a machine that answers from a script.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops at the first surprise")]
+
 mod fake;
 mod random;
 

@@ -156,7 +156,7 @@ impl ClientPort {
                 accepted = accept(&listeners, accept_after) => match accepted {
                     Ok((stream, peer)) => port.welcome(stream, peer, &mut tasks),
                     Err(error) => {
-                        port.refusals.log(IpAddr::from([0, 0, 0, 0]), format_args!("accepting failed: {error}"));
+                        port.refusals.log_accept(&error);
                         accept_after = Instant::now() + ACCEPT_REST;
                     }
                 },

@@ -2,6 +2,7 @@
 
 use super::lock;
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -29,11 +30,24 @@ impl Refusals {
 
     /// Says who was refused and why, unless too many lines were written lately.
     pub(super) fn log(&self, peer: IpAddr, reason: impl fmt::Display) {
-        let Some(left_out) = lock(&self.0).admit(Instant::now()) else { return };
-        if left_out > 0 {
-            tracing::warn!(left_out, "refusals not logged one by one");
+        if self.admit() {
+            tracing::warn!(client = %peer, "closed: {reason}");
         }
-        tracing::warn!(client = %peer, "closed: {reason}");
+    }
+
+    /// Says that nobody could be accepted.
+    pub(super) fn log_accept(&self, error: &io::Error) {
+        if self.admit() {
+            tracing::warn!("cannot accept connections: {error}");
+        }
+    }
+
+    fn admit(&self) -> bool {
+        let admitted = lock(&self.0).admit(Instant::now());
+        if let Some(left_out @ 1..) = admitted {
+            tracing::warn!(left_out, "closed connections were not logged one by one");
+        }
+        admitted.is_some()
     }
 }
 

@@ -31,9 +31,12 @@ pub fn encode_event(event: &WatchEvent, out: &mut BytesMut) {
 }
 
 fn header(xid: i32, zxid: i64, error: i32, out: &mut BytesMut) {
-    out.put_i32(xid);
-    out.put_i64(zxid);
-    out.put_i32(error);
+    let mut bytes = [0; 16];
+    let mut rest = &mut bytes[..];
+    rest.put_i32(xid);
+    rest.put_i64(zxid);
+    rest.put_i32(error);
+    out.put_slice(&bytes);
 }
 
 fn body(reply: &Reply, out: &mut BytesMut) {

@@ -32,10 +32,11 @@ use super::{
 use crate::store::disk::{Disk, DiskFile};
 use redb::StorageBackend;
 use std::{
+    collections::HashSet,
     fmt, io,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
 };
 
@@ -69,6 +70,10 @@ struct Shared {
     fault: Mutex<Option<BaseError>>,
     /// What the running checkpoint writes at most, by estimate.
     estimate: AtomicU64,
+    /// Whether blocks were written since the table and both files were last synced.
+    unsynced: AtomicBool,
+    /// The pages that the running checkpoint has written, by offset.
+    written: Mutex<HashSet<u64>>,
 }
 
 impl fmt::Debug for Backend {
@@ -87,6 +92,8 @@ impl Backend {
             mode: AtomicU8::new(Mode::Quiet as u8),
             fault: Mutex::default(),
             estimate: AtomicU64::new(0),
+            unsynced: AtomicBool::new(false),
+            written: Mutex::default(),
         }))
     }
 
@@ -94,12 +101,14 @@ impl Backend {
     pub(super) fn begin_writing(&self, estimate: u64) -> io::Result<()> {
         self.0.estimate.store(estimate, Ordering::Relaxed);
         self.0.noting(self.0.side.seal())?;
+        self.0.written().clear();
         self.0.mode.store(Mode::Writing as u8, Ordering::Release);
         Ok(())
     }
 
     /// The checkpoint is durable.
     pub(super) fn end_writing(&self) {
+        *self.0.written() = HashSet::new();
         self.0.mode.store(Mode::Quiet as u8, Ordering::Release);
     }
 
@@ -142,6 +151,10 @@ impl Shared {
         result
     }
 
+    fn written(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn open(&self) -> io::Result<()> {
         if self.mode() == Mode::Shut { Err(io::Error::other("this opening of the base was given up")) } else { Ok(()) }
     }
@@ -174,13 +187,29 @@ impl Shared {
             return self.side.write_header(offset, bytes);
         }
         let first = whole_blocks(offset, bytes.len())?;
-        self.side.note(first, bytes)?;
+        let changed = self.side.note(first, bytes)?;
+        let again = !self.written().insert(offset);
+        if again && !changed && self.holds(offset, bytes) {
+            return Ok(());
+        }
+        self.unsynced.store(true, Ordering::Release);
         self.ledger.base_bytes_written.add(bytes.len());
         let result = self.base.write_at(offset, bytes);
         if matches!(&result, Err(error) if error.kind() == io::ErrorKind::StorageFull) {
             self.ledger.set_missing_bytes(self.estimate.load(Ordering::Relaxed) + SPARE_BYTES);
         }
         result
+    }
+
+    /// Whether the file holds exactly this already. redb evicts dirty leaves when its cache is small, reads each again to sum it
+    /// up when it commits, and writes it once more, unchanged: without this a checkpoint wears the flash twice. Only what this
+    /// checkpoint wrote is spared: older equal bytes may be in the page cache alone, of a process whose sync failed.
+    fn holds(&self, offset: u64, bytes: &[u8]) -> bool {
+        let mut block = [0; BLOCK];
+        (offset..)
+            .step_by(BLOCK)
+            .zip(bytes.chunks_exact(BLOCK))
+            .all(|(offset, bytes)| self.base.read_at(offset, &mut block).is_ok_and(|()| block == bytes))
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
@@ -219,9 +248,11 @@ impl Shared {
         if !self.side.header_changed() {
             return self.ledger.sync(&*self.base);
         }
-        self.side.write_table()?;
-        self.side.sync()?;
-        self.ledger.sync(&*self.base)?;
+        if self.unsynced.swap(false, Ordering::AcqRel) {
+            self.side.write_table()?;
+            self.side.sync()?;
+            self.ledger.sync(&*self.base)?;
+        }
         self.side.persist_header()
     }
 }

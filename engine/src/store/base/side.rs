@@ -141,16 +141,21 @@ impl Side {
         usize::try_from(block).ok().and_then(|block| table.checksums.get(block)).copied().unwrap_or(0)
     }
 
-    /// Notes, in memory, what blocks from `first` on are about to hold.
-    pub(super) fn note(&self, first: u64, blocks: &[u8]) -> io::Result<()> {
+    /// Notes, in memory, what blocks from `first` on are about to hold; whether any checksum changed.
+    pub(super) fn note(&self, first: u64, blocks: &[u8]) -> io::Result<bool> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let first = usize::try_from(first).map_err(io::Error::other)?;
         table.grow(first + blocks.len() / BLOCK);
+        let mut changed = false;
         for (at, bytes) in (first..).zip(blocks.chunks_exact(BLOCK)) {
-            table.checksums[at] = crc32c::crc32c(bytes);
-            table.blocks[at / ENTRIES].dirty = true;
+            let checksum = crc32c::crc32c(bytes);
+            if table.checksums[at] != checksum {
+                table.checksums[at] = checksum;
+                table.blocks[at / ENTRIES].dirty = true;
+                changed = true;
+            }
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// Reserves the space that the checksums of this many blocks need.

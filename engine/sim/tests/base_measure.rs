@@ -1,0 +1,192 @@
+//! What the base costs at a million znodes, on a real disk. Prints; asserts nothing about time. Run in this order:
+//!
+//! ```text
+//! cargo test --release -p zoolet-sim --test base_measure -- --ignored --nocapture --test-threads=1 a_load
+//! ... b_updates, c_open, d_image
+//! ```
+#![allow(clippy::print_stderr, clippy::unwrap_used, reason = "measurements are read by people")]
+
+mod base_support;
+
+use base_support::Model;
+use bytes::Bytes;
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use zoolet_engine::{
+    action::{BaseRead, Changes, Checkpoint, CheckpointMeta},
+    store::{
+        FsDisk,
+        base::{Base, Scrubbed},
+        disk::Disk,
+        key,
+    },
+};
+use zoolet_sim::disk::Random;
+
+const ZNODES: u64 = 1_000_000;
+const PER_CHECKPOINT: u64 = 10_000;
+const CACHE_BYTES: usize = 4 << 20;
+
+fn directory() -> PathBuf {
+    let path = std::env::temp_dir().join("zoolet-base-measure");
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn disk() -> Arc<dyn Disk> {
+    Arc::new(FsDisk::open(&directory()).unwrap())
+}
+
+fn path_of(at: u64) -> String {
+    format!("/app/{at:06}")
+}
+
+fn change(random: &mut Random, at: u64) -> (key::Key, Option<Bytes>) {
+    let mut value = vec![0; 160];
+    value[..8].copy_from_slice(&random.bits().to_le_bytes());
+    (key::znode(&path_of(at)).unwrap(), Some(Bytes::from(value)))
+}
+
+fn resident_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or_default() / 1024.0
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn checkpoint(base: &Base, changes: Changes, model: &mut Model) -> Duration {
+    // The model keeps no records here: a million of them would be what is measured.
+    model.zxid += 1;
+    let meta =
+        CheckpointMeta { zxid: zoolet_model::Zxid::from_bits(model.zxid).unwrap(), digest: 0, totals: Bytes::new() };
+    let start = Instant::now();
+    base.checkpoint(&Checkpoint { changes: Arc::new(changes), meta }).unwrap();
+    start.elapsed()
+}
+
+fn random_updates(random: &mut Random) -> Changes {
+    (0..PER_CHECKPOINT).map(|_| random.below(ZNODES)).map(|at| change(&mut Random::new(at), at)).collect()
+}
+
+#[test]
+#[ignore = "measures"]
+fn a_load() {
+    let disk = disk();
+    for id in Base::list(&*disk).unwrap() {
+        Base::remove(&*disk, id).unwrap();
+    }
+    let base = Base::create(disk.clone(), 1, CACHE_BYTES).unwrap();
+    let (mut model, mut random) = (Model::default(), Random::new(1));
+    let start = Instant::now();
+    let mut longest = Duration::ZERO;
+    for from in (0..ZNODES).step_by(usize::try_from(PER_CHECKPOINT).unwrap()) {
+        let changes = (from..from + PER_CHECKPOINT).map(|at| change(&mut random, at)).collect();
+        longest = longest.max(checkpoint(&base, changes, &mut model));
+    }
+    let counters = base.counters();
+    eprintln!(
+        "load of 1M in 100 checkpoints: {:?}, longest {longest:?}, file {:.1} MiB = {:.0} B/znode, written {:.0} MiB, {} syncs, resident {:.1} MiB",
+        start.elapsed(),
+        mib(base.file_bytes().unwrap()),
+        base.file_bytes().unwrap() as f64 / ZNODES as f64,
+        mib(counters.base_bytes_written + counters.side_bytes_written),
+        counters.syncs,
+        resident_mib()
+    );
+}
+
+#[test]
+#[ignore = "measures"]
+fn b_updates() {
+    let base = Base::open(disk(), 1, CACHE_BYTES).unwrap();
+    let (mut model, mut random) = (Model { zxid: base.meta().zxid.to_bits(), ..Model::default() }, Random::new(2));
+    for round in 0..50 {
+        let before = base.counters();
+        let reader = base.reader();
+        let changes = random_updates(&mut random);
+        let (done, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let reads = std::thread::spawn({
+            let (done, stop, mut random) = (done.clone(), stop.clone(), Random::new(round));
+            move || {
+                let (mut reads, mut longest) = (0_u64, Duration::ZERO);
+                while !stop.load(Ordering::Relaxed) {
+                    let key = key::znode(&path_of(random.below(ZNODES))).unwrap();
+                    let start = Instant::now();
+                    assert!(reader.record(&key).unwrap().is_some());
+                    longest = longest.max(start.elapsed());
+                    reads += 1;
+                }
+                done.store(true, Ordering::Relaxed);
+                (reads, longest)
+            }
+        });
+        let took = checkpoint(&base, changes, &mut model);
+        stop.store(true, Ordering::Relaxed);
+        let (count, longest) = reads.join().unwrap();
+        let after = base.counters();
+        if round % 7 == 0 || round == 49 {
+            eprintln!(
+                "checkpoint {round}: {took:?}, base {:.1} MiB, side {:.2} MiB, {} syncs, file {:.1} MiB; meanwhile {:.0} reads/s, longest {longest:?}, resident {:.1} MiB",
+                mib(after.base_bytes_written - before.base_bytes_written),
+                mib(after.side_bytes_written - before.side_bytes_written),
+                after.syncs - before.syncs,
+                mib(base.file_bytes().unwrap()),
+                count as f64 / took.as_secs_f64(),
+                resident_mib()
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "measures"]
+fn c_open() {
+    let disk = disk();
+    let before = resident_mib();
+    for _ in 0..5 {
+        let start = Instant::now();
+        let base = Base::open(disk.clone(), 1, CACHE_BYTES).unwrap();
+        eprintln!("open: {:?}, {:.2} MiB read", start.elapsed(), mib(base.counters().base_bytes_read));
+    }
+    let base = Base::open(disk, 1, CACHE_BYTES).unwrap();
+    let (reader, mut random) = (base.reader(), Random::new(3));
+    for what in ["cold", "warm", "warm"] {
+        let start = Instant::now();
+        let count = 300_000;
+        for _ in 0..count {
+            let key = key::znode(&path_of(random.below(ZNODES))).unwrap();
+            assert_eq!(reader.record(&key).unwrap().unwrap().len(), 160);
+        }
+        eprintln!("{what}: {:.0} random reads/s over all", f64::from(count) / start.elapsed().as_secs_f64());
+    }
+    let start = Instant::now();
+    let count = 1_000_000;
+    for _ in 0..count {
+        let key = key::znode(&path_of(random.below(10_000))).unwrap();
+        assert_eq!(reader.record(&key).unwrap().unwrap().len(), 160);
+    }
+    eprintln!("{:.0} random reads/s over 10,000 of them", f64::from(count) / start.elapsed().as_secs_f64());
+    eprintln!("resident {:.1} MiB, {:.1} before opening", resident_mib(), before);
+    let start = Instant::now();
+    let mut keys = 0;
+    reader
+        .keys(b"n", Some(b"o"), &mut |_| {
+            keys += 1;
+            true
+        })
+        .unwrap();
+    eprintln!("scan of {keys} keys: {:?}", start.elapsed());
+    let start = Instant::now();
+    let mut scrub = base.scrub();
+    while matches!(scrub.step(1 << 20), Ok(Scrubbed::More)) {}
+    eprintln!("scrub: {:?}, resident {:.1} MiB", start.elapsed(), resident_mib());
+}

@@ -669,6 +669,16 @@ impl DiskFile for SimFile {
         Ok(())
     }
 
+    fn forget_cached(&self) -> io::Result<()> {
+        let mut state = self.disk.state();
+        state.enter_file(OperationKind::Read, self.file, 0, 0)?;
+        let file = &mut state.files[self.file];
+        if file.changes.is_empty() {
+            file.cached.clone_from(&file.durable);
+        }
+        Ok(())
+    }
+
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.disk.state();
         state.enter_file(OperationKind::Allocate, self.file, 0, bytes)?;

@@ -89,4 +89,11 @@ pub trait DiskFile: Send + Sync {
     /// # Errors
     /// As for [`DiskFile::write_at`].
     fn allocate(&self, bytes: u64) -> io::Result<()>;
+
+    /// Makes the next reads come from the device, as far as the file has nothing unwritten. After a failed sync the page cache
+    /// may show what is not on the device and will never be written; a process that starts after that must not believe it.
+    ///
+    /// # Errors
+    /// Whatever the device says.
+    fn forget_cached(&self) -> io::Result<()>;
 }

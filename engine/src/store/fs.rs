@@ -159,6 +159,14 @@ impl DiskFile for FsFile {
         self.0.set_len(bytes)
     }
 
+    fn forget_cached(&self) -> io::Result<()> {
+        use rustix::{fs::Advice, io::Errno};
+        match rustix::fs::fadvise(&self.0, 0, None, Advice::DontNeed) {
+            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         use rustix::{fs::FallocateFlags, io::Errno};
         if bytes == 0 {

@@ -62,11 +62,21 @@ impl Log {
         options.check()?;
         disk.sync_directory().map_err(|error| LogError::io("", error))?;
         let mut seen = look(&*disk)?;
-        let Some(newest) = take_newest(&mut seen)? else {
-            refuse_orphans(&seen)?;
-            return Err(LogError::Empty);
+        let newest = loop {
+            let Some(newest) = take_newest(&mut seen) else {
+                refuse_orphans(&seen)?;
+                return Err(LogError::Empty);
+            };
+            // A crash may have left the tail in the page cache only. And a tail whose sync failed may be shown there for ever
+            // without being on the device: what is believed is what the device gives back.
+            newest.file.sync().map_err(|error| LogError::io(&newest.name, error))?;
+            newest.file.forget_cached().map_err(|error| LogError::io(&newest.name, error))?;
+            let again = look_at(&*disk, newest.name.clone())?;
+            if again.content.incarnation() == newest.incarnation {
+                break newest;
+            }
+            seen.push(again);
         };
-        newest.file.sync().map_err(|error| LogError::io(&newest.name, error))?;
 
         let mut walk = Walk::start(&newest)?;
         let tail = match walk.segment(&newest, None, None, &mut |_| Ok::<(), Infallible>(())) {
@@ -178,15 +188,13 @@ fn segment(name: String, file: Arc<dyn DiskFile>, bytes: u64, first: &First) -> 
     Segment { name, file, bytes, incarnation: first.incarnation, start_last, start_cuts }
 }
 
-fn take_newest(seen: &mut Vec<Seen>) -> Result<Option<Segment>, LogError> {
+fn take_newest(seen: &mut Vec<Seen>) -> Option<Segment> {
     let newest = (0..seen.len()).max_by_key(|&position| seen[position].content.incarnation());
-    let Some(position) = newest.filter(|&position| matches!(seen[position].content, Content::Intact(_))) else {
-        return Ok(None);
-    };
+    let position = newest.filter(|&position| matches!(seen[position].content, Content::Intact(_)))?;
     let Seen { name, file, bytes, content } = seen.swap_remove(position);
     match content {
-        Content::Intact(first) => Ok(Some(segment(name, file, bytes, &first))),
-        Content::Blank | Content::Broken => Ok(None),
+        Content::Intact(first) => Some(segment(name, file, bytes, &first)),
+        Content::Blank | Content::Broken => None,
     }
 }
 

@@ -6,9 +6,10 @@
 
 mod backend;
 mod database;
+mod install;
 mod ledger;
 mod reader;
-mod record;
+pub(crate) mod record;
 mod scrub;
 mod side;
 

@@ -20,7 +20,7 @@ pub(crate) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Option<&'a [u8]> {
 }
 
 /// A copy that clones without allocating: `Bytes` made of a buffer with room to spare is shared from the start.
-pub(super) fn shared(value: &[u8]) -> Bytes {
+pub(crate) fn shared(value: &[u8]) -> Bytes {
     let mut buffer = Vec::with_capacity(value.len() + 1);
     buffer.extend_from_slice(value);
     Bytes::from(buffer)

@@ -1,1 +1,0 @@
-//! The image: one immutable file of the whole tree.

@@ -1,0 +1,367 @@
+//! The bytes of an image. Everything read from a file is checked against its bounds before it is used: an image that was not
+//! verified may give wrong answers, never a panic.
+
+use super::{ImageError, damaged};
+use std::ops::Range;
+use zoolet_model::Zxid;
+
+/// What is aligned, checksummed and read at once.
+pub(super) const BLOCK: usize = 4096;
+
+const MAGIC: [u8; 8] = *b"zltimg\0\x01";
+
+/// The first block, decoded and checked. Ranges are byte ranges of the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Header {
+    pub(super) zxid: Zxid,
+    pub(super) digest: u128,
+    pub(super) records: u64,
+    /// Starts on a block, as do the checksums.
+    pub(super) sparse: Range<usize>,
+    pub(super) totals: Range<usize>,
+    pub(super) checksums: Range<usize>,
+    pub(super) file_bytes: u64,
+    /// XXH3-128 of everything after the first block.
+    pub(super) hash: u128,
+}
+
+impl Header {
+    pub(super) fn encode(&self) -> [u8; BLOCK] {
+        let mut block = [0; BLOCK];
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            block[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        put(&MAGIC);
+        put(&self.zxid.to_bits().to_le_bytes());
+        put(&self.digest.to_le_bytes());
+        put(&self.records.to_le_bytes());
+        for range in [&self.sparse, &self.totals, &self.checksums] {
+            put(&(range.start as u64).to_le_bytes());
+            put(&(range.len() as u64).to_le_bytes());
+        }
+        put(&self.file_bytes.to_le_bytes());
+        put(&self.hash.to_le_bytes());
+        let checksum = crc32c::crc32c(&block[..BLOCK - 4]);
+        block[BLOCK - 4..].copy_from_slice(&checksum.to_le_bytes());
+        block
+    }
+
+    pub(super) fn decode(block: &[u8], file_bytes: u64) -> Result<Self, ImageError> {
+        if !block.starts_with(&MAGIC) {
+            return Err(damaged("it does not begin as an image of this version does"));
+        }
+        if block.get(BLOCK - 4..) != Some(&crc32c::crc32c(&block[..BLOCK - 4]).to_le_bytes()) {
+            return Err(damaged("its header does not match its checksum"));
+        }
+        let header = Self::decode_fields(block).ok_or_else(|| damaged("its header makes no sense"))?;
+        if header.file_bytes != file_bytes {
+            return Err(damaged(format!("it is {file_bytes} bytes long and should be {}", header.file_bytes)));
+        }
+        Ok(header)
+    }
+
+    fn decode_fields(block: &[u8]) -> Option<Self> {
+        let mut rest = &block[MAGIC.len()..];
+        let mut word = || {
+            let (word, after) = rest.split_first_chunk::<8>()?;
+            rest = after;
+            Some(u64::from_le_bytes(*word))
+        };
+        let zxid = Zxid::from_bits(word()?)?;
+        let digest = u128::from(word()?) | u128::from(word()?) << 64;
+        let records = word()?;
+        let mut range = || {
+            let (start, bytes) = (usize::try_from(word()?).ok()?, usize::try_from(word()?).ok()?);
+            Some(start..start.checked_add(bytes)?)
+        };
+        let (sparse, totals, checksums) = (range()?, range()?, range()?);
+        let file_bytes = word()?;
+        let hash = u128::from(word()?) | u128::from(word()?) << 64;
+        let header = Self { zxid, digest, records, sparse, totals, checksums, file_bytes, hash };
+        header.makes_sense().then_some(header)
+    }
+
+    /// Invariant: header, records, sparse table, totals, checksums, in this order, and a checksum for every block between.
+    fn makes_sense(&self) -> bool {
+        let Self { sparse, totals, checksums, .. } = self;
+        sparse.start >= BLOCK
+            && sparse.start.is_multiple_of(BLOCK)
+            && sparse.end == totals.start
+            && totals.end <= checksums.start
+            && checksums.start.is_multiple_of(BLOCK)
+            && checksums.len() == (checksums.start / BLOCK - 1) * 4
+            && checksums.end as u64 <= self.file_bytes
+    }
+}
+
+/// Records in key order: count (4 bytes), their places (4 bytes each, from the start of the extent), then for each its key's
+/// length (4), its stored value's length (4), key, stored value. Numbers are little-endian.
+pub(super) struct Extent<'a>(pub(super) &'a [u8]);
+
+impl<'a> Extent<'a> {
+    pub(super) fn len(&self) -> Result<usize, ImageError> {
+        number(self.0, 0)
+    }
+
+    /// Key and place of the stored value.
+    pub(super) fn entry(&self, slot: usize) -> Result<(&'a [u8], Range<usize>), ImageError> {
+        let at = number(self.0, 4 + slot * 4)?;
+        let (key, value) = (number(self.0, at)?, number(self.0, at + 4)?);
+        let start = at + 8;
+        let bytes = self.0.get(start..).and_then(|rest| rest.get(..key + value)).ok_or_else(outside)?;
+        Ok((&bytes[..key], start + key..start + key + value))
+    }
+
+    /// The first record whose key is `key` or comes after it.
+    pub(super) fn first_from(&self, key: &[u8]) -> Result<usize, ImageError> {
+        let (mut low, mut high) = (0, self.len()?);
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.entry(middle)?.0 < key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    pub(super) fn find(&self, key: &[u8]) -> Result<Option<Range<usize>>, ImageError> {
+        let slot = self.first_from(key)?;
+        if slot == self.len()? {
+            return Ok(None);
+        }
+        let (found, stored) = self.entry(slot)?;
+        Ok((found == key).then_some(stored))
+    }
+}
+
+/// One extent in the making.
+#[derive(Default)]
+pub(super) struct ExtentBuilder {
+    places: Vec<u32>,
+    entries: Vec<u8>,
+    first_key: Vec<u8>,
+}
+
+impl ExtentBuilder {
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    pub(super) fn first_key(&self) -> &[u8] {
+        &self.first_key
+    }
+
+    /// Whether a record of this size still fits into one block; the first always does, in as many blocks as it needs.
+    pub(super) fn has_room(&self, key: &[u8], stored: &[u8]) -> bool {
+        self.is_empty() || 4 + (self.places.len() + 1) * 4 + self.entries.len() + 8 + key.len() + stored.len() <= BLOCK
+    }
+
+    /// False when the record is too large for the format (4 GiB).
+    pub(super) fn push(&mut self, key: &[u8], stored: &[u8]) -> bool {
+        let (Ok(key_bytes), Ok(stored_bytes)) = (u32::try_from(key.len()), u32::try_from(stored.len())) else {
+            return false;
+        };
+        let Ok(place) = u32::try_from(self.entries.len()) else { return false };
+        if self.is_empty() {
+            self.first_key.clear();
+            self.first_key.extend_from_slice(key);
+        }
+        self.places.push(place);
+        for part in [&key_bytes.to_le_bytes()[..], &stored_bytes.to_le_bytes(), key, stored] {
+            self.entries.extend_from_slice(part);
+        }
+        true
+    }
+
+    /// Appends the extent, filled up to whole blocks, and starts the next.
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+        let entries = 4 + self.places.len() as u32 * 4;
+        out.extend_from_slice(&(self.places.len() as u32).to_le_bytes());
+        for place in self.places.drain(..) {
+            out.extend_from_slice(&(entries + place).to_le_bytes());
+        }
+        out.append(&mut self.entries);
+        out.resize(out.len().next_multiple_of(BLOCK), 0);
+    }
+}
+
+/// The first key of every extent: count (4 bytes), their places (4 bytes each, from the start of the table), then for each the
+/// extent's first block (4), its number of blocks (4), the key's length (4), the key.
+pub(super) struct Sparse<'a>(pub(super) &'a [u8]);
+
+impl<'a> Sparse<'a> {
+    pub(super) fn len(&self) -> usize {
+        number(self.0, 0).unwrap_or(0)
+    }
+
+    /// First key and byte range.
+    pub(super) fn entry(&self, at: usize) -> Result<(&'a [u8], Range<usize>), ImageError> {
+        let place = number(self.0, 4 + at * 4)?;
+        let (block, blocks, key) = (number(self.0, place)?, number(self.0, place + 4)?, number(self.0, place + 8)?);
+        let key = self.0.get(place + 12..).and_then(|rest| rest.get(..key)).ok_or_else(outside)?;
+        let range = block.checked_mul(BLOCK).zip((block + blocks).checked_mul(BLOCK));
+        let (start, end) = range.ok_or_else(outside)?;
+        Ok((key, start..end))
+    }
+
+    /// The extent that holds `key` if any does; `None` when `key` comes before all.
+    pub(super) fn position(&self, key: &[u8]) -> Result<Option<usize>, ImageError> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.entry(middle)?.0 <= key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low.checked_sub(1))
+    }
+}
+
+/// The sparse table in the making.
+#[derive(Default)]
+pub(super) struct SparseBuilder {
+    places: Vec<u32>,
+    entries: Vec<u8>,
+}
+
+impl SparseBuilder {
+    /// False when the image is too large for the format.
+    pub(super) fn push(&mut self, key: &[u8], first_block: u64, blocks: usize) -> bool {
+        let numbers = [u32::try_from(first_block), u32::try_from(blocks), u32::try_from(key.len())];
+        let (Ok(place), [Ok(first_block), Ok(blocks), Ok(key_bytes)]) = (u32::try_from(self.entries.len()), numbers)
+        else {
+            return false;
+        };
+        self.places.push(place);
+        for number in [first_block, blocks, key_bytes] {
+            self.entries.extend_from_slice(&number.to_le_bytes());
+        }
+        self.entries.extend_from_slice(key);
+        true
+    }
+
+    /// The table; `None` when it is too large for the format.
+    pub(super) fn finish(self) -> Option<Vec<u8>> {
+        let entries = u32::try_from(4 + self.places.len() * 4).ok()?;
+        u32::try_from(entries as usize + self.entries.len()).ok()?;
+        let mut table = Vec::with_capacity(entries as usize + self.entries.len());
+        table.extend_from_slice(&u32::try_from(self.places.len()).ok()?.to_le_bytes());
+        for place in self.places {
+            table.extend_from_slice(&(entries + place).to_le_bytes());
+        }
+        table.extend_from_slice(&self.entries);
+        Some(table)
+    }
+}
+
+fn number(bytes: &[u8], at: usize) -> Result<usize, ImageError> {
+    let four = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(outside)?;
+    usize::try_from(u32::from_le_bytes(*four)).map_err(|_| outside())
+}
+
+fn outside() -> ImageError {
+    damaged("a length in it leads outside")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            zxid: Zxid::from_bits(0x0102_0304_0506_0708).unwrap(),
+            digest: 0x1112_1314_1516_1718_2122_2324_2526_2728,
+            records: 3,
+            sparse: 8192..8200,
+            totals: 8200..8210,
+            checksums: 12288..12296,
+            file_bytes: 12296,
+            hash: 5,
+        }
+    }
+
+    #[test]
+    fn golden_header() {
+        let block = header().encode();
+        assert_eq!(&block[..8], b"zltimg\0\x01");
+        assert_eq!(block[8..16], [8, 7, 6, 5, 4, 3, 2, 1]);
+        let digest = [0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11];
+        assert_eq!(block[16..32], digest);
+        let words = [3, 8192, 8, 8200, 10, 12288, 8, 12296, 5, 0_u64];
+        let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(block[32..112], words);
+        assert!(block[112..BLOCK - 4].iter().all(|&byte| byte == 0));
+        assert_eq!(block[BLOCK - 4..], 0x7517_7dac_u32.to_le_bytes());
+        assert_eq!(Header::decode(&block, 12296), Ok(header()));
+    }
+
+    #[test]
+    fn a_header_that_was_touched_or_makes_no_sense_is_refused() {
+        let block = header().encode();
+        for at in 0..BLOCK {
+            let mut flipped = block;
+            flipped[at] ^= 1;
+            assert!(Header::decode(&flipped, 12296).is_err());
+        }
+        assert!(Header::decode(&block, 12295).is_err());
+        let wrong = [
+            Header { sparse: 8191..8200, ..header() },
+            Header { sparse: 0..8200, ..header() },
+            Header { totals: 8201..8210, ..header() },
+            Header { totals: 8200..12289, ..header() },
+            Header { checksums: 12288..12292, ..header() },
+            Header { file_bytes: 12295, ..header() },
+        ];
+        for header in wrong {
+            assert!(Header::decode(&header.encode(), header.file_bytes).is_err(), "{header:?}");
+        }
+    }
+
+    #[test]
+    fn golden_extent_and_sparse_table() {
+        let mut builder = ExtentBuilder::default();
+        assert!(builder.push(b"a", b"1234") && builder.push(b"bc", b"5678"));
+        let mut extent = Vec::new();
+        builder.finish(&mut extent);
+        assert_eq!(extent.len(), BLOCK);
+        let expected = b"\x02\0\0\0\x0c\0\0\0\x19\0\0\0\x01\0\0\0\x04\0\0\0a1234\x02\0\0\0\x04\0\0\0bc5678\0\0";
+        assert!(extent.starts_with(expected), "{:?}", &extent[..48]);
+        let extent = Extent(&extent);
+        assert_eq!(extent.find(b"a"), Ok(Some(21..25)));
+        assert_eq!(extent.find(b"bc"), Ok(Some(35..39)));
+        assert_eq!(extent.find(b"b"), Ok(None));
+        assert_eq!(extent.find(b"c"), Ok(None));
+
+        let mut sparse = SparseBuilder::default();
+        assert!(sparse.push(b"a", 1, 1) && sparse.push(b"d", 2, 3));
+        let table = sparse.finish().unwrap();
+        assert_eq!(
+            table,
+            b"\x02\0\0\0\x0c\0\0\0\x19\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\0\0a\x02\0\0\0\x03\0\0\0\x01\0\0\0d"
+        );
+        let sparse = Sparse(&table);
+        assert_eq!(sparse.entry(1), Ok((&b"d"[..], 2 * BLOCK..5 * BLOCK)));
+        assert_eq!(
+            [&b""[..], b"a", b"c", b"d", b"e"].map(|key| sparse.position(key).unwrap()),
+            [None, Some(0), Some(0), Some(1), Some(1)]
+        );
+    }
+
+    #[test]
+    fn a_record_larger_than_a_block_gets_the_blocks_it_needs() {
+        let mut builder = ExtentBuilder::default();
+        let large = vec![7; 3 * BLOCK];
+        assert!(builder.has_room(b"a", &large) && builder.push(b"a", &large));
+        assert!(!builder.has_room(b"b", b""));
+        let mut out = Vec::new();
+        builder.finish(&mut out);
+        assert_eq!(out.len(), 4 * BLOCK);
+        assert!(builder.is_empty());
+    }
+}

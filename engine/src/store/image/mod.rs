@@ -1,0 +1,340 @@
+//! The image: one immutable file of the whole tree.
+//!
+//! Page-aligned and position-independent: snapshot, backup, catch-up transfer and last-known-good are this file. It is written
+//! once ([`write`]), renamed into place, verified once ([`Image::verify`]), and opened in the time it takes to read one block.
+//!
+//! | part | holds |
+//! |---|---|
+//! | block 0 | the [header](format::Header) |
+//! | extents | records in key order, each extent as many blocks as its first record needs |
+//! | sparse table | the first key of every extent, and where it is |
+//! | totals | the replicated totals, as the tree encodes them |
+//! | checksums | a CRC32C for every block between header and here |
+
+mod format;
+#[cfg(feature = "mmap")]
+mod map;
+mod write;
+
+pub use write::write;
+
+use crate::{
+    action::{BaseRead, CheckpointMeta},
+    event::BaseFailure,
+    store::{
+        base::{BaseError, record},
+        digest::record_hash,
+        disk::{Disk, DiskFile},
+        key,
+    },
+};
+use bytes::Bytes;
+use format::{BLOCK, Extent, Header, Sparse};
+use std::{borrow::Cow, fmt, io, sync::Arc};
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// Why an image could not be written, opened, read or installed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ImageError {
+    /// The disk is full.
+    NoSpace,
+    /// The bytes are no image, or not what was written.
+    Damaged(String),
+    /// The device said no.
+    Io(String),
+    /// What the image was to be made of could not be read.
+    Source(BaseFailure),
+}
+
+impl fmt::Display for ImageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSpace => f.write_str("no space left for the image"),
+            Self::Damaged(what) => write!(f, "the image is damaged: {what}"),
+            Self::Io(what) => write!(f, "the image cannot be read or written: {what}"),
+            Self::Source(BaseFailure::Damaged(what)) => write!(f, "what the image is made of is damaged: {what}"),
+            Self::Source(BaseFailure::Io(what)) => write!(f, "what the image is made of cannot be read: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for ImageError {}
+
+impl From<io::Error> for ImageError {
+    fn from(error: io::Error) -> Self {
+        BaseError::from(error).into()
+    }
+}
+
+impl From<BaseError> for ImageError {
+    fn from(error: BaseError) -> Self {
+        match error {
+            BaseError::NoSpace => Self::NoSpace,
+            BaseError::Damaged(what) => Self::Damaged(what),
+            BaseError::Io(what) => Self::Io(what),
+        }
+    }
+}
+
+impl From<ImageError> for BaseFailure {
+    fn from(error: ImageError) -> Self {
+        match error {
+            ImageError::Damaged(what) => Self::Damaged(what),
+            ImageError::Source(failure) => failure,
+            ImageError::NoSpace | ImageError::Io(_) => Self::Io(error.to_string()),
+        }
+    }
+}
+
+/// An image, open for reading.
+///
+/// Every value read is checked against its own checksum. That nothing is missing only [`Image::verify`] proves: call it once
+/// for a file that comes from elsewhere.
+#[derive(Clone, Debug)]
+pub struct Image {
+    header: Header,
+    totals: Bytes,
+    sparse: Bytes,
+    source: Source,
+}
+
+#[derive(Clone)]
+enum Source {
+    /// The whole file; slices of it borrow the mapping.
+    #[cfg_attr(not(feature = "mmap"), allow(dead_code, reason = "without mmap nothing maps"))]
+    Mapped(Bytes),
+    /// The file, and a checksum for every block from the first after the header.
+    Read { file: Arc<dyn DiskFile>, checksums: Arc<[u32]> },
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mapped(_) => "Mapped",
+            Self::Read { .. } => "Read",
+        })
+    }
+}
+
+impl Image {
+    /// Maps a file. Reads one block, allocates nothing that grows with the image.
+    ///
+    /// A file that somebody truncates, or a sector that cannot be read, kills the process that reads it through the map
+    /// (SIGBUS): where that is too much, use [`Image::open_pread`].
+    ///
+    /// # Errors
+    /// As [`ImageError`] says.
+    #[cfg(feature = "mmap")]
+    pub fn open(path: &std::path::Path) -> Result<Self, ImageError> {
+        let file = map::map(path)?;
+        let first = file.get(..BLOCK).ok_or_else(|| damaged("it is shorter than its header"))?;
+        let header = Header::decode(first, file.len() as u64)?;
+        let (totals, sparse) = (file.slice(header.totals.clone()), file.slice(header.sparse.clone()));
+        Ok(Self { header, totals, sparse, source: Source::Mapped(file) })
+    }
+
+    /// Opens a file that is read with explicit reads, each block checked. Reads the sparse table and the checksums, together
+    /// about 30 bytes per block of the image, and keeps them.
+    ///
+    /// # Errors
+    /// As [`ImageError`] says.
+    pub fn open_pread(disk: &dyn Disk, name: &str) -> Result<Self, ImageError> {
+        let file = disk.open(name)?;
+        let mut first = [0; BLOCK];
+        file.read_at(0, &mut first)?;
+        let header = Header::decode(&first, file.len()?)?;
+        let checksums = read_range(&*file, header.checksums.clone())?;
+        let checksums =
+            checksums.chunks_exact(4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]])).collect();
+        let source = Source::Read { file, checksums };
+        // Sparse table and totals lie side by side and start on a block.
+        let whole = header.sparse.start..header.checksums.start;
+        let both = Bytes::from(source.blocks(whole.clone())?.into_owned());
+        let within = |range: &std::ops::Range<usize>| both.slice(range.start - whole.start..range.end - whole.start);
+        let (totals, sparse) = (within(&header.totals), within(&header.sparse));
+        Ok(Self { header, totals, sparse, source })
+    }
+
+    /// Which state this is.
+    pub fn meta(&self) -> CheckpointMeta {
+        CheckpointMeta { zxid: self.header.zxid, digest: self.header.digest, totals: self.totals.clone() }
+    }
+
+    /// How many records it holds.
+    pub fn records(&self) -> u64 {
+        self.header.records
+    }
+
+    /// Bytes of the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.header.file_bytes
+    }
+
+    /// Reads everything: every block's checksum, the whole file's hash, order, count and digest of the records.
+    ///
+    /// # Errors
+    /// [`ImageError::Damaged`] says what does not match.
+    pub fn verify(&self) -> Result<(), ImageError> {
+        self.verify_blocks()?;
+        let (mut last, mut digest, mut records) = (Vec::new(), 0_u128, 0_u64);
+        let mut ordered = true;
+        self.scan(b"", None, &mut |key, value| {
+            ordered &= records == 0 || *last < *key;
+            last.clear();
+            last.extend_from_slice(key);
+            digest = digest.wrapping_add(record_hash(key, value));
+            records += 1;
+            ordered
+        })?;
+        if !ordered {
+            return Err(damaged("its keys are not in order"));
+        }
+        if (records, digest) != (self.header.records, self.header.digest) {
+            return Err(damaged("its records do not add up to its digest"));
+        }
+        Ok(())
+    }
+
+    /// The record of a key. From a map it is borrowed and nothing is allocated.
+    ///
+    /// # Errors
+    /// [`ImageError::Damaged`] and [`ImageError::Io`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>, ImageError> {
+        let Some(at) = Sparse(&self.sparse).position(key)? else { return Ok(None) };
+        let found = |extent: &Extent<'_>| extent.find(key);
+        match self.extent(at)? {
+            Cow::Borrowed(bytes) => {
+                let extent = Extent(bytes);
+                let Some(stored) = found(&extent)? else { return Ok(None) };
+                Ok(Some(Cow::Borrowed(unseal(key, &bytes[stored])?)))
+            }
+            Cow::Owned(bytes) => {
+                let Some(stored) = found(&Extent(&bytes))? else { return Ok(None) };
+                Ok(Some(Cow::Owned(unseal(key, &bytes[stored])?.to_vec())))
+            }
+        }
+    }
+
+    /// Calls `visit` with the name of every child of `path`, in order, until it says false.
+    ///
+    /// # Errors
+    /// [`ImageError::Damaged`] and [`ImageError::Io`].
+    pub fn children(&self, path: &str, visit: &mut dyn FnMut(&str) -> bool) -> Result<(), ImageError> {
+        let prefix = key::children_prefix(path);
+        let end = key::end_of_prefix(&prefix);
+        let mut nameless = false;
+        self.scan(&prefix, end.as_deref(), &mut |key, _| match str::from_utf8(&key[prefix.len()..]) {
+            Ok(name) => visit(name),
+            Err(_) => {
+                nameless = true;
+                false
+            }
+        })?;
+        if nameless { Err(damaged("the name of a child is no text")) } else { Ok(()) }
+    }
+
+    /// Calls `visit` with every key and record from `from` up to, not including, `to`, in order, until it says false.
+    ///
+    /// # Errors
+    /// [`ImageError::Damaged`] and [`ImageError::Io`].
+    pub fn scan(
+        &self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), ImageError> {
+        let sparse = Sparse(&self.sparse);
+        for at in sparse.position(from)?.unwrap_or(0)..sparse.len() {
+            let bytes = self.extent(at)?;
+            let extent = Extent(&bytes);
+            for slot in extent.first_from(from)?..extent.len()? {
+                let (key, stored) = extent.entry(slot)?;
+                if to.is_some_and(|to| key >= to) || !visit(key, unseal(key, &bytes[stored])?) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn extent(&self, at: usize) -> Result<Cow<'_, [u8]>, ImageError> {
+        let (_, blocks) = Sparse(&self.sparse).entry(at)?;
+        let inside = blocks.start >= BLOCK && blocks.end <= self.header.sparse.start;
+        if !inside {
+            return Err(damaged("its sparse table points outside its records"));
+        }
+        self.source.blocks(blocks)
+    }
+
+    fn verify_blocks(&self) -> Result<(), ImageError> {
+        /// Bytes read at once.
+        const STRIDE: usize = 64 * BLOCK;
+        let mut hash = Xxh3Default::new();
+        let sums = self.header.checksums.clone();
+        let checksums = self.source.raw(sums.clone())?;
+        let end = usize::try_from(self.header.file_bytes).map_err(|_| damaged("it is too long"))?;
+        for from in (BLOCK..end).step_by(STRIDE) {
+            let bytes = self.source.raw(from..end.min(from + STRIDE))?;
+            hash.update(&bytes);
+            for (at, block) in (from..).step_by(BLOCK).zip(bytes.chunks(BLOCK)).filter(|(at, _)| *at < sums.start) {
+                let sum = &checksums[(at / BLOCK - 1) * 4..][..4];
+                if *sum != crc32c::crc32c(block).to_le_bytes() {
+                    return Err(damaged(format!("block {} does not match its checksum", at / BLOCK)));
+                }
+            }
+        }
+        if hash.digest128() == self.header.hash { Ok(()) } else { Err(damaged("it does not match its hash")) }
+    }
+}
+
+impl Source {
+    /// Whole blocks, checked where they are read explicitly.
+    fn blocks(&self, range: std::ops::Range<usize>) -> Result<Cow<'_, [u8]>, ImageError> {
+        let bytes = self.raw(range.clone())?;
+        if let Self::Read { checksums, .. } = self {
+            let sums = checksums.get(range.start / BLOCK - 1..).unwrap_or_default();
+            for (at, block) in bytes.chunks(BLOCK).enumerate() {
+                if sums.get(at) != Some(&crc32c::crc32c(block)) {
+                    return Err(damaged(format!("block {} does not match its checksum", range.start / BLOCK + at)));
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn raw(&self, range: std::ops::Range<usize>) -> Result<Cow<'_, [u8]>, ImageError> {
+        match self {
+            Self::Mapped(file) => Ok(Cow::Borrowed(file.get(range).ok_or_else(|| damaged("it is too short"))?)),
+            Self::Read { file, .. } => Ok(Cow::Owned(read_range(&**file, range)?)),
+        }
+    }
+}
+
+impl BaseRead for Image {
+    fn record(&self, key: &[u8]) -> Result<Option<Bytes>, BaseFailure> {
+        let Some(found) = self.get(key)? else { return Ok(None) };
+        Ok(Some(match (found, &self.source) {
+            (Cow::Borrowed(value), Source::Mapped(file)) => file.slice_ref(value),
+            (found, _) => record::shared(&found),
+        }))
+    }
+
+    fn keys(&self, from: &[u8], to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), BaseFailure> {
+        Ok(self.scan(from, to, &mut |key, _| visit(key))?)
+    }
+}
+
+fn read_range(file: &dyn DiskFile, range: std::ops::Range<usize>) -> Result<Vec<u8>, ImageError> {
+    let mut bytes = vec![0; range.len()];
+    file.read_at(range.start as u64, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], ImageError> {
+    record::unseal(key, stored)
+        .ok_or_else(|| damaged(format!("record {} does not match its checksum", key.escape_ascii())))
+}
+
+fn damaged(what: impl Into<String>) -> ImageError {
+    ImageError::Damaged(what.into())
+}

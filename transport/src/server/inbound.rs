@@ -5,10 +5,12 @@ use crate::wire::{FrameError, Opcode, announced};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::{future::Future, io, mem};
 use tokio::io::AsyncReadExt;
 use tokio::net::tcp::OwnedReadHalf;
+use zoolet_engine::Budget;
 use zoolet_engine::budget::Part;
 
 /// Bytes of one connection that may wait undecoded without being charged to the budget: what is read ahead of a
@@ -19,8 +21,9 @@ pub(super) const READ_BYTES_MAX: usize = 32 << 10;
 
 /// Undecoded bytes. A connection owns a buffer only while a part of a frame waits in it; reading itself happens in a
 /// buffer that all connections share, and small leftovers are copied out of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Inbound {
+    budget: Arc<Budget>,
     buffer: BytesMut,
     /// `buffer` is the shared one, to be given back before anything is awaited.
     borrowed: bool,
@@ -50,8 +53,8 @@ pub(super) enum Ping {
 
 impl Inbound {
     /// What the handshake left over.
-    pub(super) fn new(buffer: BytesMut) -> Self {
-        Self { buffer, ..Self::default() }
+    pub(super) fn new(port: &Port, buffer: BytesMut) -> Self {
+        Self { budget: port.budget.clone(), buffer, borrowed: false, taken_from: false, charged: 0, searched: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -124,19 +127,19 @@ impl Inbound {
         }
         self.borrowed = false;
         self.taken_from = false;
-        self.charge(port, if self.buffer.len() > LOOKAHEAD_BYTES { self.buffer.len() as u64 } else { 0 });
+        self.charge(if self.buffer.len() > LOOKAHEAD_BYTES { self.buffer.len() as u64 } else { 0 });
     }
 
     /// Stops charging: what is decoded next is charged as requests.
-    pub(super) fn uncharge(&mut self, port: &Port) {
-        self.charge(port, 0);
+    pub(super) fn uncharge(&mut self) {
+        self.charge(0);
     }
 
-    fn charge(&mut self, port: &Port, bytes: u64) {
+    fn charge(&mut self, bytes: u64) {
         if bytes > self.charged {
-            port.budget.charge(Part::Outstanding, bytes - self.charged);
+            self.budget.charge(Part::Outstanding, bytes - self.charged);
         } else if bytes < self.charged {
-            port.budget.release(Part::Outstanding, self.charged - bytes);
+            self.budget.release(Part::Outstanding, self.charged - bytes);
         }
         self.charged = bytes;
     }
@@ -153,6 +156,12 @@ impl Inbound {
         } else {
             self.buffer.reserve(limit.min(READ_BYTES_MAX));
         }
+    }
+}
+
+impl Drop for Inbound {
+    fn drop(&mut self) {
+        self.uncharge();
     }
 }
 

@@ -9,9 +9,13 @@
 //! [`zoolet_engine::Budget`].
 
 mod connection;
+mod ending;
 mod inbound;
+mod life;
 mod outgoing;
 mod port;
+mod reading;
+mod record;
 mod refusals;
 mod seam;
 mod traffic;

@@ -1,6 +1,8 @@
 //! The listening sockets, and what all connections share.
 
-use super::connection::{self, Connection, Touched, Why};
+use super::connection::{Connection, Touched};
+use super::ending::Why;
+use super::life;
 use super::lock;
 use super::refusals::Refusals;
 use super::seam::{ConnIds, EventSink, Outbox, Output};
@@ -25,7 +27,7 @@ use zoolet_engine::{Budget, ConnId, Event, Limits, Status};
 /// Bytes of the buffer all connections are read into.
 const READING_BYTES: usize = 64 << 10;
 /// Buffers for writing that are kept for the next connection, and how large one may be.
-const WRITING_BUFFERS_MAX: usize = 16;
+const WRITING_BUFFERS_MAX: usize = 8;
 const WRITING_BYTES: usize = 64 << 10;
 /// How long a question to the machine may take.
 const QUESTION: Duration = Duration::from_secs(2);
@@ -323,7 +325,7 @@ impl Port {
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         match self.slot(peer.ip()) {
             Ok(slot) => {
-                tasks.spawn(connection::run(self.clone(), stream, peer, slot));
+                tasks.spawn(life::run(self.clone(), stream, peer, slot));
             }
             Err(limit) => {
                 self.traffic.on_rejected();

@@ -1,7 +1,7 @@
 //! Four-letter words (surface 9.1): the first four bytes of a connection, answered with text.
 
-use super::connection::Record;
 use super::port::{About, Port};
+use super::record::Record;
 use std::fmt::{self, Write as _};
 use std::io;
 use std::net::SocketAddr;
@@ -222,7 +222,7 @@ fn cons(out: &mut String, port: &Port) -> fmt::Result {
             if record.last_xid >= 0 {
                 write!(out, ",lcxid=0x{:x}", record.last_xid)?;
             }
-            write!(out, ",lzxid=0x{:x},lresp={}", record.last_zxid, record.last_response_ms)?;
+            write!(out, ",lzxid=0x{:x},lresp={}", record.last_zxid, record.last_response_us / 1000)?;
             let average = record.latency_us_sum.checked_div(record.answered).unwrap_or(0);
             write!(out, ",llat={},minlat={}", record.latency_us_last / 1000, record.latency_us_min / 1000)?;
             write!(out, ",avglat={},maxlat={}", average / 1000, record.latency_us_max / 1000)?;

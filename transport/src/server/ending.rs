@@ -1,0 +1,65 @@
+//! Why connections end.
+
+use crate::wire::{FrameError, TooShort};
+use std::fmt;
+use std::io::ErrorKind;
+
+/// Why a connection ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Why {
+    /// The machine, or the server's end, asked for it.
+    Asked,
+    /// The client closed.
+    Left,
+    /// The socket failed.
+    Broken(ErrorKind),
+    /// Nothing came for as long as the session may live.
+    Silent,
+    /// No session within the time for it.
+    Sessionless,
+    /// What was queued could not be sent in time.
+    Lingered,
+    /// The bytes make no sense.
+    BadFrame(FrameError),
+    /// A frame without room for a request.
+    TooShort,
+    /// A first message that is none.
+    BadHandshake,
+    /// More waits for it than one client may have.
+    DoesNotRead(usize),
+    /// It had most waiting when all clients together had too much.
+    Greediest(usize),
+}
+
+impl Why {
+    /// Whether the client is to blame, so that an operator should know.
+    pub(super) fn is_refusal(self) -> bool {
+        match self {
+            Self::Asked | Self::Left | Self::Broken(_) | Self::Silent | Self::Lingered => false,
+            Self::Sessionless
+            | Self::BadFrame(_)
+            | Self::TooShort
+            | Self::BadHandshake
+            | Self::DoesNotRead(_)
+            | Self::Greediest(_) => true,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("closed by the server"),
+            Self::Left => f.write_str("the client closed"),
+            Self::Broken(kind) => write!(f, "{kind}"),
+            Self::Silent => f.write_str("silent for its session timeout"),
+            Self::Sessionless => f.write_str("made no session in time"),
+            Self::Lingered => f.write_str("did not take its last bytes in time"),
+            Self::BadFrame(error) => write!(f, "{error}"),
+            Self::TooShort => write!(f, "{TooShort}"),
+            Self::BadHandshake => f.write_str("not a handshake"),
+            Self::DoesNotRead(bytes) => write!(f, "does not read, {bytes} bytes wait for it"),
+            Self::Greediest(bytes) => write!(f, "too much waits for all clients, {bytes} bytes of it for this one"),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The life of a connection: its task, from the first byte to the last.
+
+use super::connection::Connection;
+use super::ending::Why;
+use super::inbound::Inbound;
+use super::port::{Port, Slot};
+use super::words::{self, Asked};
+use crate::wire::{decode_connect, split_frame};
+use bytes::BytesMut;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::{sleep_until, timeout, timeout_at};
+use zoolet_engine::Event;
+use zoolet_model::ConnectRequest;
+
+/// A handshake is 45 bytes; this leaves room for any password and none for abuse.
+const HANDSHAKE_BYTES_MAX: usize = 4096;
+/// How long a closed connection is read on, so that the peer sees our last bytes and not a reset.
+const DRAIN: Duration = Duration::from_secs(1);
+const DRAIN_BYTES_MAX: usize = 256 << 10;
+
+/// Serves an accepted socket to its end.
+pub(super) async fn run(port: Arc<Port>, stream: TcpStream, peer: SocketAddr, _slot: Slot) {
+    // Without it a reply can wait 40 ms for the acknowledgement of the one before.
+    let _ = stream.set_nodelay(true);
+    let (mut read, write) = stream.into_split();
+    let deadline = Instant::now() + port.handshake_timeout();
+    let why = match timeout_at(deadline.into(), first_message(&mut read)).await {
+        Ok(Ok(First::Word(asked))) => {
+            words::answer(&port, asked, &write).await;
+            drop(write);
+            return drain(&mut read).await;
+        }
+        Ok(Ok(First::Connect(request, rest))) => {
+            let registered = Registered::new(port.clone(), write, peer, request);
+            let why = talk(&port, &registered.connection, &mut read, Inbound::new(&port, rest)).await;
+            // Only now is the write half gone, and the client sees the end of our stream.
+            drop(registered);
+            why
+        }
+        Ok(Err(why)) => why,
+        Err(_elapsed) => Why::Sessionless,
+    };
+    port.on_closed(peer, why);
+    if why == Why::Asked {
+        drain(&mut read).await;
+    }
+}
+
+impl Port {
+    fn on_closed(&self, peer: SocketAddr, why: Why) {
+        if why == Why::Sessionless {
+            self.traffic.on_sessionless_expired();
+        }
+        if why.is_refusal() {
+            self.traffic.on_dropped();
+            self.refusals.log(peer.ip(), why);
+        } else {
+            tracing::debug!(client = %peer, "closed: {why}");
+        }
+    }
+}
+
+enum First {
+    Word(Asked),
+    Connect(ConnectRequest, BytesMut),
+}
+
+/// Reads up to the end of the first message. A four-letter word outranks the length it would be (surface 13.46).
+async fn first_message(read: &mut OwnedReadHalf) -> Result<First, Why> {
+    let mut buffer = BytesMut::new();
+    loop {
+        read.readable().await.map_err(|error| Why::Broken(error.kind()))?;
+        buffer.reserve(64);
+        match read.try_read_buf(&mut buffer) {
+            Ok(0) => return Err(Why::Left),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(Why::Broken(error.kind())),
+        }
+        let Some(first) = buffer.first_chunk() else { continue };
+        if let Some(asked) = Asked::from_bytes(*first) {
+            return Ok(First::Word(asked));
+        }
+        if let Some(frame) = split_frame(&mut buffer, HANDSHAKE_BYTES_MAX).map_err(Why::BadFrame)? {
+            let request = decode_connect(frame).map_err(|_| Why::BadHandshake)?;
+            return Ok(First::Connect(request, BytesMut::from(&buffer[..])));
+        }
+    }
+}
+
+/// Reads on for a while after our last byte: closing with unread bytes makes the system send a reset, which can destroy
+/// what the client has not read yet.
+async fn drain(read: &mut OwnedReadHalf) {
+    let _ = timeout(DRAIN, async {
+        let mut left = DRAIN_BYTES_MAX;
+        let mut nowhere = Vec::with_capacity(4096);
+        while left > 0 && read.readable().await.is_ok() {
+            nowhere.clear();
+            match read.try_read_buf(&mut nowhere) {
+                Ok(0) => return,
+                Ok(bytes) => left = left.saturating_sub(bytes),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+    })
+    .await;
+}
+
+/// The machine knows the connection exactly as long as this lives, however the task ends.
+struct Registered {
+    port: Arc<Port>,
+    connection: Arc<Connection>,
+}
+
+impl Registered {
+    fn new(port: Arc<Port>, write: OwnedWriteHalf, peer: SocketAddr, request: ConnectRequest) -> Self {
+        let connection = Arc::new(Connection::new(port.ids.next_conn(), peer, write));
+        let conn = connection.id;
+        // Before the event: its answer must find the connection.
+        port.register(connection.clone());
+        port.traffic.on_received(1);
+        port.submit(|events| {
+            events.push(Event::Connect { conn, peer: Some(peer.ip()), request });
+        });
+        Self { port, connection }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let conn = self.connection.id;
+        self.port.unregister(conn);
+        self.connection.end(&self.port);
+        self.port.submit(|events| events.push(Event::Disconnected { conn }));
+        self.port.feed_starved();
+    }
+}
+
+/// Reads, decodes and submits until the connection is over.
+async fn talk(port: &Port, connection: &Connection, read: &mut OwnedReadHalf, mut inbound: Inbound) -> Why {
+    let mut timer = pin!(sleep_until((Instant::now() + port.handshake_timeout()).into()));
+    loop {
+        let decoded = connection.decode(port, &mut inbound);
+        inbound.settle(port);
+        let plan = match decoded.and_then(|decoded| connection.plan(port, &inbound, decoded)) {
+            Ok(plan) => plan,
+            Err(why) => return why,
+        };
+        // Deadlines mostly move away; the timer is touched only when it is due or too late.
+        let deadline = plan.deadline.into();
+        if timer.is_elapsed() || deadline < timer.deadline() {
+            timer.as_mut().reset(deadline);
+        }
+        tokio::select! {
+            biased;
+            () = connection.wake.notified() => {}
+            _ = connection.write.writable(), if plan.write => connection.unblock(port),
+            result = inbound.fill(read, port, plan.read_bytes), if plan.read_bytes > 0 => match result {
+                Ok(0) => return Why::Left,
+                Ok(_) => {}
+                Err(error) => return Why::Broken(error.kind()),
+            },
+            () = timer.as_mut() => {}
+        }
+    }
+}

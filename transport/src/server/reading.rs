@@ -1,0 +1,213 @@
+//! What is read from a connection, and when: flow control.
+
+use super::connection::{Connection, Phase, STALL, State, Waiting};
+use super::ending::Why;
+use super::inbound::{Inbound, LOOKAHEAD_BYTES, Ping, READ_BYTES_MAX};
+use super::lock;
+use super::port::Port;
+use super::record::operation;
+use crate::wire::{DecodeOptions, decode_request};
+use std::time::Instant;
+use zoolet_engine::budget::Part;
+use zoolet_engine::{ConnId, Event, Limits};
+use zoolet_model::{Request, RequestedAcl, Text, WriteOp};
+
+/// What the task waits for next.
+pub(super) struct Plan {
+    /// Bytes to read at most; 0 to read nothing.
+    pub(super) read_bytes: usize,
+    /// Whether to wait for room in the socket.
+    pub(super) write: bool,
+    pub(super) deadline: Instant,
+}
+
+/// How far the decoding came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Decoded {
+    /// What is left is no whole frame.
+    All,
+    /// The next frame is whole and may not be admitted now.
+    OneMustWait,
+}
+
+/// Whether a connection is read, or only looked ahead into for pings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Listening {
+    Yes,
+    /// Too much of it, or of all, is not answered yet.
+    WeAreBusy,
+    /// Too much is queued to it.
+    ItDoesNotRead,
+}
+
+impl Connection {
+    /// Decodes what may be decoded, and submits it in one call.
+    pub(super) fn decode(&self, port: &Port, inbound: &mut Inbound) -> Result<Decoded, Why> {
+        let mut result = Ok(Decoded::All);
+        if inbound.len() == 0 {
+            return result;
+        }
+        // From here the bytes count as requests.
+        inbound.uncharge();
+        port.submit(|events| {
+            let mut state = lock(&self.state);
+            if state.phase == Phase::Established {
+                result = self.decode_into(events, &mut state, port, inbound);
+            }
+        });
+        result
+    }
+
+    fn decode_into(
+        &self,
+        events: &mut Vec<Event>,
+        state: &mut State,
+        port: &Port,
+        inbound: &mut Inbound,
+    ) -> Result<Decoded, Why> {
+        let limits = &port.settings.limits;
+        let frame_bytes_max = limits.frame_bytes_max as usize;
+        let now = Instant::now();
+        let decoded_us = port.us_since_start(now);
+        let before = events.len();
+        let result = loop {
+            let next = match inbound.next(frame_bytes_max) {
+                Ok(Some(next)) => next,
+                Ok(None) => break Ok(Decoded::All),
+                Err(error) => break Err(Why::BadFrame(error)),
+            };
+            let admitted = match next.ping {
+                Ping::Answered => {
+                    inbound.take(next);
+                    continue;
+                }
+                Ping::Unanswered => state.waiting.len() < 2 * limits.outstanding_max as usize,
+                Ping::No => !state.is_congested(limits) && port.may_hold(next.bytes, state.waiting.is_empty()),
+            };
+            if !admitted {
+                // Its turn comes when there is room; who only pings must not lose its session meanwhile.
+                while state.waiting.len() < 2 * limits.outstanding_max as usize
+                    && let Some(xid) = inbound.take_ping(frame_bytes_max)
+                {
+                    state.admit(port, decoded_us, 12);
+                    events.push(Event::Request { conn: self.id, xid, request: Request::Ping });
+                }
+                break Ok(Decoded::OneMustWait);
+            }
+            let Ok((xid, request)) = decode_request(inbound.take(next), &DecodeOptions::default()) else {
+                break Err(Why::TooShort);
+            };
+            state.admit(port, decoded_us, held_bytes(next.bytes, &request));
+            state.record.last_operation = operation(&request);
+            state.record.last_xid = xid;
+            events.push(Event::Request { conn: self.id, xid, request });
+        };
+        let count = (events.len() - before) as u64;
+        if count > 0 {
+            state.heard = now;
+            state.record.received += count;
+            port.traffic.on_received(count);
+            port.traffic.on_outstanding(count);
+        }
+        result
+    }
+
+    /// What to wait for, or why it is over.
+    pub(super) fn plan(&self, port: &Port, inbound: &Inbound, decoded: Decoded) -> Result<Plan, Why> {
+        let mut state = lock(&self.state);
+        let now = Instant::now();
+        let lookahead = LOOKAHEAD_BYTES.saturating_sub(inbound.len());
+        let (read_bytes, deadline, late) = match state.phase {
+            Phase::Over(why) => return Err(why),
+            Phase::Closing { .. } if state.out.is_empty() => return Err(Why::Asked),
+            Phase::Closing { since } => (0, since + port.linger(), Why::Lingered),
+            // Nothing is decoded before the answer; reading shows when the client leaves.
+            Phase::Connecting { since } => (lookahead, since + port.handshake_timeout(), Why::Sessionless),
+            Phase::Established => {
+                let read_bytes = match state.listen(port, self.id, inbound, decoded) {
+                    Listening::Yes => READ_BYTES_MAX,
+                    Listening::ItDoesNotRead => lookahead,
+                    // Not heard because not listened to.
+                    Listening::WeAreBusy => {
+                        state.heard = now;
+                        lookahead
+                    }
+                };
+                // Who is not listened to shows its life by taking what is queued.
+                let sign = if state.write_blocked { state.heard.max(state.progress) } else { state.heard };
+                (read_bytes, sign + state.timeout, Why::Silent)
+            }
+        };
+        if now >= deadline {
+            return Err(late);
+        }
+        if let Some(queued) = state.stalled(port, now) {
+            return Err(Why::DoesNotRead(queued));
+        }
+        let deadline = if state.has_too_much(port) { deadline.min(state.progress + STALL) } else { deadline };
+        Ok(Plan { read_bytes, write: state.write_blocked, deadline })
+    }
+}
+
+impl State {
+    /// A request is submitted.
+    fn admit(&mut self, port: &Port, decoded_us: u64, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        port.budget.charge(Part::Outstanding, bytes.into());
+        self.waiting.push_back(Waiting { decoded_us, bytes });
+    }
+
+    /// Whether this client has so much waiting that its requests are not read. Once paused, it has to come down well
+    /// below the bounds before it is listened to again.
+    pub(super) fn is_congested(&self, limits: &Limits) -> bool {
+        let (requests, bytes) = (limits.outstanding_max as usize, limits.outbound_bytes_max as usize / 4);
+        let (requests, bytes) = if self.paused { (requests * 3 / 4, bytes / 2) } else { (requests, bytes) };
+        self.waiting.len() >= requests.max(1) || self.out.queued() > bytes
+    }
+
+    /// Whether to read it.
+    fn listen(&mut self, port: &Port, id: ConnId, inbound: &Inbound, decoded: Decoded) -> Listening {
+        let limits = &port.settings.limits;
+        let congested = self.is_congested(limits);
+        // Everybody may have a small request in flight; more only while the sum allows it.
+        let starved = decoded == Decoded::OneMustWait
+            || port.budget.is_full(Part::Outstanding) && (!self.waiting.is_empty() || inbound.wants_much());
+        if starved && !congested {
+            port.starve(id);
+        }
+        self.paused = congested || starved;
+        if !self.paused {
+            Listening::Yes
+        } else if self.write_blocked && self.waiting.len() < limits.outstanding_max as usize {
+            Listening::ItDoesNotRead
+        } else {
+            Listening::WeAreBusy
+        }
+    }
+}
+
+/// What a decoded request holds: its frame, and the vectors made from it.
+fn held_bytes(frame_bytes: usize, request: &Request) -> usize {
+    let acl = |acl: &Option<Vec<RequestedAcl>>| acl.as_ref().map_or(0, |acl| size_of_val(acl.as_slice()));
+    let write = |operation: &WriteOp| match operation {
+        WriteOp::Create(create) => acl(&create.acl),
+        WriteOp::SetAcl { acl: entries, .. } => acl(entries),
+        WriteOp::Delete { .. } | WriteOp::SetData { .. } | WriteOp::Check { .. } => 0,
+    };
+    let texts = |texts: &Vec<Text>| size_of_val(texts.as_slice());
+    frame_bytes
+        + match request {
+            Request::Write(operation) => write(operation),
+            Request::Multi(operations) => {
+                size_of_val(operations.as_slice()) + operations.iter().map(write).sum::<usize>()
+            }
+            Request::MultiRead(reads) => size_of_val(reads.as_slice()),
+            Request::SetWatches(watches) => {
+                [&watches.data, &watches.exist, &watches.child, &watches.persistent, &watches.persistent_recursive]
+                    .into_iter()
+                    .map(texts)
+                    .sum()
+            }
+            _ => 0,
+        }
+}

@@ -9,6 +9,8 @@ pub mod image;
 pub mod key;
 pub mod log;
 mod memory;
+mod open;
 
 pub use fs::{FsDisk, Strategy};
 pub use memory::Memory;
+pub use open::{OpenError, Store};

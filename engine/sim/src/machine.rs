@@ -1,0 +1,225 @@
+//! One whole server, with the real log and the real base, on a virtual disk: every action is carried out at once, and any step of the disk may be
+//! its last.
+
+use crate::disk::SimDisk;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zoolet_engine::action::{Append, BaseRead, Fetch, FetchWhat, Generation};
+use zoolet_engine::event::{BaseFailure, Fetched};
+use zoolet_engine::store::base::{Base, BaseReader};
+use zoolet_engine::store::key::end_of_prefix;
+use zoolet_engine::store::log::{AppendError, Log};
+use zoolet_engine::store::{Store, Strategy};
+use zoolet_engine::{Action, ConnId, Event, Limits, Now, Server, Settings, Start};
+use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId};
+use zoolet_zab::Voters;
+
+/// What a connection was told.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// Its session.
+    Connected(ConnId, ConnectReply),
+    /// The answer to a request: xid, zxid, body or why not.
+    Reply(ConnId, i32, i64, Result<Reply, ErrorCode>),
+    /// The connection was closed.
+    Closed(ConnId),
+}
+
+/// The server stopped: its process died, or it chose to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stopped(pub String);
+
+/// One server over log and base.
+pub struct Machine {
+    /// The machine itself.
+    pub server: Server,
+    /// What clients were told since it was last taken.
+    pub told: Vec<Told>,
+    log: Log,
+    base: Base,
+    readers: BTreeMap<Generation, BaseReader>,
+    /// Appends that are not durable yet.
+    waiting: Vec<Append>,
+    stalled: bool,
+    now: Now,
+}
+
+/// Bounds so small that a few writes rotate the log, freeze the memtable and overflow the cache.
+pub fn tiny_limits() -> Limits {
+    Limits {
+        memtable_bytes: 6 << 10,
+        record_cache_bytes: 2 << 10,
+        base_cache_bytes: 64 << 10,
+        log_segment_bytes: 16 << 10,
+        log_segments: 8,
+        ..Limits::default()
+    }
+}
+
+impl Machine {
+    /// Opens what the disk holds, hands the log's entries to the server and lets it take part.
+    ///
+    /// # Errors
+    /// [`Stopped`] when the disk's end came first, or when the server refuses what it finds.
+    pub fn start(disk: &SimDisk, limits: Limits, now: Now) -> Result<Self, Stopped> {
+        let stopped = |error: &dyn std::fmt::Display| Stopped(error.to_string());
+        let store = Store::open(Arc::new(disk.clone()), Strategy::Recycle, &limits, 1).map_err(|e| stopped(&e))?;
+        let start = Start {
+            limits,
+            settings: Settings::default(),
+            id: ServerId::STANDALONE,
+            voters: Voters::majority(&[ServerId::STANDALONE]).ok_or_else(|| Stopped("no voters".into()))?,
+            recovered: store.recovered.clone(),
+            base: store.state.clone(),
+            seed: [7; 32],
+            log_bytes_used: store.log.used_bytes(),
+        };
+        let mut entries = Vec::new();
+        store
+            .replay(|event| {
+                entries.push(event);
+                Ok::<(), Stopped>(())
+            })
+            .map_err(|error| Stopped(format!("{error:?}")))?;
+        let Store { log, base, .. } = store;
+        let reader = base.reader();
+        let mut machine = Self {
+            server: Server::new(start, now),
+            told: Vec::new(),
+            log,
+            base,
+            readers: BTreeMap::from([(reader.generation(), reader)]),
+            waiting: Vec::new(),
+            stalled: false,
+            now,
+        };
+        for event in entries {
+            machine.handle(event)?;
+        }
+        machine.server.start(now);
+        machine.settle()?;
+        Ok(machine)
+    }
+
+    /// Lets time pass and persists whatever waits.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn advance(&mut self, ms: u64) -> Result<(), Stopped> {
+        self.now.mono_ms += ms;
+        self.now.wall_ms += ms as i64;
+        self.server.handle_deadline(self.now);
+        self.settle()
+    }
+
+    /// One event; its appends wait until [`Machine::settle`].
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn handle(&mut self, event: Event) -> Result<(), Stopped> {
+        self.server.handle(self.now, event);
+        self.carry_out()
+    }
+
+    /// Persists what waits as one batch, and everything that follows from it, until nothing is left to do.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn settle(&mut self) -> Result<(), Stopped> {
+        self.carry_out()?;
+        while !self.waiting.is_empty() {
+            match self.log.append(&self.waiting) {
+                Ok(_) => {
+                    self.waiting.clear();
+                    if std::mem::take(&mut self.stalled) {
+                        self.handle(Event::LogResumed)?;
+                    }
+                    self.tell_persisted()?;
+                }
+                Err(AppendError::Stalled(_)) => {
+                    if !std::mem::replace(&mut self.stalled, true) {
+                        self.handle(Event::LogStalled)?;
+                    }
+                    return Ok(());
+                }
+                Err(fatal @ AppendError::Fatal(_)) => return Err(Stopped(fatal.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    /// The base, for what a test wants to know of it.
+    pub fn base(&self) -> &Base {
+        &self.base
+    }
+
+    fn tell_persisted(&mut self) -> Result<(), Stopped> {
+        let (seq, log_bytes_used) = (self.log.appended(), self.log.used_bytes());
+        self.handle(Event::Persisted { seq, log_bytes_used })
+    }
+
+    fn carry_out(&mut self) -> Result<(), Stopped> {
+        while let Some(action) = self.server.poll_action() {
+            match action {
+                Action::Append(append) => self.waiting.push(append),
+                Action::Fetch(fetch) => {
+                    let event = Event::Fetched { id: fetch.id, result: self.read(&fetch) };
+                    self.server.handle(self.now, event);
+                }
+                Action::Checkpoint(checkpoint) => {
+                    let event = match self.base.checkpoint(&checkpoint) {
+                        Ok(()) => {
+                            let reader = self.base.reader();
+                            let generation = reader.generation();
+                            self.readers.insert(generation, reader);
+                            self.log.recycle(checkpoint.meta.zxid);
+                            Event::Checkpointed { generation }
+                        }
+                        Err(error) => Event::CheckpointFailed { reason: error.to_string() },
+                    };
+                    let durable = matches!(event, Event::Checkpointed { .. });
+                    self.server.handle(self.now, event);
+                    if durable {
+                        self.tell_persisted()?;
+                    }
+                }
+                Action::ReleaseGenerations { below, .. } => self.readers = self.readers.split_off(&below),
+                Action::Connected { conn, reply } => self.told.push(Told::Connected(conn, reply)),
+                Action::Reply { conn, xid, zxid, result } => self.told.push(Told::Reply(conn, xid, zxid, result)),
+                Action::Complete(completion) => {
+                    let reader =
+                        self.readers.get(&completion.generation).ok_or_else(|| released(completion.generation))?;
+                    let (result, _) = completion.run(reader);
+                    self.told.push(Told::Reply(completion.conn, completion.xid, completion.zxid, result));
+                }
+                Action::Close { conn } => {
+                    self.told.push(Told::Closed(conn));
+                    self.server.handle(self.now, Event::Disconnected { conn });
+                }
+                Action::Notify { .. } | Action::Status { .. } => {}
+                Action::Fail(reason) => return Err(Stopped(reason)),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, fetch: &Fetch) -> Result<Fetched, BaseFailure> {
+        let reader =
+            self.readers.get(&fetch.generation).ok_or_else(|| BaseFailure::Io(released(fetch.generation).0))?;
+        match &fetch.what {
+            FetchWhat::Record(key) => reader.record(key).map(Fetched::Record),
+            FetchWhat::KeysUnder(prefix) => {
+                let mut keys = Vec::new();
+                reader.keys(prefix, end_of_prefix(prefix).as_deref(), &mut |key| {
+                    keys.push(key.into());
+                    true
+                })?;
+                Ok(Fetched::Keys(keys))
+            }
+        }
+    }
+}
+
+fn released(generation: Generation) -> Stopped {
+    Stopped(format!("{generation:?} was released and is still asked for"))
+}

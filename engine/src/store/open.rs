@@ -1,0 +1,162 @@
+//! Opening what is stored: the log first, because it says which base is current.
+
+use super::Strategy;
+use super::base::{Base, BaseError};
+use super::disk::Disk;
+use super::key::{self, Key, end_of_prefix};
+use super::log::{Facts, Log, LogError, LogOptions, ReplayError};
+use crate::action::BaseRead;
+use crate::event::{BaseFailure, Event};
+use crate::limits::Limits;
+use crate::server::BaseState;
+use bytes::Bytes;
+use std::fmt;
+use std::sync::Arc;
+use zoolet_model::Zxid;
+use zoolet_zab::{AppendSeq, Recovered};
+
+/// What a server starts from.
+pub struct Store {
+    /// The log, its tail durable.
+    pub log: Log,
+    /// The base that the log names.
+    pub base: Base,
+    /// What the log says of the protocol.
+    pub recovered: Recovered,
+    /// What the base holds; `None` when nothing was ever written to it.
+    pub state: Option<BaseState>,
+    /// File and byte offset of a batch that a crash had left incomplete.
+    pub torn_tail: Option<(String, u64)>,
+}
+
+/// Why a store cannot be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The log cannot.
+    Log(LogError),
+    /// The base cannot.
+    Base(BaseError),
+    /// The base opens, and what it holds cannot be right.
+    Damaged(String),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Log(error) => error.fmt(f),
+            Self::Base(error) => error.fmt(f),
+            Self::Damaged(what) => write!(f, "the base is damaged: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<LogError> for OpenError {
+    fn from(error: LogError) -> Self {
+        Self::Log(error)
+    }
+}
+
+impl From<BaseError> for OpenError {
+    fn from(error: BaseError) -> Self {
+        Self::Base(error)
+    }
+}
+
+impl From<BaseFailure> for OpenError {
+    fn from(failure: BaseFailure) -> Self {
+        match failure {
+            BaseFailure::Damaged(what) => Self::Base(BaseError::Damaged(what)),
+            BaseFailure::Io(what) => Self::Damaged(what),
+        }
+    }
+}
+
+impl Store {
+    /// Opens log and base, or makes them on a disk that has none; then `incarnation` names it.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing was changed but the log's torn tail.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        strategy: Strategy,
+        limits: &Limits,
+        incarnation: u128,
+    ) -> Result<Self, OpenError> {
+        let options = LogOptions { segment_bytes: limits.log_segment_bytes, segments: limits.log_segments, strategy };
+        let cache_bytes = limits.base_cache_bytes as usize;
+        let (log, base, appended, torn_tail) = match Log::open(Arc::clone(&disk), options) {
+            Ok((mut log, opened)) => {
+                let base = Base::open(disk, opened.facts.base_id, cache_bytes)?;
+                log.recycle(base.meta().zxid);
+                (log, base, opened.appended, opened.torn_tail)
+            }
+            Err(LogError::Empty) => {
+                let (log, base, appended) = create(disk, options, cache_bytes, incarnation)?;
+                (log, base, appended, None)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let facts = log.facts();
+        let recovered = Recovered {
+            accepted: facts.accepted,
+            current: facts.current,
+            history: facts.spans.clone(),
+            committed: facts.watermark,
+            appended,
+        };
+        let state = read_state(&base)?;
+        Ok(Self { log, base, recovered, state, torn_tail })
+    }
+
+    /// Hands every entry that the base does not have to `visit`, committed or not, in order.
+    ///
+    /// # Errors
+    /// [`ReplayError`] of the log or of `visit`.
+    pub fn replay<E>(&self, mut visit: impl FnMut(Event) -> Result<(), E>) -> Result<(), ReplayError<E>> {
+        self.log.replay(self.base.meta().zxid, &mut |zxid, payload| visit(Event::Recovered { zxid, payload }))
+    }
+}
+
+/// A base without records, then the log that names it: a crash in between leaves a disk without a log, where both are made again.
+fn create(
+    disk: Arc<dyn Disk>,
+    options: LogOptions,
+    cache_bytes: usize,
+    incarnation: u128,
+) -> Result<(Log, Base, AppendSeq), OpenError> {
+    for id in Base::list(&*disk)? {
+        Base::remove(&*disk, id)?;
+    }
+    let birth = Facts::birth(0, incarnation);
+    let base = Base::create(Arc::clone(&disk), birth.base_id, cache_bytes)?;
+    let log = Log::create(disk, options, birth)?;
+    let appended = log.appended();
+    Ok((log, base, appended))
+}
+
+fn read_state(base: &Base) -> Result<Option<BaseState>, OpenError> {
+    let meta = base.meta();
+    if meta.zxid == Zxid::ZERO {
+        return Ok(None);
+    }
+    BaseState::read(&meta, read_sessions(base)?)
+        .map(Some)
+        .map_err(|_| OpenError::Damaged("it holds a session record of another format".to_owned()))
+}
+
+fn read_sessions(base: &Base) -> Result<Vec<(Key, Bytes)>, OpenError> {
+    let reader = base.reader();
+    let mut keys: Vec<Key> = Vec::new();
+    let prefix = [key::SESSION];
+    reader.keys(&prefix, end_of_prefix(&prefix).as_deref(), &mut |key| {
+        keys.push(key.into());
+        true
+    })?;
+    let record = |key: Key| match reader.record(&key)? {
+        Some(record) => Ok((key, record)),
+        None => Err(OpenError::Damaged("a listed session is not there".to_owned())),
+    };
+    keys.into_iter().map(record).collect()
+}

@@ -274,8 +274,8 @@ impl Workload {
             3 => 3000,
             n => n,
         };
-        let fill = self.random.bits() as u8;
-        Some((0..bytes).map(|at| fill.wrapping_add(at as u8)).collect::<Vec<u8>>().into())
+        let fill = b'a' + self.random.below(26) as u8;
+        Some(vec![fill; bytes as usize].into())
     }
 
     fn acl(&mut self, alone: bool) -> Option<Vec<RequestedAcl>> {

@@ -207,7 +207,11 @@ impl Reference {
     /// Whether the request takes its place among the writes and so costs a zxid.
     pub fn is_ordered(request: &Request) -> bool {
         match request {
-            Request::Write(_) | Request::Multi(_) | Request::CloseSession | Request::Malformed { write: true } => true,
+            Request::Write(_)
+            | Request::Multi(_)
+            | Request::CloseSession
+            | Request::Reconfig
+            | Request::Malformed { write: true } => true,
             Request::Exists { .. }
             | Request::GetData { .. }
             | Request::GetChildren { .. }
@@ -224,7 +228,6 @@ impl Reference {
             | Request::AddWatch { .. }
             | Request::CheckWatches { .. }
             | Request::RemoveWatches { .. }
-            | Request::Reconfig
             | Request::Malformed { write: false }
             | Request::Unknown => false,
         }
@@ -246,6 +249,8 @@ impl Reference {
             Request::Unknown => -1,
             _ => self.last_zxid,
         };
+        // Surface 1.6: whatever xid a ping has.
+        let xid = if *request == Request::Ping { -2 } else { xid };
         outputs.push(RefOutput::Reply { conn, xid, zxid, result });
         if closes {
             self.disconnect(conn);

@@ -9,11 +9,11 @@
 //! # let data = std::env::temp_dir().join(format!("zoolet-doc-{}", std::process::id()));
 //! let node = Node::start(Config::new(&data))?;
 //! let session = node.session().wait()?;
-//! session.create(&path!("/config"), zoolet::Bytes::from_static(b"v1")).wait()?;
-//! session.create_with(&path!("/alive"), None, &CreateOptions::ephemeral()).wait()?;
-//! let length = session.get_with(&path!("/config"), |znode| znode.data.map_or(0, <[u8]>::len)).wait()?;
+//! session.create(path!("/config"), zoolet::Bytes::from_static(b"v1")).wait()?;
+//! session.create_with(path!("/alive"), None, &CreateOptions::ephemeral()).wait()?;
+//! let length = session.get_with(path!("/config"), |znode| znode.data.map_or(0, <[u8]>::len)).wait()?;
 //! assert_eq!(length, 2);
-//! session.set(&path!("/config"), zoolet::Bytes::from_static(b"v2"), Version::Is(0)).wait()?;
+//! session.set(path!("/config"), zoolet::Bytes::from_static(b"v2"), Version::Is(0)).wait()?;
 //! node.shutdown(std::time::Duration::from_secs(5))?;
 //! # std::fs::remove_dir_all(data)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -40,7 +40,7 @@ pub use zoolet_model::{
     Text, WriteOp, Zxid, open_acl,
 };
 
-/// The path of a znode, checked when it is compiled.
+/// The path of a znode as a `&'static Path`, checked when it is compiled.
 ///
 /// ```
 /// let path = zoolet::path!("/locks/door");
@@ -53,8 +53,7 @@ pub use zoolet_model::{
 #[macro_export]
 macro_rules! path {
     ($text:expr) => {{
-        #[allow(clippy::declare_interior_mutable_const)]
-        const PATH: $crate::Path = $crate::Path::from_static($text);
-        PATH
+        static PATH: $crate::Path = $crate::Path::from_static($text);
+        &PATH
     }};
 }

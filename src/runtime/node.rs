@@ -368,18 +368,30 @@ fn lost_reason(failure: Option<&Failure>) -> LostReason {
 
 /// What would otherwise be found out late.
 fn check(config: &Config) -> Result<(), StartError> {
-    let settings = &config.settings;
-    if settings.session_timeout_min_ms > settings.session_timeout_max_ms {
-        return Err(StartError::Config(ConfigError::new(format!(
-            "session_timeout_min_ms = {}: allowed is at most session_timeout_max_ms = {}",
-            settings.session_timeout_min_ms, settings.session_timeout_max_ms
-        ))));
+    let (settings, limits) = (&config.settings, &config.limits);
+    let refuse = |line: String| Err(StartError::Config(ConfigError::new(line)));
+    let (min_ms, max_ms) = (settings.session_timeout_min_ms, settings.session_timeout_max_ms);
+    if min_ms > max_ms {
+        return refuse(format!(
+            "session_timeout_min_ms = {min_ms}: allowed is at most session_timeout_max_ms = {max_ms}"
+        ));
+    }
+    let (frame, segment) = (limits.frame_bytes_max, limits.log_segment_bytes);
+    if frame > segment / 2 {
+        return refuse(format!("frame_bytes_max = {frame}: allowed is at most half of log_segment_bytes = {segment}"));
+    }
+    if limits.log_segments < LOG_SEGMENTS_MIN {
+        return refuse(format!("log_segments = {}: allowed is at least {LOG_SEGMENTS_MIN}", limits.log_segments));
     }
     if cfg!(not(feature = "port")) && config.clients.is_some() {
-        return Err(StartError::Config(ConfigError::new("clients: this build has no client port (feature `port`)")));
+        return refuse("clients: this build has no client port (feature `port`)".to_owned());
     }
     Ok(())
 }
+
+/// Three segments are kept free and a checkpoint starts when half the ring is used: with fewer, writes would wait for a
+/// checkpoint that nothing starts.
+const LOG_SEGMENTS_MIN: u32 = 6;
 
 /// Entropy of the operating system.
 fn entropy<const BYTES: usize>() -> Result<[u8; BYTES], StartError> {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use zoolet_engine::{
     action::{BaseRead, Changes, Checkpoint, Generation},
     store::{
+        FsDisk,
         base::{Base, BaseError, Scrubbed},
+        disk::Disk,
         key,
     },
 };
@@ -164,6 +166,22 @@ fn create_refuses_what_is_there_and_remove_makes_room() {
 }
 
 #[test]
+fn a_base_on_a_real_file_system_is_no_different() {
+    let path = std::env::temp_dir().join(format!("zoolet-base-{}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(FsDisk::open(&path).unwrap());
+    let base = Base::create(disk.clone(), BASE_ID, CACHE_BYTES).unwrap();
+    let (mut model, mut random) = (Model::default(), Random::new(9));
+    for _ in 0..5 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 300, 4000)).unwrap();
+    }
+    assert_holds(&base, &model, "in the process that wrote it");
+    drop(base);
+    assert_holds(&Base::open(disk, BASE_ID, CACHE_BYTES).unwrap(), &model, "in the next process");
+    std::fs::remove_dir_all(&path).unwrap();
+}
+
+#[test]
 fn a_failed_sync_ends_all_checkpoints_and_no_read() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
@@ -176,6 +194,7 @@ fn a_failed_sync_ends_all_checkpoints_and_no_read() {
     assert!(matches!(base.checkpoint(&next), Err(BaseError::Io(_))));
     disk.heal();
     assert!(matches!(base.checkpoint(&next), Err(BaseError::Io(_))));
+    assert!(base.sync_failed());
     assert!(contents(&reader).unwrap() == before.records);
     assert_holds(&base, &before, "after the failed sync");
 }

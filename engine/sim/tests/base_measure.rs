@@ -23,7 +23,9 @@ use zoolet_engine::{
     store::{
         FsDisk,
         base::{Base, Scrubbed},
+        digest,
         disk::Disk,
+        image::{self, Image},
         key,
     },
 };
@@ -189,4 +191,64 @@ fn c_open() {
     let mut scrub = base.scrub();
     while matches!(scrub.step(1 << 20), Ok(Scrubbed::More)) {}
     eprintln!("scrub: {:?}, resident {:.1} MiB", start.elapsed(), resident_mib());
+}
+
+#[test]
+#[ignore = "measures"]
+fn d_image() {
+    let disk = disk();
+    let base = Base::open(disk.clone(), 1, CACHE_BYTES).unwrap();
+    let reader = base.reader();
+    let mut meta = base.meta();
+    reader
+        .keys(b"", None, &mut |key| {
+            meta.digest = meta.digest.wrapping_add(digest::record_hash(key, &reader.record(key).unwrap().unwrap()));
+            true
+        })
+        .unwrap();
+    let before = resident_mib();
+    let start = Instant::now();
+    let bytes = image::write(&*disk, "tree.img", &reader, &meta).unwrap();
+    eprintln!(
+        "image write: {:?}, {:.1} MiB = {:.0} B/znode, resident {before:.1} to {:.1} MiB",
+        start.elapsed(),
+        mib(bytes),
+        bytes as f64 / ZNODES as f64,
+        resident_mib()
+    );
+    drop((reader, base));
+    let path = directory().join("tree.img");
+    let start = Instant::now();
+    let image = Image::open(&path).unwrap();
+    eprintln!("image open by mmap: {:?}", start.elapsed());
+    let start = Instant::now();
+    let pread = Image::open_pread(&*disk, "tree.img").unwrap();
+    eprintln!("image open by pread: {:?}", start.elapsed());
+    let start = Instant::now();
+    image.verify().unwrap();
+    eprintln!("image verify: {:?}", start.elapsed());
+    for (what, image) in [("mmap", &image), ("pread", &pread)] {
+        let (mut random, count) = (Random::new(4), 500_000);
+        let keys: Vec<key::Key> = (0..count).map(|_| key::znode(&path_of(random.below(ZNODES))).unwrap()).collect();
+        let start = Instant::now();
+        for key in &keys {
+            assert_eq!(image.get(key).unwrap().unwrap().len(), 160);
+        }
+        eprintln!("image by {what}: {:.0} random look-ups/s", f64::from(count) / start.elapsed().as_secs_f64());
+    }
+    if Base::list(&*disk).unwrap().contains(&2) {
+        Base::remove(&*disk, 2).unwrap();
+    }
+    let start = Instant::now();
+    let installed = Base::install(disk.clone(), 2, CACHE_BYTES, &image).unwrap();
+    eprintln!(
+        "install: {:?}, file {:.1} MiB, written {:.1} MiB, resident {:.1} MiB",
+        start.elapsed(),
+        mib(installed.file_bytes().unwrap()),
+        mib(installed.counters().base_bytes_written),
+        resident_mib()
+    );
+    assert_eq!(installed.meta(), meta);
+    drop(installed);
+    Base::remove(&*disk, 2).unwrap();
 }

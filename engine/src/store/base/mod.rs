@@ -1,8 +1,8 @@
 //! The base: applied state in redb, every block and record checksummed.
 //!
 //! One base is two files: `base-<id>.redb` with redb's pages and `base-<id>.crc`, the side file, with redb's header and a
-//! checksum for every block. Which id is current the log says. [`backend`](self) documents why a crash never looks like damage
-//! and damage never like an answer.
+//! checksum for every block. Which id is current the log says. Why a crash never looks like damage, and damage never like an
+//! answer, stands at the top of `backend.rs`.
 
 mod backend;
 mod database;
@@ -41,7 +41,7 @@ pub enum BaseError {
     NoSpace,
     /// Stored bytes are not what was written: the base must be replaced.
     Damaged(String),
-    /// The device said no. After a failed sync every later checkpoint says so too.
+    /// The device said no. After a failed sync every later checkpoint says so too ([`Base::sync_failed`]).
     Io(String),
 }
 
@@ -203,6 +203,12 @@ impl Base {
     /// The number of that state in this process: 0 as opened, one more after each checkpoint.
     pub fn generation(&self) -> Generation {
         self.0.live().pin.generation
+    }
+
+    /// Whether a sync failed in this process. Then no checkpoint succeeds any more and the server must stop: what the kernel made
+    /// of the unsynced blocks nobody can know. Reads go on until it does.
+    pub fn sync_failed(&self) -> bool {
+        self.0.files.ledger.sync_failed()
     }
 
     /// The number in its files' names.

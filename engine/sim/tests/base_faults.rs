@@ -1,0 +1,108 @@
+//! Errors that come and go, met by several readers and a checkpoint at once: answers are the truth or an error, and the base comes
+//! back by itself.
+
+mod base_support;
+
+use base_support::{Model, assert_holds, contents, create};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+use zoolet_engine::{action::BaseRead, event::BaseFailure, store::base::BaseError};
+use zoolet_sim::disk::{OperationKind, Random, SimDisk};
+
+#[test]
+fn reads_that_fail_now_and_then_never_change_an_answer() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(1));
+    for _ in 0..3 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
+    }
+    let reads = AtomicU64::new(0);
+    disk.fail_with(move |operation| {
+        let unlucky = operation.kind == OperationKind::Read && reads.fetch_add(1, Ordering::Relaxed) % 97 == 96;
+        unlucky.then_some(io::ErrorKind::Other)
+    });
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut wrote = 0;
+    std::thread::scope(|scope| {
+        for seed in 0..2 {
+            let (reader, truth, stop) = (base.reader(), model.records.clone(), stop.clone());
+            scope.spawn(move || {
+                let mut random = Random::new(seed);
+                let keys: Vec<_> = truth.keys().cloned().collect();
+                while !stop.load(Ordering::Relaxed) {
+                    let key = &keys[usize::try_from(random.below(keys.len() as u64)).unwrap()];
+                    match reader.record(key) {
+                        Ok(found) => assert_eq!(found.as_ref(), truth.get(key)),
+                        // The device's own word, or that the generation ended: checkpoints go on meanwhile.
+                        Err(BaseFailure::Io(_)) => {}
+                        Err(failure) => panic!("{failure:?}"),
+                    }
+                }
+            });
+        }
+        for _ in 0..30 {
+            let mut next = model.clone();
+            let checkpoint = next.random_checkpoint(&mut random, 60, 400);
+            match base.checkpoint(&checkpoint) {
+                Ok(()) => {
+                    model = next;
+                    wrote += 1;
+                }
+                Err(BaseError::Io(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    disk.heal();
+    assert!(base.counters().reopenings > 0, "nothing failed");
+    assert_holds(&base, &model, &format!("after {wrote} checkpoints that went well"));
+    base.checkpoint(&model.random_checkpoint(&mut random, 60, 400)).unwrap();
+    assert_holds(&base, &model, "healed");
+}
+
+#[test]
+fn a_held_generation_survives_a_reopening_if_it_is_the_current_one_and_ends_if_not() {
+    let disk = SimDisk::new(2);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(2));
+    base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
+    let (older, older_truth) = (base.reader(), model.records.clone());
+    base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
+    let current = base.reader();
+    assert!(contents(&older).unwrap() == older_truth);
+
+    disk.fail(OperationKind::Write, io::ErrorKind::Other);
+    let mut next = model.clone();
+    assert!(base.checkpoint(&next.random_checkpoint(&mut random, 300, 400)).is_err());
+    disk.heal();
+    assert!(contents(&current).unwrap() == model.records);
+    assert!(matches!(contents(&older), Err(BaseFailure::Io(_))));
+    assert_eq!(base.counters().reopenings, 1, "an old reader's end is no reason to open the files again");
+}
+
+#[test]
+fn a_base_that_cannot_be_opened_again_comes_back_when_the_disk_does() {
+    let disk = SimDisk::new(3);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(3));
+    base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
+    let reader = base.reader();
+    disk.fail_with(|operation| (operation.kind != OperationKind::Sync).then_some(io::ErrorKind::Other));
+    let mut next = model.clone();
+    let checkpoint = next.random_checkpoint(&mut random, 300, 400);
+    assert!(matches!(base.checkpoint(&checkpoint), Err(BaseError::Io(_))));
+    assert!(matches!(contents(&reader), Err(BaseFailure::Io(_))));
+    assert!(matches!(base.checkpoint(&checkpoint), Err(BaseError::Io(_))));
+    disk.heal();
+    assert!(contents(&reader).unwrap() == model.records);
+    assert_holds(&base, &model, "healed");
+    base.checkpoint(&checkpoint).unwrap();
+    assert_holds(&base, &next, "and written");
+}

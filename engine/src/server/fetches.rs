@@ -74,7 +74,10 @@ impl Server {
     }
 
     pub(super) fn fetch_all(&mut self, missing: Vec<FetchWhat>, waiter: Waiter) {
-        if missing.len() > 1 && !self.fetches.holders.contains(&waiter) {
+        // An entry may find out only from one record that it needs another (a sequential name, an ephemeral's parent). In a cache
+        // without room for both they would push each other out for ever.
+        let several = missing.len() > 1 || waiter == Waiter::Apply;
+        if several && !self.fetches.holders.contains(&waiter) {
             self.fetches.holders.push(waiter);
             self.state.memory().hold(true);
         }

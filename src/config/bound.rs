@@ -59,7 +59,7 @@ pub(super) const LIMITS: &[Bound] = &[
         place: |c| &mut c.limits.outbound_bytes_total_max,
     },
     Bound { key: "memtable_bytes", allowed: 64 << 10..=1024 * MIB, place: |c| &mut c.limits.memtable_bytes },
-    Bound { key: "record_cache_bytes", allowed: 0..=2048 * MIB, place: |c| &mut c.limits.record_cache_bytes },
+    Bound { key: "record_cache_bytes", allowed: 64 << 10..=2048 * MIB, place: |c| &mut c.limits.record_cache_bytes },
     Bound { key: "base_cache_bytes", allowed: 64 << 10..=2048 * MIB, place: |c| &mut c.limits.base_cache_bytes },
     Bound { key: "log_segment_bytes", allowed: 64 << 10..=1024 * MIB, place: |c| &mut c.limits.log_segment_bytes },
     // Three are kept free and a checkpoint starts at half of them: with fewer than six, writes would wait for ever.

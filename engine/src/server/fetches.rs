@@ -74,10 +74,9 @@ impl Server {
     }
 
     pub(super) fn fetch_all(&mut self, missing: Vec<FetchWhat>, waiter: Waiter) {
-        // An entry may find out only from one record that it needs another (a sequential name, an ephemeral's parent). In a cache
-        // without room for both they would push each other out for ever.
-        let several = missing.len() > 1 || waiter == Waiter::Apply;
-        if several && !self.fetches.holders.contains(&waiter) {
+        // Even for one record: the others that it will be used with may be in the cache now, and a cache without room for all of them
+        // would let each answer push out another, for ever.
+        if !self.fetches.holders.contains(&waiter) {
             self.fetches.holders.push(waiter);
             self.state.memory().hold(true);
         }

@@ -145,6 +145,9 @@ pub struct World {
 
 const STANDALONE: ServerId = ServerId::STANDALONE;
 
+/// Steps without time passing that are taken for a livelock.
+const STALLED_MAX: u64 = 50_000;
+
 /// Where the wall clock starts, milliseconds since 1970.
 const WALL_MS: i64 = 1_700_000_000_000;
 
@@ -317,11 +320,11 @@ impl World {
         let Some(at_ms) = [happening, deadline].into_iter().flatten().min().filter(|&at_ms| at_ms <= until_ms) else {
             return false;
         };
-        self.stalled = if at_ms > self.now.mono_ms { 0 } else { self.stalled + 1 };
-        assert!(self.stalled < 100_000, "time stands still; the machine wants {:?}", self.server.next_deadline());
         self.advance_to(at_ms);
         while let Some(entry) = self.happenings.first_entry().filter(|entry| entry.key().0 <= at_ms) {
             let happening = entry.remove();
+            self.advance_to(at_ms);
+            assert!(self.stalled < STALLED_MAX, "time stands still, over and over: {happening:?}");
             self.take_place(happening);
         }
         self.judge();
@@ -329,6 +332,8 @@ impl World {
     }
 
     fn advance_to(&mut self, at_ms: u64) {
+        self.stalled = if at_ms > self.now.mono_ms { 0 } else { self.stalled + 1 };
+        assert!(self.stalled < 2 * STALLED_MAX, "time stands still");
         let passed_ms = at_ms.saturating_sub(self.now.mono_ms);
         self.now.mono_ms += passed_ms;
         self.now.wall_ms += passed_ms as i64;
@@ -366,7 +371,7 @@ impl World {
         self.happenings.clear();
         self.outgoing.clear();
         self.generations = BTreeMap::from([(Generation::default(), self.durable.records.clone())]);
-        self.now.mono_ms += 1;
+        self.advance_to(self.now.mono_ms + 1);
         let seed = self.seed.wrapping_add(self.starts);
         self.server = Server::new(start(&self.conditions, seed, &self.log, &self.durable), self.now);
         self.recover();

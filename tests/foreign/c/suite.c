@@ -166,6 +166,7 @@ static int add_auth(struct client *client, const char *scheme, const char *crede
 static pid_t spawn(char **command) {
     pid_t pid = fork();
     if (pid == 0) {
+        dup2(STDERR_FILENO, STDOUT_FILENO); /* stdout is for the results alone */
         execvp(command[0], command);
         _exit(127);
     }

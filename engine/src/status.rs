@@ -48,4 +48,6 @@ pub struct Status {
     pub writes_acknowledged: u64,
     /// Sessions that expired since start.
     pub sessions_expired: u64,
+    /// What whoever drives the machine counts of the disk; the machine itself leaves it empty. Name with its unit, number.
+    pub disk: Vec<(&'static str, u64)>,
 }

@@ -250,8 +250,11 @@ impl Core {
                 }
             }
             Action::Close { conn } if Links::is_embedded(conn) => self.close(conn),
-            to_socket @ (Action::Status { .. }
-            | Action::Connected { .. }
+            Action::Status { ticket, mut status } => {
+                status.disk = self.shared.figures().lines(status.writes_acknowledged);
+                self.to_socket(Action::Status { ticket, status });
+            }
+            to_socket @ (Action::Connected { .. }
             | Action::Reply { .. }
             | Action::Notify { .. }
             | Action::Close { .. }) => self.to_socket(to_socket),

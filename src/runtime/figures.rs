@@ -94,6 +94,33 @@ pub struct Figures {
     pub base: base::Counters,
 }
 
+impl Figures {
+    /// Names, with units, and numbers, for metrics.
+    pub(super) fn lines(&self, writes_acknowledged: u64) -> Vec<(&'static str, u64)> {
+        let Self { fdatasync, log, base } = self;
+        vec![
+            ("log_appends", log.appends),
+            ("log_batches", log.batches),
+            ("log_fdatasyncs", log.fdatasyncs),
+            ("log_entries", log.entries),
+            ("log_entry_bytes", log.entry_bytes),
+            ("log_fact_bytes", log.fact_bytes),
+            ("log_padding_bytes", log.padding_bytes),
+            ("log_prepared_bytes", log.prepared_bytes),
+            ("writes_acknowledged_per_batch", writes_acknowledged.checked_div(log.batches).unwrap_or(0)),
+            ("fdatasync_us_p50", fdatasync.p50_us),
+            ("fdatasync_us_p99", fdatasync.p99_us),
+            ("fdatasync_us_p999", fdatasync.p999_us),
+            ("fdatasync_us_max", fdatasync.max_us),
+            ("base_bytes_written", base.base_bytes_written),
+            ("base_checksum_bytes_written", base.side_bytes_written),
+            ("base_syncs", base.syncs),
+            ("base_bytes_read", base.base_bytes_read),
+            ("base_reopenings", base.reopenings),
+        ]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,6 +23,7 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 use zoolet_engine::action::Checkpoint;
+use zoolet_engine::store::base::Base;
 use zoolet_engine::{Server, Status, server};
 use zoolet_model::ServerId;
 use zoolet_zab::Voters;
@@ -74,10 +75,12 @@ pub(crate) struct Shared {
     running: AtomicUsize,
     all_ended: Arc<Latch<()>>,
     pub(super) log_counts: log::Counts,
+    store: Base,
 }
 
 impl Shared {
-    fn new(has_port: bool) -> Arc<Self> {
+    fn new(store: Base, has_port: bool) -> Arc<Self> {
+        #[cfg(not(feature = "port"))]
         let _ = has_port;
         Arc::new(Self {
             inbox: Arc::new(Inbox::new()),
@@ -92,7 +95,12 @@ impl Shared {
             running: AtomicUsize::new(0),
             all_ended: Latch::new(),
             log_counts: log::Counts::default(),
+            store,
         })
+    }
+
+    pub(super) fn figures(&self) -> Figures {
+        Figures { base: self.store.counters(), ..self.log_counts.figures() }
     }
 
     pub(super) fn tell_serving(&self) {
@@ -158,7 +166,6 @@ pub struct Node {
     client_address: Option<SocketAddr>,
     session_timeout_ms: u32,
     outstanding_max: u32,
-    store: zoolet_engine::store::base::Base,
 }
 
 impl fmt::Debug for Node {
@@ -183,10 +190,10 @@ impl Node {
         #[cfg(not(feature = "port"))]
         let client_address = None;
 
-        let shared = Shared::new(client_address.is_some());
         let seed = entropy()?;
         let Opened { log: opened_log, store, recovered, base_state } =
             store::open(disk, &config.limits, u128::from_ne_bytes(entropy()?))?;
+        let shared = Shared::new(store.clone(), client_address.is_some());
         let id = ServerId::new(config.server_id).unwrap_or(ServerId::STANDALONE);
         let voters = Voters::majority(&[id]).ok_or_else(|| StartError::Directory("no voter".to_owned()))?;
         let server = Server::new(
@@ -208,7 +215,6 @@ impl Node {
             client_address,
             session_timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),
             outstanding_max: config.limits.outstanding_max,
-            store: store.clone(),
         };
         let store_zxid = store.meta().zxid;
         shared.base.push(BaseWork::Serve(store.reader()));
@@ -275,7 +281,7 @@ impl Node {
 
     /// What the disk has been asked for since the node started.
     pub fn figures(&self) -> Figures {
-        Figures { base: self.store.counters(), ..self.shared.log_counts.figures() }
+        self.shared.figures()
     }
 
     /// Opens a session of this process, with a timeout of 10 s (less when `session_timeout_max_ms` is).

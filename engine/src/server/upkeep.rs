@@ -210,6 +210,7 @@ impl Server {
             fetches: self.fetches.asked,
             writes_acknowledged: self.history.acknowledged,
             sessions_expired: self.upkeep.sessions_expired,
+            disk: Vec::new(),
         };
         self.actions.push_back(Action::Status { ticket, status: Box::new(status) });
     }

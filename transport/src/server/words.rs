@@ -317,6 +317,9 @@ fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
     ] {
         line(key, &value)?;
     }
+    for (key, value) in &status.disk {
+        line(key, value)?;
+    }
     if let Some((open, max)) = file_descriptors() {
         line("open_file_descriptor_count", &open)?;
         line("max_file_descriptor_count", &max)?;

@@ -6,6 +6,7 @@ use super::outgoing::{Answered, Outgoing};
 use super::port::Port;
 use super::record::Record;
 use crate::wire::{encode_connect_reply, encode_event, encode_reply};
+use bytes::BytesMut;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -15,10 +16,14 @@ use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 use zoolet_engine::ConnId;
 use zoolet_engine::budget::Part;
-use zoolet_model::{ConnectReply, ErrorCode, Reply, WatchEvent};
+use zoolet_model::{ConnectReply, ErrorCode, Reply, Request, WatchEvent};
 
 /// Bytes that are written before more is encoded.
 const WRITE_BYTES: u64 = 64 << 10;
+/// What a reply takes that is no list and no data.
+const SMALL_REPLY_BYTES: u32 = 128;
+/// What the answers to a client's reads are taken to be before there was one.
+const FIRST_READ_BYTES: u32 = 64 << 10;
 /// A client that has more than its share waiting and took nothing for this long does not read.
 pub(super) const STALL: Duration = Duration::from_millis(500);
 
@@ -43,6 +48,10 @@ pub(super) struct State {
     pub(super) write_blocked: bool,
     /// Requests submitted and not answered, in order.
     pub(super) waiting: VecDeque<Waiting>,
+    /// Bytes their answers will take, as far as one can tell.
+    pub(super) expected_bytes: u64,
+    /// What an answer to a read took lately.
+    read_bytes: u32,
     /// The client is not listened to, because too much of it waits already.
     pub(super) paused: bool,
     /// In the list of those whose output is to be written.
@@ -73,6 +82,8 @@ pub(super) struct Waiting {
     pub(super) decoded_us: u64,
     /// Charged to the budget.
     pub(super) bytes: u32,
+    /// Part of `expected_bytes`.
+    pub(super) expected: u32,
 }
 
 impl Connection {
@@ -84,6 +95,8 @@ impl Connection {
             out_charged: 0,
             write_blocked: false,
             waiting: VecDeque::new(),
+            expected_bytes: 0,
+            read_bytes: FIRST_READ_BYTES,
             paused: false,
             touched: false,
             heard: now,
@@ -140,7 +153,11 @@ impl Connection {
     ) -> Touched {
         let mut state = lock(&self.state);
         state.record.last_zxid = zxid;
-        self.push(&mut state, port, now, |out| out.answer(|bytes| encode_reply(xid, zxid, result, bytes)))
+        let mut size = 0;
+        let touched = self
+            .push(&mut state, port, now, |out| out.answer(|bytes| size = encode_and_measure(xid, zxid, result, bytes)));
+        state.learn(size, result);
+        touched
     }
 
     /// A watch event.
@@ -170,11 +187,14 @@ impl Connection {
     ) -> Touched {
         let mut state = lock(&self.state);
         state.record.last_zxid = zxid;
-        self.push(&mut state, port, now, |out| {
-            let filled = out.fill(ticket, |bytes| encode_reply(xid, zxid, result, bytes));
+        let mut size = 0;
+        let touched = self.push(&mut state, port, now, |out| {
+            let filled = out.fill(ticket, |bytes| size = encode_and_measure(xid, zxid, result, bytes));
             debug_assert!(filled.is_some(), "a filling without its hole");
             filled.unwrap_or_default()
-        })
+        });
+        state.learn(size, result);
+        touched
     }
 
     /// Send what is queued, then close.
@@ -200,7 +220,9 @@ impl Connection {
         let mut state = lock(&self.state);
         state.touched = false;
         self.flush(&mut state, port, now);
-        if state.paused && !state.is_congested(&port.settings.limits) {
+        let may_go_on = state.paused && !state.is_congested(&port.settings.limits);
+        // With too much queued there is an earlier deadline.
+        if may_go_on || state.has_too_much(port) {
             self.wake();
         }
     }
@@ -217,6 +239,7 @@ impl Connection {
         let mut state = lock(&self.state);
         self.over(&mut state, port, Why::Asked);
         let waiting = std::mem::take(&mut state.waiting);
+        state.expected_bytes = 0;
         port.traffic.on_settled(waiting.len() as u64);
         port.budget.release(Part::Outstanding, waiting.iter().map(|request| u64::from(request.bytes)).sum());
     }
@@ -315,6 +338,7 @@ impl State {
         for _ in 0..answered {
             let Some(request) = self.waiting.pop_front() else { break };
             bytes += u64::from(request.bytes);
+            self.expected_bytes -= u64::from(request.expected);
             port.traffic.on_settled(1);
             // The batch's time can be a little before a request that was decoded while the batch was on its way.
             let latency_us = now_us.saturating_sub(request.decoded_us);
@@ -324,6 +348,44 @@ impl State {
         port.budget.release(Part::Outstanding, bytes);
         if self.waiting.is_empty() && self.waiting.capacity() > 64 {
             self.waiting = VecDeque::new();
+        }
+    }
+
+    /// What the answer to a request will take. Only reads can be answered with much, and a thousand of them can come
+    /// in one segment: guessing is what keeps a client that reads everything from being dropped as one that does not.
+    pub(super) fn expect(&self, request: &Request) -> u32 {
+        match request {
+            Request::GetData { .. }
+            | Request::GetChildren { .. }
+            | Request::GetEphemerals { .. }
+            | Request::MultiRead(_) => self.read_bytes,
+            Request::Write(_)
+            | Request::Multi(_)
+            | Request::Exists { .. }
+            | Request::GetAcl { .. }
+            | Request::GetAllChildrenNumber { .. }
+            | Request::Sync { .. }
+            | Request::Ping
+            | Request::Auth { .. }
+            | Request::Sasl
+            | Request::WhoAmI
+            | Request::SetWatches(_)
+            | Request::AddWatch { .. }
+            | Request::CheckWatches { .. }
+            | Request::RemoveWatches { .. }
+            | Request::Reconfig
+            | Request::CloseSession
+            | Request::Malformed { .. }
+            | Request::Unknown => SMALL_REPLY_BYTES,
+        }
+    }
+
+    /// An answer took so much. If it was to a read, that is believed at once when it is more than before, and slowly
+    /// when it is less.
+    fn learn(&mut self, bytes: usize, result: &Result<Reply, ErrorCode>) {
+        if let Ok(Reply::Data(..) | Reply::Names(_) | Reply::NamesStat(..) | Reply::MultiRead(_)) = result {
+            let less = self.read_bytes - self.read_bytes / 16;
+            self.read_bytes = u32::try_from(bytes).unwrap_or(u32::MAX).max(less).max(SMALL_REPLY_BYTES);
         }
     }
 
@@ -349,4 +411,11 @@ impl State {
         }
         self.out_charged = queued;
     }
+}
+
+/// Appends a reply; says how many bytes it took.
+fn encode_and_measure(xid: i32, zxid: i64, result: &Result<Reply, ErrorCode>, out: &mut BytesMut) -> usize {
+    let before = out.len();
+    encode_reply(xid, zxid, result, out);
+    out.len() - before
 }

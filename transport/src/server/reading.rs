@@ -30,16 +30,6 @@ pub(super) enum Decoded {
     OneMustWait,
 }
 
-/// Whether a connection is read, or only looked ahead into for pings.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Listening {
-    Yes,
-    /// Too much of it, or of all, is not answered yet.
-    WeAreBusy,
-    /// Too much is queued to it.
-    ItDoesNotRead,
-}
-
 impl Connection {
     /// Decodes what may be decoded, and submits it in one call.
     pub(super) fn decode(&self, port: &Port, inbound: &mut Inbound) -> Result<Decoded, Why> {
@@ -89,7 +79,7 @@ impl Connection {
                 while state.waiting.len() < 2 * limits.outstanding_max as usize
                     && let Some(xid) = inbound.take_ping(frame_bytes_max)
                 {
-                    state.admit(port, decoded_us, 12);
+                    state.admit(port, decoded_us, 12, &Request::Ping);
                     events.push(Event::Request { conn: self.id, xid, request: Request::Ping });
                 }
                 break Ok(Decoded::OneMustWait);
@@ -97,7 +87,7 @@ impl Connection {
             let Ok((xid, request)) = decode_request(inbound.take(next), &DecodeOptions::default()) else {
                 break Err(Why::TooShort);
             };
-            state.admit(port, decoded_us, held_bytes(next.bytes, &request));
+            state.admit(port, decoded_us, held_bytes(next.bytes, &request), &request);
             state.record.last_operation = operation(&request);
             state.record.last_xid = xid;
             events.push(Event::Request { conn: self.id, xid, request });
@@ -124,18 +114,18 @@ impl Connection {
             // Nothing is decoded before the answer; reading shows when the client leaves.
             Phase::Connecting { since } => (lookahead, since + port.handshake_timeout(), Why::Sessionless),
             Phase::Established => {
-                let read_bytes = match state.listen(port, self.id, inbound, decoded) {
-                    Listening::Yes => READ_BYTES_MAX,
-                    Listening::ItDoesNotRead => lookahead,
+                state.listen(port, self.id, inbound, decoded);
+                if state.paused {
                     // Not heard because not listened to.
-                    Listening::WeAreBusy => {
-                        state.heard = now;
-                        lookahead
-                    }
-                };
-                // Who is not listened to shows its life by taking what is queued.
-                let sign = if state.write_blocked { state.heard.max(state.progress) } else { state.heard };
-                (read_bytes, sign + state.timeout, Why::Silent)
+                    state.heard = now;
+                }
+                let read_bytes = if state.paused { lookahead } else { READ_BYTES_MAX };
+                // Who does not take what is queued to it is gone, whatever it still says.
+                if state.write_blocked {
+                    (read_bytes, state.progress + state.timeout, Why::DoesNotRead(state.out.queued()))
+                } else {
+                    (read_bytes, state.heard + state.timeout, Why::Silent)
+                }
             }
         };
         if now >= deadline {
@@ -151,24 +141,26 @@ impl Connection {
 
 impl State {
     /// A request is submitted.
-    fn admit(&mut self, port: &Port, decoded_us: u64, bytes: usize) {
+    fn admit(&mut self, port: &Port, decoded_us: u64, bytes: usize, request: &Request) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let expected = self.expect(request);
         port.budget.charge(Part::Outstanding, bytes.into());
-        self.waiting.push_back(Waiting { decoded_us, bytes });
+        self.expected_bytes += u64::from(expected);
+        self.waiting.push_back(Waiting { decoded_us, bytes, expected });
     }
 
     /// Whether this client has so much waiting that its requests are not read. Once paused, it has to come down well
-    /// below the bounds before it is listened to again.
+    /// below the bounds before it is listened to again. What its requests will be answered with counts as queued.
     pub(super) fn is_congested(&self, limits: &Limits) -> bool {
         let (requests, bytes) = (limits.outstanding_max as usize, limits.outbound_bytes_max as usize / 4);
         let (requests, bytes) = if self.paused { (requests * 3 / 4, bytes / 2) } else { (requests, bytes) };
-        self.waiting.len() >= requests.max(1) || self.out.queued() > bytes
+        let queued = self.out.queued() as u64 + self.expected_bytes;
+        self.waiting.len() >= requests.max(1) || queued > bytes as u64
     }
 
-    /// Whether to read it.
-    fn listen(&mut self, port: &Port, id: ConnId, inbound: &Inbound, decoded: Decoded) -> Listening {
-        let limits = &port.settings.limits;
-        let congested = self.is_congested(limits);
+    /// Decides whether to read it, or only to look ahead for pings.
+    fn listen(&mut self, port: &Port, id: ConnId, inbound: &Inbound, decoded: Decoded) {
+        let congested = self.is_congested(&port.settings.limits);
         // Everybody may have a small request in flight; more only while the sum allows it.
         let starved = decoded == Decoded::OneMustWait
             || port.budget.is_full(Part::Outstanding) && (!self.waiting.is_empty() || inbound.wants_much());
@@ -176,13 +168,6 @@ impl State {
             port.starve(id);
         }
         self.paused = congested || starved;
-        if !self.paused {
-            Listening::Yes
-        } else if self.write_blocked && self.waiting.len() < limits.outstanding_max as usize {
-            Listening::ItDoesNotRead
-        } else {
-            Listening::WeAreBusy
-        }
     }
 }
 

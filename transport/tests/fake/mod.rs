@@ -79,7 +79,10 @@ impl Machine {
     pub(crate) fn release(&self) -> usize {
         let held = std::mem::take(&mut self.seen().held);
         let count = held.len();
-        self.push(held.into_iter().map(|(conn, xid)| reply(conn, xid, Ok(data(Bytes::new())))));
+        self.push(held.into_iter().map(|(conn, xid)| match xid {
+            -2 => reply(conn, xid, Ok(Reply::Empty)),
+            _ => reply(conn, xid, Ok(data(Bytes::new()))),
+        }));
         count
     }
 
@@ -114,7 +117,12 @@ impl Machine {
             }
             Event::Request { conn, xid: _, request: Request::Ping } => {
                 seen.pings += 1;
-                outputs.push(reply(conn, -2, Ok(Reply::Empty)));
+                // Answers leave in order, those to pings too.
+                if seen.held.iter().any(|(held, _)| *held == conn) {
+                    seen.held.push((conn, -2));
+                } else {
+                    outputs.push(reply(conn, -2, Ok(Reply::Empty)));
+                }
             }
             Event::Request { conn, xid, request } => {
                 self.answer(conn, xid, &request, seen, outputs);

@@ -9,7 +9,7 @@ use zoolet_engine::{action::Checkpoint, store::base::BaseError, store::key};
 use zoolet_sim::disk::{OperationKind, Random, SimDisk};
 
 /// Seed 0 keeps nothing that was not synced, 1 everything; the others tear and reorder.
-const POWER_LOSSES: [u64; 5] = [0, 1, 2, 3, 4];
+const POWER_LOSSES: [u64; 4] = [0, 1, 2, 3];
 
 /// Checkpoints with the model after each; the model before the first is the empty one.
 struct History {

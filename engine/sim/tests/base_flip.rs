@@ -8,7 +8,8 @@ use zoolet_engine::{
     action::{BaseRead, Changes},
     event::BaseFailure,
     store::{
-        base::{Base, Scrubbed},
+        base::{Base, BaseError, Scrubbed},
+        disk::Disk,
         key,
     },
 };
@@ -109,7 +110,7 @@ fn flipped_bit_in_any_live_page_is_never_served() {
         assert!(disk.corrupt(&base_file(), block * 4096 + random.below(4096), 1 << random.below(8)));
         match open(&disk) {
             Ok(base) => damaged_blocks += u64::from(questions.ask(&base, &format!("block {block}")) > 0),
-            Err(zoolet_engine::store::base::BaseError::Damaged(_)) => refused += 1,
+            Err(BaseError::Damaged(_)) => refused += 1,
             Err(error) => panic!("block {block}: {error}"),
         }
     }
@@ -157,11 +158,59 @@ fn flipped_bit_in_the_side_file_is_mended_or_damage_and_never_an_answer() {
     }
 }
 
+/// Not only bits: a block that holds what it held before (a lost write), what another holds (a misplaced one), or zeroes.
+#[test]
+fn a_block_that_holds_something_else_is_never_served() {
+    let (model, disk) = model_and_disk();
+    let base = open(&disk).unwrap();
+    let older = disk.contents(&base_file()).unwrap();
+    let (mut model, mut random) = (model, Random::new(13));
+    for _ in 0..3 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 100, 300)).unwrap();
+    }
+    drop(base);
+    let questions = Questions::of(&model.records);
+    let newer = disk.contents(&base_file()).unwrap();
+    let blocks = older.len() / 4096;
+    let mut damaged_blocks = 0;
+    for block in 1..blocks {
+        let other = (block % (blocks - 1) + 1) * 4096;
+        for instead in [&older[block * 4096..][..4096], &newer[other..][..4096], &[0; 4096]] {
+            let disk = disk.after_process_crash();
+            Disk::open(&disk, &base_file()).unwrap().write_at(block as u64 * 4096, instead).unwrap();
+            if let Ok(base) = open(&disk) {
+                damaged_blocks += u64::from(questions.ask(&base, &format!("block {block} replaced")) > 0);
+            }
+        }
+    }
+    assert!(damaged_blocks > 60, "{damaged_blocks}");
+}
+
+#[test]
+fn a_base_file_cut_anywhere_gives_the_truth_or_damage() {
+    let (model, disk) = model_and_disk();
+    let questions = Questions::of(&model.records);
+    let bytes = disk.contents(&base_file()).unwrap().len() as u64;
+    for length in (0..bytes).step_by(20_001).chain([1, 4095, 4096, 8192]) {
+        let disk = disk.after_process_crash();
+        Disk::open(&disk, &base_file()).unwrap().set_len(length).unwrap();
+        match open(&disk) {
+            Ok(base) => drop(questions.ask(&base, &format!("cut to {length}"))),
+            Err(error) => assert!(matches!(error, BaseError::Damaged(_)), "cut to {length}: {error}"),
+        }
+    }
+    for name in [base_file(), side_file()] {
+        let disk = disk.after_process_crash();
+        disk.remove(&name).unwrap();
+        assert!(matches!(open(&disk), Err(BaseError::Damaged(_))), "{name} gone");
+    }
+}
+
 #[test]
 fn a_base_whose_header_is_gone_twice_is_damaged() {
     let (_, disk) = model_and_disk();
     assert!(disk.corrupt(&side_file(), 30, 1) && disk.corrupt(&side_file(), 4096 + 30, 1));
-    assert!(matches!(open(&disk), Err(zoolet_engine::store::base::BaseError::Damaged(_))));
+    assert!(matches!(open(&disk), Err(BaseError::Damaged(_))));
 }
 
 #[test]

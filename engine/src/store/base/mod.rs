@@ -27,7 +27,7 @@ use bytes::Bytes;
 use database::Opened;
 use ledger::Ledger;
 use reader::Pin;
-use side::Side;
+use side::{BLOCK, Side};
 use std::{
     fmt, io,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
@@ -86,6 +86,13 @@ impl From<BaseError> for BaseFailure {
 /// The base, open. Clones share it; dropping the last one writes nothing.
 #[derive(Clone)]
 pub struct Base(Arc<Core>);
+
+impl fmt::Debug for Base {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let live = self.0.live();
+        f.debug_struct("Base").field("id", &self.0.files.id).field("zxid", &live.meta.zxid).finish_non_exhaustive()
+    }
+}
 
 /// What [`Base`] and its readers share.
 struct Core {
@@ -357,6 +364,10 @@ impl Files {
     fn open(&self) -> Result<Arc<Opened>, BaseError> {
         let base = self.disk.open(&base_name(self.id)).map_err(missing_is_damage)?;
         let side = self.disk.open(&side_name(self.id)).map_err(missing_is_damage)?;
+        if base.len()? < BLOCK as u64 {
+            // redb would take it for a new one.
+            return Err(BaseError::Damaged("its file is empty".into()));
+        }
         let side = Side::open(side, self.id, self.ledger.clone())?;
         if !self.ledger.sync_failed() {
             side.sync()?;

@@ -13,6 +13,7 @@ use crate::{
 use bytes::Bytes;
 use redb::StorageError;
 use std::{
+    fmt,
     ops::Bound,
     sync::{Arc, PoisonError, RwLock},
 };
@@ -27,6 +28,12 @@ const ATTEMPTS_MAX: usize = 8;
 pub struct BaseReader {
     pub(super) core: Arc<Core>,
     pub(super) pin: Arc<Pin>,
+}
+
+impl fmt::Debug for BaseReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BaseReader").field("generation", &self.pin.generation).finish_non_exhaustive()
+    }
 }
 
 /// A generation that is held. The base puts another snapshot of the same state there when it had to open its files again.

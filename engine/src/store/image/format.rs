@@ -110,8 +110,13 @@ impl<'a> Extent<'a> {
         let at = number(self.0, 4 + slot * 4)?;
         let (key, value) = (number(self.0, at)?, number(self.0, at + 4)?);
         let start = at + 8;
-        let bytes = self.0.get(start..).and_then(|rest| rest.get(..key + value)).ok_or_else(outside)?;
+        let bytes = text(self.0, start, key + value)?;
         Ok((&bytes[..key], start + key..start + key + value))
+    }
+
+    fn key(&self, slot: usize) -> Result<&'a [u8], ImageError> {
+        let at = number(self.0, 4 + slot * 4)?;
+        text(self.0, at + 8, number(self.0, at)?)
     }
 
     /// The first record whose key is `key` or comes after it.
@@ -119,7 +124,7 @@ impl<'a> Extent<'a> {
         let (mut low, mut high) = (0, self.len()?);
         while low < high {
             let middle = low.midpoint(high);
-            if self.entry(middle)?.0 < key {
+            if self.key(middle)? < key {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -202,10 +207,15 @@ impl<'a> Sparse<'a> {
     pub(super) fn entry(&self, at: usize) -> Result<(&'a [u8], Range<usize>), ImageError> {
         let place = number(self.0, 4 + at * 4)?;
         let (block, blocks, key) = (number(self.0, place)?, number(self.0, place + 4)?, number(self.0, place + 8)?);
-        let key = self.0.get(place + 12..).and_then(|rest| rest.get(..key)).ok_or_else(outside)?;
+        let key = text(self.0, place + 12, key)?;
         let range = block.checked_mul(BLOCK).zip((block + blocks).checked_mul(BLOCK));
         let (start, end) = range.ok_or_else(outside)?;
         Ok((key, start..end))
+    }
+
+    fn key(&self, at: usize) -> Result<&'a [u8], ImageError> {
+        let place = number(self.0, 4 + at * 4)?;
+        text(self.0, place + 12, number(self.0, place + 8)?)
     }
 
     /// The extent that holds `key` if any does; `None` when `key` comes before all.
@@ -213,7 +223,7 @@ impl<'a> Sparse<'a> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
-            if self.entry(middle)?.0 <= key {
+            if self.key(middle)? <= key {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -263,6 +273,10 @@ impl SparseBuilder {
 fn number(bytes: &[u8], at: usize) -> Result<usize, ImageError> {
     let four = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(outside)?;
     usize::try_from(u32::from_le_bytes(*four)).map_err(|_| outside())
+}
+
+fn text(bytes: &[u8], at: usize, length: usize) -> Result<&[u8], ImageError> {
+    bytes.get(at..).and_then(|rest| rest.get(..length)).ok_or_else(outside)
 }
 
 fn outside() -> ImageError {

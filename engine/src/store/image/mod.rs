@@ -1,11 +1,11 @@
 //! The image: one immutable file of the whole tree.
 //!
 //! Page-aligned and position-independent: snapshot, backup, catch-up transfer and last-known-good are this file. It is written
-//! once ([`write`]), renamed into place, verified once ([`Image::verify`]), and opened in the time it takes to read one block.
+//! once ([`mod@write`]), renamed into place, verified once ([`Image::verify`]), and opened in the time it takes to read one block.
 //!
 //! | part | holds |
 //! |---|---|
-//! | block 0 | the [header](format::Header) |
+//! | block 0 | the header |
 //! | extents | records in key order, each extent as many blocks as its first record needs |
 //! | sparse table | the first key of every extent, and where it is |
 //! | totals | the replicated totals, as the tree encodes them |

@@ -276,3 +276,27 @@ fn a_directory_without_a_log_is_told_from_one_with() {
     let odd = LogOptions { segment_bytes: 5000, segments: 4, strategy: Strategy::Recycle };
     assert!(matches!(try_open(&disk, odd), Err(LogError::Options(_))));
 }
+
+#[test]
+fn a_birth_that_ran_out_of_space_is_made_up_for() {
+    for strategy in BOTH {
+        let disk = SimDisk::new(1);
+        disk.set_capacity(Some(0));
+        let refused = Log::create(Arc::new(disk.clone()), small(strategy), birth());
+        assert!(matches!(refused, Err(LogError::Io { error, .. }) if error.kind() == io::ErrorKind::StorageFull));
+        assert!(matches!(try_open(&disk, small(strategy)), Err(LogError::Empty)));
+        disk.set_capacity(None);
+        create(&disk, small(strategy));
+        assert_eq!(open(&disk.after_power_loss(0), small(strategy)).1.facts, birth());
+    }
+}
+
+#[test]
+fn the_largest_entry_fits_and_the_next_larger_does_not() {
+    let disk = SimDisk::new(1);
+    let options = small(Strategy::Recycle);
+    let mut log = create(&disk, options);
+    append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
+    append(&mut log, vec![entry(zxid(1, 1), options.payload_bytes_max() as usize)], Zxid::ZERO).unwrap();
+    assert_eq!(zxids(&open(&disk.after_power_loss(0), options).0, zxid(1, 0)), [zxid(1, 1)]);
+}

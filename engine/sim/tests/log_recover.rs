@@ -1,15 +1,16 @@
 //! What a log says after a restart.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 mod log_support;
 
 use bytes::Bytes;
 use log_support::*;
-use std::io;
+use std::{io, sync::Arc};
 use zoolet_engine::{
     action::LogRecord,
     store::{
-        Strategy,
-        log::{AppendError, Facts, LogError, Receiving, chain_after},
+        FsDisk, Strategy,
+        log::{AppendError, Facts, Log, LogError, Receiving, chain_after},
     },
 };
 use zoolet_model::Zxid;
@@ -151,7 +152,7 @@ fn recycled_segment_never_resurrects_old_records() {
         assert!(disk.used_bytes() <= log.capacity_bytes(), "the ring went round");
         // The newest segment dies with its first batch: what its file held before must not come back as the tail.
         let steps = disk.steps();
-        while log.counters().batches % 4 != 0 {
+        while !log.counters().batches.is_multiple_of(4) {
             counter += 1;
             append(&mut log, vec![entry_saying(zxid(1, counter), b'o', 100)], zxid(1, counter)).unwrap();
         }
@@ -354,5 +355,29 @@ fn the_other_strategy_and_other_sizes_open_the_same_log() {
         assert!(disk.used_bytes() <= log.capacity_bytes(), "files of the old size are gone");
         let (log, _) = open(&disk.after_power_loss(0), options);
         assert_eq!(zxids(&log, zxid(1, counter - 1)), [zxid(1, counter)]);
+    }
+}
+
+#[test]
+fn a_real_directory_gives_back_what_was_appended() {
+    for strategy in BOTH {
+        let path = std::env::temp_dir().join(format!("zoolet-log-{}-{strategy:?}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let mut log = Log::create(Arc::new(FsDisk::open(&path).unwrap()), small(strategy), birth()).unwrap();
+        append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
+        for counter in 1..=40 {
+            append(&mut log, vec![entry(zxid(1, counter), 2000)], zxid(1, counter)).unwrap();
+            log.recycle(zxid(1, counter - 1));
+            while log.prepare_ahead().unwrap() {}
+        }
+        let facts = log.facts().clone();
+        drop(log);
+        let (log, opened) = Log::open(Arc::new(FsDisk::open(&path).unwrap()), small(strategy)).unwrap();
+        assert_eq!((opened.facts, opened.torn_tail), (facts, None));
+        assert_eq!(zxids(&log, zxid(1, 38)), counters(1, 39..=40));
+        let bytes: u64 = std::fs::read_dir(&path).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
+        assert!(bytes <= log.capacity_bytes() + 4096, "{bytes}");
+        drop(log);
+        std::fs::remove_dir_all(&path).unwrap();
     }
 }

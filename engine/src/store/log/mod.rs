@@ -48,7 +48,16 @@ pub struct LogOptions {
     pub strategy: Strategy,
 }
 
+/// Kept free in every segment for its header and the facts: 64 epochs and two configurations of 3 KiB.
+const FACTS_BYTES: u32 = 2 * BLOCK_BYTES;
+
 impl LogOptions {
+    /// The largest payload of an entry that surely fits, bytes. Whoever admits requests must not let a larger one through: it could
+    /// never be made durable.
+    pub const fn payload_bytes_max(&self) -> u32 {
+        self.segment_bytes.saturating_sub(FACTS_BYTES)
+    }
+
     fn check(&self) -> Result<(), LogError> {
         let blocks = self.segment_bytes / BLOCK_BYTES;
         if !self.segment_bytes.is_multiple_of(BLOCK_BYTES) || blocks < 4 {

@@ -6,8 +6,8 @@ use super::{
 };
 use crate::store::disk::DiskFile;
 
-/// Read at once; a larger batch is read whole.
-const WINDOW_BYTES: u64 = 256 << 10;
+/// Read at first, and at once when reading goes on; a larger batch is read whole.
+const WINDOW_BYTES: std::ops::RangeInclusive<u64> = 16 << 10..=256 << 10;
 
 pub(super) struct Reader<'a> {
     file: &'a dyn DiskFile,
@@ -67,7 +67,9 @@ impl<'a> Reader<'a> {
         }
         let window_end = self.at + self.window.len() as u64;
         if at < self.at || at + count > window_end {
-            let wanted = count.max(WINDOW_BYTES).min(self.file_bytes - at);
+            // A look at a segment's start is cheap, a walk through all of it takes few reads.
+            let window = (2 * self.window.len() as u64).clamp(*WINDOW_BYTES.start(), *WINDOW_BYTES.end());
+            let wanted = count.max(window).min(self.file_bytes - at);
             self.window.resize(wanted as usize, 0);
             self.at = at;
             if let Err(error) = self.file.read_at(at, &mut self.window) {
@@ -75,7 +77,7 @@ impl<'a> Reader<'a> {
                 return Err(LogError::io(self.name, error));
             }
             // One large batch must not keep its memory for the rest of a replay.
-            self.window.shrink_to(WINDOW_BYTES as usize);
+            self.window.shrink_to(*WINDOW_BYTES.end() as usize);
         }
         let from = (at - self.at) as usize;
         Ok(Some(&self.window[from..from + count as usize]))

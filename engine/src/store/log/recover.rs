@@ -60,7 +60,6 @@ impl Log {
     /// [`LogError::Empty`] when none was ever born completely, [`LogError::Damaged`] when something durable is missing.
     pub fn open(disk: Arc<dyn Disk>, options: LogOptions) -> Result<(Self, Opened), LogError> {
         options.check()?;
-        disk.sync_directory().map_err(|error| LogError::io("", error))?;
         let mut seen = look(&*disk)?;
         let newest = loop {
             let Some(newest) = take_newest(&mut seen) else {

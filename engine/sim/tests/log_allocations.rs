@@ -1,0 +1,48 @@
+//! What an append costs in allocations: none, once the buffer has its size.
+//!
+//! One test, because the counting allocator counts the whole process.
+
+mod log_support;
+
+use log_support::*;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use std::{alloc::System, sync::Arc};
+use zoolet_engine::{
+    action::Append,
+    store::{
+        FsDisk, Strategy,
+        log::{Log, LogOptions},
+    },
+};
+use zoolet_model::Zxid;
+use zoolet_zab::AppendSeq;
+
+#[global_allocator]
+static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+#[test]
+fn a_steady_append_allocates_nothing() {
+    let path = std::env::temp_dir().join(format!("zoolet-log-allocations-{}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    let disk = Arc::new(FsDisk::open(&path).unwrap());
+    let options = LogOptions { segment_bytes: 1 << 20, segments: 4, strategy: Strategy::Recycle };
+    let mut log = Log::create(disk, options, birth()).unwrap();
+    append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
+    let calls: Vec<Vec<Append>> = (0..20)
+        .map(|call| {
+            let records = |counter| vec![entry(zxid(1, counter), 100)];
+            (call * 50 + 1..=call * 50 + 50)
+                .map(|counter| Append { seq: AppendSeq(3 + counter), records: records(counter), watermark: Zxid::ZERO })
+                .collect()
+        })
+        .collect();
+    log.append(&calls[0]).unwrap();
+    let region = Region::new(COUNTED);
+    for appends in &calls[1..] {
+        log.append(appends).unwrap();
+    }
+    let change = region.change();
+    std::fs::remove_dir_all(&path).unwrap();
+    assert_eq!((change.allocations, change.reallocations), (0, 0), "{change:?}");
+    assert_eq!(log.facts().last, zxid(1, 1000));
+}

@@ -1,4 +1,5 @@
 //! The embedding contract: a node and its sessions inside a process.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 mod support;
 

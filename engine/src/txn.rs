@@ -220,7 +220,7 @@ fn put_op(buffer: &mut BytesMut, op: &Op<'_>) {
     match op {
         Op::Create { path, data, acl, kind, sequential, with_stat } => {
             buffer.put_u8(tag::CREATE);
-            buffer.put_u8(u8::from(*sequential) * tag::SEQUENTIAL | u8::from(*with_stat) * tag::WITH_STAT);
+            buffer.put_u8((u8::from(*sequential) * tag::SEQUENTIAL) | (u8::from(*with_stat) * tag::WITH_STAT));
             match kind {
                 CreateKind::Persistent => buffer.put_u8(tag::PERSISTENT),
                 CreateKind::Ephemeral => buffer.put_u8(tag::EPHEMERAL),

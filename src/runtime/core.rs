@@ -252,23 +252,23 @@ impl Core {
             Action::Close { conn } if Links::is_embedded(conn) => self.close(conn),
             Action::Status { ticket, mut status } => {
                 status.disk = self.shared.figures().lines(status.writes_acknowledged);
-                self.to_socket(Action::Status { ticket, status });
+                self.send_to_socket(Action::Status { ticket, status });
             }
             to_socket @ (Action::Connected { .. }
             | Action::Reply { .. }
             | Action::Notify { .. }
-            | Action::Close { .. }) => self.to_socket(to_socket),
+            | Action::Close { .. }) => self.send_to_socket(to_socket),
         }
         Ok(())
     }
 
     #[cfg(feature = "port")]
-    fn to_socket(&mut self, action: Action) {
+    fn send_to_socket(&mut self, action: Action) {
         self.outputs.extend(super::port::output(action));
     }
 
     #[cfg(not(feature = "port"))]
-    fn to_socket(&mut self, action: Action) {
+    fn send_to_socket(&mut self, action: Action) {
         // Without a port there is no such connection.
         debug_assert!(false, "{action:?} for a socket");
     }

@@ -1,6 +1,6 @@
 //! Sessions inside the process: the same requests, limits and order as over a socket, without the bytes.
 //!
-//! [`Link`](link::Link) is where a session's owner and the core thread meet: slots for replies, queues for watches, the
+//! [`Link`] is where a session's owner and the core thread meet: slots for replies, queues for watches, the
 //! state. Everything public is a thin handle to it.
 
 mod link;

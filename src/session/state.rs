@@ -110,6 +110,10 @@ impl States {
     }
 
     /// The next state; `None` when the session is over. Cancel-safe.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "a stream's next, as futures name it: what it returns is a future"
+    )]
     pub fn next(&mut self) -> impl Future<Output = Option<SessionState>> + '_ {
         std::future::poll_fn(|context| self.poll(context))
     }

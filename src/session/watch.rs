@@ -259,6 +259,10 @@ impl WatchStream {
     }
 
     /// The next item; `None` when the session is over. Cancel-safe.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "a stream's next, as futures name it: what it returns is a future"
+    )]
     pub fn next(&mut self) -> impl Future<Output = Option<WatchItem>> + '_ {
         std::future::poll_fn(|context| self.0.poll(context))
     }

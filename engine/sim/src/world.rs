@@ -503,11 +503,10 @@ impl World {
         let (result, failure) = completion.run(&Snapshot(base));
         assert_eq!(failure, None, "a base that is whole answers");
         let sent = Sent::Reply { xid: completion.xid, zxid: completion.zxid, result };
-        if let Some(queue) = self.outgoing.get_mut(&completion.conn) {
-            if let Some(place) = queue.iter_mut().find(|place| matches!(place, Place::Taken(taken) if *taken == number))
-            {
-                *place = Place::Ready(sent);
-            }
+        if let Some(queue) = self.outgoing.get_mut(&completion.conn)
+            && let Some(place) = queue.iter_mut().find(|place| matches!(place, Place::Taken(taken) if *taken == number))
+        {
+            *place = Place::Ready(sent);
         }
         self.deliver(completion.conn);
     }

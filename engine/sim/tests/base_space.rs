@@ -1,4 +1,5 @@
 //! A full disk stops checkpoints and nothing else.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 mod base_support;
 

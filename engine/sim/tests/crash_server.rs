@@ -1,5 +1,6 @@
 //! A whole server is killed at every step of its disk, by a process crash and by power losses, and must come back with everything it
 //! acknowledged, with nothing half done, and able to go on.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use bytes::Bytes;
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
 //! What an image promises: it is what the base held, every damage is found, and it is never half there.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 mod base_support;
 

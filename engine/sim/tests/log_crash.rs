@@ -1,6 +1,7 @@
 //! Crashes at every step of random histories, of both kinds, and again while the log recovers.
 //!
 //! After each: the log says exactly what was acknowledged, plus at most a beginning of the call in flight; and it goes on.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 mod log_support;
 
@@ -202,30 +203,26 @@ fn run(
     for _ in 0..calls {
         let appends = model.wish(random);
         let beginnings = model.beginnings_of(&appends);
-        loop {
-            match log.append(&appends) {
-                Ok(persisted) => {
-                    model = beginnings.last().unwrap().clone();
-                    assert_eq!(persisted.seq.0, model.appended);
-                    break;
-                }
-                Err(AppendError::Stalled(error)) => {
-                    // The ring is full: the base takes what is committed, and the same call is repeated.
-                    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
-                    model.checkpoint = model.watermark;
-                    log.recycle(model.checkpoint);
-                    if log.append(&appends).is_err() {
-                        // A longer unapplied tail than the ring is not this test's business.
-                        return run_out(disk, &beginnings, model.checkpoint);
-                    }
-                    let end = beginnings.last().unwrap().clone();
-                    model = Model { checkpoint: model.checkpoint.max(end.checkpoint), ..end };
-                    break;
-                }
-                Err(AppendError::Fatal(error)) => {
-                    assert!(disk.crashed(), "{error}");
+        match log.append(&appends) {
+            Ok(persisted) => {
+                model = beginnings.last().unwrap().clone();
+                assert_eq!(persisted.seq.0, model.appended);
+            }
+            Err(AppendError::Stalled(error)) => {
+                // The ring is full: the base takes what is committed, and the same call is repeated.
+                assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+                model.checkpoint = model.watermark;
+                log.recycle(model.checkpoint);
+                if log.append(&appends).is_err() {
+                    // A longer unapplied tail than the ring is not this test's business.
                     return run_out(disk, &beginnings, model.checkpoint);
                 }
+                let end = beginnings.last().unwrap().clone();
+                model = Model { checkpoint: model.checkpoint.max(end.checkpoint), ..end };
+            }
+            Err(AppendError::Fatal(error)) => {
+                assert!(disk.crashed(), "{error}");
+                return run_out(disk, &beginnings, model.checkpoint);
             }
         }
         if random.below(3) == 0 {

@@ -1,4 +1,5 @@
 //! The log's bytes, as docs/FORMATS.md describes them: a release must read what the one before wrote.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 mod log_support;
 

@@ -1,6 +1,7 @@
 //! What the watch table costs: bytes per watch, and nothing at all where nobody watches.
 //!
 //! One test, because the counting allocator counts the whole process.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::{alloc::System, hint::black_box, time::Instant};

@@ -130,7 +130,10 @@ impl History {
 
     fn persisted(&mut self, seq: AppendSeq, log_bytes_used: u64) {
         self.log_bytes_used = log_bytes_used;
-        while let Some((_, bytes)) = self.unpersisted.pop_front_if(|&mut (appended, _)| appended <= seq) {
+        while let Some(&(appended, bytes)) = self.unpersisted.front()
+            && appended <= seq
+        {
+            self.unpersisted.pop_front();
             self.unpersisted_bytes -= bytes;
         }
     }

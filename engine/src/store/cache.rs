@@ -71,7 +71,7 @@ impl RecordCache {
 
     fn trim(&mut self) {
         if self.young_bytes * 2 > self.bytes_max && !self.held {
-            self.old = std::mem::replace(&mut self.young, HashMap::with_hasher(self.old.hasher().clone()));
+            self.old = std::mem::replace(&mut self.young, HashMap::with_hasher(*self.old.hasher()));
             self.old_bytes = std::mem::take(&mut self.young_bytes);
         }
     }

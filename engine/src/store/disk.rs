@@ -51,6 +51,7 @@ pub trait Disk: Send + Sync {
     fn free_bytes(&self) -> io::Result<u64>;
 }
 
+#[allow(clippy::len_without_is_empty, reason = "nothing asks a file that")]
 /// One file. Positions are byte offsets; a write beyond the end extends the file.
 pub trait DiskFile: Send + Sync {
     /// Bytes in the file.

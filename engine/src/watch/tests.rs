@@ -15,8 +15,11 @@ fn fired(table: &mut WatchTable, kind: EventKind, path: &str) -> Vec<u64> {
 const EVERY_KIND: [WatchKind; 4] = [Data, Child, Persistent, PersistentRecursive];
 const EVERY_EVENT: [EventKind; 4] = [NodeCreated, NodeDeleted, NodeDataChanged, NodeChildrenChanged];
 
+/// A registration, and what it is told.
+type Cell<'a> = (WatchKind, &'a str, &'a [(EventKind, &'a str)]);
+
 /// One row of surface 5.3: what each registration gets when something happens to /p/n, and whether it is used up.
-fn row(operation: &[(EventKind, &str)], cells: [(WatchKind, &str, &[(EventKind, &str)]); 10]) {
+fn row(operation: &[(EventKind, &str)], cells: [Cell<'_>; 10]) {
     for (kind, on, expected) in cells {
         let mut table = table();
         table.add(ConnId(1), on, kind).unwrap();

@@ -1,5 +1,6 @@
 //! What the log's tests share: a scripted history and what must be found of it.
-#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test file is a crate of its own and uses a part")]
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use bytes::Bytes;
 use std::{convert::Infallible, sync::Arc};

@@ -1,7 +1,7 @@
 //! The image: one immutable file of the whole tree.
 //!
 //! Page-aligned and position-independent: snapshot, backup, catch-up transfer and last-known-good are this file. It is written
-//! once ([`mod@write`]), renamed into place, verified once ([`Image::verify`]), and opened in the time it takes to read one block.
+//! once ([`fn@write`]), renamed into place, verified once ([`Image::verify`]), and opened in the time it takes to read one block.
 //!
 //! | part | holds |
 //! |---|---|

@@ -1,4 +1,5 @@
 //! A crash at every step of a base's life, of both kinds: what is opened again is exactly one checkpoint, and never "damaged".
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 mod base_support;
 

@@ -1,4 +1,5 @@
 //! Flipped bits: every answer is the truth or "damaged".
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 mod base_support;
 

@@ -1,4 +1,5 @@
 //! Appending: what one call costs, what it may touch, and what happens when the disk says no.
+#![allow(clippy::unwrap_used, reason = "a test may unwrap, its helpers too")]
 
 mod log_support;
 

@@ -16,7 +16,7 @@ use std::{
 use zoolet_engine::{
     action::Append,
     store::{
-        FsDisk, Strategy,
+        FsDisk,
         log::{Log, LogOptions},
     },
 };

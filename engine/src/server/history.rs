@@ -260,7 +260,8 @@ impl Server {
         self.history.bytes -= payload.len();
         self.let_go(Waiter::Apply);
         self.state.install(zxid, &mut applied);
-        if zxid == Zxid::first_of(self.zab.epoch()) {
+        // Not the opening of an earlier epoch that is read back from the log at start.
+        if zxid == Zxid::first_of(self.zab.epoch()) && self.zab.role() == zab::Role::Leading {
             self.history.serving = true;
         }
         for fired in &applied.fired {

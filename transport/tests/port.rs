@@ -398,6 +398,30 @@ fn the_sum_of_unanswered_bytes_is_bounded_and_shuts_nobody_out() {
     assert!(peak <= (1 << 20) + 100_000, "{peak} bytes were held");
 }
 
+/// Frames that are begun and never finished may fill the bound, but not for longer than their sessions last.
+#[test]
+fn begun_frames_do_not_hold_the_bound_for_ever() {
+    let limits = Limits { outstanding_bytes_max: 256 << 10, ..small() };
+    let server = Server::with(PortSettings { limits, ..PortSettings::default() }, 500);
+    let begun = &encoded(1, &Request::Write(set_data(100_000)))[..90_000];
+    let mut hogs: Vec<Client> = (0..4)
+        .map(|_| {
+            let mut hog = server.client();
+            hog.write(begun);
+            hog
+        })
+        .collect();
+    eventually("the bound is reached", || server.budget.is_full(Part::Outstanding));
+    let mut modest = server.client();
+    modest.get(1, "/a");
+    assert_eq!(modest.xid(), 1);
+    assert!(hogs.iter_mut().all(Client::is_closed));
+    eventually("all is given back", || server.budget.current(Part::Outstanding) == 0);
+    let mut client = server.client();
+    client.send(1, &Request::Write(set_data(100_000)));
+    assert_eq!(client.xid(), 1);
+}
+
 /// A request that the machine holds, of about so many bytes.
 fn hold_with(bytes: usize) -> Request {
     let data = Some(vec![0; bytes].into());

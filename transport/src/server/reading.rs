@@ -115,8 +115,9 @@ impl Connection {
             Phase::Connecting { since } => (lookahead, since + port.handshake_timeout(), Why::Sessionless),
             Phase::Established => {
                 state.listen(port, self.id, inbound, decoded);
-                if state.paused {
-                    // Not heard because not listened to.
+                if state.paused && (decoded == Decoded::OneMustWait || !state.waiting.is_empty()) {
+                    // Not heard because not listened to. A frame that was only begun is no excuse: frames that never end
+                    // must not hold the budget for ever.
                     state.heard = now;
                 }
                 let read_bytes = if state.paused { lookahead } else { READ_BYTES_MAX };

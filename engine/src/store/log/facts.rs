@@ -202,11 +202,33 @@ impl Facts {
     }
 }
 
-/// Whether `zxid` can come directly after `last`: its successor, or the no-op of a later epoch.
+/// Whether `zxid` can come directly after `last`: its successor, or the no-op of a later epoch. Nothing is of epoch 0.
 fn follows(last: Zxid, zxid: Zxid) -> bool {
-    if zxid.epoch() == last.epoch() {
-        last.next() == Some(zxid)
-    } else {
-        zxid.epoch() > last.epoch() && zxid.counter() == 0
+    if zxid.epoch() > last.epoch() { zxid.counter() == 0 } else { last != Zxid::ZERO && last.next() == Some(zxid) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_follows_its_predecessor_or_opens_an_epoch() {
+        let zxid = |epoch: u32, counter| Zxid::new(Epoch::new(epoch).unwrap(), counter).unwrap();
+        let last = zxid(3, 4);
+        assert!(follows(last, zxid(3, 5)) && follows(last, zxid(4, 0)) && follows(last, zxid(9, 0)));
+        for other in [last, zxid(3, 3), zxid(3, 6), zxid(4, 1), zxid(2, 0), zxid(2, 5), zxid(3, 0)] {
+            assert!(!follows(last, other), "{other:?}");
+        }
+        let full = zxid(3, Zxid::COUNTER_MAX);
+        assert!(follows(full, zxid(4, 0)) && !follows(full, zxid(4, 1)));
+    }
+
+    #[test]
+    fn an_empty_history_begins_with_an_epoch() {
+        let mut facts = Facts::birth(1, 2);
+        let entry = |bits| Record::Entry { zxid: Zxid::from_bits(bits).unwrap(), payload: b"" };
+        assert!(facts.pass(&entry(0)).is_err());
+        assert!(facts.pass(&entry(1)).is_err());
+        assert!(facts.pass(&entry(1 << 40)).is_ok());
     }
 }

@@ -5,10 +5,13 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 use zoolet::config::{self, Config, DEFAULT_PORT, Loaded, Populate};
-use zoolet::{Failure, Node, StartError};
+use zoolet::{Failure, Node, StartError, Wait};
 
 /// How long a clean shutdown may take. An init system waits 10 s before it kills (procd 5 s).
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(4);
+
+/// How long the first line waits until clients are served.
+const READY_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     init_logs(&options);
@@ -17,6 +20,8 @@ pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
         warn!("{line}");
     }
     let node = Node::start(config).map_err(refused)?;
+    // So that the line is true when somebody reads it; but a disk that takes longer must not keep it back.
+    let _ = node.ready().wait_timeout(READY_PATIENCE);
     say(&first_line(&node))?;
     run(node)
 }

@@ -1,0 +1,34 @@
+//! `zoolet licences` is what Cargo knows of the crates in the binary.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cli/licences.txt");
+
+/// After a change of dependencies: `ZOOLET_WRITE=1 cargo test --test licences`.
+#[test]
+fn the_list_of_licences_is_that_of_the_crates() {
+    let tree = ["tree", "--offline", "-p", "zoolet", "-e", "normal", "--prefix", "none", "--format", "{p}\t{l}"];
+    let output = Command::new(env!("CARGO")).args(tree).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    // Our own crates are named with their directory, which is nobody's business.
+    let crates: BTreeSet<String> = text.lines().filter(|line| !line.contains("(/")).filter_map(line).collect();
+    let mut list = String::from(
+        "zoolet is licensed under MIT OR Apache-2.0, at your choice. It is built from these crates, each under its own\n\
+         licence; their texts come with their sources, at https://crates.io/crates/NAME/VERSION.\n\n",
+    );
+    crates.iter().for_each(|line| list.push_str(line));
+    if std::env::var_os("ZOOLET_WRITE").is_some() {
+        std::fs::write(COMMITTED, &list).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(COMMITTED).unwrap(), list, "run ZOOLET_WRITE=1 cargo test --test licences");
+}
+
+/// `name vVERSION (proc-macro)`, a tab, the licence.
+fn line(line: &str) -> Option<String> {
+    let (package, licence) = line.trim_end_matches(" (*)").split_once('\t')?;
+    let mut words = package.split_whitespace();
+    let (name, version) = (words.next()?, words.next()?.trim_start_matches('v'));
+    Some(format!("{name} {version}: {}\n", licence.trim_end_matches(" (*)")))
+}

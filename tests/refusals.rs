@@ -1,0 +1,135 @@
+//! What an operator gets wrong is refused at start with one line and an exit code.
+
+mod support;
+
+use support::*;
+
+#[test]
+fn bad_usage_is_one_line_and_exit_code_2() {
+    let scratch = Scratch::new();
+    for (arguments, expected) in [
+        (&["srve"][..], "zoolet: command = srve: allowed is serve, config example"),
+        (&["serve", "--port", "1"], "zoolet: serve: invalid option '--port'"),
+        (&["serve", "--log", "loud"], "zoolet: --log = loud: allowed is error, warn"),
+        (&["serve", "--listen", "0.0.0.0:0"], "write \"plain://0.0.0.0:0\""),
+        (&["serve", "--listen", "tls://127.0.0.1:0"], "not built yet"),
+        (&["serve", "--listen", "nonsense"], "zoolet: --listen = \"nonsense\": allowed is a loopback address"),
+        (&["serve", "--config", "absent.toml"], "zoolet: cannot read absent.toml"),
+    ] {
+        let (code, line) = refusal(&scratch, arguments);
+        assert_eq!(code, 2, "{line}");
+        assert!(line.contains(expected), "{line}");
+    }
+}
+
+#[test]
+fn bad_configuration_names_file_line_key_value_and_what_is_allowed() {
+    let scratch = Scratch::new();
+    for (name, text, expected) in [
+        ("a.toml", "clents = \"127.0.0.1:0\"\n", "a.toml:1: clents = \"127.0.0.1:0\": no such key; allowed are site,"),
+        (
+            "b.toml",
+            "[limits]\nwatches_max = -1\n",
+            "b.toml:2: limits.watches_max = -1: allowed is a whole number from 0",
+        ),
+        ("c.toml", "[[server]]\nid = 1\n[[server]]\nid = 2\n", "ensembles are not built yet"),
+        ("d.toml", "data = \n", "d.toml:1: "),
+        ("e.cfg", "dataDir=x\nclientPort=x\n", "e.cfg:2: clientPort = x: allowed is a port, 1 to 65535"),
+        ("f.cfg", "dataDir=x\nclientPort=1\nserver.1=a:1:2\nserver.2=b:1:2\n", "ensembles are not built yet"),
+        ("g.cfg", "dataDir=x\nsecureClientPort=1\n", "g.cfg: clientPort: is missing"),
+    ] {
+        std::fs::write(scratch.join(name), text).unwrap();
+        let (code, line) = refusal(&scratch, &["serve", "--config", name]);
+        assert_eq!(code, 2, "{line}");
+        assert!(line.contains(expected), "{line}");
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_ours_is_left_alone() {
+    let scratch = Scratch::new();
+    std::fs::create_dir_all(scratch.join("zookeeper/version-2")).unwrap();
+    std::fs::create_dir(scratch.join("photos")).unwrap();
+    std::fs::write(scratch.join("photos/a.jpg"), "").unwrap();
+    std::fs::write(scratch.join("a-file"), "").unwrap();
+    for (data, expected) in [
+        ("zookeeper", "holds the data of an Apache ZooKeeper (version-2)"),
+        ("photos", "is not empty and not zoolet's (it holds \"a.jpg\")"),
+        ("a-file", "is not a directory"),
+        ("mnt/sd/zoolet", "is its file system mounted?"),
+    ] {
+        let (code, line) = refusal(&scratch, &["serve", "--listen", "127.0.0.1:0", "--data", data]);
+        assert_eq!(code, 2, "{line}");
+        assert!(line.contains(expected), "{line}");
+    }
+    let left: Vec<_> = std::fs::read_dir(scratch.join("photos")).unwrap().collect();
+    assert_eq!(left.len(), 1);
+}
+
+#[test]
+fn the_directory_of_a_file_is_populated_only_when_told_once() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.join("mount-point")).unwrap();
+    std::fs::write(scratch.join("zoolet.toml"), "data = \"mount-point\"\nclients = \"127.0.0.1:0\"\n").unwrap();
+    let (code, line) = refusal(&scratch, &["serve", "--config", "zoolet.toml"]);
+    assert_eq!(code, 2, "{line}");
+    assert!(line.contains("is empty; is its file system mounted? (a first start is told so, with --create)"), "{line}");
+}
+
+#[test]
+fn a_second_process_on_one_directory_is_refused_and_the_first_goes_on() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let data = scratch.join("data");
+    let (code, line) = refusal(&scratch, &["serve", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()]);
+    assert_eq!(code, 1, "{line}");
+    assert!(line.contains("is in use by process "), "{line}");
+    server.client().create("/a", b"").unwrap();
+}
+
+#[test]
+fn a_port_in_use_is_refused() {
+    let scratch = Scratch::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, line) = refusal(&scratch, &["serve", "--listen", &address]);
+    assert_eq!(code, 1, "{line}");
+    assert!(line.contains(&format!("clients = {address}: ")), "{line}");
+}
+
+#[test]
+fn a_damaged_log_is_refused() {
+    let scratch = Scratch::new();
+    let mut server = Server::start(&scratch);
+    let mut client = server.client();
+    for number in 0..10 {
+        client.create(&format!("/n-{number}"), b"x").unwrap();
+    }
+    server.kill();
+    let segment = scratch.join("data/seg-00.log");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    // In the middle of what was acknowledged: a batch that follows is intact.
+    bytes[4096 * 5 + 100] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let data = scratch.join("data");
+    let config = scratch.join("zoolet.toml");
+    let arguments = ["serve", "--config", config.to_str().unwrap(), "--data", data.to_str().unwrap(), "--listen"];
+    let (code, line) = refusal(&scratch, &[&arguments[..], &["127.0.0.1:0"]].concat());
+    assert_eq!(code, 1, "{line}");
+    assert!(line.contains("the log is damaged: seg-00.log at byte "), "{line}");
+}
+
+#[test]
+fn what_needs_no_server_prints_and_ends() {
+    let scratch = Scratch::new();
+    for (arguments, expected) in [
+        (&["--version"][..], concat!("zoolet ", env!("CARGO_PKG_VERSION"))),
+        (&["--help"], "zoolet serve [OPTIONS]"),
+        (&["config", "example"], "[limits]"),
+        (&["licences"], "redb"),
+    ] {
+        let output = run(&scratch, arguments);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && text.contains(expected), "{arguments:?} gave {text}");
+    }
+}

@@ -1,0 +1,165 @@
+//! The main job, with the real binary: serve ZooKeeper's clients, keep what was acknowledged, end cleanly.
+
+mod support;
+
+use std::io::{Read, Write};
+use support::*;
+use zoolet_model::{CreateKind, ErrorCode, EventKind, Reply, Request, SessionId};
+
+#[test]
+fn without_flags_it_serves_this_machine_and_keeps_its_data_here() {
+    // The default port may be taken on this machine, so only the port is given.
+    let scratch = Scratch::new();
+    let mut child = zoolet(&["serve", "--listen", "127.0.0.1:0"])
+        .current_dir(scratch.path())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let data = scratch.path().canonicalize().unwrap().join("zoolet-data");
+    assert!(line.contains("serves ZooKeeper clients of this machine on 127.0.0.1:"), "{line}");
+    assert!(line.trim_end().ends_with(&format!("data in {}", data.display())), "{line}");
+    assert!(data.is_dir());
+}
+
+#[test]
+fn an_open_port_in_clear_is_said_in_the_first_line() {
+    let scratch = Scratch::new();
+    let mut child = zoolet(&["serve", "--listen", "plain://0.0.0.0:0", "--log", "error"])
+        .current_dir(scratch.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(line.contains("in clear, to anybody who can reach it"), "{line}");
+}
+
+#[test]
+fn a_client_creates_watches_reads_and_another_sees_it() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let (mut one, mut two) = (server.client(), server.client());
+    one.create("/a", b"first").unwrap();
+    let watched = two.ask(&Request::GetData { path: "/a".into(), watch: true }).unwrap();
+    assert!(matches!(watched, Reply::Data(Some(data), _) if data == "first"));
+    one.ask(&set("/a", b"second")).unwrap();
+    assert_eq!(two.event().kind, EventKind::NodeDataChanged);
+    assert_eq!(two.get("/a").unwrap().unwrap(), "second");
+    assert_eq!(one.create("/a", b"").unwrap_err(), ErrorCode::NodeExists);
+    assert_eq!(one.ask(&Request::CloseSession).unwrap(), Reply::Empty);
+    assert!(one.is_closed());
+}
+
+#[test]
+fn a_restart_keeps_data_sessions_and_their_ephemerals() {
+    let scratch = Scratch::new();
+    let mut server = Server::start(&scratch);
+    let mut client = server.client();
+    client.create("/kept", b"data").unwrap();
+    client.ask(&create("/mine", b"", CreateKind::Ephemeral)).unwrap();
+    for restart in [Server::terminate_and_restart, Server::kill_and_restart] {
+        let session = client.session;
+        restart(&mut server);
+        assert!(client.is_closed());
+        client = Client::reconnect(server.address, &session).unwrap();
+        assert_eq!(client.session.session, session.session);
+        assert_eq!(client.get("/kept").unwrap().unwrap(), "data");
+        assert!(client.exists("/mine"));
+    }
+    client.ask(&Request::CloseSession).unwrap();
+    assert!(!server.client().exists("/mine"));
+}
+
+#[test]
+fn a_session_that_nobody_continues_expires_with_its_ephemerals() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let mut owner = Client::connect_with(server.address, &hello(SessionId(0), None, 200)).unwrap();
+    assert_eq!(owner.session.timeout_ms, 200);
+    owner.ask(&create("/mine", b"", CreateKind::Ephemeral)).unwrap();
+    let session = owner.session;
+    drop(owner);
+    let mut witness = server.client();
+    eventually("the ephemeral goes", || !witness.exists("/mine"));
+    let refused = Client::reconnect(server.address, &session).unwrap();
+    assert_eq!((refused.session.timeout_ms, refused.session.session), (0, SessionId(0)));
+}
+
+#[test]
+fn four_letter_words_answer() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    server.client().create("/a", b"").unwrap();
+    assert_eq!(server.word("ruok"), "imok");
+    assert_eq!(server.word("isro"), "rw");
+    let srvr = server.word("srvr");
+    assert!(srvr.starts_with("Zookeeper version: 3.") && srvr.contains("Mode: standalone\nNode count: "), "{srvr}");
+    let conf = server.word("conf");
+    assert!(conf.contains("tickTime=100\n") && conf.contains("dataDir=/"), "{conf}");
+    assert!(server.word("envi").contains("zookeeper.version="));
+    for word in ["stat", "cons", "wchs"] {
+        assert!(!server.word(word).is_empty(), "{word}");
+    }
+    assert!(server.figure("log_fdatasyncs") > 0 && server.figure("log_entry_bytes") > 0);
+    assert!(server.figure("log_appends") > 0 && server.figure("fdatasync_us_max") > 0);
+}
+
+#[test]
+fn only_listed_words_are_answered() {
+    let scratch = Scratch::new();
+    let server = Server::start_with(&scratch, "");
+    assert!(server.word("srvr").contains("Mode: standalone"));
+    assert_eq!(server.word("ruok"), "ruok is not executed because it is not in the whitelist.\n");
+}
+
+#[test]
+fn a_zoo_cfg_works_as_it_is() {
+    let scratch = Scratch::new();
+    let config = scratch.join("zoo.cfg");
+    let data = scratch.join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("myid"), "7\n").unwrap();
+    let text = format!(
+        "# as it was\ntickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={}\nclientPort=23990\n\
+         clientPortAddress=127.0.0.1\n4lw.commands.whitelist=*\nserver.7=localhost:2888:3888\n",
+        data.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut child = zoolet(&["serve", "--listen", "127.0.0.1:0", "--config"])
+        .arg(&config)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    let address = line.split_whitespace().find_map(|word| word.trim_end_matches(';').parse().ok()).unwrap();
+    let mut stream = std::net::TcpStream::connect::<std::net::SocketAddr>(address).unwrap();
+    stream.write_all(b"conf").unwrap();
+    let mut conf = String::new();
+    stream.read_to_string(&mut conf).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(conf.contains("serverId=7\n") && conf.contains("minSessionTimeout=4000\n"), "{conf}");
+}
+
+#[test]
+fn a_signal_ends_it_cleanly_and_clients_are_told() {
+    for signal in ["INT", "TERM"] {
+        let scratch = Scratch::new();
+        let mut server = Server::start(&scratch);
+        let mut client = server.client();
+        // Its answer is under way when the signal comes, or already there: never lost without a close.
+        client.send(&create("/a", b"", CreateKind::Persistent));
+        server.signal(signal);
+        assert!(server.wait().success());
+        while client.frame().is_some() {}
+    }
+}

@@ -220,24 +220,17 @@ impl Shared {
         if bytes <= now { self.base.set_len(bytes) } else { self.grow(now, bytes) }
     }
 
-    /// redb doubles the file. All of it is reserved where there is room, so that this is where a checkpoint runs out of space;
-    /// on a disk with less, only what the checkpoint needs must be there, or a base could never fill more than half of it.
+    /// redb doubles its file and then uses little of the new half: after fifty checkpoints of 10,000 among a million znodes, 259 of
+    /// 514 MiB. So nothing is reserved: a block takes space when it is written first, and keeps it. A checkpoint runs out of space
+    /// here, where it asks for more than there is, or in a write, when somebody else took the rest meanwhile.
     fn grow(&self, now: u64, bytes: u64) -> io::Result<()> {
-        let free = self.disk.free_bytes()?.saturating_sub(SPARE_BYTES);
-        let estimate = self.estimate.load(Ordering::Relaxed);
-        let grown = if free >= bytes - now {
-            self.side.reserve(bytes / BLOCK as u64).and_then(|()| self.base.allocate(bytes))
-        } else if free >= estimate {
-            self.side.reserve(bytes / BLOCK as u64).and_then(|()| self.base.set_len(bytes))
-        } else {
-            Err(io::ErrorKind::StorageFull.into())
-        };
-        if matches!(&grown, Err(error) if error.kind() == io::ErrorKind::StorageFull) {
-            self.ledger.set_missing_bytes(estimate.min(bytes - now) + SPARE_BYTES);
-            // Whatever was reserved before there was no more; failing to give it back harms nobody but others.
-            let _ = self.base.set_len(now);
+        let needed = self.estimate.load(Ordering::Relaxed).min(bytes - now) + SPARE_BYTES;
+        if self.disk.free_bytes()? < needed {
+            self.ledger.set_missing_bytes(needed);
+            return Err(io::ErrorKind::StorageFull.into());
         }
-        grown
+        self.side.reserve(bytes / BLOCK as u64)?;
+        self.base.set_len(bytes)
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -223,7 +223,7 @@ impl Base {
         self.0.files.id
     }
 
-    /// Bytes of the base file, with what is reserved in it.
+    /// Length of the base file in bytes; it has holes, so what it takes on the disk is less.
     ///
     /// # Errors
     /// Whatever asking the file system says.

@@ -107,16 +107,16 @@ impl<'a> Extent<'a> {
 
     /// Key and place of the stored value.
     pub(super) fn entry(&self, slot: usize) -> Result<(&'a [u8], Range<usize>), ImageError> {
-        let at = number(self.0, 4 + slot * 4)?;
-        let (key, value) = (number(self.0, at)?, number(self.0, at + 4)?);
-        let start = at + 8;
-        let bytes = text(self.0, start, key + value)?;
+        let at = number(self.0, place_of(slot))?;
+        let (key, value) = (number(self.0, at)?, number(self.0, at.saturating_add(4))?);
+        let start = at.saturating_add(8);
+        let bytes = text(self.0, start, key.saturating_add(value))?;
         Ok((&bytes[..key], start + key..start + key + value))
     }
 
     fn key(&self, slot: usize) -> Result<&'a [u8], ImageError> {
-        let at = number(self.0, 4 + slot * 4)?;
-        text(self.0, at + 8, number(self.0, at)?)
+        let at = number(self.0, place_of(slot))?;
+        text(self.0, at.saturating_add(8), number(self.0, at)?)
     }
 
     /// The first record whose key is `key` or comes after it.
@@ -205,17 +205,17 @@ impl<'a> Sparse<'a> {
 
     /// First key and byte range.
     pub(super) fn entry(&self, at: usize) -> Result<(&'a [u8], Range<usize>), ImageError> {
-        let place = number(self.0, 4 + at * 4)?;
-        let (block, blocks, key) = (number(self.0, place)?, number(self.0, place + 4)?, number(self.0, place + 8)?);
-        let key = text(self.0, place + 12, key)?;
-        let range = block.checked_mul(BLOCK).zip((block + blocks).checked_mul(BLOCK));
+        let place = number(self.0, place_of(at))?;
+        let (block, blocks) = (number(self.0, place)?, number(self.0, place.saturating_add(4))?);
+        let key = text(self.0, place.saturating_add(12), number(self.0, place.saturating_add(8))?)?;
+        let range = block.checked_mul(BLOCK).zip(block.saturating_add(blocks).checked_mul(BLOCK));
         let (start, end) = range.ok_or_else(outside)?;
         Ok((key, start..end))
     }
 
     fn key(&self, at: usize) -> Result<&'a [u8], ImageError> {
-        let place = number(self.0, 4 + at * 4)?;
-        text(self.0, place + 12, number(self.0, place + 8)?)
+        let place = number(self.0, place_of(at))?;
+        text(self.0, place.saturating_add(12), number(self.0, place.saturating_add(8))?)
     }
 
     /// The extent that holds `key` if any does; `None` when `key` comes before all.
@@ -268,6 +268,12 @@ impl SparseBuilder {
         table.extend_from_slice(&self.entries);
         Some(table)
     }
+}
+
+/// Of the entry's place, in extents and in the sparse table. Saturating, here and above: on a 32-bit machine a damaged number
+/// could otherwise wrap around to one that looks right.
+const fn place_of(entry: usize) -> usize {
+    entry.saturating_mul(4).saturating_add(4)
 }
 
 fn number(bytes: &[u8], at: usize) -> Result<usize, ImageError> {

@@ -156,7 +156,7 @@ impl Connection {
         let mut size = 0;
         let touched = self
             .push(&mut state, port, now, |out| out.answer(|bytes| size = encode_and_measure(xid, zxid, result, bytes)));
-        state.learn(size, result);
+        state.learn(port, size, result);
         touched
     }
 
@@ -193,7 +193,7 @@ impl Connection {
             debug_assert!(filled.is_some(), "a filling without its hole");
             filled.unwrap_or_default()
         });
-        state.learn(size, result);
+        state.learn(port, size, result);
         touched
     }
 
@@ -382,7 +382,15 @@ impl State {
 
     /// An answer took so much. If it was to a read, that is believed at once when it is more than before, and slowly
     /// when it is less.
-    fn learn(&mut self, bytes: usize, result: &Result<Reply, ErrorCode>) {
+    fn learn(&mut self, port: &Port, bytes: usize, result: &Result<Reply, ErrorCode>) {
+        if bytes == 0 {
+            // It came too late for a connection that is over.
+            return;
+        }
+        port.traffic.on_response(bytes);
+        if *result == Err(ErrorCode::AuthFailed) {
+            port.traffic.on_auth_failed();
+        }
         if let Ok(Reply::Data(..) | Reply::Names(_) | Reply::NamesStat(..) | Reply::MultiRead(_)) = result {
             let less = self.read_bytes - self.read_bytes / 16;
             self.read_bytes = u32::try_from(bytes).unwrap_or(u32::MAX).max(less).max(SMALL_REPLY_BYTES);

@@ -30,7 +30,7 @@ pub(super) async fn run(port: Arc<Port>, stream: TcpStream, peer: SocketAddr, _s
     let _ = stream.set_nodelay(true);
     let (mut read, write) = stream.into_split();
     let deadline = Instant::now() + port.handshake_timeout();
-    let why = match timeout_at(deadline.into(), first_message(&mut read)).await {
+    let why = match timeout_at(deadline.into(), first_message(&port, &mut read)).await {
         Ok(Ok(First::Word(asked))) => {
             words::answer(&port, asked, &write).await;
             drop(write);
@@ -72,14 +72,14 @@ enum First {
 }
 
 /// Reads up to the end of the first message. A four-letter word outranks the length it would be (surface 13.46).
-async fn first_message(read: &mut OwnedReadHalf) -> Result<First, Why> {
+async fn first_message(port: &Port, read: &mut OwnedReadHalf) -> Result<First, Why> {
     let mut buffer = BytesMut::new();
     loop {
         read.readable().await.map_err(|error| Why::Broken(error.kind()))?;
         buffer.reserve(64);
         match read.try_read_buf(&mut buffer) {
             Ok(0) => return Err(Why::Left),
-            Ok(_) => {}
+            Ok(bytes) => port.traffic.on_read(bytes),
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
             Err(error) => return Err(Why::Broken(error.kind())),
         }

@@ -20,6 +20,10 @@ pub struct Traffic {
     latency_us_max: AtomicU64,
     latency_us_sum: AtomicU64,
     answered: AtomicU64,
+    response_bytes_last: AtomicU64,
+    response_bytes_min: AtomicU64,
+    response_bytes_max: AtomicU64,
+    auth_failed: AtomicU64,
 }
 
 /// The counters at some moment.
@@ -55,6 +59,14 @@ pub struct TrafficReading {
     pub latency_us_max: u64,
     /// Sum of latencies, microseconds.
     pub latency_us_sum: u64,
+    /// Bytes of the last reply; 0 before the first.
+    pub response_bytes_last: u64,
+    /// Bytes of the smallest reply.
+    pub response_bytes_min: u64,
+    /// Bytes of the largest reply.
+    pub response_bytes_max: u64,
+    /// Clients that could not prove who they are.
+    pub auth_failed: u64,
 }
 
 impl Default for Traffic {
@@ -76,6 +88,10 @@ impl Default for Traffic {
             latency_us_max: zero(),
             latency_us_sum: zero(),
             answered: zero(),
+            response_bytes_last: zero(),
+            response_bytes_min: AtomicU64::new(u64::MAX),
+            response_bytes_max: zero(),
+            auth_failed: zero(),
         }
     }
 }
@@ -100,6 +116,13 @@ impl Traffic {
             latency_us_min: if answered == 0 { 0 } else { self.latency_us_min.load(Relaxed) },
             latency_us_max: self.latency_us_max.load(Relaxed),
             latency_us_sum: self.latency_us_sum.load(Relaxed),
+            response_bytes_last: self.response_bytes_last.load(Relaxed),
+            response_bytes_min: match self.response_bytes_min.load(Relaxed) {
+                u64::MAX => 0,
+                bytes => bytes,
+            },
+            response_bytes_max: self.response_bytes_max.load(Relaxed),
+            auth_failed: self.auth_failed.load(Relaxed),
         }
     }
 
@@ -150,5 +173,21 @@ impl Traffic {
         self.latency_us_sum.fetch_add(latency_us, Relaxed);
         self.latency_us_min.fetch_min(latency_us, Relaxed);
         self.latency_us_max.fetch_max(latency_us, Relaxed);
+    }
+
+    pub(super) fn on_response(&self, bytes: usize) {
+        let bytes = bytes as u64;
+        self.response_bytes_last.store(bytes, Relaxed);
+        // One thread writes these; most replies change neither.
+        if bytes < self.response_bytes_min.load(Relaxed) {
+            self.response_bytes_min.store(bytes, Relaxed);
+        }
+        if bytes > self.response_bytes_max.load(Relaxed) {
+            self.response_bytes_max.store(bytes, Relaxed);
+        }
+    }
+
+    pub(super) fn on_auth_failed(&self) {
+        self.auth_failed.fetch_add(1, Relaxed);
     }
 }

@@ -303,6 +303,10 @@ fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
         ("connection_request_count", traffic.accepted),
         ("connection_rejected", traffic.rejected),
         ("connection_drop_count", traffic.dropped),
+        ("last_client_response_size", traffic.response_bytes_last),
+        ("max_client_response_size", traffic.response_bytes_max),
+        ("min_client_response_size", traffic.response_bytes_min),
+        ("auth_failed_count", traffic.auth_failed),
         ("sessionless_connections_expired", traffic.sessionless_expired),
         ("stale_sessions_expired", status.sessions_expired),
         ("bytes_received_count", traffic.bytes_received),
@@ -326,8 +330,19 @@ fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
     }
     for reading in port.budget.snapshot() {
         let name = reading.part.name();
-        line(&format!("budget_{name}"), &reading.current)?;
-        line(&format!("budget_{name}_peak"), &reading.peak)?;
+        // What the machine holds it counts itself.
+        let current = match reading.part {
+            Part::Connections | Part::Outstanding | Part::Outbound => {
+                line(&format!("budget_{name}_peak"), &reading.peak)?;
+                reading.current
+            }
+            Part::Sessions => status.sessions,
+            Part::Watches => status.watches,
+            Part::Memtable => status.memtable_bytes,
+            Part::RecordCache => status.record_cache_bytes,
+            Part::Log => status.log_bytes_used,
+        };
+        line(&format!("budget_{name}"), &current)?;
         line(&format!("budget_{name}_limit"), &reading.limit)?;
     }
     Ok(())

@@ -41,26 +41,37 @@ fn placed(tag: u8, path: &str) -> Option<Key> {
     push_placed(&mut key, tag, path).then(|| key.into_boxed_slice())
 }
 
+/// Calls `look` with the key of `path`'s znode; `None` when no znode can have this path. Allocates nothing for paths of usual
+/// length: a read in memory does little else.
+pub fn with_znode<R>(path: &str, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    let (parent, name) = parts(path)?;
+    let (after_parent, bytes) = (1 + parent.len(), 2 + parent.len() + name.len());
+    let mut key = [0; 256];
+    let Some(key) = key.get_mut(..bytes) else { return znode(path).map(|key| look(&key)) };
+    key[0] = ZNODE;
+    key[1..after_parent].copy_from_slice(parent.as_bytes());
+    key[after_parent + 1..].copy_from_slice(name.as_bytes());
+    Some(look(key))
+}
+
 /// Appends the key of `path` under `tag`; false, with `key` untouched, when no znode can have this path.
 pub fn push_placed(key: &mut Vec<u8>, tag: u8, path: &str) -> bool {
-    let (parent, name) = if path == "/" {
-        ("", "")
-    } else {
-        match parent_and_name(path) {
-            // `//a` would otherwise be `a` in `/`.
-            Some((parent, name))
-                if !name.is_empty() && path.starts_with('/') && !path.starts_with("//") && !path.contains('\0') =>
-            {
-                (parent, name)
-            }
-            _ => return false,
-        }
-    };
+    let Some((parent, name)) = parts(path) else { return false };
     key.push(tag);
     key.extend_from_slice(parent.as_bytes());
     key.push(0);
     key.extend_from_slice(name.as_bytes());
     true
+}
+
+/// Parent and name of a path that a znode can have; both empty for the root.
+fn parts(path: &str) -> Option<(&str, &str)> {
+    if path == "/" {
+        return Some(("", ""));
+    }
+    // `//a` would otherwise be `a` in `/`.
+    let possible = path.starts_with('/') && !path.starts_with("//") && !path.contains('\0');
+    parent_and_name(path).filter(|(_, name)| possible && !name.is_empty())
 }
 
 /// What every child of `path` has as its key's beginning; the rest is the child's name.
@@ -115,6 +126,14 @@ mod tests {
         let first = keys.iter().position(|key| key.starts_with(&prefix)).unwrap();
         assert!(keys[first + 1].starts_with(&prefix));
         assert_eq!(keys.iter().filter(|key| key.starts_with(&prefix)).count(), 2);
+    }
+
+    #[test]
+    fn a_key_on_the_stack_is_the_key_on_the_heap() {
+        let long = format!("/{}/x", "y".repeat(300));
+        for path in ["/", "/a", "/a/b", "a", "/a/", &long] {
+            assert_eq!(with_znode(path, Key::from), znode(path), "{path}");
+        }
     }
 
     #[test]

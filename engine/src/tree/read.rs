@@ -256,11 +256,14 @@ fn readable(view: &mut impl View, identity: &Identity, perms: Perms, path: &str)
 }
 
 fn find(view: &mut impl View, path: &str) -> Result<Option<Bytes>, Stop> {
-    let Some(key) = key::znode(root_if_empty(path)) else { return Ok(None) };
-    match view.record(&key) {
-        Found::Record(record) => Ok(Some(record)),
-        Found::Absent => Ok(None),
-        Found::Unknown => Err(Stop::Missing(FetchWhat::Record(key))),
+    let path = root_if_empty(path);
+    match key::with_znode(path, |key| view.record(key)) {
+        Some(Found::Record(record)) => Ok(Some(record)),
+        Some(Found::Absent) | None => Ok(None),
+        Some(Found::Unknown) => match key::znode(path) {
+            Some(key) => Err(Stop::Missing(FetchWhat::Record(key))),
+            None => Ok(None),
+        },
     }
 }
 

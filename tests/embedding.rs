@@ -1,13 +1,13 @@
 //! The embedding contract: a node and its sessions inside a process.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
-mod support;
+mod scratch;
 
+use scratch::Scratch;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use support::Scratch;
 use zoolet::{
     AddWatchMode, Bytes, Config, Consistency, CreateOptions, Error, ErrorCode, EventKind, LostReason, Node, Request,
     Session, SessionState, Version, Wait, WatchItem, path,

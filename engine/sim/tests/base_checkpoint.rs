@@ -112,6 +112,38 @@ fn opening_and_an_idle_base_write_nothing() {
 }
 
 #[test]
+fn opening_after_a_crash_reads_a_few_blocks_of_a_large_base() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(10));
+    for _ in 0..4 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 4000, 4000)).unwrap();
+    }
+    disk.set_crash_at(disk.steps() + 200);
+    assert!(base.checkpoint(&model.clone().random_checkpoint(&mut random, 4000, 4000)).is_err());
+    let base = open(&disk.after_process_crash()).unwrap();
+    let (read, bytes) = (base.counters().base_bytes_read, base.file_bytes().unwrap());
+    assert!(bytes > 4 << 20 && read < 128 << 10, "read {read} of {bytes} bytes");
+    assert_holds(&base, &model, "after the crash");
+}
+
+/// redb writes an evicted leaf once more when it commits; the flash must not.
+#[test]
+fn a_small_cache_does_not_make_a_checkpoint_write_more() {
+    let written = |cache_bytes| {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+        let base = Base::create(disk, BASE_ID, cache_bytes).unwrap();
+        let (mut model, mut random) = (Model::default(), Random::new(11));
+        base.checkpoint(&model.random_checkpoint(&mut random, 8000, 4000)).unwrap();
+        let before = base.counters().base_bytes_written;
+        base.checkpoint(&model.random_checkpoint(&mut random, 1000, 4000)).unwrap();
+        base.counters().base_bytes_written - before
+    };
+    let (small, large) = (written(512 << 10), written(64 << 20));
+    assert!(small < large + large / 5, "{small} bytes with a small cache, {large} with a large one");
+}
+
+#[test]
 fn a_value_that_is_cloned_is_shared() {
     let disk = SimDisk::new(1);
     let base = create(&disk);

@@ -145,6 +145,61 @@ fn an_unknown_opcode_closes_and_a_malformed_body_does_not() {
     assert!(client.is_closed());
 }
 
+#[test]
+fn random_traffic_keeps_its_order_and_leaves_nothing_behind() {
+    let limits =
+        Limits { outstanding_max: 50, outbound_bytes_max: 1 << 20, outstanding_bytes_max: 64 << 10, ..small() };
+    let server = Server::limited(limits);
+    let clients: Vec<_> = (0..8)
+        .map(|seed| {
+            let mut client = server.client();
+            std::thread::spawn(move || {
+                let mut random = Random(seed);
+                let (mut sent, mut received) = (0, 0);
+                while received < 600 {
+                    let mut batch = BytesMut::new();
+                    for _ in 0..random.below(40).min(600 - sent as usize) {
+                        sent += 1;
+                        let paths = ["/a", "/pending", "/pending", "/size/3000", "/size/70000"];
+                        batch.extend_from_slice(&encoded(sent, &get(paths[random.below(5)])));
+                    }
+                    client.write(&batch);
+                    for _ in 0..random.below((sent - received + 1) as usize) {
+                        received += 1;
+                        assert_eq!(client.xid(), received);
+                    }
+                }
+                // Some leave with a word, some without.
+                if seed % 2 == 0 {
+                    client.send(0, &Request::CloseSession);
+                    assert_eq!(client.xid(), 0);
+                    assert!(client.is_closed());
+                }
+            })
+        })
+        .collect();
+    eventually("all have their answers", || {
+        server.machine.fill();
+        clients.iter().all(std::thread::JoinHandle::is_finished)
+    });
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    server.machine.wait("every end is told", |seen| seen.disconnects.len() == 8);
+    let left = [Part::Outstanding, Part::Outbound].map(|part| server.budget.current(part));
+    assert_eq!((left, server.traffic.read().outstanding), ([0, 0], 0));
+}
+
+#[test]
+fn a_client_that_never_reads_does_not_hold_up_the_end() {
+    let settings = PortSettings { linger_ms: 100, limits: small(), ..PortSettings::default() };
+    let mut server = Server::with(settings, 30_000);
+    let mut deaf = server.client();
+    (1..=64).for_each(|xid| deaf.get(xid, "/size/500000"));
+    eventually("it is blocked", || server.budget.current(Part::Outbound) > 0);
+    server.stop();
+    assert_eq!(server.machine.seen().disconnects.len(), 1);
+    assert_eq!(server.budget.current(Part::Outbound), 0);
+}
+
 /// Surface 1.1: what makes no sense closes the connection it came on.
 #[test]
 fn bad_bytes_close_their_connection_and_no_other() {

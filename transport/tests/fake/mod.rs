@@ -50,7 +50,7 @@ impl EventSink for Machine {
         for event in events.drain(..) {
             self.handle(event, &mut seen, &mut outputs);
         }
-        drop(seen);
+        // Still locked: a hole must be on its way before anybody can fill it.
         self.outbox.push(&mut outputs);
     }
 }

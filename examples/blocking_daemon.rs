@@ -1,0 +1,39 @@
+//! A device daemon without an executor: it says that it is alive with an ephemeral, and follows a part of the tree.
+//! Other processes of the box reach the same tree on a port, with any ZooKeeper client.
+//!
+//! `cargo run --example blocking_daemon -- DIRECTORY`, then `set /config/interval 5` from zkCli; it ends when
+//! `/config/stop` is created.
+
+use std::path::PathBuf;
+use std::time::Duration;
+use zoolet::{AddWatchMode, Config, CreateOptions, EventKind, Node, Session, Wait, WatchItem, path};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let data: PathBuf = std::env::args().nth(1).unwrap_or_else(|| "zoolet-data".into()).into();
+    let mut config = Config::new(data);
+    config.clients = Some("127.0.0.1:2181".parse()?);
+    let node = Node::start(config)?;
+    let session = node.session().wait()?;
+    follow(&session, |line| println!("{line}"))?;
+    node.shutdown(Duration::from_secs(5))?;
+    Ok(())
+}
+
+/// Tells every change below `/config` until `/config/stop` appears.
+pub fn follow(session: &Session, mut tell: impl FnMut(String)) -> Result<(), zoolet::Error> {
+    if session.exists(path!("/config")).wait()?.is_none() {
+        session.create(path!("/config"), None).wait()?;
+    }
+    let mut changes = session.watch(path!("/config"), AddWatchMode::PersistentRecursive).wait()?;
+    session.create_with(path!("/alive"), None, &CreateOptions::ephemeral()).wait()?;
+    tell("alive".to_owned());
+    while let Some(item) = changes.next().wait() {
+        match item {
+            WatchItem::Event(event) if event.kind == EventKind::NodeCreated && event.path == "/config/stop" => break,
+            WatchItem::Event(event) => tell(format!("{:?} {}", event.kind, event.path)),
+            // Somebody wrote faster than we read: only the state itself is certain.
+            WatchItem::Gap => tell(format!("now {:?}", session.children(path!("/config")).wait()?)),
+        }
+    }
+    Ok(())
+}

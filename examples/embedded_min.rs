@@ -1,0 +1,26 @@
+//! The least an embedder writes: a node in this process, a session of it, a znode.
+//!
+//! `cargo run --example embedded_min -- DIRECTORY`
+
+use std::path::PathBuf;
+use std::time::Duration;
+use zoolet::{Bytes, Config, Node, Wait, path};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("{}", run(std::env::args().nth(1).unwrap_or_else(|| "zoolet-data".into()).into())?);
+    Ok(())
+}
+
+/// Counts how often it was started; the count is kept in the znode's version.
+pub fn run(data: PathBuf) -> Result<String, Box<dyn std::error::Error>> {
+    let node = Node::start(Config::new(data))?;
+    node.ready().wait()?;
+    let session = node.session().wait()?;
+    if session.exists(path!("/starts")).wait()?.is_none() {
+        session.create(path!("/starts"), Bytes::from_static(b"one per start")).wait()?;
+    }
+    let stat = session.set(path!("/starts"), None, zoolet::Version::Any).wait()?;
+    session.close().wait()?;
+    node.shutdown(Duration::from_secs(5))?;
+    Ok(format!("started {} times", stat.version))
+}

@@ -3,6 +3,7 @@
 //!
 //! `cargo run --example blocking_daemon -- DIRECTORY`, then `set /config/interval 5` from zkCli; it ends when
 //! `/config/stop` is created.
+#![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
 use std::path::PathBuf;
 use std::time::Duration;

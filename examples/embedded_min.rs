@@ -1,6 +1,7 @@
 //! The least an embedder writes: a node in this process, a session of it, a znode.
 //!
 //! `cargo run --example embedded_min -- DIRECTORY`
+#![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! kill -9 under load: nothing that was acknowledged is ever lost, and every restart serves.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 mod support;
 

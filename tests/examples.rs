@@ -3,10 +3,10 @@
 mod scratch;
 
 #[path = "../examples/blocking_daemon.rs"]
-#[allow(dead_code, clippy::print_stdout, unreachable_pub, reason = "an example is a program of its own")]
+#[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
 mod blocking_daemon;
 #[path = "../examples/embedded_min.rs"]
-#[allow(dead_code, clippy::print_stdout, unreachable_pub, reason = "an example is a program of its own")]
+#[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
 mod embedded_min;
 
 use scratch::Scratch;

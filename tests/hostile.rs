@@ -1,5 +1,6 @@
 //! Bad bytes, bad requests and bad clients on real sockets: the server stays up, its memory bounded, and nobody else
 //! notices (the requests of ZooKeeper's own history that stopped it included).
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 mod support;
 

@@ -4,7 +4,7 @@
 #[path = "../scratch/mod.rs"]
 mod scratch;
 
-pub use scratch::Scratch;
+pub(crate) use scratch::Scratch;
 
 use bytes::{Bytes, BytesMut};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -22,28 +22,28 @@ use zoolet_transport::wire::client::{
 use zoolet_transport::wire::{Reader, XID_EVENT, split_frame};
 
 /// How long something that must happen may take before a test says that it does not.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A small log, short timeouts, every four-letter word: what most tests start from. More lines may follow.
-pub const SMALL: &str = "four_letter_words = [\"*\"]\n[limits]\nlog_segment_bytes = 262144\nlog_segments = 8\n\
+pub(crate) const SMALL: &str = "four_letter_words = [\"*\"]\n[limits]\nlog_segment_bytes = 262144\nlog_segments = 8\n\
                          frame_bytes_max = 100000\n[settings]\ntick_ms = 100\nsession_timeout_min_ms = 200\n";
 
 /// The real binary, serving.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
-    pub address: SocketAddr,
-    pub first_line: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) first_line: String,
     data: PathBuf,
     config: PathBuf,
 }
 
 impl Server {
-    pub fn start(scratch: &Scratch) -> Self {
+    pub(crate) fn start(scratch: &Scratch) -> Self {
         Self::start_with(scratch, SMALL)
     }
 
     /// On a port that the system chooses.
-    pub fn start_with(scratch: &Scratch, toml: &str) -> Self {
+    pub(crate) fn start_with(scratch: &Scratch, toml: &str) -> Self {
         let (data, config) = (scratch.join("data"), scratch.join("zoolet.toml"));
         std::fs::write(&config, toml).unwrap();
         Self::spawn(data, config)
@@ -63,57 +63,57 @@ impl Server {
     }
 
     /// Pulls the plug on the process.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    pub fn kill_and_restart(&mut self) {
+    pub(crate) fn kill_and_restart(&mut self) {
         self.kill();
         *self = Self::spawn(self.data.clone(), self.config.clone());
     }
 
-    pub fn terminate(&mut self) -> ExitStatus {
+    pub(crate) fn terminate(&mut self) -> ExitStatus {
         self.signal("TERM");
         self.wait()
     }
 
-    pub fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
 
-    pub fn terminate_and_restart(&mut self) {
+    pub(crate) fn terminate_and_restart(&mut self) {
         assert!(self.terminate().success());
         *self = Self::spawn(self.data.clone(), self.config.clone());
     }
 
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
         assert!(status.unwrap().success());
     }
 
-    pub fn is_running(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    pub fn resident_bytes(&self) -> u64 {
+    pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::connect(self.address)
     }
 
-    pub fn stream(&self) -> TcpStream {
+    pub(crate) fn stream(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
     /// The answer to a four-letter word.
-    pub fn word(&self, word: &str) -> String {
+    pub(crate) fn word(&self, word: &str) -> String {
         let mut stream = self.stream();
         stream.write_all(word.as_bytes()).unwrap();
         let mut text = String::new();
@@ -122,7 +122,7 @@ impl Server {
     }
 
     /// One line of mntr.
-    pub fn figure(&self, key: &str) -> u64 {
+    pub(crate) fn figure(&self, key: &str) -> u64 {
         let text = self.word("mntr");
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("zk_{key}\t")));
         line.unwrap_or_else(|| panic!("no {key} in {text}")).parse().unwrap()
@@ -137,19 +137,19 @@ impl Drop for Server {
 }
 
 /// The binary with these arguments.
-pub fn zoolet(arguments: &[&str]) -> Command {
+pub(crate) fn zoolet(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zoolet"));
     command.args(arguments);
     command
 }
 
 /// Runs the binary to its end, from a directory of its own.
-pub fn run(scratch: &Scratch, arguments: &[&str]) -> Output {
+pub(crate) fn run(scratch: &Scratch, arguments: &[&str]) -> Output {
     zoolet(arguments).current_dir(scratch.path()).output().unwrap()
 }
 
 /// What `serve` says when it refuses: its exit code and its one line.
-pub fn refusal(scratch: &Scratch, arguments: &[&str]) -> (i32, String) {
+pub(crate) fn refusal(scratch: &Scratch, arguments: &[&str]) -> (i32, String) {
     let output = run(scratch, arguments);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
@@ -158,26 +158,26 @@ pub fn refusal(scratch: &Scratch, arguments: &[&str]) -> (i32, String) {
 }
 
 /// A client of the wire, blocking, strict.
-pub struct Client {
-    pub stream: TcpStream,
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
     buffer: BytesMut,
-    pub session: ConnectReply,
+    pub(crate) session: ConnectReply,
     next_xid: i32,
-    pub events: Vec<WatchEvent>,
+    pub(crate) events: Vec<WatchEvent>,
 }
 
 impl Client {
-    pub fn connect(address: SocketAddr) -> Self {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
         Self::connect_with(address, &hello(SessionId(0), None, 10_000)).unwrap()
     }
 
     /// Goes on with a session; `None` when the connection is closed instead of answered.
-    pub fn reconnect(address: SocketAddr, session: &ConnectReply) -> Option<Self> {
+    pub(crate) fn reconnect(address: SocketAddr, session: &ConnectReply) -> Option<Self> {
         let password = Bytes::copy_from_slice(&session.secret.0);
         Self::connect_with(address, &hello(session.session, Some(password), session.timeout_ms))
     }
 
-    pub fn connect_with(address: SocketAddr, request: &ConnectRequest) -> Option<Self> {
+    pub(crate) fn connect_with(address: SocketAddr, request: &ConnectRequest) -> Option<Self> {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -190,7 +190,7 @@ impl Client {
     }
 
     /// Sends without waiting; gives the xid.
-    pub fn send(&mut self, request: &Request) -> i32 {
+    pub(crate) fn send(&mut self, request: &Request) -> i32 {
         let xid = self.next_xid;
         self.next_xid += 1;
         let mut out = BytesMut::new();
@@ -200,7 +200,7 @@ impl Client {
     }
 
     /// Sends a request of an opcode and a body as given.
-    pub fn send_raw(&mut self, opcode: i32, body: &[u8]) -> i32 {
+    pub(crate) fn send_raw(&mut self, opcode: i32, body: &[u8]) -> i32 {
         let xid = self.next_xid;
         self.next_xid += 1;
         let length = i32::try_from(8 + body.len()).unwrap();
@@ -210,7 +210,7 @@ impl Client {
     }
 
     /// The next message that is no watch event; `None` at the end. Watch events are kept.
-    pub fn frame(&mut self) -> Option<Bytes> {
+    pub(crate) fn frame(&mut self) -> Option<Bytes> {
         loop {
             let frame = read_frame(&mut self.stream, &mut self.buffer)?;
             if frame[..4] == XID_EVENT.to_be_bytes() {
@@ -222,23 +222,23 @@ impl Client {
     }
 
     /// The header of the next reply; `None` at the end.
-    pub fn header(&mut self) -> Option<Header> {
+    pub(crate) fn header(&mut self) -> Option<Header> {
         Some(decode_header(&mut Reader::new(self.frame()?)).unwrap())
     }
 
     /// The next reply, of the shape that `request` has; `None` at the end.
-    pub fn receive(&mut self, request: &Request) -> Option<(Header, Result<Reply, ErrorCode>)> {
+    pub(crate) fn receive(&mut self, request: &Request) -> Option<(Header, Result<Reply, ErrorCode>)> {
         Some(decode_reply(self.frame()?, Shape::of(request)).unwrap())
     }
 
-    pub fn ask(&mut self, request: &Request) -> Result<Reply, ErrorCode> {
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<Reply, ErrorCode> {
         let xid = self.send(request);
         let (header, result) = self.receive(request).unwrap_or_else(|| panic!("closed instead of {request:?}"));
         assert_eq!(header.xid, xid);
         result
     }
 
-    pub fn event(&mut self) -> WatchEvent {
+    pub(crate) fn event(&mut self) -> WatchEvent {
         if self.events.is_empty() {
             let frame = read_frame(&mut self.stream, &mut self.buffer).unwrap();
             return decode_event(frame).unwrap();
@@ -246,22 +246,22 @@ impl Client {
         self.events.remove(0)
     }
 
-    pub fn create(&mut self, path: &str, data: &[u8]) -> Result<Reply, ErrorCode> {
+    pub(crate) fn create(&mut self, path: &str, data: &[u8]) -> Result<Reply, ErrorCode> {
         self.ask(&create(path, data, CreateKind::Persistent))
     }
 
-    pub fn get(&mut self, path: &str) -> Result<Option<Bytes>, ErrorCode> {
+    pub(crate) fn get(&mut self, path: &str) -> Result<Option<Bytes>, ErrorCode> {
         match self.ask(&get(path))? {
             Reply::Data(data, _) => Ok(data),
             other => panic!("{other:?}"),
         }
     }
 
-    pub fn exists(&mut self, path: &str) -> bool {
+    pub(crate) fn exists(&mut self, path: &str) -> bool {
         self.ask(&Request::Exists { path: path.into(), watch: false }).is_ok()
     }
 
-    pub fn children(&mut self, path: &str) -> Vec<Text> {
+    pub(crate) fn children(&mut self, path: &str) -> Vec<Text> {
         match self.ask(&Request::GetChildren { path: path.into(), watch: false, with_stat: false }) {
             Ok(Reply::Names(names)) => names,
             other => panic!("{other:?}"),
@@ -269,16 +269,16 @@ impl Client {
     }
 
     /// Whether the server closes without another message.
-    pub fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         self.frame().is_none()
     }
 }
 
-pub fn hello(session: SessionId, password: Option<Bytes>, timeout_ms: i32) -> ConnectRequest {
+pub(crate) fn hello(session: SessionId, password: Option<Bytes>, timeout_ms: i32) -> ConnectRequest {
     ConnectRequest { last_zxid_seen: 0, timeout_ms, session, password, read_only: Some(false) }
 }
 
-pub fn create(path: &str, data: &[u8], kind: CreateKind) -> Request {
+pub(crate) fn create(path: &str, data: &[u8], kind: CreateKind) -> Request {
     let everybody = RequestedAcl { perms: Perms::ALL, scheme: Some("world".into()), id: Some("anyone".into()) };
     Request::Write(WriteOp::Create(Create {
         path: path.into(),
@@ -289,16 +289,16 @@ pub fn create(path: &str, data: &[u8], kind: CreateKind) -> Request {
     }))
 }
 
-pub fn set(path: &str, data: &[u8]) -> Request {
+pub(crate) fn set(path: &str, data: &[u8]) -> Request {
     Request::Write(WriteOp::SetData { path: path.into(), data: Some(Bytes::copy_from_slice(data)), version: -1 })
 }
 
-pub fn get(path: &str) -> Request {
+pub(crate) fn get(path: &str) -> Request {
     Request::GetData { path: path.into(), watch: false }
 }
 
 /// Whether the other side closes, whatever it says before.
-pub fn closes(stream: &mut TcpStream) -> bool {
+pub(crate) fn closes(stream: &mut TcpStream) -> bool {
     let mut bytes = [0; 4096];
     loop {
         match stream.read(&mut bytes) {
@@ -310,7 +310,7 @@ pub fn closes(stream: &mut TcpStream) -> bool {
 }
 
 /// Waits until something is so.
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < until, "never: {what}");

@@ -132,6 +132,46 @@ fn power_loss_after_a_process_crash_leaves_exactly_one_checkpoint() {
     }
 }
 
+/// Crash after crash, of either kind, at random steps of opening and writing.
+fn many_crashes(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut disk = SimDisk::new(seed);
+    drop(create(&disk));
+    let mut model = Model::default();
+    for round in 0..25 {
+        let context = format!("seed {seed}, round {round}");
+        if random.below(3) == 0 {
+            disk.set_crash_at(disk.steps() + random.below(60));
+        }
+        let (mut next, mut acknowledged) = (model.clone(), model.clone());
+        if let Ok(base) = open(&disk) {
+            for _ in 0..random.below(3) {
+                let count = 5 + random.below(40);
+                let checkpoint = next.random_checkpoint(&mut random, count, 60);
+                if base.checkpoint(&checkpoint).is_err() {
+                    break;
+                }
+                acknowledged = next.clone();
+            }
+        }
+        disk = if random.coin() { disk.after_process_crash() } else { disk.after_power_loss(random.below(40)) };
+        let base = open(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+        model = if base.meta() == acknowledged.meta() { acknowledged } else { next };
+        assert_holds(&base, &model, &context);
+    }
+}
+
+#[test]
+fn many_crashes_in_a_row_lose_nothing_acknowledged() {
+    (100..110).for_each(many_crashes);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn very_many_crashes_in_a_row_lose_nothing_acknowledged() {
+    (1000..1500).for_each(many_crashes);
+}
+
 #[test]
 fn a_checkpoint_of_which_any_one_step_fails_is_done_or_undone_never_half() {
     let history = History::new(13);

@@ -263,6 +263,7 @@ impl Server {
         // Not the opening of an earlier epoch that is read back from the log at start.
         if zxid == Zxid::first_of(self.zab.epoch()) && self.zab.role() == zab::Role::Leading {
             self.history.serving = true;
+            self.sessions.touch_all(self.now.mono_ms);
         }
         for fired in &applied.fired {
             self.fire(zxid, fired);

@@ -170,13 +170,10 @@ impl Server {
         if self.has_committed_work() {
             return Some(self.now.mono_ms);
         }
-        [
-            self.sessions.next_deadline(),
-            self.upkeep.next_deadline(self.is_serving() && self.state.totals().reapable > 0),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        // Silence is judged, and containers are reaped, only while serving; a deadline that nothing comes of would wake for ever.
+        let silence = if self.is_serving() { self.sessions.next_deadline() } else { None };
+        let upkeep = self.upkeep.next_deadline(self.is_serving() && self.state.totals().reapable > 0);
+        silence.into_iter().chain(upkeep).min()
     }
 
     /// Whether clients are served: this server leads, and its epoch's first entry is applied.

@@ -89,6 +89,17 @@ impl SessionTable {
         }
     }
 
+    /// Serving begins: nobody could speak to this server before, so every session has its whole timeout again. All are filed anew,
+    /// because a place in the past would look as if this server were late.
+    pub fn touch_all(&mut self, now_ms: u64) {
+        self.due.clear();
+        for (&id, live) in self.sessions.iter_mut().filter(|(_, live)| !live.closing) {
+            live.deadline_ms = deadline(live.timeout_ms, now_ms, self.shift_ms);
+            live.filed_ms = live.deadline_ms;
+            self.due.insert((live.filed_ms, id));
+        }
+    }
+
     /// Another timeout counts from now on.
     pub fn renew(&mut self, id: SessionId, timeout_ms: u32, now_ms: u64) {
         let deadline_ms = self.deadline(timeout_ms, now_ms);
@@ -191,6 +202,15 @@ mod tests {
         table.touch(A, 70_500);
         assert_eq!(table.expired(71_400), None);
         assert_eq!(table.expired(71_501), Some(A));
+    }
+
+    #[test]
+    fn whoever_was_silent_before_serving_began_has_a_whole_timeout() {
+        let mut table = table();
+        table.touch_all(50_000);
+        assert_eq!(table.next_deadline(), Some(51_001));
+        assert_eq!(table.expired(51_000), None);
+        assert_eq!(table.expired(51_001), Some(A));
     }
 
     #[test]

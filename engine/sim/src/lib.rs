@@ -1,6 +1,7 @@
 //! Drives zoolet's engine on a virtual clock and disk.
 
 pub mod disk;
+pub mod entries;
 pub mod machine;
 pub mod reference;
 pub mod workload;

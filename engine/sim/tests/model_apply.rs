@@ -1,8 +1,9 @@
 //! Apply is total: whatever bytes an entry holds, it has one outcome, the same on a server that has everything in memory and on one
 //! that has to ask its base for every record; and the state it leads to contains no contradiction. A panic here would kill every replica at
 //! every restart.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use zoolet_engine::{
     action::FetchWhat,
@@ -12,15 +13,12 @@ use zoolet_engine::{
     },
     tree::{
         self, Applied, Found, OpOutcome, Outcome, Stuck, View,
-        acl::{self, Identity},
         record::{Kind, Session, Totals, Znode},
     },
-    txn::{self, Header, Op, Txn},
+    txn,
 };
-use zoolet_model::{
-    AclEntry, AuthId, CreateKind, ErrorCode, Perms, SessionId, SessionSecret, Zxid, path::parent_and_name,
-};
-use zoolet_sim::workload::Random;
+use zoolet_model::{Zxid, path::parent_and_name};
+use zoolet_sim::entries::Entries;
 
 /// Everything is there, but only what was fetched may be looked at.
 #[derive(Clone)]
@@ -157,167 +155,15 @@ impl View for State {
     }
 }
 
-const PATHS: [&str; 21] = [
-    "/",
-    "",
-    "a",
-    "foo/bar",
-    "//",
-    "//a",
-    "/a/",
-    "/a\0b",
-    "/zookeeper",
-    "/zookeeper/quota",
-    "/zookeeper/config",
-    "/a",
-    "/a/b",
-    "/a/b/c",
-    "/c",
-    "/c/x",
-    "/e",
-    "/e/x",
-    "/a/n-0000000000",
-    "/a/n-0000000001",
-    "/\u{1f600}",
-];
-
-/// Entries as a server makes them, and as no server would.
-struct Entries {
-    random: Random,
-    sessions: Vec<i64>,
-    /// Payloads to mutate.
-    seen: Vec<Bytes>,
-}
-
-impl Entries {
-    fn next(&mut self) -> Bytes {
-        let payload = match self.random.below(10) {
-            0 => {
-                let bytes = self.random.below(60);
-                (0..bytes).map(|_| self.random.bits() as u8).collect::<Vec<u8>>().into()
-            }
-            1 | 2 if !self.seen.is_empty() => self.mutated(),
-            _ => self.valid(),
-        };
-        if self.seen.len() < 200 {
-            self.seen.push(payload.clone());
-        } else {
-            let at = self.random.below(200) as usize;
-            self.seen[at] = payload.clone();
-        }
-        payload
-    }
-
-    fn mutated(&mut self) -> Bytes {
-        let mut bytes = self.random.pick(&self.seen).to_vec();
-        for _ in 0..=self.random.below(3) {
-            if bytes.is_empty() {
-                break;
-            }
-            let at = self.random.below(bytes.len() as u64) as usize;
-            match self.random.below(5) {
-                0 => bytes[at] ^= 1 << self.random.below(8),
-                1 => bytes[at] = *self.random.pick(&[0, 1, 0x7f, 0x80, 0xff]),
-                2 => bytes.truncate(at),
-                3 => bytes.insert(at, self.random.bits() as u8),
-                _ => {
-                    let other = self.random.pick(&self.seen).clone();
-                    let from = self.random.below(other.len() as u64 + 1) as usize;
-                    bytes.truncate(at);
-                    bytes.extend_from_slice(&other[from..]);
-                }
-            }
-        }
-        bytes.into()
-    }
-
-    fn valid(&mut self) -> Bytes {
-        let header = Header { wall_ms: self.random.bits() as i64, ensemble_ms: self.random.below(1 << 40) };
-        let data: Vec<Option<Vec<u8>>> = (0..6)
-            .map(|_| match self.random.below(5) {
-                0 => None,
-                1 => Some(vec![7; 1020 + self.random.below(10) as usize]),
-                2 => Some(vec![8; 5000]),
-                n => Some(vec![9; n as usize]),
-            })
-            .collect();
-        let acls: Vec<Bytes> = (0..6).map(|_| self.acl()).collect();
-        let session = SessionId(if self.sessions.is_empty() || self.random.one_in(20) {
-            self.random.bits() as i64
-        } else {
-            *self.random.pick(&self.sessions)
-        });
-        let identity = self.identity();
-        let count = self.random.below(6) as usize;
-        let mut ops: Vec<Op<'_>> =
-            (0..count.max(1)).map(|at| op(&mut self.random, data[at].as_deref(), &acls[at])).collect();
-        let path = *self.random.pick(&PATHS);
-        let txn = match self.random.below(30) {
-            0 => Txn::NoOp,
-            1..=3 => Txn::CreateSession { timeout_ms: self.random.bits() as u32, secret: SessionSecret([3; 16]) },
-            4 => Txn::RenewSession { session, timeout_ms: self.random.bits() as u32 },
-            5 => Txn::CloseSession { session },
-            6..=8 => Txn::Reap { path },
-            9..=14 => {
-                ops.truncate(count);
-                Txn::Multi { session, identity, ops }
-            }
-            _ => Txn::Write { session, identity, op: ops.remove(0) },
-        };
-        txn::encode(header, &txn, &mut BytesMut::new())
-    }
-
-    fn acl(&mut self) -> Bytes {
-        let world = |perms| AclEntry { perms, scheme: "world".into(), id: "anyone".into() };
-        acl::encode(&match self.random.below(12) {
-            0 => vec![world(Perms::READ)],
-            1 => vec![
-                AclEntry { perms: Perms(self.random.bits() as i32), scheme: "ip".into(), id: "::/0".into() },
-                world(Perms::ALL),
-            ],
-            2 => vec![AclEntry { perms: Perms::ALL, scheme: "digest".into(), id: "u:h".into() }],
-            _ => vec![world(Perms::ALL)],
-        })
-    }
-
-    fn identity(&mut self) -> Identity {
-        let ids =
-            if self.random.one_in(3) { vec![AuthId { scheme: "digest".into(), id: "u:h".into() }] } else { vec![] };
-        Identity { is_super: self.random.one_in(4), ip: Some([127, 0, 0, 1].into()), ids }
-    }
-}
-
-fn op<'a>(random: &mut Random, data: Option<&'a [u8]>, acl: &'a [u8]) -> Op<'a> {
-    let path = *random.pick(&PATHS);
-    let version = *random.pick(&[-1, -1, -1, 0, 1, i32::MAX, i32::MIN]);
-    match random.below(20) {
-        0..=9 => {
-            let kind = match random.below(6) {
-                0 | 1 => CreateKind::Ephemeral,
-                2 => CreateKind::Container,
-                3 => CreateKind::Ttl { ttl_ms: random.bits() >> random.below(64) },
-                _ => CreateKind::Persistent,
-            };
-            let (sequential, with_stat) = (random.one_in(4), random.one_in(2));
-            Op::Create { path, data, acl, kind, sequential, with_stat }
-        }
-        10..=13 => Op::Delete { path, version },
-        14..=16 => Op::SetData { path, data, version },
-        17 => Op::SetAcl { path, acl, version },
-        18 => Op::Check { path, version },
-        _ => Op::Refused(*random.pick(&ErrorCode::ALL)),
-    }
-}
-
 #[test]
 fn apply_is_total_and_does_not_depend_on_what_is_in_memory() {
     let mut reached: BTreeMap<&'static str, u32> = BTreeMap::new();
     for seed in 0..40 {
-        let mut entries = Entries { random: Random::new(seed), sessions: Vec::new(), seen: Vec::new() };
+        let mut entries = Entries::new(seed);
         let (mut full, mut forgetful) = (State::new(false), State::new(true));
         for counter in 1..1500 {
             let zxid = Zxid::from_bits(counter).unwrap();
-            let payload = entries.next();
+            let payload = entries.payload();
             let expected = full.apply(zxid, &payload);
             let applied = forgetful.apply(zxid, &payload);
             assert_eq!(applied, expected, "seed {seed}, entry {counter}: {:?}", txn::decode(&payload));
@@ -325,10 +171,7 @@ fn apply_is_total_and_does_not_depend_on_what_is_in_memory() {
             *reached.entry(name(&applied.outcome)).or_default() += 1;
             for key in applied.changes.keys().filter(|key| key[0] == key::SESSION) {
                 let id = i64::from_be_bytes(key[1..].try_into().unwrap());
-                entries.sessions.retain(|&known| known != id);
-                if full.records.contains_key(key) {
-                    entries.sessions.push(id);
-                }
+                entries.session(id, full.records.contains_key(key));
             }
             if counter % 50 == 0 {
                 full.check();
@@ -355,8 +198,8 @@ fn name(outcome: &Outcome) -> &'static str {
         Outcome::Multi(Ok(_)) => "multi",
         Outcome::Multi(Err(_)) => "multi failed",
         Outcome::SessionCreated(_) => "session created",
-        Outcome::SessionRenewed(Ok(_)) => "session renewed",
-        Outcome::SessionRenewed(Err(_)) => "no session to renew",
+        Outcome::SessionRenewed { renewed: Ok(_), .. } => "session renewed",
+        Outcome::SessionRenewed { renewed: Err(_), .. } => "no session to renew",
         Outcome::SessionClosed(_) => "session closed",
         Outcome::Reaped(_) => "reaped",
     }

@@ -3,6 +3,7 @@
 //! Clients send without waiting; the machine answers when its log, its base and its checkpoints let it. At quiet moments the reference
 //! is told what happened in the order the machine chose (the zxids), and must have sent the same bytes to the same connections.
 //! `MODEL_SEED=n` runs one seed, `MODEL_SEEDS=n` so many.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use std::collections::{BTreeMap, VecDeque};
 use zoolet_engine::{ConnId, Limits, Settings, txn, txn::Txn};
@@ -30,7 +31,9 @@ struct Connection {
     session: i64,
     /// Not yet told to the reference, oldest first.
     sent: VecDeque<(i32, Request)>,
-    /// Replies that the machine has given to those.
+    /// The newest zxid in anything it got.
+    newest: i64,
+    /// Replies that the machine has given to those: the state they were given from, and whether they are errors.
     replies: VecDeque<(i64, Option<ErrorCode>)>,
     expected: Vec<Sent>,
     actual: Vec<Sent>,
@@ -62,12 +65,15 @@ struct Run {
     /// Entries that the reference knows.
     replayed: usize,
     attaching: Option<(ConnId, i64)>,
+    /// Writes may be refused, so a lost connection leaves open which of its writes were.
+    refuses: bool,
     next_conn: u64,
     next_xid: i32,
     trace: Vec<String>,
 }
 
 impl Drop for Run {
+    #[allow(clippy::print_stderr, reason = "what to repeat a failure with")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             let from = self.trace.len().saturating_sub(80);
@@ -81,6 +87,7 @@ impl Run {
     fn new(seed: u64) -> Self {
         let mut workload = Workload::new(seed);
         let conditions = conditions(&mut workload);
+        let refuses = conditions.checkpoint_fails_one_in > 0;
         let mut world = World::new(conditions, seed);
         world.start();
         Self {
@@ -93,6 +100,7 @@ impl Run {
             lives: BTreeMap::new(),
             replayed: 0,
             attaching: None,
+            refuses,
             next_conn: 0,
             next_xid: 0,
             trace: Vec::new(),
@@ -203,6 +211,9 @@ impl Run {
     }
 
     fn lose(&mut self, client: usize) {
+        if self.refuses {
+            self.settle();
+        }
         let Some(conn) = self.clients[client].conn.take() else { return };
         self.note(format!("{conn:?} is lost"));
         self.connections.get_mut(&conn).expect("a client's connection is known").lost = true;
@@ -229,6 +240,7 @@ impl Run {
             password: Some(password.into()),
             read_only: Some(false),
         };
+        let heard_ms = vec![self.world.now().mono_ms];
         self.world.connect(conn, Some([127, 0, 0, 1].into()), request);
         self.world.run_until_quiet();
         let mut sent = self.world.take(conn).into_iter();
@@ -247,7 +259,6 @@ impl Run {
         assert!(id == 0 || reply.session == SessionId(id));
         assert_eq!(reply.timeout_ms, timeout_ms.clamp(4000, 40_000));
         assert_eq!(sent.next(), None);
-        let heard_ms = vec![self.world.now().mono_ms];
         self.lives.insert(reply.session.0, SessionLife { timeout_ms: timeout_ms as u64, heard_ms });
         self.connections.insert(conn, Connection { session: reply.session.0, ..Connection::default() });
         self.attaching = Some((conn, reply.session.0));
@@ -261,6 +272,9 @@ impl Run {
     }
 
     fn crash(&mut self) {
+        if self.refuses {
+            self.settle();
+        }
         let power = self.workload.random().one_in(2);
         self.note(format!("crash, power: {power}"));
         for conn in self.connections.keys().copied().collect::<Vec<_>>() {
@@ -294,7 +308,7 @@ impl Run {
         self.ask(client, Request::GetEphemerals { prefix: None });
         self.settle();
         let status = self.world.status();
-        assert_eq!(status.znodes as usize, paths.len());
+        assert_eq!(status.znodes as usize, self.reference.tree().paths().count());
         assert_eq!(status.sessions as usize, self.reference.sessions().count());
         assert_eq!(status.watches as usize, self.reference.watches());
         assert_eq!(status.watched_paths as usize, self.reference.watched_paths());
@@ -369,8 +383,14 @@ impl Run {
     fn collect(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         for sent in self.world.take(conn) {
+            if let Sent::Event(event) = &sent {
+                connection.newest = connection.newest.max(event.zxid);
+            }
             if let Sent::Reply { zxid, result, .. } = &sent {
-                connection.replies.push_back((*zxid, result.as_ref().err().copied()));
+                connection.newest = connection.newest.max(*zxid);
+                // Some headers carry no zxid; then what came before tells the state.
+                let seen = if *zxid > 0 { *zxid } else { connection.newest };
+                connection.replies.push_back((seen, result.as_ref().err().copied()));
                 for client in self.clients.iter_mut().filter(|client| client.conn == Some(conn)) {
                     client.last_zxid = client.last_zxid.max(*zxid);
                 }
@@ -413,7 +433,7 @@ impl Run {
         let asked = self.connections.iter_mut().find_map(|(&conn, connection)| {
             let next = connection.session == session
                 && connection.sent.front().is_some_and(|(_, request)| Reference::is_ordered(request));
-            next.then(|| (conn, connection))
+            next.then_some((conn, connection))
         });
         let Some((conn, connection)) = asked else {
             panic!(

@@ -235,11 +235,12 @@ impl Reference {
 
     /// Carries out one request. `zxid` and `wall_ms` count for ordered requests only.
     pub fn apply(&mut self, conn: ConnId, xid: i32, request: &Request, zxid: i64, wall_ms: i64) -> Vec<RefOutput> {
-        if !self.connections.contains_key(&conn) {
-            return Vec::new();
-        }
         if Self::is_ordered(request) {
             self.pass_zxid(zxid);
+        }
+        // What was still under way when its session expired is ordered, fails, and is never answered.
+        if !self.connections.contains_key(&conn) {
+            return Vec::new();
         }
         let mut outputs = Vec::new();
         let (result, closes) = self.answer(conn, request, wall_ms, &mut outputs);

@@ -1,0 +1,158 @@
+//! The state follows from the entries alone: how much memory there is, how long the disk takes and when a checkpoint runs change
+//! nothing, and no bytes in the log stop a server from starting.
+
+use zoolet_engine::{ConnId, Limits};
+use zoolet_model::{ConnectRequest, SessionId, Zxid};
+use zoolet_sim::{
+    entries::Entries,
+    workload::{Random, Workload},
+    world::{Conditions, Entry, Sent, World},
+};
+
+/// From next to no memory and a slow disk to plenty of both.
+fn conditions(random: &mut Random) -> Conditions {
+    let limits = Limits {
+        memtable_bytes: *random.pick(&[512, 4 << 10, 64 << 10, 8 << 20]),
+        record_cache_bytes: *random.pick(&[0, 1 << 10, 4 << 20]),
+        ..Limits::default()
+    };
+    Conditions {
+        limits,
+        persist_ms_max: *random.pick(&[0, 5]),
+        fetch_ms_max: *random.pick(&[0, 1, 9]),
+        checkpoint_ms_max: *random.pick(&[0, 5, 100]),
+        checkpoint_fails_one_in: *random.pick(&[0, 3]),
+        ..Conditions::default()
+    }
+}
+
+/// Starts a server on this log and returns it once it serves.
+fn recovered(conditions: Conditions, seed: u64, entries: &[Entry]) -> World {
+    let mut world = World::recovering(conditions, seed, entries);
+    world.start();
+    world.run_until_quiet();
+    assert!(world.server().is_serving());
+    world
+}
+
+/// After these entries, and wherever both were looked at on the way. What a start adds, the no-op of an epoch, changes no record.
+fn same_digests(one: &World, other: &World) {
+    assert_eq!(one.server().digest(), other.server().digest());
+    for (zxid, digest) in one.digests() {
+        if let Some(same) = other.digests().get(zxid) {
+            assert_eq!(digest, same, "after {zxid}");
+        }
+    }
+}
+
+/// A server's history under load.
+fn history(seed: u64) -> World {
+    let mut workload = Workload::new(seed);
+    let mut world = World::new(Conditions::default(), seed);
+    world.start();
+    world.run_until_quiet();
+    let mut conns = Vec::new();
+    for n in 1..=4 {
+        let request = ConnectRequest {
+            last_zxid_seen: 0,
+            timeout_ms: 4000,
+            session: SessionId(0),
+            password: None,
+            read_only: None,
+        };
+        world.connect(ConnId(n), Some([127, 0, 0, 1].into()), request);
+        conns.push(ConnId(n));
+    }
+    for xid in 0..2000 {
+        let conn = *workload.random().pick(&conns);
+        let request = workload.request(0);
+        world.request(conn, xid, request);
+        if workload.random().one_in(10) {
+            let pause_ms = workload.random().below(40);
+            world.run_for(pause_ms);
+        }
+    }
+    world.run_until_quiet();
+    assert!(
+        conns.iter().any(|&conn| world.take(conn).iter().any(|sent| matches!(sent, Sent::Reply { result: Ok(_), .. })))
+    );
+    world
+}
+
+#[test]
+fn the_same_entries_give_the_same_state_whatever_memory_and_disk() {
+    for seed in 0..12 {
+        let world = history(seed);
+        let entries: Vec<Entry> = world.entries().to_vec();
+        assert_eq!(entries.last().map(|entry| entry.zxid), Some(world.server().applied()));
+        let mut random = Random::new(seed);
+        for _ in 0..4 {
+            let other = recovered(conditions(&mut random), random.bits(), &entries);
+            same_digests(&world, &other);
+        }
+    }
+}
+
+#[test]
+fn no_bytes_in_the_log_stop_a_server_and_all_servers_make_the_same_of_them() {
+    for seed in 0..60 {
+        let mut made = Entries::new(seed);
+        let entries: Vec<Entry> = (0..400)
+            .map(|counter| {
+                let zxid = Zxid::from_bits((1 << Zxid::COUNTER_BITS) + counter).unwrap();
+                let payload = made.payload();
+                // Not all of them begin a session, but each could.
+                made.session(zxid.as_i64(), true);
+                Entry { zxid, payload }
+            })
+            .collect();
+        let mut random = Random::new(seed);
+        let one = recovered(Conditions::default(), 1, &entries);
+        let other = recovered(conditions(&mut random), 2, &entries);
+        same_digests(&one, &other);
+    }
+}
+
+#[test]
+fn a_server_that_crashes_while_it_recovers_ends_in_the_same_state() {
+    for seed in 0..12 {
+        let world = history(seed);
+        let entries: Vec<Entry> = world.entries().to_vec();
+        let mut random = Random::new(seed);
+        let mut other = World::recovering(conditions(&mut random), seed, &entries);
+        other.start();
+        for _ in 0..6 {
+            let pause_ms = random.below(30);
+            other.run_for(pause_ms);
+            other.crash(random.one_in(2));
+        }
+        other.run_until_quiet();
+        assert!(other.server().is_serving());
+        same_digests(&world, &other);
+    }
+}
+
+/// Applying the log may take longer than a session's timeout. Nobody could speak to the server meanwhile, so nobody's silence counts,
+/// and the passing deadlines must not keep the machine busy.
+#[test]
+fn a_recovery_longer_than_every_timeout_expires_nobody() {
+    let world = history(3);
+    let entries: Vec<Entry> = world.entries().to_vec();
+    let slow = Conditions {
+        limits: Limits { memtable_bytes: 512, record_cache_bytes: 0, ..Limits::default() },
+        fetch_ms_max: 40,
+        checkpoint_ms_max: 5,
+        ..Conditions::default()
+    };
+    let mut other = World::recovering(slow, 5, &entries);
+    let began_ms = other.now().mono_ms;
+    other.start();
+    other.run_until_quiet();
+    assert!(other.now().mono_ms - began_ms > 5000, "not slow enough to show anything");
+    assert_eq!(other.status().sessions, 4);
+    other.run_for(3900);
+    assert_eq!((other.status().sessions, other.status().sessions_expired), (4, 0));
+    other.run_for(300);
+    other.run_until_quiet();
+    assert_eq!((other.status().sessions, other.status().sessions_expired), (0, 4));
+}

@@ -282,6 +282,16 @@ fn a_full_pipeline_says_busy_or_waits_and_dropping_cancels_only_the_waiting() {
 }
 
 #[test]
+fn a_request_beyond_the_bound_is_an_error_and_harms_nothing() {
+    let scratch = Scratch::new();
+    let node = start(&scratch);
+    let session = session(&node);
+    let large = Bytes::from(vec![0; 100_001]);
+    assert_eq!(session.create(path!("/large"), large).wait().unwrap_err(), Error::TooLarge);
+    session.create(path!("/small"), None).wait().unwrap();
+}
+
+#[test]
 fn an_identity_that_is_refused_ends_the_session() {
     let scratch = Scratch::new();
     let node = start(&scratch);

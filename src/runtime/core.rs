@@ -108,6 +108,8 @@ impl Core {
                     Input::Dial(link) => link.lost(reason),
                     Input::Ask(question) => question.set(None),
                     Input::Event(_) | Input::CloseSessions | Input::Stop => {}
+                    #[cfg(test)]
+                    Input::Panic => {}
                 }
             }
         }
@@ -151,6 +153,8 @@ impl Core {
                 self.tell_if_closed();
             }
             Input::Stop => return Flow::End,
+            #[cfg(test)]
+            Input::Panic => panic!("told to"),
         }
         Flow::On
     }

@@ -48,6 +48,9 @@ pub(crate) enum Input {
     CloseSessions,
     /// Carry out what is decided, then end.
     Stop,
+    /// Break an assertion.
+    #[cfg(test)]
+    Panic,
 }
 
 /// The way to the core thread.

@@ -24,7 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use zoolet_engine::action::Checkpoint;
 use zoolet_engine::store::base::Base;
-use zoolet_engine::{Server, Status, server};
+use zoolet_engine::{Budget, Limits, Server, Status, server};
 use zoolet_model::ServerId;
 use zoolet_zab::Voters;
 
@@ -165,7 +165,8 @@ pub struct Node {
     data: PathBuf,
     client_address: Option<SocketAddr>,
     session_timeout_ms: u32,
-    outstanding_max: u32,
+    limits: Limits,
+    budget: Arc<Budget>,
 }
 
 impl fmt::Debug for Node {
@@ -183,8 +184,9 @@ impl Node {
     pub fn start(config: Config) -> Result<Self, StartError> {
         check(&config)?;
         let (path, disk) = data::open(&config)?;
+        let budget = Arc::new(Budget::new(&config.limits));
         #[cfg(feature = "port")]
-        let port = port::bind(&config, &path)?;
+        let port = port::bind(&config, &path, Arc::clone(&budget))?;
         #[cfg(feature = "port")]
         let client_address = port.as_ref().and_then(|port| port.local_addresses().first().copied());
         #[cfg(not(feature = "port"))]
@@ -214,7 +216,8 @@ impl Node {
             data: path,
             client_address,
             session_timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),
-            outstanding_max: config.limits.outstanding_max,
+            limits: config.limits,
+            budget,
         };
         let store_zxid = store.meta().zxid;
         shared.base.push(BaseWork::Serve(store.reader()));
@@ -293,7 +296,7 @@ impl Node {
     /// its ephemerals then stay.
     pub fn session_with(&self, timeout: Duration) -> Opening {
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).min(i32::MAX as u32);
-        let link = Link::new(Arc::clone(&self.shared.inbox), timeout_ms, self.outstanding_max);
+        let link = Link::new(Arc::clone(&self.shared.inbox), timeout_ms, &self.limits, Arc::clone(&self.budget));
         if !self.shared.inbox.push(Input::Dial(Arc::clone(&link))) {
             link.lost(lost_reason(self.failed().as_ref()));
         }
@@ -524,3 +527,36 @@ impl fmt::Display for ShutdownError {
 }
 
 impl std::error::Error for ShutdownError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::SessionState;
+    use crate::{Wait, path};
+
+    #[test]
+    fn a_broken_assertion_poisons_its_node_and_no_other() {
+        let root = std::env::temp_dir().join(format!("zoolet-poison-{}", std::process::id()));
+        std::fs::create_dir_all(&root).unwrap();
+        let (bad, good) =
+            (Node::start(Config::new(root.join("bad"))).unwrap(), Node::start(Config::new(root.join("good"))).unwrap());
+        let (hurt, healthy) = (bad.session().wait().unwrap(), good.session().wait().unwrap());
+        let mut watch = hurt.watch(path!("/"), crate::AddWatchMode::Persistent).wait().unwrap();
+        bad.shared.inbox.push(Input::Panic);
+        assert_eq!(bad.stopped().wait(), Failure::Bug("told to".to_owned()));
+        assert_eq!(bad.failed(), Some(Failure::Bug("told to".to_owned())));
+        assert_eq!(watch.next().wait(), None);
+        assert_eq!(hurt.state(), SessionState::Lost(LostReason::Bug));
+        assert_eq!(hurt.exists(path!("/")).wait().unwrap_err(), Error::Lost(LostReason::Bug));
+        assert_eq!(bad.session().wait().unwrap_err(), Error::Lost(LostReason::Bug));
+        assert_eq!(bad.status().wait(), None);
+        assert!(matches!(bad.shutdown(Duration::from_secs(5)), Err(ShutdownError::Failed(Failure::Bug(_)))));
+        assert!(healthy.exists(path!("/")).wait().unwrap().is_some());
+        good.shutdown(Duration::from_secs(5)).unwrap();
+        // What was acknowledged before is there.
+        let again = Node::start(Config::new(root.join("bad"))).unwrap();
+        assert!(again.session().wait().unwrap().exists(path!("/")).wait().unwrap().is_some());
+        drop(again);
+        std::fs::remove_dir_all(root).unwrap();
+    }
+}

@@ -3,6 +3,7 @@
 //! The owner's side takes slots and sends; the core's side fills them, in the order of the machine. Both hold the lock for
 //! moves only, never while user code runs.
 
+use super::size;
 use super::slots::{SlotId, Slots, Ticket};
 use super::state::{Error, LostReason, SessionState};
 use super::watch::Watches;
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use zoolet_engine::{ConnId, Event};
+use zoolet_engine::{Budget, ConnId, Event, Limits};
 use zoolet_model::{
     ConnectReply, ConnectRequest, ErrorCode, Reply, Request, SessionId, SessionSecret, Text, WatchEvent,
 };
@@ -43,6 +44,7 @@ pub(super) enum Submit {
 #[derive(Debug)]
 pub(crate) struct Link {
     inbox: Arc<Inbox>,
+    request_bytes_max: u64,
     numbers: AtomicU64,
     state: Mutex<State>,
 }
@@ -94,9 +96,10 @@ impl Wakers {
 }
 
 impl Link {
-    pub(crate) fn new(inbox: Arc<Inbox>, timeout_ms: u32, outstanding_max: u32) -> Arc<Self> {
+    pub(crate) fn new(inbox: Arc<Inbox>, timeout_ms: u32, limits: &Limits, budget: Arc<Budget>) -> Arc<Self> {
         Arc::new(Self {
             inbox,
+            request_bytes_max: limits.frame_bytes_max.into(),
             numbers: AtomicU64::new(0),
             state: Mutex::new(State {
                 session_state: SessionState::Suspended,
@@ -108,7 +111,7 @@ impl Link {
                 secret: None,
                 last_zxid: 0,
                 auths: Vec::new(),
-                slots: Slots::new(outstanding_max),
+                slots: Slots::new(limits.outstanding_max, budget),
                 watches: Watches::default(),
                 behind: VecDeque::new(),
                 behind_overflowed: false,
@@ -178,12 +181,16 @@ impl Link {
 
     /// Sends in the order of calls: the inbox is entered under the lock.
     pub(super) fn try_submit(self: &Arc<Self>, request: Request, watch: Option<u64>) -> Submit {
+        let bytes = size::request_bytes(&request);
+        if bytes > self.request_bytes_max {
+            return Submit::Refused(Error::TooLarge);
+        }
         let mut state = lock(&self.state);
         if state.closing {
             return Submit::Refused(Error::Closed);
         }
         let Some(conn) = state.conn else { return Submit::Refused(Error::of(state.session_state)) };
-        let Some(slot) = state.slots.open(watch) else { return Submit::Full(request) };
+        let Some(slot) = state.slots.open(watch, bytes) else { return Submit::Full(request) };
         state.closing = request == Request::CloseSession;
         self.inbox.push(Input::Event(Event::Request { conn, xid: slot.xid(), request }));
         drop(state);

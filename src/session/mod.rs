@@ -4,6 +4,7 @@
 //! state. Everything public is a thin handle to it.
 
 mod link;
+mod size;
 mod slots;
 mod state;
 mod watch;

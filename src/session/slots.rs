@@ -6,6 +6,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use zoolet_engine::Budget;
+use zoolet_engine::budget::Part;
 
 /// A slot's number; its xid on the way to the machine is one more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,37 +40,63 @@ enum Slot {
 }
 
 /// The slots of one session.
+///
+/// Invariant: `unanswered` is the number of Waiting and Abandoned slots, and what they were opened with is charged to the
+/// budget.
 #[derive(Debug)]
 pub(super) struct Slots {
     slots: Vec<Slot>,
+    /// Bytes of the request in each slot.
+    bytes: Vec<u64>,
     free: Vec<SlotId>,
+    unanswered: usize,
     capacity: usize,
+    budget: Arc<Budget>,
 }
 
 impl Slots {
     /// Grows up to `capacity` slots as they are needed.
-    pub(super) fn new(capacity: u32) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), capacity: capacity.clamp(1, i32::MAX as u32 - 1) as usize }
+    pub(super) fn new(capacity: u32, budget: Arc<Budget>) -> Self {
+        let capacity = capacity.clamp(1, i32::MAX as u32 - 1) as usize;
+        Self { slots: Vec::new(), bytes: Vec::new(), free: Vec::new(), unanswered: 0, capacity, budget }
     }
 
-    /// A slot for a request that arms `watch` when it succeeds; `None` when all are in use.
-    pub(super) fn open(&mut self, watch: Option<u64>) -> Option<SlotId> {
-        let waiting = Slot::Waiting { waker: None, watch };
-        if let Some(id) = self.free.pop() {
-            self.slots[id.0 as usize] = waiting;
-            return Some(id);
-        }
-        if self.slots.len() == self.capacity {
+    /// A slot for a request of `bytes` that arms `watch` when it succeeds; `None` when all are in use, or when requests of all
+    /// connections hold all the bytes they may.
+    pub(super) fn open(&mut self, watch: Option<u64>, bytes: u64) -> Option<SlotId> {
+        if self.free.is_empty() && self.slots.len() == self.capacity {
             return None;
         }
-        let id = SlotId(u32::try_from(self.slots.len()).ok()?);
-        self.slots.push(waiting);
+        if self.unanswered == 0 {
+            // One request always goes: nobody would wake a session that waits for others only.
+            self.budget.charge(Part::Outstanding, bytes);
+        } else if !self.budget.try_charge(Part::Outstanding, bytes) {
+            return None;
+        }
+        self.unanswered += 1;
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None => {
+                self.slots.push(Slot::Free);
+                self.bytes.push(0);
+                SlotId(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
+            }
+        };
+        self.slots[id.0 as usize] = Slot::Waiting { waker: None, watch };
+        self.bytes[id.0 as usize] = bytes;
         Some(id)
     }
 
     /// Puts the answer in its slot; gives whom to wake, and whether a slot came free.
     pub(super) fn fill(&mut self, id: SlotId, answer: Result<Answer, Error>) -> Filled {
-        let Some(slot) = self.slots.get_mut(id.0 as usize) else { return Filled::default() };
+        if !self.is_open(id) {
+            // An answer nobody asked for: not ours to repair here.
+            debug_assert!(false, "slot {id:?} answered twice");
+            return Filled::default();
+        }
+        self.unanswered -= 1;
+        self.budget.release(Part::Outstanding, std::mem::take(&mut self.bytes[id.0 as usize]));
+        let slot = &mut self.slots[id.0 as usize];
         match std::mem::replace(slot, Slot::Free) {
             Slot::Waiting { waker, .. } => {
                 *slot = Slot::Done(answer);
@@ -78,12 +106,7 @@ impl Slots {
                 self.free.push(id);
                 Filled { waker: None, came_free: true }
             }
-            // An answer nobody asked for: not ours to repair here.
-            before @ (Slot::Free | Slot::Done(_)) => {
-                debug_assert!(false, "slot {id:?} answered twice");
-                *slot = before;
-                Filled::default()
-            }
+            Slot::Free | Slot::Done(_) => Filled::default(),
         }
     }
 
@@ -192,28 +215,49 @@ impl Drop for Ticket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zoolet_engine::Limits;
     use zoolet_model::Reply;
 
     fn answer() -> Result<Answer, Error> {
         Ok(Answer { zxid: 1, reply: Reply::Empty })
     }
 
+    fn slots(capacity: u32, outstanding_bytes_max: u32) -> Slots {
+        let limits = Limits { outstanding_bytes_max, ..Limits::default() };
+        Slots::new(capacity, Arc::new(Budget::new(&limits)))
+    }
+
+    #[test]
+    fn requests_hold_no_more_bytes_than_they_may_but_one_always_goes() {
+        let mut slots = slots(10, 100);
+        let large = slots.open(None, 150).unwrap();
+        assert_eq!(slots.open(None, 1), None);
+        slots.fill(large, answer());
+        let first = slots.open(None, 60).unwrap();
+        assert_eq!(slots.open(None, 60), None);
+        slots.open(None, 40).unwrap();
+        slots.fill(first, answer());
+        slots.open(None, 60).unwrap();
+        slots.fail_all(Error::ConnectionLoss);
+        assert_eq!(slots.budget.current(Part::Outstanding), 0);
+    }
+
     #[test]
     fn a_slot_is_reused_only_after_its_answer_came_and_was_taken() {
         let context = Context::from_waker(Waker::noop());
-        let mut slots = Slots::new(2);
-        let first = slots.open(None).unwrap();
-        let second = slots.open(None).unwrap();
-        assert_eq!(slots.open(None), None);
+        let mut slots = slots(2, 1000);
+        let first = slots.open(None, 1).unwrap();
+        let second = slots.open(None, 1).unwrap();
+        assert_eq!(slots.open(None, 1), None);
         assert!(slots.poll(first, &context).is_pending());
         slots.fill(first, answer());
-        assert_eq!(slots.open(None), None);
+        assert_eq!(slots.open(None, 1), None);
         assert_eq!(slots.poll(first, &context), Poll::Ready(answer()));
-        assert_eq!(slots.open(None), Some(first));
+        assert_eq!(slots.open(None, 1), Some(first));
         assert!(!slots.abandon(second));
-        assert_eq!(slots.open(None), None);
+        assert_eq!(slots.open(None, 1), None);
         assert!(slots.fill(second, answer()).came_free);
-        assert_eq!(slots.open(None), Some(second));
+        assert_eq!(slots.open(None, 1), Some(second));
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub enum Error {
     Suspended,
     /// It was not sent: `outstanding_max` requests are under way.
     Busy,
+    /// It was not sent: it is larger than `frame_bytes_max`.
+    TooLarge,
     /// It was not sent, or its outcome is unknown: the session is over.
     Lost(LostReason),
     /// The session is over: an identity was refused.
@@ -84,6 +86,7 @@ impl fmt::Display for Error {
             Self::ConnectionLoss => f.write_str("the connection went away before the answer"),
             Self::Suspended => f.write_str("not sent: the session is suspended"),
             Self::Busy => f.write_str("not sent: too many requests are under way"),
+            Self::TooLarge => f.write_str("not sent: the request is too large"),
             Self::Lost(LostReason::Expired) => f.write_str("the session has expired"),
             Self::Lost(LostReason::Stopped) => f.write_str("the node has shut down"),
             Self::Lost(LostReason::Failed | LostReason::Bug) => f.write_str("the node has failed"),

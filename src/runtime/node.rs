@@ -166,6 +166,7 @@ pub struct Node {
     client_address: Option<SocketAddr>,
     session_timeout_ms: u32,
     limits: Limits,
+    /// Of all sessions of this process. Apart from the client port's, which would not hear when there is room again.
     budget: Arc<Budget>,
 }
 
@@ -184,9 +185,8 @@ impl Node {
     pub fn start(config: Config) -> Result<Self, StartError> {
         check(&config)?;
         let (path, disk) = data::open(&config)?;
-        let budget = Arc::new(Budget::new(&config.limits));
         #[cfg(feature = "port")]
-        let port = port::bind(&config, &path, Arc::clone(&budget))?;
+        let port = port::bind(&config, &path)?;
         #[cfg(feature = "port")]
         let client_address = port.as_ref().and_then(|port| port.local_addresses().first().copied());
         #[cfg(not(feature = "port"))]
@@ -217,7 +217,7 @@ impl Node {
             client_address,
             session_timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),
             limits: config.limits,
-            budget,
+            budget: Arc::new(Budget::new(&config.limits)),
         };
         let store_zxid = store.meta().zxid;
         shared.base.push(BaseWork::Serve(store.reader()));

@@ -282,6 +282,26 @@ fn a_full_pipeline_says_busy_or_waits_and_dropping_cancels_only_the_waiting() {
 }
 
 #[test]
+fn futures_move_between_threads_and_run_on_any_executor() {
+    fn moves<T: Send>(value: T) -> T {
+        value
+    }
+    let scratch = Scratch::new();
+    let node = moves(start(&scratch));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let seen = runtime.block_on(async {
+        let session = moves(node.session()).await.unwrap();
+        let mut stream = moves(session.watch(path!("/"), AddWatchMode::Persistent)).await.unwrap();
+        let (made, item) = tokio::join!(moves(session.create(path!("/a"), None)), stream.next());
+        made.unwrap();
+        let _ = moves(session.children_and_watch(path!("/"))).await.unwrap();
+        moves(session.close()).await.unwrap();
+        item
+    });
+    assert!(matches!(seen, Some(WatchItem::Event(event)) if event.kind == EventKind::NodeChildrenChanged));
+}
+
+#[test]
 fn a_request_beyond_the_bound_is_an_error_and_harms_nothing() {
     let scratch = Scratch::new();
     let node = start(&scratch);

@@ -120,6 +120,24 @@ fn a_damaged_log_is_refused() {
 }
 
 #[test]
+fn logs_are_lines_of_text_or_of_json_on_stderr() {
+    let scratch = Scratch::new();
+    for (format, expected) in [("text", " INFO "), ("json", "\"level\":\"INFO\"")] {
+        let mut child = zoolet(&["serve", "--listen", "127.0.0.1:0", "--log-format", format])
+            .current_dir(scratch.path())
+            .stderr(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stderr.take().unwrap()), &mut line).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(line.contains(expected) && line.contains("started"), "{line}");
+    }
+}
+
+#[test]
 fn what_needs_no_server_prints_and_ends() {
     let scratch = Scratch::new();
     for (arguments, expected) in [

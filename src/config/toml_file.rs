@@ -29,12 +29,7 @@ pub(super) fn read(file: &Path, text: &str) -> Result<Loaded, ConfigError> {
 }
 
 fn defaults() -> Config {
-    Config {
-        clients: Some((Ipv4Addr::LOCALHOST, DEFAULT_PORT).into()),
-        // A file is written for a box that has a disk to mount: an empty directory is not told from a missing one.
-        populate: Populate::Never,
-        ..Config::new("zoolet-data")
-    }
+    Config { clients: Some((Ipv4Addr::LOCALHOST, DEFAULT_PORT).into()), ..Config::new("zoolet-data") }
 }
 
 fn line_of(text: &str, offset: usize) -> usize {
@@ -57,7 +52,11 @@ impl<'i> Reader<'i> {
             "site" => self.config.site = Some(self.string(key, value, "a name in quotes")?.to_owned()),
             "profile" => self.profile(key, value)?,
             "network" => self.config.network = self.network(key, value)?,
-            "data" => self.config.data = self.non_empty(key, value, "a directory in quotes")?.into(),
+            "data" => {
+                self.config.data = self.non_empty(key, value, "a directory in quotes")?.into();
+                // Written for a box that has a disk to mount: an empty directory is not told from a missing one.
+                self.config.populate = Populate::Never;
+            }
             "clients" => {
                 let address = self.string(key, value, "an address in quotes")?;
                 self.config.clients = Some(client_address(key, address).map_err(at(value))?);

@@ -3,7 +3,7 @@
 use super::base::BaseWork;
 use super::log::LogWork;
 use super::{Inbox, Input, Mailbox};
-use tracing::{info, warn};
+use tracing::{debug, warn};
 use zoolet_engine::Event;
 use zoolet_engine::action::Checkpoint;
 use zoolet_engine::store::base::Base;
@@ -22,7 +22,7 @@ pub(super) fn run(
             let (zxid, changes) = (checkpoint.meta.zxid, checkpoint.changes.len());
             match store.checkpoint(&checkpoint) {
                 Ok(()) => {
-                    info!(%zxid, changes, "checkpoint");
+                    debug!(%zxid, changes, "checkpoint");
                     let reader = store.reader();
                     let generation = reader.generation();
                     base.push(BaseWork::Serve(reader));

@@ -33,6 +33,7 @@ pub(super) struct Core {
     tickets: u64,
     next_ping_ms: Option<u64>,
     closing_sessions: bool,
+    serving: bool,
     batch: Vec<Input>,
     log_work: Vec<LogWork>,
     base_work: Vec<BaseWork>,
@@ -59,6 +60,7 @@ impl Core {
             tickets: 0,
             next_ping_ms: None,
             closing_sessions: false,
+            serving: false,
             batch: Vec::new(),
             log_work: Vec::new(),
             base_work: Vec::new(),
@@ -166,7 +168,19 @@ impl Core {
         self.server.handle(clock::now(), event);
     }
 
+    /// Sessions that waited for a server that serves need not wait any longer.
+    fn on_serving_changed(&mut self) {
+        if self.serving {
+            self.shared.tell_serving();
+            self.redial.iter_mut().for_each(|(due_ms, _)| *due_ms = 0);
+        }
+    }
+
     fn dial(&mut self, link: Arc<Link>) {
+        if !self.serving {
+            self.redial.push((clock::mono_ms() + REDIAL_MS, link));
+            return;
+        }
         if let Some(connect) = self.links.dial(link) {
             self.handle(connect);
         }
@@ -186,10 +200,8 @@ impl Core {
             (None, Some(interval)) => Some(now + interval),
             (_, None) => None,
         };
-        while let Some(at) = self.redial.iter().position(|(due, _)| *due <= now) {
-            let (_, link) = self.redial.swap_remove(at);
-            self.dial(link);
-        }
+        let due = self.redial.extract_if(.., |(due_ms, _)| *due_ms <= now).collect::<Vec<_>>();
+        due.into_iter().for_each(|(_, link)| self.dial(link));
         if self.server.next_deadline().is_some_and(|due| due <= now) {
             self.server.handle_deadline(clock::now());
         }
@@ -215,8 +227,9 @@ impl Core {
             sockets.push(&mut self.outputs);
         }
         self.shared.base.push_all(self.base_work.drain(..));
-        if self.server.is_serving() {
-            self.shared.tell_serving();
+        if self.server.is_serving() != self.serving {
+            self.serving = !self.serving;
+            self.on_serving_changed();
         }
         Ok(())
     }

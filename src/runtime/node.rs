@@ -226,7 +226,11 @@ impl Node {
             checkpoint::run(&shared.checkpoint, &store, &shared.base, &shared.log, &shared.inbox);
         })?;
         let mut core = Core::new(server, Arc::clone(&shared));
-        store::replay(&opened_log, store_zxid, &mut |event| core.recover(event))?;
+        let mut replayed = 0_u64;
+        store::replay(&opened_log, store_zxid, &mut |event| {
+            replayed += 1;
+            core.recover(event)
+        })?;
         core.start().map_err(|failure| StartError::Damaged(failure.to_string()))?;
         shared.spawn("log", move |shared| {
             if let Err(why) = log::run(&shared.log, opened_log, &shared.inbox, &shared.log_counts) {
@@ -242,6 +246,13 @@ impl Node {
                 }
             })?;
         }
+        tracing::info!(
+            data = %node.data.display(),
+            clients = node.client_address.map(tracing::field::display),
+            base = %store_zxid,
+            replayed,
+            "started"
+        );
         Ok(node)
     }
 

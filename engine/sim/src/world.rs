@@ -107,6 +107,7 @@ enum Happening {
     CheckpointFailed,
     Completed(u64, Box<Completion>, Arc<Records>),
     Disconnected(ConnId),
+    LogResumed,
 }
 
 /// A place in a connection's outgoing queue.
@@ -347,6 +348,23 @@ impl World {
         }
     }
 
+    /// The log cannot write for so long, and says so; nothing that was appended is lost.
+    pub fn stall_log(&mut self, milliseconds: u64) {
+        let resumes_ms = self.now.mono_ms + milliseconds;
+        let late = |(at_ms, happening): (&(u64, u64), &Happening)| {
+            matches!(happening, Happening::Persisted(_)) && at_ms.0 < resumes_ms
+        };
+        let delayed: Vec<_> = self.happenings.iter().filter(|&happening| late(happening)).map(|(&at, _)| at).collect();
+        self.last_persist_ms = self.last_persist_ms.max(resumes_ms);
+        self.at(resumes_ms, Happening::LogResumed);
+        for at in delayed {
+            if let Some(happening) = self.happenings.remove(&at) {
+                self.at(resumes_ms, happening);
+            }
+        }
+        self.happen(Event::LogStalled);
+    }
+
     /// The process dies now; `power` also loses what no sync had made durable. Starts again, with every connection gone.
     pub fn crash(&mut self, power: bool) {
         // Appends are made durable in order, so what survives of the rest is a beginning of it.
@@ -360,7 +378,8 @@ impl World {
             | Happening::Fetched(..)
             | Happening::CheckpointFailed
             | Happening::Completed(..)
-            | Happening::Disconnected(_) => None,
+            | Happening::Disconnected(_)
+            | Happening::LogResumed => None,
         });
         if let Some(checkpoint) = writing.filter(|_| self.random.one_in(2)) {
             self.write_base(&checkpoint);
@@ -466,6 +485,7 @@ impl World {
             Happening::CheckpointFailed => Event::CheckpointFailed { reason: "chance".into() },
             Happening::Completed(number, completion, base) => return self.completed(number, &completion, &base),
             Happening::Disconnected(conn) => return self.disconnect(conn),
+            Happening::LogResumed => Event::LogResumed,
         };
         self.happen(event);
     }

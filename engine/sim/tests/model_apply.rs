@@ -3,7 +3,7 @@
 //! every restart.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use zoolet_engine::{
     action::FetchWhat,
@@ -11,13 +11,14 @@ use zoolet_engine::{
         digest::record_hash,
         key::{self, Key},
     },
+    tree::acl::Identity,
     tree::{
         self, Applied, Found, OpOutcome, Outcome, Stuck, View,
         record::{Kind, Session, Totals, Znode},
     },
-    txn,
+    txn::{self, Header, Op, Txn},
 };
-use zoolet_model::{Zxid, path::parent_and_name};
+use zoolet_model::{CreateKind, ErrorCode, SessionId, SessionSecret, Zxid, path::parent_and_name};
 use zoolet_sim::entries::Entries;
 
 /// Everything is there, but only what was fetched may be looked at.
@@ -203,4 +204,47 @@ fn name(outcome: &Outcome) -> &'static str {
         Outcome::SessionClosed(_) => "session closed",
         Outcome::Reaped(_) => "reaped",
     }
+}
+
+/// Nobody creates two billion children in a test, so the count is put there.
+#[test]
+fn sequence_numbers_stick_at_the_largest() {
+    let mut state = State::new(false);
+    let root = key::znode("/").unwrap();
+    let grown = Znode { creates: i32::MAX - 1, ..Znode::decode(&state.records[&root]).unwrap() }.encode();
+    state.digest =
+        state.digest.wrapping_sub(record_hash(&root, &state.records[&root])).wrapping_add(record_hash(&root, &grown));
+    state.records.insert(root.clone(), grown);
+    let mut counter = 0;
+    let mut run = |state: &mut State, txn: Txn<'_>| {
+        counter += 1;
+        let payload = txn::encode(Header::default(), &txn, &mut BytesMut::new());
+        state.apply(Zxid::from_bits(counter).unwrap(), &payload).unwrap().outcome
+    };
+    run(&mut state, Txn::CreateSession { timeout_ms: 1, secret: SessionSecret([0; 16]) });
+    let create = || Txn::Write {
+        session: SessionId(1),
+        identity: Identity::default(),
+        op: Op::Create {
+            path: "/n-",
+            data: None,
+            acl: &[],
+            kind: CreateKind::Persistent,
+            sequential: true,
+            with_stat: false,
+        },
+    };
+    let root_stat = |state: &State| Znode::decode(&state.records[&root]).unwrap().stat();
+    let path = |outcome: Outcome| match outcome {
+        Outcome::Write(Ok(OpOutcome::Created { path, .. })) => path.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(path(run(&mut state, create())), "/n-2147483646");
+    let before = root_stat(&state);
+    assert_eq!(before.pzxid, 2);
+    assert_eq!(path(run(&mut state, create())), "/n-2147483647");
+    // The next one gets the same name, and the parent has stopped counting.
+    assert_eq!(run(&mut state, create()), Outcome::Write(Err(ErrorCode::NodeExists)));
+    assert_eq!((root_stat(&state).pzxid, root_stat(&state).num_children), (2, 3));
+    state.check();
 }

@@ -6,12 +6,16 @@
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use std::collections::{BTreeMap, VecDeque};
-use zoolet_engine::{ConnId, Limits, Settings, txn, txn::Txn};
+use std::net::IpAddr;
+use zoolet_engine::{
+    ConnId, Limits, Settings,
+    txn::{self, Header, Txn},
+};
 use zoolet_model::{ConnectRequest, ErrorCode, Reply, Request, SessionId, SessionSecret};
 use zoolet_sim::{
     reference::{RefOutput, Reference, digest_of},
     workload::{SUPER_USER, Workload},
-    world::{Conditions, Sent, World},
+    world::{Conditions, Entry, Sent, World},
 };
 
 const CLIENTS: usize = 4;
@@ -30,7 +34,7 @@ struct Client {
 struct Connection {
     session: i64,
     /// Not yet told to the reference, oldest first.
-    sent: VecDeque<(i32, Request)>,
+    sent: VecDeque<Asked>,
     /// The newest zxid in anything it got.
     newest: i64,
     /// Replies that the machine has given to those: the state they were given from, and whether they are errors.
@@ -39,6 +43,12 @@ struct Connection {
     actual: Vec<Sent>,
     /// Its end is not the server's doing, so that answers may be missing.
     lost: bool,
+}
+
+struct Asked {
+    xid: i32,
+    request: Request,
+    at_ms: u64,
 }
 
 struct SessionLife {
@@ -64,7 +74,9 @@ struct Run {
     lives: BTreeMap<i64, SessionLife>,
     /// Entries that the reference knows.
     replayed: usize,
-    attaching: Option<(ConnId, i64)>,
+    attaching: Option<(ConnId, i64, Option<IpAddr>)>,
+    /// The log stalled since everything was last settled: connections whose writes wait are closed by that.
+    stalled: bool,
     /// Writes may be refused, so a lost connection leaves open which of its writes were.
     refuses: bool,
     next_conn: u64,
@@ -100,6 +112,7 @@ impl Run {
             lives: BTreeMap::new(),
             replayed: 0,
             attaching: None,
+            stalled: false,
             refuses,
             next_conn: 0,
             next_xid: 0,
@@ -156,6 +169,12 @@ impl Run {
             }
             97 => self.look_at_everything(),
             98 if self.workload.random().one_in(3) => self.crash(),
+            98 => {
+                let milliseconds = 1 + self.workload.random().below(300);
+                self.note(format!("the log stalls for {milliseconds} ms"));
+                self.stalled = true;
+                self.world.stall_log(milliseconds);
+            }
             _ => {
                 let milliseconds = self.workload.random().below(6000);
                 self.note(format!("{milliseconds} ms pass"));
@@ -193,7 +212,7 @@ impl Run {
         let xid = self.next_xid;
         self.note(format!("{conn:?} asks {xid}: {request:?}"));
         let connection = self.connections.get_mut(&conn).expect("a client's connection is known");
-        connection.sent.push_back((xid, request.clone()));
+        connection.sent.push_back(Asked { xid, request: request.clone(), at_ms: self.world.now().mono_ms });
         self.hear(connection_session(&self.connections, conn));
         let closes = request == Request::CloseSession;
         self.world.request(conn, xid, request);
@@ -241,7 +260,14 @@ impl Run {
             read_only: Some(false),
         };
         let heard_ms = vec![self.world.now().mono_ms];
-        self.world.connect(conn, Some([127, 0, 0, 1].into()), request);
+        let peers = [
+            Some([127, 0, 0, 1].into()),
+            Some([10, 0, 0, 1].into()),
+            Some(IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])),
+            None,
+        ];
+        let peer = *self.workload.random().pick(&peers);
+        self.world.connect(conn, peer, request);
         self.world.run_until_quiet();
         let mut sent = self.world.take(conn).into_iter();
         let Some(Sent::Connected(reply)) = sent.next() else { panic!("{conn:?}: no answer to connect") };
@@ -261,7 +287,7 @@ impl Run {
         assert_eq!(sent.next(), None);
         self.lives.insert(reply.session.0, SessionLife { timeout_ms: timeout_ms as u64, heard_ms });
         self.connections.insert(conn, Connection { session: reply.session.0, ..Connection::default() });
-        self.attaching = Some((conn, reply.session.0));
+        self.attaching = Some((conn, reply.session.0, peer));
         self.settle();
         self.clients[client].session = Some((reply.session.0, reply.secret));
         self.clients[client].conn = Some(conn).filter(|&conn| self.world.is_open(conn));
@@ -335,7 +361,7 @@ impl Run {
         self.attach();
         let entries = self.world.entries()[self.replayed..].to_vec();
         self.replayed = self.world.entries().len();
-        for entry in &entries {
+        for (at, entry) in entries.iter().enumerate() {
             let zxid = entry.zxid.as_i64();
             self.run_local(zxid);
             let (header, txn) = txn::decode(&entry.payload).expect("the machine proposes what it understands");
@@ -352,11 +378,14 @@ impl Run {
                     let outputs = self.reference.reap(path, zxid);
                     self.expect(outputs);
                 }
-                Txn::CloseSession { session } if !self.asked_to_close(session.0) => {
+                Txn::CloseSession { session }
+                    if ends_again(&entries[at + 1..], session)
+                        || !self.asked_to_close(session.0, self.ms_of(header)) =>
+                {
+                    let silent_ms = self.lives[&session.0].silent_ms(self.ms_of(header));
                     let life = &self.lives[&session.0];
-                    let now = self.world.now();
-                    let silent_ms = life.silent_ms(now.mono_ms - (now.wall_ms - header.wall_ms) as u64);
-                    assert!(silent_ms >= life.timeout_ms, "session {session:?} expired after {silent_ms} ms");
+                    // Less what a client says in the last moment of a connection that the server has closed already.
+                    assert!(silent_ms + 20 >= life.timeout_ms, "session {session:?} expired after {silent_ms} ms");
                     self.note(format!("session {:#x} expires at {zxid:#x}", session.0));
                     let outputs = self.reference.expire(session.0, zxid);
                     self.expect(outputs);
@@ -368,12 +397,13 @@ impl Run {
         }
         self.run_local(i64::MAX);
         self.compare();
+        self.stalled = false;
     }
 
     fn attach(&mut self) {
-        let Some((conn, session)) = self.attaching else { return };
+        let Some((conn, session, peer)) = self.attaching else { return };
         if self.reference.sessions().any(|known| known == session) {
-            let outputs = self.reference.attach(conn, session, Some([127, 0, 0, 1].into()));
+            let outputs = self.reference.attach(conn, session, peer);
             self.expect(outputs);
             self.attaching = None;
         }
@@ -395,6 +425,7 @@ impl Run {
                     client.last_zxid = client.last_zxid.max(*zxid);
                 }
             }
+            connection.lost |= self.stalled && sent == Sent::Close;
             connection.actual.push(sorted(sent));
         }
     }
@@ -403,21 +434,21 @@ impl Run {
     fn run_local(&mut self, zxid: i64) {
         for conn in self.connections.keys().copied().collect::<Vec<_>>() {
             while let Some(connection) = self.connections.get_mut(&conn) {
-                let Some((_, request)) = connection.sent.front() else { break };
-                let ordered = Reference::is_ordered(request);
+                let Some(asked) = connection.sent.front() else { break };
+                let ordered = Reference::is_ordered(&asked.request);
                 match connection.replies.front() {
                     Some((seen, _)) if *seen >= zxid => break,
                     // A full server refuses a write without ordering it.
                     Some((_, Some(ErrorCode::SystemError))) if ordered => {
                         connection.replies.pop_front();
-                        let (xid, _) = connection.sent.pop_front().expect("just looked at");
+                        let Asked { xid, .. } = connection.sent.pop_front().expect("just looked at");
                         let zxid = self.reference.last_zxid();
                         connection.expected.push(Sent::Reply { xid, zxid, result: Err(ErrorCode::SystemError) });
                     }
                     _ if ordered => break,
                     Some(_) => {
                         connection.replies.pop_front();
-                        let (xid, request) = connection.sent.pop_front().expect("just looked at");
+                        let Asked { xid, request, .. } = connection.sent.pop_front().expect("just looked at");
                         let outputs = self.reference.apply(conn, xid, &request, 0, 0);
                         self.expect(outputs);
                     }
@@ -432,7 +463,7 @@ impl Run {
     fn run_ordered(&mut self, session: i64, zxid: i64, wall_ms: i64) {
         let asked = self.connections.iter_mut().find_map(|(&conn, connection)| {
             let next = connection.session == session
-                && connection.sent.front().is_some_and(|(_, request)| Reference::is_ordered(request));
+                && connection.sent.front().is_some_and(|asked| Reference::is_ordered(&asked.request));
             next.then_some((conn, connection))
         });
         let Some((conn, connection)) = asked else {
@@ -441,14 +472,22 @@ impl Run {
             );
         };
         connection.replies.pop_front();
-        let (xid, request) = connection.sent.pop_front().expect("just looked at");
+        let Asked { xid, request, .. } = connection.sent.pop_front().expect("just looked at");
         let outputs = self.reference.apply(conn, xid, &request, zxid, wall_ms);
         self.expect(outputs);
     }
 
-    fn asked_to_close(&self, session: i64) -> bool {
-        let mut own = self.connections.values().filter(|connection| connection.session == session);
-        own.any(|connection| matches!(connection.sent.front(), Some((_, Request::CloseSession))))
+    /// Whether the owner had asked for its session's end when it was proposed; otherwise it expired.
+    fn asked_to_close(&self, session: i64, at_ms: u64) -> bool {
+        let own = self.connections.values().filter(|connection| connection.session == session);
+        let mut next = own.filter_map(|connection| connection.sent.front());
+        next.any(|asked| asked.request == Request::CloseSession && asked.at_ms <= at_ms)
+    }
+
+    /// When an entry was proposed, on the world's clock.
+    fn ms_of(&self, header: Header) -> u64 {
+        let now = self.world.now();
+        now.mono_ms - (now.wall_ms - header.wall_ms) as u64
     }
 
     fn expect(&mut self, outputs: Vec<RefOutput>) {
@@ -474,7 +513,8 @@ impl Run {
                 actual.truncate(answered);
                 expected.truncate(answered);
             } else if actual.last() != Some(&Sent::Close) {
-                assert!(connection.sent.is_empty(), "{conn:?}: never answered: {:?}", connection.sent);
+                let waiting: Vec<_> = connection.sent.iter().map(|asked| (asked.xid, &asked.request)).collect();
+                assert!(waiting.is_empty(), "{conn:?}: never answered: {waiting:?}");
             }
             if actual != expected {
                 let at = actual.iter().zip(&expected).take_while(|(actual, expected)| actual == expected).count();
@@ -493,6 +533,11 @@ impl Run {
             }
         }
     }
+}
+
+/// Whether a session's end is proposed once more: its owner asked for it when its expiry was on its way.
+fn ends_again(later: &[Entry], session: SessionId) -> bool {
+    later.iter().any(|entry| matches!(txn::decode(&entry.payload), Ok((_, Txn::CloseSession { session: ended })) if ended == session))
 }
 
 fn connection_session(connections: &BTreeMap<ConnId, Connection>, conn: ConnId) -> i64 {

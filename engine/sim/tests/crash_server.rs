@@ -184,3 +184,21 @@ fn a_server_killed_at_any_step_of_its_disk_keeps_what_it_acknowledged() {
 fn a_server_killed_at_every_step_in_many_ways_keeps_what_it_acknowledged() {
     crash_everywhere(1, 8);
 }
+
+#[test]
+fn a_base_with_records_is_never_taken_for_a_leftover() {
+    use std::sync::Arc;
+    use zoolet_engine::store::disk::Disk;
+    use zoolet_engine::store::{Store, Strategy};
+    let disk = SimDisk::new(1);
+    let mut machine = Machine::start(&disk, tiny_limits(), NOW).unwrap();
+    play(&mut machine, false, &mut |_| {}).1.unwrap();
+    drop(machine);
+    for name in disk.list().unwrap().into_iter().filter(|name| name.ends_with(".log")) {
+        disk.remove(&name).unwrap();
+    }
+    let before = disk.contents("base-0.redb");
+    let refusal = Store::open(Arc::new(disk.clone()), Strategy::Recycle, &tiny_limits(), 1).err().unwrap().to_string();
+    assert!(refusal.contains("there is no log, and base-0.redb is not empty"), "{refusal}");
+    assert_eq!(disk.contents("base-0.redb"), before);
+}

@@ -3,10 +3,11 @@
 use super::Server;
 use crate::action::{Action, Fetch, FetchId, FetchWhat, Generation};
 use crate::event::{BaseFailure, ConnId, Fetched};
-use std::collections::BTreeMap;
+use crate::store::Stamp;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Waiter {
     /// The entry whose turn it is to be applied.
     Apply,
@@ -25,37 +26,51 @@ struct UnderWay {
     waiters: Vec<Waiter>,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    /// When it looked at memory: what it found then must still be there when the rest has come.
+    since: Stamp,
+    /// Answers that have not come. It looks again when it has all of them, not at each.
+    pending: usize,
+}
+
 /// At most one question per key is under way, so a record that is being fetched cannot change meanwhile: to change, it must be in memory.
 #[derive(Debug, Default)]
 pub(super) struct Fetches {
     next: u64,
     under_way: BTreeMap<FetchId, UnderWay>,
     by_what: BTreeMap<FetchWhat, FetchId>,
-    /// Who waits for more than one record: none of what was fetched may be dropped before the last has come.
-    holders: Vec<Waiter>,
+    /// Who waits for how much.
+    waits: BTreeMap<Waiter, Wait>,
+    /// The same by age of what they found.
+    held: BTreeSet<(Stamp, Waiter)>,
     pub(super) asked: u64,
 }
 
 impl Fetches {
-    /// Joins the question if it is under way; otherwise gives the number to ask it under.
+    /// Joins the question if it is under way; otherwise gives the number to ask it under. A waiter that needs one record twice waits
+    /// for it once.
     fn ask(&mut self, what: FetchWhat, generation: Generation, waiter: Waiter) -> Option<FetchId> {
-        if let Some(id) = self.by_what.get(&what) {
-            let waiters = self.under_way.get_mut(id).map(|under_way| &mut under_way.waiters);
-            if let Some(waiters) = waiters
-                && waiter != Waiter::Nobody
-                && !waiters.contains(&waiter)
-            {
-                waiters.push(waiter);
-            }
-            return None;
+        let (id, is_new) = match self.by_what.get(&what) {
+            Some(id) => (*id, false),
+            None => (FetchId(self.next), true),
+        };
+        if is_new {
+            self.next += 1;
+            self.asked += 1;
+            self.by_what.insert(what.clone(), id);
+            self.under_way.insert(id, UnderWay { what, generation, waiters: Vec::new() });
         }
-        let id = FetchId(self.next);
-        self.next += 1;
-        self.asked += 1;
-        let waiters = if waiter == Waiter::Nobody { Vec::new() } else { vec![waiter] };
-        self.by_what.insert(what.clone(), id);
-        self.under_way.insert(id, UnderWay { what, generation, waiters });
-        Some(id)
+        if let Some(under_way) = self.under_way.get_mut(&id)
+            && waiter != Waiter::Nobody
+            && !under_way.waiters.contains(&waiter)
+        {
+            under_way.waiters.push(waiter);
+            if let Some(wait) = self.waits.get_mut(&waiter) {
+                wait.pending += 1;
+            }
+        }
+        is_new.then_some(id)
     }
 
     fn answered(&mut self, id: FetchId) -> Option<UnderWay> {
@@ -73,22 +88,31 @@ impl Server {
         }
     }
 
-    pub(super) fn fetch_all(&mut self, missing: Vec<FetchWhat>, waiter: Waiter) {
-        // Even for one record: the others that it will be used with may be in the cache now, and a cache without room for all of them
-        // would let each answer push out another, for ever.
-        if !self.fetches.holders.contains(&waiter) {
-            self.fetches.holders.push(waiter);
-            self.state.memory().hold(true);
-        }
+    /// Fetches what `waiter` did not find when it looked at `since`. Even if that is one record: a cache without room for all that it is
+    /// used with would let each answer push out another, for ever.
+    pub(super) fn fetch_all(&mut self, missing: Vec<FetchWhat>, waiter: Waiter, since: Stamp) {
+        self.release(waiter);
+        self.fetches.waits.insert(waiter, Wait { since, pending: 0 });
+        self.fetches.held.insert((since, waiter));
+        self.keep_what_is_held();
         missing.into_iter().for_each(|what| self.fetch(what, waiter));
     }
 
     /// `waiter` has what it waited for, or does not want it any more.
     pub(super) fn let_go(&mut self, waiter: Waiter) {
-        if let Some(at) = self.fetches.holders.iter().position(|&holder| holder == waiter) {
-            self.fetches.holders.swap_remove(at);
-            self.state.memory().hold(!self.fetches.holders.is_empty());
+        if self.release(waiter) {
+            self.keep_what_is_held();
         }
+    }
+
+    fn release(&mut self, waiter: Waiter) -> bool {
+        let released = self.fetches.waits.remove(&waiter);
+        released.is_some_and(|wait| self.fetches.held.remove(&(wait.since, waiter)))
+    }
+
+    fn keep_what_is_held(&mut self) {
+        let oldest = self.fetches.held.first().map(|&(since, _)| since);
+        self.state.memory().keep_from(oldest);
     }
 
     pub(super) fn on_fetched(&mut self, id: FetchId, result: Result<Fetched, BaseFailure>) {
@@ -107,8 +131,17 @@ impl Server {
 
     fn wake(&mut self, waiters: &[Waiter]) {
         for waiter in waiters {
+            if let Some(wait) = self.fetches.waits.get_mut(waiter) {
+                wait.pending = wait.pending.saturating_sub(1);
+                if wait.pending > 0 {
+                    continue;
+                }
+            }
             match *waiter {
-                Waiter::Apply => self.apply_committed(),
+                Waiter::Apply => {
+                    self.history.has_what_it_needs();
+                    self.apply_committed();
+                }
                 Waiter::Request(conn) => self.unblock(conn),
                 Waiter::Reaper => self.reap(),
                 Waiter::Nobody => {}

@@ -79,6 +79,10 @@ impl History {
         }
     }
 
+    pub(super) fn has_what_it_needs(&mut self) {
+        self.waiting_for_base = false;
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -177,9 +181,7 @@ impl Server {
         if zxid > self.state.applied() {
             self.prefetch(&payload);
             self.history.push(zxid, payload, Origin::None);
-            if !self.history.waiting_for_base {
-                self.apply_committed();
-            }
+            self.apply_committed();
         }
     }
 
@@ -235,17 +237,20 @@ impl Server {
 
     /// Applies what is committed, in order, from memory. An entry that needs a record waits for it, and nothing else does.
     pub(super) fn apply_committed(&mut self) {
-        self.history.waiting_for_base = false;
+        if self.history.waiting_for_base {
+            return;
+        }
         for _ in 0..APPLY_MAX {
             let Some(entry) = self.history.entries.front().filter(|entry| entry.zxid <= self.zab.committed()) else {
                 break;
             };
+            let since = self.state.memory_ref().stamp();
             let (totals, digest) = (*self.state.totals(), self.state.digest());
             match tree::apply(&mut self.state, totals, digest, entry.zxid, &entry.payload) {
                 Ok(applied) => self.on_applied(applied),
                 Err(Stuck::Missing(missing)) => {
                     self.history.waiting_for_base = true;
-                    return self.fetch_all(missing, Waiter::Apply);
+                    return self.fetch_all(missing, Waiter::Apply, since);
                 }
                 Err(Stuck::Damaged(what)) => return self.fail(what.into()),
             }

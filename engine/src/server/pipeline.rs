@@ -6,6 +6,7 @@ use super::history::{Asked, Origin};
 use crate::action::{Action, Completion};
 use crate::event::ConnId;
 use crate::session::{self, Connection, Phase, Waiting};
+use crate::store::Stamp;
 use crate::tree::acl::Identity;
 use crate::tree::{self, Determined, Stuck};
 use crate::txn::{Op, Txn};
@@ -175,6 +176,7 @@ impl Server {
     /// Everything that proposes nothing: reads, watches, auth, ping, sync.
     fn step_local(&mut self, conn: ConnId, head: Waiting, identity: &Arc<Identity>) -> Step {
         let zxid = self.state.applied().as_i64();
+        let since = self.state.memory_ref().stamp();
         let Waiting { xid, ref request } = head;
         let (zxid, result) = match request {
             Request::Ping => return self.done(conn, PING_XID, zxid, Ok(Reply::Empty)),
@@ -187,7 +189,7 @@ impl Server {
             Request::Sync { .. } => return self.sync(conn, head),
             Request::SetWatches(watches) => match tree::replay_watches(&mut self.state, watches) {
                 Ok(events) => (zxid, self.set_watches(conn, watches, &events)),
-                Err(stuck) => return self.stuck(conn, head, stuck),
+                Err(stuck) => return self.stuck(conn, head, stuck, since),
             },
             Request::Sasl => (0, Ok(Reply::NullToken)),
             Request::WhoAmI => (zxid, Ok(Reply::Ids(who(identity, self.settings.skip_acl)))),
@@ -220,13 +222,14 @@ impl Server {
     fn read(&mut self, conn: ConnId, head: Waiting, identity: &Identity) -> Step {
         // Sampled before the read, so that it is never newer than the data (surface 1.7).
         let zxid = self.state.applied().as_i64();
+        let since = self.state.memory_ref().stamp();
         let Some(connection) = self.connections.get(&conn) else { return Step::Done };
         let Some(decided) = tree::read(&mut self.state, identity, connection.session, &head.request) else {
             return self.done(conn, head.xid, zxid, Err(ErrorCode::SystemError));
         };
         let decided = match decided {
             Ok(decided) => decided,
-            Err(stuck) => return self.stuck(conn, head, stuck),
+            Err(stuck) => return self.stuck(conn, head, stuck, since),
         };
         self.let_go(Waiter::Request(conn));
         let watched = match &decided {
@@ -253,9 +256,9 @@ impl Server {
         }
     }
 
-    fn stuck(&mut self, conn: ConnId, head: Waiting, stuck: Stuck) -> Step {
+    fn stuck(&mut self, conn: ConnId, head: Waiting, stuck: Stuck, since: Stamp) -> Step {
         match stuck {
-            Stuck::Missing(missing) => self.fetch_all(missing, Waiter::Request(conn)),
+            Stuck::Missing(missing) => self.fetch_all(missing, Waiter::Request(conn), since),
             Stuck::Damaged(what) => self.fail(what.into()),
         }
         Step::Block(head)

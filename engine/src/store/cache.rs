@@ -2,34 +2,50 @@
 
 use super::key::Key;
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use xxhash_rust::xxh3::Xxh3Builder;
 
 /// What a cached key costs beside its bytes: the map's entry, the handle of the value and two allocations.
 const ENTRY_BYTES: usize = 112;
 
-/// A bounded cache in two halves: what is used moves to the young half, and when that is full the old half is dropped whole. So nothing
-/// is linked or counted per use.
+/// A number that grows each time the young generation is sealed.
+pub(crate) type Stamp = u64;
+
+type Records = HashMap<Key, Option<Bytes>, Xxh3Builder>;
+
+/// A bounded cache in generations: what is used moves to the young one; when that holds half the bound it is sealed, and the oldest is
+/// dropped whole. So nothing is linked or counted per use.
+///
+/// Whoever waits for several records must find all of them when the last has come, also in a cache without room for them. It notes the
+/// [`RecordCache::stamp`] when it looks: what it found then is in that generation or a later one, and those are not dropped while it
+/// waits. Only what waiters need can exceed the bound, and only while they wait.
 #[derive(Debug)]
 pub(super) struct RecordCache {
-    young: HashMap<Key, Option<Bytes>, Xxh3Builder>,
-    old: HashMap<Key, Option<Bytes>, Xxh3Builder>,
+    young: Records,
     young_bytes: usize,
-    old_bytes: usize,
+    /// Sealed generations with their bytes, newest first.
+    sealed: VecDeque<(Records, usize)>,
+    /// The young generation's number; sealed ones count down from it.
+    stamp: Stamp,
+    /// Generations from this one on must stay.
+    needed: Option<Stamp>,
     bytes_max: usize,
-    /// While an entry or a request waits for several records, none of them may be dropped before the last has come.
-    held: bool,
 }
 
 impl RecordCache {
     pub(super) fn new(bytes_max: usize, seed: u64) -> Self {
         // Seeded, so that no client can choose names that collide.
-        let map = || HashMap::with_hasher(Xxh3Builder::new().with_seed(seed));
-        Self { young: map(), old: map(), young_bytes: 0, old_bytes: 0, bytes_max, held: false }
+        let young = HashMap::with_hasher(Xxh3Builder::new().with_seed(seed));
+        Self { young, young_bytes: 0, sealed: VecDeque::new(), stamp: 0, needed: None, bytes_max }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.young_bytes + self.old_bytes
+        self.young_bytes + self.sealed.iter().map(|(_, bytes)| bytes).sum::<usize>()
+    }
+
+    /// The generation that whatever is found now is in, at least.
+    pub(super) fn stamp(&self) -> Stamp {
+        self.stamp
     }
 
     /// The record or its absence, if known.
@@ -37,42 +53,56 @@ impl RecordCache {
         if let Some(record) = self.young.get(key) {
             return Some(record.clone());
         }
-        let (key, record) = self.old.remove_entry(key)?;
-        self.old_bytes -= cost(&key, record.as_ref());
-        self.insert(key, record.clone());
+        let (key, record) = self.take_sealed(key)?;
+        self.add(key, record.clone());
         Some(record)
     }
 
     pub(super) fn insert(&mut self, key: Key, record: Option<Bytes>) {
         self.remove(&key);
-        self.young_bytes += cost(&key, record.as_ref());
-        self.young.insert(key, record);
-        self.trim();
+        self.add(key, record);
     }
 
     pub(super) fn remove(&mut self, key: &[u8]) {
         if let Some((key, record)) = self.young.remove_entry(key) {
             self.young_bytes -= cost(&key, record.as_ref());
         }
-        if let Some((key, record)) = self.old.remove_entry(key) {
-            self.old_bytes -= cost(&key, record.as_ref());
-        }
+        self.take_sealed(key);
     }
 
-    /// Whether everything fetched must stay for now.
-    pub(super) fn hold(&mut self, held: bool) {
-        self.held = held;
-        if !held && self.young_bytes > self.bytes_max {
-            self.young.clear();
-            self.young_bytes = 0;
-        }
+    /// Generations from `needed` on must stay; `None` when nobody waits.
+    pub(super) fn keep_from(&mut self, needed: Option<Stamp>) {
+        self.needed = needed;
         self.trim();
     }
 
+    fn add(&mut self, key: Key, record: Option<Bytes>) {
+        self.young_bytes += cost(&key, record.as_ref());
+        self.young.insert(key, record);
+        if self.young_bytes * 2 > self.bytes_max {
+            let empty = HashMap::with_hasher(*self.young.hasher());
+            let full = std::mem::replace(&mut self.young, empty);
+            self.sealed.push_front((full, std::mem::take(&mut self.young_bytes)));
+            self.stamp += 1;
+            self.trim();
+        }
+    }
+
+    fn take_sealed(&mut self, key: &[u8]) -> Option<(Key, Option<Bytes>)> {
+        let (records, bytes) = self.sealed.iter_mut().find(|(records, _)| records.contains_key(key))?;
+        let (key, record) = records.remove_entry(key)?;
+        *bytes -= cost(&key, record.as_ref());
+        Some((key, record))
+    }
+
+    /// One sealed generation is the cache's other half; the others are there for waiters alone.
     fn trim(&mut self) {
-        if self.young_bytes * 2 > self.bytes_max && !self.held {
-            self.old = std::mem::replace(&mut self.young, HashMap::with_hasher(*self.old.hasher()));
-            self.old_bytes = std::mem::take(&mut self.young_bytes);
+        while self.sealed.len() > 1 {
+            let oldest = self.stamp - self.sealed.len() as Stamp;
+            if self.needed.is_some_and(|needed| needed <= oldest) {
+                return;
+            }
+            self.sealed.pop_back();
         }
     }
 }
@@ -112,14 +142,23 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_dropped_while_held() {
+    fn what_a_waiter_found_stays_until_it_is_served_and_nothing_else_does() {
         let mut cache = RecordCache::new(1000, 1);
-        cache.hold(true);
-        for n in 0..100 {
+        cache.insert(key(0), None);
+        for n in 1..100 {
             cache.insert(key(n), None);
         }
-        assert!((0..100).all(|n| cache.lookup(&key(n)).is_some()));
-        cache.hold(false);
-        assert!(cache.bytes() <= 1000);
+        let needed = cache.stamp();
+        cache.keep_from(Some(needed));
+        for n in 100..200 {
+            cache.insert(key(n), None);
+        }
+        assert!((100..200).all(|n| cache.lookup(&key(n)).is_some()));
+        assert_eq!(cache.lookup(&key(1)), None, "it was there before anybody waited");
+        // A later look of the same waiter: all it needs was found again, so all of it is young.
+        cache.keep_from(Some(cache.stamp()));
+        assert!(cache.bytes() <= 1500);
+        cache.keep_from(None);
+        assert!(cache.bytes() <= 1200);
     }
 }

@@ -1,6 +1,6 @@
 //! Memory above the base: the memtable, the frozen one being written, and the record cache.
 
-use super::cache::RecordCache;
+use super::cache::{RecordCache, Stamp};
 use super::key::{Key, end_of_prefix};
 use crate::action::{Changes, Generation};
 use crate::tree::{Change, Found, View};
@@ -155,9 +155,14 @@ impl Memory {
         self.ranges.remove(prefix);
     }
 
-    /// Whether fetched records must stay, because something waits for several of them.
-    pub fn hold(&mut self, held: bool) {
-        self.cache.hold(held);
+    /// What whoever looks now and then waits must name in [`Memory::keep_from`], so that it finds again what it found.
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.cache.stamp()
+    }
+
+    /// Everything found since the oldest look of those who wait stays in memory.
+    pub(crate) fn keep_from(&mut self, oldest: Option<Stamp>) {
+        self.cache.keep_from(oldest);
     }
 }
 

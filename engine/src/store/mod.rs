@@ -11,6 +11,7 @@ pub mod log;
 mod memory;
 mod open;
 
+pub(crate) use cache::Stamp;
 pub use fs::{FsDisk, Strategy};
 pub use memory::Memory;
 pub use open::{OpenError, Store};

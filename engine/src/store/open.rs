@@ -45,7 +45,7 @@ impl fmt::Display for OpenError {
         match self {
             Self::Log(error) => error.fmt(f),
             Self::Base(error) => error.fmt(f),
-            Self::Damaged(what) => write!(f, "the base is damaged: {what}"),
+            Self::Damaged(what) => write!(f, "what is stored is damaged: {what}"),
         }
     }
 }
@@ -119,7 +119,11 @@ impl Store {
     }
 }
 
-/// A base without records, then the log that names it: a crash in between leaves a disk without a log, where both are made again.
+/// Bytes that a base without records may have.
+const NEWBORN_BASE_BYTES_MAX: u64 = 2 << 20;
+
+/// A base without records, then the log that names it: a crash in between leaves a disk without a log, where both are made again. A base
+/// that has records was once named by a log, and is never taken for such a leftover.
 fn create(
     disk: Arc<dyn Disk>,
     options: LogOptions,
@@ -127,6 +131,15 @@ fn create(
     incarnation: u128,
 ) -> Result<(Log, Base, AppendSeq), OpenError> {
     for id in Base::list(&*disk)? {
+        let is_leftover = match Base::open(Arc::clone(&disk), id, cache_bytes) {
+            Ok(base) => base.meta().zxid == Zxid::ZERO,
+            Err(_) => {
+                disk.open(&format!("base-{id}.redb")).and_then(|file| file.len()).unwrap_or(0) <= NEWBORN_BASE_BYTES_MAX
+            }
+        };
+        if !is_leftover {
+            return Err(OpenError::Damaged(format!("there is no log, and base-{id}.redb is not empty")));
+        }
         Base::remove(&*disk, id)?;
     }
     let birth = Facts::birth(0, incarnation);

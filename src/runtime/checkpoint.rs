@@ -9,13 +9,16 @@ use zoolet_engine::action::Checkpoint;
 use zoolet_engine::store::base::Base;
 
 /// Runs until its mailbox is closed.
+///
+/// # Errors
+/// After a failed sync nobody knows what the device holds: the node must stop.
 pub(super) fn run(
     mailbox: &Mailbox<Checkpoint>,
     store: &Base,
     base: &Mailbox<BaseWork>,
     log: &Mailbox<LogWork>,
     core: &Inbox,
-) {
+) -> Result<(), String> {
     let mut batch = Vec::new();
     while mailbox.take(&mut batch, None) {
         for checkpoint in batch.drain(..) {
@@ -29,6 +32,7 @@ pub(super) fn run(
                     log.push(LogWork::Recycle { checkpoint: zxid });
                     core.push(Input::Event(Event::Checkpointed { generation }));
                 }
+                Err(error) if store.sync_failed() => return Err(error.to_string()),
                 Err(error) => {
                     warn!(%zxid, changes, %error, "a checkpoint failed and will be tried again");
                     core.push(Input::Event(Event::CheckpointFailed { reason: error.to_string() }));
@@ -36,4 +40,5 @@ pub(super) fn run(
             }
         }
     }
+    Ok(())
 }

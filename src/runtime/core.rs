@@ -6,12 +6,13 @@ use super::clock;
 use super::log::LogWork;
 use super::node::{Failure, Question, Shared};
 use crate::session::{Link, Links, LostReason};
-use std::collections::BTreeMap;
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_engine::action::Completion;
 use zoolet_engine::{Action, ConnId, Event, Server};
-use zoolet_model::ConnectReply;
+use zoolet_model::{ConnectReply, Zxid};
 #[cfg(feature = "port")]
 use zoolet_transport::server::Output;
 
@@ -19,6 +20,11 @@ use zoolet_transport::server::Output;
 /// wait for a long queue.
 const TURN_EVENTS: usize = 256;
 const TURN: Duration = Duration::from_millis(2);
+
+/// Entries of the log that may wait for records at start: their records are fetched in batches of about this many.
+const RECOVERY_WINDOW: usize = 2048;
+/// The same for large ones, bytes.
+const RECOVERY_WINDOW_BYTES: usize = 4 << 20;
 
 /// How long a session of this process waits before it connects again.
 const REDIAL_MS: u64 = 100;
@@ -41,6 +47,9 @@ pub(super) struct Core {
     outputs: Vec<Output>,
     /// Questions to the base, and checkpoints, that are not answered yet.
     under_way: usize,
+    /// Bytes of each entry that was handed in at start and is not applied, and their sum.
+    recovering: VecDeque<usize>,
+    recovering_bytes: usize,
 }
 
 /// Whether the core goes on.
@@ -67,21 +76,34 @@ impl Core {
             #[cfg(feature = "port")]
             outputs: Vec::new(),
             under_way: 0,
+            recovering: VecDeque::new(),
+            recovering_bytes: 0,
         }
     }
 
     /// Hands in one entry of the log; waits when memory would otherwise fill with entries that wait for records.
-    pub(super) fn recover(&mut self, event: Event) -> Result<(), Failure> {
-        self.handle(event);
+    pub(super) fn recover(&mut self, zxid: Zxid, payload: Bytes) -> Result<(), Failure> {
+        self.recovering.push_back(payload.len());
+        self.recovering_bytes += payload.len();
+        self.handle(Event::Recovered { zxid, payload });
         self.carry_out()?;
-        while self.server.unapplied() > TURN_EVENTS && self.under_way > 0 {
+        self.judge()?;
+        loop {
+            while self.recovering.len() > self.server.unapplied() {
+                self.recovering_bytes -= self.recovering.pop_front().unwrap_or_default();
+            }
+            let full = self.recovering.len() > RECOVERY_WINDOW || self.recovering_bytes > RECOVERY_WINDOW_BYTES;
+            // With nothing under way, what waits is above the watermark: the new epoch will commit it.
+            if !full || self.under_way == 0 {
+                return Ok(());
+            }
             self.take_and_handle(None)?;
         }
-        self.judge()
     }
 
     /// Every entry was handed in: take part.
     pub(super) fn start(&mut self) -> Result<(), Failure> {
+        self.recovering = VecDeque::new();
         self.server.start(clock::now());
         self.carry_out()
     }

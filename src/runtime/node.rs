@@ -223,13 +223,16 @@ impl Node {
         shared.base.push(BaseWork::Serve(store.reader()));
         shared.spawn("base", |shared| base::run(&shared.base, &shared.inbox))?;
         shared.spawn("checkpoint", move |shared| {
-            checkpoint::run(&shared.checkpoint, &store, &shared.base, &shared.log, &shared.inbox);
+            let run = checkpoint::run(&shared.checkpoint, &store, &shared.base, &shared.log, &shared.inbox);
+            if let Err(why) = run {
+                shared.fail(Failure::Failed(why));
+            }
         })?;
         let mut core = Core::new(server, Arc::clone(&shared));
         let mut replayed = 0_u64;
-        store::replay(&opened_log, store_zxid, &mut |event| {
+        store::replay(&opened_log, store_zxid, &mut |zxid, payload| {
             replayed += 1;
-            core.recover(event)
+            core.recover(zxid, payload)
         })?;
         core.start().map_err(|failure| StartError::Damaged(failure.to_string()))?;
         shared.spawn("log", move |shared| {

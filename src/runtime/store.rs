@@ -12,7 +12,7 @@ use zoolet_engine::store::disk::Disk;
 use zoolet_engine::store::key::{self, Key, end_of_prefix};
 use zoolet_engine::store::log::{Facts, Log, LogError, LogOptions, ReplayError};
 use zoolet_engine::store::{FsDisk, Strategy};
-use zoolet_engine::{BaseState, Event, Limits};
+use zoolet_engine::{BaseState, Limits};
 use zoolet_model::Zxid;
 use zoolet_zab::{AppendSeq, Recovered};
 
@@ -77,9 +77,9 @@ fn create(
 pub(super) fn replay(
     log: &Log,
     after: Zxid,
-    visit: &mut dyn FnMut(Event) -> Result<(), Failure>,
+    visit: &mut dyn FnMut(Zxid, Bytes) -> Result<(), Failure>,
 ) -> Result<(), StartError> {
-    log.replay(after, &mut |zxid, payload| visit(Event::Recovered { zxid, payload })).map_err(|error| match error {
+    log.replay(after, visit).map_err(|error| match error {
         ReplayError::Log(error) => log_error(error),
         ReplayError::Visit(failure) => StartError::Damaged(failure.to_string()),
     })

@@ -33,6 +33,13 @@ pub struct Limits {
     pub log_segments: u32,
 }
 
+impl Limits {
+    /// The largest entry, bytes: half a log segment, so that one always fits beside what a segment restates.
+    pub const fn payload_bytes_max(&self) -> usize {
+        self.log_segment_bytes as usize / 2
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -57,7 +64,7 @@ impl Default for Limits {
 /// What an operator decides beside the bounds, under ZooKeeper's names where it has one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// ZooKeeper's tickTime; expiry is judged in these steps, milliseconds.
+    /// ZooKeeper's tickTime, milliseconds: what the bounds of session timeouts are counted in when they are not given.
     pub tick_ms: u32,
     /// Shortest session timeout granted, milliseconds.
     pub session_timeout_min_ms: u32,

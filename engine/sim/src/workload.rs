@@ -83,12 +83,18 @@ const INVALID: [&str; 12] =
 #[derive(Clone, Debug)]
 pub struct Workload {
     random: Random,
+    mostly_ephemeral: bool,
 }
 
 impl Workload {
     /// Equal seeds give equal requests.
     pub fn new(seed: u64) -> Self {
-        Self { random: Random::new(seed) }
+        Self { random: Random::new(seed), mostly_ephemeral: false }
+    }
+
+    /// Nearly every znode is an ephemeral from now on, so that the end of a session is a large change.
+    pub fn mostly_ephemeral(&mut self) {
+        self.mostly_ephemeral = true;
     }
 
     /// The numbers behind it, for whoever decides what else happens.
@@ -214,6 +220,7 @@ impl Workload {
     fn create(&mut self, alone: bool) -> Create {
         let sequential = self.random.one_in(3);
         let kind = match self.random.below(8) {
+            1..=7 if self.mostly_ephemeral => CreateKind::Ephemeral,
             0..=3 => CreateKind::Persistent,
             4..=5 => CreateKind::Ephemeral,
             _ => CreateKind::Container,

@@ -77,6 +77,8 @@ struct Run {
     attaching: Option<(ConnId, i64, Option<IpAddr>)>,
     /// The log stalled since everything was last settled: connections whose writes wait are closed by that.
     stalled: bool,
+    /// Sessions own much and end often.
+    short_lives: bool,
     /// Writes may be refused, so a lost connection leaves open which of its writes were.
     refuses: bool,
     next_conn: u64,
@@ -99,6 +101,10 @@ impl Run {
     fn new(seed: u64) -> Self {
         let mut workload = Workload::new(seed);
         let conditions = conditions(&mut workload);
+        let short_lives = seed % 3 == 2;
+        if short_lives {
+            workload.mostly_ephemeral();
+        }
         let refuses = conditions.checkpoint_fails_one_in > 0;
         let mut world = World::new(conditions, seed);
         world.start();
@@ -113,6 +119,7 @@ impl Run {
             replayed: 0,
             attaching: None,
             stalled: false,
+            short_lives,
             refuses,
             next_conn: 0,
             next_xid: 0,
@@ -132,6 +139,10 @@ impl Run {
 
     fn step(&mut self) {
         match self.workload.random().below(100) {
+            0..=5 if self.short_lives => {
+                let client = self.any_client();
+                self.ask(client, Request::CloseSession);
+            }
             0..=69 => self.burst(),
             70..=76 => self.settle(),
             77..=80 => {
@@ -584,7 +595,7 @@ fn setting(name: &str) -> Option<u64> {
 fn the_machine_sends_what_the_reference_sends() {
     let seeds = match setting("MODEL_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..setting("MODEL_SEEDS").unwrap_or(24),
+        None => 0..setting("MODEL_SEEDS").unwrap_or(90),
     };
     let (mut fetches, mut checkpoints, mut expired) = (0, 0, 0);
     for seed in seeds.clone() {

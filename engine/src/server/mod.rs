@@ -8,6 +8,7 @@ mod state;
 mod upkeep;
 
 use crate::action::Action;
+use crate::budget::{Budget, Part};
 use crate::event::{ConnId, Event, Now};
 use crate::limits::{Limits, Settings};
 use crate::session::{Connection, Secrets, SessionTable};
@@ -52,7 +53,8 @@ pub struct Start {
 ///    silence is judged only after whatever was said.
 /// 2. **commands**: [`Server::start`], once, after every entry of the log was handed in as [`Event::Recovered`].
 /// 3. **poll**: [`Server::poll_action`] until it says `None`. Actions are to be carried out in order.
-/// 4. **getters**: [`Server::next_deadline`], [`Server::is_serving`], [`Server::unapplied`], [`Server::digest`], [`Server::applied`].
+/// 4. **getters**: [`Server::next_deadline`], [`Server::is_serving`], [`Server::unapplied`], [`Server::digest`], [`Server::applied`],
+///    [`Server::fetches_asked`], [`Server::account`].
 ///
 /// It reads no clock, blocks on nothing and spawns nothing; equal events give equal actions.
 #[derive(Debug)]
@@ -194,6 +196,21 @@ impl Server {
     /// The last applied entry.
     pub fn applied(&self) -> Zxid {
         self.state.applied()
+    }
+
+    /// Questions put to the base since the start.
+    pub fn fetches_asked(&self) -> u64 {
+        self.fetches.asked
+    }
+
+    /// Charges every table and queue of the machine to its part of the budget. Whoever drives the machine calls this once a turn.
+    pub fn account(&self, budget: &Budget) {
+        let memory = self.state.memory_ref();
+        budget.set(Part::Sessions, self.sessions.len() as u64);
+        budget.set(Part::Watches, u64::from(self.watches.watches()));
+        budget.set(Part::Memtable, memory.memtable_bytes() as u64);
+        budget.set(Part::RecordCache, memory.cache_bytes() as u64);
+        budget.set(Part::Log, self.history.log_bytes_used());
     }
 
     fn fail(&mut self, reason: String) {

@@ -22,6 +22,9 @@ use zoolet_zab::Round;
 /// The xid of every ping's reply, whatever the request's was (surface 13.1).
 const PING_XID: i32 = -2;
 
+/// Identities of one connection: each of its writes carries them all.
+const IDENTITIES_MAX: usize = 64;
+
 /// A pipeline that waits for applied state to come up to a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SyncWait {
@@ -164,7 +167,11 @@ impl Server {
             connection.waiting.clear();
             self.sessions.close(session);
         }
-        let payload = self.history.encode_request(self.now, session, identity, &head.request);
+        let mut payload = self.history.encode_request(self.now, session, identity, &head.request);
+        if payload.len() > self.limits.payload_bytes_max() {
+            // A small frame can ask for much: each `auth` entry becomes one for every identity. It could never be made durable.
+            payload = self.history.encode_refusal(self.now, session, ErrorCode::BadArguments);
+        }
         let asked = if matches!(head.request, Request::Multi(_)) { Asked::Multi } else { Asked::Write };
         let asked = if closing { Asked::CloseSession } else { asked };
         if !self.propose(payload, Origin::Request { conn, xid: head.xid, asked }) {
@@ -295,7 +302,9 @@ impl Server {
     }
 
     fn auth(&mut self, conn: ConnId, xid: i32, scheme: Option<&str>, proof: Option<&[u8]>) -> Step {
-        let Some(proved) = session::prove(scheme, proof, self.settings.super_digest.as_deref()) else {
+        let proved = session::prove(scheme, proof, self.settings.super_digest.as_deref());
+        let room = self.connections.get(&conn).is_some_and(|connection| connection.identity.ids.len() < IDENTITIES_MAX);
+        let Some(proved) = proved.filter(|_| room) else {
             self.reply(conn, xid, 0, Err(ErrorCode::AuthFailed));
             self.close(conn);
             return Step::Done;
@@ -390,6 +399,11 @@ impl Server {
 }
 
 impl super::history::History {
+    /// The ordered form of a request that cannot be.
+    fn encode_refusal(&mut self, now: crate::event::Now, session: zoolet_model::SessionId, code: ErrorCode) -> Bytes {
+        self.encode(now, &Txn::Write { session, identity: Identity::default(), op: Op::Refused(code) })
+    }
+
     /// The ordered form of a request. Whatever depends on the connection is resolved here and travels as values.
     fn encode_request(
         &mut self,
@@ -398,7 +412,6 @@ impl super::history::History {
         identity: &Identity,
         request: &Request,
     ) -> Bytes {
-        let refused = |code| Txn::Write { session, identity: identity.clone(), op: Op::Refused(code) };
         match request {
             Request::CloseSession => self.encode(now, &Txn::CloseSession { session }),
             Request::Write(write) => {
@@ -411,8 +424,8 @@ impl super::history::History {
                 let ops = writes.iter().zip(&acls).map(|(write, acl)| op(write, acl)).collect();
                 self.encode(now, &Txn::Multi { session, identity: identity.clone(), ops })
             }
-            Request::Reconfig => self.encode(now, &refused(ErrorCode::ReconfigDisabled)),
-            _ => self.encode(now, &refused(ErrorCode::MarshallingError)),
+            Request::Reconfig => self.encode_refusal(now, session, ErrorCode::ReconfigDisabled),
+            _ => self.encode_refusal(now, session, ErrorCode::MarshallingError),
         }
     }
 }

@@ -4,6 +4,9 @@ use base64ct::{Base64, Encoding};
 use sha1::{Digest, Sha1};
 use zoolet_model::{AuthId, Text};
 
+/// Bytes of a proof: every write of the connection carries the identity made of it.
+const PROOF_BYTES_MAX: usize = 1024;
+
 /// What an auth packet gained.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Proved {
@@ -16,7 +19,7 @@ pub struct Proved {
 /// Checks an auth packet; `None` for an unknown scheme or an unusable proof.
 pub fn prove(scheme: Option<&str>, proof: Option<&[u8]>, super_digest: Option<&str>) -> Option<Proved> {
     match (scheme?, proof) {
-        ("digest", Some(proof)) => {
+        ("digest", Some(proof)) if proof.len() <= PROOF_BYTES_MAX => {
             let id = digest_id(proof);
             let is_super = super_digest == Some(&*id);
             Some(Proved { id: Some(AuthId { scheme: Text::from_static("digest"), id: id.into() }), is_super })
@@ -85,6 +88,7 @@ mod tests {
             assert_eq!(prove(scheme, Some(b"a:b"), None), None);
         }
         assert_eq!(prove(Some("digest"), None, None), None);
+        assert_eq!(prove(Some("digest"), Some(&[b'u'; 1025]), None), None);
         assert_eq!(
             prove(Some("digest"), Some(b"nocolon"), None).unwrap().id.unwrap().id.split(':').next(),
             Some("nocolon")

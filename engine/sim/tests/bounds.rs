@@ -1,0 +1,81 @@
+//! Requests that are small to send and would be large to carry out.
+
+use bytes::Bytes;
+use zoolet_engine::{ConnId, Event, Now};
+use zoolet_model::{
+    ConnectRequest, Create, CreateKind, CreateMode, ErrorCode, Perms, Reply, Request, RequestedAcl, SessionId, WriteOp,
+};
+use zoolet_sim::disk::SimDisk;
+use zoolet_sim::machine::{Machine, Told, tiny_limits};
+
+const NOW: Now = Now { mono_ms: 1_000_000, wall_ms: 1_700_000_000_000 };
+const CONN: ConnId = ConnId(1);
+
+fn connected() -> Machine {
+    let mut machine = Machine::start(&SimDisk::new(1), tiny_limits(), NOW).unwrap();
+    let request =
+        ConnectRequest { last_zxid_seen: 0, timeout_ms: 9000, session: SessionId(0), password: None, read_only: None };
+    machine.handle(Event::Connect { conn: CONN, peer: None, request }).unwrap();
+    machine.settle().unwrap();
+    machine.told.clear();
+    machine
+}
+
+fn ask(machine: &mut Machine, request: Request) -> Result<Reply, ErrorCode> {
+    machine.told.clear();
+    machine.handle(Event::Request { conn: CONN, xid: 1, request }).unwrap();
+    machine.settle().unwrap();
+    let reply = machine.told.iter().find_map(|told| match told {
+        Told::Reply(_, _, _, result) => Some(result.clone()),
+        Told::Connected(..) | Told::Closed(_) => None,
+    });
+    reply.expect("an answer")
+}
+
+fn create(path: String, scheme: &str, id: &str, kind: CreateKind) -> WriteOp {
+    let acl = RequestedAcl { perms: Perms::ALL, scheme: Some(scheme.into()), id: Some(id.into()) };
+    let mode = CreateMode::Valid { kind, sequential: false };
+    WriteOp::Create(Create { path: path.into(), data: None, acl: Some(vec![acl]), mode, with_stat: false })
+}
+
+#[test]
+fn a_request_that_expands_beyond_what_the_log_takes_is_refused_and_the_server_goes_on() {
+    let mut machine = connected();
+    for n in 0..60 {
+        let auth = Request::Auth { scheme: Some("digest".into()), auth: Some(Bytes::from(format!("user{n}:secret"))) };
+        assert_eq!(ask(&mut machine, auth), Ok(Reply::Empty));
+    }
+    let ops = (0..50).map(|n| create(format!("/n{n}"), "auth", "", CreateKind::Persistent)).collect();
+    assert_eq!(ask(&mut machine, Request::Multi(ops)), Err(ErrorCode::BadArguments));
+    let one = create("/one".into(), "world", "anyone", CreateKind::Persistent);
+    assert_eq!(ask(&mut machine, Request::Write(one)), Ok(Reply::Path("/one".into())));
+}
+
+#[test]
+fn a_connection_collects_no_more_identities_than_its_writes_can_carry() {
+    let mut machine = connected();
+    let mut last = Ok(Reply::Empty);
+    for n in 0..100 {
+        let auth = Request::Auth { scheme: Some("digest".into()), auth: Some(Bytes::from(format!("user{n}:secret"))) };
+        last = ask(&mut machine, auth);
+        if last.is_err() {
+            assert_eq!(n, 64);
+            break;
+        }
+    }
+    assert_eq!(last, Err(ErrorCode::AuthFailed));
+}
+
+#[test]
+fn a_session_with_thousands_of_ephemerals_ends_in_one_entry_with_a_tiny_cache() {
+    let mut machine = connected();
+    for n in 0..3000 {
+        let ephemeral = create(format!("/e{n}"), "world", "anyone", CreateKind::Ephemeral);
+        assert!(ask(&mut machine, Request::Write(ephemeral)).is_ok());
+    }
+    assert!(machine.base().generation().0 > 5, "most of them are only in the base");
+    let asked_before = machine.server.fetches_asked();
+    assert_eq!(ask(&mut machine, Request::CloseSession), Ok(Reply::Empty));
+    let asked = machine.server.fetches_asked() - asked_before;
+    assert!(asked <= 3002, "each record is fetched once, not once per look: {asked}");
+}

@@ -136,6 +136,19 @@ pub(super) struct TogetherNames {
 mod tests {
     use super::*;
 
+    /// Fields that are no numbers are read by name.
+    const OTHERS: [&str; 2] = ["super_digest", "skip_acl"];
+
+    #[test]
+    fn every_field_has_a_key() {
+        let config = Config::new("x");
+        let shown = format!("{:#?} {:#?}", config.limits, config.settings);
+        for field in shown.lines().filter_map(|line| line.trim().split_once(": ").map(|(name, _)| name)) {
+            let found = OTHERS.contains(&field) || LIMITS.iter().chain(SETTINGS).any(|bound| bound.key == field);
+            assert!(found, "{field} has no key in zoolet.toml");
+        }
+    }
+
     #[test]
     fn every_default_is_allowed() {
         let mut config = Config::new("x");

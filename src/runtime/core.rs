@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_engine::action::Completion;
-use zoolet_engine::{Action, ConnId, Event, Server};
+use zoolet_engine::{Action, Budget, ConnId, Event, Server};
 use zoolet_model::{ConnectReply, Zxid};
 #[cfg(feature = "port")]
 use zoolet_transport::server::Output;
@@ -47,6 +47,7 @@ pub(super) struct Core {
     outputs: Vec<Output>,
     /// Questions to the base, and checkpoints, that are not answered yet.
     under_way: usize,
+    budget: Arc<Budget>,
     /// Bytes of each entry that was handed in at start and is not applied, and their sum.
     recovering: VecDeque<usize>,
     recovering_bytes: usize,
@@ -59,7 +60,7 @@ enum Flow {
 }
 
 impl Core {
-    pub(super) fn new(server: Server, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(server: Server, shared: Arc<Shared>, budget: Arc<Budget>) -> Self {
         Self {
             server,
             shared,
@@ -76,6 +77,7 @@ impl Core {
             #[cfg(feature = "port")]
             outputs: Vec::new(),
             under_way: 0,
+            budget,
             recovering: VecDeque::new(),
             recovering_bytes: 0,
         }
@@ -97,7 +99,10 @@ impl Core {
             if !full || self.under_way == 0 {
                 return Ok(());
             }
-            self.take_and_handle(None)?;
+            if let Flow::End = self.take_and_handle(None)? {
+                let why = self.shared.failure();
+                return Err(why.unwrap_or_else(|| Failure::Failed("stopped while it started".to_owned())));
+            }
         }
     }
 
@@ -249,6 +254,7 @@ impl Core {
             sockets.push(&mut self.outputs);
         }
         self.shared.base.push_all(self.base_work.drain(..));
+        self.server.account(&self.budget);
         if self.server.is_serving() != self.serving {
             self.serving = !self.serving;
             self.on_serving_changed();

@@ -1,5 +1,6 @@
 //! The data directory: which one may be used, and what is refused with one line.
 
+use super::node::Failure;
 use crate::config::{Config, ConfigError, Populate};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -33,6 +34,8 @@ pub enum StartError {
     Disk(String),
     /// What is stored is damaged.
     Damaged(String),
+    /// The node failed while it read its log.
+    Failed(Failure),
     /// The client port could not be opened.
     Port(String),
     /// The system gives no more threads.
@@ -53,6 +56,7 @@ impl fmt::Display for StartError {
             Self::Directory(line) | Self::InUse(line) | Self::Disk(line) | Self::Damaged(line) | Self::Port(line) => {
                 f.write_str(line)
             }
+            Self::Failed(failure) => fmt::Display::fmt(failure, f),
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }
     }

@@ -6,7 +6,7 @@ use super::figures::Figures;
 use super::log::LogWork;
 #[cfg(feature = "port")]
 use super::port::{self, Sockets};
-use super::store::{self, Opened};
+use super::store;
 use super::{Inbox, Input, Latch, Mailbox, Set, StartError, base, checkpoint, clock, data, log};
 use crate::config::{Config, ConfigError};
 use crate::session::{Error, Link, LostReason, Session};
@@ -23,6 +23,7 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 use zoolet_engine::action::Checkpoint;
+use zoolet_engine::store::Store;
 use zoolet_engine::store::base::Base;
 use zoolet_engine::{Budget, Limits, Server, Status, server};
 use zoolet_model::ServerId;
@@ -119,6 +120,13 @@ impl Shared {
         self.stop_port();
     }
 
+    pub(super) fn failure(&self) -> Option<Failure> {
+        match self.ended.value() {
+            Some(End::Failed(failure)) => Some(failure),
+            Some(End::Stopped) | None => None,
+        }
+    }
+
     fn stop_port(&self) {
         #[cfg(feature = "port")]
         if let Some(sockets) = &self.sockets {
@@ -185,15 +193,16 @@ impl Node {
     pub fn start(config: Config) -> Result<Self, StartError> {
         check(&config)?;
         let (path, disk) = data::open(&config)?;
+        let budget = Arc::new(Budget::new(&config.limits));
         #[cfg(feature = "port")]
-        let port = port::bind(&config, &path)?;
+        let port = port::bind(&config, &path, Arc::clone(&budget))?;
         #[cfg(feature = "port")]
         let client_address = port.as_ref().and_then(|port| port.local_addresses().first().copied());
         #[cfg(not(feature = "port"))]
         let client_address = None;
 
         let seed = entropy()?;
-        let Opened { log: opened_log, store, recovered, base_state } =
+        let Store { log: opened_log, base: store, recovered, state: base_state, .. } =
             store::open(disk, &config.limits, u128::from_ne_bytes(entropy()?))?;
         let shared = Shared::new(store.clone(), client_address.is_some());
         let id = ServerId::new(config.server_id).unwrap_or(ServerId::STANDALONE);
@@ -217,7 +226,7 @@ impl Node {
             client_address,
             session_timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),
             limits: config.limits,
-            budget: Arc::new(Budget::new(&config.limits)),
+            budget: Arc::clone(&budget),
         };
         let store_zxid = store.meta().zxid;
         shared.base.push(BaseWork::Serve(store.reader()));
@@ -228,13 +237,13 @@ impl Node {
                 shared.fail(Failure::Failed(why));
             }
         })?;
-        let mut core = Core::new(server, Arc::clone(&shared));
+        let mut core = Core::new(server, Arc::clone(&shared), budget);
         let mut replayed = 0_u64;
         store::replay(&opened_log, store_zxid, &mut |zxid, payload| {
             replayed += 1;
             core.recover(zxid, payload)
         })?;
-        core.start().map_err(|failure| StartError::Damaged(failure.to_string()))?;
+        core.start().map_err(StartError::Failed)?;
         shared.spawn("log", move |shared| {
             if let Err(why) = log::run(&shared.log, opened_log, &shared.inbox, &shared.log_counts) {
                 shared.fail(Failure::Failed(why));
@@ -276,10 +285,7 @@ impl Node {
 
     /// Why the node failed, if it has.
     pub fn failed(&self) -> Option<Failure> {
-        match self.shared.ended.value() {
-            Some(End::Failed(failure)) => Some(failure),
-            Some(End::Stopped) | None => None,
-        }
+        self.shared.failure()
     }
 
     /// Ready when the node fails.
@@ -369,11 +375,7 @@ fn run_core(mut core: Core, shared: &Shared) {
         Some(failure) => shared.fail(failure),
         None => shared.ended.set(End::Stopped),
     }
-    let failure = match shared.ended.value() {
-        Some(End::Failed(failure)) => Some(failure),
-        Some(End::Stopped) | None => None,
-    };
-    core.end(lost_reason(failure.as_ref()));
+    core.end(lost_reason(shared.failure().as_ref()));
     shared.stop_port();
     // What was appended is still made durable; then each thread finds its mailbox closed.
     shared.log.close();

@@ -58,7 +58,11 @@ impl EventSink for ToCore {
 }
 
 /// Binds the port that `config` names.
-pub(super) fn bind(config: &Config, data: &std::path::Path) -> Result<Option<ClientPort>, StartError> {
+pub(super) fn bind(
+    config: &Config,
+    data: &std::path::Path,
+    budget: Arc<Budget>,
+) -> Result<Option<ClientPort>, StartError> {
     let Some(address) = config.clients else { return Ok(None) };
     let settings = PortSettings {
         limits: config.limits,
@@ -66,7 +70,6 @@ pub(super) fn bind(config: &Config, data: &std::path::Path) -> Result<Option<Cli
         about: about(config, data),
         ..PortSettings::default()
     };
-    let budget = Arc::new(Budget::new(&config.limits));
     ClientPort::bind(&[address], settings, Arc::new(ConnIds::new()), budget)
         .map(Some)
         .map_err(|error| StartError::Port(format!("clients = {address}: {error}")))

@@ -1,7 +1,10 @@
 //! The state follows from the entries alone: how much memory there is, how long the disk takes and when a checkpoint runs change
 //! nothing, and no bytes in the log stop a server from starting.
 
-use zoolet_engine::{ConnId, Limits};
+use zoolet_engine::{
+    ConnId, Limits,
+    txn::{self, Txn},
+};
 use zoolet_model::{ConnectRequest, SessionId, Zxid};
 use zoolet_sim::{
     entries::Entries,
@@ -26,21 +29,18 @@ fn conditions(random: &mut Random) -> Conditions {
     }
 }
 
-/// Starts a server on this log and returns it once it serves.
+/// A server that has applied this log.
 fn recovered(conditions: Conditions, seed: u64, entries: &[Entry]) -> World {
     let mut world = World::recovering(conditions, seed, entries);
-    world.start();
     world.run_until_quiet();
-    assert!(world.server().is_serving());
     world
 }
 
-/// After these entries, and wherever both were looked at on the way. What a start adds, the no-op of an epoch, changes no record.
-fn same_digests(one: &World, other: &World) {
-    assert_eq!(one.server().digest(), other.server().digest());
+/// Wherever both were looked at.
+fn same_digests(seed: u64, one: &World, other: &World) {
     for (zxid, digest) in one.digests() {
         if let Some(same) = other.digests().get(zxid) {
-            assert_eq!(digest, same, "after {zxid}");
+            assert_eq!(digest, same, "seed {seed}: after {zxid}");
         }
     }
 }
@@ -87,8 +87,12 @@ fn the_same_entries_give_the_same_state_whatever_memory_and_disk() {
         assert_eq!(entries.last().map(|entry| entry.zxid), Some(world.server().applied()));
         let mut random = Random::new(seed);
         for _ in 0..4 {
-            let other = recovered(conditions(&mut random), random.bits(), &entries);
-            same_digests(&world, &other);
+            let mut other = recovered(conditions(&mut random), random.bits(), &entries);
+            assert_eq!(other.server().applied(), world.server().applied());
+            same_digests(seed, &world, &other);
+            other.start();
+            other.run_until_quiet();
+            assert!(other.server().is_serving());
         }
     }
 }
@@ -107,9 +111,15 @@ fn no_bytes_in_the_log_stop_a_server_and_all_servers_make_the_same_of_them() {
             })
             .collect();
         let mut random = Random::new(seed);
-        let one = recovered(Conditions::default(), 1, &entries);
-        let other = recovered(conditions(&mut random), 2, &entries);
-        same_digests(&one, &other);
+        let mut one = recovered(Conditions::default(), 1, &entries);
+        let mut other = recovered(conditions(&mut random), 2, &entries);
+        assert_eq!(one.server().applied(), other.server().applied());
+        same_digests(seed, &one, &other);
+        for world in [&mut one, &mut other] {
+            world.start();
+            world.run_until_quiet();
+            assert!(world.server().is_serving());
+        }
     }
 }
 
@@ -128,7 +138,11 @@ fn a_server_that_crashes_while_it_recovers_ends_in_the_same_state() {
         }
         other.run_until_quiet();
         assert!(other.server().is_serving());
-        same_digests(&world, &other);
+        same_digests(seed, &world, &other);
+        // What a start adds, the no-op of an epoch, changes no record; what the reaper adds does.
+        if !other.entries().iter().any(|entry| matches!(txn::decode(&entry.payload), Ok((_, Txn::Reap { .. })))) {
+            assert_eq!(world.server().digest(), other.server().digest(), "seed {seed}");
+        }
     }
 }
 

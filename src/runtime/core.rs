@@ -4,7 +4,7 @@ use super::Input;
 use super::base::{BaseWork, Destination};
 use super::clock;
 use super::log::LogWork;
-use super::node::{Failure, Question, Shared};
+use super::threads::{Failure, Question, Shared};
 use crate::session::{Link, Links, LostReason};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};

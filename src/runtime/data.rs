@@ -1,6 +1,6 @@
 //! The data directory: which one may be used, and what is refused with one line.
 
-use super::node::Failure;
+use super::threads::Failure;
 use crate::config::{Config, ConfigError, Populate};
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -24,12 +24,16 @@ mod node;
 #[cfg(feature = "port")]
 mod port;
 mod store;
+mod threads;
+mod waiting;
 
 pub use data::StartError;
 pub use figures::{Figures, Percentiles};
 pub(crate) use latch::{Latch, Set};
 pub(crate) use mailbox::{Mailbox, lock};
-pub use node::{Failure, Node, NodeStatus, Opening, Ready, ShutdownError, StatusAnswer, Stopped};
+pub use node::{Node, ShutdownError};
+pub use threads::Failure;
+pub use waiting::{NodeStatus, Opening, Ready, StatusAnswer, Stopped};
 
 use crate::session::Link;
 use std::sync::Arc;
@@ -43,7 +47,7 @@ pub(crate) enum Input {
     /// A session of this process wants to be connected.
     Dial(Arc<Link>),
     /// Somebody of this process wants to know how the machine is.
-    Ask(Arc<node::Question>),
+    Ask(Arc<threads::Question>),
     /// Close the sessions of this process, and tell when all are closed.
     CloseSessions,
     /// Carry out what is decided, then end.

@@ -1,7 +1,7 @@
 //! Opening what is stored, and handing the log's entries to the machine.
 
 use super::StartError;
-use super::node::Failure;
+use super::threads::Failure;
 use crate::config::ConfigError;
 use bytes::Bytes;
 use std::sync::Arc;

@@ -1,0 +1,223 @@
+//! The threads of a node, what they share, and how one of them ends all.
+
+use super::base::BaseWork;
+use super::core::Core;
+use super::figures::Figures;
+use super::log::LogWork;
+#[cfg(feature = "port")]
+use super::port::{self, Sockets};
+use super::{Inbox, Input, Latch, Mailbox, StartError, base, checkpoint, log};
+use crate::session::LostReason;
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use zoolet_engine::Status;
+use zoolet_engine::action::Checkpoint;
+use zoolet_engine::store::base::Base;
+use zoolet_engine::store::log::Log;
+#[cfg(feature = "port")]
+use zoolet_transport::server::ClientPort;
+
+/// Why a node failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// Going on could have broken a promise: the disk failed, or what it holds is damaged.
+    Failed(String),
+    /// An assertion of zoolet's own did not hold.
+    Bug(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(why) => f.write_str(why),
+            Self::Bug(what) => write!(f, "a bug in zoolet: {what}"),
+        }
+    }
+}
+
+/// How a node ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Stopped,
+    Failed(Failure),
+}
+
+impl End {
+    pub(super) fn lost_reason(&self) -> LostReason {
+        match self {
+            Self::Stopped => LostReason::Stopped,
+            Self::Failed(failure) => lost_reason(Some(failure)),
+        }
+    }
+}
+
+/// A question for the machine's status; `None` when the node ended before it was answered.
+pub(crate) type Question = Latch<Option<Status>>;
+
+/// What all threads of a node share.
+pub(crate) struct Shared {
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) log: Mailbox<LogWork>,
+    pub(super) base: Mailbox<BaseWork>,
+    pub(super) checkpoint: Mailbox<Checkpoint>,
+    #[cfg(feature = "port")]
+    pub(super) sockets: Option<Arc<Sockets>>,
+    pub(super) ended: Arc<Latch<End>>,
+    pub(super) serving: Arc<Latch<()>>,
+    pub(super) sessions_closed: Arc<Latch<()>>,
+    /// Threads that have not ended.
+    running: AtomicUsize,
+    pub(super) all_ended: Arc<Latch<()>>,
+    pub(super) log_counts: log::Counts,
+    store: Base,
+}
+
+impl Shared {
+    pub(super) fn new(store: Base, has_port: bool) -> Arc<Self> {
+        #[cfg(not(feature = "port"))]
+        let _ = has_port;
+        Arc::new(Self {
+            inbox: Arc::new(Inbox::new()),
+            log: Mailbox::new(),
+            base: Mailbox::new(),
+            checkpoint: Mailbox::new(),
+            #[cfg(feature = "port")]
+            sockets: has_port.then(Arc::default),
+            ended: Latch::new(),
+            serving: Latch::new(),
+            sessions_closed: Latch::new(),
+            running: AtomicUsize::new(0),
+            all_ended: Latch::new(),
+            log_counts: log::Counts::default(),
+            store,
+        })
+    }
+
+    pub(super) fn figures(&self) -> Figures {
+        Figures { base: self.store.counters(), ..self.log_counts.figures() }
+    }
+
+    pub(super) fn tell_serving(&self) {
+        self.serving.set(());
+    }
+
+    pub(super) fn tell_sessions_closed(&self) {
+        self.sessions_closed.set(());
+    }
+
+    /// The node is poisoned: nothing more is promised or acknowledged.
+    pub(super) fn fail(&self, failure: Failure) {
+        tracing::error!(%failure, "the node has failed");
+        self.ended.set(End::Failed(failure));
+        self.inbox.push(Input::Stop);
+        self.stop_port();
+    }
+
+    pub(super) fn failure(&self) -> Option<Failure> {
+        match self.ended.value() {
+            Some(End::Failed(failure)) => Some(failure),
+            Some(End::Stopped) | None => None,
+        }
+    }
+
+    pub(super) fn stop_port(&self) {
+        #[cfg(feature = "port")]
+        if let Some(sockets) = &self.sockets {
+            sockets.stop();
+        }
+    }
+
+    /// The threads that answer the core, also while it reads its log.
+    pub(super) fn start_base_threads(self: &Arc<Self>) -> Result<(), StartError> {
+        self.base.push(BaseWork::Serve(self.store.reader()));
+        self.spawn("base", |shared| {
+            base::run(&shared.base, &shared.inbox);
+            Ok(())
+        })?;
+        self.spawn("checkpoint", |shared| {
+            checkpoint::run(&shared.checkpoint, &shared.store, &shared.base, &shared.log, &shared.inbox)
+        })
+    }
+
+    /// The threads of a machine that has read its log.
+    pub(super) fn start_core_threads(self: &Arc<Self>, log: Log, core: Core) -> Result<(), StartError> {
+        self.spawn("log", move |shared| log::run(&shared.log, log, &shared.inbox, &shared.log_counts))?;
+        self.spawn("core", move |shared| {
+            run_core(core, shared);
+            Ok(())
+        })
+    }
+
+    /// The thread of the client port.
+    #[cfg(feature = "port")]
+    pub(super) fn start_port(self: &Arc<Self>, port: ClientPort) -> Result<(), StartError> {
+        let Some(sockets) = self.sockets.clone() else { return Ok(()) };
+        self.spawn("io", move |shared| port::run(port, &sockets, Arc::clone(&shared.inbox)))
+    }
+
+    /// Runs `body` on a thread of its own; a panic in it poisons the node, and so does an error.
+    fn spawn(
+        self: &Arc<Self>,
+        name: &str,
+        body: impl FnOnce(&Arc<Self>) -> Result<(), String> + Send + 'static,
+    ) -> Result<(), StartError> {
+        let shared = Arc::clone(self);
+        self.running.fetch_add(1, SeqCst);
+        let spawned = thread::Builder::new().name(format!("zoolet-{name}")).spawn(move || {
+            match catch_unwind(AssertUnwindSafe(|| body(&shared))) {
+                Ok(Ok(())) => {}
+                Ok(Err(why)) => shared.fail(Failure::Failed(why)),
+                Err(panic) => shared.fail(Failure::Bug(message(&*panic))),
+            }
+            shared.thread_ended();
+        });
+        spawned.map(drop).map_err(|error| {
+            self.thread_ended();
+            StartError::Thread(error)
+        })
+    }
+
+    fn thread_ended(&self) {
+        if self.running.fetch_sub(1, SeqCst) == 1 {
+            self.all_ended.set(());
+        }
+    }
+}
+
+/// The core's life, whole: a panic in the machine poisons the node and every session of the process hears of it.
+fn run_core(mut core: Core, shared: &Shared) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| core.run()));
+    let failure = match outcome {
+        Ok(Ok(())) => None,
+        Ok(Err(failure)) => Some(failure),
+        Err(panic) => Some(Failure::Bug(message(&*panic))),
+    };
+    match failure {
+        Some(failure) => shared.fail(failure),
+        None => shared.ended.set(End::Stopped),
+    }
+    core.end(lost_reason(shared.failure().as_ref()));
+    shared.stop_port();
+    // What was appended is still made durable; then each thread finds its mailbox closed.
+    shared.log.close();
+    shared.checkpoint.close();
+    shared.base.close();
+}
+
+pub(super) fn lost_reason(failure: Option<&Failure>) -> LostReason {
+    match failure {
+        None => LostReason::Stopped,
+        Some(Failure::Failed(_)) => LostReason::Failed,
+        Some(Failure::Bug(_)) => LostReason::Bug,
+    }
+}
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".to_owned())
+}

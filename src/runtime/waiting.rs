@@ -1,0 +1,97 @@
+//! What a node's owner waits for. Every future here is cancel-safe and needs no particular runtime.
+
+use super::Set;
+use super::figures::Figures;
+use super::threads::{End, Failure};
+use crate::session::{Error, Link, Session};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use zoolet_engine::Status;
+
+/// Waits until clients are served. Cancel-safe.
+#[derive(Debug)]
+pub struct Ready {
+    pub(super) serving: Set<()>,
+    pub(super) ended: Set<End>,
+}
+
+impl Future for Ready {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if Pin::new(&mut self.serving).poll(context).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.ended).poll(context).map(|end| Err(Error::Lost(end.lost_reason())))
+    }
+}
+
+/// Waits until the node fails. Cancel-safe.
+#[derive(Debug)]
+pub struct Stopped(pub(super) Set<End>);
+
+impl Future for Stopped {
+    type Output = Failure;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Failure> {
+        Pin::new(&mut self.0).poll(context).map(|end| match end {
+            End::Failed(failure) => failure,
+            End::Stopped => Failure::Failed("the node was stopped".to_owned()),
+        })
+    }
+}
+
+/// How a node is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeStatus {
+    /// The machine's part.
+    pub server: Status,
+    /// The disk's part.
+    pub disk: Figures,
+}
+
+/// Waits for a [`NodeStatus`]; `None` when the node has ended. Cancel-safe.
+#[derive(Debug)]
+pub struct StatusAnswer {
+    pub(super) answer: Set<Option<Status>>,
+    pub(super) figures: Figures,
+}
+
+impl Future for StatusAnswer {
+    type Output = Option<NodeStatus>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let disk = self.figures;
+        Pin::new(&mut self.answer).poll(context).map(|status| status.map(|server| NodeStatus { server, disk }))
+    }
+}
+
+/// Waits until a session is served. Dropping it gives the session up.
+#[derive(Debug)]
+#[must_use = "the session comes when this is awaited"]
+pub struct Opening {
+    pub(super) link: Arc<Link>,
+    pub(super) reader: u64,
+    pub(super) session: Option<Session>,
+}
+
+impl Future for Opening {
+    type Output = Result<Session, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let opened = self.link.poll_open(self.reader, context);
+        match opened {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(())) => Poll::Ready(self.session.take().ok_or(Error::Closed)),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.link.forget_reader(self.reader);
+    }
+}

@@ -163,3 +163,26 @@ fn a_signal_ends_it_cleanly_and_clients_are_told() {
         while client.frame().is_some() {}
     }
 }
+
+#[test]
+fn a_session_in_process_and_a_client_share_one_tree() {
+    use zoolet::{Bytes, Config, Node, Version, Wait, path};
+    let scratch = Scratch::new();
+    let mut config = Config::new(scratch.join("data"));
+    config.clients = Some("127.0.0.1:0".parse().unwrap());
+    let node = Node::start(config).unwrap();
+    node.ready().wait().unwrap();
+    let session = node.session().wait().unwrap();
+    let mut client = Client::connect(node.client_address().unwrap());
+    client.create("/shared", b"client").unwrap();
+    let ((data, _), changed) = session.get_and_watch(path!("/shared")).wait().unwrap();
+    assert_eq!(data.unwrap(), "client");
+    client.ask(&set("/shared", b"again")).unwrap();
+    assert_eq!(changed.wait_timeout(PATIENCE).unwrap().unwrap().kind, EventKind::NodeDataChanged);
+    client.ask(&Request::GetData { path: "/shared".into(), watch: true }).unwrap();
+    session.set(path!("/shared"), Bytes::from_static(b"process"), Version::Any).wait().unwrap();
+    assert_eq!(client.event().kind, EventKind::NodeDataChanged);
+    assert_eq!(client.get("/shared").unwrap().unwrap(), "process");
+    drop(client.stream);
+    node.shutdown(PATIENCE).unwrap();
+}

@@ -1,7 +1,7 @@
 //! How work crosses threads: many push, one takes all there is in one move.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Locks; a thread that panicked while it held the lock has been reported where it ran.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -65,20 +65,18 @@ impl<T> Mailbox<T> {
     /// False once the mailbox is closed and empty.
     pub(crate) fn take(&self, items: &mut Vec<T>, patience: Option<Duration>) -> bool {
         debug_assert!(items.is_empty());
+        let until = patience.and_then(|patience| Instant::now().checked_add(patience));
         let mut waiting = lock(&self.waiting);
         while waiting.items.is_empty() && !waiting.closed {
-            waiting.asleep = true;
-            match patience {
-                None => waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner),
-                Some(patience) => {
-                    let (woken, timeout) =
-                        self.arrived.wait_timeout(waiting, patience).unwrap_or_else(PoisonError::into_inner);
-                    waiting = woken;
-                    if timeout.timed_out() {
-                        break;
-                    }
-                }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                break;
             }
+            waiting.asleep = true;
+            waiting = match left {
+                None => self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => self.arrived.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
         }
         waiting.asleep = false;
         std::mem::swap(&mut waiting.items, items);

@@ -492,7 +492,7 @@ fn existing(answer: Result<Answer, Error>) -> Result<Option<Stat>, Error> {
 
 fn names(answer: Answer) -> Result<Vec<Text>, Error> {
     match answer.reply {
-        Reply::Names(names) => Ok(names),
+        Reply::Names(names) => Ok(names.iter().map(Text::from).collect()),
         other => Err(unexpected(&other)),
     }
 }

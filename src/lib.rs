@@ -40,8 +40,8 @@ pub use session::{
 pub use wait::Wait;
 pub use zoolet_engine::{Limits, Settings, Status};
 pub use zoolet_model::{
-    AclEntry, AddWatchMode, CreateKind, ErrorCode, EventKind, OpResult, Path, Perms, Reply, Request, SessionId, Stat,
-    Text, WriteOp, Zxid, open_acl,
+    AclEntry, AddWatchMode, CreateKind, ErrorCode, EventKind, Names, OpResult, Path, Perms, Reply, Request, SessionId,
+    Stat, Text, WriteOp, Zxid, open_acl,
 };
 
 /// The path of a znode as a `&'static Path`, checked when it is compiled.

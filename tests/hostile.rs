@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::io::Write;
 use std::time::Duration;
 use support::*;
-use zoolet_model::{ErrorCode, Reply, Request, SessionId, Text};
+use zoolet_model::{ErrorCode, Names, Reply, Request, SessionId, Text};
 
 /// Somebody else, who must not notice.
 fn assert_serves(server: &mut Server, number: usize) {
@@ -212,5 +212,5 @@ fn connections_beyond_the_bound_are_closed_and_come_back_when_there_is_room() {
     assert!(closes(&mut stream));
     clients.pop();
     eventually("there is room", || Client::connect_with(server.address, &hello(SessionId(0), None, 1000)).is_some());
-    assert_eq!(clients[0].ask(&Request::GetEphemerals { prefix: None }).unwrap(), Reply::Names(Vec::new()));
+    assert_eq!(clients[0].ask(&Request::GetEphemerals { prefix: None }).unwrap(), Reply::Names(Names::default()));
 }

@@ -4,7 +4,7 @@ use crate::action::{BaseRead, Completion, Listing, Pending, PendingRead};
 use crate::event::BaseFailure;
 use crate::store::key::end_of_prefix;
 use bytes::Bytes;
-use zoolet_model::{ErrorCode, ReadResult, Reply, Stat, Text};
+use zoolet_model::{ErrorCode, Names, NamesBuilder, ReadResult, Reply, Stat};
 
 impl Completion {
     /// Reads what is left from the generation that [`Completion::generation`] names. What it finds was decided before: a base that
@@ -61,10 +61,10 @@ fn large(base: &dyn BaseRead, key: &[u8], stat: &Stat) -> Result<Bytes, BaseFail
 }
 
 impl Listing {
-    fn names(&self, base: &dyn BaseRead) -> Result<Vec<Text>, BaseFailure> {
-        let mut names = Vec::new();
-        self.visit(base, &mut |name| names.push(Text::from_utf8_lossy(Bytes::copy_from_slice(name))))?;
-        Ok(names)
+    fn names(&self, base: &dyn BaseRead) -> Result<Names, BaseFailure> {
+        let mut names = NamesBuilder::default();
+        self.visit(base, &mut |name| names.push(name))?;
+        Ok(names.finish())
     }
 
     /// Merges the base's keys with what memory knows better, in order.

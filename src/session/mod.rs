@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use watch::Arm;
 use zoolet_model::{
-    AclEntry, AddWatchMode, Create, CreateKind, CreateMode, ErrorCode, OpResult, Path, Reply, Request, RequestedAcl,
-    SessionId, Stat, Text, WriteOp,
+    AclEntry, AddWatchMode, Create, CreateKind, CreateMode, ErrorCode, Names, OpResult, Path, Reply, Request,
+    RequestedAcl, SessionId, Stat, Text, WriteOp,
 };
 
 /// What a read must at least have seen.
@@ -201,7 +201,7 @@ impl Session {
     ///
     /// # Errors
     /// The server's answer, or why there is none.
-    pub async fn children(&self, path: &Path) -> Result<Vec<Text>, Error> {
+    pub async fn children(&self, path: &Path) -> Result<Names, Error> {
         names(self.ask(children(path, false), None).await?)
     }
 
@@ -265,7 +265,7 @@ impl Session {
     ///
     /// # Errors
     /// The server's answer, or why there is none; then nothing is watched.
-    pub async fn children_and_watch(&self, path: &Path) -> Result<(Vec<Text>, OneShotWatch), Error> {
+    pub async fn children_and_watch(&self, path: &Path) -> Result<(Names, OneShotWatch), Error> {
         let watch = OneShotWatch::new(self.link(), path, Arm::Child);
         let answer = self.ask(children(path, true), Some(watch.id())).await?;
         Ok((names(answer)?, watch))
@@ -352,7 +352,7 @@ impl Reads<'_> {
     ///
     /// # Errors
     /// As there.
-    pub async fn children(self, path: &Path) -> Result<Vec<Text>, Error> {
+    pub async fn children(self, path: &Path) -> Result<Names, Error> {
         self.catch_up().await?;
         self.session.children(path).await
     }
@@ -490,7 +490,7 @@ fn existing(answer: Result<Answer, Error>) -> Result<Option<Stat>, Error> {
     }
 }
 
-fn names(answer: Answer) -> Result<Vec<Text>, Error> {
+fn names(answer: Answer) -> Result<Names, Error> {
     match answer.reply {
         Reply::Names(names) => Ok(names.iter().map(Text::from).collect()),
         other => Err(unexpected(&other)),

@@ -263,7 +263,7 @@ impl Client {
 
     pub(crate) fn children(&mut self, path: &str) -> Vec<Text> {
         match self.ask(&Request::GetChildren { path: path.into(), watch: false, with_stat: false }) {
-            Ok(Reply::Names(names)) => names,
+            Ok(Reply::Names(names)) => names.iter().map(Text::from).collect(),
             other => panic!("{other:?}"),
         }
     }

@@ -313,7 +313,7 @@ fn reply_bytes_are_zookeepers() {
     assert_eq!(reply(Ok(Reply::NullToken)), hex(&format!("00000014 {header} ffffffff")));
     assert_eq!(reply(Ok(Reply::WatchAdded)), hex(&format!("00000014 {header} 00000000")));
     assert_eq!(
-        reply(Ok(Reply::Names(vec![Text::from("b"), Text::from("c")]))),
+        reply(Ok(Reply::Names(vec![Text::from("b"), Text::from("c")].into()))),
         hex(&format!("0000001e {header} 00000002 00000001 62 00000001 63"))
     );
     assert_eq!(
@@ -346,7 +346,7 @@ fn reply_bytes_are_zookeepers() {
     assert_eq!(
         reply(Ok(Reply::MultiRead(vec![
             ReadResult::Data(None, stat),
-            ReadResult::Children(vec![Text::from("b")]),
+            ReadResult::Children(vec![Text::from("b")].into()),
             ReadResult::Failed(ErrorCode::NoNode),
         ])))
         .slice(4..),

@@ -8,6 +8,7 @@ extern crate alloc;
 
 mod acl;
 mod error;
+mod names;
 pub mod path;
 mod reply;
 mod request;
@@ -16,6 +17,7 @@ mod text;
 
 pub use acl::{AclEntry, AuthId, Perms, RequestedAcl, open_acl};
 pub use error::ErrorCode;
+pub use names::{Names, NamesBuilder};
 pub use path::Path;
 pub use reply::{EventKind, OpResult, ReadResult, Reply, WatchEvent};
 pub use request::{

@@ -1,6 +1,6 @@
 //! What a server answers.
 
-use crate::{AclEntry, AuthId, ErrorCode, Stat, Text};
+use crate::{AclEntry, AuthId, ErrorCode, Names, Stat, Text};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -18,9 +18,9 @@ pub enum Reply {
     /// getData.
     Data(Option<Bytes>, Stat),
     /// getChildren, getEphemerals: names or paths, sorted.
-    Names(Vec<Text>),
+    Names(Names),
     /// getChildren2.
-    NamesStat(Vec<Text>, Stat),
+    NamesStat(Names, Stat),
     /// getACL.
     Acl(Vec<AclEntry>, Stat),
     /// getAllChildrenNumber.
@@ -57,7 +57,7 @@ pub enum OpResult {
 #[allow(missing_docs, reason = "the names are the operations'")]
 pub enum ReadResult {
     Data(Option<Bytes>, Stat),
-    Children(Vec<Text>),
+    Children(Names),
     Failed(ErrorCode),
 }
 

@@ -57,6 +57,12 @@ impl Deref for Text {
     }
 }
 
+impl AsRef<str> for Text {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
 impl Borrow<str> for Text {
     fn borrow(&self) -> &str {
         self.as_str()

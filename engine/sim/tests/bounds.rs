@@ -79,3 +79,17 @@ fn a_session_with_thousands_of_ephemerals_ends_in_one_entry_with_a_tiny_cache() 
     let asked = machine.server.fetches_asked() - asked_before;
     assert!(asked <= 3002, "each record is fetched once, not once per look: {asked}");
 }
+
+#[test]
+fn a_server_that_was_paused_expires_nobody_before_a_full_timeout() {
+    let mut machine = connected();
+    machine.handle(Event::Disconnected { conn: CONN }).unwrap();
+    machine.advance(3_600_000).unwrap();
+    for _ in 0..89 {
+        machine.advance(100).unwrap();
+        assert_eq!(machine.server.sessions(), 1);
+    }
+    machine.advance(100).unwrap();
+    machine.advance(100).unwrap();
+    assert_eq!(machine.server.sessions(), 0, "silent for its timeout, and heard out");
+}

@@ -135,12 +135,10 @@ impl Server {
             return;
         }
         let now_ms = self.now.mono_ms;
-        if let Some(due_ms) = self.sessions.next_deadline() {
-            let late_ms = now_ms.saturating_sub(due_ms);
-            // A server that slept or was paused heard nobody in that time.
-            if late_ms > LATE_MS {
-                self.sessions.forgive(late_ms);
-            }
+        let late = self.sessions.next_deadline().is_some_and(|due_ms| now_ms.saturating_sub(due_ms) > LATE_MS);
+        if late {
+            // A server that slept or was paused heard nobody in that time: everybody gets a full timeout again.
+            self.sessions.touch_all(now_ms);
         }
         while let Some(session) = self.sessions.expired(now_ms) {
             let conn = self.sessions.lookup(session).and_then(|live| live.conn);

@@ -54,7 +54,7 @@ pub struct Start {
 /// 2. **commands**: [`Server::start`], once, after every entry of the log was handed in as [`Event::Recovered`].
 /// 3. **poll**: [`Server::poll_action`] until it says `None`. Actions are to be carried out in order.
 /// 4. **getters**: [`Server::next_deadline`], [`Server::is_serving`], [`Server::unapplied`], [`Server::digest`], [`Server::applied`],
-///    [`Server::fetches_asked`], [`Server::account`].
+///    [`Server::sessions`], [`Server::fetches_asked`], [`Server::account`].
 ///
 /// It reads no clock, blocks on nothing and spawns nothing; equal events give equal actions.
 #[derive(Debug)]
@@ -196,6 +196,11 @@ impl Server {
     /// The last applied entry.
     pub fn applied(&self) -> Zxid {
         self.state.applied()
+    }
+
+    /// Sessions, connected or not.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
     }
 
     /// Questions put to the base since the start.

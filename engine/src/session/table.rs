@@ -16,7 +16,7 @@ pub struct Live {
     pub conn: Option<ConnId>,
     /// Its end is proposed: it is continued by nobody.
     pub closing: bool,
-    /// When silence ends it, on the table's own clock.
+    /// When silence ends it, milliseconds of the caller's clock.
     deadline_ms: u64,
     /// The deadline it is filed under: not later than the real one, so that a touch costs nothing.
     filed_ms: u64,
@@ -29,8 +29,6 @@ pub struct Live {
 pub struct SessionTable {
     sessions: BTreeMap<SessionId, Live>,
     due: BTreeSet<(u64, SessionId)>,
-    /// How much later than the clock all deadlines are judged: the sum of the times this server itself was late.
-    shift_ms: u64,
 }
 
 impl SessionTable {
@@ -51,7 +49,7 @@ impl SessionTable {
 
     /// A session begins, or is found in the state at start, with a full timeout.
     pub fn insert(&mut self, id: SessionId, session: Session, now_ms: u64) {
-        let deadline_ms = self.deadline(session.timeout_ms, now_ms);
+        let deadline_ms = deadline(session.timeout_ms, now_ms);
         let Session { timeout_ms, secret } = session;
         let live = Live { timeout_ms, secret, conn: None, closing: false, deadline_ms, filed_ms: deadline_ms };
         if let Some(replaced) = self.sessions.insert(id, live) {
@@ -83,18 +81,17 @@ impl SessionTable {
 
     /// The owner gave a sign of life.
     pub fn touch(&mut self, id: SessionId, now_ms: u64) {
-        let shift_ms = self.shift_ms;
         if let Some(live) = self.sessions.get_mut(&id) {
-            live.deadline_ms = live.deadline_ms.max(deadline(live.timeout_ms, now_ms, shift_ms));
+            live.deadline_ms = live.deadline_ms.max(deadline(live.timeout_ms, now_ms));
         }
     }
 
-    /// Serving begins: nobody could speak to this server before, so every session has its whole timeout again. All are filed anew,
-    /// because a place in the past would look as if this server were late.
+    /// Serving begins, or this server was paused: nobody could speak to it, so every session has its whole timeout again. All are filed
+    /// anew, because a place in the past would look as if this server were late.
     pub fn touch_all(&mut self, now_ms: u64) {
         self.due.clear();
         for (&id, live) in self.sessions.iter_mut().filter(|(_, live)| !live.closing) {
-            live.deadline_ms = deadline(live.timeout_ms, now_ms, self.shift_ms);
+            live.deadline_ms = deadline(live.timeout_ms, now_ms);
             live.filed_ms = live.deadline_ms;
             self.due.insert((live.filed_ms, id));
         }
@@ -102,7 +99,7 @@ impl SessionTable {
 
     /// Another timeout counts from now on.
     pub fn renew(&mut self, id: SessionId, timeout_ms: u32, now_ms: u64) {
-        let deadline_ms = self.deadline(timeout_ms, now_ms);
+        let deadline_ms = deadline(timeout_ms, now_ms);
         if let Some(live) = self.sessions.get_mut(&id) {
             (live.timeout_ms, live.deadline_ms) = (timeout_ms, deadline_ms);
             if deadline_ms < live.filed_ms && !live.closing {
@@ -123,19 +120,14 @@ impl SessionTable {
 
     /// When to look again, on the caller's clock.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.due.first().map(|&(due_ms, _)| due_ms.saturating_add(self.shift_ms))
-    }
-
-    /// This server was late by so much: nobody's silence was heard in that time, so every deadline moves.
-    pub fn forgive(&mut self, late_ms: u64) {
-        self.shift_ms = self.shift_ms.saturating_add(late_ms);
+        self.due.first().map(|&(due_ms, _)| due_ms)
     }
 
     /// The next session whose silence lasted its timeout. Call [`SessionTable::close`] or [`SessionTable::touch`] on it, then again.
     pub fn expired(&mut self, now_ms: u64) -> Option<SessionId> {
         loop {
             let &(filed_ms, id) = self.due.first()?;
-            if filed_ms.saturating_add(self.shift_ms) > now_ms {
+            if filed_ms > now_ms {
                 return None;
             }
             let live = self.sessions.get_mut(&id)?;
@@ -147,15 +139,11 @@ impl SessionTable {
             self.due.insert((live.filed_ms, id));
         }
     }
-
-    fn deadline(&self, timeout_ms: u32, now_ms: u64) -> u64 {
-        deadline(timeout_ms, now_ms, self.shift_ms)
-    }
 }
 
 /// Strictly after the timeout: a silence of exactly the timeout is still alive.
-fn deadline(timeout_ms: u32, now_ms: u64, shift_ms: u64) -> u64 {
-    (now_ms + u64::from(timeout_ms) + 1).saturating_sub(shift_ms)
+fn deadline(timeout_ms: u32, now_ms: u64) -> u64 {
+    now_ms + u64::from(timeout_ms) + 1
 }
 
 #[cfg(test)]
@@ -192,16 +180,6 @@ mod tests {
         assert_eq!(table.expired(11_500), None);
         assert_eq!(table.next_deadline(), Some(11_901));
         assert_eq!(table.expired(11_901), Some(A));
-    }
-
-    #[test]
-    fn a_server_that_was_late_expires_nobody_early() {
-        let mut table = table();
-        table.forgive(60_000);
-        assert_eq!(table.expired(70_000), None);
-        table.touch(A, 70_500);
-        assert_eq!(table.expired(71_400), None);
-        assert_eq!(table.expired(71_501), Some(A));
     }
 
     #[test]

@@ -7,7 +7,8 @@ use crate::action::{FetchWhat, Listing, Pending, PendingRead};
 use crate::store::key::{self, Key};
 use bytes::Bytes;
 use zoolet_model::{
-    ErrorCode, EventKind, Perms, ReadOp, ReadResult, Reply, Request, SessionId, SetWatches, Stat, Text,
+    ErrorCode, EventKind, Names, NamesBuilder, Perms, ReadOp, ReadResult, Reply, Request, SessionId, SetWatches, Stat,
+    Text,
 };
 
 /// A decided read.
@@ -164,14 +165,16 @@ fn children(view: &mut impl View, identity: &Identity, path: &str, with_stat: bo
 }
 
 /// The names if memory has all of them, which their number tells, else where they are.
-fn known_children(view: &mut impl View, path: &str, num_children: i32) -> Result<Vec<Text>, Listing> {
+fn known_children(view: &mut impl View, path: &str, num_children: i32) -> Result<Names, Listing> {
     if num_children == 0 {
-        return Ok(Vec::new());
+        return Ok(Names::default());
     }
     let prefix = key::children_prefix(root_if_empty(path));
     let newer = view.newer(&prefix);
     if newer.values().filter(|&&there| there).count() == num_children as usize {
-        return Ok(newer.iter().filter(|&(_, &there)| there).map(|(name, _)| text(name)).collect());
+        let mut names = NamesBuilder::default();
+        newer.iter().filter(|&(_, &there)| there).for_each(|(name, _)| names.push(name));
+        return Ok(names.finish());
     }
     Err(Listing { prefix, filter: Text::EMPTY, newer })
 }
@@ -273,8 +276,4 @@ fn decode(record: &[u8]) -> Result<Znode<'_>, Stop> {
 
 fn root_if_empty(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
-}
-
-fn text(bytes: &[u8]) -> Text {
-    Text::from_utf8_lossy(Bytes::copy_from_slice(bytes))
 }

@@ -332,7 +332,7 @@ pub fn decode_event(frame: Bytes) -> Result<WatchEvent, Malformed> {
 }
 
 fn reply(shape: Shape, reader: &mut Reader) -> Read<Reply> {
-    let names = |reader: &mut Reader| Ok(reader.texts()?.unwrap_or_default());
+    let names = |reader: &mut Reader| Ok(reader.texts()?.unwrap_or_default().into());
     Ok(match shape {
         Shape::Empty => Reply::Empty,
         Shape::Path => Reply::Path(reader.text()?),
@@ -414,7 +414,7 @@ fn read_result(code: i32, reader: &mut Reader) -> Read<ReadResult> {
     }
     match Opcode::from_code(code) {
         Some(Opcode::GetData) => Ok(ReadResult::Data(reader.buffer()?, reader.stat()?)),
-        Some(Opcode::GetChildren) => Ok(ReadResult::Children(reader.texts()?.unwrap_or_default())),
+        Some(Opcode::GetChildren) => Ok(ReadResult::Children(reader.texts()?.unwrap_or_default().into())),
         _ => Err(Malformed),
     }
 }

@@ -52,9 +52,9 @@ fn body(reply: &Reply, out: &mut BytesMut) {
             writer::buffer(out, data.as_deref());
             writer::stat(out, stat);
         }
-        Reply::Names(names) => writer::texts(out, names),
+        Reply::Names(names) => writer::names(out, names),
         Reply::NamesStat(names, stat) => {
-            writer::texts(out, names);
+            writer::names(out, names);
             writer::stat(out, stat);
         }
         Reply::Acl(acl, stat) => {
@@ -116,7 +116,7 @@ fn multi_read_result(result: &ReadResult, out: &mut BytesMut) {
         }
         ReadResult::Children(names) => {
             done(Opcode::GetChildren, out);
-            writer::texts(out, names);
+            writer::names(out, names);
         }
         ReadResult::Failed(error) => failed(error.code(), out),
     }

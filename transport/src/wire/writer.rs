@@ -1,7 +1,7 @@
 //! Writes jute's primitives (surface 1.2).
 
 use bytes::{BufMut, BytesMut};
-use zoolet_model::{Stat, Text};
+use zoolet_model::{Names, Stat, Text};
 
 /// Appends one frame: room for the length, the body, then the length.
 pub(crate) fn frame(out: &mut BytesMut, body: impl FnOnce(&mut BytesMut)) {
@@ -43,6 +43,12 @@ pub(crate) fn vector<T>(out: &mut BytesMut, elements: &[T], mut write: impl FnMu
 
 pub(crate) fn texts(out: &mut BytesMut, elements: &[Text]) {
     vector(out, elements, text);
+}
+
+/// A vector of strings that is kept as it goes out.
+pub(crate) fn names(out: &mut BytesMut, names: &Names) {
+    out.put_i32(i32::try_from(names.len()).unwrap_or(i32::MAX));
+    out.put_slice(names.encoded());
 }
 
 pub(crate) fn stat(out: &mut BytesMut, stat: &Stat) {

@@ -193,8 +193,8 @@ impl Random {
                 Reply::Stat(self.stat())
             }
             Request::GetData { .. } => Reply::Data(self.maybe(Self::bytes), self.stat()),
-            Request::GetChildren { with_stat: true, .. } => Reply::NamesStat(self.several(Self::text), self.stat()),
-            Request::GetChildren { .. } | Request::GetEphemerals { .. } => Reply::Names(self.several(Self::text)),
+            Request::GetChildren { with_stat: true, .. } => Reply::NamesStat(self.several(Self::text).into(), self.stat()),
+            Request::GetChildren { .. } | Request::GetEphemerals { .. } => Reply::Names(self.several(Self::text).into()),
             Request::GetAcl { .. } => {
                 let entry = |random: &mut Self| AclEntry {
                     perms: Perms(random.i32()),
@@ -218,7 +218,7 @@ impl Random {
             })),
             Request::MultiRead(_) => Reply::MultiRead(self.several(|random| match random.below(3) {
                 0 => ReadResult::Data(random.maybe(Self::bytes), random.stat()),
-                1 => ReadResult::Children(random.several(Self::text)),
+                1 => ReadResult::Children(random.several(Self::text).into()),
                 _ => ReadResult::Failed(random.error()),
             })),
             Request::Write(WriteOp::Delete { .. } | WriteOp::Check { .. })

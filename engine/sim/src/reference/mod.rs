@@ -17,8 +17,8 @@ use std::net::IpAddr;
 use tree::{Change, Done, Writer};
 use zoolet_engine::{ConnId, watch::WatchKind};
 use zoolet_model::{
-    AuthId, ErrorCode, EventKind, OpResult, Perms, ReadOp, ReadResult, Reply, Request, SetWatches, Text, WatchEvent,
-    WatcherType, WriteOp,
+    AuthId, ErrorCode, EventKind, Names, OpResult, Perms, ReadOp, ReadResult, Reply, Request, SetWatches, Text,
+    WatchEvent, WatcherType, WriteOp,
 };
 
 /// Something the server sends, in order.
@@ -291,6 +291,7 @@ impl Reference {
             Request::GetChildren { path, watch, with_stat } => {
                 let result = self
                     .read_children(conn, path)
+                    .map(|(names, stat)| (Names::from(names), stat))
                     .map(|(names, stat)| if *with_stat { Reply::NamesStat(names, stat) } else { Reply::Names(names) });
                 self.watch_if(*watch && result.is_ok(), conn, path, WatchKind::Child);
                 result
@@ -443,7 +444,7 @@ impl Reference {
         let prefix = prefix.filter(|prefix| !prefix.trim().is_empty() && *prefix != "/").unwrap_or("");
         let session = self.connections[&conn].session;
         let paths = self.tree.ephemerals_of(session).into_iter().filter(|path| path.starts_with(prefix));
-        Reply::Names(paths.map(Into::into).collect())
+        Reply::Names(paths.collect())
     }
 
     fn read(&self, conn: ConnId, read: &ReadOp) -> ReadResult {
@@ -451,9 +452,9 @@ impl Reference {
             ReadOp::GetData { path } => {
                 self.read_data(conn, path).map_or_else(ReadResult::Failed, |(data, stat)| ReadResult::Data(data, stat))
             }
-            ReadOp::GetChildren { path } => {
-                self.read_children(conn, path).map_or_else(ReadResult::Failed, |(names, _)| ReadResult::Children(names))
-            }
+            ReadOp::GetChildren { path } => self
+                .read_children(conn, path)
+                .map_or_else(ReadResult::Failed, |(names, _)| ReadResult::Children(names.into())),
         }
     }
 

@@ -9,7 +9,7 @@ use super::state::{Error, LostReason, SessionState};
 use super::watch::Watches;
 use crate::runtime::{Inbox, Input, lock};
 use bytes::Bytes;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -18,8 +18,7 @@ use zoolet_model::{
     ConnectReply, ConnectRequest, ErrorCode, Reply, Request, SessionId, SessionSecret, Text, WatchEvent,
 };
 
-/// Xids of requests that nobody waits for: they name no slot.
-const XID_PING: i32 = -2;
+/// The xid of requests that nobody waits for: it names no slot.
 const XID_UNHEARD: i32 = -9;
 
 /// Things that wait behind one answer that is put together off the core; beyond this, watch events become a gap.
@@ -131,6 +130,10 @@ impl Link {
         lock(&self.state).timeout_ms
     }
 
+    pub(super) fn is_connected(&self) -> bool {
+        lock(&self.state).conn.is_some()
+    }
+
     pub(super) fn session_state(&self) -> SessionState {
         lock(&self.state).session_state
     }
@@ -240,7 +243,7 @@ impl Link {
     // The core's side.
 
     /// The first message of a new connection; `None` when the session is over or unwanted.
-    fn dial(&self) -> Option<ConnectRequest> {
+    pub(super) fn dial(&self) -> Option<ConnectRequest> {
         let mut state = lock(&self.state);
         if state.session_state.is_over() || (state.closing && state.secret.is_none()) {
             return None;
@@ -336,7 +339,7 @@ impl Link {
     }
 
     /// The machine closed the connection; says whether to dial again.
-    pub(crate) fn closed(&self) -> bool {
+    pub(super) fn closed(&self) -> bool {
         let mut state = lock(&self.state);
         let again = !state.session_state.is_over() && !state.closing;
         let wakers = if again {
@@ -471,63 +474,128 @@ impl Drop for Room<'_> {
     }
 }
 
-/// The in-process sessions of a node, as the core thread sees them.
-#[derive(Default)]
-pub(crate) struct Links {
-    links: HashMap<ConnId, Arc<Link>>,
-    numbers: u64,
-}
+#[cfg(test)]
+mod tests {
+    use super::super::{Links, Session, WatchItem};
+    use super::*;
+    use crate::{AddWatchMode, Wait, path};
+    use std::future::Future;
+    use std::pin::pin;
+    use zoolet_model::EventKind;
 
-/// The bit that tells connections of this process from sockets.
-const EMBEDDED: u64 = 1 << 63;
-
-impl Links {
-    /// Whether a connection is one of this process.
-    pub(crate) fn is_embedded(conn: ConnId) -> bool {
-        conn.0 & EMBEDDED != 0
+    /// A session, and this test in the place of the machine.
+    struct Machine {
+        inbox: Arc<Inbox>,
+        links: Links,
+        link: Arc<Link>,
+        conn: ConnId,
     }
 
-    pub(crate) fn find(&self, conn: ConnId) -> Option<&Arc<Link>> {
-        self.links.get(&conn)
+    impl Machine {
+        fn connected() -> (Self, Session) {
+            let inbox = Arc::new(Inbox::new());
+            let limits = Limits::default();
+            let link = Link::new(Arc::clone(&inbox), 1000, &limits, Arc::new(Budget::new(&limits)));
+            let mut machine = Self { inbox, links: Links::default(), link: Arc::clone(&link), conn: ConnId(0) };
+            assert_eq!(machine.dial().session, SessionId(0));
+            assert_eq!(machine.accept(7), []);
+            (machine, Session::new(link))
+        }
+
+        fn dial(&mut self) -> ConnectRequest {
+            match self.links.dial(Arc::clone(&self.link)) {
+                Some(Event::Connect { conn, peer: None, request }) => {
+                    self.conn = conn;
+                    request
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+
+        /// Answers the handshake; gives what the session sends first.
+        fn accept(&self, timeout_ms: i32) -> Vec<Request> {
+            let secret = SessionSecret([9; 16]);
+            let reply = ConnectReply { timeout_ms, session: SessionId(7), secret, read_only_byte: true };
+            self.link.connected(self.conn, &reply).into_iter().map(|(_, request)| request).collect()
+        }
+
+        /// What was sent since.
+        fn requests(&self) -> Vec<(i32, Request)> {
+            let mut inputs = Vec::new();
+            self.inbox.take(&mut inputs, Some(std::time::Duration::ZERO));
+            let request = |input| match input {
+                Input::Event(Event::Request { conn, xid, request }) if conn == self.conn => (xid, request),
+                other => panic!("{other:?}"),
+            };
+            inputs.into_iter().map(request).collect()
+        }
     }
 
-    /// Connects a session; the event goes to the machine.
-    pub(crate) fn dial(&mut self, link: Arc<Link>) -> Option<Event> {
-        self.numbers += 1;
-        let conn = ConnId(EMBEDDED | self.numbers);
-        let request = link.dial()?;
-        self.links.insert(conn, link);
-        Some(Event::Connect { conn, peer: None, request })
+    fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// The machine closed it; gives the session when it wants to be connected again.
-    pub(crate) fn close(&mut self, conn: ConnId) -> Option<Arc<Link>> {
-        let link = self.links.remove(&conn)?;
-        link.closed().then_some(link)
+    #[test]
+    fn a_session_that_loses_its_connection_goes_on_with_its_watches() {
+        let (mut machine, session) = Machine::connected();
+        let mut watching = pin!(session.watch(path!("/w"), AddWatchMode::Persistent));
+        assert!(poll(watching.as_mut()).is_pending());
+        let (xid, _) = machine.requests().remove(0);
+        machine.link.reply(xid, 40, Ok(Reply::WatchAdded));
+        let mut stream = watching.wait().unwrap();
+        let mut under_way = pin!(session.sync());
+        assert!(poll(under_way.as_mut()).is_pending());
+
+        let again = machine.links.close(machine.conn).unwrap();
+        assert_eq!(under_way.wait(), Err(Error::ConnectionLoss));
+        assert_eq!(session.state(), SessionState::Suspended);
+        assert_eq!(session.exists(path!("/w")).wait(), Err(Error::Suspended));
+        assert!(Arc::ptr_eq(&again, &machine.link));
+
+        machine.requests();
+        let request = machine.dial();
+        assert_eq!((request.session, request.last_zxid_seen), (SessionId(7), 40));
+        assert_eq!(request.password.unwrap(), [9; 16][..]);
+        let [Request::SetWatches(set)] = &machine.accept(7)[..] else { panic!("no watches") };
+        assert_eq!((set.relative_zxid, &set.persistent[..]), (40, &[Text::from("/w")][..]));
+        assert_eq!(session.state(), SessionState::Connected);
+        assert_eq!(stream.next().wait(), Some(WatchItem::Gap));
     }
 
-    /// A ping for each: a session of this process lives as long as the process runs.
-    pub(crate) fn pings(&self) -> impl Iterator<Item = Event> {
-        let connected = self.links.iter().filter(|(_, link)| lock(&link.state).conn.is_some());
-        connected.map(|(&conn, _)| Event::Request { conn, xid: XID_PING, request: Request::Ping })
+    #[test]
+    fn a_session_that_is_refused_is_lost() {
+        let (mut machine, session) = Machine::connected();
+        machine.links.close(machine.conn).unwrap();
+        machine.dial();
+        assert_eq!(machine.accept(0), []);
+        assert_eq!(session.state(), SessionState::Lost(LostReason::Expired));
+        assert!(machine.links.close(machine.conn).is_none(), "there is nothing to connect again");
     }
 
-    /// How often to ping, milliseconds; `None` without a session.
-    pub(crate) fn ping_interval_ms(&self) -> Option<u64> {
-        self.links.values().map(|link| u64::from(link.timeout_ms() / 3).max(1)).min()
+    #[test]
+    fn what_comes_behind_an_answer_that_is_still_put_together_waits_for_it() {
+        let (machine, session) = Machine::connected();
+        let mut reading = pin!(session.get_and_watch(path!("/w")));
+        let mut behind = pin!(session.sync());
+        assert!(poll(reading.as_mut()).is_pending() && poll(behind.as_mut()).is_pending());
+        let xids: Vec<i32> = machine.requests().into_iter().map(|(xid, _)| xid).collect();
+        machine.link.pending(xids[0]);
+        machine.link.notify(WatchEvent { kind: EventKind::NodeDataChanged, path: "/w".into(), zxid: 5 });
+        machine.link.reply(xids[1], 5, Ok(Reply::Synced(None)));
+        assert!(poll(behind.as_mut()).is_pending());
+        machine.link.filled(xids[0], 4, Ok(Reply::Data(None, zoolet_model::Stat::default())));
+        let (_, watch) = reading.wait().unwrap();
+        // The event came after the reply that armed the watch, so it is not lost.
+        assert_eq!(watch.wait().unwrap().zxid, 5);
+        behind.wait().unwrap();
     }
 
-    /// Asks every session to close, as a clean shutdown does.
-    pub(crate) fn close_all(&self) {
-        self.links.values().for_each(|link| link.close_unheard());
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.links.is_empty()
-    }
-
-    /// The node is gone.
-    pub(crate) fn lost(&mut self, reason: LostReason) {
-        self.links.drain().for_each(|(_, link)| link.lost(reason));
+    #[test]
+    fn a_session_given_up_before_it_was_connected_closes_once_it_is() {
+        let (mut machine, session) = Machine::connected();
+        machine.links.close(machine.conn).unwrap();
+        drop(session);
+        machine.dial();
+        assert_eq!(machine.accept(7), [Request::CloseSession]);
     }
 }

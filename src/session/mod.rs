@@ -4,12 +4,18 @@
 //! state. Everything public is a thin handle to it.
 
 mod link;
+mod links;
+mod options;
+mod reads;
 mod size;
 mod slots;
 mod state;
 mod watch;
 
-pub(crate) use link::{Link, Links};
+pub(crate) use link::Link;
+pub(crate) use links::Links;
+pub use options::{CreateOptions, Created, Version};
+pub use reads::{Consistency, Reads};
 pub use state::{Error, LostReason, SessionState, States};
 pub use watch::{OneShotWatch, WatchItem, WatchStream, Watched};
 
@@ -21,21 +27,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use watch::Arm;
 use zoolet_model::{
-    AclEntry, AddWatchMode, Create, CreateKind, CreateMode, ErrorCode, Names, OpResult, Path, Reply, Request,
-    RequestedAcl, SessionId, Stat, Text, WriteOp,
+    AclEntry, AddWatchMode, ErrorCode, Names, OpResult, Path, Reply, Request, SessionId, Stat, Text, WriteOp,
 };
-
-/// What a read must at least have seen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Consistency {
-    /// Whatever this server has applied.
-    Local,
-    /// Everything this session has seen or written.
-    #[default]
-    Session,
-    /// Everything that was acknowledged to anybody before the read began.
-    Linearizable,
-}
 
 /// A znode as a read lends it, without copying.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +100,7 @@ impl Session {
 
     /// Reads with another consistency than [`Consistency::Session`].
     pub fn reading(&self, consistency: Consistency) -> Reads<'_> {
-        Reads { session: self, consistency }
+        Reads::new(self, consistency)
     }
 
     /// Creates a persistent znode that everybody may use.
@@ -157,7 +150,8 @@ impl Session {
     /// # Errors
     /// The server's answer, or why there is none.
     pub async fn set_acl(&self, path: &Path, acl: &[AclEntry], version: Version) -> Result<Stat, Error> {
-        let op = WriteOp::SetAcl { path: path.text().clone(), acl: requested(acl), version: version.on_wire() };
+        let op =
+            WriteOp::SetAcl { path: path.text().clone(), acl: options::requested(acl), version: version.on_wire() };
         stat(self.ask(Request::Write(op), None).await?)
     }
 
@@ -313,59 +307,6 @@ impl Session {
     }
 }
 
-/// Reads of a chosen consistency.
-#[derive(Clone, Copy, Debug)]
-pub struct Reads<'a> {
-    session: &'a Session,
-    consistency: Consistency,
-}
-
-impl Reads<'_> {
-    /// [`Session::get`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn get(self, path: &Path) -> Result<(Option<Bytes>, Stat), Error> {
-        self.catch_up().await?;
-        self.session.get(path).await
-    }
-
-    /// [`Session::get_with`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn get_with<R>(self, path: &Path, read: impl FnOnce(Znode<'_>) -> R) -> Result<R, Error> {
-        self.catch_up().await?;
-        self.session.get_with(path, read).await
-    }
-
-    /// [`Session::exists`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn exists(self, path: &Path) -> Result<Option<Stat>, Error> {
-        self.catch_up().await?;
-        self.session.exists(path).await
-    }
-
-    /// [`Session::children`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn children(self, path: &Path) -> Result<Names, Error> {
-        self.catch_up().await?;
-        self.session.children(path).await
-    }
-
-    async fn catch_up(self) -> Result<(), Error> {
-        match self.consistency {
-            // A session talks to one server, so what it has seen that server has.
-            Consistency::Local | Consistency::Session => Ok(()),
-            Consistency::Linearizable => self.session.sync().await,
-        }
-    }
-}
-
 /// A request under way. Dropping it cancels only the waiting.
 #[derive(Debug)]
 #[must_use = "the answer comes when this is awaited"]
@@ -377,83 +318,6 @@ impl Future for Pending {
     fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         std::pin::Pin::new(&mut self.0).poll(context).map_ok(|answer| answer.reply)
     }
-}
-
-/// What a create made.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Created {
-    /// Its path: with the number appended when it is sequential.
-    pub path: Text,
-    /// Its stat.
-    pub stat: Stat,
-}
-
-/// What kind of znode to create, and for whom.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CreateOptions {
-    /// Persistent, ephemeral or container.
-    pub kind: CreateKind,
-    /// Whether the parent's counter is appended to the name.
-    pub sequential: bool,
-    /// Who may do what.
-    pub acl: Vec<AclEntry>,
-}
-
-impl Default for CreateOptions {
-    fn default() -> Self {
-        Self { kind: CreateKind::Persistent, sequential: false, acl: zoolet_model::open_acl() }
-    }
-}
-
-impl CreateOptions {
-    /// A znode that dies with the session.
-    pub fn ephemeral() -> Self {
-        Self { kind: CreateKind::Ephemeral, ..Self::default() }
-    }
-
-    /// The same kind, with a number appended.
-    #[must_use]
-    pub fn sequential(self) -> Self {
-        Self { sequential: true, ..self }
-    }
-
-    /// The operation, also for a multi.
-    pub fn request(&self, path: &Path, data: Option<Bytes>) -> WriteOp {
-        WriteOp::Create(Create {
-            path: path.text().clone(),
-            data,
-            acl: requested(&self.acl),
-            mode: CreateMode::Valid { kind: self.kind, sequential: self.sequential },
-            with_stat: true,
-        })
-    }
-}
-
-/// Which version a write expects.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Version {
-    /// Whatever is there.
-    Any,
-    /// This one, or the write fails with BadVersion.
-    Is(i32),
-}
-
-impl Version {
-    fn on_wire(self) -> i32 {
-        match self {
-            Self::Any => -1,
-            Self::Is(version) => version,
-        }
-    }
-}
-
-fn requested(acl: &[AclEntry]) -> Option<Vec<RequestedAcl>> {
-    let entry = |entry: &AclEntry| RequestedAcl {
-        perms: entry.perms,
-        scheme: Some(entry.scheme.clone()),
-        id: Some(entry.id.clone()),
-    };
-    Some(acl.iter().map(entry).collect())
 }
 
 fn get(path: &Path, watch: bool) -> Request {

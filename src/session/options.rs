@@ -1,0 +1,81 @@
+//! What a write is given beside its path and data.
+
+use bytes::Bytes;
+use zoolet_model::{AclEntry, Create, CreateKind, CreateMode, Path, RequestedAcl, Stat, Text, WriteOp};
+
+/// What a create made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Created {
+    /// Its path: with the number appended when it is sequential.
+    pub path: Text,
+    /// Its stat.
+    pub stat: Stat,
+}
+
+/// What kind of znode to create, and for whom.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CreateOptions {
+    /// Persistent, ephemeral or container.
+    pub kind: CreateKind,
+    /// Whether the parent's counter is appended to the name.
+    pub sequential: bool,
+    /// Who may do what.
+    pub acl: Vec<AclEntry>,
+}
+
+impl Default for CreateOptions {
+    fn default() -> Self {
+        Self { kind: CreateKind::Persistent, sequential: false, acl: zoolet_model::open_acl() }
+    }
+}
+
+impl CreateOptions {
+    /// A znode that dies with the session.
+    pub fn ephemeral() -> Self {
+        Self { kind: CreateKind::Ephemeral, ..Self::default() }
+    }
+
+    /// The same kind, with a number appended.
+    #[must_use]
+    pub fn sequential(self) -> Self {
+        Self { sequential: true, ..self }
+    }
+
+    /// The operation, also for a multi.
+    pub fn request(&self, path: &Path, data: Option<Bytes>) -> WriteOp {
+        WriteOp::Create(Create {
+            path: path.text().clone(),
+            data,
+            acl: requested(&self.acl),
+            mode: CreateMode::Valid { kind: self.kind, sequential: self.sequential },
+            with_stat: true,
+        })
+    }
+}
+
+/// Which version a write expects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Version {
+    /// Whatever is there.
+    Any,
+    /// This one, or the write fails with BadVersion.
+    Is(i32),
+}
+
+impl Version {
+    pub(super) fn on_wire(self) -> i32 {
+        match self {
+            Self::Any => -1,
+            Self::Is(version) => version,
+        }
+    }
+}
+
+pub(super) fn requested(acl: &[AclEntry]) -> Option<Vec<RequestedAcl>> {
+    let entry = |entry: &AclEntry| RequestedAcl {
+        perms: entry.perms,
+        scheme: Some(entry.scheme.clone()),
+        id: Some(entry.id.clone()),
+    };
+    Some(acl.iter().map(entry).collect())
+}

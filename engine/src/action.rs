@@ -206,6 +206,8 @@ pub struct Completion {
     pub zxid: i64,
     /// The state to read from.
     pub generation: Generation,
+    /// What it holds and what its answer will take, about; to be given back as [`Event::Completed`](crate::Event::Completed).
+    pub bytes: u64,
     /// What is left to do.
     pub(crate) pending: Pending,
 }
@@ -231,6 +233,8 @@ pub(crate) enum PendingRead {
 /// The keys under a prefix: the base's, with what memory knows better laid over them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Listing {
+    /// About how many there are in all, if they are to be named.
+    pub(crate) expected: u32,
     pub(crate) prefix: Key,
     /// Only keys that go on with this after the prefix.
     pub(crate) filter: Text,

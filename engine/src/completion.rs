@@ -41,7 +41,41 @@ impl Pending {
     }
 }
 
+/// What a name takes in an answer, about.
+const NAME_BYTES: u64 = 32;
+/// What a name takes in a listing's newer part, about: a B-tree entry and an allocation.
+const NEWER_BYTES: u64 = 64;
+
+impl Pending {
+    /// What it holds and what its answer will take, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Data { stat, .. } => data_bytes(stat),
+            Self::Children { listing, .. } | Self::Paths { listing } => listing.bytes(),
+            Self::Count { listings } => listings.iter().map(Listing::bytes).sum(),
+            Self::Many(reads) => reads.iter().map(PendingRead::bytes).sum(),
+        }
+    }
+
+    pub(crate) fn is_many(&self) -> bool {
+        matches!(self, Self::Many(_))
+    }
+}
+
+fn data_bytes(stat: &Stat) -> u64 {
+    u64::try_from(stat.data_length).unwrap_or(0)
+}
+
 impl PendingRead {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Ready(ReadResult::Data(_, stat)) | Self::Data { stat, .. } => data_bytes(stat),
+            Self::Ready(ReadResult::Children(names)) => names.encoded().len() as u64,
+            Self::Ready(ReadResult::Failed(_)) => 0,
+            Self::Children { listing } => listing.bytes(),
+        }
+    }
+
     fn run(&self, base: &dyn BaseRead) -> Result<ReadResult, BaseFailure> {
         Ok(match self {
             Self::Ready(result) => result.clone(),
@@ -61,6 +95,10 @@ fn large(base: &dyn BaseRead, key: &[u8], stat: &Stat) -> Result<Bytes, BaseFail
 }
 
 impl Listing {
+    fn bytes(&self) -> u64 {
+        self.newer.len() as u64 * NEWER_BYTES + u64::from(self.expected) * NAME_BYTES
+    }
+
     fn names(&self, base: &dyn BaseRead) -> Result<Names, BaseFailure> {
         let mut names = NamesBuilder::default();
         self.visit(base, &mut |name| names.push(name))?;

@@ -50,8 +50,16 @@ pub enum Event {
     Persisted {
         /// The newest durable append.
         seq: AppendSeq,
-        /// Log bytes in use by entries above the durable checkpoint.
+        /// Log bytes in use by entries above `checkpoint`.
         log_bytes_used: u64,
+        /// The durable checkpoint up to which the log has recycled. After each one this event comes again, with the same `seq` if nothing
+        /// else was appended.
+        checkpoint: Zxid,
+    },
+    /// A completion was carried out, or dropped because its connection is gone.
+    Completed {
+        /// Its [`Completion::bytes`](crate::action::Completion::bytes).
+        bytes: u64,
     },
     /// The log cannot write (disk full or read-only) and keeps trying; nothing is lost.
     LogStalled,

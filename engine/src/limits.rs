@@ -34,9 +34,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The largest entry, bytes: half a log segment, so that one always fits beside what a segment restates.
+    /// The largest entry, bytes: a log segment without what it restates.
     pub const fn payload_bytes_max(&self) -> usize {
-        self.log_segment_bytes as usize / 2
+        crate::store::log::payload_bytes_max(self.log_segment_bytes) as usize
     }
 }
 

@@ -1,4 +1,4 @@
-//! The base thread: answers what the core does not have in memory.
+//! What reads the base, on two threads: questions of the core, and answers to clients that are still to be put together.
 
 #[cfg(feature = "port")]
 use super::port::Sockets;
@@ -14,7 +14,7 @@ use zoolet_engine::store::base::BaseReader;
 use zoolet_engine::store::key::end_of_prefix;
 use zoolet_model::{ErrorCode, Reply};
 
-/// What the base thread is told, in order: a generation is served before anybody can ask for it.
+/// What such a thread is told, in order: a generation is served before anybody can ask for it.
 pub(super) enum BaseWork {
     Fetch(Fetch),
     Complete(Box<Completion>, Destination),
@@ -47,7 +47,10 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox) {
                     let result = reader(&readers, fetch.generation).and_then(|reader| read(reader, &fetch.what));
                     answers.push(Input::Event(Event::Fetched { id: fetch.id, result }));
                 }
-                BaseWork::Complete(completion, destination) => complete(&readers, &completion, destination),
+                BaseWork::Complete(completion, destination) => {
+                    complete(&readers, &completion, destination);
+                    answers.push(Input::Event(Event::Completed { bytes: completion.bytes }));
+                }
                 BaseWork::Serve(reader) => {
                     readers.insert(reader.generation(), reader);
                 }

@@ -15,7 +15,7 @@ use zoolet_engine::store::base::Base;
 pub(super) fn run(
     mailbox: &Mailbox<Checkpoint>,
     store: &Base,
-    base: &Mailbox<BaseWork>,
+    readers: [&Mailbox<BaseWork>; 2],
     log: &Mailbox<LogWork>,
     core: &Inbox,
 ) -> Result<(), String> {
@@ -28,7 +28,9 @@ pub(super) fn run(
                     debug!(%zxid, changes, "checkpoint");
                     let reader = store.reader();
                     let generation = reader.generation();
-                    base.push(BaseWork::Serve(reader));
+                    for mailbox in readers {
+                        mailbox.push(BaseWork::Serve(reader.clone()));
+                    }
                     log.push(LogWork::Recycle { checkpoint: zxid });
                     core.push(Input::Event(Event::Checkpointed { generation }));
                 }

@@ -43,6 +43,7 @@ pub(super) struct Core {
     batch: Vec<Input>,
     log_work: Vec<LogWork>,
     base_work: Vec<BaseWork>,
+    completion_work: Vec<BaseWork>,
     #[cfg(feature = "port")]
     outputs: Vec<Output>,
     /// Questions to the base, and checkpoints, that are not answered yet.
@@ -74,6 +75,7 @@ impl Core {
             batch: Vec::new(),
             log_work: Vec::new(),
             base_work: Vec::new(),
+            completion_work: Vec::new(),
             #[cfg(feature = "port")]
             outputs: Vec::new(),
             under_way: 0,
@@ -254,6 +256,7 @@ impl Core {
             sockets.push(&mut self.outputs);
         }
         self.shared.base.push_all(self.base_work.drain(..));
+        self.shared.completions.push_all(self.completion_work.drain(..));
         self.server.account(&self.budget);
         if self.server.is_serving() != self.serving {
             self.serving = !self.serving;
@@ -275,6 +278,7 @@ impl Core {
             }
             Action::ReleaseGenerations { below, garbage } => {
                 self.base_work.push(BaseWork::Release { below, garbage });
+                self.completion_work.push(BaseWork::Release { below, garbage: None });
             }
             Action::Fail(reason) => return Err(Failure::Failed(reason)),
             Action::Complete(completion) => self.complete(completion),
@@ -327,27 +331,30 @@ impl Core {
         self.next_ping_ms = self.next_ping_ms.map(|_| clock::mono_ms());
     }
 
-    /// The answer keeps its place in the connection's order here; the base thread fills it.
+    /// The answer keeps its place in the connection's order here; the completion thread fills it.
     fn complete(&mut self, completion: Box<Completion>) {
-        let (conn, xid) = (completion.conn, completion.xid);
-        let destination = if Links::is_embedded(conn) {
-            let Some(link) = self.links.find(conn) else { return };
+        match self.keep_place(completion.conn, completion.xid) {
+            Some(destination) => self.completion_work.push(BaseWork::Complete(completion, destination)),
+            // Its connection is gone.
+            None => self.handle(Event::Completed { bytes: completion.bytes }),
+        }
+    }
+
+    fn keep_place(&mut self, conn: ConnId, xid: i32) -> Option<Destination> {
+        if Links::is_embedded(conn) {
+            let link = self.links.find(conn)?;
             link.pending(xid);
-            Destination::Link(Arc::clone(link))
-        } else {
-            #[cfg(not(feature = "port"))]
-            return;
-            #[cfg(feature = "port")]
-            match self.shared.sockets.clone() {
-                None => return,
-                Some(sockets) => {
-                    self.tickets += 1;
-                    self.outputs.push(Output::Pending { conn, ticket: self.tickets });
-                    Destination::Socket { sockets, ticket: self.tickets }
-                }
-            }
-        };
-        self.base_work.push(BaseWork::Complete(completion, destination));
+            return Some(Destination::Link(Arc::clone(link)));
+        }
+        #[cfg(not(feature = "port"))]
+        return None;
+        #[cfg(feature = "port")]
+        {
+            let sockets = self.shared.sockets.clone()?;
+            self.tickets += 1;
+            self.outputs.push(Output::Pending { conn, ticket: self.tickets });
+            Some(Destination::Socket { sockets, ticket: self.tickets })
+        }
     }
 
     fn close(&mut self, conn: ConnId) {

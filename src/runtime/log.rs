@@ -136,6 +136,7 @@ impl LogThread<'_> {
 
     fn tell_persisted(&self) {
         let (seq, log_bytes_used) = (self.log.appended(), self.log.used_bytes());
-        self.core.push(Input::Event(Event::Persisted { seq, log_bytes_used }));
+        let checkpoint = self.log.checkpoint();
+        self.core.push(Input::Event(Event::Persisted { seq, log_bytes_used, checkpoint }));
     }
 }

@@ -198,6 +198,7 @@ impl Drop for Node {
         shared.log.close_and_clear();
         shared.checkpoint.close_and_clear();
         shared.base.close_and_clear();
+        shared.completions.close_and_clear();
         shared.all_ended.wait_until(Instant::now() + DROP_PATIENCE);
     }
 }

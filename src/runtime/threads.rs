@@ -62,7 +62,10 @@ pub(crate) type Question = Latch<Option<Status>>;
 pub(crate) struct Shared {
     pub(super) inbox: Arc<Inbox>,
     pub(super) log: Mailbox<LogWork>,
+    /// Questions of the core, which entries wait for.
     pub(super) base: Mailbox<BaseWork>,
+    /// Answers to put together, which only their clients wait for.
+    pub(super) completions: Mailbox<BaseWork>,
     pub(super) checkpoint: Mailbox<Checkpoint>,
     #[cfg(feature = "port")]
     pub(super) sockets: Option<Arc<Sockets>>,
@@ -84,6 +87,7 @@ impl Shared {
             inbox: Arc::new(Inbox::new()),
             log: Mailbox::new(),
             base: Mailbox::new(),
+            completions: Mailbox::new(),
             checkpoint: Mailbox::new(),
             #[cfg(feature = "port")]
             sockets: has_port.then(Arc::default),
@@ -134,12 +138,19 @@ impl Shared {
     /// The threads that answer the core, also while it reads its log.
     pub(super) fn start_base_threads(self: &Arc<Self>) -> Result<(), StartError> {
         self.base.push(BaseWork::Serve(self.store.reader()));
+        self.completions.push(BaseWork::Serve(self.store.reader()));
         self.spawn("base", |shared| {
             base::run(&shared.base, &shared.inbox);
             Ok(())
         })?;
+        // A thread of its own: one client's long listing must not stand before what another's write waits for.
+        self.spawn("completion", |shared| {
+            base::run(&shared.completions, &shared.inbox);
+            Ok(())
+        })?;
         self.spawn("checkpoint", |shared| {
-            checkpoint::run(&shared.checkpoint, &shared.store, &shared.base, &shared.log, &shared.inbox)
+            let readers = [&shared.base, &shared.completions];
+            checkpoint::run(&shared.checkpoint, &shared.store, readers, &shared.log, &shared.inbox)
         })
     }
 
@@ -206,6 +217,7 @@ fn run_core(mut core: Core, shared: &Shared) {
     shared.log.close();
     shared.checkpoint.close();
     shared.base.close();
+    shared.completions.close();
 }
 
 pub(super) fn lost_reason(failure: Option<&Failure>) -> LostReason {

@@ -155,7 +155,8 @@ impl Machine {
 
     fn tell_persisted(&mut self) -> Result<(), Stopped> {
         let (seq, log_bytes_used) = (self.log.appended(), self.log.used_bytes());
-        self.handle(Event::Persisted { seq, log_bytes_used })
+        let checkpoint = self.log.checkpoint();
+        self.handle(Event::Persisted { seq, log_bytes_used, checkpoint })
     }
 
     fn carry_out(&mut self) -> Result<(), Stopped> {
@@ -191,6 +192,7 @@ impl Machine {
                         self.readers.get(&completion.generation).ok_or_else(|| released(completion.generation))?;
                     let (result, _) = completion.run(reader);
                     self.told.push(Told::Reply(completion.conn, completion.xid, completion.zxid, result));
+                    self.server.handle(self.now, Event::Completed { bytes: completion.bytes });
                 }
                 Action::Close { conn } => {
                     self.told.push(Told::Closed(conn));

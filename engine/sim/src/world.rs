@@ -106,6 +106,8 @@ enum Happening {
     Checkpointed(Checkpoint),
     CheckpointFailed,
     Completed(u64, Box<Completion>, Arc<Records>),
+    /// Nobody waits for this completion any more.
+    Dropped(u64),
     Disconnected(ConnId),
     LogResumed,
 }
@@ -378,6 +380,7 @@ impl World {
             | Happening::Fetched(..)
             | Happening::CheckpointFailed
             | Happening::Completed(..)
+            | Happening::Dropped(_)
             | Happening::Disconnected(_)
             | Happening::LogResumed => None,
         });
@@ -453,6 +456,8 @@ impl World {
             queue.push_back(Place::Taken(self.count));
             let happening = Happening::Completed(self.count, completion, base);
             self.after(self.conditions.complete_ms_max, happening);
+        } else {
+            self.after(0, Happening::Dropped(completion.bytes));
         }
     }
 
@@ -470,7 +475,8 @@ impl World {
         let event = match happening {
             Happening::Persisted(seq) => {
                 self.persisted = seq;
-                Event::Persisted { seq, log_bytes_used: self.log_bytes_used() }
+                let checkpoint = self.durable.meta.as_ref().map_or(Zxid::ZERO, |meta| meta.zxid);
+                Event::Persisted { seq, log_bytes_used: self.log_bytes_used(), checkpoint }
             }
             Happening::Fetched(Fetch { id, what, .. }, base) => {
                 Event::Fetched { id, result: Ok(look_up(&base, &what)) }
@@ -484,6 +490,7 @@ impl World {
             }
             Happening::CheckpointFailed => Event::CheckpointFailed { reason: "chance".into() },
             Happening::Completed(number, completion, base) => return self.completed(number, &completion, &base),
+            Happening::Dropped(bytes) => Event::Completed { bytes },
             Happening::Disconnected(conn) => return self.disconnect(conn),
             Happening::LogResumed => Event::LogResumed,
         };
@@ -529,6 +536,7 @@ impl World {
             *place = Place::Ready(sent);
         }
         self.deliver(completion.conn);
+        self.happen(Event::Completed { bytes: completion.bytes });
     }
 
     fn send(&mut self, conn: ConnId, sent: Sent) {

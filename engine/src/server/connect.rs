@@ -3,6 +3,7 @@
 use super::Server;
 use super::fetches::Waiter;
 use super::history::Origin;
+use super::pipeline::Admission;
 use crate::action::Action;
 use crate::event::ConnId;
 use crate::session::{Connection, Phase};
@@ -30,7 +31,8 @@ impl Server {
         let secret = SessionSecret(self.secrets.next_secret());
         let txn = Txn::CreateSession { timeout_ms: self.negotiate(request.timeout_ms), secret };
         let full = self.sessions.len() + self.upkeep.sessions_joining >= self.limits.sessions_max as usize;
-        let refused = full || self.upkeep.log_stalled;
+        // What deletes may still use is also there for sessions; beyond it a client must try again later.
+        let refused = full || self.admission(true) != Admission::Go;
         let payload = self.encode(&txn);
         let origin = Origin::Connect { conn, read_only_byte: request.read_only.is_some() };
         if refused || !self.propose(payload, origin) {
@@ -67,7 +69,8 @@ impl Server {
         if let Some(old) = self.sessions.attach(*session, conn) {
             self.close(old);
         }
-        let timeout_ms = self.negotiate(request.timeout_ms);
+        let renewable = self.admission(true) == Admission::Go;
+        let timeout_ms = if renewable { self.negotiate(request.timeout_ms) } else { old_timeout_ms };
         self.sessions.renew(*session, timeout_ms, self.now.mono_ms);
         if timeout_ms != old_timeout_ms {
             let payload = self.encode(&Txn::RenewSession { session: *session, timeout_ms });
@@ -122,10 +125,13 @@ impl Server {
     fn forget(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.phase = Phase::Closed;
+        let head = connection.waiting.front().map(|head| head.number);
         connection.waiting.clear();
         self.sessions.detach(connection.session, conn);
         self.watches.drop_connection(conn);
-        self.let_go(Waiter::Request(conn));
+        if let Some(number) = head {
+            self.let_go(Waiter::Request(conn, number));
+        }
         self.syncs.retain(|sync| sync.conn() != conn);
     }
 

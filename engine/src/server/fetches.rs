@@ -3,7 +3,7 @@
 use super::Server;
 use crate::action::{Action, Fetch, FetchId, FetchWhat, Generation};
 use crate::event::{BaseFailure, ConnId, Fetched};
-use crate::store::Stamp;
+use crate::store::{Stamp, key};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Who asked.
@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) enum Waiter {
     /// The entry whose turn it is to be applied.
     Apply,
-    /// The request at the head of a connection's pipeline.
-    Request(ConnId),
+    /// A request, by its own number; it is at the head of its connection's pipeline until it is answered.
+    Request(ConnId, u64),
     /// The reaper.
     Reaper,
     /// Nobody yet: an entry that is still being persisted will need it.
@@ -35,6 +35,7 @@ struct Wait {
 }
 
 /// At most one question per key is under way, so a record that is being fetched cannot change meanwhile: to change, it must be in memory.
+/// (Large data, ephemerals' and reaper's marks are written without a look; they are never fetched as records.)
 #[derive(Debug, Default)]
 pub(super) struct Fetches {
     next: u64,
@@ -45,7 +46,12 @@ pub(super) struct Fetches {
     /// The same by age of what they found.
     held: BTreeSet<(Stamp, Waiter)>,
     pub(super) asked: u64,
+    /// Failed fetches of the entry whose turn it is.
+    pub(super) apply_retries: u32,
 }
+
+/// How often an entry's fetch may fail before the server stops: a base reopens itself at the first failure.
+const APPLY_RETRIES_MAX: u32 = 3;
 
 impl Fetches {
     /// Joins the question if it is under way; otherwise gives the number to ask it under. A waiter that needs one record twice waits
@@ -82,6 +88,10 @@ impl Fetches {
 
 impl Server {
     pub(super) fn fetch(&mut self, what: FetchWhat, waiter: Waiter) {
+        debug_assert!(
+            !matches!(&what, FetchWhat::Record(key) if key.first() != Some(&key::ZNODE)),
+            "only znodes are fetched"
+        );
         let generation = self.state.generation();
         if let Some(id) = self.fetches.ask(what.clone(), generation, waiter) {
             self.actions.push_back(Action::Fetch(Fetch { id, what, generation }));
@@ -142,7 +152,7 @@ impl Server {
                     self.history.has_what_it_needs();
                     self.apply_committed();
                 }
-                Waiter::Request(conn) => self.unblock(conn),
+                Waiter::Request(conn, number) => self.unblock(conn, number),
                 Waiter::Reaper => self.reap(),
                 Waiter::Nobody => {}
             }
@@ -153,6 +163,14 @@ impl Server {
     fn on_fetch_failed(&mut self, waiters: &[Waiter], failure: &BaseFailure) {
         for waiter in waiters {
             match *waiter {
+                // A base that came back by itself from a passing error ends the generations that were open; the present one is asked.
+                Waiter::Apply
+                    if matches!(failure, BaseFailure::Io(_)) && self.fetches.apply_retries < APPLY_RETRIES_MAX =>
+                {
+                    self.fetches.apply_retries += 1;
+                    self.history.has_what_it_needs();
+                    self.apply_committed();
+                }
                 Waiter::Apply => {
                     let what = match failure {
                         BaseFailure::Damaged(what) => format!("the base is damaged: {what}"),
@@ -160,7 +178,7 @@ impl Server {
                     };
                     return self.fail(what);
                 }
-                Waiter::Request(conn) => self.refuse_head(conn),
+                Waiter::Request(conn, number) => self.refuse_head(conn, number),
                 Waiter::Reaper | Waiter::Nobody => {}
             }
         }

@@ -53,6 +53,8 @@ pub(super) struct History {
     unpersisted: VecDeque<(AppendSeq, u64)>,
     unpersisted_bytes: u64,
     log_bytes_used: u64,
+    /// The checkpoint up to which the log had recycled when it said so.
+    log_checkpoint: Zxid,
     buffer: BytesMut,
     /// Ensemble time, and the clock it was read at.
     ensemble: (u64, u64),
@@ -63,7 +65,7 @@ pub(super) struct History {
 }
 
 impl History {
-    pub(super) fn new(ensemble_ms: u64, log_bytes_used: u64, now: Now) -> Self {
+    pub(super) fn new(ensemble_ms: u64, log_bytes_used: u64, checkpoint: Zxid, now: Now) -> Self {
         Self {
             entries: VecDeque::new(),
             bytes: 0,
@@ -71,6 +73,7 @@ impl History {
             unpersisted: VecDeque::new(),
             unpersisted_bytes: 0,
             log_bytes_used,
+            log_checkpoint: checkpoint,
             buffer: BytesMut::new(),
             ensemble: (ensemble_ms, now.mono_ms),
             serving: false,
@@ -98,6 +101,10 @@ impl History {
 
     pub(super) fn log_bytes_used(&self) -> u64 {
         self.log_bytes_used
+    }
+
+    pub(super) fn log_checkpoint(&self) -> Zxid {
+        self.log_checkpoint
     }
 
     pub(super) fn is_serving(&self) -> bool {
@@ -221,8 +228,9 @@ impl Server {
         }
     }
 
-    pub(super) fn on_persisted(&mut self, seq: AppendSeq, log_bytes_used: u64) {
+    pub(super) fn on_persisted(&mut self, seq: AppendSeq, log_bytes_used: u64, checkpoint: Zxid) {
         self.history.persisted(seq, log_bytes_used);
+        self.history.log_checkpoint = checkpoint;
         self.zab.handle_persisted(seq);
         self.follow_zab();
         self.maybe_checkpoint();
@@ -264,6 +272,7 @@ impl Server {
         let Some(Entry { zxid, payload, origin }) = self.history.entries.pop_front() else { return };
         self.history.bytes -= payload.len();
         self.let_go(Waiter::Apply);
+        self.fetches.apply_retries = 0;
         self.state.install(zxid, &mut applied);
         // Not the opening of an earlier epoch that is read back from the log at start.
         if zxid == Zxid::first_of(self.zab.epoch()) && self.zab.role() == zab::Role::Leading {

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use fetches::Fetches;
 use history::History;
 use state::State;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use upkeep::Upkeep;
 use xxhash_rust::xxh3::xxh3_128;
 use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId, SessionId, WatchEvent, Zxid};
@@ -70,10 +70,14 @@ pub struct Server {
     watches: WatchTable,
     fetches: Fetches,
     upkeep: Upkeep,
+    /// Requests taken since the start.
+    requests: u64,
     /// Connections whose pipelines may go on.
     ready: VecDeque<ConnId>,
-    /// Connections whose next write waits for room.
-    waiting_for_room: Vec<ConnId>,
+    /// Connections whose next request waits for room.
+    waiting_for_room: BTreeSet<ConnId>,
+    /// What the completions under way hold, and will hold when they are put together.
+    completing_bytes: u64,
     /// Syncs that wait for a confirmation, and what they then wait to be applied.
     syncs: Vec<pipeline::SyncWait>,
     secrets: Secrets,
@@ -94,15 +98,17 @@ impl Server {
         }
         Self {
             zab: Zab::new(id, voters, recovered),
-            history: History::new(state.totals().ensemble_ms, log_bytes_used, now),
+            history: History::new(state.totals().ensemble_ms, log_bytes_used, state.applied(), now),
             upkeep: Upkeep::new(state.applied(), now),
             state,
             sessions,
             connections: BTreeMap::new(),
             watches: WatchTable::new(limits.watches_max, hash_seed),
             fetches: Fetches::default(),
+            requests: 0,
             ready: VecDeque::new(),
-            waiting_for_room: Vec::new(),
+            waiting_for_room: BTreeSet::new(),
+            completing_bytes: 0,
             syncs: Vec::new(),
             secrets: Secrets::new(seed),
             actions: VecDeque::new(),
@@ -132,7 +138,8 @@ impl Server {
             Event::Connect { conn, peer, request } => self.on_connect(conn, peer, &request),
             Event::Request { conn, xid, request } => self.on_request(conn, xid, request),
             Event::Disconnected { conn } => self.on_disconnected(conn),
-            Event::Persisted { seq, log_bytes_used } => self.on_persisted(seq, log_bytes_used),
+            Event::Persisted { seq, log_bytes_used, checkpoint } => self.on_persisted(seq, log_bytes_used, checkpoint),
+            Event::Completed { bytes } => self.on_completed(bytes),
             Event::LogStalled => self.on_log_stalled(),
             Event::LogResumed => self.on_log_resumed(),
             Event::Fetched { id, result } => self.on_fetched(id, result),

@@ -29,8 +29,8 @@ const IDENTITIES_MAX: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SyncWait {
     conn: ConnId,
-    /// A sync at its head, and the question it asked; `None` for a reconnected session's writes from its old connection.
-    round: Option<Round>,
+    /// The sync at its head and the question it asked; `None` for a reconnected session's writes from its old connection.
+    sync: Option<(u64, Round)>,
     /// Known once the round is confirmed.
     up_to: Option<Zxid>,
 }
@@ -68,7 +68,8 @@ impl Server {
         if matches!(connection.phase, Phase::Leaving | Phase::Closed) {
             return;
         }
-        connection.waiting.push_back(Waiting { xid, request });
+        self.requests += 1;
+        connection.waiting.push_back(Waiting { number: self.requests, xid, request });
         self.sessions.touch(connection.session, self.now.mono_ms);
         self.ready.push_back(conn);
     }
@@ -114,18 +115,21 @@ impl Server {
     }
 
     /// What the request at the head waited for is here.
-    pub(super) fn unblock(&mut self, conn: ConnId) {
-        if let Some(connection) = self.connections.get_mut(&conn) {
+    pub(super) fn unblock(&mut self, conn: ConnId, number: u64) {
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && connection.waiting.front().is_some_and(|head| head.number == number)
+        {
             connection.blocked = false;
             self.ready.push_back(conn);
         }
     }
 
     /// What the request at the head needs cannot be had.
-    pub(super) fn refuse_head(&mut self, conn: ConnId) {
-        self.let_go(Waiter::Request(conn));
+    pub(super) fn refuse_head(&mut self, conn: ConnId, number: u64) {
+        self.let_go(Waiter::Request(conn, number));
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        if let Some(Waiting { xid, .. }) = connection.waiting.pop_front() {
+        // Its other fetches may fail too, after it was answered.
+        if let Some(Waiting { xid, .. }) = connection.take_head(number) {
             connection.blocked = false;
             let zxid = self.state.applied().as_i64();
             self.reply(conn, xid, zxid, Err(ErrorCode::SystemError));
@@ -149,7 +153,7 @@ impl Server {
             _ if closing => {}
             Admission::Go => {}
             Admission::Wait => {
-                self.waiting_for_room.push(conn);
+                self.waiting_for_room.insert(conn);
                 return Step::Wait(head);
             }
             // Answers leave in order, so this one waits for the writes before it.
@@ -184,7 +188,7 @@ impl Server {
     fn step_local(&mut self, conn: ConnId, head: Waiting, identity: &Arc<Identity>) -> Step {
         let zxid = self.state.applied().as_i64();
         let since = self.state.memory_ref().stamp();
-        let Waiting { xid, ref request } = head;
+        let Waiting { number, xid, ref request } = head;
         let (zxid, result) = match request {
             Request::Ping => return self.done(conn, PING_XID, zxid, Ok(Reply::Empty)),
             Request::Auth { scheme, auth } => return self.auth(conn, xid, scheme.as_deref(), auth.as_deref()),
@@ -195,7 +199,10 @@ impl Server {
             }
             Request::Sync { .. } => return self.sync(conn, head),
             Request::SetWatches(watches) => match tree::replay_watches(&mut self.state, watches) {
-                Ok(events) => (zxid, self.set_watches(conn, watches, &events)),
+                Ok(events) => {
+                    self.let_go(Waiter::Request(conn, number));
+                    (zxid, self.set_watches(conn, watches, &events))
+                }
                 Err(stuck) => return self.stuck(conn, head, stuck, since),
             },
             Request::Sasl => (0, Ok(Reply::NullToken)),
@@ -227,6 +234,11 @@ impl Server {
     }
 
     fn read(&mut self, conn: ConnId, head: Waiting, identity: &Identity) -> Step {
+        if self.completing_bytes >= u64::from(self.limits.outbound_bytes_max) && may_be_long(&head.request) {
+            // What is being put together already fills a client's share of memory; one more waits until some of it has gone out.
+            self.waiting_for_room.insert(conn);
+            return Step::Wait(head);
+        }
         // Sampled before the read, so that it is never newer than the data (surface 1.7).
         let zxid = self.state.applied().as_i64();
         let since = self.state.memory_ref().stamp();
@@ -238,7 +250,13 @@ impl Server {
             Ok(decided) => decided,
             Err(stuck) => return self.stuck(conn, head, stuck, since),
         };
-        self.let_go(Waiter::Request(conn));
+        self.let_go(Waiter::Request(conn, head.number));
+        if matches!(decided, Ok(Determined::Pending(_)))
+            && self.completing_bytes >= u64::from(self.limits.outbound_bytes_max)
+        {
+            self.waiting_for_room.insert(conn);
+            return Step::Wait(head);
+        }
         let watched = match &decided {
             Ok(_) => wanted_watch(&head.request),
             Err(ErrorCode::NoNode) => {
@@ -254,7 +272,12 @@ impl Server {
         match decided {
             Ok(Determined::Pending(pending)) => {
                 let generation = self.state.generation();
-                let completion = Completion { conn, xid: head.xid, zxid, generation, pending };
+                let bytes = pending.bytes();
+                if bytes > u64::from(self.limits.outbound_bytes_max) && pending.is_many() {
+                    return self.done(conn, head.xid, zxid, Err(ErrorCode::BadArguments));
+                }
+                self.completing_bytes += bytes;
+                let completion = Completion { conn, xid: head.xid, zxid, generation, bytes, pending };
                 self.actions.push_back(Action::Complete(Box::new(completion)));
                 Step::Done
             }
@@ -265,7 +288,7 @@ impl Server {
 
     fn stuck(&mut self, conn: ConnId, head: Waiting, stuck: Stuck, since: Stamp) -> Step {
         match stuck {
-            Stuck::Missing(missing) => self.fetch_all(missing, Waiter::Request(conn), since),
+            Stuck::Missing(missing) => self.fetch_all(missing, Waiter::Request(conn, head.number), since),
             Stuck::Damaged(what) => self.fail(what.into()),
         }
         Step::Block(head)
@@ -282,7 +305,6 @@ impl Server {
         watches: &SetWatches,
         events: &[Option<EventKind>],
     ) -> Result<Reply, ErrorCode> {
-        self.let_go(Waiter::Request(conn));
         let SetWatches { data, exist, child, persistent, persistent_recursive, .. } = watches;
         let kinds = data.iter().chain(exist).map(|path| (path, WatchKind::Data));
         let replayed = kinds.chain(child.iter().map(|path| (path, WatchKind::Child)));
@@ -323,12 +345,12 @@ impl Server {
             self.close(conn);
             return Step::Done;
         };
-        self.syncs.push(SyncWait { conn, round: Some(round), up_to: None });
+        self.syncs.push(SyncWait { conn, sync: Some((head.number, round)), up_to: None });
         Step::Block(head)
     }
 
     pub(super) fn on_confirmed(&mut self, round: Round, up_to: Zxid) {
-        for sync in self.syncs.iter_mut().filter(|sync| sync.round == Some(round)) {
+        for sync in self.syncs.iter_mut().filter(|wait| wait.sync.is_some_and(|(_, asked)| asked == round)) {
             sync.up_to = Some(up_to);
         }
         self.answer_syncs();
@@ -341,20 +363,19 @@ impl Server {
             && let Some(connection) = self.connections.get_mut(&conn)
         {
             connection.blocked = true;
-            self.syncs.push(SyncWait { conn, round: None, up_to: Some(last) });
+            self.syncs.push(SyncWait { conn, sync: None, up_to: Some(last) });
         }
     }
 
     pub(super) fn answer_syncs(&mut self) {
         let applied = self.state.applied();
         while let Some(at) = self.syncs.iter().position(|sync| sync.up_to.is_some_and(|up_to| up_to <= applied)) {
-            let SyncWait { conn, round, .. } = self.syncs.remove(at);
+            let SyncWait { conn, sync, .. } = self.syncs.remove(at);
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
             connection.blocked = false;
             self.ready.push_back(conn);
-            if round.is_some()
-                && let Some(Waiting { xid, request: Request::Sync { path } }) = connection.waiting.pop_front()
-            {
+            let Some((number, _)) = sync else { continue };
+            if let Some(Waiting { xid, request: Request::Sync { path }, .. }) = connection.take_head(number) {
                 self.reply(conn, xid, applied.as_i64(), Ok(Reply::Synced(path)));
             }
         }
@@ -385,7 +406,15 @@ impl Server {
     /// Writes that waited for room are tried again.
     pub(super) fn admit_waiting(&mut self) {
         if !self.waiting_for_room.is_empty() && self.admission(false) != Admission::Wait {
-            self.ready.extend(self.waiting_for_room.drain(..));
+            self.ready.extend(std::mem::take(&mut self.waiting_for_room));
+        }
+    }
+
+    /// A completion was carried out, or its connection is gone.
+    pub(super) fn on_completed(&mut self, bytes: u64) {
+        self.completing_bytes = self.completing_bytes.saturating_sub(bytes);
+        if self.completing_bytes < u64::from(self.limits.outbound_bytes_max) {
+            self.ready.extend(std::mem::take(&mut self.waiting_for_room));
         }
     }
 
@@ -510,6 +539,17 @@ fn wanted_watch(request: &Request) -> Option<(&Text, WatchKind)> {
         Request::GetChildren { path, watch: true, .. } => Some((path, WatchKind::Child)),
         _ => None,
     }
+}
+
+/// Reads of which it costs something to find out that they must be put together off the core.
+fn may_be_long(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::GetChildren { .. }
+            | Request::GetEphemerals { .. }
+            | Request::GetAllChildrenNumber { .. }
+            | Request::MultiRead(_)
+    )
 }
 
 fn found(there: bool) -> Result<Reply, ErrorCode> {

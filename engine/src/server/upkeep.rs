@@ -75,7 +75,10 @@ impl Server {
             return;
         }
         let half_ring = u64::from(self.limits.log_segment_bytes) * u64::from(self.limits.log_segments) / 2;
-        let log_asks = self.history.log_bytes_used() >= half_ring && self.state.applied() > self.upkeep.checkpointed;
+        // What the log said before it knew of the last checkpoint counts bytes that are free by now.
+        let log_knows = self.history.log_checkpoint() >= self.upkeep.checkpointed;
+        let log_asks =
+            log_knows && self.history.log_bytes_used() >= half_ring && self.state.applied() > self.upkeep.checkpointed;
         if memory.active_bytes() >= self.limits.memtable_bytes as usize || log_asks {
             self.upkeep.writing = Some(self.state.freeze());
             self.write_checkpoint();
@@ -109,7 +112,7 @@ impl Server {
         self.upkeep.retry_at_ms = Some(self.now.mono_ms + self.upkeep.retry_ms);
         self.upkeep.retry_ms = (self.upkeep.retry_ms * 2).min(CHECKPOINT_RETRY_MAX_MS);
         // Writes that waited for this checkpoint are refused instead.
-        self.ready.extend(self.waiting_for_room.drain(..));
+        self.ready.extend(std::mem::take(&mut self.waiting_for_room));
     }
 
     /// The log cannot write now and keeps trying. Whoever waits for a write is told the only truth there is: the connection ends, the outcome
@@ -123,7 +126,7 @@ impl Server {
             .map(|(&conn, _)| conn)
             .collect();
         waiting.into_iter().for_each(|conn| self.close(conn));
-        self.ready.extend(self.waiting_for_room.drain(..));
+        self.ready.extend(std::mem::take(&mut self.waiting_for_room));
     }
 
     pub(super) fn on_log_resumed(&mut self) {

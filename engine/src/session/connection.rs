@@ -9,6 +9,8 @@ use zoolet_model::{Request, SessionId};
 /// A request that has no outcome yet.
 #[derive(Debug)]
 pub struct Waiting {
+    /// Unique in this server: what waits for the base waits for this request, not for whatever is at the head later.
+    pub number: u64,
     /// Echoed in the reply.
     pub xid: i32,
     /// What is asked for.
@@ -57,6 +59,11 @@ impl Connection {
             proposed: 0,
             blocked: false,
         }
+    }
+
+    /// The request of this number, if it still is at the head of those that wait.
+    pub fn take_head(&mut self, number: u64) -> Option<Waiting> {
+        if self.waiting.front()?.number == number { self.waiting.pop_front() } else { None }
     }
 
     /// Requests read and not answered.

@@ -123,11 +123,6 @@ impl Memory {
         frozen
     }
 
-    /// What is frozen, to try a failed checkpoint again.
-    pub fn frozen(&self) -> Option<Arc<Changes>> {
-        self.frozen.clone()
-    }
-
     /// The frozen memtable is in the base, which is now of this generation. Gives it back: dropping it takes milliseconds, which another
     /// thread has.
     pub fn thaw(&mut self, generation: Generation) -> Option<Arc<Changes>> {

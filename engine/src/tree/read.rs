@@ -176,7 +176,7 @@ fn known_children(view: &mut impl View, path: &str, num_children: i32) -> Result
         newer.iter().filter(|&(_, &there)| there).for_each(|(name, _)| names.push(name));
         return Ok(names.finish());
     }
-    Err(Listing { prefix, filter: Text::EMPTY, newer })
+    Err(Listing { expected: num_children.unsigned_abs(), prefix, filter: Text::EMPTY, newer })
 }
 
 fn get_acl(view: &mut impl View, identity: &Identity, path: &str) -> Result<Reply, Stop> {
@@ -194,7 +194,7 @@ fn ephemerals(view: &mut impl View, session: SessionId, prefix: Option<&Text>) -
     let filter = prefix.filter(|prefix| !prefix.trim().is_empty() && *prefix != "/").cloned().unwrap_or_default();
     let prefix = key::ephemerals_prefix(session);
     let newer = view.newer(&prefix);
-    Determined::Pending(Pending::Paths { listing: Listing { prefix, filter, newer } })
+    Determined::Pending(Pending::Paths { listing: Listing { expected: 0, prefix, filter, newer } })
 }
 
 fn descendants(view: &mut impl View, identity: &Identity, path: &str) -> Result<Determined, Stop> {
@@ -206,9 +206,12 @@ fn descendants(view: &mut impl View, identity: &Identity, path: &str) -> Result<
     // Everything below `/` begins as its children do.
     let deeper = key::descendants_prefix(path);
     let prefixes = if path == "/" { vec![deeper] } else { vec![key::children_prefix(path), deeper] };
-    let listing = |prefix: Key| Listing { filter: Text::EMPTY, newer: view.newer(&prefix), prefix };
+    let listing = |prefix: Key| Listing { expected: 0, filter: Text::EMPTY, newer: view.newer(&prefix), prefix };
     Ok(Determined::Pending(Pending::Count { listings: prefixes.into_iter().map(listing).collect() }))
 }
+
+/// A multiRead of more reads is put together off the core even when memory has all of it: its size is judged there.
+const READS_IN_MEMORY_MAX: usize = 8;
 
 /// Each read by itself, all of one state (surface 2.5).
 fn multi(view: &mut impl View, identity: &Identity, reads: &[ReadOp]) -> Decided<Determined> {
@@ -226,7 +229,8 @@ fn multi(view: &mut impl View, identity: &Identity, reads: &[ReadOp]) -> Decided
         return Err(Stuck::Missing(missing));
     }
     let ready = |read: &PendingRead| if let PendingRead::Ready(result) = read { Some(result.clone()) } else { None };
-    Ok(Ok(match results.iter().map(ready).collect() {
+    let in_memory = results.len() <= READS_IN_MEMORY_MAX;
+    Ok(Ok(match results.iter().map(ready).collect::<Option<Vec<_>>>().filter(|_| in_memory) {
         Some(results) => Determined::Reply(Reply::MultiRead(results)),
         None => Determined::Pending(Pending::Many(results)),
     }))

@@ -51,11 +51,16 @@ pub struct LogOptions {
 /// Kept free in every segment for its header and the facts: 64 epochs and two configurations of 3 KiB.
 const FACTS_BYTES: u32 = 2 * BLOCK_BYTES;
 
+/// The largest payload of an entry that surely fits a segment of so many bytes.
+pub const fn payload_bytes_max(segment_bytes: u32) -> u32 {
+    segment_bytes.saturating_sub(FACTS_BYTES)
+}
+
 impl LogOptions {
     /// The largest payload of an entry that surely fits, bytes. Whoever admits requests must not let a larger one through: it could
     /// never be made durable.
     pub const fn payload_bytes_max(&self) -> u32 {
-        self.segment_bytes.saturating_sub(FACTS_BYTES)
+        payload_bytes_max(self.segment_bytes)
     }
 
     fn check(&self) -> Result<(), LogError> {
@@ -158,6 +163,11 @@ impl Log {
     /// Bytes of the ring that hold entries above the durable checkpoint, in whole segments except for the newest.
     pub fn used_bytes(&self) -> u64 {
         if self.checkpoint >= self.facts.last { 0 } else { self.ring.bytes_since(self.checkpoint, self.tail) }
+    }
+
+    /// The durable checkpoint up to which segments may be used again.
+    pub fn checkpoint(&self) -> Zxid {
+        self.checkpoint
     }
 
     /// Bytes of the whole ring.

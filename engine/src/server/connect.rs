@@ -3,7 +3,7 @@
 use super::Server;
 use super::fetches::Waiter;
 use super::history::Origin;
-use super::pipeline::Admission;
+use super::pipeline::{Admission, Need};
 use crate::action::Action;
 use crate::event::ConnId;
 use crate::session::{Connection, Phase};
@@ -31,8 +31,7 @@ impl Server {
         let secret = SessionSecret(self.secrets.next_secret());
         let txn = Txn::CreateSession { timeout_ms: self.negotiate(request.timeout_ms), secret };
         let full = self.sessions.len() + self.upkeep.sessions_joining >= self.limits.sessions_max as usize;
-        // What deletes may still use is also there for sessions; beyond it a client must try again later.
-        let refused = full || self.admission(true) != Admission::Go;
+        let refused = full || self.admission(Need::Session) != Admission::Go;
         let payload = self.encode(&txn);
         let origin = Origin::Connect { conn, read_only_byte: request.read_only.is_some() };
         if refused || !self.propose(payload, origin) {
@@ -69,7 +68,7 @@ impl Server {
         if let Some(old) = self.sessions.attach(*session, conn) {
             self.close(old);
         }
-        let renewable = self.admission(true) == Admission::Go;
+        let renewable = self.admission(Need::Session) == Admission::Go;
         let timeout_ms = if renewable { self.negotiate(request.timeout_ms) } else { old_timeout_ms };
         self.sessions.renew(*session, timeout_ms, self.now.mono_ms);
         if timeout_ms != old_timeout_ms {

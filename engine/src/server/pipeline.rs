@@ -41,6 +41,17 @@ impl SyncWait {
     }
 }
 
+/// What an entry is for: the fuller the log and memory are, the fewer kinds still go in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Need {
+    /// Any write.
+    Write,
+    /// One that frees space.
+    Delete,
+    /// A session's beginning: without one nobody could read or delete.
+    Session,
+}
+
 /// Whether a write may be proposed now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Admission {
@@ -148,7 +159,7 @@ impl Server {
 
     fn step_write(&mut self, conn: ConnId, head: Waiting, identity: &Identity, writes_pending: bool) -> Step {
         let closing = matches!(head.request, Request::CloseSession);
-        match self.admission(frees_space(&head.request)) {
+        match self.admission(need(&head.request)) {
             // Ending a session takes next to nothing and frees what it held.
             _ if closing => {}
             Admission::Go => {}
@@ -382,7 +393,7 @@ impl Server {
     }
 
     /// Whether there is room for one more write, in memory and in the log.
-    pub(super) fn admission(&self, frees_space: bool) -> Admission {
+    pub(super) fn admission(&self, need: Need) -> Admission {
         if self.upkeep.log_stalled {
             return Admission::Refuse;
         }
@@ -391,10 +402,14 @@ impl Server {
         }
         let segment = u64::from(self.limits.log_segment_bytes);
         let memtable = self.limits.memtable_bytes as usize;
-        // Three segments stay free: one to rotate into, one for what is in flight, one that deletes may still use.
-        let reserve = if frees_space { 2 } else { 3 };
+        // The last segment is for rotation and for sessions' ends, which are always taken; the others for what may still go in.
+        let (reserve, memory_room) = match need {
+            Need::Write => (3, memtable * 2),
+            Need::Delete => (2, memtable * 2 + memtable / 4),
+            // Its record is small, and the number of sessions is bounded.
+            Need::Session => (1, usize::MAX),
+        };
         let log_room = segment * u64::from(self.limits.log_segments.saturating_sub(reserve).max(1));
-        let memory_room = memtable * 2 + if frees_space { memtable / 4 } else { 0 };
         let full = self.history.log_bytes() >= log_room || self.state.memory_ref().memtable_bytes() >= memory_room;
         match (full, self.upkeep.is_checkpoint_failing()) {
             (false, _) => Admission::Go,
@@ -405,7 +420,7 @@ impl Server {
 
     /// Writes that waited for room are tried again.
     pub(super) fn admit_waiting(&mut self) {
-        if !self.waiting_for_room.is_empty() && self.admission(false) != Admission::Wait {
+        if !self.waiting_for_room.is_empty() && self.admission(Need::Write) != Admission::Wait {
             self.ready.extend(std::mem::take(&mut self.waiting_for_room));
         }
     }
@@ -471,14 +486,15 @@ fn is_write(request: &Request) -> bool {
     )
 }
 
-/// Requests that a full disk still takes.
-fn frees_space(request: &Request) -> bool {
+/// A full disk still takes requests that only delete.
+fn need(request: &Request) -> Need {
     let deletes = |write: &WriteOp| matches!(write, WriteOp::Delete { .. } | WriteOp::Check { .. });
-    match request {
+    let only_deletes = match request {
         Request::Write(write) => deletes(write),
         Request::Multi(writes) => writes.iter().all(deletes),
         _ => false,
-    }
+    };
+    if only_deletes { Need::Delete } else { Need::Write }
 }
 
 fn resolve_acl(identity: &Identity, write: &WriteOp) -> Result<Bytes, ErrorCode> {

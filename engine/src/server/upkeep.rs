@@ -161,7 +161,7 @@ impl Server {
             self.upkeep.to_reap = keys.into();
         }
         for _ in 0..REAP_AT_ONCE {
-            if self.admission(true) != super::pipeline::Admission::Go {
+            if self.admission(super::pipeline::Need::Delete) != super::pipeline::Admission::Go {
                 break;
             }
             let Some(key) = self.upkeep.to_reap.pop_front() else { break };

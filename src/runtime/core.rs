@@ -277,8 +277,9 @@ impl Core {
                 self.shared.checkpoint.push(checkpoint);
             }
             Action::ReleaseGenerations { below, garbage } => {
-                self.base_work.push(BaseWork::Release { below, garbage });
-                self.completion_work.push(BaseWork::Release { below, garbage: None });
+                self.base_work.push(BaseWork::Release { below, garbage: None });
+                // Dropping it takes milliseconds, for which no entry should wait.
+                self.completion_work.push(BaseWork::Release { below, garbage });
             }
             Action::Fail(reason) => return Err(Failure::Failed(reason)),
             Action::Complete(completion) => self.complete(completion),

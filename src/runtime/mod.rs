@@ -6,7 +6,8 @@
 //! | io | sockets, the codec | sockets |
 //! | core | the machine | its inbox |
 //! | log | the log | fdatasync |
-//! | base | readers of the base | reads |
+//! | base | readers of the base, for what entries and requests wait for | reads |
+//! | completion | readers of the base, for answers that are put together | reads |
 //! | checkpoint | writing the base | writes |
 //!
 //! Work crosses threads in batches, through a [`Mailbox`] for each thread; no lock is held over IO.

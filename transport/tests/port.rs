@@ -453,11 +453,12 @@ fn the_sum_of_unanswered_bytes_is_bounded_and_shuts_nobody_out() {
     assert!(peak <= (1 << 20) + 100_000, "{peak} bytes were held");
 }
 
-/// Frames that are begun and never finished may fill the bound, but not for longer than their sessions last.
+/// Frames that are begun and never finished may fill the bound, but not for longer than their sessions last: the machine
+/// does not hear of them.
 #[test]
 fn begun_frames_do_not_hold_the_bound_for_ever() {
     let limits = Limits { outstanding_bytes_max: 256 << 10, ..small() };
-    let server = Server::with(PortSettings { limits, ..PortSettings::default() }, 500);
+    let server = Server::limited(limits);
     let begun = &encoded(1, &Request::Write(set_data(100_000)))[..90_000];
     let mut hogs: Vec<Client> = (0..4)
         .map(|_| {
@@ -470,6 +471,8 @@ fn begun_frames_do_not_hold_the_bound_for_ever() {
     let mut modest = server.client();
     modest.get(1, "/a");
     assert_eq!(modest.xid(), 1);
+    let expired: Vec<_> = server.machine.seen().connects[..4].iter().map(|connect| connect.0).collect();
+    server.machine.push(expired.into_iter().map(|conn| Output::Close { conn }));
     assert!(hogs.iter_mut().all(Client::is_closed));
     eventually("all is given back", || server.budget.current(Part::Outstanding) == 0);
     let mut client = server.client();
@@ -513,22 +516,21 @@ fn a_connection_without_a_session_is_closed_in_time() {
 }
 
 #[test]
-fn a_connection_silent_for_its_session_timeout_is_closed() {
-    let server = Server::with(PortSettings::default(), 300);
+fn a_silent_connection_ends_when_the_machine_says_so_and_not_before() {
+    let server = Server::with(PortSettings::default(), 100);
     let mut silent = server.client();
     let mut drip = server.client();
-    // Bytes are no sign of life, messages are.
-    drip.write(&encoded(1, &get("/a"))[..6]);
-    let mut pinging = server.client();
-    for _ in 0..10 {
-        pinging.send(-2, &Request::Ping);
-        assert_eq!(pinging.xid(), -2);
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert!(silent.is_closed() && drip.is_closed());
-    pinging.get(1, "/a");
-    assert_eq!(pinging.xid(), 1);
-    assert_eq!(server.machine.seen().disconnects.len(), 2);
+    let request = encoded(1, &get("/a"));
+    drip.write(&request[..6]);
+    // Sessions are the machine's: the port's own clock must end none that the machine keeps.
+    std::thread::sleep(Duration::from_millis(400));
+    assert!(server.machine.seen().disconnects.is_empty());
+    drip.write(&request[6..]);
+    assert_eq!(drip.xid(), 1);
+    let conn = server.machine.seen().connects[0].0;
+    server.machine.push([Output::Close { conn }]);
+    assert!(silent.is_closed());
+    server.machine.wait("its end", |seen| seen.disconnects == [conn]);
 }
 
 #[test]

@@ -56,8 +56,6 @@ pub(super) struct State {
     pub(super) paused: bool,
     /// In the list of those whose output is to be written.
     touched: bool,
-    /// When the last whole message came.
-    pub(super) heard: Instant,
     /// When the client last took bytes, or when bytes began to wait.
     pub(super) progress: Instant,
     pub(super) timeout: Duration,
@@ -66,8 +64,8 @@ pub(super) struct State {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
-    /// Connect is with the machine.
-    Connecting { since: Instant },
+    /// Connect is with the machine. `excused` once we ourselves were the reason that it took too long.
+    Connecting { since: Instant, excused: bool },
     /// It has a session.
     Established,
     /// What is queued is sent, then it closes.
@@ -90,7 +88,7 @@ impl Connection {
     pub(super) fn new(id: ConnId, peer: SocketAddr, write: OwnedWriteHalf) -> Self {
         let now = Instant::now();
         let state = State {
-            phase: Phase::Connecting { since: now },
+            phase: Phase::Connecting { since: now, excused: false },
             out: Outgoing::default(),
             out_charged: 0,
             write_blocked: false,
@@ -99,7 +97,6 @@ impl Connection {
             read_bytes: FIRST_READ_BYTES,
             paused: false,
             touched: false,
-            heard: now,
             progress: now,
             timeout: Duration::ZERO,
             record: Record::new(),
@@ -128,7 +125,6 @@ impl Connection {
         let mut state = lock(&self.state);
         if let (Phase::Connecting { .. }, Ok(timeout_ms @ 1..)) = (state.phase, u32::try_from(reply.timeout_ms)) {
             state.phase = Phase::Established;
-            state.heard = now;
             state.timeout = Duration::from_millis(timeout_ms.into());
             state.record.session = reply.session;
             state.record.timeout_ms = reply.timeout_ms;

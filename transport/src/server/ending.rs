@@ -13,8 +13,6 @@ pub(super) enum Why {
     Left,
     /// The socket failed.
     Broken(ErrorKind),
-    /// Nothing came for as long as the session may live.
-    Silent,
     /// No session within the time for it.
     Sessionless,
     /// What was queued could not be sent in time.
@@ -35,7 +33,7 @@ impl Why {
     /// Whether the client is to blame, so that an operator should know.
     pub(super) fn is_refusal(self) -> bool {
         match self {
-            Self::Asked | Self::Left | Self::Broken(_) | Self::Silent | Self::Lingered => false,
+            Self::Asked | Self::Left | Self::Broken(_) | Self::Lingered => false,
             Self::Sessionless
             | Self::BadFrame(_)
             | Self::TooShort
@@ -52,7 +50,6 @@ impl fmt::Display for Why {
             Self::Asked => f.write_str("closed by the server"),
             Self::Left => f.write_str("the client closed"),
             Self::Broken(kind) => write!(f, "{kind}"),
-            Self::Silent => f.write_str("silent for its session timeout"),
             Self::Sessionless => f.write_str("made no session in time"),
             Self::Lingered => f.write_str("did not take its last bytes in time"),
             Self::BadFrame(error) => write!(f, "{error}"),

@@ -23,28 +23,30 @@ const HANDSHAKE_BYTES_MAX: usize = 4096;
 /// How long a closed connection is read on, so that the peer sees our last bytes and not a reset.
 const DRAIN: Duration = Duration::from_secs(1);
 const DRAIN_BYTES_MAX: usize = 256 << 10;
+/// Timers are noticed within milliseconds by a process that runs.
+const LATE: Duration = Duration::from_millis(200);
 
 /// Serves an accepted socket to its end.
 pub(super) async fn run(port: Arc<Port>, stream: TcpStream, peer: SocketAddr, _slot: Slot) {
     // Without it a reply can wait 40 ms for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
     let (mut read, write) = stream.into_split();
-    let deadline = Instant::now() + port.handshake_timeout();
-    let why = match timeout_at(deadline.into(), first_message(&port, &mut read)).await {
-        Ok(Ok(First::Word(asked))) => {
+    let first = in_time(port.handshake_timeout(), first_message(&port, &mut read)).await;
+    let why = match first {
+        Some(Ok(First::Word(asked))) => {
             words::answer(&port, asked, &write).await;
             drop(write);
             return drain(&mut read).await;
         }
-        Ok(Ok(First::Connect(request, rest))) => {
+        Some(Ok(First::Connect(request, rest))) => {
             let registered = Registered::new(port.clone(), write, peer, request);
             let why = talk(&port, &registered.connection, &mut read, Inbound::new(&port, rest)).await;
             // Only now is the write half gone, and the client sees the end of our stream.
             drop(registered);
             why
         }
-        Ok(Err(why)) => why,
-        Err(_elapsed) => Why::Sessionless,
+        Some(Err(why)) => why,
+        None => Why::Sessionless,
     };
     port.on_closed(peer, why);
     if why == Why::Asked {
@@ -69,6 +71,24 @@ impl Port {
 enum First {
     Word(Asked),
     Connect(ConnectRequest, BytesMut),
+}
+
+/// What `work` gives within `allowed`. If the end is noticed late, it was we who stood still, and it has the whole time
+/// once more.
+async fn in_time<T>(allowed: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    let deadline = Instant::now() + allowed;
+    match timeout_at(deadline.into(), &mut work).await {
+        Ok(done) => Some(done),
+        Err(_) if is_late(deadline, Instant::now()) => timeout(allowed, work).await.ok(),
+        Err(_) => None,
+    }
+}
+
+/// Whether a deadline is noticed so late that the whole process must have stood still: a suspended machine, SIGSTOP, a
+/// debugger. What peers sent meanwhile may not have been looked at yet.
+pub(super) fn is_late(deadline: Instant, now: Instant) -> bool {
+    now > deadline + LATE
 }
 
 /// Reads up to the end of the first message. A four-letter word outranks the length it would be (surface 13.46).
@@ -154,8 +174,9 @@ async fn talk(port: &Port, connection: &Connection, read: &mut OwnedReadHalf, mu
             Err(why) => return why,
         };
         // Deadlines mostly move away; the timer is touched only when it is due or too late.
-        let deadline = plan.deadline.into();
-        if timer.is_elapsed() || deadline < timer.deadline() {
+        if let Some(deadline) = plan.deadline.map(Into::into)
+            && (timer.is_elapsed() || deadline < timer.deadline())
+        {
             timer.as_mut().reset(deadline);
         }
         tokio::select! {
@@ -167,7 +188,39 @@ async fn talk(port: &Port, connection: &Connection, read: &mut OwnedReadHalf, mu
                 Ok(_) => {}
                 Err(error) => return Why::Broken(error.kind()),
             },
-            () = timer.as_mut() => {}
+            () = timer.as_mut(), if plan.deadline.is_some() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, poll_fn};
+    use std::task::Poll;
+
+    const ALLOWED: Duration = Duration::from_millis(10);
+
+    fn block_on<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn who_was_late_because_we_stood_still_has_the_whole_time_once_more() {
+        let mut stood_still = false;
+        let answered_after_a_pause = poll_fn(|_| {
+            if stood_still {
+                return Poll::Ready(());
+            }
+            stood_still = true;
+            std::thread::sleep(ALLOWED + LATE + LATE);
+            Poll::Pending
+        });
+        assert_eq!(block_on(async { in_time(ALLOWED, answered_after_a_pause).await }), Some(()));
+    }
+
+    #[test]
+    fn who_never_answers_has_no_time_without_end() {
+        assert_eq!(block_on(async { in_time(ALLOWED, pending::<()>()).await }), None);
     }
 }

@@ -3,6 +3,7 @@
 use super::connection::{Connection, Phase, STALL, State, Waiting};
 use super::ending::Why;
 use super::inbound::{Inbound, LOOKAHEAD_BYTES, Ping, READ_BYTES_MAX};
+use super::life::is_late;
 use super::lock;
 use super::port::Port;
 use super::record::operation;
@@ -18,7 +19,8 @@ pub(super) struct Plan {
     pub(super) read_bytes: usize,
     /// Whether to wait for room in the socket.
     pub(super) write: bool,
-    pub(super) deadline: Instant,
+    /// When to look again although nothing happened.
+    pub(super) deadline: Option<Instant>,
 }
 
 /// How far the decoding came.
@@ -94,7 +96,6 @@ impl Connection {
         };
         let count = (events.len() - before) as u64;
         if count > 0 {
-            state.heard = now;
             state.record.received += count;
             port.traffic.on_received(count);
             port.traffic.on_outstanding(count);
@@ -107,40 +108,47 @@ impl Connection {
         let mut state = lock(&self.state);
         let now = Instant::now();
         let lookahead = LOOKAHEAD_BYTES.saturating_sub(inbound.len());
-        let (read_bytes, deadline, late) = match state.phase {
+        state.excuse(port, now);
+        let (read_bytes, ends) = match state.phase {
             Phase::Over(why) => return Err(why),
             Phase::Closing { .. } if state.out.is_empty() => return Err(Why::Asked),
-            Phase::Closing { since } => (0, since + port.linger(), Why::Lingered),
+            Phase::Closing { since } => (0, Some((since + port.linger(), Why::Lingered))),
             // Nothing is decoded before the answer; reading shows when the client leaves.
-            Phase::Connecting { since } => (lookahead, since + port.handshake_timeout(), Why::Sessionless),
+            Phase::Connecting { since, .. } => (lookahead, Some((since + port.handshake_timeout(), Why::Sessionless))),
             Phase::Established => {
                 state.listen(port, self.id, inbound, decoded);
-                if state.paused && (decoded == Decoded::OneMustWait || !state.waiting.is_empty()) {
-                    // Not heard because not listened to. A frame that was only begun is no excuse: frames that never end
-                    // must not hold the budget for ever.
-                    state.heard = now;
-                }
                 let read_bytes = if state.paused { lookahead } else { READ_BYTES_MAX };
-                // Who does not take what is queued to it is gone, whatever it still says.
-                if state.write_blocked {
-                    (read_bytes, state.progress + state.timeout, Why::DoesNotRead(state.out.queued()))
-                } else {
-                    (read_bytes, state.heard + state.timeout, Why::Silent)
-                }
+                // Who does not take what is queued to it is gone, whatever it still says. Who says nothing is not ours to
+                // judge: the machine closes it when its session expires, and knows when a pause of ours is the reason.
+                let end = || (state.progress + state.timeout, Why::DoesNotRead(state.out.queued()));
+                (read_bytes, state.write_blocked.then(end))
             }
         };
-        if now >= deadline {
-            return Err(late);
+        if let Some((deadline, why)) = ends
+            && now >= deadline
+        {
+            return Err(why);
         }
         if let Some(queued) = state.stalled(port, now) {
             return Err(Why::DoesNotRead(queued));
         }
-        let deadline = if state.has_too_much(port) { deadline.min(state.progress + STALL) } else { deadline };
+        let deadline = ends.map(|(deadline, _)| deadline);
+        let stall = state.has_too_much(port).then(|| state.progress + STALL);
+        let deadline = deadline.into_iter().chain(stall).min();
         Ok(Plan { read_bytes, write: state.write_blocked, deadline })
     }
 }
 
 impl State {
+    /// When it was we who stood still, the client has the whole time for its session once more.
+    fn excuse(&mut self, port: &Port, now: Instant) {
+        if let Phase::Connecting { since, excused: false } = self.phase
+            && is_late(since + port.handshake_timeout(), now)
+        {
+            self.phase = Phase::Connecting { since: now, excused: true };
+        }
+    }
+
     /// A request is submitted.
     fn admit(&mut self, port: &Port, decoded_us: u64, bytes: usize, request: &Request) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);

@@ -119,6 +119,34 @@ fn a_damaged_log_is_refused() {
     assert!(line.contains("the log is damaged: seg-00.log at byte "), "{line}");
 }
 
+/// The base alone is an old state: serving it would take back what was acknowledged.
+#[test]
+fn a_base_whose_log_is_gone_is_refused_and_left_as_it_is() {
+    let scratch = Scratch::new();
+    let small = "memtable_bytes = 131072\nrecord_cache_bytes = 65536\n[settings]";
+    let mut server = Server::start_with(&scratch, &SMALL.replace("[settings]", small));
+    let mut client = server.client();
+    let mut number = 0;
+    while server.figure("checkpoints") == 0 {
+        client.create(&format!("/n-{number}"), &[b'x'; 20_000]).unwrap();
+        number += 1;
+        assert!(number < 1000, "no checkpoint");
+    }
+    assert!(server.terminate().success());
+    let data = scratch.join("data");
+    let files: Vec<_> = std::fs::read_dir(&data).unwrap().map(|file| file.unwrap().path()).collect();
+    for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "log")) {
+        std::fs::remove_file(file).unwrap();
+    }
+    let base = std::fs::read(data.join("base-0.redb")).unwrap();
+    let config = scratch.join("zoolet.toml");
+    let arguments = ["serve", "--config", config.to_str().unwrap(), "--data", data.to_str().unwrap(), "--listen"];
+    let (code, line) = refusal(&scratch, &[&arguments[..], &["127.0.0.1:0"]].concat());
+    assert_eq!(code, 1, "{line}");
+    assert!(line.contains("there is no log, and base-0.redb is not empty"), "{line}");
+    assert!(std::fs::read(data.join("base-0.redb")).unwrap() == base, "the base was written to");
+}
+
 #[test]
 fn logs_are_lines_of_text_or_of_json_on_stderr() {
     let scratch = Scratch::new();

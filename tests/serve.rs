@@ -186,3 +186,34 @@ fn a_session_in_process_and_a_client_share_one_tree() {
     drop(client.stream);
     node.shutdown(PATIENCE).unwrap();
 }
+
+/// Suspended machines and debuggers stop a process for longer than its sessions' timeouts. Clients that go on are not the
+/// ones that were silent.
+#[test]
+fn a_paused_server_ends_no_healthy_client() {
+    let scratch = Scratch::new();
+    let server =
+        Server::start_with(&scratch, &SMALL.replace("session_timeout_min_ms = 200", "session_timeout_min_ms = 1000"));
+    let mut clients: Vec<Client> =
+        (0..8).map(|_| Client::connect_with(server.address, &hello(SessionId(0), None, 1000)).unwrap()).collect();
+    clients[0].ask(&create("/mine", b"", CreateKind::Ephemeral)).unwrap();
+    let mut ping = |times: usize| {
+        for _ in 0..times {
+            clients.iter_mut().for_each(|client| {
+                client.send(&Request::Ping);
+            });
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    };
+    ping(2);
+    server.signal("STOP");
+    ping(20);
+    server.signal("CONT");
+    ping(6);
+    for client in &mut clients {
+        for _ in 0..28 {
+            assert!(client.header().is_some(), "closed");
+        }
+        assert!(client.exists("/mine"));
+    }
+}

@@ -97,8 +97,17 @@ impl Server {
     }
 
     pub(crate) fn resident_bytes(&self) -> u64 {
+        self.status("VmRSS:")
+    }
+
+    /// The most it ever had in memory.
+    pub(crate) fn resident_bytes_peak(&self) -> u64 {
+        self.status("VmHWM:")
+    }
+
+    fn status(&self, key: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
         line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
     }
 

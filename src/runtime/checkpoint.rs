@@ -36,6 +36,8 @@ pub(super) fn run(
                 }
                 Err(error) if store.sync_failed() => return Err(error.to_string()),
                 Err(error) => {
+                    // The core takes the changes back, and need not copy them if it is the only one that has them.
+                    drop(checkpoint);
                     warn!(%zxid, changes, %error, "a checkpoint failed and will be tried again");
                     core.push(Input::Event(Event::CheckpointFailed { reason: error.to_string() }));
                 }

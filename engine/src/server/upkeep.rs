@@ -24,7 +24,7 @@ const REAP_AT_ONCE: usize = 64;
 pub(super) struct Upkeep {
     /// The last entry in the base.
     checkpointed: Zxid,
-    /// What is being written, or failed to be.
+    /// What is being written.
     writing: Option<(Arc<Changes>, CheckpointMeta)>,
     retry_at_ms: Option<u64>,
     retry_ms: u64,
@@ -71,7 +71,7 @@ impl Server {
     /// Starts a checkpoint when memory or the log asks for one. There is no age trigger: an idle server writes nothing.
     pub(super) fn maybe_checkpoint(&mut self) {
         let memory = self.state.memory_ref();
-        if memory.is_frozen() {
+        if memory.is_frozen() || self.upkeep.retry_at_ms.is_some() {
             return;
         }
         let half_ring = u64::from(self.limits.log_segment_bytes) * u64::from(self.limits.log_segments) / 2;
@@ -105,10 +105,12 @@ impl Server {
         self.admit_waiting();
     }
 
-    /// Memory and log go on while there is room; the same changes are written again later.
+    /// Memory and log go on while there is room; what is left of the changes by then is written later.
     pub(super) fn on_checkpoint_failed(&mut self, reason: String) {
         self.upkeep.checkpoints_failed += 1;
         self.upkeep.checkpoint_failure = Some(reason);
+        self.upkeep.writing = None;
+        self.state.memory().unfreeze();
         self.upkeep.retry_at_ms = Some(self.now.mono_ms + self.upkeep.retry_ms);
         self.upkeep.retry_ms = (self.upkeep.retry_ms * 2).min(CHECKPOINT_RETRY_MAX_MS);
         // Writes that waited for this checkpoint are refused instead.
@@ -137,6 +139,7 @@ impl Server {
         let now_ms = self.now.mono_ms;
         if self.upkeep.retry_at_ms.is_some_and(|at| at <= now_ms) {
             self.upkeep.retry_at_ms = None;
+            self.upkeep.writing = Some(self.state.freeze());
             self.write_checkpoint();
         }
         if self.upkeep.reap_at_ms <= now_ms && self.is_serving() {

@@ -132,6 +132,18 @@ impl Memory {
         self.frozen.take()
     }
 
+    /// The checkpoint did not happen: what was frozen is newer than the base still. What has been deleted since is not written next time,
+    /// which may be what makes room for the rest.
+    pub fn unfreeze(&mut self) {
+        let Some(frozen) = self.frozen.take() else { return };
+        let mut merged = Arc::unwrap_or_clone(frozen);
+        merged.append(&mut self.active);
+        self.active = merged;
+        let records: usize = self.active.iter().map(|(key, record)| cost(key, record.as_ref())).sum();
+        self.active_bytes = records + self.born.iter().map(born_cost).sum::<usize>();
+        self.frozen_bytes = 0;
+    }
+
     /// Remembers what the base said of a key that memory did not know.
     pub fn fetched(&mut self, key: Key, record: Option<Bytes>) {
         debug_assert!(!self.active.contains_key(&key), "a record changes only while it is in memory");
@@ -280,6 +292,23 @@ mod tests {
         assert_eq!(found(&mut memory, "a"), record("active"));
         memory.thaw(Generation(1));
         assert_eq!(found(&mut memory, "a"), record("active"));
+    }
+
+    #[test]
+    fn what_was_deleted_since_a_failed_checkpoint_is_not_written() {
+        let mut memory = Memory::new(1 << 20, 1);
+        install(&mut memory, &[("a", false, Some("1")), ("b", false, Some("1"))]);
+        drop(memory.freeze());
+        install(&mut memory, &[("a", true, None), ("b", true, Some("2")), ("c", false, Some("1"))]);
+        memory.unfreeze();
+        assert_eq!(found(&mut memory, "a"), Found::Absent);
+        assert_eq!(found(&mut memory, "b"), record("2"));
+        install(&mut memory, &[("c", true, None)]);
+        let bytes = memory.active_bytes();
+        let written = memory.freeze();
+        assert_eq!(written.len(), 2, "{written:?}");
+        let held: usize = written.iter().map(|(key, record)| cost(key, record.as_ref())).sum();
+        assert_eq!(bytes, held, "bytes are counted right after a merge");
     }
 
     #[test]

@@ -189,7 +189,9 @@ impl Server {
         }
         let asked = if matches!(head.request, Request::Multi(_)) { Asked::Multi } else { Asked::Write };
         let asked = if closing { Asked::CloseSession } else { asked };
-        if !self.propose(payload, Origin::Request { conn, xid: head.xid, asked }) {
+        if self.propose(payload, Origin::Request { conn, xid: head.xid, asked }) {
+            self.sessions.wrote(session, self.zab.last());
+        } else {
             self.close(conn);
         }
         Step::Done
@@ -369,10 +371,9 @@ impl Server {
 
     /// A session that reconnects may have writes under way from its old connection: what it asks now must see them.
     pub(super) fn wait_for_own_writes(&mut self, conn: ConnId) {
-        let last = self.zab.last();
-        if last > self.state.applied()
-            && let Some(connection) = self.connections.get_mut(&conn)
-        {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let last = self.sessions.lookup(connection.session).map_or(Zxid::ZERO, |live| live.last_write);
+        if last > self.state.applied() {
             connection.blocked = true;
             self.syncs.push(SyncWait { conn, sync: None, up_to: Some(last) });
         }

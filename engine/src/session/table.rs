@@ -3,7 +3,7 @@
 use crate::event::ConnId;
 use crate::tree::record::Session;
 use std::collections::{BTreeMap, BTreeSet};
-use zoolet_model::{SessionId, SessionSecret};
+use zoolet_model::{SessionId, SessionSecret, Zxid};
 
 /// A session as its leader sees it.
 #[derive(Clone, Debug)]
@@ -16,6 +16,8 @@ pub struct Live {
     pub conn: Option<ConnId>,
     /// Its end is proposed: it is continued by nobody.
     pub closing: bool,
+    /// The last entry it asked for here.
+    pub last_write: Zxid,
     /// When silence ends it, milliseconds of the caller's clock.
     deadline_ms: u64,
     /// The deadline it is filed under: not later than the real one, so that a touch costs nothing.
@@ -51,7 +53,15 @@ impl SessionTable {
     pub fn insert(&mut self, id: SessionId, session: Session, now_ms: u64) {
         let deadline_ms = deadline(session.timeout_ms, now_ms);
         let Session { timeout_ms, secret } = session;
-        let live = Live { timeout_ms, secret, conn: None, closing: false, deadline_ms, filed_ms: deadline_ms };
+        let live = Live {
+            timeout_ms,
+            secret,
+            conn: None,
+            closing: false,
+            last_write: Zxid::ZERO,
+            deadline_ms,
+            filed_ms: deadline_ms,
+        };
         if let Some(replaced) = self.sessions.insert(id, live) {
             self.due.remove(&(replaced.filed_ms, id));
         }
@@ -68,6 +78,13 @@ impl SessionTable {
     /// Puts a session on a connection; gives back the one it was on.
     pub fn attach(&mut self, id: SessionId, conn: ConnId) -> Option<ConnId> {
         self.sessions.get_mut(&id)?.conn.replace(conn)
+    }
+
+    /// It asked for this entry.
+    pub fn wrote(&mut self, id: SessionId, zxid: Zxid) {
+        if let Some(live) = self.sessions.get_mut(&id) {
+            live.last_write = zxid;
+        }
     }
 
     /// Takes a session off a connection, if it still is on that one.

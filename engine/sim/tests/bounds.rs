@@ -1,5 +1,7 @@
 //! Requests that are small to send and would be large to carry out.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use bytes::Bytes;
 use zoolet_engine::{ConnId, Event, Now};
 use zoolet_model::{

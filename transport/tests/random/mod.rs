@@ -193,8 +193,12 @@ impl Random {
                 Reply::Stat(self.stat())
             }
             Request::GetData { .. } => Reply::Data(self.maybe(Self::bytes), self.stat()),
-            Request::GetChildren { with_stat: true, .. } => Reply::NamesStat(self.several(Self::text).into(), self.stat()),
-            Request::GetChildren { .. } | Request::GetEphemerals { .. } => Reply::Names(self.several(Self::text).into()),
+            Request::GetChildren { with_stat: true, .. } => {
+                Reply::NamesStat(self.several(Self::text).into(), self.stat())
+            }
+            Request::GetChildren { .. } | Request::GetEphemerals { .. } => {
+                Reply::Names(self.several(Self::text).into())
+            }
             Request::GetAcl { .. } => {
                 let entry = |random: &mut Self| AclEntry {
                     perms: Perms(random.i32()),

@@ -313,6 +313,8 @@ pub(crate) fn closes(stream: &mut TcpStream) -> bool {
         match stream.read(&mut bytes) {
             Ok(0) => return true,
             Ok(_) => {}
+            // A socket with a timeout is not restarted by the kernel after a signal.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return error.kind() == ErrorKind::ConnectionReset,
         }
     }
@@ -337,6 +339,7 @@ fn read_frame(stream: &mut TcpStream, buffer: &mut BytesMut) -> Option<Bytes> {
         match stream.read(&mut bytes) {
             Ok(0) => return None,
             Ok(count) => buffer.extend_from_slice(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
             Err(error) => panic!("{error}"),
         }

@@ -305,6 +305,8 @@ impl Client {
             match self.stream.read(&mut chunk) {
                 Ok(0) => return None,
                 Ok(bytes) => self.buffer.extend_from_slice(&chunk[..bytes]),
+                // A socket with a timeout is not restarted by the kernel after a signal.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
                 Err(error) => panic!("{error}"),
             }

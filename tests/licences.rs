@@ -16,7 +16,7 @@ fn the_list_of_licences_is_that_of_the_crates() {
     let crates: BTreeSet<String> = text.lines().filter(|line| !line.contains("(/")).filter_map(line).collect();
     let mut list = String::from(
         "zoolet is licensed under MIT OR Apache-2.0, at your choice. It is built from these crates, each under its own\n\
-         licence; their texts come with their sources, at https://crates.io/crates/NAME/VERSION.\n\n",
+         licence; their texts come with their sources, in the registry of Rust packages.\n\n",
     );
     crates.iter().for_each(|line| list.push_str(line));
     if std::env::var_os("ZOOLET_WRITE").is_some() {

@@ -6,6 +6,9 @@ use std::{net::Ipv4Addr, path::Path};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+/// The four-letter words that are built; a zoo.cfg may name any.
+const WORDS: [&str; 9] = ["ruok", "srvr", "stat", "mntr", "isro", "envi", "conf", "cons", "wchs"];
+
 const TOP_KEYS: &str = "site, profile, network, data, clients, four_letter_words, limits, settings, server";
 /// Keys of later issues: a file that has them was written for a later zoolet.
 const RESERVED: [&str; 2] = ["site_key_file", "last_known_good"];
@@ -98,11 +101,11 @@ impl<'i> Reader<'i> {
     }
 
     fn words(&self, key: &str, value: &Value<'i>) -> Result<Vec<String>, Wrong> {
-        const ALLOWED: &str = "a list such as [\"srvr\", \"ruok\"], or [\"*\"]";
+        const ALLOWED: &str = "a list of ruok, srvr, stat, mntr, isro, envi, conf, cons, wchs, or [\"*\"]";
         let DeValue::Array(words) = value.get_ref() else { return Err(self.wrong(key, value, ALLOWED)) };
         let words = words.iter().map(|word| {
             let text = self.string(key, word, ALLOWED)?;
-            if text == "*" || text.len() == 4 { Ok(text.to_owned()) } else { Err(self.wrong(key, word, ALLOWED)) }
+            if text == "*" || WORDS.contains(&text) { Ok(text.to_owned()) } else { Err(self.wrong(key, word, ALLOWED)) }
         });
         words.collect()
     }
@@ -314,6 +317,7 @@ mod tests {
             ("[settings]\nsession_timeout_min_ms = 90000", "at most settings.session_timeout_max_ms = 40000"),
             ("[limits]\nlog_segment_bytes = 1048576", "limits.frame_bytes_max = 1048575: allowed is at most half"),
             ("four_letter_words = [\"toolong\"]", "four_letter_words = \"toolong\": allowed is a list"),
+            ("four_letter_words = [\"kill\"]", "four_letter_words = \"kill\": allowed is a list of ruok, srvr"),
             (
                 "[[server]]\nid = 1\n[[server]]\nid = 2",
                 "zoolet.toml:3: [[server]] = 2 of them: ensembles are not built",

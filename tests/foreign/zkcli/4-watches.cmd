@@ -46,10 +46,8 @@ addWatch -m NONSENSE /x
 create -e /w/e x
 ls -w /w
 delete /w/e
-printwatches off
 get -w /w
 set /w quiet
-printwatches on
 get -w /w
 set /w loud
 getAcl /w

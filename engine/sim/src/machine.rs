@@ -7,7 +7,7 @@ use std::sync::Arc;
 use zoolet_engine::action::{Append, BaseRead, Fetch, FetchWhat, Generation};
 use zoolet_engine::event::{BaseFailure, Fetched};
 use zoolet_engine::store::base::{Base, BaseReader};
-use zoolet_engine::store::key::end_of_prefix;
+use zoolet_engine::store::key::{Key, end_of_prefix};
 use zoolet_engine::store::log::{AppendError, Log};
 use zoolet_engine::store::{Store, Strategy};
 use zoolet_engine::{Action, ConnId, Event, Limits, Now, Server, Settings, Start};
@@ -35,6 +35,8 @@ pub struct Machine {
     pub server: Server,
     /// What clients were told since it was last taken.
     pub told: Vec<Told>,
+    /// Keys that the base cannot read now.
+    pub unreadable: Vec<Key>,
     log: Log,
     base: Base,
     readers: BTreeMap<Generation, BaseReader>,
@@ -86,6 +88,7 @@ impl Machine {
         let mut machine = Self {
             server: Server::new(start, now),
             told: Vec::new(),
+            unreadable: Vec::new(),
             log,
             base,
             readers: BTreeMap::from([(reader.generation(), reader)]),
@@ -208,6 +211,11 @@ impl Machine {
     fn read(&self, fetch: &Fetch) -> Result<Fetched, BaseFailure> {
         let reader =
             self.readers.get(&fetch.generation).ok_or_else(|| BaseFailure::Io(released(fetch.generation).0))?;
+        if let FetchWhat::Record(key) = &fetch.what
+            && self.unreadable.contains(key)
+        {
+            return Err(BaseFailure::Io("chosen by a test".into()));
+        }
         match &fetch.what {
             FetchWhat::Record(key) => reader.record(key).map(Fetched::Record),
             FetchWhat::KeysUnder(prefix) => {

@@ -95,3 +95,44 @@ fn a_server_that_was_paused_expires_nobody_before_a_full_timeout() {
     machine.advance(100).unwrap();
     assert_eq!(machine.server.sessions(), 0, "silent for its timeout, and heard out");
 }
+
+#[test]
+fn a_failed_fetch_answers_its_own_request_and_no_other() {
+    let disk = SimDisk::new(1);
+    let join = |machine: &mut Machine| {
+        let request = ConnectRequest {
+            last_zxid_seen: 0,
+            timeout_ms: 9000,
+            session: SessionId(0),
+            password: None,
+            read_only: None,
+        };
+        machine.handle(Event::Connect { conn: CONN, peer: None, request }).unwrap();
+        machine.settle().unwrap();
+        machine.told.clear();
+    };
+    let mut machine = Machine::start(&disk, tiny_limits(), NOW).unwrap();
+    join(&mut machine);
+    for path in
+        ["/a".to_owned(), "/b".to_owned(), "/c".to_owned()].into_iter().chain((0..300).map(|n| format!("/n{n}")))
+    {
+        let write = create(path, "world", "anyone", CreateKind::Persistent);
+        assert!(ask(&mut machine, Request::Write(write)).is_ok());
+    }
+    drop(machine);
+    let mut machine = Machine::start(&disk, tiny_limits(), NOW).unwrap();
+    join(&mut machine);
+    machine.unreadable = ["/a", "/b"].iter().filter_map(|path| zoolet_engine::store::key::znode(path)).collect();
+    let get = |path: &str| zoolet_model::ReadOp::GetData { path: path.into() };
+    let both = Request::MultiRead(vec![get("/a"), get("/b")]);
+    let after = Request::GetData { path: "/c".into(), watch: false };
+    machine.server.handle(NOW, Event::Request { conn: CONN, xid: 1, request: both });
+    machine.server.handle(NOW, Event::Request { conn: CONN, xid: 2, request: after });
+    machine.settle().unwrap();
+    let answer = |told: &Told| match told {
+        Told::Reply(_, xid, _, result) => (*xid, result.is_ok()),
+        other => panic!("{other:?}"),
+    };
+    let answers: Vec<_> = machine.told.iter().map(answer).collect();
+    assert_eq!(answers, [(1, false), (2, true)]);
+}

@@ -157,8 +157,7 @@ pub enum FetchWhat {
     KeysUnder(Key),
 }
 
-/// Changes in key order: a record, or its absence.
-pub type Changes = BTreeMap<Key, Option<Bytes>>;
+pub use crate::store::Changes;
 
 /// What one durable base transaction must make true.
 #[derive(Clone, Debug)]

@@ -22,7 +22,7 @@ fn model_and_disk() -> (Model, SimDisk) {
     let base = create(&disk);
     let mut model = Model::default();
     for round in 0..4_u8 {
-        let mut changes = Changes::new();
+        let mut changes = Changes::default();
         for at in 0..400 {
             let path = format!("/app/{at:03}/a-name-that-makes-branch-pages-wide/{:02}", at % 7);
             changes.insert(key::znode(&path).unwrap(), Some(Bytes::from(vec![round; 150 + at % 90])));

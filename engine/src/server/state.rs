@@ -25,10 +25,9 @@ impl BaseState {
     /// # Errors
     /// [`NotARecord`] when a record was written by something else.
     pub fn read(meta: &CheckpointMeta, sessions: impl IntoIterator<Item = (Key, Bytes)>) -> Result<Self, NotARecord> {
-        let sessions = sessions.into_iter().map(|(key, record)| {
-            let id = key.get(1..).and_then(|id| id.try_into().ok()).map(i64::from_be_bytes).ok_or(NotARecord)?;
-            Ok((SessionId(id), Session::decode(&record)?))
-        });
+        let sessions = sessions
+            .into_iter()
+            .map(|(key, record)| Ok((session_of(&key).ok_or(NotARecord)?, Session::decode(&record)?)));
         Ok(Self {
             zxid: meta.zxid,
             digest: meta.digest,
@@ -38,13 +37,18 @@ impl BaseState {
     }
 }
 
+/// The session that a key under the tag [`key::SESSION`] names.
+fn session_of(key: &[u8]) -> Option<SessionId> {
+    key.get(1..)?.try_into().ok().map(i64::from_be_bytes).map(SessionId)
+}
+
 /// Applied state.
 ///
 /// Every session's record is in memory all the time: expiry needs them, and their number is bounded.
 #[derive(Debug)]
 pub(super) struct State {
     memory: Memory,
-    sessions: BTreeMap<Key, Bytes>,
+    sessions: BTreeMap<SessionId, Session>,
     applied: Zxid,
     totals: Totals,
     digest: u128,
@@ -55,13 +59,14 @@ impl State {
         let mut memory = Memory::new(cache_bytes_max, seed);
         match base {
             Some(BaseState { zxid, digest, totals, sessions }) => {
-                let sessions = sessions.into_iter().map(|(id, session)| (key::session(id), session.encode())).collect();
                 Self { memory, sessions, applied: zxid, totals, digest }
             }
             None => {
                 let (changes, totals, digest) = birth();
-                memory
-                    .install(changes.into_iter().map(|(key, after)| (key, Change { existed: false, after })).collect());
+                let born = |(key, after): (&Key, &Option<Bytes>)| {
+                    (key.clone(), Change { existed: false, after: after.clone() })
+                };
+                memory.install(changes.iter().map(born).collect());
                 Self { memory, sessions: BTreeMap::new(), applied: Zxid::ZERO, totals, digest }
             }
         }
@@ -88,20 +93,17 @@ impl State {
     }
 
     pub(super) fn sessions(&self) -> Vec<(SessionId, Session)> {
-        let decode = |(key, record): (&Key, &Bytes)| {
-            let id = i64::from_be_bytes(key.get(1..)?.try_into().ok()?);
-            Some((SessionId(id), Session::decode(record).ok()?))
-        };
-        self.sessions.iter().filter_map(decode).collect()
+        self.sessions.iter().map(|(&id, &session)| (id, session)).collect()
     }
 
     /// Makes an entry's changes the state.
     pub(super) fn install(&mut self, zxid: Zxid, applied: &mut Applied) {
         let changes = std::mem::take(&mut applied.changes);
         for (key, change) in changes.range(Key::from([key::SESSION])..Key::from([key::SESSION + 1])) {
-            match &change.after {
-                Some(record) => drop(self.sessions.insert(key.clone(), record.clone())),
-                None => drop(self.sessions.remove(key)),
+            let (Some(id), record) = (session_of(key), &change.after) else { continue };
+            match record.as_deref().map(Session::decode) {
+                Some(Ok(session)) => drop(self.sessions.insert(id, session)),
+                Some(Err(NotARecord)) | None => drop(self.sessions.remove(&id)),
             }
         }
         self.memory.install(changes);
@@ -122,7 +124,8 @@ impl State {
 impl View for State {
     fn record(&mut self, key: &[u8]) -> Found {
         if key.first() == Some(&key::SESSION) {
-            return self.sessions.get(key).map_or(Found::Absent, |record| Found::Record(record.clone()));
+            let session = session_of(key).and_then(|id| self.sessions.get(&id));
+            return session.map_or(Found::Absent, |session| Found::Record(session.encode()));
         }
         self.memory.record(key)
     }

@@ -1,9 +1,8 @@
 //! Recently used records of the base, absence included.
 
-use super::key::Key;
+use super::key::{Key, KeyHash};
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
-use xxhash_rust::xxh3::Xxh3Builder;
 
 /// What a cached key costs beside its bytes: the map's entry, the handle of the value and two allocations.
 const ENTRY_BYTES: usize = 112;
@@ -11,7 +10,7 @@ const ENTRY_BYTES: usize = 112;
 /// A number that grows each time the young generation is sealed.
 pub(crate) type Stamp = u64;
 
-type Records = HashMap<Key, Option<Bytes>, Xxh3Builder>;
+type Records = HashMap<Key, Option<Bytes>, KeyHash>;
 
 /// A bounded cache in generations: what is used moves to the young one; when that holds half the bound it is sealed, and the oldest is
 /// dropped whole. So nothing is linked or counted per use.
@@ -35,7 +34,7 @@ pub(super) struct RecordCache {
 impl RecordCache {
     pub(super) fn new(bytes_max: usize, seed: u64) -> Self {
         // Seeded, so that no client can choose names that collide.
-        let young = HashMap::with_hasher(Xxh3Builder::new().with_seed(seed));
+        let young = HashMap::with_hasher(KeyHash::new(seed));
         Self { young, young_bytes: 0, sealed: VecDeque::new(), stamp: 0, needed: None, bytes_max }
     }
 

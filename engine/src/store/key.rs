@@ -10,6 +10,7 @@
 //!
 //! Siblings lie next to each other, because no path holds a 0x00. The root is `n` 0x00.
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zoolet_model::{SessionId, path::parent_and_name};
 
 /// Tag of a znode.
@@ -25,6 +26,44 @@ pub const REAPABLE: u8 = b'r';
 
 /// The key of a record.
 pub type Key = Box<[u8]>;
+
+/// Hashes keys, seeded, so that no client can choose names that collide. One pass over the bytes, without the state that a hasher of
+/// pieces carries.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyHash(u64);
+
+impl KeyHash {
+    /// With this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+}
+
+impl std::hash::BuildHasher for KeyHash {
+    type Hasher = KeyHasher;
+
+    fn build_hasher(&self) -> KeyHasher {
+        KeyHasher(self.0)
+    }
+}
+
+/// One key's hash in the making.
+#[derive(Debug)]
+pub struct KeyHasher(u64);
+
+impl std::hash::Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = xxh3_64_with_seed(bytes, self.0);
+    }
+
+    fn write_usize(&mut self, _length: usize) {
+        // The length that goes before the bytes of a slice: a key is one slice, whose hash knows its own length.
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// The key of `path`'s znode; `None` when no znode can have this path.
 pub fn znode(path: &str) -> Option<Key> {

@@ -1,19 +1,13 @@
 //! Memory above the base: the memtable, the frozen one being written, and the record cache.
 
 use super::cache::{RecordCache, Stamp};
-use super::key::{Key, end_of_prefix};
-use crate::action::{Changes, Generation};
+use super::changes::Changes;
+use super::key::Key;
+use crate::action::Generation;
 use crate::tree::{Change, Found, View};
 use bytes::Bytes;
-use std::collections::{BTreeMap, HashSet};
-use std::ops::Bound;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use xxhash_rust::xxh3::Xxh3Builder;
-
-/// What a memtable entry costs beside its bytes: its share of a B-tree leaf and two allocations.
-const ENTRY_BYTES: usize = 104;
-/// What remembering that a key was born costs beside its bytes.
-const BORN_BYTES: usize = 36;
 
 /// The applied state newer than the base, and recently used records of the base.
 ///
@@ -23,11 +17,7 @@ const BORN_BYTES: usize = 36;
 #[derive(Debug)]
 pub struct Memory {
     active: Changes,
-    /// Keys of the active memtable that nothing below it has: one that dies again leaves nothing to write.
-    born: HashSet<Key, Xxh3Builder>,
-    active_bytes: usize,
     frozen: Option<Arc<Changes>>,
-    frozen_bytes: usize,
     cache: RecordCache,
     /// Keys under a prefix as the base of this generation has them.
     ranges: BTreeMap<Key, Vec<Key>>,
@@ -38,11 +28,8 @@ impl Memory {
     /// Nothing in memory, over a base of the first generation. `seed` keeps clients from choosing colliding names.
     pub fn new(cache_bytes_max: usize, seed: u64) -> Self {
         Self {
-            active: Changes::new(),
-            born: HashSet::with_hasher(Xxh3Builder::new().with_seed(seed)),
-            active_bytes: 0,
+            active: Changes::with_seed(seed),
             frozen: None,
-            frozen_bytes: 0,
             cache: RecordCache::new(cache_bytes_max, seed),
             ranges: BTreeMap::new(),
             generation: Generation::default(),
@@ -56,12 +43,12 @@ impl Memory {
 
     /// Bytes of the active memtable.
     pub fn active_bytes(&self) -> usize {
-        self.active_bytes
+        self.active.bytes()
     }
 
     /// Bytes of both memtables.
     pub fn memtable_bytes(&self) -> usize {
-        self.active_bytes + self.frozen_bytes
+        self.active.bytes() + self.frozen.as_ref().map_or(0, |frozen| frozen.bytes())
     }
 
     /// Bytes of the record cache.
@@ -77,37 +64,17 @@ impl Memory {
     /// Installs what an entry changed.
     pub fn install(&mut self, changes: BTreeMap<Key, Change>) {
         for (key, Change { existed, after }) in changes {
-            match after {
-                Some(record) => {
-                    if !existed && !self.active.contains_key(&key) {
-                        self.active_bytes += born_cost(&key);
-                        self.born.insert(key.clone());
-                    }
-                    self.set(key, Some(record));
-                }
-                None if self.born.remove(&key) => self.unset(key),
-                None => self.set(key, None),
-            }
+            self.set(key, existed, after);
         }
     }
 
-    fn set(&mut self, key: Key, record: Option<Bytes>) {
-        self.active_bytes += cost(&key, record.as_ref());
-        if let Some(replaced) = self.active.get_mut(&key) {
-            self.active_bytes -= cost(&key, replaced.as_ref());
-            *replaced = record;
-        } else {
-            self.cache.remove(&key);
-            self.active.insert(key, record);
+    fn set(&mut self, key: Key, existed: bool, after: Option<Bytes>) {
+        let Self { active, cache, .. } = self;
+        match after {
+            Some(record) => active.set(key, record, existed, |key| cache.remove(key)),
+            None if active.remove(&key) => cache.remove(&key),
+            None => cache.insert(key, None),
         }
-    }
-
-    fn unset(&mut self, key: Key) {
-        self.active_bytes -= born_cost(&key);
-        if let Some(record) = self.active.remove(&key) {
-            self.active_bytes -= cost(&key, record.as_ref());
-        }
-        self.cache.insert(key, None);
     }
 
     /// Freezes the memtable: what a checkpoint writes. A new one begins.
@@ -116,9 +83,7 @@ impl Memory {
     /// When one is frozen already.
     pub fn freeze(&mut self) -> Arc<Changes> {
         assert!(self.frozen.is_none(), "one checkpoint at a time");
-        let frozen = Arc::new(std::mem::take(&mut self.active));
-        self.born.clear();
-        self.frozen_bytes = std::mem::take(&mut self.active_bytes);
+        let frozen = Arc::new(self.active.take());
         self.frozen = Some(frozen.clone());
         frozen
     }
@@ -126,7 +91,6 @@ impl Memory {
     /// The frozen memtable is in the base, which is now of this generation. Gives it back: dropping it takes milliseconds, which another
     /// thread has.
     pub fn thaw(&mut self, generation: Generation) -> Option<Arc<Changes>> {
-        self.frozen_bytes = 0;
         self.ranges.clear();
         self.generation = generation;
         self.frozen.take()
@@ -136,17 +100,16 @@ impl Memory {
     /// which may be what makes room for the rest.
     pub fn unfreeze(&mut self) {
         let Some(frozen) = self.frozen.take() else { return };
-        let mut merged = Arc::unwrap_or_clone(frozen);
-        merged.append(&mut self.active);
-        self.active = merged;
-        let records: usize = self.active.iter().map(|(key, record)| cost(key, record.as_ref())).sum();
-        self.active_bytes = records + self.born.iter().map(born_cost).sum::<usize>();
-        self.frozen_bytes = 0;
+        let newer = self.active.take();
+        self.active = Arc::unwrap_or_clone(frozen);
+        // Between the two a key may have been born and have died, which left its absence in the cache.
+        self.active.iter().for_each(|(key, _)| self.cache.remove(key));
+        self.active.lay_over(newer, |key| self.cache.insert(key, None));
     }
 
     /// Remembers what the base said of a key that memory did not know.
     pub fn fetched(&mut self, key: Key, record: Option<Bytes>) {
-        debug_assert!(!self.active.contains_key(&key), "a record changes only while it is in memory");
+        debug_assert!(self.active.get(&key).is_none(), "a record changes only while it is in memory");
         self.cache.insert(key, record);
     }
 
@@ -191,7 +154,7 @@ impl View for Memory {
         let base = self.ranges.get(prefix)?;
         let mut keys: BTreeMap<&[u8], bool> = base.iter().map(|key| (&**key, true)).collect();
         for layer in self.frozen.as_deref().into_iter().chain([&self.active]) {
-            keys.extend(under(layer, prefix).map(|(key, record)| (&**key, record.is_some())));
+            keys.extend(layer.names_under(prefix).map(|(key, there)| (&**key, there)));
         }
         Some(keys.into_iter().filter(|&(_, there)| there).map(|(key, _)| key.into()).collect())
     }
@@ -199,24 +162,10 @@ impl View for Memory {
     fn newer(&self, prefix: &[u8]) -> BTreeMap<Key, bool> {
         let layers = self.frozen.as_deref().into_iter().chain([&self.active]);
         layers
-            .flat_map(|layer| under(layer, prefix))
-            .map(|(key, record)| (key[prefix.len()..].into(), record.is_some()))
+            .flat_map(|layer| layer.names_under(prefix))
+            .map(|(key, there)| (key[prefix.len()..].into(), there))
             .collect()
     }
-}
-
-fn under<'a>(changes: &'a Changes, prefix: &[u8]) -> impl Iterator<Item = (&'a Key, &'a Option<Bytes>)> + use<'a> {
-    let end = end_of_prefix(prefix);
-    let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-    changes.range::<[u8], _>((Bound::Included(prefix), upper))
-}
-
-fn born_cost(key: &Key) -> usize {
-    BORN_BYTES + key.len()
-}
-
-fn cost(key: &Key, record: Option<&Bytes>) -> usize {
-    ENTRY_BYTES + key.len() + record.map_or(0, Bytes::len)
 }
 
 #[cfg(test)]
@@ -306,9 +255,35 @@ mod tests {
         install(&mut memory, &[("c", true, None)]);
         let bytes = memory.active_bytes();
         let written = memory.freeze();
-        assert_eq!(written.len(), 2, "{written:?}");
-        let held: usize = written.iter().map(|(key, record)| cost(key, record.as_ref())).sum();
-        assert_eq!(bytes, held, "bytes are counted right after a merge");
+        assert_eq!(written.len(), 1, "{written:?}");
+        assert_eq!(bytes, written.bytes());
+    }
+
+    #[test]
+    fn what_was_born_over_a_failed_delete_dies_in_the_base_too() {
+        let mut memory = Memory::new(1 << 20, 1);
+        memory.fetched(key("a"), Some(Bytes::from_static(b"base")));
+        install(&mut memory, &[("a", true, None)]);
+        drop(memory.freeze());
+        install(&mut memory, &[("a", false, Some("again"))]);
+        memory.unfreeze();
+        install(&mut memory, &[("a", true, None)]);
+        assert_eq!(memory.freeze().get(b"a"), Some(&None), "the base has it still");
+    }
+
+    #[test]
+    fn an_absence_noted_over_a_failed_delete_is_forgotten_when_it_is_born_again() {
+        let mut memory = Memory::new(1 << 20, 1);
+        memory.fetched(key("a"), Some(Bytes::from_static(b"base")));
+        install(&mut memory, &[("a", true, None)]);
+        drop(memory.freeze());
+        install(&mut memory, &[("a", false, Some("again"))]);
+        install(&mut memory, &[("a", true, None)]);
+        memory.unfreeze();
+        install(&mut memory, &[("a", false, Some("third"))]);
+        drop(memory.freeze());
+        memory.thaw(Generation(1));
+        assert_eq!(found(&mut memory, "a"), Found::Unknown, "the base is to be asked");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub mod base;
 mod cache;
+mod changes;
 pub mod digest;
 pub mod disk;
 mod fs;
@@ -12,6 +13,7 @@ mod memory;
 mod open;
 
 pub(crate) use cache::Stamp;
+pub use changes::Changes;
 pub use fs::{FsDisk, Strategy};
 pub use memory::Memory;
 pub use open::{OpenError, Store};

@@ -37,7 +37,7 @@ pub fn birth() -> (Changes, Totals, u128) {
         ("/zookeeper/config", Znode { aversion: -1, acl: &read_only, ..znode }),
         ("/zookeeper/quota", znode),
     ];
-    let mut changes = Changes::new();
+    let mut changes = Changes::default();
     let mut totals = Totals { semantics: 1, ..Totals::default() };
     let mut digest = 0u128;
     for (path, znode) in znodes {

@@ -48,7 +48,7 @@ impl Model {
 
     /// Overwrites, deletes and births among `paths` znodes, some with large data; and some sessions.
     pub fn random_checkpoint(&mut self, random: &mut Random, count: u64, paths: u64) -> Checkpoint {
-        let mut changes = Changes::new();
+        let mut changes = Changes::default();
         for _ in 0..count {
             let path = format!("/app/{:03}/{:04}", random.below(7), random.below(paths));
             let fill = random.bits().to_le_bytes()[0];

@@ -125,7 +125,7 @@ impl Base {
     /// As [`BaseError`] says; files of this id, also those that a crash in here left, must be removed first.
     pub fn create(disk: Arc<dyn Disk>, id: u64, cache_bytes: usize) -> Result<Self, BaseError> {
         let empty = CheckpointMeta { zxid: Zxid::ZERO, digest: 0, totals: Bytes::new() };
-        Self::create_with(disk, id, cache_bytes, |opened| opened.commit(&Changes::new(), &empty))
+        Self::create_with(disk, id, cache_bytes, |opened| opened.commit(&Changes::default(), &empty))
     }
 
     /// Opens a base that [`Base::create`] or [`Base::install`] completed. Reads a few blocks, however large the base and however

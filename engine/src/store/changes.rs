@@ -1,0 +1,319 @@
+//! Records newer than those below them: a memtable.
+
+use super::key::{Key, KeyHash, end_of_prefix};
+use bytes::Bytes;
+use std::collections::hash_map::{Entry, HashMap};
+use std::collections::{BTreeMap, btree_map};
+use std::ops::Bound;
+
+/// What a record costs beside its bytes: its share of a hash table that is three quarters full, and two allocations.
+const RECORD_BYTES: usize = 100;
+/// What a name costs beside its bytes: its share of a B-tree leaf and an allocation.
+const NAME_BYTES: usize = 44;
+
+/// Changed records, or their absence.
+///
+/// Most changes replace a record that is there: they are found by hash alone. What lives is kept in order only where it differs from what
+/// is below, because only those names can change a list of children.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    records: HashMap<Key, Option<Bytes>, KeyHash>,
+    /// Keys whose existence was changed here, in order.
+    names: BTreeMap<Key, Life>,
+    /// What all this takes in memory.
+    bytes: usize,
+}
+
+/// What became of a key here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Life {
+    /// It is here, and nothing below has it: if it dies again, nothing is left to write.
+    Born,
+    /// It is below, and not here.
+    Dead,
+    /// It is below, died and was born again.
+    Reborn,
+}
+
+impl Changes {
+    /// None. `seed` keeps clients from choosing names that collide.
+    pub(super) fn with_seed(seed: u64) -> Self {
+        Self { records: HashMap::with_hasher(KeyHash::new(seed)), names: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// None, with the same seed.
+    pub(super) fn take(&mut self) -> Self {
+        let empty = Self { records: HashMap::with_hasher(*self.records.hasher()), names: BTreeMap::new(), bytes: 0 };
+        std::mem::replace(self, empty)
+    }
+
+    /// How many records.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// What they take in memory, bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The record, or its absence; `None` when what is below stands.
+    pub fn get(&self, key: &[u8]) -> Option<&Option<Bytes>> {
+        self.records.get(key)
+    }
+
+    /// In any order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Option<Bytes>)> {
+        self.records.iter()
+    }
+
+    /// In key order.
+    pub fn in_order(&self) -> Vec<(&Key, &Option<Bytes>)> {
+        let mut all: Vec<_> = self.records.iter().collect();
+        all.sort_unstable_by_key(|&(key, _)| key);
+        all
+    }
+
+    /// Changes a record, whatever is below.
+    pub fn insert(&mut self, key: Key, record: Option<Bytes>) {
+        match record {
+            Some(record) => self.set(key, record, true, |_| {}),
+            None => self.unset(key),
+        }
+    }
+
+    /// Puts a record here. `existed` says whether there was one before, here or below; a key that is new here is told.
+    pub(super) fn set(&mut self, key: Key, record: Bytes, existed: bool, is_new: impl FnOnce(&Key)) {
+        self.bytes += record.len();
+        match self.records.entry(key) {
+            Entry::Occupied(mut here) => {
+                if here.get().is_none() {
+                    self.names.insert(here.key().clone(), Life::Reborn);
+                }
+                let replaced = here.insert(Some(record));
+                self.bytes -= replaced.map_or(0, |replaced| replaced.len());
+            }
+            Entry::Vacant(place) => {
+                self.bytes += RECORD_BYTES + place.key().len();
+                if !existed {
+                    self.bytes += name_cost(place.key());
+                    self.names.insert(place.key().clone(), Life::Born);
+                }
+                is_new(place.key());
+                place.insert(Some(record));
+            }
+        }
+    }
+
+    /// Takes a record away. False when nothing is left to write: it was born here.
+    pub(super) fn remove(&mut self, key: &[u8]) -> bool {
+        if self.names.get(key) == Some(&Life::Born) {
+            self.forget(key);
+            return false;
+        }
+        self.unset(key.into());
+        true
+    }
+
+    fn unset(&mut self, key: Key) {
+        match self.names.entry(key) {
+            btree_map::Entry::Occupied(mut name) => {
+                name.insert(Life::Dead);
+                if let Some(record) = self.records.get_mut(name.key()) {
+                    self.bytes -= record.take().map_or(0, |record| record.len());
+                }
+            }
+            btree_map::Entry::Vacant(place) => {
+                let key = place.key().clone();
+                self.bytes += name_cost(&key);
+                place.insert(Life::Dead);
+                match self.records.entry(key) {
+                    Entry::Occupied(mut here) => {
+                        self.bytes -= here.insert(None).map_or(0, |record| record.len());
+                    }
+                    Entry::Vacant(place) => {
+                        self.bytes += RECORD_BYTES + place.key().len();
+                        place.insert(None);
+                    }
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &[u8]) {
+        if let Some((key, record)) = self.records.remove_entry(key) {
+            self.bytes -= RECORD_BYTES + key.len() + record.map_or(0, |record| record.len());
+        }
+        if let Some((key, _)) = self.names.remove_entry(key) {
+            self.bytes -= name_cost(&key);
+        }
+    }
+
+    /// Lays newer changes over these. Calls `gone` with each key of which nothing is left to write: born in the older, dead in the newer.
+    pub(super) fn lay_over(&mut self, newer: Self, mut gone: impl FnMut(Key)) {
+        for (key, record) in newer.records {
+            let life = match (self.names.get(&key), newer.names.get(&key)) {
+                (Some(Life::Born), Some(Life::Dead)) => {
+                    self.forget(&key);
+                    gone(key);
+                    continue;
+                }
+                // It died and was born again since, but below the older there still is nothing.
+                (Some(Life::Born), Some(_)) => Some(Life::Born),
+                // "Nothing below" was said of the older, which had taken it away.
+                (Some(Life::Dead), Some(Life::Born)) => Some(Life::Reborn),
+                (older, None) => older.copied(),
+                (_, Some(newer)) => Some(*newer),
+            };
+            if let Some(life) = life
+                && self.names.insert(key.clone(), life).is_none()
+            {
+                self.bytes += name_cost(&key);
+            }
+            self.bytes += record.as_ref().map_or(0, Bytes::len);
+            match self.records.entry(key) {
+                Entry::Occupied(mut here) => {
+                    self.bytes -= here.insert(record).map_or(0, |replaced| replaced.len());
+                }
+                Entry::Vacant(place) => {
+                    self.bytes += RECORD_BYTES + place.key().len();
+                    place.insert(record);
+                }
+            }
+        }
+    }
+
+    /// Keys under a prefix whose existence was changed here, in order, and whether they are there now.
+    pub(super) fn names_under<'a>(&'a self, prefix: &[u8]) -> impl Iterator<Item = (&'a Key, bool)> + use<'a> {
+        let end = end_of_prefix(prefix);
+        let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let names = self.names.range::<[u8], _>((Bound::Included(prefix), upper));
+        names.map(|(key, life)| (key, *life != Life::Dead))
+    }
+}
+
+impl FromIterator<(Key, Option<Bytes>)> for Changes {
+    fn from_iter<I: IntoIterator<Item = (Key, Option<Bytes>)>>(records: I) -> Self {
+        let mut changes = Self::default();
+        records.into_iter().for_each(|(key, record)| changes.insert(key, record));
+        changes
+    }
+}
+
+impl<const N: usize> From<[(Key, Option<Bytes>); N]> for Changes {
+    fn from(records: [(Key, Option<Bytes>); N]) -> Self {
+        records.into_iter().collect()
+    }
+}
+
+/// In any order.
+impl IntoIterator for Changes {
+    type Item = (Key, Option<Bytes>);
+    type IntoIter = std::collections::hash_map::IntoIter<Key, Option<Bytes>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.records.into_iter()
+    }
+}
+
+/// In key order.
+impl<'a> IntoIterator for &'a Changes {
+    type Item = (&'a Key, &'a Option<Bytes>);
+    type IntoIter = std::vec::IntoIter<Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.in_order().into_iter()
+    }
+}
+
+fn name_cost(key: &Key) -> usize {
+    NAME_BYTES + key.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What its parts take, counted again.
+    fn counted(changes: &Changes) -> usize {
+        let records = changes.records.iter();
+        let records = records.map(|(key, record)| RECORD_BYTES + key.len() + record.as_ref().map_or(0, Bytes::len));
+        records.sum::<usize>() + changes.names.keys().map(name_cost).sum::<usize>()
+    }
+
+    /// One layer's history of random births, deaths and replacements over `below`; what is there afterwards.
+    fn play(changes: &mut Changes, below: &BTreeMap<Key, Bytes>, seed: &mut u64) -> BTreeMap<Key, Bytes> {
+        let mut now = below.clone();
+        for _ in 0..40 {
+            *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let (choice, key) = ((*seed >> 40) % 3, Key::from([(*seed >> 33) as u8 % 8]));
+            if choice == 0 {
+                if now.remove(&key).is_some() {
+                    changes.remove(&key);
+                }
+            } else {
+                let record = Bytes::from(vec![choice as u8; (*seed >> 50) as usize % 30]);
+                changes.set(key.clone(), record.clone(), now.contains_key(&key), |_| {});
+                now.insert(key, record);
+            }
+            assert_eq!(changes.bytes(), counted(changes));
+        }
+        now
+    }
+
+    fn overlaid(below: &BTreeMap<Key, Bytes>, changes: &Changes) -> BTreeMap<Key, Bytes> {
+        let mut all = below.clone();
+        for (key, record) in changes {
+            match record {
+                Some(record) => drop(all.insert(key.clone(), record.clone())),
+                None => drop(all.remove(key)),
+            }
+        }
+        all
+    }
+
+    fn overlaid_names(below: &BTreeMap<Key, Bytes>, changes: &Changes) -> Vec<Key> {
+        let mut names: BTreeMap<&Key, bool> = below.keys().map(|key| (key, true)).collect();
+        names.extend(changes.names_under(b""));
+        names.into_iter().filter(|&(_, there)| there).map(|(key, _)| key.clone()).collect()
+    }
+
+    #[test]
+    fn whatever_is_done_the_layer_over_the_one_below_is_what_there_is() {
+        let mut seed = 1;
+        for _ in 0..500 {
+            let below = play(&mut Changes::default(), &BTreeMap::new(), &mut seed);
+            let mut changes = Changes::with_seed(seed);
+            let now = play(&mut changes, &below, &mut seed);
+            assert_eq!(overlaid(&below, &changes), now);
+            assert_eq!(overlaid_names(&below, &changes), now.keys().cloned().collect::<Vec<_>>());
+            // Nothing is written of what was born and died here.
+            assert!(changes.iter().all(|(key, record)| record.is_some() || below.contains_key(key)));
+        }
+    }
+
+    #[test]
+    fn two_layers_laid_over_each_other_are_one_that_can_be_gone_on_with() {
+        let mut seed = 7;
+        for _ in 0..500 {
+            let below = play(&mut Changes::default(), &BTreeMap::new(), &mut seed);
+            let mut older = Changes::with_seed(1);
+            let between = play(&mut older, &below, &mut seed);
+            let mut newer = Changes::with_seed(1);
+            let now = play(&mut newer, &between, &mut seed);
+            let mut gone = Vec::new();
+            older.lay_over(newer, |key| gone.push(key));
+            assert_eq!(older.bytes(), counted(&older));
+            assert_eq!(overlaid(&below, &older), now);
+            assert!(gone.iter().all(|key| !below.contains_key(key) && !now.contains_key(key)));
+            let later = play(&mut older, &now, &mut seed);
+            assert_eq!(overlaid(&below, &older), later, "what died after the merge is dead below too");
+            assert_eq!(overlaid_names(&below, &older), later.keys().cloned().collect::<Vec<_>>());
+        }
+    }
+}

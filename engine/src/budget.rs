@@ -3,34 +3,71 @@
 use crate::limits::Limits;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// Bytes promised for one idle connection: its task, its socket's registration, its place in the machine.
+pub const CONNECTION_BYTES_MAX: u64 = 8 << 10;
+/// Bytes promised for one session, without its record in the memtable, which is charged there.
+pub const SESSION_BYTES_MAX: u64 = 512;
+/// Bytes that each of the watches a server may hold stands for. One on a usual path takes less than 100; but a client chooses the paths, and a
+/// path may be as long as a frame.
+pub const WATCH_BYTES_MAX: u64 = 160;
+/// What the watch table takes before the first watch.
+const WATCH_TABLE_BYTES: u64 = 64 << 10;
+
+/// What the system's allocator takes for so many bytes: granules of 16, of which 8 bytes are its own, and at least two of them.
+pub(crate) const fn allocated(bytes: usize) -> usize {
+    if bytes == 0 {
+        return 0;
+    }
+    let taken = (bytes + 8).next_multiple_of(16);
+    if taken < 32 { 32 } else { taken }
+}
+
 /// What is counted. Each part has its own unit and limit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Part {
     /// Open client connections.
     Connections,
+    /// Bytes of connections, without what waits in them to be decoded, answered or sent.
+    ConnectionBytes,
     /// Sessions, connected or not.
     Sessions,
+    /// Bytes of sessions, without their records in the memtable.
+    SessionBytes,
     /// Registered watches.
     Watches,
+    /// Bytes of the watch table.
+    WatchBytes,
     /// Bytes of requests read and not yet answered.
     Outstanding,
+    /// Bytes of entries proposed and not yet applied.
+    Unapplied,
+    /// Bytes of questions to the base that are under way.
+    Fetches,
+    /// Bytes of answers that are put together off the core.
+    Completing,
     /// Bytes waiting to be sent to clients.
     Outbound,
     /// Bytes of applied state newer than the base, the frozen part included.
     Memtable,
     /// Bytes of recently used records.
     RecordCache,
-    /// Log bytes above the durable checkpoint.
+    /// Log bytes above the durable checkpoint, on disk.
     Log,
 }
 
 impl Part {
     /// Every part, in the order of a snapshot.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 14] = [
         Self::Connections,
+        Self::ConnectionBytes,
         Self::Sessions,
+        Self::SessionBytes,
         Self::Watches,
+        Self::WatchBytes,
         Self::Outstanding,
+        Self::Unapplied,
+        Self::Fetches,
+        Self::Completing,
         Self::Outbound,
         Self::Memtable,
         Self::RecordCache,
@@ -41,9 +78,15 @@ impl Part {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connections => "connections",
+            Self::ConnectionBytes => "connection_bytes",
             Self::Sessions => "sessions",
+            Self::SessionBytes => "session_bytes",
             Self::Watches => "watches",
+            Self::WatchBytes => "watch_bytes",
             Self::Outstanding => "outstanding_bytes",
+            Self::Unapplied => "unapplied_bytes",
+            Self::Fetches => "fetch_bytes",
+            Self::Completing => "completing_bytes",
             Self::Outbound => "outbound_bytes",
             Self::Memtable => "memtable_bytes",
             Self::RecordCache => "record_cache_bytes",
@@ -54,9 +97,14 @@ impl Part {
     fn limit(self, limits: &Limits) -> u64 {
         match self {
             Self::Connections => limits.connections_max.into(),
+            Self::ConnectionBytes => u64::from(limits.connections_max) * CONNECTION_BYTES_MAX,
             Self::Sessions => limits.sessions_max.into(),
+            Self::SessionBytes => u64::from(limits.sessions_max) * SESSION_BYTES_MAX,
             Self::Watches => limits.watches_max.into(),
-            Self::Outstanding => limits.outstanding_bytes_max.into(),
+            Self::WatchBytes => watch_bytes_max(limits),
+            Self::Outstanding | Self::Unapplied => limits.outstanding_bytes_max.into(),
+            Self::Fetches => fetch_bytes_max(limits),
+            Self::Completing => limits.outbound_bytes_max.into(),
             Self::Outbound => limits.outbound_bytes_total_max.into(),
             // Admission waits at twice the size that starts a checkpoint.
             Self::Memtable => u64::from(limits.memtable_bytes) * 2,
@@ -64,6 +112,16 @@ impl Part {
             Self::Log => u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments),
         }
     }
+}
+
+/// What the watch table may take.
+pub(crate) fn watch_bytes_max(limits: &Limits) -> u64 {
+    u64::from(limits.watches_max) * WATCH_BYTES_MAX + WATCH_TABLE_BYTES
+}
+
+/// What questions to the base may take before no more are asked ahead of time or for another request.
+pub(crate) fn fetch_bytes_max(limits: &Limits) -> u64 {
+    u64::from(limits.record_cache_bytes / 2).max(256 << 10)
 }
 
 /// The counters of one server, shared by its threads.
@@ -143,6 +201,16 @@ impl Budget {
     pub fn release(&self, part: Part, amount: u64) {
         let before = self.counter(part).current.fetch_sub(amount, Relaxed);
         debug_assert!(before >= amount, "{} released {amount} of {before}", part.name());
+    }
+
+    /// Charges `amount` instead of the `charged` of before.
+    pub fn recharge(&self, part: Part, charged: &mut u64, amount: u64) {
+        let before = std::mem::replace(charged, amount);
+        if amount > before {
+            self.charge(part, amount - before);
+        } else if amount < before {
+            self.release(part, before - amount);
+        }
     }
 
     /// Sets what the part holds, for an owner that counts by itself.

@@ -1,5 +1,6 @@
 //! How the server is, for four-letter words, metrics and `zoolet status`.
 
+use crate::budget::Part;
 use crate::event::ConnId;
 use zoolet_model::{SessionId, Zxid};
 
@@ -32,12 +33,8 @@ pub struct Status {
     pub outstanding: u64,
     /// Entries appended and not yet applied.
     pub unapplied: u64,
-    /// Bytes in the memtable, the frozen one included.
-    pub memtable_bytes: u64,
-    /// Bytes in the record cache.
-    pub record_cache_bytes: u64,
-    /// Log bytes above the durable checkpoint.
-    pub log_bytes_used: u64,
+    /// What it holds of each part of the [`Budget`](crate::Budget) that it holds.
+    pub held: Vec<(Part, u64)>,
     /// Durable checkpoints since start.
     pub checkpoints: u64,
     /// Failed ones.
@@ -48,6 +45,8 @@ pub struct Status {
     pub writes_acknowledged: u64,
     /// Sessions that expired since start.
     pub sessions_expired: u64,
+    /// Sessions that were not begun since start, because there were `sessions_max`.
+    pub sessions_refused: u64,
     /// What whoever drives the machine counts of the disk; the machine itself leaves it empty. Name with its unit, number.
     pub disk: Vec<(&'static str, u64)>,
 }

@@ -28,6 +28,18 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const SMALL: &str = "four_letter_words = [\"*\"]\n[limits]\nlog_segment_bytes = 262144\nlog_segments = 8\n\
                          frame_bytes_max = 100000\n[settings]\ntick_ms = 100\nsession_timeout_min_ms = 200\n";
 
+/// [`SMALL`] with more lines of `[limits]`.
+pub(crate) fn with_limits(lines: &str) -> String {
+    SMALL.replace("[settings]", &format!("{lines}\n[settings]"))
+}
+
+/// The same with frames of up to a megabyte, and the log that they need.
+pub(crate) fn with_roomy_frames(lines: &str) -> String {
+    let roomy = "log_segment_bytes = 4194304\nlog_segments = 8\nframe_bytes_max = 1048575\n";
+    let small = "log_segment_bytes = 262144\nlog_segments = 8\nframe_bytes_max = 100000\n";
+    with_limits(lines).replace(small, roomy)
+}
+
 /// The real binary, serving.
 pub(crate) struct Server {
     child: Child,
@@ -100,6 +112,11 @@ impl Server {
         self.status("VmRSS:")
     }
 
+    /// What it has in memory that no file backs.
+    pub(crate) fn anonymous_bytes(&self) -> u64 {
+        self.status("RssAnon:")
+    }
+
     /// The most it ever had in memory.
     pub(crate) fn resident_bytes_peak(&self) -> u64 {
         self.status("VmHWM:")
@@ -166,6 +183,19 @@ pub(crate) fn refusal(scratch: &Scratch, arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), stderr.trim_end().to_owned())
 }
 
+/// A client that has asked for a session.
+pub(crate) struct Joining(TcpStream);
+
+impl Joining {
+    /// Waits for it; `None` when the connection is closed instead of answered.
+    pub(crate) fn join(self) -> Option<Client> {
+        let Self(mut stream) = self;
+        let mut buffer = BytesMut::new();
+        let session = decode_connect_reply(read_frame(&mut stream, &mut buffer)?).unwrap();
+        Some(Client { stream, buffer, session, next_xid: 1, events: Vec::new() })
+    }
+}
+
 /// A client of the wire, blocking, strict.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
@@ -187,15 +217,23 @@ impl Client {
     }
 
     pub(crate) fn connect_with(address: SocketAddr, request: &ConnectRequest) -> Option<Self> {
+        Self::asking(address, request).join()
+    }
+
+    /// Asks for a new session and does not wait for it.
+    pub(crate) fn ask_for_session(address: SocketAddr) -> Joining {
+        Self::asking(address, &hello(SessionId(0), None, 40_000))
+    }
+
+    fn asking(address: SocketAddr, request: &ConnectRequest) -> Joining {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         let mut out = BytesMut::new();
         encode_connect(request, &mut out);
-        stream.write_all(&out).unwrap();
-        let mut buffer = BytesMut::new();
-        let session = decode_connect_reply(read_frame(&mut stream, &mut buffer)?).unwrap();
-        Some(Self { stream, buffer, session, next_xid: 1, events: Vec::new() })
+        // A server that is full closes at once.
+        let _ = stream.write_all(&out);
+        Joining(stream)
     }
 
     /// Sends without waiting; gives the xid.
@@ -281,6 +319,33 @@ impl Client {
     pub(crate) fn is_closed(&mut self) -> bool {
         self.frame().is_none()
     }
+}
+
+/// What the server says that a part of its budget grew by is what its memory grew by, within a fifth.
+pub(crate) fn assert_charged(what: &str, charged: u64, resident: u64) {
+    println!("{what}: charged {} KiB, resident {} KiB", charged >> 10, resident >> 10);
+    assert!(charged >= 1 << 20, "{what}: {charged} bytes are too few to be told from noise");
+    let (low, high) = (charged - charged / 5, charged + charged / 5);
+    assert!((low..=high).contains(&resident), "{what}: {charged} bytes are charged, {resident} are resident");
+}
+
+/// So many sessions, each on its own connection. All ask before the first is answered, so that they share fdatasyncs.
+pub(crate) fn crowd(server: &Server, size: usize) -> Vec<Client> {
+    let mut clients = Vec::with_capacity(size);
+    while clients.len() < size {
+        // No more at once than the listening socket's queue holds.
+        let asking = (clients.len()..size.min(clients.len() + 100)).map(|_| Client::ask_for_session(server.address));
+        let asking: Vec<_> = asking.collect();
+        clients.extend(asking.into_iter().map(|client| client.join().expect("a session")));
+    }
+    clients
+}
+
+/// Lets this process have as many open files as it may; the servers that it starts inherit that.
+pub(crate) fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
 }
 
 pub(crate) fn hello(session: SessionId, password: Option<Bytes>, timeout_ms: i32) -> ConnectRequest {

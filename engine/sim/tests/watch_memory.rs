@@ -69,7 +69,7 @@ const SHAPES: [Shape; 6] = [
 ];
 
 fn fill(shape: &Shape) -> WatchTable {
-    let mut table = WatchTable::new(1_000_000, 0x5eed);
+    let mut table = WatchTable::new(1_000_000, usize::MAX, 0x5eed);
     for n in 0..shape.paths {
         let path = path(n);
         for w in 0..shape.watches_per_path {

@@ -31,6 +31,7 @@ impl Server {
         let secret = SessionSecret(self.secrets.next_secret());
         let txn = Txn::CreateSession { timeout_ms: self.negotiate(request.timeout_ms), secret };
         let full = self.sessions.len() + self.upkeep.sessions_joining >= self.limits.sessions_max as usize;
+        self.upkeep.sessions_refused += u64::from(full);
         let refused = full || self.admission(Need::Session) != Admission::Go;
         let payload = self.encode(&txn);
         let origin = Origin::Connect { conn, read_only_byte: request.read_only.is_some() };

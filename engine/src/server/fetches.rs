@@ -2,6 +2,7 @@
 
 use super::Server;
 use crate::action::{Action, Fetch, FetchId, FetchWhat, Generation};
+use crate::budget::{allocated, fetch_bytes_max};
 use crate::event::{BaseFailure, ConnId, Fetched};
 use crate::store::{Stamp, key};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +47,8 @@ pub(super) struct Fetches {
     /// The same by age of what they found.
     held: BTreeSet<(Stamp, Waiter)>,
     pub(super) asked: u64,
+    /// Of what is under way.
+    bytes: usize,
     /// Failed fetches of the entry whose turn it is.
     pub(super) apply_retries: u32,
 }
@@ -64,6 +67,7 @@ impl Fetches {
         if is_new {
             self.next += 1;
             self.asked += 1;
+            self.bytes += cost(&what);
             self.by_what.insert(what.clone(), id);
             self.under_way.insert(id, UnderWay { what, generation, waiters: Vec::new() });
         }
@@ -79,11 +83,30 @@ impl Fetches {
         is_new.then_some(id)
     }
 
+    /// Questions under way, and everybody who waits or holds on to something.
+    pub(super) fn len(&self) -> usize {
+        self.under_way.len() + self.by_what.len() + self.waits.len() + self.held.len()
+    }
+
     fn answered(&mut self, id: FetchId) -> Option<UnderWay> {
         let under_way = self.under_way.remove(&id)?;
         self.by_what.remove(&under_way.what);
+        self.bytes -= cost(&under_way.what);
         Some(under_way)
     }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// What a question takes beside its key: places in two B-trees and two mailboxes, and who waits for it.
+const FETCH_BYTES: usize = 320;
+
+/// What a question takes: three threads may hold its key.
+fn cost(what: &FetchWhat) -> usize {
+    let (FetchWhat::Record(key) | FetchWhat::KeysUnder(key)) = what;
+    FETCH_BYTES + 3 * allocated(key.len())
 }
 
 impl Server {
@@ -105,7 +128,20 @@ impl Server {
         self.fetches.waits.insert(waiter, Wait { since, pending: 0 });
         self.fetches.held.insert((since, waiter));
         self.keep_what_is_held();
-        missing.into_iter().for_each(|what| self.fetch(what, waiter));
+        let asked = if waiter == Waiter::Apply { missing.len() } else { self.portion(missing.len()) };
+        missing.into_iter().take(asked).for_each(|what| self.fetch(what, waiter));
+    }
+
+    /// How many of the records that one request misses are asked for at once; it looks again when it has them and asks for the next. Half of
+    /// them at least, so that it does not look for ever.
+    fn portion(&self, missing: usize) -> usize {
+        let room = (fetch_bytes_max(&self.limits) as usize).saturating_sub(self.fetches.bytes) / (2 * FETCH_BYTES);
+        missing.min(room.max(missing.div_ceil(2)))
+    }
+
+    /// Whether nothing should be asked for ahead of its time.
+    pub(super) fn fetches_are_many(&self) -> bool {
+        self.fetches.bytes as u64 >= fetch_bytes_max(&self.limits)
     }
 
     /// `waiter` has what it waited for, or does not want it any more.

@@ -94,6 +94,11 @@ impl History {
         self.bytes
     }
 
+    /// Their payloads, and their places here and on the way to the log.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes + self.entries.len() * (size_of::<Entry>() + size_of::<LogRecord>())
+    }
+
     /// Log bytes in use, with those that are on their way.
     pub(super) fn log_bytes(&self) -> u64 {
         self.log_bytes_used + self.unpersisted_bytes
@@ -169,6 +174,10 @@ impl Server {
 
     /// What the entry will need is fetched while the log syncs.
     fn prefetch(&mut self, payload: &Bytes) {
+        if self.fetches_are_many() {
+            // It asks when its turn has come.
+            return;
+        }
         let mut unknown = Vec::new();
         let state = &mut self.state;
         tree::needs(payload, &mut |what| {

@@ -4,11 +4,12 @@ mod connect;
 mod fetches;
 mod history;
 mod pipeline;
+mod replay;
 mod state;
 mod upkeep;
 
 use crate::action::Action;
-use crate::budget::{Budget, Part};
+use crate::budget::{Budget, Part, watch_bytes_max};
 use crate::event::{ConnId, Event, Now};
 use crate::limits::{Limits, Settings};
 use crate::session::{Connection, Secrets, SessionTable};
@@ -103,7 +104,7 @@ impl Server {
             state,
             sessions,
             connections: BTreeMap::new(),
-            watches: WatchTable::new(limits.watches_max, hash_seed),
+            watches: WatchTable::new(limits.watches_max, watch_bytes_max(&limits) as usize, hash_seed),
             fetches: Fetches::default(),
             requests: 0,
             ready: VecDeque::new(),
@@ -210,6 +211,14 @@ impl Server {
         self.sessions.len()
     }
 
+    /// Everything that something is waited for with: connections, their requests, questions to the base and who waits for the
+    /// answers, entries, bytes of completions. 0 when nothing was left behind.
+    pub fn under_way(&self) -> usize {
+        let waiting = self.ready.len() + self.waiting_for_room.len() + self.syncs.len() + self.upkeep.sessions_joining;
+        let unanswered = self.fetches.len() + self.history.len() + self.completing_bytes as usize;
+        self.connections.len() + waiting + unanswered
+    }
+
     /// Questions put to the base since the start.
     pub fn fetches_asked(&self) -> u64 {
         self.fetches.asked
@@ -217,12 +226,26 @@ impl Server {
 
     /// Charges every table and queue of the machine to its part of the budget. Whoever drives the machine calls this once a turn.
     pub fn account(&self, budget: &Budget) {
+        for (part, amount) in self.held() {
+            budget.set(part, amount);
+        }
+    }
+
+    /// What the machine holds of each part that it holds.
+    pub(crate) fn held(&self) -> [(Part, u64); 10] {
         let memory = self.state.memory_ref();
-        budget.set(Part::Sessions, self.sessions.len() as u64);
-        budget.set(Part::Watches, u64::from(self.watches.watches()));
-        budget.set(Part::Memtable, memory.memtable_bytes() as u64);
-        budget.set(Part::RecordCache, memory.cache_bytes() as u64);
-        budget.set(Part::Log, self.history.log_bytes_used());
+        [
+            (Part::Sessions, self.sessions.len() as u64),
+            (Part::SessionBytes, self.sessions.bytes() as u64),
+            (Part::Watches, self.watches.watches().into()),
+            (Part::WatchBytes, self.watches.bytes() as u64),
+            (Part::Unapplied, self.history.held_bytes() as u64),
+            (Part::Fetches, self.fetches.bytes() as u64),
+            (Part::Completing, self.completing_bytes),
+            (Part::Memtable, memory.memtable_bytes() as u64),
+            (Part::RecordCache, memory.cache_bytes() as u64),
+            (Part::Log, self.history.log_bytes_used()),
+        ]
     }
 
     fn fail(&mut self, reason: String) {

@@ -12,15 +12,18 @@ use crate::tree::{self, Determined, Stuck};
 use crate::txn::{Op, Txn};
 use crate::watch::WatchKind;
 use bytes::Bytes;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use zoolet_model::{
-    AuthId, Create, CreateMode, ErrorCode, EventKind, Path, Reply, Request, SetWatches, Text, WatchEvent, WriteOp,
-    Zxid, path,
+    AuthId, Create, CreateMode, ErrorCode, Path, Reply, Request, Text, WriteOp, Zxid, path,
 };
 use zoolet_zab::Round;
 
 /// The xid of every ping's reply, whatever the request's was (surface 13.1).
 const PING_XID: i32 = -2;
+
+/// Requests that a connection without any keeps room for.
+const IDLE_ROOM: usize = 16;
 
 /// Identities of one connection: each of its writes carries them all.
 const IDENTITIES_MAX: usize = 64;
@@ -64,7 +67,7 @@ pub(super) enum Admission {
 }
 
 /// What became of the request at the head of a pipeline.
-enum Step {
+pub(super) enum Step {
     /// It has an outcome, or is proposed: on to the next.
     Done,
     /// It waits, and everything behind it.
@@ -80,7 +83,7 @@ impl Server {
             return;
         }
         self.requests += 1;
-        connection.waiting.push_back(Waiting { number: self.requests, xid, request });
+        connection.waiting.push_back(Waiting { number: self.requests, xid, request, done: 0 });
         self.sessions.touch(connection.session, self.now.mono_ms);
         self.ready.push_back(conn);
     }
@@ -102,7 +105,13 @@ impl Server {
             if connection.phase != Phase::Open || connection.blocked {
                 return;
             }
-            let Some(head) = connection.waiting.pop_front() else { return };
+            let Some(head) = connection.waiting.pop_front() else {
+                // Thousands that waited once leave no room behind: most connections are idle.
+                if connection.waiting.capacity() > IDLE_ROOM {
+                    connection.waiting = VecDeque::new();
+                }
+                return;
+            };
             let (identity, writes_pending) = (connection.identity.clone(), connection.proposed > 0);
             let step = if is_write(&head.request) {
                 self.step_write(conn, head, &identity, writes_pending)
@@ -200,8 +209,7 @@ impl Server {
     /// Everything that proposes nothing: reads, watches, auth, ping, sync.
     fn step_local(&mut self, conn: ConnId, head: Waiting, identity: &Arc<Identity>) -> Step {
         let zxid = self.state.applied().as_i64();
-        let since = self.state.memory_ref().stamp();
-        let Waiting { number, xid, ref request } = head;
+        let Waiting { xid, ref request, .. } = head;
         let (zxid, result) = match request {
             Request::Ping => return self.done(conn, PING_XID, zxid, Ok(Reply::Empty)),
             Request::Auth { scheme, auth } => return self.auth(conn, xid, scheme.as_deref(), auth.as_deref()),
@@ -211,13 +219,7 @@ impl Server {
                 return Step::Done;
             }
             Request::Sync { .. } => return self.sync(conn, head),
-            Request::SetWatches(watches) => match tree::replay_watches(&mut self.state, watches) {
-                Ok(events) => {
-                    self.let_go(Waiter::Request(conn, number));
-                    (zxid, self.set_watches(conn, watches, &events))
-                }
-                Err(stuck) => return self.stuck(conn, head, stuck, since),
-            },
+            Request::SetWatches(_) => return self.set_watches(conn, head),
             Request::Sasl => (0, Ok(Reply::NullToken)),
             Request::WhoAmI => (zxid, Ok(Reply::Ids(who(identity, self.settings.skip_acl)))),
             Request::AddWatch { path, mode } => {
@@ -241,7 +243,7 @@ impl Server {
         self.done(conn, xid, zxid, result)
     }
 
-    fn done(&mut self, conn: ConnId, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) -> Step {
+    pub(super) fn done(&mut self, conn: ConnId, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) -> Step {
         self.reply(conn, xid, zxid, result);
         Step::Done
     }
@@ -299,7 +301,7 @@ impl Server {
         }
     }
 
-    fn stuck(&mut self, conn: ConnId, head: Waiting, stuck: Stuck, since: Stamp) -> Step {
+    pub(super) fn stuck(&mut self, conn: ConnId, head: Waiting, stuck: Stuck, since: Stamp) -> Step {
         match stuck {
             Stuck::Missing(missing) => self.fetch_all(missing, Waiter::Request(conn, head.number), since),
             Stuck::Damaged(what) => self.fail(what.into()),
@@ -309,31 +311,6 @@ impl Server {
 
     fn watch(&mut self, conn: ConnId, path: &str, kind: WatchKind) -> Result<(), ErrorCode> {
         self.watches.add(conn, path, kind).map_err(|_| ErrorCode::SystemError)
-    }
-
-    /// Tells what was missed, before the reply, and registers the rest (surface 5.5).
-    fn set_watches(
-        &mut self,
-        conn: ConnId,
-        watches: &SetWatches,
-        events: &[Option<EventKind>],
-    ) -> Result<Reply, ErrorCode> {
-        let SetWatches { data, exist, child, persistent, persistent_recursive, .. } = watches;
-        let kinds = data.iter().chain(exist).map(|path| (path, WatchKind::Data));
-        let replayed = kinds.chain(child.iter().map(|path| (path, WatchKind::Child)));
-        for ((path, kind), event) in replayed.zip(events) {
-            match event {
-                Some(event) => self.notify(conn, WatchEvent { kind: *event, path: path.clone(), zxid: -1 }),
-                None => self.watch(conn, path, kind)?,
-            }
-        }
-        for path in persistent {
-            self.watch(conn, path, WatchKind::Persistent)?;
-        }
-        for path in persistent_recursive {
-            self.watch(conn, path, WatchKind::PersistentRecursive)?;
-        }
-        Ok(Reply::Empty)
     }
 
     fn auth(&mut self, conn: ConnId, xid: i32, scheme: Option<&str>, proof: Option<&[u8]>) -> Step {

@@ -36,6 +36,7 @@ pub(super) struct Upkeep {
     pub(super) log_stalled: bool,
     pub(super) sessions_joining: usize,
     pub(super) sessions_expired: u64,
+    pub(super) sessions_refused: u64,
 }
 
 impl Upkeep {
@@ -53,6 +54,7 @@ impl Upkeep {
             log_stalled: false,
             sessions_joining: 0,
             sessions_expired: 0,
+            sessions_refused: 0,
         }
     }
 
@@ -208,14 +210,13 @@ impl Server {
             watching_connections: self.watches.connections() as u64,
             outstanding: self.outstanding() as u64,
             unapplied: self.history.len() as u64,
-            memtable_bytes: self.state.memory_ref().memtable_bytes() as u64,
-            record_cache_bytes: self.state.memory_ref().cache_bytes() as u64,
-            log_bytes_used: self.history.log_bytes_used(),
+            held: self.held().into(),
             checkpoints: self.upkeep.checkpoints,
             checkpoints_failed: self.upkeep.checkpoints_failed,
             fetches: self.fetches.asked,
             writes_acknowledged: self.history.acknowledged,
             sessions_expired: self.upkeep.sessions_expired,
+            sessions_refused: self.upkeep.sessions_refused,
             disk: Vec::new(),
         };
         self.actions.push_back(Action::Status { ticket, status: Box::new(status) });

@@ -15,6 +15,8 @@ pub struct Waiting {
     pub xid: i32,
     /// What is asked for.
     pub request: Request,
+    /// Of a setWatches: paths that it is through with.
+    pub done: usize,
 }
 
 /// How far a connection has come.

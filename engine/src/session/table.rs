@@ -33,7 +33,17 @@ pub struct SessionTable {
     due: BTreeSet<(u64, SessionId)>,
 }
 
+/// What one session takes in the three B-trees that know it (replicated state, table, deadlines). They fill in order, so their leaves are
+/// little more than half full.
+const SESSION_BYTES: usize =
+    (size_of::<(SessionId, Session)>() + size_of::<(SessionId, Live)>() + size_of::<(u64, SessionId)>()) * 2;
+
 impl SessionTable {
+    /// Bytes of all sessions, with their place in the replicated state.
+    pub fn bytes(&self) -> usize {
+        self.sessions.len() * SESSION_BYTES
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.sessions.len()

@@ -12,7 +12,7 @@ mod view;
 
 pub use apply::{Applied, Change, Fired, MultiFailure, OpOutcome, Outcome, apply, needs};
 pub use birth::birth;
-pub(crate) use read::{Determined, read, replay_watches};
+pub(crate) use read::{Determined, Remembered, missed, read};
 pub use view::{Found, Stuck, View};
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::action::{FetchWhat, Listing, Pending, PendingRead};
 use crate::store::key::{self, Key};
 use bytes::Bytes;
 use zoolet_model::{
-    ErrorCode, EventKind, Names, NamesBuilder, Perms, ReadOp, ReadResult, Reply, Request, SessionId, SetWatches, Stat,
+    ErrorCode, EventKind, Names, NamesBuilder, Perms, ReadOp, ReadResult, Reply, Request, SessionId, Stat,
     Text,
 };
 
@@ -80,42 +80,34 @@ fn exists(view: &mut impl View, path: &str) -> Result<Option<Stat>, Stuck> {
     }
 }
 
-/// What setWatches finds to have happened since `relative_zxid` (surface 5.5), and which watches stand after it: for each path of
-/// data, exist and child in order, the event it missed or `None`.
+/// What a watch was set by, before its client lost the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Remembered {
+    /// A znode's data.
+    Data,
+    /// There being no znode.
+    Absence,
+    /// A znode's children.
+    Children,
+}
+
+/// The event that a watch missed since `since_zxid`, when it did (surface 5.5).
 ///
 /// # Errors
-/// [`Stuck`] with every record that is not in memory.
-pub(crate) fn replay_watches(view: &mut impl View, watches: &SetWatches) -> Result<Vec<Option<EventKind>>, Stuck> {
-    let mut missing = Vec::new();
-    let mut events = Vec::with_capacity(watches.data.len() + watches.exist.len() + watches.child.len());
-    let mut decide = |path: &Text, event: &dyn Fn(Option<Stat>) -> Option<EventKind>| match exists(view, path) {
-        Ok(stat) => {
-            events.push(event(stat));
-            Ok(())
-        }
-        Err(Stuck::Missing(mut more)) => {
-            missing.append(&mut more);
-            Ok(())
-        }
-        Err(damaged @ Stuck::Damaged(_)) => Err(damaged),
-    };
-    let since = watches.relative_zxid;
-    for path in &watches.data {
-        decide(path, &|stat| match stat {
-            None => Some(EventKind::NodeDeleted),
-            Some(stat) => (stat.mzxid > since).then_some(EventKind::NodeDataChanged),
-        })?;
-    }
-    for path in &watches.exist {
-        decide(path, &|stat| stat.map(|_| EventKind::NodeCreated))?;
-    }
-    for path in &watches.child {
-        decide(path, &|stat| match stat {
-            None => Some(EventKind::NodeDeleted),
-            Some(stat) => (stat.pzxid > since).then_some(EventKind::NodeChildrenChanged),
-        })?;
-    }
-    if missing.is_empty() { Ok(events) } else { Err(Stuck::Missing(missing)) }
+/// [`Stuck`] when the record is not in memory.
+pub(crate) fn missed(
+    view: &mut impl View,
+    set_by: Remembered,
+    path: &Text,
+    since_zxid: i64,
+) -> Result<Option<EventKind>, Stuck> {
+    let stat = exists(view, path)?;
+    Ok(match (set_by, stat) {
+        (Remembered::Absence, stat) => stat.map(|_| EventKind::NodeCreated),
+        (Remembered::Data | Remembered::Children, None) => Some(EventKind::NodeDeleted),
+        (Remembered::Data, Some(stat)) => (stat.mzxid > since_zxid).then_some(EventKind::NodeDataChanged),
+        (Remembered::Children, Some(stat)) => (stat.pzxid > since_zxid).then_some(EventKind::NodeChildrenChanged),
+    })
 }
 
 fn exists_checked(view: &mut impl View, identity: &Identity, path: &str) -> Result<Stat, Stop> {

@@ -9,6 +9,7 @@
 mod paths;
 mod watchers;
 
+use crate::budget::allocated;
 use crate::event::ConnId;
 use paths::{PathId, Paths};
 use std::{collections::BTreeMap, mem::size_of};
@@ -46,6 +47,8 @@ pub struct TooMany;
 pub struct WatchTable {
     watches: u32,
     watches_max: u32,
+    /// What the table may take, because clients choose the paths and a path may be long.
+    bytes_max: usize,
     /// Watches of kind `PersistentRecursive`. While there are none, nobody looks at ancestors.
     recursive: u32,
     /// (connection, path) pairs with at least one kind.
@@ -82,12 +85,13 @@ const STALE_SLACK: usize = 16;
 const SCRATCH_MAX: usize = 1024;
 
 impl WatchTable {
-    /// An empty table for at most `watches_max` watches. `seed` must not be known to clients: it keeps them from choosing paths that
+    /// An empty table for at most `watches_max` watches, and for about `bytes_max` bytes. `seed` must not be known to clients: it keeps them from choosing paths that
     /// collide. It has no influence on any result.
-    pub fn new(watches_max: u32, seed: u128) -> Self {
+    pub fn new(watches_max: u32, bytes_max: usize, seed: u128) -> Self {
         Self {
             watches: 0,
             watches_max,
+            bytes_max,
             recursive: 0,
             pairs: 0,
             paths: Paths::new(seed),
@@ -123,6 +127,16 @@ impl WatchTable {
             + (pairs - connections) * size_of::<PathId>() * 3 / 2
     }
 
+    /// Whether all of these may be added, none of them being there yet.
+    pub fn has_room_for<'a>(&self, paths: impl Iterator<Item = &'a str>) -> bool {
+        let (mut watches, mut bytes) = (self.watches as usize, self.bytes());
+        for path in paths {
+            watches += 1;
+            bytes += paths::PATH_BYTES + allocated(path.len());
+        }
+        watches <= self.watches_max as usize && bytes <= self.bytes_max
+    }
+
     /// Whether `conn` watches `path` in this way; `Any` is in any way.
     pub fn contains(&self, conn: ConnId, path: &str, kind: WatcherType) -> bool {
         self.paths.find(path).is_some_and(|id| self.paths.watchers(id).kinds(conn).intersects(KindSet::from(kind)))
@@ -139,7 +153,7 @@ impl WatchTable {
         if before.intersects(kinds) {
             return Ok(());
         }
-        if self.watches >= self.watches_max {
+        if self.watches >= self.watches_max || self.bytes() + path.len() > self.bytes_max {
             return Err(TooMany);
         }
         let id = known.unwrap_or_else(|| self.paths.insert(path));

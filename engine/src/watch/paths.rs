@@ -4,6 +4,7 @@
 //! for the way back from number to text, and doubles its memory at once; chunks grow by what is needed.
 
 use super::watchers::Watchers;
+use crate::budget::allocated;
 use crate::event::ConnId;
 use std::{hash::Hasher, mem::size_of};
 
@@ -14,7 +15,7 @@ pub(super) type PathId = u32;
 pub(super) struct Paths {
     seed: (u64, u64),
     len: u32,
-    /// A power of two, or none.
+    /// Grow by half: twice as many would leave more of them vacant.
     slots: Vec<Slot>,
     /// Each has room for `CHUNK` and is full before the next begins.
     chunks: Vec<Vec<Entry>>,
@@ -37,6 +38,8 @@ enum Entry {
 
 const NONE: PathId = PathId::MAX;
 const VACANT: Slot = Slot { hash: 0, id: NONE };
+/// What a watched path takes beside its text: its entry, its slots and its number in the list of its watcher.
+pub(super) const PATH_BYTES: usize = size_of::<Entry>() + 2 * size_of::<Slot>() + 2 * size_of::<PathId>();
 const CHUNK: usize = 256;
 const SLOTS_MIN: usize = 16;
 
@@ -81,13 +84,13 @@ impl Paths {
     pub(super) fn insert(&mut self, path: &str) -> PathId {
         // Full enough to be small, empty enough that a miss looks at few slots.
         if (self.len as usize + 1) * 5 > self.slots.len() * 4 {
-            self.resize((self.slots.len() * 2).max(SLOTS_MIN));
+            self.resize((self.slots.len() * 3 / 2).max(SLOTS_MIN));
         }
         let id = self.place(Entry::Used { text: path.into(), watchers: Watchers::None });
         let hash = self.hash(path);
         self.occupy(Slot { hash, id });
         self.len += 1;
-        self.text_bytes += path.len();
+        self.text_bytes += allocated(path.len());
         id
     }
 
@@ -126,7 +129,7 @@ impl Paths {
         if !watchers.is_empty() {
             return;
         }
-        let (hash, bytes) = (self.hash(text), text.len());
+        let (hash, bytes) = (self.hash(text), allocated(text.len()));
         self.vacate(hash, id);
         self.text_bytes -= bytes;
         self.len -= 1;
@@ -183,11 +186,17 @@ impl Paths {
 
     /// Where the search for a hash begins; `None` without slots.
     fn home(&self, hash: u32) -> Option<usize> {
-        if self.slots.is_empty() { None } else { Some(hash as usize & (self.slots.len() - 1)) }
+        // Scales the hash to the table, which has fewer than 2^32 slots.
+        if self.slots.is_empty() { None } else { Some((u64::from(hash) * self.slots.len() as u64 >> 32) as usize) }
     }
 
     fn after(&self, at: usize) -> usize {
-        (at + 1) & (self.slots.len() - 1)
+        if at + 1 == self.slots.len() { 0 } else { at + 1 }
+    }
+
+    /// Slots from one to another, around the end.
+    fn distance(&self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.slots.len() - from }
     }
 
     fn occupy(&mut self, slot: Slot) {
@@ -204,11 +213,10 @@ impl Paths {
             hole = self.after(hole);
         }
         // Move back whatever was pushed past the hole, so that no search ends at it too early.
-        let mask = self.slots.len() - 1;
         let mut at = self.after(hole);
         while self.slots[at].id != NONE {
-            let home = self.slots[at].hash as usize & mask;
-            if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
+            let home = self.home(self.slots[at].hash).unwrap_or_default();
+            if self.distance(home, at) >= self.distance(hole, at) {
                 self.slots[hole] = self.slots[at];
                 hole = at;
             }

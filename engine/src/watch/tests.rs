@@ -3,7 +3,7 @@ use EventKind::{NodeChildrenChanged, NodeCreated, NodeDataChanged, NodeDeleted};
 use WatchKind::{Child, Data, Persistent, PersistentRecursive};
 
 fn table() -> WatchTable {
-    WatchTable::new(1_000_000, 42)
+    WatchTable::new(1_000_000, usize::MAX, 42)
 }
 
 fn fired(table: &mut WatchTable, kind: EventKind, path: &str) -> Vec<u64> {
@@ -179,7 +179,7 @@ fn remove_and_contains_mean_the_exact_kind_and_any_means_all() {
 
 #[test]
 fn a_full_table_refuses_the_new_and_accepts_the_known() {
-    let mut table = WatchTable::new(2, 0);
+    let mut table = WatchTable::new(2, usize::MAX, 0);
     table.add(ConnId(1), "/a", Data).unwrap();
     table.add(ConnId(1), "/b", Data).unwrap();
     assert_eq!(table.add(ConnId(1), "/c", Data), Err(TooMany));
@@ -260,7 +260,7 @@ fn a_list_of_fired_watches_stays_short() {
 fn the_table_equals_a_plain_set_under_random_use() {
     use std::collections::BTreeSet;
     let paths = ["/", "/a", "/a/b", "/a/b/c", "/a/bb", "/x", "", "/a/"];
-    let mut table = WatchTable::new(150, 9);
+    let mut table = WatchTable::new(150, usize::MAX, 9);
     let mut plain: BTreeSet<(u64, &str, usize)> = BTreeSet::new();
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut below = |n: usize| {

@@ -406,13 +406,7 @@ impl State {
 
     /// Charges what is queued now.
     fn charge_out(&mut self, port: &Port) {
-        let queued = self.out.queued() as u64;
-        if queued > self.out_charged {
-            port.budget.charge(Part::Outbound, queued - self.out_charged);
-        } else {
-            port.budget.release(Part::Outbound, self.out_charged - queued);
-        }
-        self.out_charged = queued;
+        port.budget.recharge(Part::Outbound, &mut self.out_charged, self.out.queued() as u64);
     }
 }
 

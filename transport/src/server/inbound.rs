@@ -13,8 +13,8 @@ use tokio::net::tcp::OwnedReadHalf;
 use zoolet_engine::Budget;
 use zoolet_engine::budget::Part;
 
-/// Bytes of one connection that may wait undecoded without being charged to the budget: what is read ahead of a
-/// connection that is not listened to, so that its pings are seen.
+/// Bytes of one connection that may wait undecoded and count as part of the connection: what is read ahead of one that
+/// is not listened to, so that its pings are seen.
 pub(super) const LOOKAHEAD_BYTES: usize = 4096;
 /// Bytes of one read. More would let one connection hold the thread, less would cost system calls.
 pub(super) const READ_BYTES_MAX: usize = 32 << 10;
@@ -29,8 +29,9 @@ pub(super) struct Inbound {
     borrowed: bool,
     /// A frame was taken out of `buffer`, and may keep its memory alive.
     taken_from: bool,
-    /// Bytes charged to the budget.
+    /// Bytes charged to the budget as requests, and as part of the connection.
     charged: u64,
+    charged_ahead: u64,
     /// Up to here, frames were searched for pings while the first of them could not be admitted.
     searched: usize,
 }
@@ -54,7 +55,7 @@ pub(super) enum Ping {
 impl Inbound {
     /// What the handshake left over.
     pub(super) fn new(port: &Port, buffer: BytesMut) -> Self {
-        Self { budget: port.budget.clone(), buffer, borrowed: false, taken_from: false, charged: 0, searched: 0 }
+        Self { budget: port.budget.clone(), buffer, borrowed: false, taken_from: false, charged: 0, charged_ahead: 0, searched: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -127,21 +128,21 @@ impl Inbound {
         }
         self.borrowed = false;
         self.taken_from = false;
-        self.charge(if self.buffer.len() > LOOKAHEAD_BYTES { self.buffer.len() as u64 } else { 0 });
+        if self.buffer.len() > LOOKAHEAD_BYTES {
+            self.charge(self.buffer.len() as u64, 0);
+        } else {
+            self.charge(0, self.buffer.len() as u64);
+        }
     }
 
     /// Stops charging: what is decoded next is charged as requests.
     pub(super) fn uncharge(&mut self) {
-        self.charge(0);
+        self.charge(0, 0);
     }
 
-    fn charge(&mut self, bytes: u64) {
-        if bytes > self.charged {
-            self.budget.charge(Part::Outstanding, bytes - self.charged);
-        } else if bytes < self.charged {
-            self.budget.release(Part::Outstanding, self.charged - bytes);
-        }
-        self.charged = bytes;
+    fn charge(&mut self, bytes: u64, ahead: u64) {
+        self.budget.recharge(Part::Outstanding, &mut self.charged, bytes);
+        self.budget.recharge(Part::ConnectionBytes, &mut self.charged_ahead, ahead);
     }
 
     /// Makes room: in the shared buffer while little waits, in an own one that grows with what arrived otherwise. What

@@ -54,6 +54,14 @@ pub(super) async fn run(port: Arc<Port>, stream: TcpStream, peer: SocketAddr, _s
     }
 }
 
+/// What the task of a connection takes, bytes.
+pub(super) fn task_bytes() -> usize {
+    fn output<T, F: Future>(_: impl FnOnce(T) -> F) -> usize {
+        size_of::<F>()
+    }
+    output(|(port, stream, peer, slot)| run(port, stream, peer, slot))
+}
+
 impl Port {
     fn on_closed(&self, peer: SocketAddr, why: Why) {
         if why == Why::Sessionless {

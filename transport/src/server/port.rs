@@ -31,6 +31,9 @@ const WRITING_BUFFERS_MAX: usize = 8;
 const WRITING_BYTES: usize = 64 << 10;
 /// How long a question to the machine may take.
 const QUESTION: Duration = Duration::from_secs(2);
+/// What a connection takes beside its task, bytes: its state, the runtime's registration of its socket, its places in this port's tables, and
+/// its pipeline in the machine. `tests/bounds_connections.rs` holds it to what the process takes.
+const CONNECTION_BYTES: u64 = 2816;
 /// How long nothing is accepted after accepting failed: mostly there are no file descriptors left.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
@@ -302,11 +305,13 @@ impl fmt::Debug for Port {
 pub(super) struct Slot {
     port: Arc<Port>,
     address: IpAddr,
+    bytes: u64,
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         self.port.budget.release(Part::Connections, 1);
+        self.port.budget.release(Part::ConnectionBytes, self.bytes);
         let mut addresses = lock(&self.port.addresses);
         if let Some(count) = addresses.get_mut(&self.address) {
             *count -= 1;
@@ -344,7 +349,9 @@ impl Port {
             return Err("too many connections (maxCnxns)");
         }
         *addresses.entry(address).or_default() += 1;
-        Ok(Slot { port: self.clone(), address })
+        let bytes = life::task_bytes() as u64 + CONNECTION_BYTES;
+        self.budget.charge(Part::ConnectionBytes, bytes);
+        Ok(Slot { port: self.clone(), address, bytes })
     }
 
     pub(super) fn register(&self, connection: Arc<Connection>) {

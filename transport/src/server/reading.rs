@@ -180,7 +180,10 @@ impl State {
     }
 }
 
-/// What a decoded request holds: its frame, and the vectors made from it.
+/// What one read of a multiRead holds while the records of all of them are gathered.
+const READ_BYTES: usize = 128;
+
+/// What a decoded request holds: its frame, the vectors made from it, and what it takes to carry out.
 fn held_bytes(frame_bytes: usize, request: &Request) -> usize {
     let acl = |acl: &Option<Vec<RequestedAcl>>| acl.as_ref().map_or(0, |acl| size_of_val(acl.as_slice()));
     let write = |operation: &WriteOp| match operation {
@@ -195,7 +198,7 @@ fn held_bytes(frame_bytes: usize, request: &Request) -> usize {
             Request::Multi(operations) => {
                 size_of_val(operations.as_slice()) + operations.iter().map(write).sum::<usize>()
             }
-            Request::MultiRead(reads) => size_of_val(reads.as_slice()),
+            Request::MultiRead(reads) => size_of_val(reads.as_slice()) + reads.len() * READ_BYTES,
             Request::SetWatches(watches) => {
                 [&watches.data, &watches.exist, &watches.child, &watches.persistent, &watches.persistent_recursive]
                     .into_iter()

@@ -311,6 +311,7 @@ fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
         ("stale_sessions_expired", status.sessions_expired),
         ("bytes_received_count", traffic.bytes_received),
         ("response_bytes", traffic.bytes_sent),
+        ("sessions_refused", status.sessions_refused),
         ("commit_count", status.writes_acknowledged),
         // Ours.
         ("unapplied_entries", status.unapplied),
@@ -330,19 +331,10 @@ fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
     }
     for reading in port.budget.snapshot() {
         let name = reading.part.name();
-        // What the machine holds it counts itself.
-        let current = match reading.part {
-            Part::Connections | Part::Outstanding | Part::Outbound => {
-                line(&format!("budget_{name}_peak"), &reading.peak)?;
-                reading.current
-            }
-            Part::Sessions => status.sessions,
-            Part::Watches => status.watches,
-            Part::Memtable => status.memtable_bytes,
-            Part::RecordCache => status.record_cache_bytes,
-            Part::Log => status.log_bytes_used,
-        };
-        line(&format!("budget_{name}"), &current)?;
+        // What the machine holds it counts itself, and its answer is newer than its last account.
+        let held = status.held.iter().find(|(part, _)| *part == reading.part);
+        line(&format!("budget_{name}"), &held.map_or(reading.current, |(_, amount)| *amount))?;
+        line(&format!("budget_{name}_peak"), &reading.peak)?;
         line(&format!("budget_{name}_limit"), &reading.limit)?;
     }
     Ok(())

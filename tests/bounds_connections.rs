@@ -1,0 +1,66 @@
+//! Thousands of connections against their bound: what one costs, what the next one is told, and that those inside are served.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
+
+mod support;
+
+use std::io::Write;
+use support::*;
+use zoolet_model::{Request, SessionId};
+
+const CONNECTIONS: usize = 5000;
+/// Promised for an idle connection, its session not included.
+const CONNECTION_BYTES_MAX: u64 = 8 << 10;
+
+#[test]
+fn five_thousand_connections_ping_and_set_within_8_kib_each_and_the_next_is_closed() {
+    raise_open_files();
+    let scratch = Scratch::new();
+    // One for the test itself, and one for the word that asks how it is.
+    let lines = format!("connections_max = {}\nconnections_per_address_max = 0\nsessions_max = 6000", CONNECTIONS + 2);
+    let server = Server::start_with(&scratch, &with_limits(&lines));
+    let mut inside = server.client();
+    inside.create("/x", b"").unwrap();
+    let before = server.anonymous_bytes();
+    let figures = |server: &Server| server.figure("budget_connection_bytes") + server.figure("budget_session_bytes");
+    let charged_before = figures(&server);
+
+    let mut crowd = crowd(&server, CONNECTIONS);
+    for _ in 0..2 {
+        for client in &mut crowd {
+            client.send(&Request::Ping);
+            client.send(&set("/x", b"0123456789"));
+        }
+        for client in &mut crowd {
+            for _ in 0..2 {
+                assert_eq!(client.header().unwrap().error, 0);
+            }
+        }
+    }
+    assert_eq!(server.figure("num_alive_connections") as usize, CONNECTIONS + 2);
+    let charged = figures(&server) - charged_before;
+    let grown = server.anonymous_bytes() - before;
+    let each = grown / CONNECTIONS as u64;
+    println!("{each} bytes for a connection with its session");
+    assert!(each <= CONNECTION_BYTES_MAX, "{each} bytes each");
+    assert_charged("connections", charged, grown);
+
+    // The last place is taken: whoever comes now is closed before the handshake, and those inside notice nothing.
+    let last = server.client();
+    for _ in 0..50 {
+        let mut refused = server.stream();
+        let _ = refused.write_all(&[0, 0, 0, 45]);
+        assert!(closes(&mut refused));
+    }
+    inside.ask(&set("/x", b"y")).unwrap();
+    drop(last);
+    eventually("there is room again", || {
+        Client::connect_with(server.address, &hello(SessionId(0), None, 1000)).is_some()
+    });
+    assert!(server.figure("connection_rejected") >= 50);
+
+    // All leave at once.
+    drop(crowd);
+    eventually("only the others are left", || server.figure("num_alive_connections") <= 3);
+    assert!(figures(&server) < charged_before + (CONNECTIONS as u64 + 3) * 512, "sessions stay, connections do not");
+    inside.ask(&set("/x", b"z")).unwrap();
+}

@@ -38,6 +38,7 @@ pub use session::{
     States, Version, WatchItem, WatchStream, Watched, Znode,
 };
 pub use wait::Wait;
+pub use zoolet_engine::store::Strategy;
 pub use zoolet_engine::{Limits, Settings, Status};
 pub use zoolet_model::{
     AclEntry, AddWatchMode, CreateKind, ErrorCode, EventKind, Names, OpResult, Path, Perms, Reply, Request, SessionId,

@@ -10,6 +10,7 @@ mod toml_file;
 mod zoo_cfg;
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
+use zoolet_engine::store::Strategy;
 use zoolet_engine::{Limits, Settings};
 
 /// Everything that decides how a node behaves. Fields may be set freely between [`Config::new`] and
@@ -21,6 +22,8 @@ pub struct Config {
     pub data: PathBuf,
     /// Whether a directory that holds nothing of ours may become a data directory.
     pub populate: Populate,
+    /// How the log uses its segments; `None` leaves it to what the file system says of itself.
+    pub log_strategy: Option<Strategy>,
     /// Where ZooKeeper clients connect, in clear; `None` opens no port. Needs the feature `port`.
     pub clients: Option<SocketAddr>,
     /// This server's number, as four-letter words show it.
@@ -75,6 +78,7 @@ impl Config {
         Self {
             data: data.into(),
             populate: Populate::IfEmpty,
+            log_strategy: None,
             clients: None,
             server_id: 1,
             four_letter_words: vec!["srvr".to_owned()],

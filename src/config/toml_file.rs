@@ -5,11 +5,13 @@ use super::{Config, ConfigError, DEFAULT_PORT, Loaded, Network, Populate, client
 use std::{net::Ipv4Addr, path::Path};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use zoolet_engine::store::Strategy;
 
 /// The four-letter words that are built; a zoo.cfg may name any.
 const WORDS: [&str; 9] = ["ruok", "srvr", "stat", "mntr", "isro", "envi", "conf", "cons", "wchs"];
 
-const TOP_KEYS: &str = "site, profile, network, data, clients, four_letter_words, limits, settings, server";
+const TOP_KEYS: &str =
+    "site, profile, network, data, log_strategy, clients, four_letter_words, limits, settings, server";
 /// Keys of later issues: a file that has them was written for a later zoolet.
 const RESERVED: [&str; 2] = ["site_key_file", "last_known_good"];
 
@@ -60,6 +62,7 @@ impl<'i> Reader<'i> {
                 // Written for a box that has a disk to mount: an empty directory is not told from a missing one.
                 self.config.populate = Populate::Never;
             }
+            "log_strategy" => self.config.log_strategy = self.log_strategy(key, value)?,
             "clients" => {
                 let address = self.string(key, value, "an address in quotes")?;
                 self.config.clients = Some(client_address(key, address).map_err(at(value))?);
@@ -96,6 +99,16 @@ impl<'i> Reader<'i> {
             "lan" => Ok(Network::Lan),
             "wifi" => Ok(Network::Wifi),
             "metered" => Ok(Network::Metered),
+            _ => Err(self.wrong(key, value, ALLOWED)),
+        }
+    }
+
+    fn log_strategy(&self, key: &str, value: &Value<'i>) -> Result<Option<Strategy>, Wrong> {
+        const ALLOWED: &str = "\"auto\", \"recycle\" or \"append\"";
+        match self.string(key, value, ALLOWED)? {
+            "auto" => Ok(None),
+            "recycle" => Ok(Some(Strategy::Recycle)),
+            "append" => Ok(Some(Strategy::Append)),
             _ => Err(self.wrong(key, value, ALLOWED)),
         }
     }
@@ -269,6 +282,7 @@ mod tests {
             profile = "emmc/512m"
             network = "wifi"
             data = "/var/lib/zoolet"
+            log_strategy = "recycle"
             clients = "plain://0.0.0.0:2182"
             four_letter_words = ["*"]
             [limits]
@@ -290,6 +304,7 @@ mod tests {
         let config = config.config;
         assert_eq!(config.site.as_deref(), Some("plant-7"));
         assert_eq!(config.network, Network::Wifi);
+        assert_eq!(config.log_strategy, Some(Strategy::Recycle));
         assert_eq!(config.clients.unwrap().to_string(), "0.0.0.0:2182");
         assert_eq!((config.limits.frame_bytes_max, config.limits.log_segments), (100_000, 8));
         assert_eq!((config.settings.tick_ms, config.settings.skip_acl, config.server_id), (500, true, 7));
@@ -301,6 +316,7 @@ mod tests {
             ("site = 7", "zoolet.toml:1: site = 7: allowed is a name in quotes"),
             ("\nsyte = \"x\"", "zoolet.toml:2: syte = \"x\": no such key; allowed are site, profile, network"),
             ("network = \"lora\"", "network = \"lora\": allowed is \"lan\", \"wifi\" or \"metered\""),
+            ("log_strategy = \"copy\"", "log_strategy = \"copy\": allowed is \"auto\", \"recycle\" or \"append\""),
             ("clients = \"0.0.0.0:1\"", "plain://0.0.0.0:1"),
             ("clients = \"tls://0.0.0.0:1\"", "not built yet"),
             (

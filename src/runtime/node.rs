@@ -61,7 +61,7 @@ impl Node {
         #[cfg(not(feature = "port"))]
         let client_address = None;
         let Store { log, base, recovered, state, .. } =
-            store::open(disk, &config.limits, u128::from_ne_bytes(entropy()?))?;
+            store::open(disk, config.log_strategy, &config.limits, u128::from_ne_bytes(entropy()?))?;
         let id = ServerId::new(config.server_id).unwrap_or(ServerId::STANDALONE);
         let voters = Voters::majority(&[id]).ok_or_else(|| StartError::Directory("no voter".to_owned()))?;
         let start = server::Start {

@@ -12,8 +12,13 @@ use zoolet_engine::store::{FsDisk, OpenError, Store, Strategy};
 use zoolet_model::Zxid;
 
 /// Opens log and base, or makes them in a directory that has none; then `incarnation` names this disk.
-pub(super) fn open(disk: FsDisk, limits: &Limits, incarnation: u128) -> Result<Store, StartError> {
-    let strategy = disk.strategy().unwrap_or(Strategy::Append);
+pub(super) fn open(
+    disk: FsDisk,
+    strategy: Option<Strategy>,
+    limits: &Limits,
+    incarnation: u128,
+) -> Result<Store, StartError> {
+    let strategy = strategy.unwrap_or_else(|| disk.strategy().unwrap_or(Strategy::Append));
     let store = Store::open(Arc::new(disk), strategy, limits, incarnation).map_err(start_error)?;
     if let Some((file, offset)) = &store.torn_tail {
         tracing::info!(file, offset, "the last batch was never complete and is not there any more");

@@ -1,6 +1,8 @@
 //! The command line, parsed once.
 
-use super::Exit;
+mod bench;
+
+use super::{Exit, bench::Options};
 use lexopt::prelude::{Long, Short, Value};
 use std::path::PathBuf;
 use tracing::Level;
@@ -8,6 +10,7 @@ use tracing::Level;
 /// What to do.
 pub(super) enum Command {
     Serve(ServeOptions),
+    Bench(Options),
     ConfigExample,
     Licences,
     Version,
@@ -48,6 +51,7 @@ pub(super) fn parse(mut parser: lexopt::Parser) -> Result<Command, Exit> {
 fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     let command = match name {
         "serve" => return serve(parser),
+        "bench" => return bench::bench(parser),
         "config" => match parser.next().map_err(Exit::usage)? {
             Some(Value(what)) if what == "example" => Command::ConfigExample,
             Some(Long("help") | Short('h')) => return Ok(Command::Help),
@@ -58,7 +62,7 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         "version" => Command::Version,
         _ => {
             return Err(Exit::usage(format!(
-                "command = {name}: allowed is serve, config example, licences, help, version"
+                "command = {name}: allowed is serve, bench, config example, licences, help, version"
             )));
         }
     };

@@ -1,5 +1,6 @@
 //! The other side of the codec: what a client writes and reads. For measurements, tests and the shell.
 
+use super::frame::{FrameError, announced};
 use super::opcode::Opcode;
 use super::reader::{Malformed, Read, Reader};
 use super::writer::{self, Done};
@@ -239,6 +240,33 @@ pub struct Header {
     pub zxid: i64,
     /// 0, or an error code; with an error there is no body.
     pub error: i32,
+}
+
+impl Header {
+    /// Its length, bytes.
+    pub const BYTES: usize = 16;
+
+    /// Reads the header that `frame` begins with: for clients that count answers and do not want their bodies.
+    ///
+    /// # Errors
+    /// When it is cut short.
+    pub fn of(frame: &[u8]) -> Result<Self, Malformed> {
+        let bytes: &[u8; Self::BYTES] = frame.first_chunk().ok_or(Malformed)?;
+        let [x0, x1, x2, x3, z0, z1, z2, z3, z4, z5, z6, z7, e0, e1, e2, e3] = *bytes;
+        Ok(Self {
+            xid: i32::from_be_bytes([x0, x1, x2, x3]),
+            zxid: i64::from_be_bytes([z0, z1, z2, z3, z4, z5, z6, z7]),
+            error: i32::from_be_bytes([e0, e1, e2, e3]),
+        })
+    }
+}
+
+/// The frame that `bytes` begin with, without its length and left where it is; `None` while it is not whole.
+///
+/// # Errors
+/// As [`split_frame`](super::split_frame).
+pub fn first_frame(bytes: &[u8], max: usize) -> Result<Option<&[u8]>, FrameError> {
+    Ok(announced(bytes, max)?.and_then(|length| bytes.get(4..4 + length)))
 }
 
 /// Reads the header and leaves the body.

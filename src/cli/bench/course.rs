@@ -1,0 +1,143 @@
+//! The course of one run: what all its connections share.
+
+use super::measured::Measured;
+use super::options::{Options, Until};
+use super::requests::NUMBER_DIGITS;
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Instant;
+use zoolet_transport::wire::client::Header;
+
+/// Times are nanoseconds since `origin`.
+pub(super) struct Course {
+    pub(super) options: Options,
+    pub(super) servers: Rc<[SocketAddr]>,
+    origin: Cell<Instant>,
+    /// What is sent from here on counts; before, the server warms up.
+    begins: u64,
+    ends: u64,
+    /// Requests that may still be sent, counted ones.
+    left: Cell<u64>,
+    stopped: Cell<bool>,
+    pub(super) measured: RefCell<Measured>,
+    pub(super) created: Rc<Created>,
+}
+
+/// The znodes that a run of creates leaves behind.
+#[derive(Default)]
+pub(super) struct Created {
+    next: Cell<u64>,
+    sequence: Cell<Option<(u64, u64)>>,
+}
+
+impl Created {
+    /// The number of one more.
+    pub(super) const fn take_next(&self) -> u64 {
+        self.next.replace(self.next.get() + 1)
+    }
+
+    /// How many numbers were taken.
+    pub(super) const fn count(&self) -> u64 {
+        self.next.get()
+    }
+
+    /// Remembers which number a sequential znode was given: its path is all that the reply carries, and ends with it.
+    pub(super) fn saw_sequence(&self, header: Header, frame: &[u8]) {
+        let digits = frame.last_chunk::<NUMBER_DIGITS>().filter(|_| header.error == 0);
+        let number = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
+        if let Some(number) = number {
+            let (first, end) = self.sequence.get().unwrap_or((number, number));
+            self.sequence.set(Some((first.min(number), end.max(number + 1))));
+        }
+    }
+
+    /// The numbers that the server gave to sequential ones, and to nobody else in between.
+    pub(super) fn sequence(&self) -> Range<u64> {
+        self.sequence.get().map_or(0..0, |(first, end)| first..end)
+    }
+}
+
+impl Course {
+    pub(super) fn new(options: Options, servers: Rc<[SocketAddr]>, created: Rc<Created>) -> Self {
+        let begins = nanoseconds(options.warmup);
+        let (ends, left) = match options.until {
+            Until::Elapsed(time) => (begins + nanoseconds(time), u64::MAX),
+            Until::Requests(count) => (u64::MAX, count),
+        };
+        Self {
+            options,
+            servers,
+            origin: Cell::new(Instant::now()),
+            begins,
+            ends,
+            left: Cell::new(left),
+            stopped: Cell::new(false),
+            measured: RefCell::new(Measured::new()),
+            created,
+        }
+    }
+
+    /// The clock runs from here.
+    pub(super) fn start(&self) {
+        self.origin.set(Instant::now());
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        nanoseconds(self.origin.get().elapsed())
+    }
+
+    pub(super) const fn begins(&self) -> u64 {
+        self.begins
+    }
+
+    /// When the last request is sent; `u64::MAX` when their number decides.
+    pub(super) const fn ends(&self) -> u64 {
+        self.ends
+    }
+
+    /// Whether what was sent then is measured.
+    pub(super) const fn counts(&self, sent: u64) -> bool {
+        sent >= self.begins
+    }
+
+    /// Whether one more request may be sent; if it counts, it is counted.
+    pub(super) fn admit(&self, sent: u64) -> bool {
+        if self.is_over(sent) {
+            return false;
+        }
+        if self.counts(sent) {
+            self.left.set(self.left.get() - 1);
+            self.measured.borrow_mut().requests += 1;
+        }
+        true
+    }
+
+    pub(super) fn is_over(&self, now: u64) -> bool {
+        self.stopped.get() || now >= self.ends || self.left.get() == 0
+    }
+
+    /// Nothing more is sent.
+    pub(super) fn stop(&self) {
+        self.stopped.set(true);
+    }
+
+    /// Until when it has measured, once nothing more comes. A number of requests ends with its last answer; whatever was given up waits
+    /// for answers until now.
+    pub(super) fn finished(&self, is_clean: bool, last_answer: u64) -> u64 {
+        match self.options.until {
+            Until::Requests(_) if is_clean => last_answer,
+            Until::Requests(_) | Until::Elapsed(_) => last_answer.max(self.now().min(self.ends)),
+        }
+    }
+
+    /// For how long it has measured.
+    pub(super) fn measuring(&self) -> u64 {
+        self.now().min(self.ends).saturating_sub(self.begins)
+    }
+}
+
+fn nanoseconds(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,151 @@
+//! Latencies, counted in buckets whose width grows with the value: 1/128 of it at most, at any length of run.
+
+/// Values below this have a bucket each.
+const EXACT: u64 = 256;
+/// Buckets for each doubling above.
+const PER_DOUBLING: usize = 128;
+const BUCKETS: usize = EXACT as usize + (u64::BITS as usize - 8) * PER_DOUBLING;
+
+/// How often each latency was seen, nanoseconds.
+#[derive(Clone)]
+pub(super) struct Histogram {
+    counts: Box<[u64]>,
+    count: u64,
+    sum: u128,
+    min: u64,
+    max: u64,
+}
+
+impl Histogram {
+    pub(super) fn new() -> Self {
+        Self { counts: vec![0; BUCKETS].into(), count: 0, sum: 0, min: u64::MAX, max: 0 }
+    }
+
+    pub(super) const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// 0 while empty, as are the three below.
+    pub(super) fn min(&self) -> u64 {
+        self.min.min(self.max)
+    }
+
+    pub(super) const fn max(&self) -> u64 {
+        self.max
+    }
+
+    pub(super) fn mean(&self) -> u64 {
+        u64::try_from(self.sum / u128::from(self.count.max(1))).unwrap_or(u64::MAX)
+    }
+
+    /// The value that so many of a thousand do not exceed: the upper end of its bucket, and never more than the largest seen.
+    pub(super) fn per_mille(&self, rank: u64) -> u64 {
+        let wanted = u128::from(self.count) * u128::from(rank);
+        let mut seen = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            seen += count;
+            if u128::from(seen) * 1000 >= wanted && seen > 0 {
+                return upper_end(bucket).min(self.max);
+            }
+        }
+        self.max
+    }
+
+    pub(super) fn record(&mut self, value: u64) {
+        self.counts[bucket(value)] += 1;
+        self.count += 1;
+        self.sum += u128::from(value);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+}
+
+/// Below [`EXACT`] the value itself; above, the 7 bits after its leading one, in a row for each doubling.
+const fn bucket(value: u64) -> usize {
+    if value < EXACT {
+        return value as usize;
+    }
+    let doubling = value.ilog2() as usize - 8;
+    EXACT as usize + doubling * PER_DOUBLING + ((value >> (doubling + 1)) as usize - PER_DOUBLING)
+}
+
+/// The largest value of a bucket.
+const fn upper_end(bucket: usize) -> u64 {
+    if bucket < EXACT as usize {
+        return bucket as u64;
+    }
+    let doubling = (bucket - EXACT as usize) / PER_DOUBLING;
+    let leading = (PER_DOUBLING + (bucket - EXACT as usize) % PER_DOUBLING) as u64;
+    (leading << (doubling + 1)) | ((1 << (doubling + 1)) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::Random;
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other_without_a_gap() {
+        let mut last = None;
+        for bucket_number in 0..BUCKETS {
+            let first = last.map_or(0, |last| last + 1);
+            assert_eq!(bucket(first), bucket_number);
+            assert_eq!(bucket(upper_end(bucket_number)), bucket_number);
+            last = Some(upper_end(bucket_number));
+        }
+        assert_eq!(last, Some(u64::MAX));
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_sorted_values_within_a_128th() {
+        let mut random = Random::new(7);
+        for (count, shift) in [(1, 40), (2, 0), (1000, 10), (1000, 64 - 9), (50_000, 30)] {
+            let mut values: Vec<u64> = (0..count).map(|_| random.next() >> shift >> random.below(8)).collect();
+            let mut histogram = Histogram::new();
+            values.iter().for_each(|value| histogram.record(*value));
+            values.sort_unstable();
+            for rank in [0, 1, 500, 900, 990, 999, 1000] {
+                let at = (count * rank).div_ceil(1000).max(1) - 1;
+                let (exact, told) = (values[at], histogram.per_mille(rank as u64));
+                assert!(exact <= told && told <= exact + exact / 128, "{rank} of {count}: {exact} told as {told}");
+            }
+            assert_eq!((histogram.min(), histogram.max()), (values[0], values[count - 1]));
+            let sum: u128 = values.iter().map(|value| u128::from(*value)).sum();
+            assert_eq!(u128::from(histogram.mean()), sum / count as u128);
+        }
+    }
+
+    #[test]
+    fn two_that_are_added_are_one_that_saw_both() {
+        let mut random = Random::new(8);
+        let (mut left, mut right, mut both) = (Histogram::new(), Histogram::new(), Histogram::new());
+        for _ in 0..1000 {
+            let value = random.next() >> random.below(64);
+            if random.below(3) == 0 {
+                left.record(value)
+            } else {
+                right.record(value)
+            }
+            both.record(value);
+        }
+        left.add(&right);
+        assert_eq!(left.counts, both.counts);
+        assert_eq!((left.count(), left.mean(), left.min(), left.max()), (1000, both.mean(), both.min(), both.max()));
+    }
+
+    #[test]
+    fn an_empty_one_says_zero() {
+        let histogram = Histogram::new();
+        assert_eq!([histogram.min(), histogram.mean(), histogram.per_mille(500), histogram.max()], [0; 4]);
+    }
+}

@@ -1,0 +1,393 @@
+//! One connection to a server: its session, its buffers, and the way back after a break.
+
+use bytes::{Buf, Bytes, BytesMut};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::select;
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use zoolet_model::{ConnectReply, ConnectRequest, Reply, Request, SessionId, WatchEvent};
+use zoolet_transport::wire::client::{
+    Header, Shape, decode_connect_reply, decode_event, decode_reply, encode_connect, encode_request, first_frame,
+};
+use zoolet_transport::wire::{XID_EVENT, XID_PING};
+
+/// No server sends more than it takes, and a list of a million children is 20 MB.
+const FRAME_BYTES_MAX: usize = 64 << 20;
+/// Room for a read: a watcher's at first, and a loaded connection's after a few reads have filled it.
+const READ_BYTES_MIN: usize = 4 << 10;
+const READ_BYTES_MAX: usize = 256 << 10;
+/// A server that accepts and then says nothing is as good as gone.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+/// Between two rounds over the list of servers.
+const RETRY_AFTER: Duration = Duration::from_millis(20);
+
+/// Everything is written in one call and read in one call for all that is there.
+pub(super) struct Link {
+    servers: Rc<[SocketAddr]>,
+    /// Where in the list it is, or was last.
+    at: usize,
+    stream: TcpStream,
+    /// What goes out with the next exchange.
+    pub(super) out: BytesMut,
+    input: BytesMut,
+    /// Bytes of `input` that the last reply occupies, which its reader may still look at.
+    taken: usize,
+    read_bytes: usize,
+    session: ConnectReply,
+    timeout_asked: Duration,
+    last_zxid: i64,
+    last_xid: i32,
+    events: VecDeque<WatchEvent>,
+    beat: Interval,
+    /// Since the last beat.
+    spoke: bool,
+    beats_unheard: u32,
+}
+
+/// How a broken connection came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Back {
+    SameSession,
+    NewSession,
+}
+
+impl Link {
+    /// Connects to the first server that answers, beginning with `first` and going round.
+    ///
+    /// # Errors
+    /// Names a server and why it could not be had.
+    pub(super) async fn open(
+        servers: &Rc<[SocketAddr]>,
+        first: usize,
+        timeout_asked: Duration,
+    ) -> Result<Self, String> {
+        let mut refusal = String::new();
+        for at in (0..servers.len()).map(|more| (first + more) % servers.len()) {
+            match greet(servers[at], None, 0, timeout_asked).await {
+                Ok((stream, session)) => {
+                    let link = Self {
+                        servers: servers.clone(),
+                        at,
+                        stream,
+                        out: BytesMut::new(),
+                        input: BytesMut::new(),
+                        taken: 0,
+                        read_bytes: READ_BYTES_MIN,
+                        beat: beat(&session),
+                        session,
+                        timeout_asked,
+                        last_zxid: 0,
+                        last_xid: 0,
+                        events: VecDeque::new(),
+                        spoke: false,
+                        beats_unheard: 0,
+                    };
+                    return Ok(link);
+                }
+                Err(error) => refusal = format!("no session at {}: {error}", servers[at]),
+            }
+        }
+        Err(refusal)
+    }
+
+    /// Comes back after a break, at the next server of the list or a later one, with the same session if it still lives. Tries for
+    /// as long as a session may be without a connection.
+    ///
+    /// # Errors
+    /// Names a server and why it could not be had.
+    async fn reopen(&mut self) -> Result<Back, String> {
+        self.out.clear();
+        self.input.clear();
+        self.taken = 0;
+        self.events.clear();
+        let began = tokio::time::Instant::now();
+        loop {
+            let mut refusal = String::new();
+            for _ in 0..self.servers.len() {
+                self.at = (self.at + 1) % self.servers.len();
+                match self.regreet().await {
+                    Ok(back) => return Ok(back),
+                    Err(error) => refusal = format!("lost {}: {error}", self.servers[self.at]),
+                }
+            }
+            if began.elapsed() > self.timeout_asked {
+                return Err(format!("{refusal}, for {} s", self.timeout_asked.as_secs_f64()));
+            }
+            tokio::time::sleep(RETRY_AFTER).await;
+        }
+    }
+
+    async fn regreet(&mut self) -> io::Result<Back> {
+        let address = self.servers[self.at];
+        let (stream, session) = greet(address, Some(&self.session), self.last_zxid, self.timeout_asked).await?;
+        let back = if session.timeout_ms > 0 { Back::SameSession } else { Back::NewSession };
+        (self.stream, self.session) = match back {
+            Back::SameSession => (stream, session),
+            Back::NewSession => greet(address, None, self.last_zxid, self.timeout_asked).await?,
+        };
+        self.beat = beat(&self.session);
+        self.beats_unheard = 0;
+        Ok(back)
+    }
+
+    /// The server it is connected to, or was last.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.servers[self.at]
+    }
+
+    /// Comes back after a break as [`Link::reopen`] does, unless the break was the server's fault in a way that would only repeat.
+    ///
+    /// # Errors
+    /// The server does not speak the protocol, or none can be had any more.
+    pub(super) async fn recover(&mut self, broken: io::Error) -> Result<Back, String> {
+        if broken.kind() == ErrorKind::InvalidData {
+            return Err(format!("{} does not speak the protocol: {broken}", self.address()));
+        }
+        self.reopen().await
+    }
+
+    /// Waits for something that happens elsewhere, and keeps the session alive meanwhile.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) async fn attend<T>(&mut self, elsewhere: impl Future<Output = T>) -> io::Result<T> {
+        let mut elsewhere = pin!(elsewhere);
+        loop {
+            select! {
+                biased;
+                value = &mut elsewhere => return Ok(value),
+                exchanged = self.exchange() => exchanged?,
+            }
+        }
+    }
+
+    /// The number of the next request: positive, and 1 again after the largest.
+    pub(super) const fn next_xid(&mut self) -> i32 {
+        self.last_xid = if self.last_xid == i32::MAX { 1 } else { self.last_xid + 1 };
+        self.last_xid
+    }
+
+    /// Sends what is in `out` and waits until something has come, which may be less than a reply. Pings when there was nothing to
+    /// say. May be dropped at any time and called again.
+    ///
+    /// # Errors
+    /// The connection is broken: it was closed, or silent for two thirds of the session's timeout.
+    pub(super) async fn exchange(&mut self) -> io::Result<()> {
+        poll_fn(|context| self.poll_exchange(context)).await
+    }
+
+    fn poll_exchange(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            // A write that does not go through must not keep us from reading: the server may wait for that.
+            while !self.out.is_empty() {
+                match Pin::new(&mut self.stream).poll_write(context, &self.out)? {
+                    Poll::Ready(0) => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
+                    Poll::Ready(written) => self.out.advance(written),
+                    Poll::Pending => break,
+                }
+                self.spoke = true;
+            }
+            if let Poll::Ready(read) = self.poll_read(context) {
+                return Poll::Ready(read);
+            }
+            if self.beat.poll_tick(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.on_beat()?;
+        }
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.input.capacity() - self.input.len() < self.read_bytes / 2 {
+            self.input.reserve(self.read_bytes);
+        }
+        let read = pin!(self.stream.read_buf(&mut self.input)).poll(context)?;
+        read.map(|bytes| {
+            if bytes == 0 {
+                return Err(io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection"));
+            }
+            self.beats_unheard = 0;
+            if self.input.len() == self.input.capacity() {
+                self.read_bytes = READ_BYTES_MAX.min(self.read_bytes * 2);
+            }
+            Ok(())
+        })
+    }
+
+    /// Every third of the session's timeout.
+    fn on_beat(&mut self) -> io::Result<()> {
+        self.beats_unheard += 1;
+        if self.beats_unheard > 2 {
+            return Err(io::Error::new(ErrorKind::TimedOut, "silent for two thirds of the session timeout"));
+        }
+        if !std::mem::take(&mut self.spoke) {
+            encode_request(XID_PING, &Request::Ping, &mut self.out);
+        }
+        Ok(())
+    }
+
+    /// The next reply that has come, with its bytes, header included. Watch events and answers to pings are kept apart.
+    ///
+    /// # Errors
+    /// What came is not the protocol.
+    pub(super) fn next_reply(&mut self) -> io::Result<Option<(Header, &[u8])>> {
+        loop {
+            self.input.advance(std::mem::take(&mut self.taken));
+            let Some(frame) = first_frame(&self.input, FRAME_BYTES_MAX).map_err(malformed)? else { return Ok(None) };
+            let header = Header::of(frame).map_err(malformed)?;
+            self.taken = 4 + frame.len();
+            match header.xid {
+                XID_EVENT => {
+                    let event = decode_event(Bytes::copy_from_slice(frame)).map_err(malformed)?;
+                    self.events.push_back(event);
+                }
+                XID_PING => {}
+                _ => {
+                    self.last_zxid = self.last_zxid.max(header.zxid);
+                    return Ok(Some((header, &self.input[4..self.taken])));
+                }
+            }
+        }
+    }
+
+    /// One request and its reply, or the error code it was refused with.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) async fn ask(&mut self, request: &Request) -> io::Result<Result<Reply, i32>> {
+        let xid = self.next_xid();
+        encode_request(xid, request, &mut self.out);
+        loop {
+            if let Some((header, frame)) = self.next_reply()? {
+                expect(xid, header)?;
+                let frame = Bytes::copy_from_slice(frame);
+                let (_, reply) = decode_reply(frame, Shape::of(request)).map_err(malformed)?;
+                return Ok(reply.map_err(|_| header.error));
+            }
+            self.exchange().await?;
+        }
+    }
+
+    /// The next watch event.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) async fn event(&mut self) -> io::Result<WatchEvent> {
+        loop {
+            if let Some((header, _)) = self.next_reply()? {
+                return Err(unasked(header));
+            }
+            if let Some(event) = self.events.pop_front() {
+                return Ok(event);
+            }
+            self.exchange().await?;
+        }
+    }
+
+    /// The next watch event, unless something else happens before.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) async fn event_or<T>(&mut self, elsewhere: impl Future<Output = T>) -> io::Result<Option<WatchEvent>> {
+        select! {
+            biased;
+            event = self.event() => event.map(Some),
+            _ = elsewhere => Ok(None),
+        }
+    }
+
+    /// Ends the session, so that its ephemerals go at once.
+    pub(super) async fn close(mut self) {
+        encode_request(1, &Request::CloseSession, &mut self.out);
+        let all_said = async {
+            self.stream.write_all(&self.out).await?;
+            // The server closes after its answer.
+            while self.stream.read_buf(&mut self.input).await? > 0 {
+                self.input.clear();
+            }
+            io::Result::Ok(())
+        };
+        // Whatever happens here, the session also ends by itself.
+        let _ = timeout(self.timeout_asked, all_said).await;
+    }
+}
+
+/// Holds a reply to the order that ZooKeeper promises.
+///
+/// # Errors
+/// It answers another request.
+pub(super) fn expect(xid: i32, header: Header) -> io::Result<()> {
+    if header.xid == xid { Ok(()) } else { Err(unasked(header)) }
+}
+
+/// A reply that no request is waiting for.
+pub(super) fn unasked(header: Header) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("the reply {} comes out of its order", header.xid))
+}
+
+fn malformed(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
+}
+
+fn beat(session: &ConnectReply) -> Interval {
+    let timeout_ms = u64::try_from(session.timeout_ms).unwrap_or(0);
+    let mut beat = interval(Duration::from_millis((timeout_ms / 3).max(10)));
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first one is due at once and says nothing.
+    beat.reset();
+    beat
+}
+
+/// A connection and its handshake. A session that is refused has a timeout of 0.
+async fn greet(
+    address: SocketAddr,
+    session: Option<&ConnectReply>,
+    last_zxid_seen: i64,
+    timeout_asked: Duration,
+) -> io::Result<(TcpStream, ConnectReply)> {
+    let request = ConnectRequest {
+        last_zxid_seen,
+        timeout_ms: i32::try_from(timeout_asked.as_millis()).unwrap_or(i32::MAX),
+        session: session.map_or(SessionId(0), |session| session.session),
+        password: Some(
+            session.map_or_else(|| Bytes::from_static(&[0; 16]), |session| Bytes::copy_from_slice(&session.secret.0)),
+        ),
+        read_only: Some(false),
+    };
+    let shake_hands = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let mut out = BytesMut::new();
+        encode_connect(&request, &mut out);
+        stream.write_all(&out).await?;
+        // Byte for byte: what follows belongs to the connection.
+        let length = stream.read_u32().await.map_err(turned_away)?;
+        let mut frame = vec![0; (length as usize).min(1024)];
+        stream.read_exact(&mut frame).await?;
+        io::Result::Ok((stream, decode_connect_reply(frame.into()).map_err(malformed)?))
+    };
+    let greeting = timeout(HANDSHAKE_MAX.min(timeout_asked), shake_hands).await;
+    let (stream, reply) = greeting.map_err(|_| io::Error::from(ErrorKind::TimedOut))??;
+    if reply.timeout_ms <= 0 && session.is_none() {
+        return Err(io::Error::new(ErrorKind::ConnectionRefused, "the server refuses a new session"));
+    }
+    Ok((stream, reply))
+}
+
+/// What a server does at its bounds, without a word.
+fn turned_away(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => {
+            io::Error::new(error.kind(), "it accepts and closes; are all its connections taken (maxClientCnxns)?")
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,252 @@
+//! `zoolet bench`: a load generator for any server that speaks ZooKeeper's protocol.
+//!
+//! One thread, one task for each connection. A connection writes all that it may send in one call and reads all that has come in one; a
+//! request is a copy of bytes that were encoded once. So that on a small machine the server gets the processor, not its measure.
+
+mod course;
+mod fan_out;
+mod ground;
+mod histogram;
+mod json;
+mod keys;
+mod link;
+mod load;
+mod lock;
+mod measured;
+mod options;
+mod pace;
+mod progress;
+mod report;
+mod requests;
+
+pub(super) use options::{Distribution, Op, Options, Until};
+
+use super::{Exit, complain, say};
+use course::{Course, Created};
+use fan_out::Round;
+use ground::Ground;
+use link::Link;
+use progress::Progress;
+use report::Report;
+use rustix::time::{ClockId, clock_gettime};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::select;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+pub(super) fn bench(options: Options) -> Result<(), Exit> {
+    let servers = resolve(&options.servers)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Exit::failed)?;
+    LocalSet::new().block_on(&runtime, run(options, servers))
+}
+
+/// The first address of each name: a server that listens on one of several is named by that one.
+fn resolve(servers: &[String]) -> Result<Rc<[SocketAddr]>, Exit> {
+    let resolved = servers.iter().map(|server| {
+        let mut addresses = server.to_socket_addrs().map_err(|error| Exit::failed(format!("{server}: {error}")))?;
+        addresses.next().ok_or_else(|| Exit::failed(format!("{server}: has no address")))
+    });
+    resolved.collect()
+}
+
+/// Makes what is needed, measures, reports, takes away what was made.
+async fn run(options: Options, servers: Rc<[SocketAddr]>) -> Result<(), Exit> {
+    let mut interrupts = signal(SignalKind::interrupt()).map_err(Exit::failed)?;
+    let mut progress = Progress::new(options.progress);
+    let mut ground = Ground::new(&options);
+    let created = Rc::new(Created::default());
+    let prepared = select! {
+        prepared = prepare(&mut ground, &options, &servers, &mut progress) => prepared,
+        _ = interrupts.recv() => Err("interrupted before anything was measured".to_owned()),
+    };
+    let outcome = match prepared {
+        Ok(prepared) => {
+            let course = Course::new(options.clone(), servers.clone(), created.clone());
+            measure(&Rc::new(course), prepared, &mut interrupts, &progress).await
+        }
+        Err(line) => Err(line),
+    };
+    if !options.keep {
+        let cleared = select! {
+            cleared = clear(&ground, &options, &servers, &created, &mut progress) => cleared,
+            _ = interrupts.recv() => Err("interrupted".to_owned()),
+        };
+        // After a failure the same would only be said twice.
+        if let (Err(line), Ok(())) = (cleared, &outcome) {
+            complain(&format!("znodes are left under {}: {line}", options.path));
+        }
+    }
+    outcome.map_err(Exit::failed)
+}
+
+/// How long it took.
+async fn prepare(
+    ground: &mut Ground,
+    options: &Options,
+    servers: &Rc<[SocketAddr]>,
+    progress: &mut Progress,
+) -> Result<Duration, String> {
+    let mut link = Link::open(servers, 0, options.session_timeout).await?;
+    let began = Instant::now();
+    ground.prepare(&mut link, options, progress).await?;
+    link.close().await;
+    Ok(began.elapsed())
+}
+
+async fn clear(
+    ground: &Ground,
+    options: &Options,
+    servers: &Rc<[SocketAddr]>,
+    created: &Created,
+    progress: &mut Progress,
+) -> Result<(), String> {
+    let mut link = Link::open(servers, 0, options.session_timeout).await?;
+    ground.clear(&mut link, created, progress).await?;
+    link.close().await;
+    Ok(())
+}
+
+/// Runs every connection to the end of the course and says what came of it.
+async fn measure(
+    course: &Rc<Course>,
+    prepared: Duration,
+    interrupts: &mut Signal,
+    progress: &Progress,
+) -> Result<(), String> {
+    let options = &course.options;
+    let mut workers = start(course).await?;
+    let end = attend(course, &mut workers, interrupts, progress).await;
+    let is_clean = end.failure.is_none() && !end.interrupted;
+    let mut measured = course.measured.borrow_mut();
+    let finished = course.finished(is_clean, measured.last_answer);
+    measured.end(finished);
+    let report = Report {
+        options,
+        measured: &measured,
+        measured_ns: finished.saturating_sub(course.begins()),
+        prepared,
+        cpu: end.cpu,
+        interrupted: end.interrupted,
+        failure: end.failure.as_deref(),
+    };
+    let _ = say(&if options.json { report.json() } else { report.text() });
+    match end.failure {
+        Some(failure) => Err(failure),
+        None if measured.acknowledged() == 0 && !end.interrupted => Err("no request was acknowledged".to_owned()),
+        None => Ok(()),
+    }
+}
+
+type Workers = JoinSet<Result<(), String>>;
+
+/// Connects all before the first begins, so that the clock runs over requests alone.
+async fn start(course: &Rc<Course>) -> Result<Workers, String> {
+    let options = &course.options;
+    let connections = options.connections + usize::from(options.op == Op::Watch);
+    let mut links = Vec::with_capacity(connections);
+    for number in 0..connections {
+        links.push(Link::open(&course.servers, number, options.session_timeout).await?);
+    }
+    course.start();
+    let mut workers = JoinSet::new();
+    let (rounds, seen_rounds) = tokio::sync::watch::channel(0);
+    let round = Rc::new(Round::new(options.connections));
+    let mut rounds = Some(rounds);
+    for (number, link) in links.into_iter().enumerate() {
+        let course = course.clone();
+        match options.op {
+            Op::Watch => match rounds.take() {
+                Some(rounds) => workers.spawn_local(fan_out::write(course, link, round.clone(), rounds)),
+                None => workers.spawn_local(fan_out::watch(course, link, round.clone(), seen_rounds.clone())),
+            },
+            Op::Lock => workers.spawn_local(lock::contend(course, link, number)),
+            Op::Set | Op::Get | Op::Exists | Op::Children | Op::Mix | Op::Create | Op::CreateDelete => {
+                workers.spawn_local(load::load(course, link, number))
+            }
+        };
+    }
+    Ok(workers)
+}
+
+/// How a run ended.
+struct End {
+    /// Of this process, since measuring began.
+    cpu: Duration,
+    interrupted: bool,
+    failure: Option<String>,
+}
+
+/// Waits for the workers: shows progress, stops them at Ctrl-C or when one fails, and leaves behind those that wait for an answer for
+/// longer than a session would.
+async fn attend(course: &Course, workers: &mut Workers, interrupts: &mut Signal, progress: &Progress) -> End {
+    let mut second = interval(Duration::from_secs(1));
+    second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut warm = pin!(sleep(course.options.warmup));
+    let mut cpu_before = cpu();
+    let mut is_warm = false;
+    let mut over_since = None;
+    let mut answered = 0;
+    let mut end = End { cpu: Duration::ZERO, interrupted: false, failure: None };
+    loop {
+        select! {
+            joined = workers.join_next() => match joined {
+                None => break,
+                Some(Ok(Ok(()))) => {}
+                Some(Ok(Err(line))) => {
+                    end.failure.get_or_insert(line);
+                    course.stop();
+                }
+                Some(Err(broken)) => {
+                    end.failure.get_or_insert(broken.to_string());
+                    course.stop();
+                }
+            },
+            _ = interrupts.recv() => {
+                course.stop();
+                if std::mem::replace(&mut end.interrupted, true) {
+                    break;
+                }
+            }
+            () = &mut warm, if !is_warm => {
+                is_warm = true;
+                cpu_before = cpu();
+            }
+            _ = second.tick() => {
+                answered = show(course, progress, answered);
+                let now = Instant::now();
+                if course.is_over(course.now())
+                    && now.duration_since(*over_since.get_or_insert(now)) > course.options.session_timeout
+                {
+                    break;
+                }
+            }
+        }
+    }
+    workers.abort_all();
+    end.cpu = cpu().saturating_sub(cpu_before);
+    end
+}
+
+/// What was answered until now.
+fn show(course: &Course, progress: &Progress, before: u64) -> u64 {
+    let measured = course.measured.borrow();
+    let (acknowledged, errors) = (measured.acknowledged(), measured.refused() + measured.lost);
+    let now = course.now();
+    if course.counts(now) {
+        let seconds = course.measuring().div_ceil(1_000_000_000);
+        progress.say(&format!("{seconds:3} s  {}/s  {errors} errors in all", acknowledged + errors - before));
+    } else {
+        progress.say("warming up");
+    }
+    acknowledged + errors
+}
+
+/// What this process has used.
+fn cpu() -> Duration {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).unwrap_or(0))
+}

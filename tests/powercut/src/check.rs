@@ -1,0 +1,337 @@
+//! What a server holds after a restart, against what was sent and acknowledged.
+
+use crate::client::Client;
+use crate::load::{Sent, SessionFate, Writer};
+use crate::tree::{SHARED, Share, Stamp, Tree, parent};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use zoolet_model::{Reply, Request, Stat};
+use zoolet_transport::wire::client::Shape;
+
+/// Requests under way while the tree is read.
+const WINDOW: usize = 64;
+
+/// What must never be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Violation {
+    /// The tree is as it was before writes that were acknowledged.
+    Lost {
+        /// Of which writer.
+        writer: u64,
+        /// Writes that are there.
+        there: usize,
+        /// Writes that were acknowledged.
+        acknowledged: usize,
+        /// The first thing that is missing.
+        what: String,
+    },
+    /// The tree is as it never was: half a write, a write without an earlier one, other data.
+    NeverSo {
+        /// Of which writer.
+        writer: u64,
+        /// The first difference from what was acknowledged.
+        what: String,
+    },
+    /// Two facts about the tree, or its order, that cannot both be.
+    Inconsistent(String),
+    /// A session that lives is not known, or one that was closed is.
+    Session(String),
+    /// The server does not start.
+    NoStart(String),
+    /// The server answers wrongly or not at all.
+    Answer(String),
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost { writer, there, acknowledged, what } => {
+                write!(
+                    f,
+                    "LOST: writer {writer} has its first {there} writes, and {acknowledged} were acknowledged: {what}"
+                )
+            }
+            Self::NeverSo { writer, what } => write!(f, "NEVER SO: writer {writer}'s tree is of no moment: {what}"),
+            Self::Inconsistent(what) => write!(f, "INCONSISTENT: {what}"),
+            Self::Session(what) => write!(f, "SESSION: {what}"),
+            Self::NoStart(what) => write!(f, "NO START: {what}"),
+            Self::Answer(what) => write!(f, "ANSWER: {what}"),
+        }
+    }
+}
+
+/// Every znode with data and stat.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Observed {
+    /// By path.
+    pub znodes: BTreeMap<String, (Bytes, Stat)>,
+    /// Children as the parent lists them.
+    pub children: BTreeMap<String, BTreeSet<String>>,
+    /// The newest zxid that the server told.
+    pub zxid: i64,
+}
+
+impl Observed {
+    /// Reads everything; `None` when the server goes away meanwhile.
+    ///
+    /// # Errors
+    /// Answers that are none.
+    pub fn read(client: &mut Client) -> io::Result<Option<Self>> {
+        let mut observed = Self::default();
+        let mut level = vec!["/".to_owned()];
+        while !level.is_empty() {
+            let mut next = Vec::new();
+            for paths in level.chunks(WINDOW) {
+                for path in paths {
+                    client.queue(&Request::GetData { path: path.as_str().into(), watch: false });
+                    client.queue(&Request::GetChildren { path: path.as_str().into(), watch: false, with_stat: false });
+                }
+                if !client.flush()? {
+                    return Ok(None);
+                }
+                for path in paths {
+                    let Some((header, data)) = client.receive(Shape::Data)? else { return Ok(None) };
+                    let Some((_, names)) = client.receive(Shape::Names)? else { return Ok(None) };
+                    let (Ok(Reply::Data(data, stat)), Ok(Reply::Names(names))) = (data, names) else {
+                        return Err(io::Error::other(format!("{path} is listed and cannot be read")));
+                    };
+                    let names: BTreeSet<String> = names.iter().map(str::to_owned).collect();
+                    next.extend(names.iter().map(|name| child(path, name)));
+                    observed.children.insert(path.clone(), names);
+                    observed.znodes.insert(path.clone(), (data.unwrap_or_default(), stat));
+                    observed.zxid = observed.zxid.max(header.zxid);
+                }
+            }
+            level = next;
+        }
+        Ok(Some(observed))
+    }
+
+    /// The part below `top`, `top` included.
+    fn part<'a>(&'a self, top: &'a str) -> impl Iterator<Item = (&'a String, &'a (Bytes, Stat))> {
+        self.znodes
+            .range(top.to_owned()..)
+            .take_while(move |(path, _)| path.starts_with(top))
+            .filter(move |(path, _)| path.len() == top.len() || path.as_bytes().get(top.len()) == Some(&b'/'))
+    }
+}
+
+fn child(path: &str, name: &str) -> String {
+    if path == "/" { format!("/{name}") } else { format!("{path}/{name}") }
+}
+
+/// What was found of one writer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// How many of its writes are there.
+    pub there: usize,
+    /// Its tree, with the zxids of writes that were never answered.
+    pub tree: Tree,
+    /// The zxids of its writes that left a trace.
+    pub zxids: Vec<i64>,
+}
+
+/// Finds the moment in a writer's history that the server shows: all acknowledged writes, and then a beginning of the others.
+///
+/// # Errors
+/// [`Violation::Lost`] or [`Violation::NeverSo`].
+pub fn reconcile(writer: &Writer, observed: &Observed) -> Result<Found, Violation> {
+    let number = writer.number;
+    let top = writer.top();
+    let acknowledged = writer.acknowledged();
+    let (first, rest) = writer.sent.split_at(acknowledged);
+    let mut tree = writer.tree.clone();
+    first.iter().enumerate().for_each(|(number, sent)| apply(&mut tree, number, sent));
+
+    let mut difference = None;
+    let mut there = acknowledged;
+    loop {
+        let mut learned = BTreeMap::new();
+        match differs(&tree, &top, observed, &mut learned) {
+            None => return settle(writer, there, tree, &learned),
+            Some(what) => difference = difference.or(Some(what)),
+        }
+        let Some(sent) = rest.get(there - acknowledged) else { break };
+        apply(&mut tree, there, sent);
+        there += 1;
+    }
+    let what = difference.unwrap_or_default();
+    // Not as it should be; was it ever so? Only the words of the report depend on it.
+    let mut tree = writer.tree.clone();
+    for (there, sent) in first.iter().enumerate() {
+        if differs(&tree, &top, observed, &mut BTreeMap::new()).is_none() {
+            return Err(Violation::Lost { writer: number, there, acknowledged, what });
+        }
+        apply(&mut tree, there, sent);
+    }
+    if observed.part(&top).next().is_none() && acknowledged > 0 {
+        return Err(Violation::Lost { writer: number, there: 0, acknowledged, what });
+    }
+    Err(Violation::NeverSo { writer: number, what })
+}
+
+fn apply(tree: &mut Tree, number: usize, sent: &Sent) {
+    let stamp = sent.acknowledged.map_or(Stamp::By(number), Stamp::At);
+    let _ = tree.apply(&sent.write, sent.session, stamp);
+}
+
+/// The first difference between a tree and what is there below `top`.
+fn differs(tree: &Tree, top: &str, observed: &Observed, learned: &mut BTreeMap<usize, i64>) -> Option<String> {
+    let mut conflict = None;
+    let mut found = observed.part(top).peekable();
+    for (path, znode) in &tree.znodes {
+        match found.peek() {
+            Some((is, _)) if *is < path => return Some(format!("{is} is there and must not be")),
+            Some((is, (data, stat))) if *is == path => {
+                let difference = znode.difference(data, stat, &mut |write, zxid| {
+                    let known = *learned.entry(write).or_insert(zxid);
+                    if known != zxid {
+                        conflict = Some(format!("one write has the zxids {known:#x} and {zxid:#x}"));
+                    }
+                });
+                if let Some(what) = difference.or_else(|| conflict.take()) {
+                    return Some(format!("{path}: {what}"));
+                }
+                found.next();
+            }
+            Some(_) | None => return Some(format!("{path} is not there")),
+        }
+    }
+    found.next().map(|(path, _)| format!("{path} is there and must not be"))
+}
+
+/// Checks the order of what was never answered, and puts zxids into the tree.
+fn settle(writer: &Writer, there: usize, mut tree: Tree, learned: &BTreeMap<usize, i64>) -> Result<Found, Violation> {
+    let mut zxids: Vec<i64> = writer.sent.iter().filter_map(|sent| sent.acknowledged).collect();
+    zxids.extend(learned.values());
+    if let Some(pair) = zxids.windows(2).find(|pair| pair[0] >= pair[1]) {
+        let what = format!("writer {} wrote at {:#x} and then at {:#x}", writer.number, pair[0], pair[1]);
+        return Err(Violation::Inconsistent(what));
+    }
+    let zxid_of = |write: usize| learned.get(&write).copied().unwrap_or_default();
+    tree.znodes.values_mut().for_each(|znode| znode.settle(zxid_of));
+    for share in tree.shares.values_mut() {
+        if let Stamp::By(write) = share.last.1
+            && let Some(zxid) = learned.get(&write)
+        {
+            share.last.1 = Stamp::At(*zxid);
+        }
+    }
+    Ok(Found { there, tree, zxids })
+}
+
+/// What all writers together say: the znodes that all set, the order of all writes, sessions, sums.
+///
+/// # Errors
+/// [`Violation::Inconsistent`].
+pub fn together(found: &mut [Found], writers: &[Writer], observed: &Observed) -> Result<(), Violation> {
+    let wrong = |what: String| Err(Violation::Inconsistent(what));
+    let mut zxids: Vec<i64> = found.iter().flat_map(|found| found.zxids.iter().copied()).collect();
+    zxids.sort_unstable();
+    if let Some(pair) = zxids.windows(2).find(|pair| pair[0] == pair[1]) {
+        return wrong(format!("two writes have the zxid {:#x}", pair[0]));
+    }
+    if let Some(last) = zxids.last()
+        && *last > observed.zxid
+    {
+        return wrong(format!("a write has the zxid {last:#x}, and the server is at {:#x}", observed.zxid));
+    }
+    for (path, (data, stat)) in observed.part(SHARED).filter(|(path, _)| *path != SHARED) {
+        let shares = found.iter_mut().filter_map(|found| found.tree.shares.get_mut(path));
+        shared(shares.collect(), data, stat).or_else(|what| wrong(format!("{path} {what}")))?;
+    }
+    let tops: BTreeSet<String> = writers.iter().map(Writer::top).chain([SHARED.to_owned()]).collect();
+    for (path, (data, stat)) in &observed.znodes {
+        let names = observed.children.get(path).map_or(0, BTreeSet::len);
+        if stat.num_children as usize != names {
+            return wrong(format!("{path} counts {} children and lists {names}", stat.num_children));
+        }
+        if stat.data_length as usize != data.len() {
+            return wrong(format!("{path} counts {} bytes and has {}", stat.data_length, data.len()));
+        }
+        let top = path.split('/').nth(1).unwrap_or_default();
+        if !matches!(top, "" | "zookeeper") && !tops.contains(&format!("/{top}")) {
+            return wrong(format!("nobody made {path}"));
+        }
+        if path != "/" && !observed.znodes.contains_key(if parent(path).is_empty() { "/" } else { parent(path) }) {
+            return wrong(format!("{path} has no parent"));
+        }
+    }
+    Ok(())
+}
+
+/// A znode that all writers set: every set counts, and the last one is seen.
+fn shared(mut shares: Vec<&mut Share>, data: &[u8], stat: &Stat) -> Result<(), String> {
+    let sets: i64 = shares.iter().map(|share| share.sets).sum();
+    if i64::from(stat.version) != sets {
+        return Err(format!("has version {} and was set {sets} times", stat.version));
+    }
+    if sets == 0 {
+        return Ok(());
+    }
+    let later = shares
+        .iter()
+        .map(|share| share.last)
+        .find(|(_, stamp)| *stamp > Stamp::At(stat.mzxid) && matches!(stamp, Stamp::At(_)));
+    if let Some((value, stamp)) = later {
+        return Err(format!("was set by {value:?} at {stamp:?}, and its mzxid is {:#x}", stat.mzxid));
+    }
+    // A write that was never answered may have left its zxid nowhere else.
+    let is_last = |share: &Share| match share.last {
+        (value, Stamp::At(zxid)) => zxid == stat.mzxid && value.expand() == data,
+        (value, Stamp::By(_)) => value.expand() == data,
+    };
+    if shares.iter().filter(|share| is_last(share)).count() != 1 {
+        return Err(format!("has data of mzxid {:#x} that nobody set last: {:?}", stat.mzxid, shares));
+    }
+    for share in &mut shares {
+        if matches!(share.last.1, Stamp::By(_)) {
+            // Those that are not the last are only known to be earlier.
+            let zxid = if share.last.0.expand() == data { stat.mzxid } else { 0 };
+            share.last.1 = Stamp::At(zxid);
+        }
+    }
+    Ok(())
+}
+
+/// What `mntr` counts against what was read.
+///
+/// # Errors
+/// [`Violation::Inconsistent`].
+pub fn counted(mntr: &str, observed: &Observed) -> Result<(), Violation> {
+    let figure = |key: &str| {
+        let line = mntr.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('\t'));
+        line.and_then(|number| number.parse::<u64>().ok())
+    };
+    let ephemerals = observed.znodes.values().filter(|(_, stat)| stat.ephemeral_owner != 0).count();
+    let bytes: usize = observed.znodes.iter().map(|(path, (data, _))| path.len() + data.len()).sum();
+    let facts = [
+        // ZooKeeper's tree has a znode above the root.
+        ("zk_znode_count", observed.znodes.len() + 1),
+        ("zk_ephemerals_count", ephemerals),
+        ("zk_approximate_data_size", bytes),
+    ];
+    for (key, expected) in facts {
+        if figure(key) != Some(expected as u64) {
+            return Err(Violation::Inconsistent(format!("{key} is {:?} and {expected} were read", figure(key))));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a session is known that must be, and unknown that must not. Gives what is known now.
+///
+/// # Errors
+/// [`Violation::Session`].
+pub fn fate_after(writer: &Writer, is_known: bool) -> Result<SessionFate, Violation> {
+    let wrong = |what: &str| Err(Violation::Session(format!("the session of writer {} {what}", writer.number)));
+    match (writer.fate, is_known) {
+        (SessionFate::Open, false) => wrong("was never closed and is not known"),
+        (SessionFate::Closed, true) => wrong("was closed and is known"),
+        (SessionFate::None, _) => Ok(SessionFate::None),
+        (SessionFate::Open | SessionFate::Closing, true) => Ok(SessionFate::Open),
+        (SessionFate::Closed | SessionFate::Closing, false) => Ok(SessionFate::Closed),
+    }
+}

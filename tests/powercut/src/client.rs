@@ -1,0 +1,142 @@
+//! A blocking client that keeps many requests under way.
+
+use bytes::{Bytes, BytesMut};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, SessionId};
+use zoolet_transport::wire::client::{
+    Header, Shape, decode_connect_reply, decode_reply, encode_connect, encode_request,
+};
+use zoolet_transport::wire::split_frame;
+
+/// Longer than any run: no session ends because we were slow.
+pub const SESSION_TIMEOUT_MS: i32 = 3_600_000;
+
+const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// One connection.
+pub struct Client {
+    stream: TcpStream,
+    incoming: BytesMut,
+    outgoing: BytesMut,
+    next_xid: i32,
+    /// What the server granted.
+    pub session: ConnectReply,
+}
+
+impl Client {
+    /// Connects with a new session, or goes on with one; `None` when that one is refused, or the server is gone.
+    ///
+    /// # Errors
+    /// A connection that cannot be made, or an answer that is none.
+    pub fn connect(
+        address: SocketAddr,
+        session: Option<&ConnectReply>,
+        patience: Duration,
+    ) -> io::Result<Option<Self>> {
+        let mut stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_nodelay(true)?;
+        let request = ConnectRequest {
+            last_zxid_seen: 0,
+            timeout_ms: SESSION_TIMEOUT_MS,
+            session: session.map_or(SessionId(0), |session| session.session),
+            password: session.map(|session| Bytes::copy_from_slice(&session.secret.0)),
+            read_only: Some(false),
+        };
+        let mut outgoing = BytesMut::new();
+        encode_connect(&request, &mut outgoing);
+        let mut incoming = BytesMut::new();
+        if !went(stream.write_all(&outgoing))? {
+            return Ok(None);
+        }
+        let Some(frame) = read_frame(&mut stream, &mut incoming)? else { return Ok(None) };
+        let session = decode_connect_reply(frame).map_err(|_| invalid("no connect reply"))?;
+        outgoing.clear();
+        let client = Self { stream, incoming, outgoing, next_xid: 1, session };
+        Ok((session.session != SessionId(0)).then_some(client))
+    }
+
+    /// Encodes a request for the next [`Client::flush`]; gives its xid.
+    pub fn queue(&mut self, request: &Request) -> i32 {
+        let xid = self.next_xid;
+        self.next_xid += 1;
+        encode_request(xid, request, &mut self.outgoing);
+        xid
+    }
+
+    /// Sends what is queued; false when the server is gone.
+    ///
+    /// # Errors
+    /// Anything but a connection that ended.
+    pub fn flush(&mut self) -> io::Result<bool> {
+        let sent = went(self.stream.write_all(&self.outgoing));
+        self.outgoing.clear();
+        sent
+    }
+
+    /// The next reply, to a request of this shape; `None` at the end.
+    ///
+    /// # Errors
+    /// An answer that is none, or no answer for too long.
+    pub fn receive(&mut self, shape: Shape) -> io::Result<Option<(Header, Result<Reply, ErrorCode>)>> {
+        let Some(frame) = read_frame(&mut self.stream, &mut self.incoming)? else { return Ok(None) };
+        decode_reply(frame, shape).map(Some).map_err(|_| invalid("a reply that is none"))
+    }
+
+    /// One request and its answer; `None` when the server is gone.
+    ///
+    /// # Errors
+    /// As [`Client::receive`].
+    pub fn ask(&mut self, request: &Request) -> io::Result<Option<(Header, Result<Reply, ErrorCode>)>> {
+        self.queue(request);
+        if self.flush()? { self.receive(Shape::of(request)) } else { Ok(None) }
+    }
+}
+
+/// The answer to a four-letter word.
+///
+/// # Errors
+/// Whatever the connection says.
+pub fn word(address: SocketAddr, word: &str, patience: Duration) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.write_all(word.as_bytes())?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn went(outcome: io::Result<()>) -> io::Result<bool> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(error) if is_end(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted)
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, what)
+}
+
+/// The next frame; `None` at the end of the stream.
+fn read_frame(stream: &mut TcpStream, buffer: &mut BytesMut) -> io::Result<Option<Bytes>> {
+    let mut bytes = [0; 64 << 10];
+    loop {
+        if let Some(frame) = split_frame(buffer, FRAME_BYTES_MAX).map_err(|_| invalid("a frame that is none"))? {
+            return Ok(Some(frame));
+        }
+        match stream.read(&mut bytes) {
+            Ok(0) => return Ok(None),
+            Ok(count) => buffer.extend_from_slice(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if is_end(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+}

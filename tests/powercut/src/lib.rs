@@ -1,0 +1,16 @@
+//! Cuts the power of the zoolet binary, and checks what is left.
+//!
+//! The parts: a [`volume`] that knows what a cut may leave, and a file system made of it ([`mount`]); a [`tree`] that is
+//! what the server must hold after each write; a [`load`] that sends writes and keeps every answer; a [`check`] of the server
+//! after a restart against both; and [`rounds`], which lets them take turns. `tests/powercut/README.md` says how they run.
+
+pub mod check;
+pub mod client;
+pub mod load;
+#[cfg(all(feature = "fuse", target_os = "linux"))]
+pub mod mount;
+pub mod random;
+pub mod rounds;
+pub mod server;
+pub mod tree;
+pub mod volume;

@@ -1,0 +1,447 @@
+//! The volume as a file system (FUSE), and the plug that can be pulled.
+//!
+//! One thread answers everything. When the plug is pulled at an operation, the volume is kept as it is then, and whoever asks for anything
+//! afterwards waits until it is told that the process was killed: so nothing that happens after the cut can be seen, nor acknowledged.
+
+use crate::volume::{Ino, Volume};
+use fuser::{
+    BackgroundSession, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
+    WriteFlags,
+};
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Only the kernel changes anything, so it may remember for ever.
+const TTL: Duration = Duration::from_secs(3600);
+const BLOCK: u32 = 4096;
+const GENERATION: Generation = Generation(0);
+/// Left to the server's kernel for the files: it grows with use, and this is more than a run needs.
+const VOLUME_BYTES: u64 = 8 << 30;
+
+/// What kind of operation a cut waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Anything that changes or syncs something.
+    Any,
+    /// A write, to a file whose name begins so.
+    Write(&'static str),
+    /// A sync of such a file.
+    Sync(&'static str),
+    /// A change of names, or their sync.
+    Names,
+}
+
+/// Where the plug is pulled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Trigger {
+    /// At what.
+    pub kind: Kind,
+    /// At the how-manyth, 1 for the next.
+    pub count: u64,
+    /// Before it has any effect, or when it has it and before anybody is told.
+    pub before: bool,
+}
+
+/// What an operation is, for triggers.
+#[derive(Clone, Copy)]
+enum Operation {
+    Write(Ino),
+    Sync(Ino),
+    Names,
+    Other,
+}
+
+impl Kind {
+    fn matches(self, operation: Operation, volume: &Volume) -> bool {
+        match (self, operation) {
+            (Self::Any, _) | (Self::Names, Operation::Names) => true,
+            (Self::Write(prefix), Operation::Write(ino)) | (Self::Sync(prefix), Operation::Sync(ino)) => {
+                volume.name(ino).is_some_and(|name| name.starts_with(prefix))
+            }
+            (Self::Write(_) | Self::Sync(_) | Self::Names, _) => false,
+        }
+    }
+}
+
+/// A volume, mounted.
+pub struct Mounted {
+    session: Option<BackgroundSession>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    volume: Volume,
+    trigger: Option<Trigger>,
+    /// What the disk held when the plug was pulled.
+    cut: Option<Volume>,
+    /// The process is killed: whoever waits may go.
+    over: bool,
+    operations: u64,
+    syncs: u64,
+}
+
+impl Mounted {
+    /// Mounts `volume` over an empty directory; with a trigger, the plug is pulled there.
+    ///
+    /// # Errors
+    /// When the system does not let us mount.
+    pub fn new(volume: Volume, directory: &Path, trigger: Option<Trigger>) -> io::Result<Self> {
+        let state = State { volume, trigger, cut: None, over: false, operations: 0, syncs: 0 };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let mut config = Config::default();
+        config.mount_options = vec![MountOption::FSName("zoolet-powercut".to_owned()), MountOption::NoDev];
+        let session = fuser::spawn_mount(Server(Arc::clone(&shared)), directory, &config)?;
+        Ok(Self { session: Some(session), shared })
+    }
+
+    /// Pulls the plug at an operation from now on.
+    pub fn arm(&self, trigger: Trigger) {
+        self.shared.state().trigger = Some(trigger);
+    }
+
+    /// From now on syncs do nothing.
+    pub fn lie(&self) {
+        self.shared.state().volume.lie();
+    }
+
+    /// Waits until the plug was pulled, or so long; whether it was.
+    pub fn wait_for_cut(&self, patience: Duration) -> bool {
+        let state = self.shared.state();
+        let waited = self.shared.changed.wait_timeout_while(state, patience, |state| state.cut.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.cut.is_some()
+    }
+
+    /// Whether the plug was pulled.
+    pub fn is_cut(&self) -> bool {
+        self.shared.state().cut.is_some()
+    }
+
+    /// Pulls the plug now, if nothing has.
+    pub fn cut_now(&self) {
+        let mut state = self.shared.state();
+        if state.cut.is_none() {
+            state.cut = Some(state.volume.clone());
+        }
+        self.shared.changed.notify_all();
+    }
+
+    /// Lets go whoever waits: call it when the process was sent its kill.
+    pub fn release(&self) {
+        self.shared.state().over = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Operations that changed or synced something, and syncs among them.
+    pub fn operations(&self) -> (u64, u64) {
+        let state = self.shared.state();
+        (state.operations, state.syncs)
+    }
+
+    /// Unmounts when the process is gone; gives the disk as it was when the plug was pulled, or as it is.
+    ///
+    /// # Errors
+    /// When something still holds the mount.
+    pub fn unmount(mut self) -> io::Result<Volume> {
+        self.release();
+        if let Some(session) = self.session.take() {
+            session.umount_and_join()?;
+        }
+        let mut state = self.shared.state();
+        let now = std::mem::replace(&mut state.volume, Volume::new(crate::volume::Rules::Bare));
+        Ok(state.cut.take().unwrap_or(now))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries out a change or a sync, or stops the world at it.
+    fn change<T>(
+        &self,
+        operation: Operation,
+        carry_out: impl FnOnce(&mut Volume) -> io::Result<T>,
+    ) -> Result<T, Errno> {
+        let mut state = self.state();
+        if state.cut.is_some() {
+            return Err(self.held(state));
+        }
+        let State { volume, trigger, .. } = &mut *state;
+        let is_due = trigger.as_mut().is_some_and(|trigger| {
+            let matches = trigger.kind.matches(operation, volume);
+            trigger.count -= u64::from(matches);
+            matches && trigger.count == 0
+        });
+        state.operations += 1;
+        state.syncs += u64::from(matches!(operation, Operation::Sync(_)));
+        if !is_due {
+            return carry_out(&mut state.volume).map_err(Errno::from);
+        }
+        let before = state.trigger.take().is_some_and(|trigger| trigger.before);
+        if !before {
+            // What it would have answered nobody hears.
+            let _ = carry_out(&mut state.volume);
+        }
+        state.cut = Some(state.volume.clone());
+        self.changed.notify_all();
+        Err(self.held(state))
+    }
+
+    fn held(&self, state: MutexGuard<'_, State>) -> Errno {
+        drop(self.changed.wait_while(state, |state| !state.over));
+        Errno::EIO
+    }
+}
+
+/// What the kernel asks.
+struct Server(Arc<Shared>);
+
+impl Server {
+    fn attributes(volume: &Volume, ino: Ino) -> Option<FileAttr> {
+        if ino == INodeNo::ROOT.0 {
+            return Some(attributes(ino, FileType::Directory, 0));
+        }
+        Some(attributes(ino, FileType::RegularFile, volume.read(ino).ok()?.len() as u64))
+    }
+
+    fn entry(&self, name: &OsStr) -> Result<FileAttr, Errno> {
+        let state = self.0.state();
+        let ino = name.to_str().and_then(|name| state.volume.lookup(name)).ok_or(Errno::ENOENT)?;
+        Self::attributes(&state.volume, ino).ok_or(Errno::ENOENT)
+    }
+}
+
+fn attributes(ino: Ino, kind: FileType, size: u64) -> FileAttr {
+    let (perm, nlink) = if kind == FileType::Directory { (0o755, 2) } else { (0o644, 1) };
+    let time: SystemTime = UNIX_EPOCH;
+    FileAttr {
+        ino: INodeNo(ino),
+        size,
+        blocks: size.div_ceil(512),
+        atime: time,
+        mtime: time,
+        ctime: time,
+        crtime: time,
+        kind,
+        perm,
+        nlink,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: BLOCK,
+        flags: 0,
+    }
+}
+
+fn plain(name: &OsStr) -> io::Result<&str> {
+    name.to_str().ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+fn answer(reply: ReplyEmpty, outcome: Result<(), Errno>) {
+    match outcome {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(error),
+    }
+}
+
+impl Filesystem for Server {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // A batch of the log in one write, not in pages.
+        let _ = config.add_capabilities(InitFlags::FUSE_BIG_WRITES);
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.entry(name) {
+            Ok(attributes) => reply.entry(&TTL, &attributes, GENERATION),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        match Self::attributes(&self.0.state().volume, ino.0) {
+            Some(attributes) => reply.attr(&TTL, &attributes),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        if let Some(size) = size
+            && let Err(error) = self.0.change(Operation::Other, |volume| volume.set_len(ino.0, size))
+        {
+            return reply.error(error);
+        }
+        match Self::attributes(&self.0.state().volume, ino.0) {
+            Some(attributes) => reply.attr(&TTL, &attributes),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn unlink(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        answer(reply, self.0.change(Operation::Names, |volume| volume.remove(plain(name)?)));
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        _parent: INodeNo,
+        name: &OsStr,
+        _new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        if !flags.is_empty() {
+            return reply.error(Errno::EINVAL);
+        }
+        answer(reply, self.0.change(Operation::Names, |volume| volume.rename(plain(name)?, plain(new_name)?)));
+    }
+
+    fn open(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), FopenFlags::empty());
+    }
+
+    fn create(
+        &self,
+        _request: &Request,
+        _parent: INodeNo,
+        name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        match self.0.change(Operation::Names, |volume| volume.create(plain(name)?)) {
+            Ok(ino) => {
+                let attributes = attributes(ino, FileType::RegularFile, 0);
+                reply.created(&TTL, &attributes, GENERATION, FileHandle(0), FopenFlags::empty());
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let state = self.0.state();
+        match state.volume.read(ino.0) {
+            Ok(content) => {
+                let from = content.len().min(offset as usize);
+                let to = content.len().min(from + size as usize);
+                reply.data(&content[from..to]);
+            }
+            Err(error) => reply.error(error.into()),
+        }
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.0.change(Operation::Write(ino.0), |volume| volume.write(ino.0, offset, data)) {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn flush(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn fsync(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        answer(reply, self.0.change(Operation::Sync(ino.0), |volume| volume.sync(ino.0)));
+    }
+
+    fn fsyncdir(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        let sync = |volume: &mut Volume| {
+            volume.sync_names();
+            Ok(())
+        };
+        answer(reply, self.0.change(Operation::Names, sync));
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        // Punching holes and the like.
+        if mode != 0 {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        answer(reply, self.0.change(Operation::Other, |volume| volume.allocate(ino.0, offset + length)));
+    }
+
+    fn readdir(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let state = self.0.state();
+        let own = [(".", INodeNo::ROOT.0, FileType::Directory), ("..", INodeNo::ROOT.0, FileType::Directory)];
+        let files = state.volume.names().map(|(name, ino)| (name, ino, FileType::RegularFile));
+        for (place, (name, ino, kind)) in own.into_iter().chain(files).enumerate().skip(offset as usize) {
+            if reply.add(INodeNo(ino), place as u64 + 1, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        let state = self.0.state();
+        let free = VOLUME_BYTES.saturating_sub(state.volume.bytes()) / u64::from(BLOCK);
+        reply.statfs(VOLUME_BYTES / u64::from(BLOCK), free, free, 1 << 20, 1 << 20, BLOCK, 255, BLOCK);
+    }
+}

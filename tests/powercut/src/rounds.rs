@@ -1,0 +1,141 @@
+//! Load, an end without warning, a restart, a check; and again on what is left.
+
+use crate::check::{Found, Observed, Violation, counted, fate_after, reconcile, together};
+use crate::client::{self, Client};
+use crate::load::{LoadShape, SHARED_ZNODES, SessionFate, Writer, create};
+use crate::random::Random;
+use crate::tree::SHARED;
+use bytes::Bytes;
+use std::net::SocketAddr;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use zoolet_model::{CreateKind, CreateMode, ErrorCode, Request};
+
+/// How long any answer may take.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The writers of one server, over all its lives.
+pub struct Rounds {
+    writers: Vec<Writer>,
+    shape: LoadShape,
+    /// Writes sent and acknowledged so far.
+    pub sent: u64,
+    /// Of them, acknowledged.
+    pub acknowledged: u64,
+    /// Of those that were not, how many were there afterwards.
+    pub survivors: u64,
+}
+
+/// Writers at work.
+pub struct Working(Vec<JoinHandle<(Writer, Result<(), String>)>>);
+
+impl Rounds {
+    /// `count` writers that have done nothing.
+    pub fn new(count: u64, shape: LoadShape, random: &mut Random) -> Self {
+        let writers = (0..count).map(|number| Writer::new(number, random.fork(number))).collect();
+        Self { writers, shape, sent: 0, acknowledged: 0, survivors: 0 }
+    }
+
+    /// Makes what no writer makes. `Ok(false)` when the server goes away meanwhile.
+    ///
+    /// # Errors
+    /// [`Violation::Answer`].
+    pub fn prepare(address: SocketAddr) -> Result<bool, Violation> {
+        let wrong = |what: String| Violation::Answer(what);
+        let Some(mut client) = connect(address, None)? else { return Ok(false) };
+        let mode = CreateMode::Valid { kind: CreateKind::Persistent, sequential: false };
+        let paths = std::iter::once(SHARED.to_owned()).chain((0..SHARED_ZNODES).map(|n| format!("{SHARED}/s{n}")));
+        for path in paths {
+            let request = Request::Write(create(&path, Bytes::new(), mode));
+            match client.ask(&request).map_err(|error| wrong(error.to_string()))? {
+                Some((_, Ok(_) | Err(ErrorCode::NodeExists))) => {}
+                Some((_, Err(error))) => return Err(wrong(format!("create {path}: {error:?}"))),
+                None => return Ok(false),
+            }
+        }
+        close(client)
+    }
+
+    /// Sets the writers to work, each for so many writes at most.
+    pub fn work(&mut self, address: SocketAddr, writes: usize) -> Working {
+        let shape = self.shape;
+        let start = |mut writer: Writer| {
+            std::thread::spawn(move || {
+                let outcome = writer.run(address, shape, writes, PATIENCE);
+                (writer, outcome)
+            })
+        };
+        Working(self.writers.drain(..).map(start).collect())
+    }
+
+    /// Waits for the writers: the server is gone, or they are done.
+    ///
+    /// # Errors
+    /// [`Violation::Answer`] when one got an answer that is wrong.
+    pub fn gather(&mut self, working: Working) -> Result<(), Violation> {
+        let mut wrong = None;
+        for writer in working.0 {
+            let Ok((writer, outcome)) = writer.join() else {
+                return Err(Violation::Answer("a writer stopped".to_owned()));
+            };
+            wrong = wrong.or(outcome.err());
+            self.writers.push(writer);
+        }
+        match wrong {
+            None => Ok(()),
+            Some(what) => Err(Violation::Answer(what)),
+        }
+    }
+
+    /// Checks everything that a restarted server holds. `Ok(false)` when it goes away meanwhile; then nothing is known.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&mut self, address: SocketAddr) -> Result<bool, Violation> {
+        let answer = |error: std::io::Error| Violation::Answer(error.to_string());
+        let Some(mut client) = connect(address, None)? else { return Ok(false) };
+        let Some(observed) = Observed::read(&mut client).map_err(answer)? else { return Ok(false) };
+        let mut found: Vec<Found> =
+            self.writers.iter().map(|writer| reconcile(writer, &observed)).collect::<Result<_, _>>()?;
+        together(&mut found, &self.writers, &observed)?;
+        let Ok(mntr) = client::word(address, "mntr", PATIENCE) else { return Ok(false) };
+        if !mntr.is_empty() {
+            counted(&mntr, &observed)?;
+        }
+        let mut fates = Vec::new();
+        for writer in &self.writers {
+            let is_known = match (writer.fate, writer.session) {
+                (SessionFate::None, _) | (_, None) => false,
+                (_, Some(session)) => connect(address, Some(session))?.is_some(),
+            };
+            fates.push((writer.fate, is_known));
+        }
+        // Only a server that still answers has refused a session.
+        if !close(client)? {
+            return Ok(false);
+        }
+        for ((writer, found), (_, is_known)) in self.writers.iter_mut().zip(found).zip(fates) {
+            writer.fate = fate_after(writer, is_known)?;
+            let acknowledged = writer.acknowledged();
+            self.sent += writer.sent.len() as u64;
+            self.acknowledged += acknowledged as u64;
+            self.survivors += (found.there - acknowledged) as u64;
+            writer.sent.clear();
+            writer.tree = found.tree;
+        }
+        Ok(true)
+    }
+}
+
+fn connect(address: SocketAddr, session: Option<zoolet_model::ConnectReply>) -> Result<Option<Client>, Violation> {
+    match Client::connect(address, session.as_ref(), PATIENCE) {
+        Ok(client) => Ok(client),
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Ok(None),
+        Err(error) => Err(Violation::Answer(format!("connecting: {error}"))),
+    }
+}
+
+fn close(mut client: Client) -> Result<bool, Violation> {
+    let answer = client.ask(&Request::CloseSession).map_err(|error| Violation::Answer(error.to_string()))?;
+    Ok(answer.is_some())
+}

@@ -1,0 +1,507 @@
+//! A disk of one directory that knows what would survive a power cut.
+//!
+//! Every file has two contents: what a reader sees, and what was made durable; between them lies the list of changes that
+//! nothing has synced yet. Names have the same. A cut decides for each un-synced change, by the seed, whether it is there
+//! afterwards, and for each sector of an un-synced write by itself. What was synced is always there.
+
+use crate::random::Random;
+use std::collections::BTreeMap;
+use std::io;
+
+/// The number of a file.
+pub type Ino = u64;
+
+/// What the file system under the disk promises beyond POSIX.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rules {
+    /// As ext4 with a journal: changes of names and lengths become durable in their order, and syncing a file of which such a
+    /// change is un-synced makes all of them durable.
+    Journal,
+    /// Only what POSIX says: a name is durable when its directory was synced, every un-synced change may be lost by itself, and a file may be
+    /// longer than what was written to it.
+    Bare,
+}
+
+/// One change of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Change {
+    Write {
+        at: u64,
+        bytes: Vec<u8>,
+    },
+    /// Cut or extended with zeroes.
+    Length(u64),
+    /// Extended with zeroes, never cut.
+    Allocate(u64),
+}
+
+#[derive(Clone, Debug)]
+struct Pending {
+    /// Place in the order of all changes of the disk.
+    number: u64,
+    change: Change,
+    /// A journal has it, so it survives though nobody synced this file.
+    journaled: bool,
+}
+
+/// One file.
+#[derive(Clone, Debug, Default)]
+struct Contents {
+    visible: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<Pending>,
+}
+
+/// One change of the directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum NameChange {
+    Create { name: String, ino: Ino },
+    Remove { name: String },
+    Rename { from: String, to: String },
+}
+
+type Names = BTreeMap<String, Ino>;
+
+/// The disk.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    rules: Rules,
+    files: BTreeMap<Ino, Contents>,
+    visible: Names,
+    durable: Names,
+    pending: Vec<(u64, NameChange)>,
+    next_ino: Ino,
+    next_number: u64,
+    lying: bool,
+}
+
+/// What a cut keeps of what was not synced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Survival {
+    /// Nothing.
+    Nothing,
+    /// Everything: what a crash of the process alone leaves.
+    Everything,
+    /// Each change, and each sector of a write, with this chance in 100.
+    Some {
+        /// In 100.
+        per_cent: u64,
+    },
+    /// What came first in full, what came later not at all, and one in between partly.
+    First,
+    /// What came last in full, what came earlier not at all, and one in between partly.
+    Last,
+}
+
+/// What is left of a sector that was being written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Torn {
+    /// What was there before.
+    Old,
+    /// Now and then zeroes.
+    Zeroes,
+    /// Now and then anything.
+    Garbage,
+}
+
+/// How the power fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// What is kept.
+    pub survival: Survival,
+    /// What a lost sector of an un-synced write holds.
+    pub torn: Torn,
+    /// Bytes that the device writes in one piece.
+    pub sector: u64,
+}
+
+impl Cut {
+    /// One of all kinds.
+    pub fn any(random: &mut Random) -> Self {
+        let survival = match random.below(12) {
+            0 | 1 => Survival::Nothing,
+            2 => Survival::Everything,
+            3..=5 => Survival::Some { per_cent: 50 },
+            6 => Survival::Some { per_cent: 90 },
+            7 => Survival::Some { per_cent: 10 },
+            8 | 9 => Survival::First,
+            _ => Survival::Last,
+        };
+        Self {
+            survival,
+            torn: *random.pick(&[Torn::Old, Torn::Old, Torn::Zeroes, Torn::Garbage]),
+            sector: *random.pick(&[512, 4096]),
+        }
+    }
+}
+
+/// What a cut found and did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CutReport {
+    /// Un-synced changes of files and names.
+    pub changes: u64,
+    /// Sectors of un-synced writes.
+    pub sectors: u64,
+    /// Sectors that are not as written.
+    pub sectors_lost: u64,
+    /// Un-synced changes of names that are not there.
+    pub names_lost: u64,
+}
+
+/// A disk as a program sees it.
+impl Volume {
+    /// An empty one.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            files: BTreeMap::new(),
+            visible: Names::new(),
+            durable: Names::new(),
+            pending: Vec::new(),
+            next_ino: 2,
+            next_number: 0,
+            lying: false,
+        }
+    }
+
+    /// From now on a sync answers well and does nothing: the disk that the checks must find out.
+    pub fn lie(&mut self) {
+        self.lying = true;
+    }
+
+    /// The file of that name.
+    pub fn lookup(&self, name: &str) -> Option<Ino> {
+        self.visible.get(name).copied()
+    }
+
+    /// The name of a file, when it has one.
+    pub fn name(&self, ino: Ino) -> Option<&str> {
+        self.visible.iter().find(|(_, of)| **of == ino).map(|(name, _)| name.as_str())
+    }
+
+    /// All names, sorted.
+    pub fn names(&self) -> impl Iterator<Item = (&str, Ino)> {
+        self.visible.iter().map(|(name, ino)| (name.as_str(), *ino))
+    }
+
+    /// What a reader sees.
+    pub fn read(&self, ino: Ino) -> io::Result<&[u8]> {
+        self.files.get(&ino).map(|file| file.visible.as_slice()).ok_or_else(gone)
+    }
+
+    /// A new, empty file.
+    pub fn create(&mut self, name: &str) -> io::Result<Ino> {
+        if self.visible.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let ino = self.next_ino;
+        self.next_ino += 1;
+        self.files.insert(ino, Contents::default());
+        self.rename_or(NameChange::Create { name: name.to_owned(), ino });
+        Ok(ino)
+    }
+
+    /// Removes a name; who has the file open keeps it.
+    pub fn remove(&mut self, name: &str) -> io::Result<()> {
+        if !self.visible.contains_key(name) {
+            return Err(gone());
+        }
+        self.rename_or(NameChange::Remove { name: name.to_owned() });
+        Ok(())
+    }
+
+    /// Gives a file another name, over whatever has it.
+    pub fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        if !self.visible.contains_key(from) {
+            return Err(gone());
+        }
+        self.rename_or(NameChange::Rename { from: from.to_owned(), to: to.to_owned() });
+        Ok(())
+    }
+
+    /// Writes.
+    pub fn write(&mut self, ino: Ino, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.change(ino, Change::Write { at, bytes: bytes.to_vec() })
+    }
+
+    /// Cuts or extends with zeroes.
+    pub fn set_len(&mut self, ino: Ino, bytes: u64) -> io::Result<()> {
+        self.change(ino, Change::Length(bytes))
+    }
+
+    /// Extends with zeroes; never cuts.
+    pub fn allocate(&mut self, ino: Ino, bytes: u64) -> io::Result<()> {
+        self.change(ino, Change::Allocate(bytes))
+    }
+
+    /// fsync and fdatasync: both make content and length durable.
+    pub fn sync(&mut self, ino: Ino) -> io::Result<()> {
+        let file = self.files.get_mut(&ino).ok_or_else(gone)?;
+        if self.lying {
+            return Ok(());
+        }
+        let is_newborn = self.pending.iter().any(|(_, change)| match change {
+            NameChange::Create { ino: created, .. } => *created == ino,
+            NameChange::Remove { .. } | NameChange::Rename { .. } => false,
+        });
+        let moves_blocks = file.pending.iter().any(|pending| match &pending.change {
+            Change::Write { at, bytes } => at + bytes.len() as u64 > file.durable.len() as u64,
+            Change::Length(_) | Change::Allocate(_) => true,
+        });
+        file.durable.clone_from(&file.visible);
+        file.pending.clear();
+        if self.rules == Rules::Journal && (is_newborn || moves_blocks) {
+            self.commit_journal();
+        }
+        Ok(())
+    }
+
+    /// fsync of the directory.
+    pub fn sync_names(&mut self) {
+        match (self.lying, self.rules) {
+            (true, _) => {}
+            (false, Rules::Journal) => self.commit_journal(),
+            (false, Rules::Bare) => self.settle_names(),
+        }
+    }
+
+    fn settle_names(&mut self) {
+        self.durable.clone_from(&self.visible);
+        self.pending.clear();
+    }
+
+    fn commit_journal(&mut self) {
+        self.settle_names();
+        for pending in self.files.values_mut().flat_map(|file| &mut file.pending) {
+            pending.journaled |= !matches!(pending.change, Change::Write { .. });
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    fn change(&mut self, ino: Ino, change: Change) -> io::Result<()> {
+        let number = self.number();
+        let file = self.files.get_mut(&ino).ok_or_else(gone)?;
+        change.apply(&mut file.visible);
+        file.pending.push(Pending { number, change, journaled: false });
+        Ok(())
+    }
+
+    fn rename_or(&mut self, change: NameChange) {
+        let number = self.number();
+        change.apply(&mut self.visible);
+        self.pending.push((number, change));
+    }
+}
+
+/// Pulling the plug.
+impl Volume {
+    /// The disk as it is found when the power is back.
+    #[must_use]
+    pub fn cut(&self, cut: Cut, random: &mut Random) -> (Self, CutReport) {
+        let mut report = CutReport::default();
+        let choice = Choice::new(self, cut.survival, random);
+        // The journal ends somewhere: what it has of names and lengths is a beginning.
+        let journal_end = match cut.survival {
+            Survival::Nothing => 0,
+            Survival::Everything => u64::MAX,
+            Survival::Some { .. } | Survival::First | Survival::Last => random.below(self.next_number + 2),
+        };
+        let is_kept = |number: u64, journaled: bool, random: &mut Random| match self.rules {
+            Rules::Journal => journaled || number <= journal_end,
+            Rules::Bare => journaled || choice.keeps(number, random),
+        };
+
+        let mut names = self.durable.clone();
+        for (number, change) in &self.pending {
+            report.changes += 1;
+            if is_kept(*number, false, random) {
+                change.apply(&mut names);
+            } else {
+                report.names_lost += 1;
+            }
+        }
+        let mut after = Self::new(self.rules);
+        for (name, ino) in names {
+            // A link whose file was created and whose creation was lost can be found under one name only.
+            let Some(file) = self.files.get(&ino) else { continue };
+            let mut content = file.durable.clone();
+            for pending in &file.pending {
+                report.changes += 1;
+                match &pending.change {
+                    Change::Write { at, bytes } => {
+                        let chance = choice.chance(pending.number);
+                        self.tear(&mut content, *at, bytes, chance, cut, random, &mut report);
+                    }
+                    Change::Length(_) | Change::Allocate(_) => {
+                        if is_kept(pending.number, pending.journaled, random) {
+                            pending.change.apply(&mut content);
+                        }
+                    }
+                }
+            }
+            let ino = after.next_ino;
+            after.next_ino += 1;
+            after.files.insert(ino, Contents { visible: content.clone(), durable: content, pending: Vec::new() });
+            after.visible.insert(name, ino);
+        }
+        after.durable.clone_from(&after.visible);
+        (after, report)
+    }
+
+    /// A write of which each sector survives with this chance in 100.
+    #[allow(clippy::too_many_arguments, reason = "what a write is, and what may become of it")]
+    fn tear(
+        &self,
+        content: &mut Vec<u8>,
+        at: u64,
+        bytes: &[u8],
+        chance: u64,
+        cut: Cut,
+        random: &mut Random,
+        report: &mut CutReport,
+    ) {
+        let mut from = at;
+        let end = at + bytes.len() as u64;
+        while from < end {
+            let to = end.min((from / cut.sector + 1) * cut.sector);
+            let part = &bytes[(from - at) as usize..(to - at) as usize];
+            report.sectors += 1;
+            if random.chance(chance) {
+                Change::Write { at: from, bytes: part.to_vec() }.apply(content);
+            } else {
+                report.sectors_lost += 1;
+                self.spoil(content, from, part.len(), cut.torn, random);
+            }
+            from = to;
+        }
+        // The length may have become durable without what was written.
+        if self.rules == Rules::Bare && chance > 0 && random.chance(chance / 2) {
+            Change::Allocate(end).apply(content);
+        }
+    }
+
+    /// A sector that was being written when the power went.
+    fn spoil(&self, content: &mut Vec<u8>, at: u64, count: usize, torn: Torn, random: &mut Random) {
+        // A journal makes a file longer only when what makes it longer is there.
+        let is_beyond = self.rules == Rules::Journal && at + count as u64 > content.len() as u64;
+        if torn == Torn::Old || is_beyond || !random.chance(20) {
+            return;
+        }
+        let mut bytes = vec![0; count];
+        if torn == Torn::Garbage {
+            random.fill(&mut bytes);
+        }
+        Change::Write { at, bytes }.apply(content);
+    }
+}
+
+/// Images.
+impl Volume {
+    /// Every durable file with its name.
+    pub fn durable_files(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.durable
+            .iter()
+            .filter_map(|(name, ino)| self.files.get(ino).map(|file| (name.as_str(), file.durable.as_slice())))
+    }
+
+    /// Un-synced changes, one line each, in order.
+    pub fn unsynced(&self) -> Vec<String> {
+        let mut lines: Vec<(u64, String)> =
+            self.pending.iter().map(|(number, change)| (*number, format!("{change:?}"))).collect();
+        for (ino, file) in &self.files {
+            let name = self.name(*ino).unwrap_or("(removed)");
+            lines.extend(file.pending.iter().map(|pending| {
+                let what = match &pending.change {
+                    Change::Write { at, bytes } => format!("write {} bytes at {at}", bytes.len()),
+                    Change::Length(bytes) => format!("set length to {bytes}"),
+                    Change::Allocate(bytes) => format!("allocate to {bytes}"),
+                };
+                (pending.number, format!("{name}: {what}{}", if pending.journaled { " (journaled)" } else { "" }))
+            }));
+        }
+        lines.sort_unstable();
+        lines.into_iter().map(|(_, line)| line).collect()
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.values().map(|file| file.visible.len() as u64).sum()
+    }
+}
+
+/// Which changes survive.
+struct Choice {
+    survival: Survival,
+    /// For `First` and `Last`: the change that survives partly.
+    pivot: u64,
+}
+
+impl Choice {
+    fn new(volume: &Volume, survival: Survival, random: &mut Random) -> Self {
+        let mut numbers: Vec<u64> = volume.pending.iter().map(|(number, _)| *number).collect();
+        numbers.extend(volume.files.values().flat_map(|file| &file.pending).map(|pending| pending.number));
+        numbers.sort_unstable();
+        let pivot = if numbers.is_empty() { 0 } else { *random.pick(&numbers) };
+        Self { survival, pivot }
+    }
+
+    fn chance(&self, number: u64) -> u64 {
+        use std::cmp::Ordering::{Equal, Greater, Less};
+        match (self.survival, number.cmp(&self.pivot)) {
+            (Survival::Nothing, _) | (Survival::First, Greater) | (Survival::Last, Less) => 0,
+            (Survival::Everything, _) | (Survival::First, Less) | (Survival::Last, Greater) => 100,
+            (Survival::First | Survival::Last, Equal) => 50,
+            (Survival::Some { per_cent }, _) => per_cent,
+        }
+    }
+
+    fn keeps(&self, number: u64, random: &mut Random) -> bool {
+        random.chance(self.chance(number))
+    }
+}
+
+impl Change {
+    fn apply(&self, content: &mut Vec<u8>) {
+        match self {
+            Self::Write { at, bytes } => {
+                let (at, end) = (*at as usize, *at as usize + bytes.len());
+                if content.len() < end {
+                    content.resize(end, 0);
+                }
+                content[at..end].copy_from_slice(bytes);
+            }
+            Self::Length(bytes) => content.resize(*bytes as usize, 0),
+            Self::Allocate(bytes) => {
+                if content.len() < *bytes as usize {
+                    content.resize(*bytes as usize, 0);
+                }
+            }
+        }
+    }
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut Names) {
+        match self {
+            Self::Create { name, ino } => {
+                names.insert(name.clone(), *ino);
+            }
+            Self::Remove { name } => {
+                names.remove(name);
+            }
+            Self::Rename { from, to } => {
+                if let Some(ino) = names.remove(from) {
+                    names.insert(to.clone(), ino);
+                }
+            }
+        }
+    }
+}
+
+fn gone() -> io::Error {
+    io::ErrorKind::NotFound.into()
+}

@@ -1,11 +1,11 @@
 //! Thousands of connections against their bound: what one costs, what the next one is told, and that those inside are served.
-#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, what they share too, and tell their figures")]
 
 mod support;
 
 use std::io::Write;
 use support::*;
-use zoolet_model::{Request, SessionId};
+use zoolet_model::Request;
 
 const CONNECTIONS: usize = 5000;
 /// Promised for an idle connection, its session not included.
@@ -15,8 +15,8 @@ const CONNECTION_BYTES_MAX: u64 = 8 << 10;
 fn five_thousand_connections_ping_and_set_within_8_kib_each_and_the_next_is_closed() {
     raise_open_files();
     let scratch = Scratch::new();
-    // One for the test itself, and one for the word that asks how it is.
-    let lines = format!("connections_max = {}\nconnections_per_address_max = 0\nsessions_max = 6000", CONNECTIONS + 2);
+    // A few for the test itself, and for the words that ask how it is.
+    let lines = format!("connections_max = {}\nconnections_per_address_max = 0\nsessions_max = 6000", CONNECTIONS + 8);
     let server = Server::start_with(&scratch, &with_limits(&lines));
     let mut inside = server.client();
     inside.create("/x", b"").unwrap();
@@ -24,7 +24,7 @@ fn five_thousand_connections_ping_and_set_within_8_kib_each_and_the_next_is_clos
     let figures = |server: &Server| server.figure("budget_connection_bytes") + server.figure("budget_session_bytes");
     let charged_before = figures(&server);
 
-    let mut crowd = crowd(&server, CONNECTIONS);
+    let mut crowd = crowd(&server, CONNECTIONS, 40_000);
     for _ in 0..2 {
         for client in &mut crowd {
             client.send(&Request::Ping);
@@ -36,7 +36,7 @@ fn five_thousand_connections_ping_and_set_within_8_kib_each_and_the_next_is_clos
             }
         }
     }
-    assert_eq!(server.figure("num_alive_connections") as usize, CONNECTIONS + 2);
+    assert!(server.figure("num_alive_connections") as usize > CONNECTIONS);
     let charged = figures(&server) - charged_before;
     let grown = server.anonymous_bytes() - before;
     let each = grown / CONNECTIONS as u64;
@@ -44,8 +44,10 @@ fn five_thousand_connections_ping_and_set_within_8_kib_each_and_the_next_is_clos
     assert!(each <= CONNECTION_BYTES_MAX, "{each} bytes each");
     assert_charged("connections", charged, grown);
 
-    // The last place is taken: whoever comes now is closed before the handshake, and those inside notice nothing.
-    let last = server.client();
+    // The last places are taken: whoever comes now is closed before the handshake, and those inside notice nothing.
+    let enter = || Client::ask_for_session(server.address, 40_000).join();
+    let last: Vec<_> = std::iter::from_fn(enter).collect();
+    assert!((1..8).contains(&last.len()), "{}", last.len());
     for _ in 0..50 {
         let mut refused = server.stream();
         let _ = refused.write_all(&[0, 0, 0, 45]);
@@ -53,9 +55,7 @@ fn five_thousand_connections_ping_and_set_within_8_kib_each_and_the_next_is_clos
     }
     inside.ask(&set("/x", b"y")).unwrap();
     drop(last);
-    eventually("there is room again", || {
-        Client::connect_with(server.address, &hello(SessionId(0), None, 1000)).is_some()
-    });
+    eventually("there is room again", || enter().is_some());
     assert!(server.figure("connection_rejected") >= 50);
 
     // All leave at once.

@@ -1,5 +1,5 @@
 //! A million watches against their bound.
-#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, what they share too, and tell their figures")]
 
 mod support;
 

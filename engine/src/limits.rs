@@ -70,6 +70,8 @@ pub struct Settings {
     pub session_timeout_min_ms: u32,
     /// Longest session timeout granted, milliseconds.
     pub session_timeout_max_ms: u32,
+    /// How long a connection may live without a session (nio.sessionlessCnxnTimeout), milliseconds.
+    pub handshake_timeout_ms: u32,
     /// `user:base64(sha1(user:password))` of the digest identity that passes every check.
     pub super_digest: Option<String>,
     /// ZooKeeper's skipACL: no permission is checked.
@@ -86,6 +88,7 @@ impl Default for Settings {
             tick_ms: 2000,
             session_timeout_min_ms: 4000,
             session_timeout_max_ms: 40_000,
+            handshake_timeout_ms: 10_000,
             super_digest: None,
             skip_acl: false,
             container_check_interval_ms: 60_000,

@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod open_files;
 mod serve;
 
 use args::{Command, ServeOptions};

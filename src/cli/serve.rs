@@ -1,6 +1,6 @@
 //! `zoolet serve`: a node, its signals and its logs.
 
-use super::{Exit, ServeOptions, say};
+use super::{Exit, ServeOptions, open_files, say};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
@@ -17,6 +17,9 @@ pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     init_logs(&options);
     let Loaded { config, warnings } = configure(options)?;
     for line in warnings {
+        warn!("{line}");
+    }
+    if let Some(line) = open_files::raise(&config) {
         warn!("{line}");
     }
     let node = Node::start(config).map_err(refused)?;

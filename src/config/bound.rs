@@ -80,6 +80,11 @@ pub(super) const SETTINGS: &[Bound] = &[
         place: |c| &mut c.settings.session_timeout_max_ms,
     },
     Bound {
+        key: "handshake_timeout_ms",
+        allowed: 100..=86_400_000,
+        place: |c| &mut c.settings.handshake_timeout_ms,
+    },
+    Bound {
         key: "container_check_interval_ms",
         allowed: 10..=86_400_000,
         place: |c| &mut c.settings.container_check_interval_ms,

@@ -156,6 +156,7 @@ impl Reader {
             "DigestAuthenticationProvider.superDigest" => {
                 self.config.settings.super_digest = Some(super_digest(written, value)?);
             }
+            "nio.sessionlessCnxnTimeout" => self.number("handshake_timeout_ms", written, value)?,
             "znode.container.checkIntervalMs" => self.number("container_check_interval_ms", written, value)?,
             "znode.container.maxPerMinute" => self.number("containers_per_minute_max", written, value)?,
             "readonlymode.enabled" => self.read_only_mode = boolean(written, value)?,

@@ -66,6 +66,7 @@ pub(super) fn bind(
     let Some(address) = config.clients else { return Ok(None) };
     let settings = PortSettings {
         limits: config.limits,
+        handshake_timeout_ms: config.settings.handshake_timeout_ms,
         four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
         about: about(config, data),
         ..PortSettings::default()

@@ -1,5 +1,10 @@
 //! What the whole-system tests share.
-#![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses a part, and stops at the first surprise")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "each test binary uses a part, stops at the first surprise, and tells its figures"
+)]
 
 #[path = "../scratch/mod.rs"]
 mod scratch;
@@ -11,6 +16,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use zoolet_model::{
     ConnectReply, ConnectRequest, Create, CreateKind, CreateMode, ErrorCode, Perms, Reply, Request, RequestedAcl,
@@ -221,8 +227,8 @@ impl Client {
     }
 
     /// Asks for a new session and does not wait for it.
-    pub(crate) fn ask_for_session(address: SocketAddr) -> Joining {
-        Self::asking(address, &hello(SessionId(0), None, 40_000))
+    pub(crate) fn ask_for_session(address: SocketAddr, timeout_ms: i32) -> Joining {
+        Self::asking(address, &hello(SessionId(0), None, timeout_ms))
     }
 
     fn asking(address: SocketAddr, request: &ConnectRequest) -> Joining {
@@ -330,11 +336,12 @@ pub(crate) fn assert_charged(what: &str, charged: u64, resident: u64) {
 }
 
 /// So many sessions, each on its own connection. All ask before the first is answered, so that they share fdatasyncs.
-pub(crate) fn crowd(server: &Server, size: usize) -> Vec<Client> {
+pub(crate) fn crowd(server: &Server, size: usize, timeout_ms: i32) -> Vec<Client> {
     let mut clients = Vec::with_capacity(size);
     while clients.len() < size {
         // No more at once than the listening socket's queue holds.
-        let asking = (clients.len()..size.min(clients.len() + 100)).map(|_| Client::ask_for_session(server.address));
+        let asking =
+            (clients.len()..size.min(clients.len() + 100)).map(|_| Client::ask_for_session(server.address, timeout_ms));
         let asking: Vec<_> = asking.collect();
         clients.extend(asking.into_iter().map(|client| client.join().expect("a session")));
     }
@@ -382,6 +389,39 @@ pub(crate) fn closes(stream: &mut TcpStream) -> bool {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return error.kind() == ErrorKind::ConnectionReset,
         }
+    }
+}
+
+/// Somebody else goes on writing and reading as long as `hostile` takes, and once more at least.
+pub(crate) fn while_served(server: &Server, hostile: impl FnOnce()) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let mut other = server.client();
+            let mut number = 0;
+            loop {
+                let last = done.load(Ordering::Relaxed);
+                let path = format!("/other-{number}");
+                other.create(&path, b"x").unwrap();
+                assert_eq!(other.get(&path).unwrap().unwrap(), "x");
+                number += 1;
+                if last {
+                    return;
+                }
+            }
+        });
+        // However it ends, the other thread must.
+        let end = Done(&done);
+        hostile();
+        drop(end);
+    });
+}
+
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -54,6 +54,8 @@ pub(super) struct State {
     read_bytes: u32,
     /// The client is not listened to, because too much of it waits already.
     pub(super) paused: bool,
+    /// Since when it is its turn to read on while all together have too much, until its request is whole.
+    pub(super) turn: Option<Instant>,
     /// In the list of those whose output is to be written.
     touched: bool,
     /// When the client last took bytes, or when bytes began to wait.
@@ -96,6 +98,7 @@ impl Connection {
             expected_bytes: 0,
             read_bytes: FIRST_READ_BYTES,
             paused: false,
+            turn: None,
             touched: false,
             progress: now,
             timeout: Duration::ZERO,
@@ -263,10 +266,15 @@ impl Connection {
         state.record.sent += 1;
         port.traffic.on_sent();
         state.settle(port, now, answered);
+        if state.turn.is_none() && state.waiting.is_empty() && port.has_turn(self.id) {
+            // Whoever brought the answer feeds the starved.
+            let _ = port.pass_turn(self.id);
+        }
         // Held bytes count too: they must be charged before there are many.
         if state.out.queued() as u64 >= state.out_charged + WRITE_BYTES {
             self.flush(state, port, now);
         }
+        state.excuse(port, now);
         if let Some(queued) = state.stalled(port, now) {
             self.over(state, port, Why::DoesNotRead(queued));
             return Touched(false);

@@ -25,6 +25,8 @@ pub(super) enum Why {
     BadHandshake,
     /// More waits for it than one client may have.
     DoesNotRead(usize),
+    /// A part of a request takes room that others wait for, and the rest of it does not come.
+    HoldsUp(usize),
     /// It had most waiting when all clients together had too much.
     Greediest(usize),
 }
@@ -39,6 +41,7 @@ impl Why {
             | Self::TooShort
             | Self::BadHandshake
             | Self::DoesNotRead(_)
+            | Self::HoldsUp(_)
             | Self::Greediest(_) => true,
         }
     }
@@ -56,6 +59,7 @@ impl fmt::Display for Why {
             Self::TooShort => write!(f, "{TooShort}"),
             Self::BadHandshake => f.write_str("not a handshake"),
             Self::DoesNotRead(bytes) => write!(f, "does not read, {bytes} bytes wait for it"),
+            Self::HoldsUp(bytes) => write!(f, "others wait for the room of {bytes} bytes of an unfinished request"),
             Self::Greediest(bytes) => write!(f, "too much waits for all clients, {bytes} bytes of it for this one"),
         }
     }

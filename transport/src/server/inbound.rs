@@ -6,6 +6,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Poll, ready};
 use std::{future::Future, io, mem};
 use tokio::io::AsyncReadExt;
@@ -24,6 +25,8 @@ pub(super) const READ_BYTES_MAX: usize = 32 << 10;
 #[derive(Debug)]
 pub(super) struct Inbound {
     budget: Arc<Budget>,
+    /// What all connections together charge for requests that have begun to arrive.
+    begun: Arc<AtomicU64>,
     buffer: BytesMut,
     /// `buffer` is the shared one, to be given back before anything is awaited.
     borrowed: bool,
@@ -55,7 +58,16 @@ pub(super) enum Ping {
 impl Inbound {
     /// What the handshake left over.
     pub(super) fn new(port: &Port, buffer: BytesMut) -> Self {
-        Self { budget: port.budget.clone(), buffer, borrowed: false, taken_from: false, charged: 0, charged_ahead: 0, searched: 0 }
+        Self {
+            budget: port.budget.clone(),
+            begun: port.begun.clone(),
+            buffer,
+            borrowed: false,
+            taken_from: false,
+            charged: 0,
+            charged_ahead: 0,
+            searched: 0,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -141,6 +153,7 @@ impl Inbound {
     }
 
     fn charge(&mut self, bytes: u64, ahead: u64) {
+        self.begun.fetch_add(bytes.wrapping_sub(self.charged), Relaxed);
         self.budget.recharge(Part::Outstanding, &mut self.charged, bytes);
         self.budget.recharge(Part::ConnectionBytes, &mut self.charged_ahead, ahead);
     }

@@ -13,6 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -142,6 +143,8 @@ impl ClientPort {
             addresses: Mutex::default(),
             questions: Mutex::default(),
             starved: Mutex::default(),
+            begun: Arc::default(),
+            turn: AtomicU64::new(0),
             reading: Mutex::default(),
             writing: Mutex::default(),
             events: Mutex::default(),
@@ -290,6 +293,10 @@ pub(super) struct Port {
     questions: Mutex<HashMap<u64, oneshot::Sender<Box<Status>>>>,
     /// Connections that wait for requests of others to be answered.
     starved: Mutex<BTreeSet<ConnId>>,
+    /// The part of the outstanding bytes that is of requests which are not whole yet.
+    pub(super) begun: Arc<AtomicU64>,
+    /// The one connection of those that may read its large request to the end, by its number; 0 is none.
+    turn: AtomicU64,
     reading: Mutex<BytesMut>,
     writing: Mutex<Vec<BytesMut>>,
     events: Mutex<Vec<Event>>,
@@ -361,6 +368,8 @@ impl Port {
     pub(super) fn unregister(&self, conn: ConnId) {
         lock(&self.connections).remove(&conn);
         lock(&self.starved).remove(&conn);
+        // Its end feeds the starved anyway.
+        let _ = self.pass_turn(conn);
     }
 
     /// Every connection that has sent Connect, oldest first.
@@ -415,10 +424,31 @@ impl Port {
         lock(&self.starved).insert(conn);
     }
 
-    /// Wakes those who waited for requests of others, if there is room now.
+    /// Whether it is this connection's turn to go on although the sum is reached. Otherwise the halves of many large requests could fill it,
+    /// and none of them would ever be whole. It is over when that request is answered, so one request exceeds the sum at a time.
+    pub(super) fn take_turn(&self, conn: ConnId) -> bool {
+        let limits = &self.settings.limits;
+        let whole = self.budget.current(Part::Outstanding).saturating_sub(self.begun.load(Relaxed));
+        // Answers to what is whole will make room.
+        let may = whole == 0 || whole + u64::from(limits.frame_bytes_max) <= limits.outstanding_bytes_max.into();
+        self.has_turn(conn) || may && self.turn.compare_exchange(0, conn.0, Relaxed, Relaxed).is_ok()
+    }
+
+    pub(super) fn has_turn(&self, conn: ConnId) -> bool {
+        self.turn.load(Relaxed) == conn.0
+    }
+
+    /// Its request is answered, or needs no turn any more. If true is said, the caller feeds the starved.
+    #[must_use]
+    pub(super) fn pass_turn(&self, conn: ConnId) -> bool {
+        self.turn.compare_exchange(conn.0, 0, Relaxed, Relaxed).is_ok()
+    }
+
+    /// Wakes those who waited for requests of others, if there is room now, or it could be their turn.
     pub(super) fn feed_starved(&self) {
         let mut starved = lock(&self.starved);
-        if starved.is_empty() || self.budget.is_full(Part::Outstanding) {
+        let nobodys_turn = self.turn.load(Relaxed) == 0;
+        if starved.is_empty() || self.budget.is_full(Part::Outstanding) && !nobodys_turn {
             return;
         }
         let starved = mem::take(&mut *starved);

@@ -8,10 +8,13 @@ use super::lock;
 use super::port::Port;
 use super::record::operation;
 use crate::wire::{DecodeOptions, decode_request};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use zoolet_engine::budget::Part;
 use zoolet_engine::{ConnId, Event, Limits};
 use zoolet_model::{Request, RequestedAcl, Text, WriteOp};
+
+/// A large request must be whole within this time when it is its turn while others wait for room.
+const TURN: Duration = Duration::from_secs(1);
 
 /// What the task waits for next.
 pub(super) struct Plan {
@@ -74,7 +77,10 @@ impl Connection {
                     continue;
                 }
                 Ping::Unanswered => state.waiting.len() < 2 * limits.outstanding_max as usize,
-                Ping::No => !state.is_congested(limits) && port.may_hold(next.bytes, state.waiting.is_empty()),
+                Ping::No => {
+                    let may_hold = port.may_hold(next.bytes, state.waiting.is_empty()) || port.has_turn(self.id);
+                    may_hold && !state.is_congested(limits)
+                }
             };
             if !admitted {
                 // Its turn comes when there is room; who only pings must not lose its session meanwhile.
@@ -90,6 +96,8 @@ impl Connection {
                 break Err(Why::TooShort);
             };
             state.admit(port, decoded_us, held_bytes(next.bytes, &request), &request);
+            // What is whole has no deadline any more.
+            state.turn = None;
             state.record.last_operation = operation(&request);
             state.record.last_xid = xid;
             events.push(Event::Request { conn: self.id, xid, request });
@@ -109,6 +117,7 @@ impl Connection {
         let now = Instant::now();
         let lookahead = LOOKAHEAD_BYTES.saturating_sub(inbound.len());
         state.excuse(port, now);
+        let mut passed = false;
         let (read_bytes, ends) = match state.phase {
             Phase::Over(why) => return Err(why),
             Phase::Closing { .. } if state.out.is_empty() => return Err(Why::Asked),
@@ -116,12 +125,17 @@ impl Connection {
             // Nothing is decoded before the answer; reading shows when the client leaves.
             Phase::Connecting { since, .. } => (lookahead, Some((since + port.handshake_timeout(), Why::Sessionless))),
             Phase::Established => {
-                state.listen(port, self.id, inbound, decoded);
+                passed = state.listen(port, self.id, inbound, decoded);
+                if decoded == Decoded::OneMustWait && state.turn.is_some() {
+                    // It is whole, and may be admitted now.
+                    self.wake();
+                }
                 let read_bytes = if state.paused { lookahead } else { READ_BYTES_MAX };
                 // Who does not take what is queued to it is gone, whatever it still says. Who says nothing is not ours to
                 // judge: the machine closes it when its session expires, and knows when a pause of ours is the reason.
-                let end = || (state.progress + state.timeout, Why::DoesNotRead(state.out.queued()));
-                (read_bytes, state.write_blocked.then(end))
+                let unread = || (state.progress + state.timeout, Why::DoesNotRead(state.out.queued()));
+                let unfinished = state.turn.map(|since| (since + TURN, Why::HoldsUp(inbound.len())));
+                (read_bytes, state.write_blocked.then(unread).or(unfinished))
             }
         };
         if let Some((deadline, why)) = ends
@@ -135,13 +149,26 @@ impl Connection {
         let deadline = ends.map(|(deadline, _)| deadline);
         let stall = state.has_too_much(port).then(|| state.progress + STALL);
         let deadline = deadline.into_iter().chain(stall).min();
-        Ok(Plan { read_bytes, write: state.write_blocked, deadline })
+        let write = state.write_blocked;
+        drop(state);
+        if passed {
+            port.feed_starved();
+        }
+        Ok(Plan { read_bytes, write, deadline })
     }
 }
 
 impl State {
-    /// When it was we who stood still, the client has the whole time for its session once more.
-    fn excuse(&mut self, port: &Port, now: Instant) {
+    /// When it was we who stood still, the client has the whole time once more: for its session, for taking what is queued to it, for the
+    /// rest of a request.
+    pub(super) fn excuse(&mut self, port: &Port, now: Instant) {
+        let to_take_some = if self.has_too_much(port) { STALL } else { self.timeout };
+        if self.write_blocked && is_late(self.progress + to_take_some, now) {
+            self.progress = now;
+        }
+        if self.turn.is_some_and(|since| is_late(since + TURN, now)) {
+            self.turn = Some(now);
+        }
         if let Phase::Connecting { since, excused: false } = self.phase
             && is_late(since + port.handshake_timeout(), now)
         {
@@ -167,16 +194,26 @@ impl State {
         self.waiting.len() >= requests.max(1) || queued > bytes as u64
     }
 
-    /// Decides whether to read it, or only to look ahead for pings.
-    fn listen(&mut self, port: &Port, id: ConnId, inbound: &Inbound, decoded: Decoded) {
+    /// Decides whether to read it, or only to look ahead for pings. Whether it has passed its turn on.
+    fn listen(&mut self, port: &Port, id: ConnId, inbound: &Inbound, decoded: Decoded) -> bool {
         let congested = self.is_congested(&port.settings.limits);
         // Everybody may have a small request in flight; more only while the sum allows it.
-        let starved = decoded == Decoded::OneMustWait
+        let mut starved = decoded == Decoded::OneMustWait
             || port.budget.is_full(Part::Outstanding) && (!self.waiting.is_empty() || inbound.wants_much());
+        // Who has requests in flight goes on when they are answered.
+        let mut passed = false;
+        if starved && !congested && self.waiting.is_empty() && port.take_turn(id) {
+            self.turn.get_or_insert_with(Instant::now);
+            starved = false;
+        } else if self.turn.take().is_some() {
+            // There is room for everybody again.
+            passed = port.pass_turn(id);
+        }
         if starved && !congested {
             port.starve(id);
         }
         self.paused = congested || starved;
+        passed
     }
 }
 

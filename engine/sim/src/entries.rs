@@ -45,7 +45,17 @@ pub struct Entries {
 impl Entries {
     /// Equal seeds give equal entries, as long as the same sessions are alive.
     pub fn new(seed: u64) -> Self {
-        Self { random: Random::new(seed), sessions: Vec::new(), seen: Vec::new() }
+        Self::of(Random::new(seed))
+    }
+
+    /// Equal numbers give equal entries, as long as the same sessions are alive.
+    pub fn of(random: Random) -> Self {
+        Self { random, sessions: Vec::new(), seen: Vec::new() }
+    }
+
+    /// Whether the numbers behind it are used up.
+    pub fn is_over(&self) -> bool {
+        self.random.is_over()
     }
 
     /// A session began or ended, so that later entries can be of one that is alive.

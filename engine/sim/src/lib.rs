@@ -2,7 +2,9 @@
 
 pub mod disk;
 pub mod entries;
+pub mod fuzz;
 pub mod machine;
 pub mod reference;
+pub mod replica;
 pub mod workload;
 pub mod world;

@@ -6,31 +6,54 @@ use zoolet_model::{
     WriteOp,
 };
 
-/// Numbers that depend on the seed alone (splitmix64).
+/// Numbers that depend on a seed alone (splitmix64), or on given bytes alone: so a fuzzer that changes the bytes changes the choices.
 #[derive(Clone, Debug)]
-pub struct Random {
-    state: u64,
+pub struct Random(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    Seed(u64),
+    Script(Bytes),
 }
 
 impl Random {
     /// Equal seeds give equal numbers.
     pub fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self(Source::Seed(seed))
+    }
+
+    /// Equal bytes give equal numbers; when they are used up, all further numbers are 0.
+    pub fn scripted(bytes: &[u8]) -> Self {
+        Self(Source::Script(Bytes::copy_from_slice(bytes)))
+    }
+
+    /// Whether nothing but zeroes comes any more.
+    pub fn is_over(&self) -> bool {
+        matches!(&self.0, Source::Script(rest) if rest.is_empty())
     }
 
     /// 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        match &mut self.0 {
+            Source::Seed(state) => {
+                *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+                let mut mixed = *state;
+                mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+                mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+                mixed ^ (mixed >> 31)
+            }
+            Source::Script(rest) => number(rest, 8),
+        }
     }
 
     /// A number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        // The bias of the remainder is far below what a test could notice.
-        self.bits() % end
+        match &mut self.0 {
+            // As few bytes as will do: a fuzzer that changes one should change one choice.
+            Source::Script(rest) => number(rest, (64 - (end - 1).leading_zeros()).div_ceil(8) as usize) % end,
+            // The bias of the remainder is far below what a test could notice.
+            Source::Seed(_) => self.bits() % end,
+        }
     }
 
     /// True once in `n` times.
@@ -42,6 +65,12 @@ impl Random {
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len() as u64) as usize]
     }
+}
+
+/// Takes a little-endian number off the front; bytes that are not there are 0.
+fn number(rest: &mut Bytes, bytes: usize) -> u64 {
+    let taken = rest.split_to(bytes.min(rest.len()));
+    taken.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
 /// The user whose identity passes every check, as the text of its auth packet.
@@ -89,7 +118,12 @@ pub struct Workload {
 impl Workload {
     /// Equal seeds give equal requests.
     pub fn new(seed: u64) -> Self {
-        Self { random: Random::new(seed), mostly_ephemeral: false }
+        Self::of(Random::new(seed))
+    }
+
+    /// Equal numbers give equal requests.
+    pub fn of(random: Random) -> Self {
+        Self { random, mostly_ephemeral: false }
     }
 
     /// Nearly every znode is an ephemeral from now on, so that the end of a session is a large change.

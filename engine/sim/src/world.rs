@@ -82,20 +82,20 @@ pub struct Entry {
     pub payload: Bytes,
 }
 
-type Records = BTreeMap<Key, Bytes>;
+pub(crate) type Records = BTreeMap<Key, Bytes>;
 
 /// What one durable transaction left.
 #[derive(Clone, Debug, Default)]
-struct Durable {
-    records: Arc<Records>,
-    meta: Option<CheckpointMeta>,
+pub(crate) struct Durable {
+    pub(crate) records: Arc<Records>,
+    pub(crate) meta: Option<CheckpointMeta>,
 }
 
 #[derive(Debug)]
-struct Logged {
-    seq: AppendSeq,
-    records: Vec<LogRecord>,
-    watermark: Zxid,
+pub(crate) struct Logged {
+    pub(crate) seq: AppendSeq,
+    pub(crate) records: Vec<LogRecord>,
+    pub(crate) watermark: Zxid,
 }
 
 /// Something that ends at a time.
@@ -561,7 +561,7 @@ impl World {
 }
 
 /// What a server starts from: what its log says, and its base.
-fn start(conditions: &Conditions, seed: u64, log: &[Logged], durable: &Durable) -> Start {
+pub(crate) fn start(conditions: &Conditions, seed: u64, log: &[Logged], durable: &Durable) -> Start {
     let (mut accepted, mut current) = (Epoch::ZERO, Epoch::ZERO);
     let mut history = Spans::EMPTY;
     if let Some(meta) = &durable.meta {
@@ -623,7 +623,7 @@ fn last_entry(log: &[Logged]) -> Zxid {
     zxids.last().unwrap_or(Zxid::ZERO)
 }
 
-fn apply_changes(records: &mut Records, changes: &Changes) {
+pub(crate) fn apply_changes(records: &mut Records, changes: &Changes) {
     for (key, record) in changes {
         match record {
             Some(record) => drop(records.insert(key.clone(), record.clone())),
@@ -632,7 +632,7 @@ fn apply_changes(records: &mut Records, changes: &Changes) {
     }
 }
 
-fn look_up(base: &Records, what: &FetchWhat) -> Fetched {
+pub(crate) fn look_up(base: &Records, what: &FetchWhat) -> Fetched {
     match what {
         FetchWhat::Record(key) => Fetched::Record(base.get(key).cloned()),
         FetchWhat::KeysUnder(prefix) => Fetched::Keys(
@@ -645,7 +645,7 @@ fn look_up(base: &Records, what: &FetchWhat) -> Fetched {
 }
 
 /// One generation, as a completion reads it.
-struct Snapshot<'a>(&'a Records);
+pub(crate) struct Snapshot<'a>(pub(crate) &'a Records);
 
 impl BaseRead for Snapshot<'_> {
     fn record(&self, key: &[u8]) -> Result<Option<Bytes>, BaseFailure> {

@@ -1,0 +1,724 @@
+//! The machine under events that come in any order its runtime could give them, and in every order a client can.
+//!
+//! What the runtime owes the machine, and what is therefore not tried (the machine asserts it, or says so where the event is described):
+//! - the entries of the log are handed in before `start`, in order, and `start` is called once;
+//! - the clock does not go back (it may stand still and jump, and deadlines may be noticed late);
+//! - a connection's number is used for one connection; nothing is said of it after its Disconnected;
+//! - Persisted names nothing that was not appended (it may be late, repeated, or name a part of an append);
+//! - a fetch is answered at most once, with what its question asked for or a failure; a checkpoint gets exactly one answer;
+//! - after `Fail` nothing is carried out.
+//!
+//! Everything else may come: requests before their connection's first message, after its last, and for connections that never were;
+//! answers of the disk in any order, late, or as any failure; a log that stalls and resumes, twice or without reason; deaths at any step.
+
+use super::{Target, script};
+use crate::replica::Replica;
+use crate::workload::{Random, Workload};
+use crate::world::{Conditions, Durable, Logged, Records, Snapshot, apply_changes, look_up, start};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use zoolet_engine::{
+    Action, Budget, ConnId, Event, Limits, Now, Server, Settings,
+    action::{Append, BaseRead, Checkpoint, Completion, Fetch, FetchId, Generation, LogRecord},
+    budget::Part,
+    event::{BaseFailure, Fetched},
+    store::{digest::record_hash, key::Key},
+};
+use zoolet_model::{
+    ConnectRequest, Create, CreateKind, CreateMode, Request, SessionId, SessionSecret, SetWatches, Text, WriteOp, Zxid,
+    open_acl,
+};
+use zoolet_zab::AppendSeq;
+
+/// Events that are chosen byte by byte.
+pub(super) const SERVER: Target = Target { name: "server", valid: script, check };
+
+/// Events of one run.
+const STEPS_MAX: u32 = 3000;
+/// Turns in which everything that is under way must come to an end.
+const TURNS_MAX: u32 = 20_000;
+
+fn check(bytes: &[u8]) {
+    Run::new(bytes).play();
+}
+
+/// Everything that the machine wants done in the run these bytes choose, as text.
+pub fn transcript(bytes: &[u8]) -> Vec<String> {
+    let mut run = Run::new(bytes);
+    run.transcript = Some(Vec::new());
+    run.play();
+    run.transcript.unwrap_or_default()
+}
+
+/// What one connection is owed.
+#[derive(Debug, Default)]
+struct Client {
+    /// Xids of its requests that were not answered, in order.
+    unanswered: VecDeque<i32>,
+    /// Its first message was answered.
+    connected: bool,
+    /// It was told that the server closes it.
+    closed: bool,
+}
+
+struct Run {
+    input: Workload,
+    /// Which troubles this run has, bit by bit.
+    troubles: u16,
+    conditions: Conditions,
+    server: Server,
+    now: Now,
+    /// Every record, one by one.
+    log: Vec<Logged>,
+    persisted: AppendSeq,
+    /// The last entry that is durable.
+    durable_zxid: Zxid,
+    durable: Durable,
+    generations: BTreeMap<Generation, Arc<Records>>,
+    fetches: Vec<(Fetch, Arc<Records>)>,
+    checkpoint: Option<Checkpoint>,
+    completions: Vec<(Completion, Arc<Records>)>,
+    clients: BTreeMap<ConnId, Client>,
+    connections: u64,
+    xid: i32,
+    sessions: Vec<(SessionId, SessionSecret)>,
+    stalled: bool,
+    entries: Vec<(Zxid, Bytes)>,
+    replica: Replica,
+    /// Entries that the replica has applied.
+    applied: usize,
+    /// The newest entry that anybody was told of.
+    told: Zxid,
+    /// A fetch has failed: the machine may give up.
+    harmed: bool,
+    failed: bool,
+    transcript: Option<Vec<String>>,
+}
+
+impl Run {
+    fn new(bytes: &[u8]) -> Self {
+        let mut random = Random::scripted(bytes);
+        let conditions =
+            Conditions { limits: tiny(&mut random), settings: settings(&mut random), ..Conditions::default() };
+        let troubles = random.below(1 << 16) as u16;
+        let now = Now { mono_ms: random.below(3) * 5000, wall_ms: random.bits() as i64 };
+        let durable = Durable::default();
+        let server = Server::new(start(&conditions, 7, &[], &durable), now);
+        Self {
+            input: Workload::of(random),
+            troubles,
+            conditions,
+            server,
+            now,
+            log: Vec::new(),
+            persisted: AppendSeq::default(),
+            durable_zxid: Zxid::ZERO,
+            generations: BTreeMap::from([(Generation::default(), durable.records.clone())]),
+            durable,
+            fetches: Vec::new(),
+            checkpoint: None,
+            completions: Vec::new(),
+            clients: BTreeMap::new(),
+            connections: 0,
+            xid: 0,
+            sessions: Vec::new(),
+            stalled: false,
+            entries: Vec::new(),
+            replica: Replica::new(false),
+            applied: 0,
+            told: Zxid::ZERO,
+            harmed: false,
+            failed: false,
+            transcript: None,
+        }
+    }
+
+    fn play(&mut self) {
+        self.server.start(self.now);
+        self.carry_out();
+        if !self.random().one_in(8) {
+            self.settle();
+        }
+        let mut steps = 0;
+        while !self.input.random().is_over() && steps < STEPS_MAX && !self.failed {
+            self.step();
+            steps += 1;
+        }
+        if !self.failed {
+            self.settle();
+            self.everybody_was_answered();
+        }
+        if !self.failed {
+            self.everybody_leaves();
+        }
+        if !self.failed {
+            self.nothing_is_left();
+            let digest = self.server.digest();
+            self.crash();
+            self.settle();
+            assert!(self.failed || self.server.digest() == digest, "a restart changes nothing");
+        }
+    }
+
+    fn random(&mut self) -> &mut Random {
+        self.input.random()
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        self.random().below(end.max(1) as u64) as usize
+    }
+
+    fn step(&mut self) {
+        let trouble = 1u16 << self.random().below(16);
+        match self.random().below(64) {
+            0..=31 => self.request(),
+            32..=34 => self.connect(),
+            35..=44 => self.persist(),
+            45..=54 => self.answer_fetch(),
+            55 | 56 => self.end_checkpoint(),
+            57..=59 => self.complete(),
+            60 => self.time_passes(),
+            _ if self.troubles & trouble != 0 => self.trouble(trouble.trailing_zeros()),
+            _ => self.deadline(),
+        }
+    }
+
+    /// What happens in some runs only: a run in which everything happens gets nowhere.
+    fn trouble(&mut self, kind: u32) {
+        match kind {
+            0..=2 => self.disconnect(),
+            3 => {
+                self.stalled = true;
+                self.happen(Event::LogStalled);
+            }
+            4 | 5 => {
+                self.stalled = false;
+                self.happen(Event::LogResumed);
+            }
+            6 => {
+                let ticket = self.random().bits();
+                self.happen(Event::Status { ticket });
+            }
+            7 => self.stray(),
+            8 => self.crash(),
+            9 => self.fail_fetch(),
+            10 => self.fail_checkpoint(),
+            11 => self.unread_completion(),
+            _ => self.time_passes(),
+        }
+    }
+
+    // What clients do.
+
+    /// A request on any connection, whatever has become of it.
+    fn request(&mut self) {
+        if self.clients.values().all(|client| client.closed) && !self.random().one_in(8) {
+            return self.connect();
+        }
+        let conn = self.some_connection();
+        let last = self.server.applied().as_i64();
+        let request = match self.random().below(100) {
+            0..=3 => self.input.auth(),
+            4 => self.input.last_request(),
+            5..=9 => self.large_request(),
+            _ => self.input.request(last),
+        };
+        self.xid = self.xid.wrapping_add(1);
+        let xid = match self.random().below(30) {
+            0 => *self.random().pick(&[-1, -2, -4, -8, 0, i32::MIN, i32::MAX]),
+            _ => self.xid,
+        };
+        if let Some(client) = self.clients.get_mut(&conn)
+            && !client.closed
+        {
+            client.unanswered.push_back(if request == Request::Ping { -2 } else { xid });
+        }
+        self.happen(Event::Request { conn, xid, request });
+    }
+
+    fn some_connection(&mut self) -> ConnId {
+        // Mostly one that is open; now and then one that was closed, is gone, or never was.
+        let open: Vec<ConnId> =
+            self.clients.iter().filter(|(_, client)| !client.closed).map(|(&conn, _)| conn).collect();
+        match open.is_empty() || self.random().one_in(20) {
+            true => ConnId(self.connections.wrapping_add(1).wrapping_sub(self.random().below(100))),
+            false => *self.random().pick(&open),
+        }
+    }
+
+    fn large_request(&mut self) -> Request {
+        let many = self.random().below(300);
+        let path = |number: u64| Text::from(format!("/{number}"));
+        match self.random().below(4) {
+            0 => {
+                let data = Bytes::from(vec![b'x'; *self.random().pick(&[1024, 1025, 7000, 8192, 20_000])]);
+                Request::Write(WriteOp::SetData { path: "/a".into(), data: Some(data), version: -1 })
+            }
+            1 => {
+                let asked = |entry: zoolet_model::AclEntry| zoolet_model::RequestedAcl {
+                    perms: entry.perms,
+                    scheme: Some(entry.scheme),
+                    id: Some(entry.id),
+                };
+                let acl: Vec<_> = open_acl().into_iter().map(asked).collect();
+                let create = |number| Create {
+                    path: path(number),
+                    data: None,
+                    acl: Some(acl.clone()),
+                    mode: CreateMode::Valid { kind: CreateKind::Ephemeral, sequential: false },
+                    with_stat: true,
+                };
+                Request::Multi((0..many).map(|number| WriteOp::Create(create(number))).collect())
+            }
+            2 => {
+                let (data, child) = ((0..many).map(path).collect(), (0..many).map(path).collect());
+                Request::SetWatches(SetWatches { data, child, ..SetWatches::default() })
+            }
+            _ => {
+                Request::MultiRead((0..many).map(|_| zoolet_model::ReadOp::GetChildren { path: "/".into() }).collect())
+            }
+        }
+    }
+
+    /// A new connection, with or without a session, with or without a right to it.
+    fn connect(&mut self) {
+        self.connections += 1;
+        let conn = ConnId(self.connections);
+        let (session, password) = match (self.random().below(6), self.sessions.len()) {
+            (0..=2, 1..) => {
+                let count = self.sessions.len();
+                let at = self.below(count);
+                let (session, secret) = self.sessions[at];
+                let right = !self.random().one_in(4);
+                (session, Some(Bytes::copy_from_slice(if right { &secret.0 } else { &secret.0[1..] })))
+            }
+            (3, _) => (SessionId(self.random().bits() as i64), None),
+            _ => (SessionId(0), None),
+        };
+        let request = ConnectRequest {
+            last_zxid_seen: if self.random().one_in(20) { self.random().bits() as i64 } else { 0 },
+            timeout_ms: *self.random().pick(&[10_000, 40_000, 0, -1, i32::MAX, i32::MIN]),
+            session,
+            password,
+            read_only: [None, Some(false), Some(true)][self.below(3)],
+        };
+        let peer = if self.random().one_in(4) { None } else { Some([127, 0, 0, 1].into()) };
+        self.clients.insert(conn, Client::default());
+        self.happen(Event::Connect { conn, peer, request });
+    }
+
+    /// A connection goes, whether it was closed or not; or one that is unknown, or gone before.
+    fn disconnect(&mut self) {
+        let conn = self.some_connection();
+        self.clients.remove(&conn);
+        self.happen(Event::Disconnected { conn });
+    }
+
+    // What disks do.
+
+    /// Some of what was appended is durable; or it is said again.
+    fn persist(&mut self) {
+        let durable = self.log.iter().take_while(|logged| logged.seq <= self.persisted).count();
+        let more = if self.random().one_in(4) { 0 } else { self.below(self.log.len() - durable + 1) };
+        if durable + more == 0 {
+            return;
+        }
+        let back = if self.random().one_in(8) { self.below(durable + more) } else { 0 };
+        let seq = self.log[durable + more - 1 - back].seq;
+        let lie = if self.random().one_in(10) { self.random().below(1 << 20) } else { 0 };
+        self.persisted_up_to(seq, lie);
+    }
+
+    /// `lie` is what the log says to use beyond what it does: segments are coarse.
+    fn persisted_up_to(&mut self, seq: AppendSeq, lie: u64) {
+        if seq > self.persisted {
+            self.persisted = seq;
+            let durable = self.log.iter().take_while(|logged| logged.seq <= seq);
+            self.durable_zxid = durable.filter_map(|logged| entry_of(&logged.records[0])).last().unwrap_or(Zxid::ZERO);
+        }
+        let checkpoint = self.durable.meta.as_ref().map_or(Zxid::ZERO, |meta| meta.zxid);
+        let above = self.entries.iter().rev().take_while(|(zxid, _)| *zxid > checkpoint);
+        let log_bytes_used = above.map(|(_, payload)| payload.len() as u64).sum::<u64>() + lie;
+        self.happen(Event::Persisted { seq, log_bytes_used, checkpoint });
+    }
+
+    /// Some questions under way are answered, in any order.
+    fn answer_fetch(&mut self) {
+        for _ in 0..=self.random().below(16) {
+            if self.fetches.is_empty() || self.failed {
+                return;
+            }
+            let count = self.fetches.len();
+            let at = self.below(count);
+            self.answered(at, None);
+        }
+    }
+
+    fn fail_fetch(&mut self) {
+        if !self.fetches.is_empty() {
+            let count = self.fetches.len();
+            let (at, damaged) = (self.below(count), self.random().one_in(4));
+            let why = "chosen".to_owned();
+            self.answered(at, Some(if damaged { BaseFailure::Damaged(why) } else { BaseFailure::Io(why) }));
+        }
+    }
+
+    fn answered(&mut self, at: usize, failure: Option<BaseFailure>) {
+        let (Fetch { id, what, .. }, base) = self.fetches.swap_remove(at);
+        self.harmed |= failure.is_some();
+        let result = failure.map_or_else(|| Ok(look_up(&base, &what)), Err);
+        self.happen(Event::Fetched { id, result });
+    }
+
+    fn end_checkpoint(&mut self) {
+        if let Some(checkpoint) = self.checkpoint.take() {
+            self.checkpointed(&checkpoint);
+        }
+    }
+
+    fn fail_checkpoint(&mut self) {
+        if self.checkpoint.take().is_some() {
+            self.happen(Event::CheckpointFailed { reason: "chosen".into() });
+        }
+    }
+
+    fn checkpointed(&mut self, checkpoint: &Checkpoint) {
+        self.write_base(checkpoint);
+        let newest = self.generations.keys().next_back().map_or(0, |newest| newest.0);
+        let generation = Generation(newest + 1);
+        self.generations.insert(generation, self.durable.records.clone());
+        self.happen(Event::Checkpointed { generation });
+        let persisted = self.persisted;
+        self.persisted_up_to(persisted, 0);
+    }
+
+    fn write_base(&mut self, checkpoint: &Checkpoint) {
+        apply_changes(Arc::make_mut(&mut self.durable.records), &checkpoint.changes);
+        self.durable.meta = Some(checkpoint.meta.clone());
+        let digest =
+            self.durable.records.iter().fold(0u128, |sum, (key, record)| sum.wrapping_add(record_hash(key, record)));
+        assert_eq!(digest, checkpoint.meta.digest, "a base holds what its digest says");
+    }
+
+    /// Any completion under way is carried out.
+    fn complete(&mut self) {
+        if !self.completions.is_empty() {
+            let count = self.completions.len();
+            let at = self.below(count);
+            self.completed(at, true);
+        }
+    }
+
+    /// One is dropped, or its base cannot be read.
+    fn unread_completion(&mut self) {
+        if !self.completions.is_empty() {
+            let count = self.completions.len();
+            let at = self.below(count);
+            self.completed(at, false);
+        }
+    }
+
+    fn completed(&mut self, at: usize, works: bool) {
+        let (completion, base) = self.completions.swap_remove(at);
+        if works {
+            let (_, failure) = completion.run(&Snapshot(&base));
+            assert_eq!(failure, None, "a base that is whole answers");
+        } else {
+            let (result, failure) = completion.run(&Unreadable);
+            assert!(result.is_err() == failure.is_some(), "a base that cannot be read is no answer");
+        }
+        self.happen(Event::Completed { bytes: completion.bytes });
+    }
+
+    /// Answers to what was never asked.
+    fn stray(&mut self) {
+        let id = FetchId(u64::MAX - self.random().below(3));
+        let event = match self.random().below(4) {
+            0 => Event::Fetched { id, result: Ok(Fetched::Record(None)) },
+            1 => Event::Fetched { id, result: Ok(Fetched::Keys(vec![Key::from(*b"n/")])) },
+            2 => Event::Fetched { id, result: Err(BaseFailure::Damaged("never asked".into())) },
+            _ => Event::Completed { bytes: self.random().bits() },
+        };
+        self.happen(event);
+    }
+
+    // What time does.
+
+    fn time_passes(&mut self) {
+        let due_ms = self.server.next_deadline().map_or(0, |due_ms| due_ms.saturating_sub(self.now.mono_ms));
+        let late = [due_ms, due_ms + 1, due_ms + 150, due_ms + 201, 60_000, 1 << 36];
+        let passed_ms = if self.random().one_in(6) { *self.random().pick(&late) } else { self.random().below(600) };
+        self.now.mono_ms += passed_ms;
+        self.now.wall_ms = match self.random().below(8) {
+            0 => self.random().bits() as i64,
+            _ => self.now.wall_ms.wrapping_add(passed_ms as i64),
+        };
+        if !self.random().one_in(3) {
+            self.deadline();
+        }
+    }
+
+    fn deadline(&mut self) {
+        self.server.handle_deadline(self.now);
+        self.carry_out();
+    }
+
+    /// The process dies; what was not durable may be lost. It starts again from what is left.
+    fn crash(&mut self) {
+        let durable = self.log.iter().take_while(|logged| logged.seq <= self.persisted).count();
+        let survive = self.below(self.log.len() - durable + 1);
+        self.log.truncate(durable + survive);
+        if let Some(checkpoint) = self.checkpoint.take()
+            && self.random().one_in(2)
+        {
+            self.write_base(&checkpoint);
+        }
+        let last = self.log.iter().rev().find_map(|logged| entry_of(&logged.records[0])).unwrap_or(Zxid::ZERO);
+        assert!(self.told <= last, "somebody was told of {:?}, and the log ends at {last:?}", self.told);
+        self.entries.retain(|(zxid, _)| *zxid <= last);
+        self.persisted = self.log.last().map_or(AppendSeq::default(), |logged| logged.seq);
+        self.durable_zxid = last;
+        self.fetches.clear();
+        self.completions.clear();
+        self.clients.clear();
+        self.stalled = false;
+        self.generations = BTreeMap::from([(Generation::default(), self.durable.records.clone())]);
+        (self.replica, self.applied) = (Replica::new(false), 0);
+        self.server = Server::new(start(&self.conditions, 8, &self.log, &self.durable), self.now);
+        for (zxid, payload) in self.entries.clone() {
+            self.happen(Event::Recovered { zxid, payload });
+        }
+        self.server.start(self.now);
+        self.carry_out();
+    }
+
+    // What the machine wants.
+
+    fn happen(&mut self, event: Event) {
+        self.server.handle(self.now, event);
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(action) = self.server.poll_action() {
+            assert!(!self.failed, "a server that gave up wants {action:?}");
+            if let Some(transcript) = &mut self.transcript {
+                transcript.push(format!("{action:?}"));
+            }
+            self.obey(action);
+        }
+        self.follow();
+    }
+
+    fn obey(&mut self, action: Action) {
+        match action {
+            Action::Append(append) => self.append(append),
+            Action::Fetch(fetch) => {
+                let twice = self.fetches.iter().any(|(other, _)| other.what == fetch.what || other.id == fetch.id);
+                assert!(!twice, "{fetch:?} is under way already");
+                let base = self.generations.get(&fetch.generation).expect("a generation in use is kept").clone();
+                self.fetches.push((fetch, base));
+            }
+            Action::Checkpoint(checkpoint) => {
+                assert!(checkpoint.meta.zxid <= self.durable_zxid, "only what is durable is checkpointed");
+                assert!(self.checkpoint.replace(checkpoint).is_none(), "one checkpoint at a time");
+            }
+            Action::ReleaseGenerations { below, .. } => self.generations.retain(|&generation, _| generation >= below),
+            Action::Connected { conn, reply } => {
+                let durable = self.durable_zxid.as_i64();
+                let client = self.client(conn);
+                assert!(!std::mem::replace(&mut client.connected, true), "{conn:?} was answered before");
+                if reply.timeout_ms != 0 {
+                    assert!(reply.session.0 <= durable, "a session begins before it is durable");
+                    self.tell(reply.session.0);
+                    self.sessions.retain(|(session, _)| *session != reply.session);
+                    self.sessions.push((reply.session, reply.secret));
+                }
+            }
+            Action::Reply { conn, xid, zxid, .. } => self.reply(conn, xid, zxid),
+            Action::Complete(completion) => {
+                self.reply(completion.conn, completion.xid, completion.zxid);
+                let base = self.generations.get(&completion.generation).expect("a generation in use is kept").clone();
+                self.completions.push((*completion, base));
+            }
+            Action::Notify { conn, event } => {
+                assert!(self.client(conn).connected, "{conn:?} has no session and is told {event:?}");
+                self.tell(event.zxid);
+            }
+            Action::Close { conn } => self.client(conn).closed = true,
+            Action::Status { .. } => {}
+            Action::Fail(reason) => {
+                assert!(self.harmed, "the server gave up for nothing: {reason}");
+                self.failed = true;
+            }
+        }
+    }
+
+    /// The client that something is sent to: one that is there, and was not told that there is nothing more.
+    fn client(&mut self, conn: ConnId) -> &mut Client {
+        let client = self.clients.get_mut(&conn).unwrap_or_else(|| panic!("{conn:?} is not there"));
+        assert!(!client.closed, "{conn:?} was told that it is closed");
+        client
+    }
+
+    fn reply(&mut self, conn: ConnId, xid: i32, zxid: i64) {
+        self.tell(zxid);
+        let client = self.client(conn);
+        assert!(client.connected, "{conn:?} is answered before it has a session");
+        assert_eq!(
+            client.unanswered.pop_front(),
+            Some(xid),
+            "the answer to {conn:?} is not that to its oldest request"
+        );
+    }
+
+    /// Somebody hears of everything up to `zxid`.
+    fn tell(&mut self, zxid: i64) {
+        let zxid = u64::try_from(zxid).ok().and_then(Zxid::from_bits).unwrap_or(Zxid::ZERO);
+        assert!(zxid <= self.durable_zxid, "{zxid:?} is told and only {:?} is durable", self.durable_zxid);
+        self.told = self.told.max(zxid);
+    }
+
+    fn append(&mut self, Append { seq, records, watermark }: Append) {
+        let before = self.log.last().map_or(0, |logged| logged.seq.0);
+        assert_eq!(before + records.len() as u64, seq.0, "each record takes one number, without gaps");
+        assert!(watermark <= self.durable_zxid, "what is not durable is not committed");
+        for (number, record) in (before + 1..).zip(records) {
+            if let LogRecord::Entry { zxid, payload } = &record {
+                assert!(self.entries.last().is_none_or(|(last, _)| last < zxid), "entries are appended in order");
+                let bytes_max = self.conditions.limits.payload_bytes_max();
+                assert!(payload.len() <= bytes_max, "an entry of {} bytes fits no segment", payload.len());
+                self.entries.push((*zxid, payload.clone()));
+            }
+            self.log.push(Logged { seq: AppendSeq(number), records: vec![record], watermark });
+        }
+    }
+
+    /// A replica that has nothing but the entries comes to the same state.
+    fn follow(&mut self) {
+        while let Some((zxid, payload)) =
+            self.entries.get(self.applied).filter(|entry| entry.0 <= self.server.applied())
+        {
+            self.replica.apply(*zxid, payload).unwrap_or_else(|what| panic!("{what}"));
+            self.applied += 1;
+        }
+        assert!(self.server.applied() <= self.durable_zxid, "applied before it is durable");
+        assert_eq!(self.replica.digest, self.server.digest(), "two replicas after {:?}", self.server.applied());
+    }
+
+    // How it ends.
+
+    /// Everything under way comes to a good end, at once.
+    fn settle(&mut self) {
+        for _ in 0..TURNS_MAX {
+            let unpersisted = self.log.last().map(|logged| logged.seq).filter(|seq| *seq > self.persisted);
+            if self.failed {
+                return;
+            } else if std::mem::take(&mut self.stalled) {
+                self.happen(Event::LogResumed);
+            } else if let Some(seq) = unpersisted {
+                self.persisted_up_to(seq, 0);
+            } else if !self.fetches.is_empty() {
+                self.answered(0, None);
+            } else if let Some(checkpoint) = self.checkpoint.take() {
+                self.checkpointed(&checkpoint);
+            } else if !self.completions.is_empty() {
+                self.completed(0, true);
+            } else if self.server.next_deadline().is_some_and(|due_ms| due_ms <= self.now.mono_ms) {
+                self.deadline();
+            } else {
+                return;
+            }
+        }
+        panic!("nothing settles: {:?}", self.server);
+    }
+
+    fn everybody_was_answered(&mut self) {
+        // What the log claimed to use is taken back, and what waits for a checkpoint that failed has it tried again.
+        let persisted = self.persisted;
+        self.persisted_up_to(persisted, 0);
+        self.settle();
+        for (conn, client) in self.clients.iter().filter(|(_, client)| !client.closed) {
+            assert!(client.connected, "{conn:?} never heard anything: {:?}", self.server);
+            assert!(client.unanswered.is_empty(), "{conn:?} waits for {:?}: {:?}", client.unanswered, self.server);
+        }
+    }
+
+    /// All connections end, and then all sessions.
+    fn everybody_leaves(&mut self) {
+        for conn in std::mem::take(&mut self.clients).into_keys() {
+            self.happen(Event::Disconnected { conn });
+        }
+        self.settle();
+        for _ in 0..TURNS_MAX {
+            let Some(due_ms) = self.server.next_deadline() else { return };
+            self.now.mono_ms = self.now.mono_ms.max(due_ms);
+            self.deadline();
+            self.settle();
+            if self.failed {
+                return;
+            }
+        }
+        panic!("never idle: {:?}", self.server);
+    }
+
+    fn nothing_is_left(&mut self) {
+        assert_eq!(self.server.sessions(), 0);
+        assert_eq!(self.server.unapplied(), 0);
+        self.replica.check();
+        assert_eq!(self.replica.totals.ephemerals, 0, "ephemerals go with their sessions");
+        let budget = Budget::new(&self.conditions.limits);
+        self.server.account(&budget);
+        for part in [Part::Sessions, Part::Watches, Part::Connections, Part::Outstanding, Part::Outbound] {
+            assert_eq!(budget.current(part), 0, "{}", part.name());
+        }
+        assert_eq!(self.server.under_way(), 0, "{:?}", self.server);
+    }
+}
+
+fn entry_of(record: &LogRecord) -> Option<Zxid> {
+    if let LogRecord::Entry { zxid, .. } = record { Some(*zxid) } else { None }
+}
+
+/// Bounds of which some are reached by a handful of requests; if all were, a run would get nowhere.
+fn tiny(random: &mut Random) -> Limits {
+    let small = crate::machine::tiny_limits();
+    let mut one_of = |usual: u32, others: &[u32]| if random.one_in(4) { *random.pick(others) } else { usual };
+    Limits {
+        sessions_max: one_of(8, &[1, 2]),
+        watches_max: one_of(1000, &[0, 1, 5]),
+        outstanding_bytes_max: one_of(1 << 16, &[1, 300, 4000]),
+        outbound_bytes_max: one_of(1 << 16, &[1, 300, 4000]),
+        memtable_bytes: one_of(small.memtable_bytes, &[1, 500, 64 << 10]),
+        record_cache_bytes: one_of(small.record_cache_bytes, &[0, 300, 64 << 10]),
+        // Fewer than six are refused by configuration: three are kept free, and a checkpoint starts at half of them.
+        log_segments: one_of(8, &[6, 7, 9]),
+        ..small
+    }
+}
+
+fn settings(random: &mut Random) -> Settings {
+    Settings {
+        session_timeout_min_ms: *random.pick(&[4000, 4000, 4000, 0, 1, 60_000]),
+        session_timeout_max_ms: *random.pick(&[40_000, 40_000, 40_000, 0, 10, u32::MAX]),
+        super_digest: random.one_in(2).then(|| crate::reference::digest_of(crate::workload::SUPER_USER)),
+        skip_acl: random.one_in(8),
+        container_check_interval_ms: *random.pick(&[60_000, 1, 100]),
+        containers_per_minute_max: *random.pick(&[10_000, 0, 1, u32::MAX]),
+        ..Settings::default()
+    }
+}
+
+/// A base that answers nothing.
+struct Unreadable;
+
+impl BaseRead for Unreadable {
+    fn record(&self, _: &[u8]) -> Result<Option<Bytes>, BaseFailure> {
+        Err(BaseFailure::Io("chosen".into()))
+    }
+
+    fn keys(&self, _: &[u8], _: Option<&[u8]>, _: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), BaseFailure> {
+        Err(BaseFailure::Damaged("chosen".into()))
+    }
+}

@@ -1,0 +1,437 @@
+//! Files of the store: what a disk may have made of them, and what no release of ours ever wrote into them.
+//!
+//! Two kinds of hostile bytes. Damage: checksums do not match, and nothing damaged may be believed. Sealed: checksums do match, computed here
+//! after docs/FORMATS.md and by nothing of the engine, so that what stands behind them is reached; it may be refused or believed, but must not
+//! panic, hang or grow.
+
+use super::{Target, damage, script};
+use crate::disk::SimDisk;
+use crate::entries::Entries;
+use crate::workload::Random;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_128;
+use zoolet_engine::{
+    action::{Append, BaseRead, Changes, Checkpoint, CheckpointMeta, LogRecord},
+    event::BaseFailure,
+    store::{
+        Strategy,
+        base::Base,
+        digest::record_hash,
+        disk::Disk,
+        image::{self, Image},
+        key::{self, Key},
+        log::{AppendError, Facts, Log, LogError, LogOptions, ReplayError},
+    },
+};
+use zoolet_model::Zxid;
+use zoolet_zab::{AppendSeq, Epoch};
+
+const BLOCK: usize = 4096;
+const OPTIONS: LogOptions = LogOptions { segment_bytes: 16 << 10, segments: 4, strategy: Strategy::Recycle };
+const DISK_INCARNATION: u128 = 0x0123_4567_89ab_cdef;
+
+fn put_file(disk: &SimDisk, name: &str, bytes: &[u8]) {
+    let _ = disk.remove(name);
+    disk.create(name).and_then(|file| file.write_at(0, bytes)).expect("the disk has room");
+}
+
+fn open_log(disk: &SimDisk) -> Result<Log, LogError> {
+    Log::open(Arc::new(disk.clone()), OPTIONS).map(|(log, _)| log)
+}
+
+type History = Vec<(Zxid, Bytes)>;
+
+fn history(log: &Log, after: Zxid) -> Result<History, LogError> {
+    let mut entries = Vec::new();
+    let outcome = log.replay(after, &mut |zxid, payload| {
+        entries.push((zxid, payload));
+        Ok::<(), Infallible>(())
+    });
+    match outcome {
+        Ok(()) => Ok(entries),
+        Err(ReplayError::Log(error)) => Err(error),
+        Err(ReplayError::Visit(never)) => match never {},
+    }
+}
+
+/// A log in the making, and what it holds.
+struct Writing {
+    disk: SimDisk,
+    log: Log,
+    /// The history as it was before the first append, and after each.
+    states: Vec<History>,
+    /// Everything up to here was said to be in the base.
+    checkpoint: Zxid,
+}
+
+impl Writing {
+    fn new() -> Self {
+        let disk = SimDisk::new(1);
+        let log =
+            Log::create(Arc::new(disk.clone()), OPTIONS, Facts::birth(7, DISK_INCARNATION)).expect("an empty disk");
+        Self { disk, log, states: vec![History::new()], checkpoint: Zxid::ZERO }
+    }
+
+    /// One append of what one voter logs, or of what the protocol will.
+    fn append(&mut self, random: &mut Random, payloads: &mut Entries) {
+        let last = self.log.facts().last;
+        let mut history = self.states.last().cloned().unwrap_or_default();
+        let mut records = Vec::new();
+        if last != Zxid::ZERO && random.one_in(12) {
+            let to = history.iter().rev().map(|(zxid, _)| *zxid).nth(random.below(3) as usize).unwrap_or(last);
+            let to = to.max(self.log.facts().watermark).max(self.checkpoint);
+            records.push(LogRecord::Truncate { to });
+            history.retain(|(zxid, _)| *zxid <= to);
+        } else {
+            let mut next = last.next();
+            if last == Zxid::ZERO || random.one_in(8) {
+                let Some(epoch) = self.log.facts().accepted.next() else { return };
+                records.extend([LogRecord::Promise(epoch), LogRecord::Epoch(epoch)]);
+                next = Some(Zxid::first_of(epoch));
+            }
+            for _ in 0..=random.below(4) {
+                let Some(zxid) = next else { break };
+                let payload = payloads.payload();
+                let payload = payload.slice(..payload.len().min(OPTIONS.payload_bytes_max() as usize));
+                records.push(LogRecord::Entry { zxid, payload: payload.clone() });
+                history.push((zxid, payload));
+                next = zxid.next();
+            }
+            if random.one_in(10) {
+                let config = Bytes::from(vec![b'c'; random.below(50) as usize]);
+                records.push(LogRecord::Config { committed: config.clone(), last_seen: config });
+            }
+        }
+        let watermark = if random.one_in(2) { last.min(self.log.facts().last) } else { Zxid::ZERO };
+        let watermark = history.last().map_or(Zxid::ZERO, |(zxid, _)| watermark.min(*zxid));
+        let seq = AppendSeq(self.log.appended().0 + records.len() as u64);
+        match self.log.append(&[Append { seq, records, watermark }]) {
+            Ok(_) => self.states.push(history),
+            Err(AppendError::Stalled(_)) => {
+                // The ring is full. A leading part of the append may be in the log, but a truncation leads nothing; all that is
+                // there is said to be in the base.
+                let held = self.log.facts().last;
+                if held > last {
+                    history.retain(|(zxid, _)| *zxid <= held);
+                    self.states.push(history);
+                }
+                self.checkpoint = held;
+                self.log.recycle(held);
+            }
+            Err(fatal @ AppendError::Fatal(_)) => panic!("{fatal}"),
+        }
+    }
+
+    fn segments(&self) -> Vec<String> {
+        let names = self.disk.list().expect("a disk that works");
+        names.into_iter().filter(|name| name.starts_with("seg-")).collect()
+    }
+}
+
+/// The file of a segment, as it is.
+pub(super) const LOG_BYTES: Target = Target { name: "log_bytes", valid: any_segment, check: check_segment };
+
+fn any_segment(random: &mut Random) -> Vec<u8> {
+    let mut writing = Writing::new();
+    let mut payloads = Entries::new(random.bits());
+    for _ in 0..random.below(3) {
+        writing.append(random, &mut payloads);
+    }
+    writing.disk.contents("seg-00.log").unwrap_or_default()
+}
+
+fn check_segment(bytes: &[u8]) {
+    let disk = SimDisk::new(1);
+    put_file(&disk, "seg-00.log", bytes);
+    go_on(&disk);
+}
+
+/// What opens goes on: it is read back the same twice, and takes an append.
+fn go_on(disk: &SimDisk) {
+    let Ok(log) = open_log(disk) else { return };
+    let facts = log.facts().clone();
+    assert!(facts.watermark <= facts.last && facts.current <= facts.accepted);
+    let found = history(&log, Zxid::ZERO);
+    if let Ok(entries) = &found {
+        assert!(entries.is_sorted_by(|one, other| one.0 < other.0), "a history is in order");
+        assert!(entries.last().is_none_or(|(zxid, _)| *zxid <= facts.last));
+    }
+    drop(log);
+    let mut log = open_log(disk).expect("what opened opens again");
+    assert_eq!(log.facts(), &facts);
+    assert_eq!(history(&log, Zxid::ZERO).ok(), found.ok());
+    let Some(zxid) = facts.last.next().filter(|_| facts.last != Zxid::ZERO) else { return };
+    let Some(seq) = log.appended().0.checked_add(1) else { return };
+    let record = LogRecord::Entry { zxid, payload: Bytes::from_static(b"one more") };
+    let appended = log.append(&[Append { seq: AppendSeq(seq), records: vec![record], watermark: facts.watermark }]);
+    if appended.is_ok() {
+        drop(log);
+        let log = open_log(disk).expect("what took an append opens");
+        assert_eq!(log.facts().last, zxid);
+    }
+}
+
+/// Batches whose checksums are right and whose headers and records are anything. The input is, for each batch, its length (2 bytes,
+/// little-endian) and its bytes from byte 8 on.
+pub(super) const LOG_RECORDS: Target = Target { name: "log_records", valid: any_batches, check: check_batches };
+
+/// Bytes of a batch's header behind magic and checksum.
+const COVERED_HEADER: usize = 56;
+
+fn any_batches(random: &mut Random) -> Vec<u8> {
+    let segment = any_segment(random);
+    let mut input = Vec::new();
+    let mut at = 0;
+    while segment.get(at..at + 4) == Some(b"zlog") {
+        let records = u32::from_le_bytes([segment[at + 12], segment[at + 13], segment[at + 14], segment[at + 15]]);
+        let covered = &segment[at + 8..at + 64 + records as usize];
+        // Behind the front, so that damage meets headers and records more often than text.
+        let covered = if random.one_in(3) { damage(random, covered.to_vec()) } else { covered.to_vec() };
+        input.extend((covered.len() as u16).to_le_bytes());
+        input.extend(covered);
+        at += (64 + records as usize).next_multiple_of(BLOCK);
+    }
+    input
+}
+
+fn check_batches(bytes: &[u8]) {
+    let mut segment = Vec::new();
+    let mut disk_incarnation = None;
+    let mut rest = bytes;
+    while let Some((length, after)) = rest.split_first_chunk::<2>() {
+        let (covered, after) = after.split_at(after.len().min(usize::from(u16::from_le_bytes(*length))));
+        rest = after;
+        if covered.len() < COVERED_HEADER {
+            break;
+        }
+        let mut covered = covered.to_vec();
+        let records = (covered.len() - COVERED_HEADER) as u32;
+        covered[4..8].copy_from_slice(&records.to_le_bytes());
+        // The facts begin behind the length and kind of their record.
+        let claim = covered.get(COVERED_HEADER + 5..COVERED_HEADER + 21).map(Bytes::copy_from_slice);
+        let seed = disk_incarnation.get_or_insert(claim.unwrap_or_default());
+        let sum = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(seed), &covered[8..16]), &covered);
+        segment.extend_from_slice(b"zlog");
+        segment.extend(sum.to_le_bytes());
+        segment.extend(covered);
+        segment.resize(segment.len().next_multiple_of(BLOCK), 0);
+    }
+    segment.resize(segment.len().max(OPTIONS.segment_bytes as usize), 0);
+    let disk = SimDisk::new(1);
+    put_file(&disk, "seg-00.log", &segment);
+    go_on(&disk);
+}
+
+/// A history and what a disk makes of its files afterwards, both chosen by the input: nothing is found but what was written, and nothing is
+/// missing but the newest batches, as many as were damaged: of the newest one nobody can tell damage from a tear.
+pub(super) const LOG_DAMAGE: Target = Target { name: "log_damage", valid: script, check: check_damaged_log };
+
+fn check_damaged_log(bytes: &[u8]) {
+    let mut random = Random::scripted(bytes);
+    let mut writing = Writing::new();
+    let mut payloads = Entries::new(random.below(16));
+    for _ in 0..2 + random.below(12) {
+        writing.append(&mut random, &mut payloads);
+    }
+    let names = writing.segments();
+    let mut damages = 0;
+    for _ in 0..=random.below(2) {
+        let name = random.pick::<String>(&names).clone();
+        let mut file = writing.disk.contents(&name).unwrap_or_default();
+        damages += damage_file(&mut random, &mut file);
+        put_file(&writing.disk, &name, &file);
+    }
+    let Writing { disk, states, checkpoint, .. } = writing;
+    let Ok(log) = open_log(&disk) else { return };
+    let Ok(found) = history(&log, checkpoint) else { return };
+    let above = |state: &History| -> History { state.iter().filter(|(zxid, _)| *zxid > checkpoint).cloned().collect() };
+    let states: Vec<History> = states.iter().map(above).collect();
+    // An append may be more than one batch: where its beginning is there and its end is torn, the history is between two states.
+    let is_state = |at: usize| {
+        let after = &states[at];
+        *after == found || after.starts_with(&found) && at > 0 && found.starts_with(&states[at - 1])
+    };
+    let known = (0..states.len()).rev().find(|&at| is_state(at));
+    let shown: Vec<Zxid> = found.iter().map(|(zxid, _)| *zxid).collect();
+    let at = known.unwrap_or_else(|| panic!("{shown:?} was never the history"));
+    assert!(at + 1 + damages >= states.len(), "state {at} of {} after {damages} damages: {shown:?}", states.len());
+}
+
+/// Damages a file in one place; how many batches that may concern.
+fn damage_file(random: &mut Random, file: &mut Vec<u8>) -> usize {
+    let at = random.below(file.len().max(1) as u64) as usize;
+    let block = at / BLOCK * BLOCK;
+    match random.below(6) {
+        0..=3 => {
+            if let Some(byte) = file.get_mut(at) {
+                *byte ^= 1 << random.below(8);
+            }
+            1
+        }
+        // Forgotten from here on: however many batches there were.
+        4 => {
+            file.truncate(at);
+            usize::MAX / 4
+        }
+        // A block was never written, or forgotten.
+        _ => {
+            file.iter_mut().skip(block).take(BLOCK).for_each(|byte| *byte = 0);
+            1
+        }
+    }
+}
+
+/// A whole image. The first byte says whether it is sealed: odd, and every checksum in it is put right first.
+pub(super) const IMAGE: Target = Target { name: "image", valid: any_image, check: check_image };
+
+fn any_image(random: &mut Random) -> Vec<u8> {
+    let mut records: BTreeMap<Key, Bytes> = BTreeMap::new();
+    for number in 0..random.below(12) {
+        let path = format!("/{}", ["a", "a/b", "c", "dddd", "e/f"][random.below(5) as usize]);
+        let length = *random.pick(&[0, 10, 300, 5000]);
+        if let Some(key) = key::znode(&format!("{path}{number}")) {
+            records.insert(key, Bytes::from(vec![number as u8; length]));
+        }
+    }
+    let digest = records.iter().fold(0u128, |sum, (key, record)| sum.wrapping_add(record_hash(key, record)));
+    let meta = CheckpointMeta { zxid: Zxid::ZERO, digest, totals: Bytes::from_static(b"totals") };
+    let disk = SimDisk::new(1);
+    image::write(&disk, "tree.img", &Source(&records), &meta).expect("the disk has room");
+    let file = disk.contents("tree.img").unwrap_or_default();
+    let sealed = random.one_in(2);
+    let file = if sealed && random.one_in(2) { damage(random, file) } else { file };
+    [&[u8::from(sealed)][..], &file].concat()
+}
+
+fn check_image(bytes: &[u8]) {
+    let Some((mode, file)) = bytes.split_first() else { return };
+    let mut file = file.to_vec();
+    if mode & 1 == 1 {
+        seal_image(&mut file);
+    }
+    let disk = SimDisk::new(1);
+    put_file(&disk, "tree.img", &file);
+    let Ok(image) = Image::open_pread(&disk, "tree.img") else { return };
+    let verified = image.verify().is_ok();
+    let verifying = disk.counters().read_bytes;
+    assert!(verifying <= 8 * file.len() as u64 + (64 << 10), "verifying {} bytes read {verifying}", file.len());
+    if verified {
+        let mut same = file.clone();
+        seal_image(&mut same);
+        assert!(same == file, "what is verified is sealed");
+    }
+    let mut found = Vec::new();
+    // An image that was not verified may lead in circles; whoever reads it without verifying reads as much as he wants.
+    let scanned = image.scan(b"", None, &mut |key, record| {
+        found.push((Key::from(key), record.len()));
+        verified || found.len() < 100
+    });
+    if verified {
+        assert_eq!(scanned, Ok(()), "what is verified can be read");
+        assert_eq!(found.len() as u64, image.records());
+    }
+    for (key, length) in found.iter().take(20) {
+        let again = image.get(key);
+        if verified {
+            assert_eq!(again.map(|record| record.map(|record| record.len())), Ok(Some(*length)));
+        }
+    }
+    let mut names = 0;
+    let _ = image.children("/", &mut |_| {
+        names += 1;
+        names < 100
+    });
+    let _ = (image.get(b""), image.get(b"n\xff"), image.meta(), image.record(b"n\0"));
+}
+
+/// Puts right every checksum of an image, as docs/FORMATS.md says where they are.
+fn seal_image(file: &mut [u8]) {
+    if file.len() < BLOCK {
+        return;
+    }
+    let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().expect("eight bytes")) as usize;
+    let (start, bytes) = (word(72), word(80));
+    let checksums = start.checked_add(bytes).filter(|&end| start >= BLOCK && end <= file.len());
+    if checksums.is_some() {
+        let sums: Vec<u8> =
+            file[BLOCK..start].chunks(BLOCK).flat_map(|block| crc32c::crc32c(block).to_le_bytes()).collect();
+        let bytes = bytes.min(sums.len());
+        file[start..start + bytes].copy_from_slice(&sums[..bytes]);
+    }
+    let hash = xxh3_128(&file[BLOCK..]);
+    file[96..112].copy_from_slice(&hash.to_le_bytes());
+    let sum = crc32c::crc32c(&file[..BLOCK - 4]);
+    file[BLOCK - 4..BLOCK].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// A base and its side file, and what a disk makes of them: every answer is the truth, or that there is none.
+pub(super) const SIDE: Target = Target { name: "base_damage", valid: script, check: check_damaged_base };
+
+const BASE_ID: u64 = 3;
+const BASE_CACHE: usize = 64 << 10;
+
+fn check_damaged_base(bytes: &[u8]) {
+    let mut random = Random::scripted(bytes);
+    let disk = SimDisk::new(1);
+    let base = Base::create(Arc::new(disk.clone()), BASE_ID, BASE_CACHE).expect("the disk has room");
+    let mut records: BTreeMap<Key, Bytes> = BTreeMap::new();
+    for round in 1..=1 + random.below(3) {
+        let mut changes: BTreeMap<Key, Option<Bytes>> = BTreeMap::new();
+        for _ in 0..random.below(8) {
+            let Some(key) = key::znode(&format!("/{}", random.below(9))) else { continue };
+            let length = *random.pick(&[20, 0, 900]);
+            let record = (!random.one_in(4)).then(|| Bytes::from(vec![round as u8; length]));
+            changes.insert(key, record);
+        }
+        let changes: Changes = changes.into_iter().collect();
+        crate::world::apply_changes(&mut records, &changes);
+        let digest = records.iter().fold(0u128, |sum, (key, record)| sum.wrapping_add(record_hash(key, record)));
+        let meta = CheckpointMeta { zxid: zxid(round), digest, totals: Bytes::new() };
+        base.checkpoint(&Checkpoint { changes: Arc::new(changes), meta }).expect("the disk has room");
+    }
+    drop(base);
+    for _ in 0..=random.below(2) {
+        let name = format!("base-{BASE_ID}.{}", random.pick(&["redb", "crc"]));
+        let mut file = disk.contents(&name).unwrap_or_default();
+        damage_file(&mut random, &mut file);
+        put_file(&disk, &name, &file);
+    }
+    let Ok(base) = Base::open(Arc::new(disk.clone()), BASE_ID, BASE_CACHE) else { return };
+    let reader = base.reader();
+    for (key, record) in &records {
+        match reader.record(key) {
+            Ok(found) => assert_eq!(found.as_ref(), Some(record), "{}", key.escape_ascii()),
+            Err(BaseFailure::Damaged(_) | BaseFailure::Io(_)) => {}
+        }
+    }
+    let mut found: Vec<Key> = Vec::new();
+    let listed = reader.keys(b"", None, &mut |key| {
+        found.push(key.into());
+        true
+    });
+    let expected: Vec<Key> = records.keys().cloned().collect();
+    assert!(expected.starts_with(&found), "keys that are not there");
+    assert!(listed.is_err() || found == expected, "keys that are missing");
+}
+
+fn zxid(counter: u64) -> Zxid {
+    Epoch::new(1).and_then(|epoch| Zxid::new(epoch, counter)).expect("a small zxid")
+}
+
+/// A map can be read like a base.
+struct Source<'a>(&'a BTreeMap<Key, Bytes>);
+
+impl BaseRead for Source<'_> {
+    fn record(&self, key: &[u8]) -> Result<Option<Bytes>, BaseFailure> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn keys(&self, from: &[u8], to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), BaseFailure> {
+        let inside = |key: &&Key| ***key >= *from && to.is_none_or(|to| ***key < *to);
+        let _ = self.0.keys().filter(inside).all(|key| visit(key));
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! A server's state without a server: every record in a map, entries applied one by one, and nothing that contradicts anything.
+
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use zoolet_engine::{
+    action::FetchWhat,
+    store::{
+        digest::record_hash,
+        key::{self, Key},
+    },
+    tree::{
+        self, Applied, Found, Stuck, View,
+        record::{self, Kind, Session, Totals, Znode},
+    },
+};
+use zoolet_model::{Zxid, path::parent_and_name};
+
+/// The whole state of a server. Everything is there, but of a forgetful one only what was fetched may be looked at.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    /// Every record.
+    pub records: BTreeMap<Key, Bytes>,
+    /// What apply counted.
+    pub totals: Totals,
+    /// What apply summed up.
+    pub digest: u128,
+    /// `None`: nothing is ever missing.
+    fetched: Option<(BTreeSet<Key>, BTreeSet<Key>)>,
+}
+
+impl Replica {
+    /// As a server is born. A forgetful one knows after each entry nothing of what it has.
+    pub fn new(forgetful: bool) -> Self {
+        let (changes, totals, digest) = tree::birth();
+        let records = changes.into_iter().filter_map(|(key, record)| Some((key, record?))).collect();
+        Self { records, totals, digest, fetched: forgetful.then(Default::default) }
+    }
+
+    /// Applies and installs one entry.
+    ///
+    /// # Errors
+    /// What a damaged record stopped.
+    ///
+    /// # Panics
+    /// When the entry asks for what it was given, or goes on asking.
+    pub fn apply(&mut self, zxid: Zxid, payload: &Bytes) -> Result<Applied, &'static str> {
+        let (totals, digest) = (self.totals, self.digest);
+        for _ in 0..1000 {
+            match tree::apply(self, totals, digest, zxid, payload) {
+                Ok(applied) => {
+                    self.install(&applied);
+                    return Ok(applied);
+                }
+                Err(Stuck::Damaged(what)) => return Err(what),
+                Err(Stuck::Missing(missing)) => {
+                    let (keys, prefixes) = self.fetched.as_mut().expect("nothing is missing in a full memory");
+                    assert!(!missing.is_empty(), "an entry that waits must say for what");
+                    let mut news = false;
+                    for what in missing {
+                        news |= match what {
+                            FetchWhat::Record(key) => keys.insert(key),
+                            FetchWhat::KeysUnder(prefix) => prefixes.insert(prefix),
+                        };
+                    }
+                    assert!(news, "an entry that waits for what it has waits for ever");
+                }
+            }
+        }
+        panic!("an entry that never stops asking");
+    }
+
+    fn install(&mut self, applied: &Applied) {
+        for (key, change) in &applied.changes {
+            let before = match &change.after {
+                Some(after) => self.records.insert(key.clone(), after.clone()),
+                None => self.records.remove(key),
+            };
+            assert_eq!(before.is_some(), change.existed, "{key:?}");
+        }
+        (self.totals, self.digest) = (applied.totals, applied.digest);
+        if let Some((keys, prefixes)) = &mut self.fetched {
+            keys.clear();
+            prefixes.clear();
+        }
+    }
+
+    /// Nothing in the state contradicts anything else: every znode has its parent, every ephemeral its owner, every count and mark
+    /// is what the records say, the digest is their sum.
+    ///
+    /// # Panics
+    /// When something does.
+    pub fn check(&self) {
+        let digest = self.records.iter().fold(0u128, |sum, (key, value)| sum.wrapping_add(record_hash(key, value)));
+        assert_eq!(digest, self.digest, "the digest is that of the records");
+        let mut children: BTreeMap<String, i32> = BTreeMap::new();
+        let mut counted =
+            Totals { ensemble_ms: self.totals.ensemble_ms, semantics: self.totals.semantics, ..Totals::default() };
+        let mut expected: BTreeSet<Key> = BTreeSet::new();
+        let znodes: Vec<(String, Znode<'_>)> = self
+            .records
+            .iter()
+            .filter(|(key, _)| key[0] == key::ZNODE)
+            .map(|(key, record)| (path_of(key), Znode::decode(record).expect("a stored znode decodes")))
+            .collect();
+        for (path, znode) in &znodes {
+            counted.znodes += 1;
+            counted.data_bytes += path.len() as u64 + u64::from(znode.data.length());
+            expected.insert(znode_key(path));
+            znode.acl_entries().expect("a stored ACL decodes");
+            if let Some((parent, _)) = parent_and_name(path) {
+                *children.entry(parent.to_owned()).or_default() += 1;
+                assert!(self.records.contains_key(&znode_key(parent)), "{path} has a parent");
+            }
+            if let Kind::Ephemeral(owner) = znode.kind {
+                counted.ephemerals += 1;
+                expected.insert(key::ephemeral(owner, path));
+                assert!(self.records.contains_key(&key::session(owner)), "{path} has an owner");
+            }
+            if znode.is_reapable() {
+                counted.reapable += 1;
+                expected.insert(key::reapable(path));
+            }
+            if let record::Data::Large { length, hash } = znode.data {
+                let key = key::data(path).expect("a stored path has a key");
+                assert_eq!(self.records[&key].len(), length as usize);
+                assert_eq!(record_hash(&key, &self.records[&key]), hash);
+                expected.insert(key);
+            }
+        }
+        for (path, znode) in &znodes {
+            assert_eq!(znode.num_children, children.get(path).copied().unwrap_or(0), "children of {path}");
+        }
+        for (key, record) in self.records.iter().filter(|(key, _)| key[0] == key::SESSION) {
+            Session::decode(record).expect("a stored session decodes");
+            expected.insert(key.clone());
+        }
+        assert_eq!(counted, self.totals);
+        assert!(self.records.keys().eq(&expected), "no record but those that follow from the znodes and sessions");
+    }
+}
+
+fn znode_key(path: &str) -> Key {
+    key::znode(path).expect("a stored path has a key")
+}
+
+fn path_of(key: &[u8]) -> String {
+    let text = std::str::from_utf8(&key[1..]).expect("a path is text");
+    let (parent, name) = text.split_once('\0').expect("a separator");
+    if parent.is_empty() && name.is_empty() { "/".into() } else { format!("{}/{name}", parent.trim_end_matches('/')) }
+}
+
+impl View for Replica {
+    fn record(&mut self, key: &[u8]) -> Found {
+        if self.fetched.as_ref().is_some_and(|(keys, _)| !keys.contains(key)) {
+            return Found::Unknown;
+        }
+        self.records.get(key).map_or(Found::Absent, |record| Found::Record(record.clone()))
+    }
+
+    fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>> {
+        if self.fetched.as_ref().is_some_and(|(_, prefixes)| !prefixes.contains(prefix)) {
+            return None;
+        }
+        Some(self.records.keys().filter(|key| key.starts_with(prefix)).cloned().collect())
+    }
+
+    fn newer(&self, prefix: &[u8]) -> BTreeMap<Key, bool> {
+        self.records.keys().filter_map(|key| Some((key.strip_prefix(prefix)?.into(), true))).collect()
+    }
+}

@@ -185,15 +185,42 @@ fn bad_text_is_text_and_not_a_bad_frame() {
 }
 
 #[test]
+fn a_null_path_is_none_where_zookeeper_does_not_stumble_over_it() {
+    let none = Text::EMPTY;
+    let set_data = WriteOp::SetData { path: none.clone(), data: None, version: -1 };
+    assert_eq!(decoded("00000005 ffffffff ffffffff ffffffff"), Request::Write(set_data));
+    let set_acl = WriteOp::SetAcl { path: none.clone(), acl: None, version: 0 };
+    assert_eq!(decoded("00000007 ffffffff ffffffff 00000000"), Request::Write(set_acl));
+    let watch = Request::AddWatch { path: none.clone(), mode: AddWatchMode::Persistent };
+    assert_eq!(decoded("0000006a ffffffff 00000000"), watch);
+    let remove = Request::RemoveWatches { path: none, kind: WatcherType::Children };
+    assert_eq!(decoded("00000012 ffffffff 00000001"), remove);
+    let Request::Write(WriteOp::Create(create)) = decoded("00000001 ffffffff ffffffff ffffffff 00000009") else {
+        panic!("create")
+    };
+    assert_eq!(create.mode, CreateMode::BadArguments);
+}
+
+#[test]
 fn bodies_that_do_not_parse_are_requests_to_be_refused() {
+    let ordered = Request::Malformed { write: true };
+    for body in [
+        "00000001 ffffffff 00000000 00000000 00000000",                          // create: null path
+        "00000002 ffffffff 00000000",                                            // delete: null path
+        "00000005 00000002 2f61 fffffffe 00000000",                              // data length below -1
+        "00000007 00000002 2f61 00000000",                                       // setACL: no version
+        "0000000e 00000002 00ffffffff ffffffff 00000000 ffffffff01ffffffff", // delete in a multi: null path
+    ] {
+        assert_eq!(decoded(body), ordered, "{body}");
+    }
     let refused = Request::Malformed { write: false };
     for body in [
-        "00000001 ffffffff 00000000 00000000 00000000",         // null path
         "00000004 ffffffff 00",                                 // null path
+        "00000011 ffffffff 00000001",                           // checkWatches: null path
+        "00000010 ffffffff ffffffff ffffffff",                  // reconfig: too short
         "00000004 00000002 2f61",                               // no watch flag
         "00000004 7fffffff 2f61 00",                            // longer than the frame
         "00000004 fffffffe 2f61 00",                            // length below -1
-        "00000005 00000002 2f61 fffffffe 00000000",             // data length below -1
         "00000065 0000000000000000 ffffffff 00000000 00000000", // null vector
         "00000065 0000000000000000 00000001 ffffffff 00000000 00000000", // null in a vector
         "00000065 0000000000000000 7fffffff 00000000",          // more elements than bytes

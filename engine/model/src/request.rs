@@ -245,7 +245,7 @@ pub enum Request {
     Reconfig,
     CloseSession,
     /// A body that did not parse: MARSHALLINGERROR, the connection stays. `write` when ZooKeeper spends a zxid on
-    /// it: a multi.
+    /// it (surface 2.4).
     Malformed {
         write: bool,
     },

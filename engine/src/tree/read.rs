@@ -190,12 +190,12 @@ fn ephemerals(view: &mut impl View, session: SessionId, prefix: Option<&Text>) -
 }
 
 fn descendants(view: &mut impl View, identity: &Identity, path: &str) -> Result<Determined, Stop> {
-    let path = root_if_empty(path);
-    let record = readable(view, identity, Perms::READ, path)?;
+    let record = readable(view, identity, Perms::READ, root_if_empty(path))?;
     if decode(&record)?.num_children == 0 {
         return Ok(Determined::Reply(Reply::Count(0)));
     }
-    // Everything below `/` begins as its children do.
+    // Everything below `/` begins as its children do. The empty path reads the root too, but the only "child" of that name is
+    // the root itself, and ZooKeeper counts it (surface 2.3).
     let deeper = key::descendants_prefix(path);
     let prefixes = if path == "/" { vec![deeper] } else { vec![key::children_prefix(path), deeper] };
     let listing = |prefix: Key| Listing { expected: 0, filter: Text::EMPTY, newer: view.newer(&prefix), prefix };

@@ -5,7 +5,7 @@ use super::reader::{Malformed, Read, Reader};
 use bytes::Bytes;
 use core::fmt;
 use zoolet_model::{
-    AddWatchMode, Create, CreateKind, CreateMode, Perms, ReadOp, Request, RequestedAcl, SetWatches, WatcherType,
+    AddWatchMode, Create, CreateKind, CreateMode, Perms, ReadOp, Request, RequestedAcl, SetWatches, Text, WatcherType,
     WriteOp,
 };
 
@@ -41,8 +41,22 @@ pub fn decode_request(frame: Bytes, options: &DecodeOptions) -> Result<(i32, Req
     let (Ok(xid), Ok(code)) = (reader.i32(), reader.i32()) else { return Err(TooShort) };
     let Some(opcode) = Opcode::from_code(code) else { return Ok((xid, Request::Unknown)) };
     let request = body(opcode, &mut reader, options);
-    // ZooKeeper spends a zxid on a multi it cannot read, and none on anything else (surface 2.4).
-    Ok((xid, request.unwrap_or(Request::Malformed { write: opcode == Opcode::Multi })))
+    Ok((xid, request.unwrap_or(Request::Malformed { write: spends_a_zxid(opcode) })))
+}
+
+/// ZooKeeper takes a zxid for a write before it reads it, reconfig excepted (surface 2.4).
+fn spends_a_zxid(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::Create
+            | Opcode::Create2
+            | Opcode::CreateContainer
+            | Opcode::CreateTtl
+            | Opcode::Delete
+            | Opcode::SetData
+            | Opcode::SetAcl
+            | Opcode::Multi
+    )
 }
 
 fn body(opcode: Opcode, reader: &mut Reader, options: &DecodeOptions) -> Read<Request> {
@@ -50,13 +64,15 @@ fn body(opcode: Opcode, reader: &mut Reader, options: &DecodeOptions) -> Read<Re
         Opcode::Create | Opcode::Create2 | Opcode::CreateContainer | Opcode::CreateTtl => {
             let fields = CreateFields::read(opcode, reader)?;
             let mode = single_mode(opcode, &fields, options);
-            Request::Write(WriteOp::Create(fields.with(mode, opcode != Opcode::Create)))
+            Request::Write(WriteOp::Create(fields.with(mode, opcode != Opcode::Create)?))
         }
         Opcode::Delete => Request::Write(delete(reader)?),
-        Opcode::SetData => Request::Write(set_data(reader)?),
-        Opcode::SetAcl => {
-            Request::Write(WriteOp::SetAcl { path: reader.text()?, acl: acl(reader)?, version: reader.i32()? })
-        }
+        Opcode::SetData => Request::Write(set_data(path_or_none(reader)?, reader)?),
+        Opcode::SetAcl => Request::Write(WriteOp::SetAcl {
+            path: path_or_none(reader)?,
+            acl: acl(reader)?,
+            version: reader.i32()?,
+        }),
         // Alone it is refused since ZooKeeper 3.9.3; before, it was never answered.
         Opcode::Check => Request::Unknown,
         Opcode::Multi => Request::Multi(multi(reader, options)?),
@@ -81,9 +97,9 @@ fn body(opcode: Opcode, reader: &mut Reader, options: &DecodeOptions) -> Read<Re
         Opcode::WhoAmI => Request::WhoAmI,
         Opcode::SetWatches => Request::SetWatches(set_watches(reader)?),
         Opcode::SetWatches2 => Request::SetWatches(set_watches2(reader)?),
-        Opcode::AddWatch => Request::AddWatch { path: reader.text()?, mode: add_watch_mode(reader)? },
+        Opcode::AddWatch => Request::AddWatch { path: path_or_none(reader)?, mode: add_watch_mode(reader)? },
         Opcode::CheckWatches => Request::CheckWatches { path: reader.text()?, kind: watcher_type(reader)? },
-        Opcode::RemoveWatches => Request::RemoveWatches { path: reader.text()?, kind: watcher_type(reader)? },
+        Opcode::RemoveWatches => Request::RemoveWatches { path: path_or_none(reader)?, kind: watcher_type(reader)? },
         Opcode::Reconfig => {
             for _server_list in 0..3 {
                 reader.skip_text()?;
@@ -97,7 +113,7 @@ fn body(opcode: Opcode, reader: &mut Reader, options: &DecodeOptions) -> Read<Re
 
 /// What all four creates carry.
 struct CreateFields {
-    path: zoolet_model::Text,
+    path: Option<Text>,
     data: Option<Bytes>,
     acl: Option<Vec<RequestedAcl>>,
     flags: i32,
@@ -108,7 +124,7 @@ struct CreateFields {
 impl CreateFields {
     fn read(opcode: Opcode, reader: &mut Reader) -> Read<Self> {
         Ok(Self {
-            path: reader.text()?,
+            path: reader.nullable_text()?,
             data: reader.buffer()?,
             acl: acl(reader)?,
             flags: reader.i32()?,
@@ -116,8 +132,14 @@ impl CreateFields {
         })
     }
 
-    fn with(self, mode: CreateMode, with_stat: bool) -> Create {
-        Create { path: self.path, data: self.data, acl: self.acl, mode, with_stat }
+    /// # Errors
+    /// Without a path, unless the mode is refused first.
+    fn with(self, mode: CreateMode, with_stat: bool) -> Read<Create> {
+        let path = match mode {
+            CreateMode::Valid { .. } => self.path.ok_or(Malformed)?,
+            CreateMode::BadArguments | CreateMode::Unimplemented => self.path.unwrap_or_default(),
+        };
+        Ok(Create { path, data: self.data, acl: self.acl, mode, with_stat })
     }
 }
 
@@ -192,8 +214,13 @@ fn delete(reader: &mut Reader) -> Read<WriteOp> {
     Ok(WriteOp::Delete { path: reader.text()?, version: reader.i32()? })
 }
 
-fn set_data(reader: &mut Reader) -> Read<WriteOp> {
-    Ok(WriteOp::SetData { path: reader.text()?, data: reader.buffer()?, version: reader.i32()? })
+/// A null path where ZooKeeper does not stumble over it: it is as good as the empty one, which is no path (surface 2.3).
+fn path_or_none(reader: &mut Reader) -> Read<Text> {
+    Ok(reader.nullable_text()?.unwrap_or_default())
+}
+
+fn set_data(path: Text, reader: &mut Reader) -> Read<WriteOp> {
+    Ok(WriteOp::SetData { path, data: reader.buffer()?, version: reader.i32()? })
 }
 
 fn acl(reader: &mut Reader) -> Read<Option<Vec<RequestedAcl>>> {
@@ -223,10 +250,10 @@ fn multi(reader: &mut Reader, options: &DecodeOptions) -> Read<Vec<WriteOp>> {
                 let fields = CreateFields::read(opcode, reader)?;
                 let mode = multi_mode(opcode, &fields, options)?;
                 let container = matches!(mode, CreateMode::Valid { kind: CreateKind::Container, .. });
-                WriteOp::Create(fields.with(mode, container || opcode != Opcode::Create))
+                WriteOp::Create(fields.with(mode, container || opcode != Opcode::Create)?)
             }
             Opcode::Delete => delete(reader)?,
-            Opcode::SetData => set_data(reader)?,
+            Opcode::SetData => set_data(reader.text()?, reader)?,
             Opcode::Check => WriteOp::Check { path: reader.text()?, version: reader.i32()? },
             _ => return Err(Malformed),
         });

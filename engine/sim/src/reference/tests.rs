@@ -100,6 +100,11 @@ fn built_in_znodes_show_what_a_fresh_server_shows() {
     assert_eq!((driver.stat("/zookeeper").cversion, driver.stat("/zookeeper").num_children), (-2, 2));
     assert_eq!(driver.stat("/zookeeper/config").aversion, -1);
     assert_eq!(driver.ask(1, Request::GetAllChildrenNumber { path: "/".into() }), Ok(Reply::Count(3)));
+    assert_eq!(
+        driver.ask(1, Request::GetAllChildrenNumber { path: "".into() }),
+        Ok(Reply::Count(4)),
+        "the root itself too"
+    );
     assert_eq!(driver.exists(1, ""), driver.exists(1, "/"));
 }
 

@@ -111,7 +111,9 @@ impl Tree {
     }
 
     pub(super) fn descendants(&self, path: &str) -> usize {
-        self.znodes.keys().filter(|other| is_below(other, if path.is_empty() { "/" } else { path })).count()
+        // Asked for by the empty path, the root counts too (surface 2.3).
+        let below = |other: &&String| path.is_empty() || is_below(other, path);
+        self.znodes.keys().filter(below).count()
     }
 
     pub(super) fn ephemerals_of(&self, session: i64) -> Vec<String> {

@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn percentiles_are_those_of_the_sorted_values_within_a_128th() {
         let mut random = Random::new(7);
-        for (count, shift) in [(1, 40), (2, 0), (1000, 10), (1000, 64 - 9), (50_000, 30)] {
+        for (count, shift) in [(1_usize, 40), (2, 0), (1000, 10), (1000, 64 - 9), (50_000, 30)] {
             let mut values: Vec<u64> = (0..count).map(|_| random.next() >> shift >> random.below(8)).collect();
             let mut histogram = Histogram::new();
             values.iter().for_each(|value| histogram.record(*value));

@@ -1,0 +1,388 @@
+//! Compares what two servers answered to one script. Names may differ (zxids by a constant, session ids, passwords, clocks);
+//! everything else is equal, or stands in the table of [`intended`](crate::intended), or is a difference.
+
+use crate::intended::{Case, Marks, RULES};
+use crate::play::{Lane, Transcript, may_overtake};
+use crate::reply::{Atom, Item, Reply, What};
+use crate::script::{Action, Op, Script, Step};
+use std::collections::HashMap;
+use std::fmt;
+
+/// What the comparison found.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Replies that were equal, or intended to differ.
+    pub replies: u64,
+    /// Events likewise.
+    pub events: u64,
+    /// How often each row of the table was needed.
+    pub used: [u64; RULES.len()],
+    /// The first difference that nothing explains.
+    pub difference: Option<Difference>,
+}
+
+/// A difference between the two servers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Difference {
+    /// At which step of the script.
+    pub step: usize,
+    /// On whose connection.
+    pub session: usize,
+    /// What differs.
+    pub why: String,
+    /// All that Apache ZooKeeper sent on that connection in that step.
+    pub theirs: Vec<Item>,
+    /// All that zoolet sent.
+    pub ours: Vec<Item>,
+    /// How many of each were alike.
+    pub alike: (usize, usize),
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "step {} of the script, connection of s{}: {}", self.step, self.session, self.why)?;
+        let mut side = |name: &str, items: &[Item], alike: usize| {
+            writeln!(f, "  {name}")?;
+            for (number, item) in items.iter().enumerate() {
+                let mark = if number < alike { ' ' } else if number == alike { '>' } else { '?' };
+                writeln!(f, "  {mark} {item}")?;
+            }
+            if items.len() == alike { writeln!(f, "  > nothing more") } else { Ok(()) }
+        };
+        side("Apache ZooKeeper", &self.theirs, self.alike.0)?;
+        side("zoolet", &self.ours, self.alike.1)
+    }
+}
+
+/// Compares what was answered to `script`, played under `root` to both.
+pub fn compare(script: &Script, root: &str, theirs: &Transcript, ours: &Transcript) -> Verdict {
+    let mut comparison = Comparison {
+        names: Names::new(theirs, ours),
+        marks: vec![Marks::default(); script.sessions()],
+        timeouts: HashMap::new(),
+        verdict: Verdict::default(),
+    };
+    for (number, step) in script.steps.iter().enumerate() {
+        let lanes = (theirs.steps.get(number), ours.steps.get(number));
+        let (Some(theirs), Some(ours)) = lanes else { break };
+        comparison.step(number, step, root, theirs, ours);
+        if comparison.verdict.difference.is_some() {
+            break;
+        }
+    }
+    comparison.verdict
+}
+
+struct Comparison {
+    names: Names,
+    marks: Vec<Marks>,
+    /// What each of our sessions has been told about its timeout.
+    timeouts: HashMap<i64, String>,
+    verdict: Verdict,
+}
+
+impl Comparison {
+    fn step(&mut self, number: usize, step: &Step, root: &str, theirs: &[Lane], ours: &[Lane]) {
+        let places = |lanes: &[Lane]| lanes.iter().map(|lane| (lane.session, lane.left)).collect::<Vec<_>>();
+        if places(theirs) != places(ours) {
+            let why = format!("different connections live: {:?} and {:?}", places(theirs), places(ours));
+            let items = |lanes: &[Lane]| lanes.iter().flat_map(|lane| lane.items.clone()).collect();
+            let (theirs, ours) = (items(theirs), items(ours));
+            let session = step.session;
+            self.verdict.difference = Some(Difference { step: number, session, why, theirs, ours, alike: (0, 0) });
+            return;
+        }
+        if let Action::Connect(_) = step.action {
+            self.marks[step.session] = Marks::default();
+        }
+        self.renegotiated(step, ours);
+        let change_zxids = written(&step.action, step.session, ours);
+        for (theirs, ours) in theirs.iter().zip(ours) {
+            self.lane(number, step, root, &change_zxids, theirs, ours);
+            if self.verdict.difference.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// A session that comes back with another timeout costs a zxid here, because the timeout is part of the replicated state
+    /// (docs/ARCHITECTURE.md), and none there. Zxids are names: they only have to keep their order.
+    fn renegotiated(&mut self, step: &Step, ours: &[Lane]) {
+        let answers = ours.iter().filter(|lane| !lane.left).flat_map(|lane| &lane.items);
+        for item in answers {
+            let What::Connected(atoms) = &item.what else { continue };
+            let [Atom::Text(timeout), Atom::Session(id), ..] = &atoms[..] else { continue };
+            let before = self.timeouts.insert(*id, timeout.clone());
+            if *id != 0 && before.is_some_and(|before| before != *timeout) && matches!(step.action, Action::Connect(_)) {
+                self.names.skip_one();
+            }
+        }
+    }
+
+    fn lane(&mut self, number: usize, step: &Step, root: &str, change_zxids: &[i64], theirs: &Lane, ours: &Lane) {
+        let (mut their_items, mut our_items) = (theirs.items.clone(), ours.items.clone());
+        if step.action.ops().iter().any(|op| op.code == -11) {
+            sort_event_runs(&mut their_items);
+            sort_event_runs(&mut our_items);
+        }
+        if let Some(rule) = put_back(&mut their_items) {
+            self.verdict.used[rule] += 1;
+        }
+        let (mut at_theirs, mut at_ours) = (0, 0);
+        while at_theirs < their_items.len() || at_ours < our_items.len() {
+            let (rest_theirs, rest_ours) = (&their_items[at_theirs..], &our_items[at_ours..]);
+            let why = match (rest_theirs.first(), rest_ours.first()) {
+                (Some(theirs), Some(ours)) => match self.names.differ(theirs, ours).or_else(|| anonymous(step, ours)) {
+                    None => {
+                        self.count(ours);
+                        self.remember(step, root, theirs, ours);
+                        (at_theirs, at_ours) = (at_theirs + 1, at_ours + 1);
+                        continue;
+                    }
+                    Some(why) => why,
+                },
+                (Some(_), None) => "only Apache ZooKeeper sent it".to_owned(),
+                (None, Some(_)) => "only zoolet sent it".to_owned(),
+                (None, None) => break,
+            };
+            let case = Case {
+                action: &step.action,
+                op: asked(&step.action, rest_theirs, rest_ours),
+                acts: step.session == theirs.session,
+                left: theirs.left,
+                root,
+                theirs: rest_theirs,
+                ours: rest_ours,
+                before_ours: &our_items[..at_ours],
+                change_zxids,
+                marks: &self.marks[theirs.session],
+                names: &self.names,
+            };
+            let found = RULES.iter().enumerate().find_map(|(row, rule)| Some((row, (rule.applies)(&case)?)));
+            let Some((row, taken)) = found else {
+                let alike = (at_theirs, at_ours);
+                let session = theirs.session;
+                self.verdict.difference =
+                    Some(Difference { step: number, session, why, theirs: their_items, ours: our_items, alike });
+                return;
+            };
+            self.verdict.used[row] += 1;
+            if let (1, 1, [theirs, ..], [ours, ..]) = (taken.theirs, taken.ours, rest_theirs, rest_ours) {
+                self.count(ours);
+                self.remember(step, root, theirs, ours);
+            }
+            let marks = &mut self.marks[theirs.session];
+            taken.only_theirs.into_iter().for_each(|path| marks.only_theirs(path));
+            taken.loosened.into_iter().for_each(|path| marks.loosened(path));
+            (at_theirs, at_ours) = (at_theirs + taken.theirs, at_ours + taken.ours);
+        }
+    }
+
+    fn count(&mut self, item: &Item) {
+        match item.what {
+            What::Event { .. } => self.verdict.events += 1,
+            _ => self.verdict.replies += 1,
+        }
+    }
+
+    /// Notes which watches a request has registered: some intended differences are about them.
+    fn remember(&mut self, step: &Step, root: &str, theirs: &Item, ours: &Item) {
+        if let (What::Reply(theirs), What::Reply(ours), Some(op)) = (&theirs.what, &ours.what, ours.op)
+            && let Some(op) = step.action.ops().get(op)
+        {
+            self.marks[step.session].answered(op, root, theirs, ours);
+        }
+    }
+}
+
+/// The zxids of what the acting session has changed in this step, as far as it was told.
+fn written(action: &Action, session: usize, ours: &[Lane]) -> Vec<i64> {
+    let own = ours.iter().filter(|lane| lane.session == session && !lane.left).flat_map(|lane| &lane.items);
+    own.filter_map(|item| match &item.what {
+        What::Reply(reply) if item.op.and_then(|op| action.ops().get(op)).is_some_and(Op::is_write) => Some(reply.zxid),
+        _ => None,
+    })
+    .collect()
+}
+
+/// The request that the next reply of either side answers.
+fn asked<'a>(action: &'a Action, theirs: &[Item], ours: &[Item]) -> Option<&'a Op> {
+    let op = |items: &[Item]| items.first().and_then(|item| item.op);
+    op(theirs).or(op(ours)).and_then(|op| action.ops().get(op))
+}
+
+/// The ephemerals of a session are deleted in no particular order, all by one change: so are the events it causes.
+fn sort_event_runs(items: &mut [Item]) {
+    for run in items.chunk_by_mut(|one, two| is_event(one) && is_event(two)) {
+        run.sort_by_key(|item| match &item.what {
+            What::Event { path, kind, .. } => (path.clone(), *kind),
+            _ => (String::new(), 0),
+        });
+    }
+}
+
+/// Events of a change carry its zxid; only those that setWatches makes up carry none.
+fn anonymous(step: &Step, ours: &Item) -> Option<String> {
+    let made_up = step.action.ops().iter().any(|op| matches!(op.code, 101 | 105));
+    let without = matches!(ours.what, What::Event { zxid: -1, .. }) && !made_up;
+    without.then(|| "an event without the zxid of its change".to_owned())
+}
+
+fn is_event(item: &Item) -> bool {
+    matches!(item.what, What::Event { .. })
+}
+
+/// Surface 13.24: ZooKeeper answers auth and sasl at once, zoolet in the order of requests. Puts such replies where they
+/// belong and says by which row of the table.
+fn put_back(items: &mut Vec<Item>) -> Option<usize> {
+    let before = items.clone();
+    let early = |item: &Item| match &item.what {
+        What::Reply(reply) if reply.error == 0 && may_overtake(reply.code) => item.op,
+        _ => None,
+    };
+    let overtaking: Vec<Item> = items.iter().filter(|item| early(item).is_some()).cloned().collect();
+    items.retain(|item| early(item).is_none());
+    for item in overtaking {
+        let earlier = |other: &Item| other.op.is_some_and(|op| Some(op) < item.op);
+        let mut at = items.iter().rposition(earlier).map_or(0, |at| at + 1);
+        // The player's own read behind an `exists` belongs to it.
+        while at > 0 && items.get(at).is_some_and(|next| next.op.is_none() && is_read(next)) {
+            at += 1;
+        }
+        items.insert(at, item);
+    }
+    (*items != before).then(|| RULES.iter().position(|rule| rule.surface == "13.24").unwrap_or_default())
+}
+
+fn is_read(item: &Item) -> bool {
+    matches!(&item.what, What::Reply(Reply { code: 4, .. }))
+}
+
+/// How the names of one server translate to those of the other.
+#[derive(Clone, Debug)]
+pub struct Names {
+    sessions: [Vec<i64>; 2],
+    clocks_ms: [(i64, i64); 2],
+    /// Our zxids are theirs plus this: both count every change, the failed ones too.
+    offset: Option<i64>,
+    /// From which of their zxids on how many of ours more have no counterpart.
+    skips: Vec<(i64, i64)>,
+    /// The newest of their zxids.
+    newest: i64,
+    /// When each zxid happened, on either side.
+    times: [HashMap<i64, i64>; 2],
+}
+
+/// How far a server's clock may seem to be from the player's, in ms.
+const CLOCK_SLACK_MS: i64 = 2000;
+
+impl Names {
+    fn new(theirs: &Transcript, ours: &Transcript) -> Self {
+        Self {
+            sessions: [theirs.sessions.clone(), ours.sessions.clone()],
+            clocks_ms: [theirs.clock_ms, ours.clock_ms],
+            offset: None,
+            skips: Vec::new(),
+            newest: 0,
+            times: [HashMap::new(), HashMap::new()],
+        }
+    }
+
+    /// Why two items are not the same, if they are not.
+    pub fn differ(&mut self, theirs: &Item, ours: &Item) -> Option<String> {
+        if theirs.op != ours.op {
+            return Some("answers to different requests".to_owned());
+        }
+        match (&theirs.what, &ours.what) {
+            (What::Reply(theirs), What::Reply(ours)) => self.replies_differ(theirs, ours),
+            (What::Connected(theirs), What::Connected(ours)) => self.atoms_differ(theirs, ours),
+            (theirs, ours) => (theirs != ours).then(|| "they differ".to_owned()),
+        }
+    }
+
+    fn replies_differ(&mut self, theirs: &Reply, ours: &Reply) -> Option<String> {
+        if (theirs.code, theirs.xid) != (ours.code, ours.xid) {
+            return Some("answers to different requests".to_owned());
+        }
+        if theirs.error != ours.error {
+            return Some(format!("error {} and {}", theirs.error, ours.error));
+        }
+        if theirs.parts.len() != ours.parts.len() {
+            return Some(format!("{} parts and {}", theirs.parts.len(), ours.parts.len()));
+        }
+        self.zxids_differ(theirs.zxid, ours.zxid, "zxid of the header")
+            .or_else(|| theirs.parts.iter().zip(&ours.parts).find_map(|(theirs, ours)| self.atoms_differ(theirs, ours)))
+    }
+
+    /// Why two bodies are not the same, if they are not.
+    pub fn atoms_differ(&mut self, theirs: &[Atom], ours: &[Atom]) -> Option<String> {
+        if theirs.len() != ours.len() {
+            return Some(format!("{} pieces and {}", theirs.len(), ours.len()));
+        }
+        theirs.iter().zip(ours).find_map(|(theirs, ours)| self.atom_differs(theirs, ours))
+    }
+
+    fn atom_differs(&mut self, theirs: &Atom, ours: &Atom) -> Option<String> {
+        match (theirs, ours) {
+            (Atom::Zxid(theirs), Atom::Zxid(ours)) => self.zxids_differ(*theirs, *ours, "zxid"),
+            (Atom::Time(theirs, their_zxid), Atom::Time(ours, our_zxid)) => {
+                self.time_is_odd(0, *theirs, *their_zxid).or_else(|| self.time_is_odd(1, *ours, *our_zxid))
+            }
+            (Atom::Session(theirs), Atom::Session(ours)) => {
+                let (theirs, ours) = (self.session(0, *theirs), self.session(1, *ours));
+                (theirs != ours).then(|| format!("{theirs} and {ours}"))
+            }
+            (theirs, ours) => (theirs != ours).then(|| format!("{theirs} and {ours}")),
+        }
+    }
+
+    fn zxids_differ(&mut self, theirs: i64, ours: i64, what: &str) -> Option<String> {
+        if theirs <= 0 || ours <= 0 {
+            return (theirs != ours).then(|| format!("{what} {theirs:#x} and {ours:#x}"));
+        }
+        self.offset.get_or_insert(ours - theirs);
+        self.newest = self.newest.max(theirs);
+        let more = ours - self.ours_of(theirs);
+        (more != 0).then(|| format!("{what} {theirs:#x} and {ours:#x}, which is {more:+} against the one of theirs"))
+    }
+
+    /// A time is that of its zxid: one zxid has one time, and it lies within the play.
+    fn time_is_odd(&mut self, side: usize, time: i64, zxid: i64) -> Option<String> {
+        let who = ["Apache ZooKeeper", "zoolet"][side];
+        if zxid == 0 {
+            return (time != 0).then(|| format!("{who}: time {time} at zxid 0"));
+        }
+        let known = *self.times[side].entry(zxid).or_insert(time);
+        if known != time {
+            return Some(format!("{who}: times {known} and {time} of one zxid {zxid:#x}"));
+        }
+        let (from, to) = self.clocks_ms[side];
+        let within = (from - CLOCK_SLACK_MS..=to + CLOCK_SLACK_MS).contains(&time);
+        (!within).then(|| format!("{who}: time {time} is not of this play"))
+    }
+
+    fn session(&self, side: usize, id: i64) -> String {
+        match self.sessions[side].iter().position(|known| *known == id) {
+            _ if id == 0 => "no session".to_owned(),
+            Some(number) => format!("session {number}"),
+            None => format!("unknown session {id:#x}"),
+        }
+    }
+
+    /// Whether two bodies are not the same; nothing new is learnt from them.
+    pub fn would_differ(&self, theirs: &[Atom], ours: &[Atom]) -> bool {
+        self.clone().atoms_differ(theirs, ours).is_some()
+    }
+
+    /// Our zxid that stands for theirs.
+    pub fn ours_of(&self, theirs: i64) -> i64 {
+        let newest = self.skips.iter().rev().find(|(from, _)| theirs >= *from);
+        theirs + self.offset.unwrap_or_default() + newest.map_or(0, |(_, skipped)| *skipped)
+    }
+
+    /// The next of our zxids has no counterpart.
+    fn skip_one(&mut self) {
+        let skipped = self.skips.last().map_or(0, |(_, skipped)| *skipped);
+        self.skips.push((self.newest + 1, skipped + 1));
+    }
+}

@@ -1,0 +1,503 @@
+//! Plays a script to one server and notes everything it answers.
+//!
+//! One session acts at a time. When all its replies are in, every other connection asks for a ping: what the step caused
+//! elsewhere has arrived before that answer, because a server queues events before the reply to the write that fired them.
+
+use crate::reply::{self, Item, Reply, What};
+use crate::script::{Action, Claim, Connect, Op, Script, code};
+use crate::value::{Place, Value};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long a reply may take before it counts as absent.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the end of a connection is waited for before it is asked whether it still lives. Too short costs only a ping.
+const END_PATIENCE: Duration = Duration::from_millis(300);
+/// How long requests of a connection that is gone may take to show.
+const EFFECT_PATIENCE: Duration = Duration::from_secs(4);
+const PING: i32 = 11;
+const PING_XID: i32 = -2;
+const AUTH: i32 = 100;
+const EXISTS: i32 = 3;
+/// Where vanished connections leave their mark; outside every root, so that a restricted root does not hide it.
+const MARKS: &str = "/vanished";
+
+/// Everything one server answered.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Transcript {
+    /// For each step of the script, what came in on each connection that was asked.
+    pub steps: Vec<Vec<Lane>>,
+    /// The ids of the sessions, in the order they were made.
+    pub sessions: Vec<i64>,
+    /// Between which wall clock times it was played, in ms.
+    pub clock_ms: (i64, i64),
+}
+
+/// What came in on one connection during one step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lane {
+    /// Whose connection.
+    pub session: usize,
+    /// Whether it is a connection that the session has just left for another.
+    pub left: bool,
+    /// In the order it came.
+    pub items: Vec<Item>,
+}
+
+/// Plays `script` under the root znode `root`, which nobody has used before on this server.
+///
+/// # Errors
+/// When the server cannot be reached or does not serve the player's own requests; whatever it does to the script's is noted.
+pub fn play(script: &Script, address: SocketAddr, root: &str) -> io::Result<Transcript> {
+    let mut player = Player::start(address, root, script.sessions())?;
+    for (number, step) in script.steps.iter().enumerate() {
+        let lanes = player.step(number, step.session, &step.action)?;
+        player.transcript.steps.push(lanes);
+    }
+    player.finish()
+}
+
+struct Player<'a> {
+    address: SocketAddr,
+    root: &'a str,
+    seats: Vec<Seat>,
+    control: Link,
+    /// Every session that was opened, with its password: closed at the end, so that none expires into a later play.
+    opened: Vec<(i64, Vec<u8>)>,
+    transcript: Transcript,
+}
+
+/// The place of a session.
+#[derive(Default)]
+struct Seat {
+    id: i64,
+    password: Vec<u8>,
+    seen: i64,
+    link: Option<Link>,
+}
+
+impl<'a> Player<'a> {
+    fn start(address: SocketAddr, root: &'a str, seats: usize) -> io::Result<Self> {
+        let mut control = Link::open(address)?;
+        let (id, password, _) = control.shake_hands(&new_session())?.ok_or_else(|| broken("no session for the player"))?;
+        let mut player = Self {
+            address,
+            root,
+            seats: (0..seats).map(|_| Seat::default()).collect(),
+            control,
+            opened: vec![(id, password)],
+            transcript: Transcript { sessions: vec![id], clock_ms: (wall_clock_ms(), 0), ..Transcript::default() },
+        };
+        player.ask("create", mark_values(MARKS))?;
+        Ok(player)
+    }
+
+    /// A request of the player's own.
+    fn ask(&mut self, name: &str, values: Vec<Value>) -> io::Result<Reply> {
+        self.control.send(None, &Op::new(name, values), Place { root: "", seen: 0 })?;
+        loop {
+            match self.control.item(PATIENCE)?.what {
+                What::Reply(reply) => return Ok(reply),
+                What::Event { .. } => {}
+                other => return Err(broken(&format!("the player's own {name}: {other:?}"))),
+            }
+        }
+    }
+
+    fn step(&mut self, number: usize, session: usize, action: &Action) -> io::Result<Vec<Lane>> {
+        let mut lanes = Vec::new();
+        match action {
+            Action::Connect(connect) => self.connect(session, connect, &mut lanes)?,
+            Action::Send { pieces, ops } => lanes.push(self.send(session, *pieces, ops)?),
+            Action::Fatal(ops) => lanes.push(self.fatal(session, ops)?),
+            Action::Vanish(ops) => lanes.push(self.vanish(number, session, ops)?),
+            Action::Cut(partial) => self.cut(session, partial.as_ref()),
+            Action::Stranger(bytes) => lanes.push(lane(session, vec![self.stranger(bytes)?])),
+        }
+        if action.ops().iter().any(Op::is_write) {
+            for other in 0..self.seats.len() {
+                if other != session && self.seats[other].link.is_some() {
+                    let items = self.barrier(other)?;
+                    lanes.push(lane(other, items));
+                }
+            }
+        }
+        Ok(lanes)
+    }
+
+    fn connect(&mut self, session: usize, connect: &Connect, lanes: &mut Vec<Lane>) -> io::Result<()> {
+        let seat = &mut self.seats[session];
+        let place = Place { root: self.root, seen: seat.seen };
+        let frame = handshake(connect, seat.id, &seat.password, place);
+        let mut old = seat.link.take();
+        let mut link = Link::open(self.address)?;
+        match link.shake_hands(&frame)? {
+            Some((id, password, answer)) => {
+                lanes.push(lane(session, vec![Item { op: None, what: answer }]));
+                if id != 0 {
+                    seat.id = id;
+                    if !self.transcript.sessions.contains(&id) {
+                        self.transcript.sessions.push(id);
+                        seat.seen = 0;
+                    }
+                    self.opened.retain(|(known, _)| *known != id);
+                    self.opened.push((id, password.clone()));
+                    seat.password = password;
+                    // A claim that should be refused leaves no connection behind, whatever the server said to it.
+                    if !matches!(connect.claim, Claim::Wrong | Claim::Derived | Claim::Unknown) {
+                        seat.link = Some(link);
+                    }
+                } else {
+                    let ended = link.until_closed(END_PATIENCE)?;
+                    lanes.last_mut().into_iter().for_each(|lane| lane.items.extend(ended.iter().cloned()));
+                }
+            }
+            None => lanes.push(lane(session, vec![Item { op: None, what: What::Closed }])),
+        }
+        if let Some(old) = &mut old {
+            // A claim on the session this connection has ends it; the connection of another session lives until here.
+            if !matches!(connect.claim, Claim::New | Claim::NewNull | Claim::Unknown) {
+                let items = old.until_closed(END_PATIENCE)?;
+                lanes.push(Lane { session, left: true, items });
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, session: usize, pieces: usize, ops: &[Op]) -> io::Result<Lane> {
+        let seat = &mut self.seats[session];
+        let Some(link) = &mut seat.link else { return Ok(lane(session, vec![not_connected()])) };
+        let bytes = link.frames(ops, Place { root: self.root, seen: seat.seen });
+        let items = if link.write(&bytes, pieces) { link.barrier()? } else { link.until_closed(END_PATIENCE)? };
+        self.heard(session, &items);
+        Ok(lane(session, items))
+    }
+
+    fn fatal(&mut self, session: usize, ops: &[Op]) -> io::Result<Lane> {
+        let seat = &mut self.seats[session];
+        let Some(mut link) = seat.link.take() else { return Ok(lane(session, vec![not_connected()])) };
+        let bytes = link.frames(ops, Place { root: self.root, seen: seat.seen });
+        link.write(&bytes, 1);
+        let items = link.until_closed(END_PATIENCE)?;
+        self.heard(session, &items);
+        Ok(lane(session, items))
+    }
+
+    /// The last request leaves a mark; the player waits for it to be seen before it goes on.
+    fn vanish(&mut self, number: usize, session: usize, ops: &[Op]) -> io::Result<Lane> {
+        let seat = &mut self.seats[session];
+        let Some(mut link) = seat.link.take() else { return Ok(lane(session, vec![not_connected()])) };
+        let mark = format!("{MARKS}{}-{number}", self.root);
+        let mut all = ops.to_vec();
+        all.push(Op::new("create", mark_values(&mark)));
+        let bytes = link.frames(&all, Place { root: self.root, seen: seat.seen });
+        link.write(&bytes, 1);
+        link.leave();
+        let deadline = Instant::now() + EFFECT_PATIENCE;
+        let mut there = false;
+        while !there && Instant::now() < deadline {
+            there = self.ask("exists", vec![Value::text(&mark), Value::Byte(0)])?.error == 0;
+        }
+        Ok(lane(session, vec![Item { op: None, what: What::TookEffect(there) }]))
+    }
+
+    fn cut(&mut self, session: usize, partial: Option<&(Op, usize)>) {
+        let seat = &mut self.seats[session];
+        let Some(mut link) = seat.link.take() else { return };
+        if let Some((op, bytes)) = partial {
+            let frame = op.frame(link.next_xid, Place { root: self.root, seen: seat.seen });
+            // Never the whole: whether that still counts is what `Vanish` is for.
+            link.write(&frame[..(*bytes).min(frame.len() - 1)], 1);
+        }
+    }
+
+    fn stranger(&mut self, bytes: &[u8]) -> io::Result<Item> {
+        let mut link = Link::open(self.address)?;
+        link.write(bytes, 1);
+        let what = match link.raw_frame(PATIENCE)? {
+            Incoming::Closed => What::Closed,
+            Incoming::Silence => What::Silence,
+            Incoming::Frame(frame) => reply::connected(&frame).map_or(What::Closed, |(_, _, answer)| answer),
+        };
+        Ok(Item { op: None, what })
+    }
+
+    fn barrier(&mut self, session: usize) -> io::Result<Vec<Item>> {
+        let Some(link) = &mut self.seats[session].link else { return Ok(Vec::new()) };
+        let items = link.barrier()?;
+        self.heard(session, &items);
+        Ok(items)
+    }
+
+    /// What the replies tell the session about time, and whether its connection is over.
+    fn heard(&mut self, session: usize, items: &[Item]) {
+        let seat = &mut self.seats[session];
+        for item in items {
+            match &item.what {
+                What::Reply(reply) if reply.zxid > 0 => seat.seen = seat.seen.max(reply.zxid),
+                What::Closed => seat.link = None,
+                _ => {}
+            }
+        }
+    }
+
+    fn finish(mut self) -> io::Result<Transcript> {
+        self.seats.clear();
+        for (id, password) in &self.opened {
+            let mut link = Link::open(self.address)?;
+            let claim = Connect { claim: Claim::Right, zxid: Value::Long(0), timeout_ms: 0, read_only: Some(0) };
+            if link.shake_hands(&handshake(&claim, *id, password, Place { root: "", seen: 0 }))?.is_some() {
+                let close = link.frame(None, &Op::new("closeSession", Vec::new()), Place { root: "", seen: 0 });
+                link.write(&close, 1);
+                link.until_closed(END_PATIENCE)?;
+            }
+        }
+        self.transcript.clock_ms.1 = wall_clock_ms();
+        Ok(self.transcript)
+    }
+}
+
+fn lane(session: usize, items: Vec<Item>) -> Lane {
+    Lane { session, left: false, items }
+}
+
+fn not_connected() -> Item {
+    Item { op: None, what: What::NotConnected }
+}
+
+fn broken(why: &str) -> io::Error {
+    io::Error::other(why.to_owned())
+}
+
+fn wall_clock_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
+}
+
+fn mark_values(path: &str) -> Vec<Value> {
+    let open = vec![Value::Int(31), Value::text("world"), Value::text("anyone")];
+    vec![Value::text(path), Value::Bytes(None), Value::List(vec![open]), Value::Int(0)]
+}
+
+fn new_session() -> Vec<u8> {
+    let connect = Connect { claim: Claim::New, zxid: Value::Long(0), timeout_ms: i32::MAX, read_only: Some(0) };
+    handshake(&connect, 0, &[], Place { root: "", seen: 0 })
+}
+
+/// The first frame of a connection.
+fn handshake(connect: &Connect, id: i64, password: &[u8], place: Place<'_>) -> Vec<u8> {
+    let (id, password) = match connect.claim {
+        Claim::New => (0, Value::text([0; 16])),
+        Claim::NewNull => (0, Value::Bytes(None)),
+        Claim::Right => (id, Value::text(password)),
+        Claim::Wrong => (id, Value::text([7; 16])),
+        Claim::Derived => (id, Value::text(derived_password(id))),
+        Claim::Unknown => (0x0123_4567_89ab, Value::text([7; 16])),
+    };
+    let mut body = Vec::new();
+    let fields = [Value::Int(0), connect.zxid.clone(), Value::Int(connect.timeout_ms), Value::Long(id), password];
+    fields.iter().for_each(|value| value.encode(place, &mut body));
+    body.extend(connect.read_only);
+    [&(body.len() as i32).to_be_bytes()[..], &body].concat()
+}
+
+/// What Apache ZooKeeper makes of a session id (surface 1.5): 16 bytes of java.util.Random, seeded with the id.
+fn derived_password(id: i64) -> [u8; 16] {
+    const MULTIPLIER: u64 = 0x5_DEEC_E66D;
+    const MASK: u64 = (1 << 48) - 1;
+    let mut state = ((id as u64 ^ 0xB341_5C00) ^ MULTIPLIER) & MASK;
+    let mut password = [0; 16];
+    for word in password.chunks_mut(4) {
+        state = state.wrapping_mul(MULTIPLIER).wrapping_add(0xB) & MASK;
+        word.copy_from_slice(&((state >> 16) as u32).to_le_bytes());
+    }
+    password
+}
+
+/// A request that waits for its reply.
+struct Pending {
+    xid: i32,
+    code: i32,
+    op: Option<usize>,
+}
+
+enum Incoming {
+    Frame(Vec<u8>),
+    Closed,
+    Silence,
+}
+
+/// One connection.
+struct Link {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    pending: VecDeque<Pending>,
+    next_xid: i32,
+}
+
+impl Link {
+    fn open(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream, buffer: Vec::new(), pending: VecDeque::new(), next_xid: 1 })
+    }
+
+    /// `None` when the server closes instead of answering.
+    fn shake_hands(&mut self, frame: &[u8]) -> io::Result<Option<(i64, Vec<u8>, What)>> {
+        self.write(frame, 1);
+        match self.raw_frame(PATIENCE)? {
+            Incoming::Frame(frame) => {
+                Ok(Some(reply::connected(&frame).ok_or_else(|| broken("a handshake was answered with something else"))?))
+            }
+            Incoming::Closed => Ok(None),
+            Incoming::Silence => Err(broken("a handshake was not answered")),
+        }
+    }
+
+    /// The bytes of requests, each of them from now on waited for. A read of what `exists` was about follows each
+    /// `exists`: only so can the difference of surface 15 be told from a wrong answer.
+    fn frames(&mut self, ops: &[Op], place: Place<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (number, op) in ops.iter().enumerate() {
+            bytes.extend(self.frame(Some(number), op, place));
+            if op.code == EXISTS && op.lacks == 0 && let [path, Value::Byte(_)] = &op.values[..] {
+                let probe = Op::new("getData", vec![path.clone(), Value::Byte(0)]);
+                bytes.extend(self.frame(None, &probe, place));
+            }
+        }
+        bytes
+    }
+
+    fn frame(&mut self, number: Option<usize>, op: &Op, place: Place<'_>) -> Vec<u8> {
+        let xid = op.xid.unwrap_or(self.next_xid);
+        if op.xid.is_none() {
+            self.next_xid += 1;
+        }
+        let expected = if op.code == PING { PING_XID } else { xid };
+        self.pending.push_back(Pending { xid: expected, code: op.code, op: number });
+        op.frame(xid, place)
+    }
+
+    fn send(&mut self, number: Option<usize>, op: &Op, place: Place<'_>) -> io::Result<()> {
+        let bytes = self.frame(number, op, place);
+        if self.write(&bytes, 1) { Ok(()) } else { Err(broken("a connection of the player's own was closed")) }
+    }
+
+    /// Whether the connection took it.
+    fn write(&mut self, bytes: &[u8], pieces: usize) -> bool {
+        let size = bytes.len().div_ceil(pieces.max(1)).max(1);
+        bytes.chunks(size).all(|piece| self.stream.write_all(piece).is_ok())
+    }
+
+    /// Everything up to the answer of a ping sent now, or to the end.
+    fn barrier(&mut self) -> io::Result<Vec<Item>> {
+        let ping = Op { xid: Some(PING_XID), ..Op::new("ping", Vec::new()) };
+        let frame = self.frame(None, &ping, Place { root: "", seen: 0 });
+        if !self.write(&frame, 1) {
+            return self.until_closed(END_PATIENCE);
+        }
+        let mut items = Vec::new();
+        loop {
+            let item = self.item(PATIENCE)?;
+            let answered = matches!(&item.what, What::Reply(reply) if reply.code == PING && item.op.is_none());
+            let over = matches!(item.what, What::Closed | What::Silence);
+            items.push(item);
+            if answered || over {
+                return Ok(items);
+            }
+        }
+    }
+
+    /// Everything up to the end of the connection; if it does not end, up to the answer of a ping.
+    fn until_closed(&mut self, patience: Duration) -> io::Result<Vec<Item>> {
+        let mut items = Vec::new();
+        let mut asked = false;
+        loop {
+            let item = self.item(if asked { PATIENCE } else { patience })?;
+            match &item.what {
+                What::Silence if !asked => {
+                    asked = true;
+                    let ping = Op { xid: Some(PING_XID), ..Op::new("ping", Vec::new()) };
+                    let frame = self.frame(None, &ping, Place { root: "", seen: 0 });
+                    self.write(&frame, 1);
+                    continue;
+                }
+                What::Closed | What::Silence => {
+                    items.push(item);
+                    return Ok(items);
+                }
+                What::Reply(reply) if asked && reply.code == PING && item.op.is_none() => {
+                    items.push(item);
+                    return Ok(items);
+                }
+                _ => items.push(item),
+            }
+        }
+    }
+
+    fn item(&mut self, patience: Duration) -> io::Result<Item> {
+        let frame = match self.raw_frame(patience)? {
+            Incoming::Frame(frame) => frame,
+            Incoming::Closed => return Ok(Item { op: None, what: What::Closed }),
+            Incoming::Silence => return Ok(Item { op: None, what: What::Silence }),
+        };
+        let unknown = |frame: &[u8]| Item { op: None, what: What::Unknown(crate::value::quoted(frame)) };
+        let Some((header, body)) = reply::header(&frame) else { return Ok(unknown(&frame)) };
+        if header.xid == -1 && let Some(event) = reply::event(header, body) {
+            return Ok(Item { op: None, what: event });
+        }
+        // Replies come in order, but for those that ZooKeeper gives at once (surface 13.24).
+        let Some(at) = self.pending.iter().position(|pending| pending.xid == header.xid) else {
+            return Ok(unknown(&frame));
+        };
+        let Some(pending) = self.pending.remove(at) else { return Ok(unknown(&frame)) };
+        let parts = reply::parts(pending.code, header.error, body);
+        let reply = Reply { code: pending.code, xid: header.xid, zxid: header.zxid, error: header.error, parts };
+        Ok(Item { op: pending.op, what: What::Reply(reply) })
+    }
+
+    fn raw_frame(&mut self, patience: Duration) -> io::Result<Incoming> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some((length, rest)) = self.buffer.split_first_chunk::<4>() {
+                let length = i32::from_be_bytes(*length) as usize;
+                if rest.len() >= length {
+                    let frame = rest[..length].to_vec();
+                    self.buffer.drain(..4 + length);
+                    return Ok(Incoming::Frame(frame));
+                }
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Incoming::Silence);
+            }
+            self.stream.set_read_timeout(Some(left))?;
+            let mut bytes = [0; 65536];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Ok(Incoming::Closed),
+                Ok(count) => self.buffer.extend(&bytes[..count]),
+                Err(error) => match error.kind() {
+                    ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
+                    ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => return Ok(Incoming::Closed),
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+
+    /// No more requests; what the server still sends is thrown away until it closes too. A close with unread bytes would
+    /// be a reset, and a reset may destroy requests that the server has not read.
+    fn leave(mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.stream.set_read_timeout(Some(END_PATIENCE));
+        let mut bytes = [0; 65536];
+        while self.stream.read(&mut bytes).is_ok_and(|count| count > 0) {}
+    }
+}
+
+/// Whether the reply to this request may overtake others in ZooKeeper.
+pub fn may_overtake(op: i32) -> bool {
+    op == AUTH || op == code("sasl")
+}

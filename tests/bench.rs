@@ -1,5 +1,7 @@
 //! `zoolet bench`, with the real binary against real servers: its numbers add up, it cleans up, and it says what went wrong.
 
+#![allow(clippy::unwrap_used, reason = "tests stop at the first surprise")]
+
 #[path = "support/json.rs"]
 mod json;
 mod support;

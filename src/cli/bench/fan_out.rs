@@ -117,7 +117,10 @@ pub(super) async fn watch(
             match link.event_or(rounds.changed()).await {
                 Ok(Some(_event)) => break,
                 // The writer has left.
-                Ok(None) => return Ok(link.close().await),
+                Ok(None) => {
+                    link.close().await;
+                    return Ok(());
+                }
                 Err(broken) => come_back(&course, &mut link, broken).await?,
             }
             // Events are not repeated on a new connection; that the znode has changed says the same.
@@ -134,7 +137,10 @@ pub(super) async fn watch(
         loop {
             match link.attend(rounds.changed()).await {
                 Ok(Ok(())) => break,
-                Ok(Err(_left)) => return Ok(link.close().await),
+                Ok(Err(_left)) => {
+                    link.close().await;
+                    return Ok(());
+                }
                 Err(broken) => come_back(&course, &mut link, broken).await?,
             }
         }

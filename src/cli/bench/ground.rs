@@ -40,7 +40,7 @@ impl Places {
         format!("{}/keys/k", self.root)
     }
 
-    fn new(&self) -> String {
+    fn created(&self) -> String {
         format!("{}/new", self.root)
     }
 
@@ -90,7 +90,7 @@ impl Ground {
         self.make_root(link).await?;
         match options.op {
             Op::Set | Op::Get | Op::Exists | Op::Children | Op::Mix => self.make_keys(link, options, progress).await,
-            Op::Create | Op::CreateDelete => make(link, &self.places.new(), &[]).await.map(|_| ()),
+            Op::Create | Op::CreateDelete => make(link, &self.places.created(), &[]).await.map(|_| ()),
             Op::Watch => make(link, &self.places.watched(), &vec![b'x'; options.size]).await.map(|_| ()),
             Op::Lock => {
                 make(link, &self.places.locks(), &[]).await?;
@@ -168,7 +168,7 @@ impl Ground {
         for lock in self.locks(link).await? {
             unmake(link, &lock).await?;
         }
-        for path in [places.keys(), places.new(), places.watched(), places.locks()] {
+        for path in [places.keys(), places.created(), places.watched(), places.locks()] {
             unmake(link, &path).await?;
         }
         let root = Request::GetData { path: places.root.as_str().into(), watch: false };

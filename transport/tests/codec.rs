@@ -27,7 +27,7 @@ fn written(write: impl FnOnce(&mut BytesMut)) -> Bytes {
 
 #[test]
 fn requests_come_back_as_they_went() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for _ in 0..20_000 {
         let (xid, request) = (random.next() as i32, random.request());
         let frame = written(|out| encode_request(xid, &request, out));
@@ -37,7 +37,7 @@ fn requests_come_back_as_they_went() {
 
 #[test]
 fn replies_come_back_as_they_went() {
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     for _ in 0..20_000 {
         let request = random.request();
         let (xid, zxid) = (random.next() as i32, random.next() as i64);
@@ -50,7 +50,7 @@ fn replies_come_back_as_they_went() {
 
 #[test]
 fn handshakes_and_events_come_back_as_they_went() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for _ in 0..5_000 {
         let connect = random.connect();
         assert_eq!(decode_connect(written(|out| encode_connect(&connect, out))), Ok(connect.clone()));
@@ -205,28 +205,28 @@ fn a_null_path_is_none_where_zookeeper_does_not_stumble_over_it() {
 fn bodies_that_do_not_parse_are_requests_to_be_refused() {
     let ordered = Request::Malformed { write: true };
     for body in [
-        "00000001 ffffffff 00000000 00000000 00000000",                          // create: null path
-        "00000002 ffffffff 00000000",                                            // delete: null path
-        "00000005 00000002 2f61 fffffffe 00000000",                              // data length below -1
-        "00000007 00000002 2f61 00000000",                                       // setACL: no version
+        "00000001 ffffffff 00000000 00000000 00000000", // create: null path
+        "00000002 ffffffff 00000000",                   // delete: null path
+        "00000005 00000002 2f61 fffffffe 00000000",     // data length below -1
+        "00000007 00000002 2f61 00000000",              // setACL: no version
         "0000000e 00000002 00ffffffff ffffffff 00000000 ffffffff01ffffffff", // delete in a multi: null path
     ] {
         assert_eq!(decoded(body), ordered, "{body}");
     }
     let refused = Request::Malformed { write: false };
     for body in [
-        "00000004 ffffffff 00",                                 // null path
-        "00000011 ffffffff 00000001",                           // checkWatches: null path
-        "00000010 ffffffff ffffffff ffffffff",                  // reconfig: too short
-        "00000004 00000002 2f61",                               // no watch flag
-        "00000004 7fffffff 2f61 00",                            // longer than the frame
-        "00000004 fffffffe 2f61 00",                            // length below -1
-        "00000065 0000000000000000 ffffffff 00000000 00000000", // null vector
-        "00000065 0000000000000000 00000001 ffffffff 00000000 00000000", // null in a vector
-        "00000065 0000000000000000 7fffffff 00000000",          // more elements than bytes
-        "0000006a 00000002 2f61 00000007",                      // addWatch mode
-        "00000011 00000002 2f61 00000009",                      // WatcherType
-        "00000012 00000002 2f61 00000000",                      // WatcherType
+        "00000004 ffffffff 00",                                                          // null path
+        "00000011 ffffffff 00000001",                                                    // checkWatches: null path
+        "00000010 ffffffff ffffffff ffffffff",                                           // reconfig: too short
+        "00000004 00000002 2f61",                                                        // no watch flag
+        "00000004 7fffffff 2f61 00",                                                     // longer than the frame
+        "00000004 fffffffe 2f61 00",                                                     // length below -1
+        "00000065 0000000000000000 ffffffff 00000000 00000000",                          // null vector
+        "00000065 0000000000000000 00000001 ffffffff 00000000 00000000",                 // null in a vector
+        "00000065 0000000000000000 7fffffff 00000000",                                   // more elements than bytes
+        "0000006a 00000002 2f61 00000007",                                               // addWatch mode
+        "00000011 00000002 2f61 00000009",                                               // WatcherType
+        "00000012 00000002 2f61 00000000",                                               // WatcherType
         "00000016 0000000500ffffffff 000000022f61 ffffffff ffffffff ffffffff01ffffffff", // a write in a multiRead
     ] {
         assert_eq!(decoded(body), refused, "{body}");
@@ -414,7 +414,7 @@ fn decoding_allocates_no_more_than_the_frame_justifies() {
 
 #[test]
 fn random_frames_never_panic() {
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     for _ in 0..50_000 {
         let mut frame = random.bytes().to_vec();
         if random.bool() && frame.len() >= 8 {
@@ -428,7 +428,7 @@ fn random_frames_never_panic() {
 
 #[test]
 fn mutated_frames_never_panic() {
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     for _ in 0..50_000 {
         let request = random.request();
         let mut frame = written(|out| encode_request(1, &request, out)).to_vec();

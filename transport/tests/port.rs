@@ -154,7 +154,7 @@ fn random_traffic_keeps_its_order_and_leaves_nothing_behind() {
         .map(|seed| {
             let mut client = server.client();
             std::thread::spawn(move || {
-                let mut random = Random(seed);
+                let mut random = Random::new(seed);
                 let (mut sent, mut received) = (0, 0);
                 while received < 600 {
                     let mut batch = BytesMut::new();
@@ -255,7 +255,7 @@ fn set_data(bytes: usize) -> WriteOp {
 fn garbage_never_takes_the_server_down() {
     let server = Server::start();
     let mut bystander = server.client();
-    let mut random = Random(6);
+    let mut random = Random::new(6);
     for round in 0..300 {
         let mut client = server.stranger();
         let mut stream = BytesMut::new();

@@ -1,28 +1,33 @@
-//! Seeded random messages.
+//! Random messages.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
 use bytes::Bytes;
 use zoolet_model::*;
 
-/// splitmix64: small, and the same everywhere.
-pub(crate) struct Random(pub(crate) u64);
+/// Makes messages of numbers that a seed decides, or bytes.
+pub(crate) struct Random(zoolet_sim::workload::Random);
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(zoolet_sim::workload::Random::new(seed))
+    }
+
+    /// The same numbers for the same bytes.
+    pub(crate) fn scripted(bytes: &[u8]) -> Self {
+        Self(zoolet_sim::workload::Random::scripted(bytes))
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.bits()
     }
 
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        self.0.below(bound as u64) as usize
     }
 
     pub(crate) fn bool(&mut self) -> bool {
-        self.next() & 1 == 0
+        self.0.one_in(2)
     }
 
     fn pick<T: Copy>(&mut self, of: &[T]) -> T {

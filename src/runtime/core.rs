@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_engine::action::Completion;
-use zoolet_engine::{Action, Budget, ConnId, Event, Server};
+use zoolet_engine::{Action, Budget, ConnId, Event, Now, Server};
 use zoolet_model::{ConnectReply, Zxid};
 #[cfg(feature = "port")]
 use zoolet_transport::server::Output;
@@ -20,6 +20,9 @@ use zoolet_transport::server::Output;
 /// wait for a long queue.
 const TURN_EVENTS: usize = 256;
 const TURN: Duration = Duration::from_millis(2);
+
+/// How many events share one look at the clocks: some are handled in a fraction of the time that looking takes.
+const CLOCK_EVENTS: usize = 16;
 
 /// Entries of the log that may wait for records at start: their records are fetched in batches of about this many.
 const RECOVERY_WINDOW: usize = 2048;
@@ -32,6 +35,8 @@ const REDIAL_MS: u64 = 100;
 /// The machine with everything that carries out its actions.
 pub(super) struct Core {
     server: Server,
+    /// As of the last look at the clocks.
+    now: Now,
     shared: Arc<Shared>,
     links: Links,
     redial: Vec<(u64, Arc<Link>)>,
@@ -64,6 +69,7 @@ impl Core {
     pub(super) fn new(server: Server, shared: Arc<Shared>, budget: Arc<Budget>) -> Self {
         Self {
             server,
+            now: clock::now(),
             shared,
             links: Links::default(),
             redial: Vec::new(),
@@ -89,6 +95,7 @@ impl Core {
     pub(super) fn recover(&mut self, zxid: Zxid, payload: Bytes) -> Result<(), Failure> {
         self.recovering.push_back(payload.len());
         self.recovering_bytes += payload.len();
+        self.now = clock::now();
         self.handle(Event::Recovered { zxid, payload });
         self.carry_out()?;
         self.judge()?;
@@ -111,7 +118,8 @@ impl Core {
     /// Every entry was handed in: take part.
     pub(super) fn start(&mut self) -> Result<(), Failure> {
         self.recovering = VecDeque::new();
-        self.server.start(clock::now());
+        self.now = clock::now();
+        self.server.start(self.now);
         self.carry_out()
     }
 
@@ -153,11 +161,16 @@ impl Core {
         }
         let mut flow = Flow::On;
         let (mut events, mut began) = (0, Instant::now());
+        self.now = clock::now();
         for input in batch.drain(..) {
             if let Flow::End = self.on_input(input) {
                 flow = Flow::End;
             }
             events += 1;
+            if events % CLOCK_EVENTS != 0 {
+                continue;
+            }
+            self.now = clock::now();
             if events >= TURN_EVENTS || began.elapsed() >= TURN {
                 self.carry_out()?;
                 (events, began) = (0, Instant::now());
@@ -194,7 +207,7 @@ impl Core {
         if matches!(event, Event::Fetched { .. } | Event::Checkpointed { .. } | Event::CheckpointFailed { .. }) {
             self.under_way = self.under_way.saturating_sub(1);
         }
-        self.server.handle(clock::now(), event);
+        self.server.handle(self.now, event);
     }
 
     /// Sessions that waited for a server that serves need not wait any longer.
@@ -217,10 +230,11 @@ impl Core {
 
     /// What time has brought: pings first, so that no session of this process expires by its own process's delay.
     fn judge(&mut self) -> Result<(), Failure> {
-        let now = clock::mono_ms();
+        self.now = clock::now();
+        let now = self.now.mono_ms;
         if self.next_ping_ms.is_some_and(|due| due <= now) {
             for ping in self.links.pings() {
-                self.server.handle(clock::now(), ping);
+                self.server.handle(self.now, ping);
             }
             self.next_ping_ms = None;
         }
@@ -232,7 +246,7 @@ impl Core {
         let due = self.redial.extract_if(.., |(due_ms, _)| *due_ms <= now).collect::<Vec<_>>();
         due.into_iter().for_each(|(_, link)| self.dial(link));
         if self.server.next_deadline().is_some_and(|due| due <= now) {
-            self.server.handle_deadline(clock::now());
+            self.server.handle_deadline(self.now);
         }
         self.carry_out()
     }

@@ -70,7 +70,7 @@ impl Replica {
     }
 
     fn install(&mut self, applied: &Applied) {
-        for (key, change) in &applied.changes {
+        for (key, change) in applied.changes.iter() {
             let before = match &change.after {
                 Some(after) => self.records.insert(key.clone(), after.clone()),
                 None => self.records.remove(key),

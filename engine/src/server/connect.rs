@@ -1,9 +1,9 @@
 //! Connections and the sessions they carry.
 
 use super::Server;
+use super::admission::{Admission, Need};
 use super::fetches::Waiter;
 use super::history::Origin;
-use super::pipeline::{Admission, Need};
 use crate::action::Action;
 use crate::event::ConnId;
 use crate::session::{Connection, Phase};
@@ -33,9 +33,8 @@ impl Server {
         let full = self.sessions.len() + self.upkeep.sessions_joining >= self.limits.sessions_max as usize;
         self.upkeep.sessions_refused += u64::from(full);
         let refused = full || self.admission(Need::Session) != Admission::Go;
-        let payload = self.encode(&txn);
         let origin = Origin::Connect { conn, read_only_byte: request.read_only.is_some() };
-        if refused || !self.propose(payload, origin) {
+        if refused || !self.propose(&txn, origin) {
             return self.close(conn);
         }
         self.upkeep.sessions_joining += 1;
@@ -73,8 +72,7 @@ impl Server {
         let timeout_ms = if renewable { self.negotiate(request.timeout_ms) } else { old_timeout_ms };
         self.sessions.renew(*session, timeout_ms, self.now.mono_ms);
         if timeout_ms != old_timeout_ms {
-            let payload = self.encode(&Txn::RenewSession { session: *session, timeout_ms });
-            self.propose(payload, Origin::None);
+            self.propose(&Txn::RenewSession { session: *session, timeout_ms }, Origin::None);
         }
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.session = *session;
@@ -157,8 +155,7 @@ impl Server {
             }
             self.sessions.close(session);
             self.upkeep.sessions_expired += 1;
-            let payload = self.encode(&Txn::CloseSession { session });
-            self.propose(payload, Origin::None);
+            self.propose(&Txn::CloseSession { session }, Origin::None);
         }
     }
 }

@@ -5,8 +5,8 @@ use super::fetches::Waiter;
 use crate::action::{Action, Append, LogRecord};
 use crate::event::{ConnId, Now};
 use crate::session::Phase;
-use crate::tree::{self, Applied, Fired, OpOutcome, Outcome, Stuck};
-use crate::txn::{Header, Txn, encode};
+use crate::tree::{self, Applied, Fired, Need, OpOutcome, Outcome, Stuck};
+use crate::txn::{Header, Txn, decode, encode};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use zoolet_model::{ConnectReply, ErrorCode, OpResult, Perms, Reply, SessionId, WatchEvent, Zxid};
@@ -21,17 +21,9 @@ pub(super) enum Origin {
     /// Nobody here: another server's, this server's own, or one from before a restart.
     None,
     /// A request.
-    Request { conn: ConnId, xid: i32, asked: Asked },
+    Request { conn: ConnId, xid: i32 },
     /// A connection whose session this entry creates.
     Connect { conn: ConnId, read_only_byte: bool },
-}
-
-/// What the reply to a write looks like.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asked {
-    Write,
-    Multi,
-    CloseSession,
 }
 
 #[derive(Debug)]
@@ -157,7 +149,12 @@ impl History {
 
 impl Server {
     /// Proposes an entry; false when this server does not lead or its epoch is used up.
-    pub(super) fn propose(&mut self, payload: Bytes, origin: Origin) -> bool {
+    pub(super) fn propose(&mut self, txn: &Txn<'_>, origin: Origin) -> bool {
+        let payload = self.history.encode(self.now, txn);
+        self.propose_encoded(payload, txn, origin)
+    }
+
+    pub(super) fn propose_encoded(&mut self, payload: Bytes, txn: &Txn<'_>, origin: Origin) -> bool {
         let zxid = match self.zab.propose() {
             Ok(zxid) => zxid,
             Err(zab::Refused::NotLeading) => return false,
@@ -166,28 +163,26 @@ impl Server {
                 return false;
             }
         };
-        self.prefetch(&payload);
+        self.prefetch(txn);
         self.history.push(zxid, payload.clone(), origin);
         self.history.send(zxid, payload);
         true
     }
 
     /// What the entry will need is fetched while the log syncs.
-    fn prefetch(&mut self, payload: &Bytes) {
+    fn prefetch(&mut self, txn: &Txn<'_>) {
         if self.fetches_are_many() {
             // It asks when its turn has come.
             return;
         }
-        let mut unknown = Vec::new();
+        let mut missing = Vec::new();
         let state = &mut self.state;
-        tree::needs(payload, &mut |what| {
-            if let crate::action::FetchWhat::Record(key) = &what
-                && tree::View::record(state, key) == tree::Found::Unknown
-            {
-                unknown.push(what);
-            }
+        tree::needs(txn, &mut |need| match need {
+            Need::Znode(_) => missing.extend(need.missing_in(state)),
+            // What the session owns by then is known only when its turn comes.
+            Need::Ephemerals(_) => {}
         });
-        for what in unknown {
+        for what in missing {
             self.fetch(what, Waiter::Nobody);
         }
     }
@@ -195,7 +190,9 @@ impl Server {
     /// An entry of the log, handed in at start.
     pub(super) fn on_recovered(&mut self, zxid: Zxid, payload: Bytes) {
         if zxid > self.state.applied() {
-            self.prefetch(&payload);
+            if let Ok((_, txn)) = decode(&payload) {
+                self.prefetch(&txn);
+            }
             self.history.push(zxid, payload, Origin::None);
             self.apply_committed();
         }
@@ -216,7 +213,7 @@ impl Server {
                 }
                 zab::Action::Append { seq, from, .. } => {
                     if from.counter() == 0 {
-                        let payload = self.encode(&Txn::NoOp);
+                        let payload = self.history.encode(self.now, &Txn::NoOp);
                         self.history.push(from, payload.clone(), Origin::None);
                         self.history.send(from, payload);
                     }
@@ -344,7 +341,7 @@ impl Server {
     }
 
     fn on_outcome(&mut self, zxid: Zxid, origin: Origin, result: Result<Reply, ErrorCode>) {
-        if let Origin::Request { conn, xid, .. } = origin {
+        if let Origin::Request { conn, xid } = origin {
             self.history.acknowledged += 1;
             self.reply(conn, xid, zxid.as_i64(), result);
             self.on_write_done(conn);

@@ -1,8 +1,10 @@
 //! The server: one machine that routes what happens to the parts that decide.
 
+mod admission;
 mod connect;
 mod fetches;
 mod history;
+mod ordered;
 mod pipeline;
 mod replay;
 mod state;
@@ -14,7 +16,6 @@ use crate::event::{ConnId, Event, Now};
 use crate::limits::{Limits, Settings};
 use crate::session::{Connection, Secrets, SessionTable};
 use crate::watch::WatchTable;
-use bytes::Bytes;
 use fetches::Fetches;
 use history::History;
 use state::State;
@@ -275,10 +276,5 @@ impl Server {
     fn refused(&mut self, conn: ConnId, read_only_byte: bool) {
         let secret = zoolet_model::SessionSecret([0; 16]);
         self.connected(conn, ConnectReply { timeout_ms: 0, session: SessionId(0), secret, read_only_byte });
-    }
-
-    /// A proposed entry's bytes, shared between the log and apply.
-    fn encode(&mut self, txn: &crate::txn::Txn<'_>) -> Bytes {
-        self.history.encode(self.now, txn)
     }
 }

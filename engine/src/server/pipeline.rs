@@ -1,22 +1,20 @@
 //! Requests of a session: determined once, strictly in order.
 
 use super::Server;
+use super::admission::{Admission, need};
 use super::fetches::Waiter;
-use super::history::{Asked, Origin};
+use super::history::Origin;
+use super::ordered;
 use crate::action::{Action, Completion};
 use crate::event::ConnId;
 use crate::session::{self, Connection, Phase, Waiting};
 use crate::store::Stamp;
 use crate::tree::acl::Identity;
 use crate::tree::{self, Determined, Stuck};
-use crate::txn::{Op, Txn};
 use crate::watch::WatchKind;
-use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zoolet_model::{
-    AuthId, Create, CreateMode, ErrorCode, Path, Reply, Request, Text, WriteOp, Zxid, path,
-};
+use zoolet_model::{AuthId, ErrorCode, Reply, Request, Text, Zxid};
 use zoolet_zab::Round;
 
 /// The xid of every ping's reply, whatever the request's was (surface 13.1).
@@ -42,28 +40,6 @@ impl SyncWait {
     pub(super) fn conn(&self) -> ConnId {
         self.conn
     }
-}
-
-/// What an entry is for: the fuller the log and memory are, the fewer kinds still go in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Need {
-    /// Any write.
-    Write,
-    /// One that frees space.
-    Delete,
-    /// A session's beginning: without one nobody could read or delete.
-    Session,
-}
-
-/// Whether a write may be proposed now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Admission {
-    /// Yes.
-    Go,
-    /// Not before something was persisted, applied or checkpointed.
-    Wait,
-    /// Not before the disk has room again: SYSTEMERROR.
-    Refuse,
 }
 
 /// What became of the request at the head of a pipeline.
@@ -191,14 +167,16 @@ impl Server {
             connection.waiting.clear();
             self.sessions.close(session);
         }
-        let mut payload = self.history.encode_request(self.now, session, identity, &head.request);
-        if payload.len() > self.limits.payload_bytes_max() {
-            // A small frame can ask for much: each `auth` entry becomes one for every identity. It could never be made durable.
-            payload = self.history.encode_refusal(self.now, session, ErrorCode::BadArguments);
-        }
-        let asked = if matches!(head.request, Request::Multi(_)) { Asked::Multi } else { Asked::Write };
-        let asked = if closing { Asked::CloseSession } else { asked };
-        if self.propose(payload, Origin::Request { conn, xid: head.xid, asked }) {
+        let origin = Origin::Request { conn, xid: head.xid };
+        let proposed = ordered::with_txn(session, identity, &head.request, |txn| {
+            let payload = self.history.encode(self.now, txn);
+            if payload.len() > self.limits.payload_bytes_max() {
+                // A small frame can ask for much: each `auth` entry becomes one for every identity. It could never be made durable.
+                return self.propose(&ordered::refusal(session, ErrorCode::BadArguments), origin);
+            }
+            self.propose_encoded(payload, txn, origin)
+        });
+        if proposed {
             self.sessions.wrote(session, self.zab.last());
         } else {
             self.close(conn);
@@ -370,85 +348,12 @@ impl Server {
         }
     }
 
-    /// Whether there is room for one more write, in memory and in the log.
-    pub(super) fn admission(&self, need: Need) -> Admission {
-        if self.upkeep.log_stalled {
-            return Admission::Refuse;
-        }
-        if self.history.bytes() >= self.limits.outstanding_bytes_max as usize {
-            return Admission::Wait;
-        }
-        let segment = u64::from(self.limits.log_segment_bytes);
-        let memtable = self.limits.memtable_bytes as usize;
-        // The last segment is for rotation and for sessions' ends, which are always taken; the others for what may still go in.
-        let (reserve, memory_room) = match need {
-            Need::Write => (3, memtable * 2),
-            Need::Delete => (2, memtable * 2 + memtable / 4),
-            // Its record is small, and the number of sessions is bounded.
-            Need::Session => (1, usize::MAX),
-        };
-        let log_room = segment * u64::from(self.limits.log_segments.saturating_sub(reserve).max(1));
-        let full = self.history.log_bytes() >= log_room || self.state.memory_ref().memtable_bytes() >= memory_room;
-        match (full, self.upkeep.is_checkpoint_failing()) {
-            (false, _) => Admission::Go,
-            (true, false) => Admission::Wait,
-            (true, true) => Admission::Refuse,
-        }
-    }
-
-    /// Writes that waited for room are tried again.
-    pub(super) fn admit_waiting(&mut self) {
-        if !self.waiting_for_room.is_empty() && self.admission(Need::Write) != Admission::Wait {
-            self.ready.extend(std::mem::take(&mut self.waiting_for_room));
-        }
-    }
-
-    /// A completion was carried out, or its connection is gone.
-    pub(super) fn on_completed(&mut self, bytes: u64) {
-        self.completing_bytes = self.completing_bytes.saturating_sub(bytes);
-        if self.completing_bytes < u64::from(self.limits.outbound_bytes_max) {
-            self.ready.extend(std::mem::take(&mut self.waiting_for_room));
-        }
-    }
-
     pub(super) fn is_open(&self, conn: ConnId) -> bool {
         self.connections.get(&conn).is_some_and(|connection| connection.phase != Phase::Closed)
     }
 
     pub(super) fn outstanding(&self) -> usize {
         self.connections.values().map(Connection::outstanding).sum()
-    }
-}
-
-impl super::history::History {
-    /// The ordered form of a request that cannot be.
-    fn encode_refusal(&mut self, now: crate::event::Now, session: zoolet_model::SessionId, code: ErrorCode) -> Bytes {
-        self.encode(now, &Txn::Write { session, identity: Identity::default(), op: Op::Refused(code) })
-    }
-
-    /// The ordered form of a request. Whatever depends on the connection is resolved here and travels as values.
-    fn encode_request(
-        &mut self,
-        now: crate::event::Now,
-        session: zoolet_model::SessionId,
-        identity: &Identity,
-        request: &Request,
-    ) -> Bytes {
-        match request {
-            Request::CloseSession => self.encode(now, &Txn::CloseSession { session }),
-            Request::Write(write) => {
-                let acl = resolve_acl(identity, write);
-                let op = op(write, &acl);
-                self.encode(now, &Txn::Write { session, identity: identity.clone(), op })
-            }
-            Request::Multi(writes) => {
-                let acls: Vec<_> = writes.iter().map(|write| resolve_acl(identity, write)).collect();
-                let ops = writes.iter().zip(&acls).map(|(write, acl)| op(write, acl)).collect();
-                self.encode(now, &Txn::Multi { session, identity: identity.clone(), ops })
-            }
-            Request::Reconfig => self.encode_refusal(now, session, ErrorCode::ReconfigDisabled),
-            _ => self.encode_refusal(now, session, ErrorCode::MarshallingError),
-        }
     }
 }
 
@@ -462,69 +367,6 @@ fn is_write(request: &Request) -> bool {
             | Request::Reconfig
             | Request::CloseSession
     )
-}
-
-/// A full disk still takes requests that only delete.
-fn need(request: &Request) -> Need {
-    let deletes = |write: &WriteOp| matches!(write, WriteOp::Delete { .. } | WriteOp::Check { .. });
-    let only_deletes = match request {
-        Request::Write(write) => deletes(write),
-        Request::Multi(writes) => writes.iter().all(deletes),
-        _ => false,
-    };
-    if only_deletes { Need::Delete } else { Need::Write }
-}
-
-fn resolve_acl(identity: &Identity, write: &WriteOp) -> Result<Bytes, ErrorCode> {
-    match write {
-        WriteOp::Create(Create { acl, .. }) | WriteOp::SetAcl { acl, .. } => identity.resolve(acl.as_deref()),
-        WriteOp::Delete { .. } | WriteOp::SetData { .. } | WriteOp::Check { .. } => Ok(Bytes::new()),
-    }
-}
-
-/// The checks that need no state, in ZooKeeper's order (surface 2.3); what fails them is ordered all the same.
-fn op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Op<'a> {
-    check_op(write, acl).unwrap_or_else(Op::Refused)
-}
-
-fn check_op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Result<Op<'a>, ErrorCode> {
-    let acl = |()| acl.as_deref().map_err(|code| *code);
-    match write {
-        WriteOp::Create(Create { path, data, mode, with_stat, .. }) => {
-            let (kind, sequential) = match *mode {
-                CreateMode::Valid { kind, sequential } => (kind, sequential),
-                CreateMode::BadArguments => return Err(ErrorCode::BadArguments),
-                CreateMode::Unimplemented => return Err(ErrorCode::Unimplemented),
-            };
-            let acl = glance(path).and_then(acl)?;
-            Ok(Op::Create { path, data: data.as_deref(), acl, kind, sequential, with_stat: *with_stat })
-        }
-        WriteOp::Delete { path, version } => {
-            glance(path)?;
-            let reserved = [Path::ROOT, Path::ZOOKEEPER, Path::QUOTA, Path::CONFIG];
-            if reserved.iter().any(|reserved| reserved.as_str() == path.as_str()) {
-                return Err(ErrorCode::BadArguments);
-            }
-            Ok(Op::Delete { path, version: *version })
-        }
-        WriteOp::SetData { path, data, version } => {
-            validate(path).map(|()| Op::SetData { path, data: data.as_deref(), version: *version })
-        }
-        WriteOp::SetAcl { path, version, .. } => {
-            let acl = validate(path).and_then(acl)?;
-            Ok(Op::SetAcl { path, acl, version: *version })
-        }
-        WriteOp::Check { path, version } => validate(path).map(|()| Op::Check { path, version: *version }),
-    }
-}
-
-/// The cheap look that create and delete take at a path before they look for its parent.
-fn glance(path: &Text) -> Result<(), ErrorCode> {
-    if path.contains('/') && !path.contains('\0') { Ok(()) } else { Err(ErrorCode::BadArguments) }
-}
-
-fn validate(path: &Text) -> Result<(), ErrorCode> {
-    if path::is_valid(path) { Ok(()) } else { Err(ErrorCode::BadArguments) }
 }
 
 fn wanted_watch(request: &Request) -> Option<(&Text, WatchKind)> {

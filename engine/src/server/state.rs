@@ -66,7 +66,7 @@ impl State {
                 let born = |(key, after): (&Key, &Option<Bytes>)| {
                     (key.clone(), Change { existed: false, after: after.clone() })
                 };
-                memory.install(changes.iter().map(born).collect());
+                memory.install(changes.iter().map(born));
                 Self { memory, sessions: BTreeMap::new(), applied: Zxid::ZERO, totals, digest }
             }
         }
@@ -99,7 +99,7 @@ impl State {
     /// Makes an entry's changes the state.
     pub(super) fn install(&mut self, zxid: Zxid, applied: &mut Applied) {
         let changes = std::mem::take(&mut applied.changes);
-        for (key, change) in changes.range(Key::from([key::SESSION])..Key::from([key::SESSION + 1])) {
+        for (key, change) in changes.iter().filter(|(key, _)| key.first() == Some(&key::SESSION)) {
             let (Some(id), record) = (session_of(key), &change.after) else { continue };
             match record.as_deref().map(Session::decode) {
                 Some(Ok(session)) => drop(self.sessions.insert(id, session)),
@@ -128,6 +128,13 @@ impl View for State {
             return session.map_or(Found::Absent, |session| Found::Record(session.encode()));
         }
         self.memory.record(key)
+    }
+
+    fn holds(&mut self, key: &[u8]) -> Option<bool> {
+        if key.first() == Some(&key::SESSION) {
+            return Some(session_of(key).is_some_and(|id| self.sessions.contains_key(&id)));
+        }
+        self.memory.holds(key)
     }
 
     fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>> {

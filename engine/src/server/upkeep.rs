@@ -166,13 +166,12 @@ impl Server {
             self.upkeep.to_reap = keys.into();
         }
         for _ in 0..REAP_AT_ONCE {
-            if self.admission(super::pipeline::Need::Delete) != super::pipeline::Admission::Go {
+            if self.admission(super::admission::Need::Delete) != super::admission::Admission::Go {
                 break;
             }
             let Some(key) = self.upkeep.to_reap.pop_front() else { break };
             if let Ok(path) = std::str::from_utf8(&key[1..]) {
-                let payload = self.encode(&Txn::Reap { path });
-                self.propose(payload, Origin::None);
+                self.propose(&Txn::Reap { path }, Origin::None);
             }
         }
         let pause_ms = 60_000 * REAP_AT_ONCE as u64 / u64::from(self.settings.containers_per_minute_max.max(1));

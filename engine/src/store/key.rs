@@ -126,7 +126,14 @@ pub fn descendants_prefix(path: &str) -> Key {
 
 /// The key of a session.
 pub fn session(id: SessionId) -> Key {
-    [&[SESSION][..], &id.0.to_be_bytes()].concat().into_boxed_slice()
+    session_bytes(id).into()
+}
+
+/// The same, without an allocation.
+pub fn session_bytes(id: SessionId) -> [u8; 9] {
+    let mut key = [SESSION; 9];
+    key[1..].copy_from_slice(&id.0.to_be_bytes());
+    key
 }
 
 /// What every ephemeral of a session has as its key's beginning; the rest is the path.

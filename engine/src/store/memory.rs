@@ -62,7 +62,7 @@ impl Memory {
     }
 
     /// Installs what an entry changed.
-    pub fn install(&mut self, changes: BTreeMap<Key, Change>) {
+    pub fn install(&mut self, changes: impl IntoIterator<Item = (Key, Change)>) {
         for (key, Change { existed, after }) in changes {
             self.set(key, existed, after);
         }
@@ -125,6 +125,11 @@ impl Memory {
         self.ranges.remove(prefix);
     }
 
+    /// What is newer than the base.
+    fn newest(&self, key: &[u8]) -> Option<&Option<Bytes>> {
+        self.active.get(key).or_else(|| self.frozen.as_ref().and_then(|frozen| frozen.get(key)))
+    }
+
     /// What whoever looks now and then waits must name in [`Memory::keep_from`], so that it finds again what it found.
     pub(crate) fn stamp(&self) -> Stamp {
         self.cache.stamp()
@@ -138,8 +143,7 @@ impl Memory {
 
 impl View for Memory {
     fn record(&mut self, key: &[u8]) -> Found {
-        let newer = self.active.get(key).or_else(|| self.frozen.as_ref().and_then(|frozen| frozen.get(key)));
-        let known = match newer {
+        let known = match self.newest(key) {
             Some(record) => Some(record.clone()),
             None => self.cache.lookup(key),
         };
@@ -147,6 +151,13 @@ impl View for Memory {
             Some(Some(record)) => Found::Record(record),
             Some(None) => Found::Absent,
             None => Found::Unknown,
+        }
+    }
+
+    fn holds(&mut self, key: &[u8]) -> Option<bool> {
+        match self.newest(key) {
+            Some(record) => Some(record.is_some()),
+            None => self.cache.lookup(key).map(|record| record.is_some()),
         }
     }
 
@@ -181,7 +192,7 @@ mod tests {
     }
 
     fn install(memory: &mut Memory, changes: &[(&str, bool, Option<&'static str>)]) {
-        memory.install(changes.iter().map(|&(k, existed, after)| (key(k), change(existed, after))).collect());
+        memory.install(changes.iter().map(|&(k, existed, after)| (key(k), change(existed, after))));
     }
 
     fn found(memory: &mut Memory, text: &str) -> Found {

@@ -3,6 +3,7 @@
 //! Total: any bytes have an outcome. The order of checks is ZooKeeper's (surface 2.3, 13.7).
 
 use super::acl::Identity;
+use super::overlay::{Change, Overlay};
 use super::record::{Data, INLINE_DATA_MAX, Kind, Session, Totals, Znode};
 use super::view::{Found, Stuck, View};
 use crate::action::FetchWhat;
@@ -10,7 +11,6 @@ use crate::store::digest::record_hash;
 use crate::store::key::{self, Key};
 use crate::txn::{self, Header, Op, Txn};
 use bytes::Bytes;
-use std::collections::BTreeMap;
 use zoolet_model::{
     CreateKind, ErrorCode, EventKind, Perms, SessionId, Stat, Text, Zxid,
     path::{self, parent_and_name},
@@ -22,22 +22,13 @@ pub struct Applied {
     /// For whoever asked.
     pub outcome: Outcome,
     /// Records to install, all of them or none.
-    pub changes: BTreeMap<Key, Change>,
+    pub changes: Overlay,
     /// Watches to fire, in order.
     pub fired: Vec<Fired>,
     /// The counts afterwards.
     pub totals: Totals,
     /// The digest afterwards.
     pub digest: u128,
-}
-
-/// One record before and after an entry.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Change {
-    /// Whether there was one.
-    pub existed: bool,
-    /// What there is now.
-    pub after: Option<Bytes>,
 }
 
 /// Something a watch may have waited for.
@@ -109,21 +100,29 @@ pub fn apply(
     payload: &Bytes,
 ) -> Result<Applied, Stuck> {
     let Ok((header, txn)) = txn::decode(payload) else {
-        return Ok(Applied { outcome: Outcome::Nothing, changes: BTreeMap::new(), fired: Vec::new(), totals, digest });
+        return Ok(Applied {
+            outcome: Outcome::Nothing,
+            changes: Overlay::default(),
+            fired: Vec::new(),
+            totals,
+            digest,
+        });
     };
     let mut attempt = Attempt {
         view,
         payload,
         zxid: zxid.as_i64(),
         header,
-        changes: BTreeMap::new(),
+        changes: Overlay::default(),
         fired: Vec::new(),
         totals: Totals { ensemble_ms: totals.ensemble_ms.max(header.ensemble_ms), ..totals },
         digest,
         missing: Vec::new(),
     };
-    attempt.want(&txn);
     let outcome = attempt.run(&txn);
+    if matches!(outcome, Err(Stop::Missing)) {
+        attempt.want(&txn);
+    }
     let Attempt { changes, fired, totals, digest, missing, .. } = attempt;
     match outcome {
         Ok(outcome) => Ok(Applied { outcome, changes, fired, totals, digest }),
@@ -132,44 +131,59 @@ pub fn apply(
     }
 }
 
-/// Names every record that an entry is known to need before anything else is known, so that they are fetched while the log syncs.
-pub fn needs(payload: &[u8], need: &mut impl FnMut(FetchWhat)) {
-    if let Ok((_, txn)) = txn::decode(payload) {
-        needs_of(&txn, need);
-    }
+/// A record that an entry is known to need before anything else is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need<'a> {
+    /// The znode of this path, if one can have it.
+    Znode(&'a str),
+    /// The list of what this session owns.
+    Ephemerals(SessionId),
 }
 
-fn needs_of(txn: &Txn<'_>, need: &mut impl FnMut(FetchWhat)) {
+/// Names everything that an entry is known to need, so that it is fetched while the log syncs.
+pub fn needs<'a>(txn: &Txn<'a>, need: &mut impl FnMut(Need<'a>)) {
     match txn {
         Txn::Write { op, .. } => op_needs(op, need),
         Txn::Multi { ops, .. } => ops.iter().for_each(|op| op_needs(op, need)),
-        Txn::CloseSession { session } => need(FetchWhat::KeysUnder(key::ephemerals_prefix(*session))),
+        Txn::CloseSession { session } => need(Need::Ephemerals(*session)),
         Txn::Reap { path } => path_needs(path, need),
         Txn::NoOp | Txn::CreateSession { .. } | Txn::RenewSession { .. } => {}
     }
 }
 
-fn op_needs(op: &Op<'_>, need: &mut impl FnMut(FetchWhat)) {
-    match op {
+fn op_needs<'a>(op: &Op<'a>, need: &mut impl FnMut(Need<'a>)) {
+    match *op {
         // A sequential znode's name is known only when its turn comes.
         Op::Create { path, sequential: true, .. } => {
-            if let Some(parent) = parent_of(path).and_then(key::znode) {
-                need(FetchWhat::Record(parent));
+            if let Some(parent) = parent_of(path) {
+                need(Need::Znode(parent));
             }
         }
         Op::Create { path, .. } | Op::Delete { path, .. } => path_needs(path, need),
-        Op::SetData { path, .. } | Op::SetAcl { path, .. } | Op::Check { path, .. } => {
-            if let Some(znode) = key::znode(path) {
-                need(FetchWhat::Record(znode));
-            }
-        }
+        Op::SetData { path, .. } | Op::SetAcl { path, .. } | Op::Check { path, .. } => need(Need::Znode(path)),
         Op::Refused(_) => {}
     }
 }
 
-fn path_needs(path: &str, need: &mut impl FnMut(FetchWhat)) {
-    for key in [parent_of(path).and_then(key::znode), key::znode(path)].into_iter().flatten() {
-        need(FetchWhat::Record(key));
+fn path_needs<'a>(path: &'a str, need: &mut impl FnMut(Need<'a>)) {
+    if let Some(parent) = parent_of(path) {
+        need(Need::Znode(parent));
+    }
+    need(Need::Znode(path));
+}
+
+impl Need<'_> {
+    /// What to fetch, unless memory has it.
+    pub fn missing_in(self, view: &mut impl View) -> Option<FetchWhat> {
+        match self {
+            Need::Znode(path) => {
+                key::with_znode(path, |key| view.holds(key).is_none().then(|| FetchWhat::Record(key.into())))?
+            }
+            Need::Ephemerals(session) => {
+                let prefix = key::ephemerals_prefix(session);
+                view.keys_under(&prefix).is_none().then_some(FetchWhat::KeysUnder(prefix))
+            }
+        }
     }
 }
 
@@ -194,9 +208,8 @@ impl From<ErrorCode> for Stop {
     }
 }
 
-/// A znode's record and where it lies.
+/// A znode's record.
 struct Loaded {
-    key: Key,
     record: Bytes,
 }
 
@@ -216,7 +229,7 @@ struct Attempt<'a, V> {
     payload: &'a Bytes,
     zxid: i64,
     header: Header,
-    changes: BTreeMap<Key, Change>,
+    changes: Overlay,
     fired: Vec<Fired>,
     totals: Totals,
     digest: u128,
@@ -234,21 +247,10 @@ impl<V: View> Attempt<'_, V> {
     /// Asks for everything at once that the entry is known to need: one round of fetches instead of one per record.
     fn want(&mut self, txn: &Txn<'_>) {
         let Self { view, missing, .. } = self;
-        needs_of(txn, &mut |what| {
-            let unknown = match &what {
-                FetchWhat::Record(key) => view.record(key) == Found::Unknown,
-                FetchWhat::KeysUnder(prefix) => view.keys_under(prefix).is_none(),
-            };
-            if unknown {
-                missing.push(what);
-            }
-        });
+        needs(txn, &mut |need| missing.extend(need.missing_in(*view)));
     }
 
     fn run(&mut self, txn: &Txn<'_>) -> Result<Outcome, Stop> {
-        if !self.missing.is_empty() {
-            return Err(Stop::Missing);
-        }
         match txn {
             Txn::NoOp => Ok(Outcome::Nothing),
             Txn::Write { session, identity, op } => {
@@ -432,13 +434,7 @@ impl<V: View> Attempt<'_, V> {
         let owned = self.view.keys_under(&prefix).ok_or(Stop::Missing)?;
         let paths: Vec<&str> = owned.iter().filter_map(|key| std::str::from_utf8(&key[prefix.len()..]).ok()).collect();
         for path in &paths {
-            path_needs(path, &mut |what| {
-                if let FetchWhat::Record(key) = what
-                    && self.view.record(&key) == Found::Unknown
-                {
-                    self.missing.push(FetchWhat::Record(key));
-                }
-            });
+            path_needs(path, &mut |need| self.missing.extend(need.missing_in(self.view)));
         }
         if !self.missing.is_empty() {
             return Err(Stop::Missing);
@@ -467,9 +463,18 @@ impl<V: View> Attempt<'_, V> {
     }
 
     fn live(&mut self, session: SessionId) -> Result<(), Stop> {
-        match self.get(&key::session(session))? {
-            Some(_) => Ok(()),
-            None => Err(ErrorCode::SessionExpired.into()),
+        let key = key::session_bytes(session);
+        let lives = match self.changes.get(&key) {
+            Some(change) => Some(change.after.is_some()),
+            None => self.view.holds(&key),
+        };
+        match lives {
+            Some(true) => Ok(()),
+            Some(false) => Err(ErrorCode::SessionExpired.into()),
+            None => {
+                self.missing.push(FetchWhat::Record(key.into()));
+                Err(Stop::Missing)
+            }
         }
     }
 
@@ -478,8 +483,10 @@ impl<V: View> Attempt<'_, V> {
     }
 
     fn load(&mut self, path: &str) -> Result<Option<Loaded>, Stop> {
-        let Some(key) = key::znode(path) else { return Ok(None) };
-        Ok(self.get(&key)?.map(|record| Loaded { key, record }))
+        match key::with_znode(path, |key| self.get(key)) {
+            Some(found) => Ok(found?.map(|record| Loaded { record })),
+            None => Ok(None),
+        }
     }
 
     fn get(&mut self, key: &[u8]) -> Result<Option<Bytes>, Stop> {
@@ -504,11 +511,14 @@ impl<V: View> Attempt<'_, V> {
         if let Some(after) = &after {
             self.digest = self.digest.wrapping_add(record_hash(&key, after));
         }
-        match self.changes.get_mut(&key) {
-            Some(change) => change.after = after,
-            None => {
-                self.changes.insert(key, Change { existed: before.is_some(), after });
-            }
+        self.changes.put(key, Change { existed: before.is_some(), after });
+    }
+
+    fn put_znode(&mut self, path: &str, before: Option<&Loaded>, after: Option<&Znode<'_>>) {
+        // It was loaded by this path, or its path is valid: there is such a key.
+        if let Some(key) = key::znode(path) {
+            let before = before.map(|loaded| record_hash(&key, &loaded.record));
+            self.put(key, before, after.map(Znode::encode));
         }
     }
 
@@ -539,8 +549,7 @@ impl<V: View> Attempt<'_, V> {
 
     /// Replaces a znode's record, and keeps the reaper's list true.
     fn replace(&mut self, path: &str, loaded: &Loaded, before: &Znode<'_>, after: &Znode<'_>) {
-        let hash = record_hash(&loaded.key, &loaded.record);
-        self.put(loaded.key.clone(), Some(hash), Some(after.encode()));
+        self.put_znode(path, Some(loaded), Some(after));
         self.mark_reapable(path, before.is_reapable(), after.is_reapable());
     }
 
@@ -553,9 +562,7 @@ impl<V: View> Attempt<'_, V> {
     }
 
     fn birth(&mut self, path: &str, znode: &Znode<'_>) {
-        if let Some(key) = key::znode(path) {
-            self.put(key, None, Some(znode.encode()));
-        }
+        self.put_znode(path, None, Some(znode));
         self.totals.znodes += 1;
         self.totals.data_bytes += weight(path, znode);
         if let Kind::Ephemeral(owner) = znode.kind {
@@ -570,8 +577,7 @@ impl<V: View> Attempt<'_, V> {
         let shrunk =
             Znode { num_children: parent_znode.num_children.wrapping_sub(1), pzxid: self.zxid, ..parent_znode };
         self.replace(parent_path, parent, &parent_znode, &shrunk);
-        let hash = record_hash(&loaded.key, &loaded.record);
-        self.put(loaded.key.clone(), Some(hash), None);
+        self.put_znode(path, Some(loaded), None);
         self.put_data(path, Some(&znode), None);
         self.mark_reapable(path, znode.is_reapable(), false);
         self.totals.znodes = self.totals.znodes.saturating_sub(1);

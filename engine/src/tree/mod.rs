@@ -6,12 +6,14 @@
 pub mod acl;
 mod apply;
 mod birth;
+mod overlay;
 mod read;
 pub mod record;
 mod view;
 
-pub use apply::{Applied, Change, Fired, MultiFailure, OpOutcome, Outcome, apply, needs};
+pub use apply::{Applied, Fired, MultiFailure, Need, OpOutcome, Outcome, apply, needs};
 pub use birth::birth;
+pub use overlay::{Change, Overlay};
 pub(crate) use read::{Determined, Remembered, missed, read};
 pub use view::{Found, Stuck, View};
 

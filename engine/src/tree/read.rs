@@ -7,8 +7,7 @@ use crate::action::{FetchWhat, Listing, Pending, PendingRead};
 use crate::store::key::{self, Key};
 use bytes::Bytes;
 use zoolet_model::{
-    ErrorCode, EventKind, Names, NamesBuilder, Perms, ReadOp, ReadResult, Reply, Request, SessionId, Stat,
-    Text,
+    ErrorCode, EventKind, Names, NamesBuilder, Perms, ReadOp, ReadResult, Reply, Request, SessionId, Stat, Text,
 };
 
 /// A decided read.

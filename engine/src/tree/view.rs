@@ -21,6 +21,15 @@ pub trait View {
     /// One record.
     fn record(&mut self, key: &[u8]) -> Found;
 
+    /// Whether there is such a record; `None` when only the base knows.
+    fn holds(&mut self, key: &[u8]) -> Option<bool> {
+        match self.record(key) {
+            Found::Record(_) => Some(true),
+            Found::Absent => Some(false),
+            Found::Unknown => None,
+        }
+    }
+
     /// Every key under a prefix, in order; `None` when the base must be asked.
     fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>>;
 

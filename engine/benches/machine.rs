@@ -1,0 +1,170 @@
+//! What one request costs the machine alone: no socket, no disk, no other thread. Time is this thread's own CPU time, so that a busy box
+//! disturbs it little; allocations are exact.
+//!
+//! `cargo bench -p zoolet-engine`
+
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement prints, and stops at the first surprise")]
+
+use bytes::Bytes;
+use rustix::time::{ClockId, clock_gettime};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use std::alloc::System;
+use zoolet_engine::event::Fetched;
+use zoolet_engine::server::Start;
+use zoolet_engine::{Action, ConnId, Event, Limits, Now, Server, Settings};
+use zoolet_model::{
+    ConnectRequest, Create, CreateKind, CreateMode, Perms, Request, RequestedAcl, ServerId, SessionId, Text, WriteOp,
+    Zxid,
+};
+use zoolet_zab::{Recovered, Voters};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const NOW: Now = Now { mono_ms: 1_000_000, wall_ms: 1_700_000_000_000 };
+const CONNECTIONS: u64 = 8;
+const KEYS: usize = 1000;
+/// Requests between two batches of the log, as 8 connections with 64 outstanding ones make them.
+const BATCH: usize = 256;
+const BATCHES: usize = 2000;
+
+fn main() {
+    let mut machine = Machine::start();
+    let data = Bytes::from_static(&[7; 100]);
+    for at in 0..KEYS {
+        machine.request(1, create(path(at), data.clone()));
+    }
+    machine.settle();
+    let paths: Vec<Text> = (0..KEYS).map(path).collect();
+    machine.measure("setData of 100 bytes, 1,000 keys", |at| {
+        Request::Write(WriteOp::SetData { path: paths[at % KEYS].clone(), data: Some(data.clone()), version: -1 })
+    });
+    machine.measure("getData of 100 bytes, 1,000 keys", |at| Request::GetData {
+        path: paths[at % KEYS].clone(),
+        watch: false,
+    });
+    machine.measure("exists of nothing", |_| Request::Exists { path: Text::from_static("/no"), watch: false });
+    machine.measure("create and delete", |at| {
+        let name = path(KEYS + at / 2 % KEYS);
+        if at % 2 == 0 {
+            create(name, data.clone())
+        } else {
+            Request::Write(WriteOp::Delete { path: name, version: -1 })
+        }
+    });
+    machine.measure("ping", |_| Request::Ping);
+}
+
+fn path(at: usize) -> Text {
+    Text::from(format!("/bench/{at:07}"))
+}
+
+fn create(path: Text, data: Bytes) -> Request {
+    let open = RequestedAcl { perms: Perms::ALL, scheme: Some("world".into()), id: Some("anyone".into()) };
+    let mode = CreateMode::Valid { kind: CreateKind::Persistent, sequential: false };
+    Request::Write(WriteOp::Create(Create { path, data: Some(data), acl: Some(vec![open]), mode, with_stat: false }))
+}
+
+/// A server whose log is durable at once and whose base is empty.
+struct Machine {
+    server: Server,
+    xid: i32,
+}
+
+impl Machine {
+    fn start() -> Self {
+        let start = Start {
+            limits: Limits { memtable_bytes: 1 << 30, ..Limits::default() },
+            settings: Settings::default(),
+            id: ServerId::STANDALONE,
+            voters: Voters::majority(&[ServerId::STANDALONE]).unwrap(),
+            recovered: Recovered::default(),
+            base: None,
+            seed: [7; 32],
+            log_bytes_used: 0,
+        };
+        let mut machine = Self { server: Server::new(start, NOW), xid: 0 };
+        machine.server.start(NOW);
+        machine.settle();
+        for conn in 1..=CONNECTIONS {
+            let request = ConnectRequest {
+                last_zxid_seen: 0,
+                timeout_ms: 30_000,
+                session: SessionId(0),
+                password: None,
+                read_only: None,
+            };
+            machine.server.handle(NOW, Event::Connect { conn: ConnId(conn), peer: None, request });
+            machine.settle();
+        }
+        machine.request(1, create(Text::from_static("/bench"), Bytes::new()));
+        machine.settle();
+        machine
+    }
+
+    fn request(&mut self, conn: u64, request: Request) {
+        self.xid += 1;
+        self.server.handle(NOW, Event::Request { conn: ConnId(conn), xid: self.xid, request });
+    }
+
+    /// Carries out everything there is to do; gives the number of replies.
+    fn settle(&mut self) -> usize {
+        let mut replies = 0;
+        loop {
+            while let Some(action) = self.server.poll_action() {
+                match action {
+                    Action::Append(append) => {
+                        let persisted = Event::Persisted { seq: append.seq, log_bytes_used: 0, checkpoint: Zxid::ZERO };
+                        self.server.handle(NOW, persisted);
+                    }
+                    Action::Fetch(fetch) => {
+                        self.server.handle(NOW, Event::Fetched { id: fetch.id, result: Ok(Fetched::Record(None)) });
+                    }
+                    Action::Reply { result, .. } => {
+                        result.map(drop).or_else(|code| if code.code() == -101 { Ok(()) } else { Err(code) }).unwrap();
+                        replies += 1;
+                    }
+                    Action::Connected { .. } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            // More is committed than one call applies.
+            if self.server.unapplied() == 0 {
+                return replies;
+            }
+            self.server.handle_deadline(NOW);
+        }
+    }
+
+    fn measure(&mut self, what: &str, request: impl Fn(usize) -> Request) {
+        // Made beforehand: what the codec costs is measured elsewhere.
+        let mut at = 0;
+        let (mut spent_ns, mut allocations, mut replies) = (0, 0, 0);
+        for round in 0..BATCHES {
+            let batch: Vec<Request> = (at..at + BATCH).map(&request).collect();
+            at += BATCH;
+            let (region, began) = (Region::new(ALLOCATOR), cpu_ns());
+            for (at, request) in batch.into_iter().enumerate() {
+                // A client's creates and deletes are its own, so that they come in order.
+                self.request(1 + at as u64 / (BATCH as u64 / CONNECTIONS), request);
+            }
+            let answered = self.settle();
+            if round >= BATCHES / 10 {
+                spent_ns += cpu_ns() - began;
+                allocations += region.change().allocations;
+                replies += answered;
+            }
+        }
+        assert_eq!(replies, (BATCHES - BATCHES / 10) * BATCH);
+        println!(
+            "{what:<40} {:>7.0} ns {:>6.2} allocations",
+            spent_ns as f64 / replies as f64,
+            allocations as f64 / replies as f64
+        );
+    }
+}
+
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}

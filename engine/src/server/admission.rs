@@ -1,0 +1,80 @@
+//! Whether there is room for one more entry, in memory and in the log.
+
+use super::Server;
+use zoolet_model::{Request, WriteOp};
+
+/// What an entry is for: the fuller the log and memory are, the fewer kinds still go in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Need {
+    /// Any write.
+    Write,
+    /// One that frees space.
+    Delete,
+    /// A session's beginning: without one nobody could read or delete.
+    Session,
+}
+
+/// Whether a write may be proposed now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Admission {
+    /// Yes.
+    Go,
+    /// Not before something was persisted, applied or checkpointed.
+    Wait,
+    /// Not before the disk has room again: SYSTEMERROR.
+    Refuse,
+}
+
+/// A full disk still takes requests that only delete.
+pub(super) fn need(request: &Request) -> Need {
+    let deletes = |write: &WriteOp| matches!(write, WriteOp::Delete { .. } | WriteOp::Check { .. });
+    let only_deletes = match request {
+        Request::Write(write) => deletes(write),
+        Request::Multi(writes) => writes.iter().all(deletes),
+        _ => false,
+    };
+    if only_deletes { Need::Delete } else { Need::Write }
+}
+
+impl Server {
+    /// Whether there is room for one more write, in memory and in the log.
+    pub(super) fn admission(&self, need: Need) -> Admission {
+        if self.upkeep.log_stalled {
+            return Admission::Refuse;
+        }
+        if self.history.bytes() >= self.limits.outstanding_bytes_max as usize {
+            return Admission::Wait;
+        }
+        let segment = u64::from(self.limits.log_segment_bytes);
+        let memtable = self.limits.memtable_bytes as usize;
+        // The last segment is for rotation and for sessions' ends, which are always taken; the others for what may still go in.
+        let (reserve, memory_room) = match need {
+            Need::Write => (3, memtable * 2),
+            Need::Delete => (2, memtable * 2 + memtable / 4),
+            // Its record is small, and the number of sessions is bounded.
+            Need::Session => (1, usize::MAX),
+        };
+        let log_room = segment * u64::from(self.limits.log_segments.saturating_sub(reserve).max(1));
+        let full = self.history.log_bytes() >= log_room || self.state.memory_ref().memtable_bytes() >= memory_room;
+        match (full, self.upkeep.is_checkpoint_failing()) {
+            (false, _) => Admission::Go,
+            (true, false) => Admission::Wait,
+            (true, true) => Admission::Refuse,
+        }
+    }
+
+    /// Writes that waited for room are tried again.
+    pub(super) fn admit_waiting(&mut self) {
+        if !self.waiting_for_room.is_empty() && self.admission(Need::Write) != Admission::Wait {
+            self.ready.extend(std::mem::take(&mut self.waiting_for_room));
+        }
+    }
+
+    /// A completion was carried out, or its connection is gone.
+    pub(super) fn on_completed(&mut self, bytes: u64) {
+        self.completing_bytes = self.completing_bytes.saturating_sub(bytes);
+        if self.completing_bytes < u64::from(self.limits.outbound_bytes_max) {
+            self.ready.extend(std::mem::take(&mut self.waiting_for_room));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The ordered form of a request: whatever depends on configuration or on the connection is resolved here, and travels as values.
+
+use crate::tree::acl::Identity;
+use crate::txn::{Op, Txn};
+use bytes::Bytes;
+use zoolet_model::{Create, CreateMode, ErrorCode, Path, Request, SessionId, Text, WriteOp, path};
+
+/// Calls `then` with the entry that a request of this session becomes.
+pub(super) fn with_txn<R>(
+    session: SessionId,
+    identity: &Identity,
+    request: &Request,
+    then: impl FnOnce(&Txn<'_>) -> R,
+) -> R {
+    match request {
+        Request::CloseSession => then(&Txn::CloseSession { session }),
+        Request::Write(write) => {
+            let acl = resolve_acl(identity, write);
+            let op = op(write, &acl);
+            then(&Txn::Write { session, identity: identity.clone(), op })
+        }
+        Request::Multi(writes) => {
+            let acls: Vec<_> = writes.iter().map(|write| resolve_acl(identity, write)).collect();
+            let ops = writes.iter().zip(&acls).map(|(write, acl)| op(write, acl)).collect();
+            then(&Txn::Multi { session, identity: identity.clone(), ops })
+        }
+        Request::Reconfig => then(&refusal(session, ErrorCode::ReconfigDisabled)),
+        // Only what is malformed is left of what becomes an entry.
+        _ => then(&refusal(session, ErrorCode::MarshallingError)),
+    }
+}
+
+/// The entry of a request that cannot be.
+pub(super) fn refusal(session: SessionId, code: ErrorCode) -> Txn<'static> {
+    Txn::Write { session, identity: Identity::default(), op: Op::Refused(code) }
+}
+
+fn resolve_acl(identity: &Identity, write: &WriteOp) -> Result<Bytes, ErrorCode> {
+    match write {
+        WriteOp::Create(Create { acl, .. }) | WriteOp::SetAcl { acl, .. } => identity.resolve(acl.as_deref()),
+        WriteOp::Delete { .. } | WriteOp::SetData { .. } | WriteOp::Check { .. } => Ok(Bytes::new()),
+    }
+}
+
+/// The checks that need no state, in ZooKeeper's order (surface 2.3); what fails them is ordered all the same.
+fn op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Op<'a> {
+    check_op(write, acl).unwrap_or_else(Op::Refused)
+}
+
+fn check_op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Result<Op<'a>, ErrorCode> {
+    let acl = |()| acl.as_deref().map_err(|code| *code);
+    match write {
+        WriteOp::Create(Create { path, data, mode, with_stat, .. }) => {
+            let (kind, sequential) = match *mode {
+                CreateMode::Valid { kind, sequential } => (kind, sequential),
+                CreateMode::BadArguments => return Err(ErrorCode::BadArguments),
+                CreateMode::Unimplemented => return Err(ErrorCode::Unimplemented),
+            };
+            let acl = glance(path).and_then(acl)?;
+            Ok(Op::Create { path, data: data.as_deref(), acl, kind, sequential, with_stat: *with_stat })
+        }
+        WriteOp::Delete { path, version } => {
+            glance(path)?;
+            let reserved = [Path::ROOT, Path::ZOOKEEPER, Path::QUOTA, Path::CONFIG];
+            if reserved.iter().any(|reserved| reserved.as_str() == path.as_str()) {
+                return Err(ErrorCode::BadArguments);
+            }
+            Ok(Op::Delete { path, version: *version })
+        }
+        WriteOp::SetData { path, data, version } => {
+            validate(path).map(|()| Op::SetData { path, data: data.as_deref(), version: *version })
+        }
+        WriteOp::SetAcl { path, version, .. } => {
+            let acl = validate(path).and_then(acl)?;
+            Ok(Op::SetAcl { path, acl, version: *version })
+        }
+        WriteOp::Check { path, version } => validate(path).map(|()| Op::Check { path, version: *version }),
+    }
+}
+
+/// The cheap look that create and delete take at a path before they look for its parent.
+fn glance(path: &Text) -> Result<(), ErrorCode> {
+    if path.contains('/') && !path.contains('\0') { Ok(()) } else { Err(ErrorCode::BadArguments) }
+}
+
+fn validate(path: &Text) -> Result<(), ErrorCode> {
+    if path::is_valid(path) { Ok(()) } else { Err(ErrorCode::BadArguments) }
+}

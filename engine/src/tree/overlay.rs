@@ -1,0 +1,112 @@
+//! What one entry changes, laid over the state until all of it has succeeded.
+
+use crate::store::key::Key;
+use bytes::Bytes;
+use std::collections::HashMap;
+
+/// One record before and after an entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// Whether there was one.
+    pub existed: bool,
+    /// What there is now.
+    pub after: Option<Bytes>,
+}
+
+/// Up to this many changes are looked through; most entries make one or two.
+const LOOKED_THROUGH: usize = 16;
+
+/// The changes of one entry, each key once, in the order in which they were first made.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Overlay {
+    changes: Vec<(Key, Change)>,
+    /// Where each key is, once there are many.
+    places: HashMap<Key, usize>,
+}
+
+impl Overlay {
+    /// What an earlier part of the entry made of a record.
+    pub fn get(&self, key: &[u8]) -> Option<&Change> {
+        self.place(key).map(|at| &self.changes[at].1)
+    }
+
+    /// Changes a record. Whether there was one before the entry is what its first change says.
+    pub(super) fn put(&mut self, key: Key, change: Change) {
+        if let Some(at) = self.place(&key) {
+            self.changes[at].1.after = change.after;
+            return;
+        }
+        if self.changes.len() == LOOKED_THROUGH {
+            self.places = self.changes.iter().enumerate().map(|(at, (key, _))| (key.clone(), at)).collect();
+        }
+        if self.changes.len() >= LOOKED_THROUGH {
+            self.places.insert(key.clone(), self.changes.len());
+        }
+        self.changes.push((key, change));
+    }
+
+    fn place(&self, key: &[u8]) -> Option<usize> {
+        if self.changes.len() <= LOOKED_THROUGH {
+            return self.changes.iter().position(|(changed, _)| **changed == *key);
+        }
+        self.places.get(key).copied()
+    }
+
+    /// Forgets all of it.
+    pub(super) fn clear(&mut self) {
+        self.changes.clear();
+        self.places.clear();
+    }
+
+    /// In the order in which they were first made.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Change)> {
+        self.changes.iter().map(|(key, change)| (key, change))
+    }
+
+    /// The keys alone.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.changes.iter().map(|(key, _)| key)
+    }
+
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+impl IntoIterator for Overlay {
+    type Item = (Key, Change);
+    type IntoIter = std::vec::IntoIter<(Key, Change)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.changes.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_changes_are_found_as_few_are_and_the_first_says_whether_there_was_one() {
+        for many in [1, LOOKED_THROUGH, LOOKED_THROUGH + 1, 100] {
+            let mut overlay = Overlay::default();
+            let key = |number: usize| Key::from(number.to_be_bytes());
+            let after = |round: u8| Some(Bytes::from(vec![round]));
+            for round in 0..3 {
+                for number in 0..many {
+                    overlay.put(key(number), Change { existed: round > 0, after: after(round) });
+                }
+            }
+            let expected = Change { existed: false, after: after(2) };
+            assert!((0..many).all(|number| overlay.get(&key(number)) == Some(&expected)), "{many}");
+            assert_eq!(overlay.get(&key(many)), None);
+            assert_eq!(
+                overlay.iter().map(|(found, _)| found.clone()).collect::<Vec<_>>(),
+                (0..many).map(key).collect::<Vec<_>>()
+            );
+            overlay.clear();
+            assert!(overlay.is_empty() && overlay.get(&key(0)).is_none());
+        }
+    }
+}

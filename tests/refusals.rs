@@ -138,13 +138,13 @@ fn a_base_whose_log_is_gone_is_refused_and_left_as_it_is() {
     for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "log")) {
         std::fs::remove_file(file).unwrap();
     }
-    let base = std::fs::read(data.join("base-0.redb")).unwrap();
+    let base = std::fs::read(data.join("base-0.manifest")).unwrap();
     let config = scratch.join("zoolet.toml");
     let arguments = ["serve", "--config", config.to_str().unwrap(), "--data", data.to_str().unwrap(), "--listen"];
     let (code, line) = refusal(&scratch, &[&arguments[..], &["127.0.0.1:0"]].concat());
     assert_eq!(code, 1, "{line}");
-    assert!(line.contains("there is no log, and base-0.redb is not empty"), "{line}");
-    assert!(std::fs::read(data.join("base-0.redb")).unwrap() == base, "the base was written to");
+    assert!(line.contains("there is no log, and base 0 is not empty"), "{line}");
+    assert!(std::fs::read(data.join("base-0.manifest")).unwrap() == base, "the base was written to");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn what_needs_no_server_prints_and_ends() {
         (&["--version"][..], concat!("zoolet ", env!("CARGO_PKG_VERSION"))),
         (&["--help"], "zoolet serve [OPTIONS]"),
         (&["config", "example"], "[limits]"),
-        (&["licences"], "redb"),
+        (&["licences"], "rkyv"),
     ] {
         let output = run(&scratch, arguments);
         let text = String::from_utf8(output.stdout).unwrap();

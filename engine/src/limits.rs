@@ -25,7 +25,7 @@ pub struct Limits {
     pub memtable_bytes: u32,
     /// Bytes of recently used records.
     pub record_cache_bytes: u32,
-    /// Bytes redb may cache.
+    /// Bytes of the base's blocks kept in memory.
     pub base_cache_bytes: u32,
     /// Bytes of one log segment.
     pub log_segment_bytes: u32,

@@ -3,9 +3,10 @@
 use super::base::BaseWork;
 use super::log::LogWork;
 use super::{Inbox, Input, Mailbox};
+use std::time::Duration;
 use tracing::{debug, warn};
 use zoolet_engine::Event;
-use zoolet_engine::action::Checkpoint;
+use zoolet_engine::action::{Checkpoint, Generation};
 use zoolet_engine::store::base::Base;
 
 /// Runs until its mailbox is closed.
@@ -19,18 +20,22 @@ pub(super) fn run(
     log: &Mailbox<LogWork>,
     core: &Inbox,
 ) -> Result<(), String> {
-    let mut batch = Vec::new();
-    while mailbox.take(&mut batch, None) {
+    let (mut batch, mut merging) = (Vec::new(), true);
+    while mailbox.take(&mut batch, merging.then_some(Duration::ZERO)) {
+        if batch.is_empty() {
+            merging = merge(store)?;
+            if merging {
+                // The same generation from other files: those that were merged go when nobody reads them.
+                serve(store, readers);
+            }
+        }
         for checkpoint in batch.drain(..) {
             let (zxid, changes) = (checkpoint.meta.zxid, checkpoint.changes.len());
             match store.checkpoint(&checkpoint) {
                 Ok(()) => {
+                    merging = true;
                     debug!(%zxid, changes, "checkpoint");
-                    let reader = store.reader();
-                    let generation = reader.generation();
-                    for mailbox in readers {
-                        mailbox.push(BaseWork::Serve(reader.clone()));
-                    }
+                    let generation = serve(store, readers);
                     log.push(LogWork::Recycle { checkpoint: zxid });
                     core.push(Input::Event(Event::Checkpointed { generation }));
                 }
@@ -45,4 +50,25 @@ pub(super) fn run(
         }
     }
     Ok(())
+}
+
+fn serve(store: &Base, readers: [&Mailbox<BaseWork>; 2]) -> Generation {
+    let reader = store.reader();
+    let generation = reader.generation();
+    for mailbox in readers {
+        mailbox.push(BaseWork::Serve(reader.clone()));
+    }
+    generation
+}
+
+/// One step of what there is to merge, between two checkpoints; whether there may be more.
+fn merge(store: &Base) -> Result<bool, String> {
+    match store.merge(false) {
+        Ok(more) => Ok(more),
+        Err(error) if store.sync_failed() => Err(error.to_string()),
+        Err(error) => {
+            warn!(%error, "a merge failed and will be tried again after the next checkpoint");
+            Ok(false)
+        }
+    }
 }

@@ -113,10 +113,11 @@ impl Figures {
             ("fdatasync_us_p999", fdatasync.p999_us),
             ("fdatasync_us_max", fdatasync.max_us),
             ("base_bytes_written", base.base_bytes_written),
-            ("base_checksum_bytes_written", base.side_bytes_written),
+            ("base_merge_bytes_written", base.merge_bytes_written),
             ("base_syncs", base.syncs),
             ("base_bytes_read", base.base_bytes_read),
-            ("base_reopenings", base.reopenings),
+            ("base_runs", base.runs),
+            ("base_parts", base.parts),
         ]
     }
 }

@@ -183,6 +183,7 @@ impl Machine {
                     };
                     let durable = matches!(event, Event::Checkpointed { .. });
                     self.server.handle(self.now, event);
+                    self.merge()?;
                     if durable {
                         self.tell_persisted()?;
                     }
@@ -205,6 +206,22 @@ impl Machine {
                 Action::Fail(reason) => return Err(Stopped(reason)),
             }
         }
+        Ok(())
+    }
+
+    /// What the checkpoint thread does between two checkpoints, more often: merges of a few files are merges too.
+    fn merge(&mut self) -> Result<(), Stopped> {
+        let eagerly = self.base.generation().0.is_multiple_of(3);
+        loop {
+            match self.base.merge(eagerly) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) if self.base.sync_failed() => return Err(Stopped(error.to_string())),
+                Err(_) => break,
+            }
+        }
+        let reader = self.base.reader();
+        self.readers.insert(reader.generation(), reader);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 
 mod base_support;
 
-use base_support::{Model, assert_holds, create, open};
+use base_support::{Model, assert_holds, create, merge, open};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zoolet_engine::{action::Checkpoint, store::base::BaseError, store::key};
@@ -19,15 +19,14 @@ struct History {
 }
 
 impl History {
-    /// Births, overwrites, deletions, large data, and one checkpoint that makes the file grow.
+    /// Births, overwrites, deletions, large data, and merges between.
     fn new(seed: u64) -> Self {
         let (mut random, mut model) = (Random::new(seed), Model::default());
         let (mut checkpoints, mut models) = (Vec::new(), vec![model.clone()]);
         for round in 0..5 {
             let checkpoint = if round == 2 {
-                let grown =
-                    |at: u64| (key::data(&format!("/large/{at}")).unwrap(), Some(Bytes::from(vec![7; 120_000])));
-                model.checkpoint((0..12).map(grown).collect())
+                let grown = |at: u64| (key::data(&format!("/large/{at}")).unwrap(), Some(Bytes::from(vec![7; 30_000])));
+                model.checkpoint((0..3).map(grown).collect())
             } else {
                 model.random_checkpoint(&mut random, 12, 20)
             };
@@ -42,10 +41,16 @@ impl History {
         let created = zoolet_engine::store::base::Base::create(
             std::sync::Arc::new(disk.clone()),
             base_support::BASE_ID,
-            base_support::CACHE_BYTES,
+            base_support::OPTIONS,
         );
         let Ok(base) = created else { return 0 };
-        1 + self.checkpoints.iter().take_while(|checkpoint| base.checkpoint(checkpoint).is_ok()).count()
+        let done = |checkpoint: &&Checkpoint| {
+            let done = base.checkpoint(checkpoint).is_ok();
+            // A merge that fails changes nothing; if the disk died in it, the next checkpoint says so.
+            let _ = merge(&base, false);
+            done
+        };
+        1 + self.checkpoints.iter().take_while(done).count()
     }
 
     /// After `done` things the disk died: what is found must be the last one done or the one in flight, and must go on.
@@ -61,6 +66,8 @@ impl History {
         assert_holds(&base, &self.models[found], context);
         if let Some(checkpoint) = self.checkpoints.get(found) {
             base.checkpoint(checkpoint).unwrap_or_else(|error| panic!("{context}: going on: {error}"));
+            assert_holds(&base, &self.models[found + 1], context);
+            merge(&base, true).unwrap_or_else(|error| panic!("{context}: merging: {error}"));
             assert_holds(&base, &self.models[found + 1], context);
             drop(base);
             let again = open(&disk.after_power_loss(0)).unwrap_or_else(|error| panic!("{context}: again: {error}"));
@@ -152,6 +159,7 @@ fn many_crashes(seed: u64) {
                     break;
                 }
                 acknowledged = next.clone();
+                let _ = merge(&base, random.coin());
             }
         }
         disk = if random.coin() { disk.after_process_crash() } else { disk.after_power_loss(random.below(40)) };

@@ -3,7 +3,7 @@
 
 mod base_support;
 
-use base_support::{BASE_ID, Model, Records, create, open};
+use base_support::{BASE_ID, Model, Records, create, merge, open};
 use bytes::Bytes;
 use zoolet_engine::{
     action::{BaseRead, Changes},
@@ -16,7 +16,7 @@ use zoolet_engine::{
 };
 use zoolet_sim::disk::{Random, SimDisk};
 
-/// Both tables, several levels: branch pages in each.
+/// Runs and several parts, with large data among them.
 fn model_and_disk() -> (Model, SimDisk) {
     let disk = SimDisk::new(1);
     let base = create(&disk);
@@ -31,7 +31,12 @@ fn model_and_disk() -> (Model, SimDisk) {
             }
         }
         base.checkpoint(&model.checkpoint(changes)).unwrap();
+        if round == 1 {
+            assert!(merge(&base, true).unwrap() > 3);
+        }
     }
+    let counters = base.counters();
+    assert!(counters.runs == 2 && counters.parts > 3, "{counters:?}");
     (model, disk)
 }
 
@@ -91,116 +96,129 @@ impl Questions {
     }
 }
 
-fn base_file() -> String {
-    format!("base-{BASE_ID}.redb")
+fn manifest() -> String {
+    format!("base-{BASE_ID}.manifest")
 }
 
-fn side_file() -> String {
-    format!("base-{BASE_ID}.crc")
+fn parts(disk: &SimDisk) -> Vec<String> {
+    disk.list().unwrap().into_iter().filter(|name| name.ends_with(".part")).collect()
+}
+
+/// Every block of every file, as name and number.
+fn blocks(disk: &SimDisk) -> Vec<(String, u64)> {
+    let blocks_of = |name: String| {
+        let blocks = disk.contents(&name).unwrap().len().div_ceil(4096) as u64;
+        (0..blocks).map(move |block| (name.clone(), block))
+    };
+    parts(disk).into_iter().flat_map(blocks_of).collect()
+}
+
+/// Flips a bit of a block, inside the file.
+fn corrupt(disk: &SimDisk, name: &str, block: u64, random: &mut Random) -> (u64, u8) {
+    let bytes = disk.contents(name).unwrap().len() as u64;
+    let (at, mask) = (block * 4096 + random.below((bytes - block * 4096).min(4096)), 1 << random.below(8));
+    assert!(disk.corrupt(name, at, mask));
+    (at, mask)
 }
 
 #[test]
-fn flipped_bit_in_any_live_page_is_never_served() {
+fn flipped_bit_in_any_block_is_never_served() {
     let (model, disk) = model_and_disk();
     let questions = Questions::of(&model.records);
-    let blocks = disk.contents(&base_file()).unwrap().len() as u64 / 4096;
     let mut random = Random::new(9);
     let (mut damaged_blocks, mut refused) = (0, 0);
-    for block in 0..blocks {
+    for (name, block) in blocks(&disk) {
         let disk = disk.after_process_crash();
-        assert!(disk.corrupt(&base_file(), block * 4096 + random.below(4096), 1 << random.below(8)));
+        corrupt(&disk, &name, block, &mut random);
+        let context = format!("block {block} of {name}");
         match open(&disk) {
-            Ok(base) => damaged_blocks += u64::from(questions.ask(&base, &format!("block {block}")) > 0),
+            Ok(base) => damaged_blocks += u64::from(questions.ask(&base, &context) > 0),
             Err(BaseError::Damaged(_)) => refused += 1,
-            Err(error) => panic!("block {block}: {error}"),
+            Err(error) => panic!("{context}: {error}"),
         }
     }
-    // The flips must have met what is being asked for, and most of the file is free space.
-    assert!(damaged_blocks > 40 && refused > 0, "{damaged_blocks} blocks gave damage, {refused} refused to open");
+    // The flips must have met what is being asked for.
+    assert!(damaged_blocks > 40 && refused > 10, "{damaged_blocks} blocks gave damage, {refused} refused to open");
 }
 
 #[test]
 fn flipped_bit_under_an_open_base_is_never_served() {
     let (model, disk) = model_and_disk();
     let questions = Questions::of(&model.records);
-    let blocks = disk.contents(&base_file()).unwrap().len() as u64 / 4096;
     let mut random = Random::new(10);
     let mut damaged_blocks = 0;
-    for block in 0..blocks {
+    for (name, block) in blocks(&disk) {
         let disk = disk.after_process_crash();
         let base = open(&disk).unwrap();
-        let at = block * 4096 + random.below(4096);
-        let mask = 1 << random.below(8);
-        assert!(disk.corrupt(&base_file(), at, mask));
-        damaged_blocks += u64::from(questions.ask(&base, &format!("block {block}, open")) > 0);
+        let (at, mask) = corrupt(&disk, &name, block, &mut random);
+        damaged_blocks += u64::from(questions.ask(&base, &format!("block {block} of {name}, open")) > 0);
         // One bad answer must not stop the good ones: with the bit back, everything is answered again.
-        assert!(disk.corrupt(&base_file(), at, mask));
-        assert_eq!(questions.ask(&base, &format!("block {block}, repaired")), 0);
+        assert!(disk.corrupt(&name, at, mask));
+        assert_eq!(questions.ask(&base, &format!("block {block} of {name}, repaired")), 0);
     }
     assert!(damaged_blocks > 40);
 }
 
 #[test]
-fn flipped_bit_in_the_side_file_is_mended_or_damage_and_never_an_answer() {
-    let (model, disk) = model_and_disk();
-    let questions = Questions::of(&model.records);
-    let bytes = disk.contents(&side_file()).unwrap().len() as u64;
-    let mut random = Random::new(11);
-    for at in (0..bytes).step_by(97) {
+fn flipped_bit_in_the_manifest_is_damage() {
+    let (_, disk) = model_and_disk();
+    let bytes = disk.contents(&manifest()).unwrap().len() as u64;
+    for at in 0..bytes {
         let disk = disk.after_process_crash();
-        assert!(disk.corrupt(&side_file(), at, 1 << random.below(8)));
-        let opened = open(&disk);
-        if at < 2 * 4096 {
-            // Either copy of the header alone is enough.
-            assert_eq!(questions.ask(&opened.unwrap(), &format!("header byte {at}")), 0);
-        } else if let Ok(base) = opened {
-            questions.ask(&base, &format!("side byte {at}"));
-        }
+        assert!(disk.corrupt(&manifest(), at, 1 << (at % 8)));
+        assert!(matches!(open(&disk), Err(BaseError::Damaged(_))), "byte {at}");
     }
 }
 
-/// Not only bits: a block that holds what it held before (a lost write), what another holds (a misplaced one), or zeroes.
+/// Not only bits: a block that holds what another holds (a misplaced write), or zeroes; a whole file in the place of another.
 #[test]
-fn a_block_that_holds_something_else_is_never_served() {
+fn a_block_or_a_file_that_holds_something_else_is_never_served() {
     let (model, disk) = model_and_disk();
-    let base = open(&disk).unwrap();
-    let older = disk.contents(&base_file()).unwrap();
-    let (mut model, mut random) = (model, Random::new(13));
-    for _ in 0..3 {
-        base.checkpoint(&model.random_checkpoint(&mut random, 100, 300)).unwrap();
-    }
-    drop(base);
     let questions = Questions::of(&model.records);
-    let newer = disk.contents(&base_file()).unwrap();
-    let blocks = older.len() / 4096;
+    let all = blocks(&disk);
+    let content = |(name, block): &(String, u64)| {
+        let mut bytes = disk.contents(name).unwrap();
+        bytes.resize(bytes.len().next_multiple_of(4096), 0);
+        bytes[usize::try_from(*block).unwrap() * 4096..][..4096].to_vec()
+    };
     let mut damaged_blocks = 0;
-    for block in 1..blocks {
-        let other = (block % (blocks - 1) + 1) * 4096;
-        for instead in [&older[block * 4096..][..4096], &newer[other..][..4096], &[0; 4096]] {
+    for (at, place) in all.iter().enumerate() {
+        for instead in [content(&all[(at + 1) % all.len()]), content(&all[(at + 7) % all.len()]), vec![0; 4096]] {
             let disk = disk.after_process_crash();
-            Disk::open(&disk, &base_file()).unwrap().write_at(block as u64 * 4096, instead).unwrap();
-            if let Ok(base) = open(&disk) {
-                damaged_blocks += u64::from(questions.ask(&base, &format!("block {block} replaced")) > 0);
+            let (name, block) = place;
+            let file = Disk::open(&disk, name).unwrap();
+            let bytes = file.len().unwrap();
+            file.write_at(block * 4096, &instead).unwrap();
+            file.set_len(bytes).unwrap();
+            match open(&disk) {
+                Ok(base) => damaged_blocks += u64::from(questions.ask(&base, &format!("{place:?} replaced")) > 0),
+                Err(error) => assert!(matches!(error, BaseError::Damaged(_)), "{place:?}: {error}"),
             }
         }
     }
     assert!(damaged_blocks > 60, "{damaged_blocks}");
+    for name in parts(&disk) {
+        for other in parts(&disk).into_iter().filter(|other| *other != name) {
+            let disk = disk.after_process_crash();
+            disk.rename(&other, &name).unwrap();
+            assert!(matches!(open(&disk), Err(BaseError::Damaged(_))), "{other} in the place of {name}");
+        }
+    }
 }
 
 #[test]
-fn a_base_file_cut_anywhere_gives_the_truth_or_damage() {
-    let (model, disk) = model_and_disk();
-    let questions = Questions::of(&model.records);
-    let bytes = disk.contents(&base_file()).unwrap().len() as u64;
-    for length in (0..bytes).step_by(20_001).chain([1, 4095, 4096, 8192]) {
-        let disk = disk.after_process_crash();
-        Disk::open(&disk, &base_file()).unwrap().set_len(length).unwrap();
-        match open(&disk) {
-            Ok(base) => drop(questions.ask(&base, &format!("cut to {length}"))),
-            Err(error) => assert!(matches!(error, BaseError::Damaged(_)), "cut to {length}: {error}"),
+fn a_file_cut_anywhere_or_gone_is_damage() {
+    let (_, disk) = model_and_disk();
+    for name in parts(&disk).into_iter().chain([manifest()]) {
+        let bytes = disk.contents(&name).unwrap().len() as u64;
+        for length in (0..bytes).step_by(5001).chain([1, 50]) {
+            let disk = disk.after_process_crash();
+            Disk::open(&disk, &name).unwrap().set_len(length).unwrap();
+            match open(&disk) {
+                Ok(_) => panic!("{name} cut to {length} opens"),
+                Err(error) => assert!(matches!(error, BaseError::Damaged(_)), "{name} cut to {length}: {error}"),
+            }
         }
-    }
-    for name in [base_file(), side_file()] {
         let disk = disk.after_process_crash();
         disk.remove(&name).unwrap();
         assert!(matches!(open(&disk), Err(BaseError::Damaged(_))), "{name} gone");
@@ -208,34 +226,29 @@ fn a_base_file_cut_anywhere_gives_the_truth_or_damage() {
 }
 
 #[test]
-fn a_base_whose_header_is_gone_twice_is_damaged() {
-    let (_, disk) = model_and_disk();
-    assert!(disk.corrupt(&side_file(), 30, 1) && disk.corrupt(&side_file(), 4096 + 30, 1));
-    assert!(matches!(open(&disk), Err(BaseError::Damaged(_))));
-}
-
-#[test]
-fn a_damaged_base_fails_its_checkpoint_or_keeps_the_truth() {
+fn merging_damage_keeps_the_truth_or_fails() {
     let (model, disk) = model_and_disk();
-    let blocks = disk.contents(&base_file()).unwrap().len() as u64 / 4096;
+    let questions = Questions::of(&model.records);
     let mut random = Random::new(12);
-    for block in (0..blocks).step_by(5) {
+    let mut failed = 0;
+    for (name, block) in blocks(&disk).into_iter().step_by(3) {
         let disk = disk.after_process_crash();
         let base = open(&disk).unwrap();
-        assert!(disk.corrupt(&base_file(), block * 4096 + random.below(4096), 1));
-        let mut model = model.clone();
-        let checkpoint = model.random_checkpoint(&mut random, 50, 100);
-        if base.checkpoint(&checkpoint).is_ok() {
-            let mut scrub = base.scrub();
-            let end = loop {
-                match scrub.step(1 << 20) {
-                    Ok(Scrubbed::More) => {}
-                    end => break end,
-                }
-            };
-            // Pages the checkpoint did not meet may still be damaged; nothing else may be wrong.
-            assert!(matches!(end, Ok(Scrubbed::Sound { .. }) | Err(BaseFailure::Damaged(_))), "{end:?}");
-            Questions::of(&model.records).ask(&base, &format!("block {block}, after a checkpoint"));
+        corrupt(&disk, &name, block, &mut random);
+        match merge(&base, true) {
+            Ok(_) => {}
+            Err(BaseError::Damaged(_)) => failed += 1,
+            Err(error) => panic!("block {block} of {name}: {error}"),
         }
+        questions.ask(&base, &format!("block {block} of {name}, after a merge"));
+        let mut scrub = base.scrub();
+        let end = loop {
+            match scrub.step(1 << 20) {
+                Ok(Scrubbed::More) => {}
+                end => break end,
+            }
+        };
+        assert!(matches!(end, Ok(Scrubbed::Sound { .. }) | Err(BaseFailure::Damaged(_))), "{end:?}");
     }
+    assert!(failed > 10, "{failed}");
 }

@@ -22,7 +22,7 @@ use zoolet_engine::{
     action::{BaseRead, Changes, Checkpoint, CheckpointMeta},
     store::{
         FsDisk,
-        base::{Base, Scrubbed},
+        base::{Base, Options, Scrubbed},
         digest,
         disk::Disk,
         image::{self, Image},
@@ -33,7 +33,6 @@ use zoolet_sim::disk::Random;
 
 const ZNODES: u64 = 1_000_000;
 const PER_CHECKPOINT: u64 = 10_000;
-const CACHE_BYTES: usize = 4 << 20;
 
 fn directory() -> PathBuf {
     let path = std::env::temp_dir().join("zoolet-base-measure");
@@ -97,7 +96,7 @@ fn a_load() {
     for id in Base::list(&*disk).unwrap() {
         Base::remove(&*disk, id).unwrap();
     }
-    let base = Base::create(disk.clone(), 1, CACHE_BYTES).unwrap();
+    let base = Base::create(disk.clone(), 1, Options::default()).unwrap();
     let (mut model, mut random) = (Model::default(), Random::new(1));
     let start = Instant::now();
     let mut longest = Duration::ZERO;
@@ -109,9 +108,9 @@ fn a_load() {
     eprintln!(
         "load of 1M in 100 checkpoints: {:?}, longest {longest:?}, file {:.1} MiB = {:.0} B/znode, written {:.0} MiB, {} syncs, resident {:.1} MiB",
         start.elapsed(),
-        mib(base.file_bytes().unwrap()),
-        base.file_bytes().unwrap() as f64 / ZNODES as f64,
-        mib(counters.base_bytes_written + counters.side_bytes_written),
+        mib(base.file_bytes()),
+        base.file_bytes() as f64 / ZNODES as f64,
+        mib(counters.base_bytes_written),
         counters.syncs,
         resident_mib()
     );
@@ -120,7 +119,7 @@ fn a_load() {
 #[test]
 #[ignore = "measures"]
 fn b_updates() {
-    let base = Base::open(disk(), 1, CACHE_BYTES).unwrap();
+    let base = Base::open(disk(), 1, Options::default()).unwrap();
     let (mut model, mut random) = (Model { zxid: base.meta().zxid.to_bits(), ..Model::default() }, Random::new(2));
     for round in 0..50 {
         let before = base.counters();
@@ -150,9 +149,9 @@ fn b_updates() {
             eprintln!(
                 "checkpoint {round}: {took:?}, base {:.1} MiB, side {:.2} MiB, {} syncs, file {:.1} MiB; meanwhile {:.0} reads/s, longest {longest:?}, resident {:.1} MiB",
                 mib(after.base_bytes_written - before.base_bytes_written),
-                mib(after.side_bytes_written - before.side_bytes_written),
+                mib(after.merge_bytes_written - before.merge_bytes_written),
                 after.syncs - before.syncs,
-                mib(base.file_bytes().unwrap()),
+                mib(base.file_bytes()),
                 count as f64 / took.as_secs_f64(),
                 resident_mib()
             );
@@ -167,10 +166,10 @@ fn c_open() {
     let before = resident_mib();
     for _ in 0..5 {
         let start = Instant::now();
-        let base = Base::open(disk.clone(), 1, CACHE_BYTES).unwrap();
+        let base = Base::open(disk.clone(), 1, Options::default()).unwrap();
         eprintln!("open: {:?}, {:.2} MiB read", start.elapsed(), mib(base.counters().base_bytes_read));
     }
-    let base = Base::open(disk, 1, CACHE_BYTES).unwrap();
+    let base = Base::open(disk, 1, Options::default()).unwrap();
     let (reader, mut random) = (base.reader(), Random::new(3));
     for what in ["cold", "warm", "warm"] {
         let start = processor_time();
@@ -208,7 +207,7 @@ fn c_open() {
 #[ignore = "measures"]
 fn d_image() {
     let disk = disk();
-    let base = Base::open(disk.clone(), 1, CACHE_BYTES).unwrap();
+    let base = Base::open(disk.clone(), 1, Options::default()).unwrap();
     let reader = base.reader();
     let mut meta = base.meta();
     reader
@@ -251,11 +250,11 @@ fn d_image() {
         Base::remove(&*disk, 2).unwrap();
     }
     let start = Instant::now();
-    let installed = Base::install(disk.clone(), 2, CACHE_BYTES, &image).unwrap();
+    let installed = Base::install(disk.clone(), 2, Options::default(), &image).unwrap();
     eprintln!(
         "install: {:?}, file {:.1} MiB, written {:.1} MiB, resident {:.1} MiB",
         start.elapsed(),
-        mib(installed.file_bytes().unwrap()),
+        mib(installed.file_bytes()),
         mib(installed.counters().base_bytes_written),
         resident_mib()
     );

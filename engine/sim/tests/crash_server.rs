@@ -197,8 +197,13 @@ fn a_base_with_records_is_never_taken_for_a_leftover() {
     for name in disk.list().unwrap().into_iter().filter(|name| name.ends_with(".log")) {
         disk.remove(&name).unwrap();
     }
-    let before = disk.contents("base-0.redb");
+    let names = disk.list().unwrap();
+    let before: Vec<_> = names.iter().map(|name| disk.contents(name)).collect();
     let refusal = Store::open(Arc::new(disk.clone()), Strategy::Recycle, &tiny_limits(), 1).err().unwrap().to_string();
-    assert!(refusal.contains("there is no log, and base-0.redb is not empty"), "{refusal}");
-    assert_eq!(disk.contents("base-0.redb"), before);
+    assert!(refusal.contains("there is no log, and base 0 is not empty"), "{refusal}");
+    assert_eq!(names.iter().map(|name| disk.contents(name)).collect::<Vec<_>>(), before);
+    // Nor is one without its manifest.
+    disk.remove("base-0.manifest").unwrap();
+    let refusal = Store::open(Arc::new(disk.clone()), Strategy::Recycle, &tiny_limits(), 1).err().unwrap().to_string();
+    assert!(refusal.contains("there is no log, and base 0 is not empty"), "{refusal}");
 }

@@ -3,7 +3,7 @@
 
 mod base_support;
 
-use base_support::{BASE_ID, CACHE_BYTES, Model, Records, assert_holds, contents, create};
+use base_support::{BASE_ID, OPTIONS, Model, Records, assert_holds, contents, create};
 use bytes::Bytes;
 use std::{borrow::Cow, path::PathBuf, sync::Arc};
 use zoolet_engine::{
@@ -135,7 +135,7 @@ fn an_empty_tree_is_an_image_too() {
     assert_eq!(image.meta(), model.meta());
     assert!(contents(&image).unwrap().is_empty());
     assert_eq!(image.get(b"n\0").unwrap(), None);
-    assert_holds(&Base::install(Arc::new(disk), BASE_ID, CACHE_BYTES, &image).unwrap(), &model, "installed");
+    assert_holds(&Base::install(Arc::new(disk), BASE_ID, OPTIONS, &image).unwrap(), &model, "installed");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn verify_finds_every_flipped_bit_and_reading_without_it_never_panics() {
             let _ = image.keys(b"", None, &mut |key| image.record(key).is_ok());
         }
         let Ok(image) = Image::open_pread(&disk, "tree.img") else { continue };
-        let installed = Base::install(Arc::new(disk.clone()), BASE_ID, CACHE_BYTES, &image);
+        let installed = Base::install(Arc::new(disk.clone()), BASE_ID, OPTIONS, &image);
         match installed {
             // The flip was where no record is.
             Ok(base) => assert_holds(&base, &model, &format!("byte {at}")),
@@ -238,7 +238,7 @@ fn crash_at_every_step_of_installing_leaves_a_base_that_is_whole_once_it_is_said
     write(&disk, "tree.img", &model).unwrap();
     let install = |disk: &SimDisk| {
         let image = Image::open_pread(disk, "tree.img")?;
-        Base::install(Arc::new(disk.clone()), BASE_ID, CACHE_BYTES, &image).map(drop)
+        Base::install(Arc::new(disk.clone()), BASE_ID, OPTIONS, &image).map(drop)
     };
     let trial = disk.after_process_crash();
     install(&trial).unwrap();

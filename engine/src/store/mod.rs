@@ -1,4 +1,4 @@
-//! Storage in three layers: the log (every durable fact), memory (what is newer than the base), the base (redb).
+//! Storage in three layers: the log (every durable fact), memory (what is newer than the base), the base (immutable sorted files).
 
 pub mod base;
 mod cache;

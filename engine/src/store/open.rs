@@ -1,7 +1,7 @@
 //! Opening what is stored: the log first, because it says which base is current.
 
 use super::Strategy;
-use super::base::{Base, BaseError};
+use super::base::{Base, BaseError, Options};
 use super::disk::Disk;
 use super::key::{self, Key, end_of_prefix};
 use super::log::{Facts, Log, LogError, LogOptions, ReplayError};
@@ -85,15 +85,19 @@ impl Store {
         incarnation: u128,
     ) -> Result<Self, OpenError> {
         let options = LogOptions { segment_bytes: limits.log_segment_bytes, segments: limits.log_segments, strategy };
-        let cache_bytes = limits.base_cache_bytes as usize;
+        let base_options = Options {
+            cache_bytes: limits.base_cache_bytes as usize,
+            part_bytes: limits.memtable_bytes.into(),
+            ..Options::default()
+        };
         let (log, base, appended, torn_tail) = match Log::open(Arc::clone(&disk), options) {
             Ok((mut log, opened)) => {
-                let base = Base::open(disk, opened.facts.base_id, cache_bytes)?;
+                let base = Base::open(disk, opened.facts.base_id, base_options)?;
                 log.recycle(base.meta().zxid);
                 (log, base, opened.appended, opened.torn_tail)
             }
             Err(LogError::Empty) => {
-                let (log, base, appended) = create(disk, options, cache_bytes, incarnation)?;
+                let (log, base, appended) = create(disk, options, base_options, incarnation)?;
                 (log, base, appended, None)
             }
             Err(error) => return Err(error.into()),
@@ -119,31 +123,26 @@ impl Store {
     }
 }
 
-/// Bytes that a base without records may have.
-const NEWBORN_BASE_BYTES_MAX: u64 = 2 << 20;
-
 /// A base without records, then the log that names it: a crash in between leaves a disk without a log, where both are made again. A base
 /// that has records was once named by a log, and is never taken for such a leftover.
 fn create(
     disk: Arc<dyn Disk>,
     options: LogOptions,
-    cache_bytes: usize,
+    base_options: Options,
     incarnation: u128,
 ) -> Result<(Log, Base, AppendSeq), OpenError> {
     for id in Base::list(&*disk)? {
-        let is_leftover = match Base::open(Arc::clone(&disk), id, cache_bytes) {
+        let is_leftover = match Base::open(Arc::clone(&disk), id, base_options) {
             Ok(base) => base.meta().zxid == Zxid::ZERO,
-            Err(_) => {
-                disk.open(&format!("base-{id}.redb")).and_then(|file| file.len()).unwrap_or(0) <= NEWBORN_BASE_BYTES_MAX
-            }
+            Err(_) => Base::is_unfinished(&*disk, id)?,
         };
         if !is_leftover {
-            return Err(OpenError::Damaged(format!("there is no log, and base-{id}.redb is not empty")));
+            return Err(OpenError::Damaged(format!("there is no log, and base {id} is not empty")));
         }
         Base::remove(&*disk, id)?;
     }
     let birth = Facts::birth(0, incarnation);
-    let base = Base::create(Arc::clone(&disk), birth.base_id, cache_bytes)?;
+    let base = Base::create(Arc::clone(&disk), birth.base_id, base_options)?;
     let log = Log::create(disk, options, birth)?;
     let appended = log.appended();
     Ok((log, base, appended))

@@ -6,13 +6,16 @@ use std::{collections::BTreeMap, sync::Arc};
 use zoolet_engine::{
     action::{BaseRead, Changes, Checkpoint, CheckpointMeta},
     event::BaseFailure,
-    store::{base::Base, digest, key},
+    store::{
+        base::{Base, BaseError, Options},
+        digest, key,
+    },
 };
 use zoolet_model::{SessionId, Zxid};
 use zoolet_sim::disk::{Random, SimDisk};
 
-/// Small, so that pages are evicted in the middle of a checkpoint, and read back.
-pub const CACHE_BYTES: usize = 64 << 10;
+/// Small, so that a few checkpoints make merges, of several parts.
+pub const OPTIONS: Options = Options { cache_bytes: 64 << 10, part_bytes: 16 << 10, runs_max: 3 };
 pub const BASE_ID: u64 = 7;
 
 pub type Records = BTreeMap<key::Key, Bytes>;
@@ -94,9 +97,18 @@ pub fn assert_holds(base: &Base, model: &Model, context: &str) {
 }
 
 pub fn create(disk: &SimDisk) -> Base {
-    Base::create(Arc::new(disk.clone()), BASE_ID, CACHE_BYTES).unwrap()
+    Base::create(Arc::new(disk.clone()), BASE_ID, OPTIONS).unwrap()
 }
 
-pub fn open(disk: &SimDisk) -> Result<Base, zoolet_engine::store::base::BaseError> {
-    Base::open(Arc::new(disk.clone()), BASE_ID, CACHE_BYTES)
+pub fn open(disk: &SimDisk) -> Result<Base, BaseError> {
+    Base::open(Arc::new(disk.clone()), BASE_ID, OPTIONS)
+}
+
+/// Merges until nothing is left to merge; how many steps that took.
+pub fn merge(base: &Base, eagerly: bool) -> Result<usize, BaseError> {
+    let mut steps = 0;
+    while base.merge(eagerly)? {
+        steps += 1;
+    }
+    Ok(steps)
 }

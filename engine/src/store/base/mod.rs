@@ -1,17 +1,31 @@
-//! The base: applied state in redb, every block and record checksummed.
+//! The base: applied state as of a checkpoint, in immutable sorted files.
 //!
-//! One base is two files: `base-<id>.redb` with redb's pages and `base-<id>.crc`, the side file, with redb's header and a
-//! checksum for every block. Which id is current the log says. Why a crash never looks like damage, and damage never like an
-//! answer, stands at the top of `backend.rs`.
+//! A checkpoint writes its changes as one new file, a *run*, in key order. A look-up asks the runs, newest first, then the one *part* that
+//! answers for the key; most runs say "surely not" from a filter in memory. When enough runs have piled up they are merged into the
+//! parts (`merge.rs`). Which files make up the base the *manifest* says, a small file that is replaced whole; which base is current the
+//! log says.
+//!
+//! # Why no crash gives a false alarm and no flip is missed
+//!
+//! No byte that the manifest leads to is ever written again. A file is complete and synced, and its name too, before a manifest names it;
+//! a manifest is complete and synced before it is renamed into place, and the directory is synced before anybody is told. So a crash leaves the
+//! old manifest or the new one, and either leads to whole files; what else lies there is removed when the base is opened next. Whoever
+//! opens it syncs the directory first: what a crashed process renamed may live in the page cache alone.
+//!
+//! The manifest has a checksum and holds the hash of each file, so that no other file can stand in for it. Every block of a file has a CRC32C
+//! that is checked whenever it is read, from the table of first keys to the last record, and every record one over key and value.
 
-mod backend;
-mod database;
+mod cache;
+mod filter;
 mod install;
 mod ledger;
+mod manifest;
+mod merge;
+mod part;
 mod reader;
 pub(crate) mod record;
 mod scrub;
-mod side;
+mod version;
 
 pub use ledger::Counters;
 pub use reader::BaseReader;
@@ -20,19 +34,43 @@ pub use scrub::{Scrub, Scrubbed};
 use crate::{
     action::{Changes, Checkpoint, CheckpointMeta, Generation},
     event::BaseFailure,
-    store::disk::Disk,
+    store::{disk::Disk, image::ImageError},
 };
-use backend::Backend;
 use bytes::Bytes;
-use database::Opened;
+use cache::BlockCache;
 use ledger::Ledger;
-use reader::Pin;
-use side::{BLOCK, Side};
+use manifest::Manifest;
+use merge::Merge;
+use part::{DELETED, Part, PartWriter};
 use std::{
+    collections::BTreeSet,
     fmt, io,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
+use version::{Piece, Version};
 use zoolet_model::Zxid;
+
+/// Left free on the disk whatever is written: a file system without any room fails in places nobody tests.
+const SPARE_BYTES: u64 = 1 << 20;
+/// A checkpoint waits for merges beyond this many times the runs that make them begin.
+const RUNS_LIMIT: usize = 4;
+
+/// How a base uses memory and disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Bytes of blocks kept in memory.
+    pub cache_bytes: usize,
+    /// Bytes of one part, about; 16 KiB at least.
+    pub part_bytes: u64,
+    /// Runs from which on they are merged.
+    pub runs_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cache_bytes: 4 << 20, part_bytes: 8 << 20, runs_max: 16 }
+    }
+}
 
 /// Why the base could not be made, opened or brought forward.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,6 +97,16 @@ impl BaseError {
 impl From<io::Error> for BaseError {
     fn from(error: io::Error) -> Self {
         Self::from_io(&error)
+    }
+}
+
+impl From<ImageError> for BaseError {
+    fn from(error: ImageError) -> Self {
+        match error {
+            ImageError::NoSpace => Self::NoSpace,
+            ImageError::Damaged(what) | ImageError::Source(BaseFailure::Damaged(what)) => Self::Damaged(what),
+            ImageError::Io(what) | ImageError::Source(BaseFailure::Io(what)) => Self::Io(what),
+        }
     }
 }
 
@@ -89,33 +137,30 @@ pub struct Base(Arc<Core>);
 
 impl fmt::Debug for Base {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let live = self.0.live();
-        f.debug_struct("Base").field("id", &self.0.files.id).field("zxid", &live.meta.zxid).finish_non_exhaustive()
+        f.debug_struct("Base").field("id", &self.0.id).field("zxid", &self.meta().zxid).finish_non_exhaustive()
     }
 }
 
-/// What [`Base`] and its readers share.
 struct Core {
-    files: Files,
-    /// Held by whoever writes a checkpoint or opens the files again.
-    writer: Mutex<()>,
+    disk: Arc<dyn Disk>,
+    id: u64,
+    options: Options,
+    ledger: Arc<Ledger>,
+    cache: Arc<BlockCache>,
+    /// Held by whoever writes.
+    writing: Mutex<Writing>,
     live: RwLock<Live>,
 }
 
-/// Where a base is, and how to open it.
-struct Files {
-    disk: Arc<dyn Disk>,
-    id: u64,
-    cache_bytes: usize,
-    ledger: Arc<Ledger>,
+struct Writing {
+    /// The number of the next file.
+    numbers: u64,
+    merge: Option<Merge>,
 }
 
 struct Live {
-    /// `None`: opening the files again failed; the next question or checkpoint tries once more.
-    opened: Option<Arc<Opened>>,
-    meta: CheckpointMeta,
-    /// What readers of the current generation share.
-    pin: Arc<Pin>,
+    version: Arc<Version>,
+    generation: Generation,
 }
 
 impl Base {
@@ -123,32 +168,37 @@ impl Base {
     ///
     /// # Errors
     /// As [`BaseError`] says; files of this id, also those that a crash in here left, must be removed first.
-    pub fn create(disk: Arc<dyn Disk>, id: u64, cache_bytes: usize) -> Result<Self, BaseError> {
-        let empty = CheckpointMeta { zxid: Zxid::ZERO, digest: 0, totals: Bytes::new() };
-        Self::create_with(disk, id, cache_bytes, |opened| opened.commit(&Changes::default(), &empty))
+    pub fn create(disk: Arc<dyn Disk>, id: u64, options: Options) -> Result<Self, BaseError> {
+        Self::create_with(disk, id, options, |_, _| Ok::<_, BaseError>(Version::empty()))
     }
 
-    /// Opens a base that [`Base::create`] or [`Base::install`] completed. Reads a few blocks, however large the base and however
-    /// the last process ended.
+    /// Opens a base that [`Base::create`] or [`Base::install`] completed: reads what must be in memory, about 30 bytes for each of its blocks,
+    /// and removes what a crash left.
     ///
     /// # Errors
     /// As [`BaseError`] says.
-    pub fn open(disk: Arc<dyn Disk>, id: u64, cache_bytes: usize) -> Result<Self, BaseError> {
-        let files = Files { disk, id, cache_bytes, ledger: Arc::default() };
-        let opened = files.open()?;
-        Self::start(files, opened)
+    pub fn open(disk: Arc<dyn Disk>, id: u64, options: Options) -> Result<Self, BaseError> {
+        let core = Core::new(disk, id, options, Version::empty());
+        let bytes = read_manifest(&*core.disk, id)?;
+        core.ledger.sync_directory(&*core.disk)?;
+        let version = core.open_files(&Manifest::decode(id, &bytes)?)?;
+        let numbers = core.remove_strangers(&version)?;
+        core.live_mut().version = Arc::new(version);
+        core.writing().numbers = numbers;
+        Ok(Self(Arc::new(core)))
     }
 
-    /// Removes the files of a base that nobody has open; those that are missing do not matter.
+    /// Removes the files of a base that nobody has open.
     ///
     /// # Errors
     /// As [`BaseError`] says.
     pub fn remove(disk: &dyn Disk, id: u64) -> Result<(), BaseError> {
-        for name in [base_name(id), side_name(id)] {
-            match disk.remove(&name) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-                Ok(()) | Err(_) => {}
-            }
+        let names = disk.list()?;
+        // The manifest first: without it the others are nobody's.
+        let (manifest, others): (Vec<_>, Vec<_>) =
+            names.iter().filter(|name| id_of(name) == Some(id)).partition(|name| **name == manifest_name(id));
+        for name in manifest.into_iter().chain(others) {
+            disk.remove(name)?;
         }
         Ok(disk.sync_directory()?)
     }
@@ -158,118 +208,139 @@ impl Base {
     /// # Errors
     /// As [`BaseError`] says.
     pub fn list(disk: &dyn Disk) -> Result<Vec<u64>, BaseError> {
-        let mut ids: Vec<u64> = disk.list()?.iter().filter_map(|name| id_of(name)).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        Ok(ids)
+        let ids: BTreeSet<u64> = disk.list()?.iter().filter_map(|name| id_of(name)).collect();
+        Ok(ids.into_iter().collect())
     }
 
-    /// Makes the checkpoint's changes and its meta true in one durable transaction. Readers go on meanwhile.
+    /// Whether a base of this id was never completed: it has no manifest, and no file that one could have named.
     ///
     /// # Errors
-    /// As [`BaseError`] says. Then the base serves what it served before, also to readers that hold its current generation.
+    /// As [`BaseError`] says.
+    pub fn is_unfinished(disk: &dyn Disk, id: u64) -> Result<bool, BaseError> {
+        Ok(disk.list()?.iter().filter(|name| id_of(name) == Some(id)).all(|name| *name == unfinished_name(id)))
+    }
+
+    /// Makes the checkpoint's changes and its meta true, durably and at once. Readers go on meanwhile.
+    ///
+    /// # Errors
+    /// As [`BaseError`] says. Then the base serves what it served before.
     pub fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), BaseError> {
         let core = &self.0;
-        let _writing = core.writing();
-        let ledger = &core.files.ledger;
-        if ledger.sync_failed() {
+        let mut writing = core.writing();
+        if core.ledger.sync_failed() {
             return Err(BaseError::Io("an earlier sync failed".into()));
         }
-        let missing = ledger.missing_bytes();
-        if missing > 0 && core.files.disk.free_bytes()? < missing {
-            return Err(BaseError::NoSpace);
+        while core.version().runs.len() >= core.options.runs_max * RUNS_LIMIT {
+            let Writing { numbers, merge } = &mut *writing;
+            merge::step(core, merge, numbers, false)?;
         }
-        let opened = core.opened()?;
-        match opened.commit(&checkpoint.changes, &checkpoint.meta) {
-            Ok(()) => {
-                ledger.set_missing_bytes(0);
-                core.advance(&opened, &checkpoint.meta);
-                Ok(())
-            }
-            Err(error) => core.settle(opened, error),
+        let version = core.version();
+        let mut next = Version { meta: checkpoint.meta.clone(), ..Version::clone(&version) };
+        if !checkpoint.changes.is_empty() {
+            core.need_space(estimate_bytes(&checkpoint.changes))?;
+            let run = core.write_run(&checkpoint.changes, checkpoint.meta.zxid, &mut writing.numbers)?;
+            next.runs.insert(0, Arc::new(run));
         }
+        core.publish(next)
+    }
+
+    /// Does a part of what merging there is to do; false when there is none. What the base holds stays the same. `eagerly`: also when few
+    /// files have piled up, because space is short.
+    ///
+    /// # Errors
+    /// As [`BaseError`] says. Then everything is as before.
+    pub fn merge(&self, eagerly: bool) -> Result<bool, BaseError> {
+        let mut writing = self.0.writing();
+        let Writing { numbers, merge } = &mut *writing;
+        merge::step(&self.0, merge, numbers, eagerly)
     }
 
     /// Holds the current generation for reading.
     pub fn reader(&self) -> BaseReader {
-        BaseReader { core: self.0.clone(), pin: self.0.live().pin.clone() }
+        let live = self.0.live();
+        BaseReader { generation: live.generation, version: live.version.clone() }
     }
 
     /// Begins a pass over every record of the current generation.
     pub fn scrub(&self) -> Scrub {
-        let live = self.0.live();
-        let reader = BaseReader { core: self.0.clone(), pin: live.pin.clone() };
-        Scrub { reader, meta: live.meta.clone(), next: Vec::new(), digest: 0, records: 0 }
+        let reader = self.reader();
+        let meta = reader.version.meta.clone();
+        Scrub { reader, meta, next: Vec::new(), digest: 0, records: 0 }
     }
 
     /// Which state the base is in.
     pub fn meta(&self) -> CheckpointMeta {
-        self.0.live().meta.clone()
+        self.0.live().version.meta.clone()
     }
 
     /// The number of that state in this process: 0 as opened, one more after each checkpoint.
     pub fn generation(&self) -> Generation {
-        self.0.live().pin.generation
+        self.0.live().generation
     }
 
     /// Whether a sync failed in this process. Then no checkpoint succeeds any more and the server must stop: what the kernel made
     /// of the unsynced blocks nobody can know. Reads go on until it does.
     pub fn sync_failed(&self) -> bool {
-        self.0.files.ledger.sync_failed()
+        self.0.ledger.sync_failed()
     }
 
     /// The number in its files' names.
     pub fn id(&self) -> u64 {
-        self.0.files.id
+        self.0.id
     }
 
-    /// Length of the base file in bytes; it has holes, so what it takes on the disk is less.
-    ///
-    /// # Errors
-    /// Whatever asking the file system says.
-    pub fn file_bytes(&self) -> Result<u64, BaseError> {
-        let live = self.0.live();
-        let opened = live.opened.as_ref().ok_or_else(closed)?;
-        Ok(opened.backend.file_bytes()?)
+    /// Bytes of its files.
+    pub fn file_bytes(&self) -> u64 {
+        self.0.version().files().map(|file| file.bytes()).sum()
     }
 
     /// What has been done to the files since the base was opened.
     pub fn counters(&self) -> Counters {
-        self.0.files.ledger.counters()
+        let version = self.0.version();
+        let (runs, parts) = (version.runs.len() as u64, version.parts.len() as u64);
+        Counters { runs, parts, ..self.0.ledger.counters() }
     }
 
     fn create_with<E: From<BaseError>>(
         disk: Arc<dyn Disk>,
         id: u64,
-        cache_bytes: usize,
-        fill: impl FnOnce(&Opened) -> Result<(), E>,
+        options: Options,
+        fill: impl FnOnce(&Core, &mut u64) -> Result<Version, E>,
     ) -> Result<Self, E> {
-        let files = Files { disk, id, cache_bytes, ledger: Arc::default() };
-        let backend = files.create()?;
-        let made = Opened::create(backend, cache_bytes).map_err(E::from).and_then(|opened| {
-            fill(&opened)?;
-            files.disk.sync_directory().map_err(BaseError::from)?;
-            Ok(opened)
-        });
+        if disk.list().map_err(BaseError::from)?.iter().any(|name| id_of(name) == Some(id)) {
+            return Err(BaseError::Io(format!("there is a base {id} already")).into());
+        }
+        let core = Core::new(disk, id, options, Version::empty());
+        let mut numbers = 0;
+        let made = fill(&core, &mut numbers).and_then(|version| Ok(core.publish(version)?));
         match made {
-            Ok(opened) => Ok(Self::start(files, opened)?),
+            Ok(()) => {
+                core.writing().numbers = numbers;
+                core.live_mut().generation = Generation::default();
+                Ok(Self(Arc::new(core)))
+            }
             Err(error) => {
                 // What is half made must not keep the space that was lacking; whoever tries again removes it anyway.
-                let _ = Self::remove(&*files.disk, id);
+                let _ = Self::remove(&*core.disk, id);
                 Err(error)
             }
         }
     }
-
-    fn start(files: Files, opened: Arc<Opened>) -> Result<Self, BaseError> {
-        let snapshot = Arc::new(opened.snapshot()?);
-        let pin = Arc::new(Pin::new(Generation::default(), Some(snapshot)));
-        let live = Live { meta: opened.meta()?, opened: Some(opened), pin };
-        Ok(Self(Arc::new(Core { files, writer: Mutex::new(()), live: RwLock::new(live) })))
-    }
 }
 
 impl Core {
+    fn new(disk: Arc<dyn Disk>, id: u64, options: Options, version: Version) -> Self {
+        Self {
+            disk,
+            id,
+            options: Options { part_bytes: options.part_bytes.max(16 << 10), ..options },
+            ledger: Arc::default(),
+            cache: Arc::new(BlockCache::new(options.cache_bytes)),
+            writing: Mutex::new(Writing { numbers: 0, merge: None }),
+            live: RwLock::new(Live { version: Arc::new(version), generation: Generation::default() }),
+        }
+    }
+
     fn live(&self) -> RwLockReadGuard<'_, Live> {
         self.live.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -278,126 +349,178 @@ impl Core {
         self.live.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn writing(&self) -> MutexGuard<'_, ()> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    fn version(&self) -> Arc<Version> {
+        self.live().version.clone()
     }
 
-    /// The files as they are open, opened again where a reader met an error or an earlier attempt failed.
-    fn opened(&self) -> Result<Arc<Opened>, BaseError> {
+    fn writing(&self) -> MutexGuard<'_, Writing> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open_files(&self, manifest: &Manifest) -> Result<Version, BaseError> {
+        let open = |id: part::PartId| -> Result<Arc<Part>, BaseError> {
+            let name = part_name(self.id, id.number);
+            let part = Part::open(&self.disk, name.clone(), id.number, &self.ledger, &self.cache);
+            let part = part.map_err(|error| match error {
+                BaseError::Io(_) if !self.has(&name) => BaseError::Damaged(format!("{name} is gone")),
+                error => error,
+            })?;
+            if part.id() == id {
+                Ok(Arc::new(part))
+            } else {
+                Err(BaseError::Damaged(format!("{name} is another file")))
+            }
+        };
+        let runs = manifest.runs.iter().map(|&id| open(id)).collect::<Result<_, _>>()?;
+        let parts = manifest.parts.iter().map(|(from, id)| Ok(Piece { from: from.clone(), part: open(*id)? }));
+        Ok(Version { meta: manifest.meta.clone(), runs, parts: parts.collect::<Result<_, BaseError>>()? })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.disk.list().is_ok_and(|names| names.iter().any(|found| found == name))
+    }
+
+    /// Removes files that no manifest names, and says which number no file has had.
+    fn remove_strangers(&self, version: &Version) -> Result<u64, BaseError> {
+        let known: BTreeSet<u64> = version.files().map(|file| file.id().number).collect();
+        let mut numbers = known.last().map_or(0, |last| last + 1);
+        for name in self.disk.list()?.iter().filter(|name| id_of(name) == Some(self.id)) {
+            let number = number_of(name);
+            numbers = numbers.max(number.map_or(0, |number| number + 1));
+            let is_known = *name == manifest_name(self.id) || number.is_some_and(|number| known.contains(&number));
+            if !is_known {
+                // On a read-only disk it stays, and harms nobody.
+                let _ = self.disk.remove(name);
+            }
+        }
+        Ok(numbers)
+    }
+
+    fn new_part(&self, numbers: &mut u64, keys: Option<u64>) -> Result<PartWriter, BaseError> {
+        let number = *numbers;
+        *numbers += 1;
+        PartWriter::create(&self.disk, part_name(self.id, number), number, &self.ledger, &self.cache, keys)
+    }
+
+    fn need_space(&self, bytes: u64) -> Result<(), BaseError> {
+        if self.disk.free_bytes()? < bytes + SPARE_BYTES { Err(BaseError::NoSpace) } else { Ok(()) }
+    }
+
+    fn write_run(&self, changes: &Changes, zxid: Zxid, numbers: &mut u64) -> Result<Part, BaseError> {
+        let mut writer = self.new_part(numbers, Some(changes.len() as u64))?;
+        let mut stored = Vec::new();
+        for (key, value) in changes.in_order() {
+            match value {
+                Some(value) => {
+                    stored.clear();
+                    record::seal(key, value, &mut stored);
+                    writer.push(key, &stored)?;
+                }
+                None => writer.push(key, DELETED)?,
+            }
+        }
+        writer.finish(zxid)
+    }
+
+    /// Makes this the state of the base; the next process finds it too. Its new files are complete and synced, their names not yet.
+    fn publish(&self, next: Version) -> Result<(), BaseError> {
+        let before = self.version();
+        if let Err(error) = self.write_manifest(&next.manifest()) {
+            // Nobody names them. If the sync failed that comes last, the next process may find them named: then they must stay.
+            if !self.ledger.sync_failed() {
+                mark_garbage(&next, &before);
+            }
+            return Err(error);
+        }
+        mark_garbage(&before, &next);
         let mut live = self.live_mut();
-        if live.needs_opening() {
-            self.open_again(&mut live)?;
+        if next.meta != before.meta {
+            live.generation.0 += 1;
         }
-        live.opened.clone().ok_or_else(closed)
-    }
-
-    /// A checkpoint is durable: from now on readers hold its generation.
-    fn advance(&self, opened: &Opened, meta: &CheckpointMeta) {
-        let snapshot = opened.snapshot().ok().map(Arc::new);
-        let mut live = self.live_mut();
-        live.meta = meta.clone();
-        live.pin = Arc::new(Pin::new(live.pin.next_generation(), snapshot));
-    }
-
-    /// A checkpoint failed. Nearly always its state is lost and the one before is served again; but when only the second copy of
-    /// the header could not be written, the checkpoint is durable all the same.
-    fn settle(&self, failed: Arc<Opened>, error: BaseError) -> Result<(), BaseError> {
-        drop(failed);
-        let mut live = self.live_mut();
-        let before = live.pin.generation;
-        // When this fails too, readers say so, and the next question or checkpoint tries again.
-        let _ = self.open_again(&mut live);
-        if live.pin.generation != before && !self.files.ledger.sync_failed() { Ok(()) } else { Err(error) }
-    }
-
-    /// Opens the files again if the current opening has failed. An error when that did not work, or when `pin` is of an older
-    /// generation.
-    fn mend(&self, pin: &Arc<Pin>) -> Result<(), BaseFailure> {
-        let _writing = self.writing();
-        let mut live = self.live_mut();
-        if live.needs_opening() {
-            self.open_again(&mut live)?;
-        }
-        if Arc::ptr_eq(pin, &live.pin) {
-            Ok(())
-        } else {
-            Err(BaseFailure::Io("this generation ended when the base was opened again".into()))
-        }
-    }
-
-    /// redb answers nothing after an error, so this opens the files anew. The current generation goes on with its readers: what
-    /// it holds is what the files hold. Older ones end: only the process's memory kept their pages from being used again.
-    fn open_again(&self, live: &mut Live) -> Result<(), BaseError> {
-        if let Some(opened) = live.opened.take() {
-            opened.backend.shut();
-        }
-        self.files.ledger.reopenings.add(1);
-        let opened = self.files.open()?;
-        let (meta, snapshot) = (opened.meta()?, Arc::new(opened.snapshot()?));
-        live.opened = Some(opened);
-        if meta == live.meta {
-            live.pin.replace(snapshot);
-        } else {
-            live.meta = meta;
-            live.pin = Arc::new(Pin::new(live.pin.next_generation(), Some(snapshot)));
-        }
+        live.version = Arc::new(next);
         Ok(())
     }
-}
 
-impl Live {
-    fn needs_opening(&self) -> bool {
-        self.opened.as_ref().is_none_or(|opened| opened.backend.fault().is_some()) || !self.pin.holds()
-    }
-}
-
-impl Files {
-    fn create(&self) -> Result<Backend, BaseError> {
-        let base = self.disk.create(&base_name(self.id))?;
-        let side = self.disk.create(&side_name(self.id)).inspect_err(|_| {
-            let _ = self.disk.remove(&base_name(self.id));
-        })?;
-        let side = Side::create(side, self.id, self.ledger.clone());
-        Ok(Backend::new(self.disk.clone(), base, side, self.ledger.clone()))
-    }
-
-    fn open(&self) -> Result<Arc<Opened>, BaseError> {
-        let base = self.disk.open(&base_name(self.id)).map_err(missing_is_damage)?;
-        let side = self.disk.open(&side_name(self.id)).map_err(missing_is_damage)?;
-        if base.len()? < BLOCK as u64 {
-            // redb would take it for a new one.
-            return Err(BaseError::Damaged("its file is empty".into()));
+    fn write_manifest(&self, manifest: &Manifest) -> Result<(), BaseError> {
+        let (unfinished, name) = (unfinished_name(self.id), manifest_name(self.id));
+        let bytes = manifest.encode(self.id);
+        let write = || -> io::Result<()> {
+            remove_if_there(&*self.disk, &unfinished)?;
+            let file = self.disk.create(&unfinished)?;
+            file.write_at(0, &bytes)?;
+            self.ledger.bytes_written.add(bytes.len() as u64);
+            self.ledger.sync(&*file)?;
+            self.ledger.sync_directory(&*self.disk)?;
+            self.disk.rename(&unfinished, &name)
+        };
+        if let Err(error) = write() {
+            let _ = remove_if_there(&*self.disk, &unfinished);
+            return Err(error.into());
         }
-        let side = Side::open(side, self.id, self.ledger.clone())?;
-        if !self.ledger.sync_failed() {
-            side.sync()?;
+        Ok(self.ledger.sync_directory(&*self.disk)?)
+    }
+}
+
+impl Version {
+    fn empty() -> Self {
+        let meta = CheckpointMeta { zxid: Zxid::ZERO, digest: 0, totals: Bytes::new() };
+        Self { meta, runs: Vec::new(), parts: Vec::new() }
+    }
+}
+
+/// What `old` has and `new` does not goes when nobody holds it any more.
+fn mark_garbage(old: &Version, new: &Version) {
+    let kept: BTreeSet<u64> = new.files().map(|file| file.id().number).collect();
+    old.files().filter(|file| !kept.contains(&file.id().number)).for_each(|file| file.set_garbage());
+}
+
+/// What a run of these takes at most.
+fn estimate_bytes(changes: &Changes) -> u64 {
+    let records: u64 =
+        changes.iter().map(|(key, value)| (key.len() + value.as_ref().map_or(0, Bytes::len) + 24) as u64).sum();
+    records + records / 8 + (64 << 10)
+}
+
+fn read_manifest(disk: &dyn Disk, id: u64) -> Result<Vec<u8>, BaseError> {
+    let file = disk.open(&manifest_name(id)).map_err(|error| {
+        // Nobody opens a base that was not completed, so a manifest that is gone was lost.
+        if error.kind() == io::ErrorKind::NotFound {
+            BaseError::Damaged("its manifest is gone".into())
+        } else {
+            error.into()
         }
-        Opened::open(Backend::new(self.disk.clone(), base, side, self.ledger.clone()), self.cache_bytes)
+    })?;
+    let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
+    file.read_at(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn remove_if_there(disk: &dyn Disk, name: &str) -> io::Result<()> {
+    match disk.remove(name) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
-fn closed() -> BaseError {
-    BaseError::Io("the base could not be opened again after an error".into())
+fn manifest_name(id: u64) -> String {
+    format!("base-{id}.manifest")
 }
 
-/// Nobody opens a base that was not completed, so a file that is gone was lost.
-fn missing_is_damage(error: io::Error) -> BaseError {
-    if error.kind() == io::ErrorKind::NotFound {
-        BaseError::Damaged("a file of it is gone".into())
-    } else {
-        error.into()
-    }
+fn unfinished_name(id: u64) -> String {
+    format!("base-{id}.manifest.tmp")
 }
 
-fn base_name(id: u64) -> String {
-    format!("base-{id}.redb")
-}
-
-fn side_name(id: u64) -> String {
-    format!("base-{id}.crc")
+fn part_name(id: u64, number: u64) -> String {
+    format!("base-{id}-{number}.part")
 }
 
 fn id_of(name: &str) -> Option<u64> {
     let name = name.strip_prefix("base-")?;
-    name.strip_suffix(".redb").or_else(|| name.strip_suffix(".crc"))?.parse().ok()
+    let end = name.find(['-', '.'])?;
+    let known = name.ends_with(".part") || name.ends_with(".manifest") || name.ends_with(".manifest.tmp");
+    name[..end].parse().ok().filter(|_| known)
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    name.strip_suffix(".part")?.rsplit_once('-')?.1.parse().ok()
 }

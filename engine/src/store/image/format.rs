@@ -6,27 +6,27 @@ use std::ops::Range;
 use zoolet_model::Zxid;
 
 /// What is aligned, checksummed and read at once.
-pub(super) const BLOCK: usize = 4096;
+pub(in crate::store) const BLOCK: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"zltimg\0\x01";
 
 /// The first block, decoded and checked. Ranges are byte ranges of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Header {
-    pub(super) zxid: Zxid,
-    pub(super) digest: u128,
-    pub(super) records: u64,
+pub(in crate::store) struct Header {
+    pub(in crate::store) zxid: Zxid,
+    pub(in crate::store) digest: u128,
+    pub(in crate::store) records: u64,
     /// Starts on a block, as do the checksums.
-    pub(super) sparse: Range<usize>,
-    pub(super) totals: Range<usize>,
-    pub(super) checksums: Range<usize>,
-    pub(super) file_bytes: u64,
+    pub(in crate::store) sparse: Range<usize>,
+    pub(in crate::store) totals: Range<usize>,
+    pub(in crate::store) checksums: Range<usize>,
+    pub(in crate::store) file_bytes: u64,
     /// XXH3-128 of everything after the first block.
-    pub(super) hash: u128,
+    pub(in crate::store) hash: u128,
 }
 
 impl Header {
-    pub(super) fn encode(&self) -> [u8; BLOCK] {
+    pub(in crate::store) fn encode(&self) -> [u8; BLOCK] {
         let mut block = [0; BLOCK];
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
@@ -48,7 +48,7 @@ impl Header {
         block
     }
 
-    pub(super) fn decode(block: &[u8], file_bytes: u64) -> Result<Self, ImageError> {
+    pub(in crate::store) fn decode(block: &[u8], file_bytes: u64) -> Result<Self, ImageError> {
         if !block.starts_with(&MAGIC) {
             return Err(damaged("it does not begin as an image of this version does"));
         }
@@ -98,15 +98,15 @@ impl Header {
 
 /// Records in key order: count (4 bytes), their places (4 bytes each, from the start of the extent), then for each its key's
 /// length (4), its stored value's length (4), key, stored value. Numbers are little-endian.
-pub(super) struct Extent<'a>(pub(super) &'a [u8]);
+pub(in crate::store) struct Extent<'a>(pub(in crate::store) &'a [u8]);
 
 impl<'a> Extent<'a> {
-    pub(super) fn len(&self) -> Result<usize, ImageError> {
+    pub(in crate::store) fn len(&self) -> Result<usize, ImageError> {
         number(self.0, 0)
     }
 
     /// Key and place of the stored value.
-    pub(super) fn entry(&self, slot: usize) -> Result<(&'a [u8], Range<usize>), ImageError> {
+    pub(in crate::store) fn entry(&self, slot: usize) -> Result<(&'a [u8], Range<usize>), ImageError> {
         let at = number(self.0, place_of(slot))?;
         let (key, value) = (number(self.0, at)?, number(self.0, at.saturating_add(4))?);
         let start = at.saturating_add(8);
@@ -120,7 +120,7 @@ impl<'a> Extent<'a> {
     }
 
     /// The first record whose key is `key` or comes after it.
-    pub(super) fn first_from(&self, key: &[u8]) -> Result<usize, ImageError> {
+    pub(in crate::store) fn first_from(&self, key: &[u8]) -> Result<usize, ImageError> {
         let (mut low, mut high) = (0, self.len()?);
         while low < high {
             let middle = low.midpoint(high);
@@ -133,7 +133,7 @@ impl<'a> Extent<'a> {
         Ok(low)
     }
 
-    pub(super) fn find(&self, key: &[u8]) -> Result<Option<Range<usize>>, ImageError> {
+    pub(in crate::store) fn find(&self, key: &[u8]) -> Result<Option<Range<usize>>, ImageError> {
         let slot = self.first_from(key)?;
         if slot == self.len()? {
             return Ok(None);
@@ -145,28 +145,28 @@ impl<'a> Extent<'a> {
 
 /// One extent in the making.
 #[derive(Default)]
-pub(super) struct ExtentBuilder {
+pub(in crate::store) struct ExtentBuilder {
     places: Vec<u32>,
     entries: Vec<u8>,
     first_key: Vec<u8>,
 }
 
 impl ExtentBuilder {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::store) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    pub(super) fn first_key(&self) -> &[u8] {
+    pub(in crate::store) fn first_key(&self) -> &[u8] {
         &self.first_key
     }
 
     /// Whether a record of this size still fits into one block; the first always does, in as many blocks as it needs.
-    pub(super) fn has_room(&self, key: &[u8], stored: &[u8]) -> bool {
+    pub(in crate::store) fn has_room(&self, key: &[u8], stored: &[u8]) -> bool {
         self.is_empty() || 4 + (self.places.len() + 1) * 4 + self.entries.len() + 8 + key.len() + stored.len() <= BLOCK
     }
 
     /// False when the record is too large for the format (4 GiB).
-    pub(super) fn push(&mut self, key: &[u8], stored: &[u8]) -> bool {
+    pub(in crate::store) fn push(&mut self, key: &[u8], stored: &[u8]) -> bool {
         let (Ok(key_bytes), Ok(stored_bytes)) = (u32::try_from(key.len()), u32::try_from(stored.len())) else {
             return false;
         };
@@ -183,7 +183,7 @@ impl ExtentBuilder {
     }
 
     /// Appends the extent, filled up to whole blocks, and starts the next.
-    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+    pub(in crate::store) fn finish(&mut self, out: &mut Vec<u8>) {
         let entries = 4 + self.places.len() as u32 * 4;
         out.extend_from_slice(&(self.places.len() as u32).to_le_bytes());
         for place in self.places.drain(..) {
@@ -196,15 +196,15 @@ impl ExtentBuilder {
 
 /// The first key of every extent: count (4 bytes), their places (4 bytes each, from the start of the table), then for each the
 /// extent's first block (4), its number of blocks (4), the key's length (4), the key.
-pub(super) struct Sparse<'a>(pub(super) &'a [u8]);
+pub(in crate::store) struct Sparse<'a>(pub(in crate::store) &'a [u8]);
 
 impl<'a> Sparse<'a> {
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::store) fn len(&self) -> usize {
         number(self.0, 0).unwrap_or(0)
     }
 
     /// First key and byte range.
-    pub(super) fn entry(&self, at: usize) -> Result<(&'a [u8], Range<usize>), ImageError> {
+    pub(in crate::store) fn entry(&self, at: usize) -> Result<(&'a [u8], Range<usize>), ImageError> {
         let place = number(self.0, place_of(at))?;
         let (block, blocks) = (number(self.0, place)?, number(self.0, place.saturating_add(4))?);
         let key = text(self.0, place.saturating_add(12), number(self.0, place.saturating_add(8))?)?;
@@ -219,7 +219,7 @@ impl<'a> Sparse<'a> {
     }
 
     /// The extent that holds `key` if any does; `None` when `key` comes before all.
-    pub(super) fn position(&self, key: &[u8]) -> Result<Option<usize>, ImageError> {
+    pub(in crate::store) fn position(&self, key: &[u8]) -> Result<Option<usize>, ImageError> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
@@ -235,14 +235,14 @@ impl<'a> Sparse<'a> {
 
 /// The sparse table in the making.
 #[derive(Default)]
-pub(super) struct SparseBuilder {
+pub(in crate::store) struct SparseBuilder {
     places: Vec<u32>,
     entries: Vec<u8>,
 }
 
 impl SparseBuilder {
     /// False when the image is too large for the format.
-    pub(super) fn push(&mut self, key: &[u8], first_block: u64, blocks: usize) -> bool {
+    pub(in crate::store) fn push(&mut self, key: &[u8], first_block: u64, blocks: usize) -> bool {
         let numbers = [u32::try_from(first_block), u32::try_from(blocks), u32::try_from(key.len())];
         let (Ok(place), [Ok(first_block), Ok(blocks), Ok(key_bytes)]) = (u32::try_from(self.entries.len()), numbers)
         else {
@@ -257,7 +257,7 @@ impl SparseBuilder {
     }
 
     /// The table; `None` when it is too large for the format.
-    pub(super) fn finish(self) -> Option<Vec<u8>> {
+    pub(in crate::store) fn finish(self) -> Option<Vec<u8>> {
         let entries = u32::try_from(4 + self.places.len() * 4).ok()?;
         u32::try_from(entries as usize + self.entries.len()).ok()?;
         let mut table = Vec::with_capacity(entries as usize + self.entries.len());

@@ -11,10 +11,10 @@
 //! | totals | the replicated totals, as the tree encodes them |
 //! | checksums | a CRC32C for every block between header and here |
 
-mod format;
+pub(in crate::store) mod format;
 #[cfg(feature = "mmap")]
 mod map;
-mod write;
+pub(in crate::store) mod write;
 
 pub use write::write;
 

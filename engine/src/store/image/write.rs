@@ -15,6 +15,7 @@ use crate::{
 };
 use std::{io, sync::Arc};
 use xxhash_rust::xxh3::Xxh3Default;
+use zoolet_model::Zxid;
 
 /// Bytes written at once.
 const STRIDE: usize = 64 * BLOCK;
@@ -28,7 +29,7 @@ pub fn write(disk: &dyn Disk, name: &str, source: &dyn BaseRead, meta: &Checkpoi
     let unfinished = format!("{name}.tmp");
     remove_if_there(disk, &unfinished)?;
     let written = disk.create(&unfinished).map_err(ImageError::from).and_then(|file| {
-        let bytes = Writer::new(file).write(source, meta)?;
+        let bytes = write_all(Writer::new(file), source, meta)?;
         disk.rename(&unfinished, name)?;
         disk.sync_directory()?;
         Ok(bytes)
@@ -47,7 +48,8 @@ fn remove_if_there(disk: &dyn Disk, name: &str) -> io::Result<()> {
     }
 }
 
-struct Writer {
+/// A sorted file in the making.
+pub(in crate::store) struct Writer {
     file: Arc<dyn DiskFile>,
     /// Whole blocks that wait to be written at `end`.
     waiting: Vec<u8>,
@@ -57,11 +59,36 @@ struct Writer {
     extent: ExtentBuilder,
     sparse: SparseBuilder,
     records: u64,
-    digest: u128,
+}
+
+fn write_all(mut writer: Writer, source: &dyn BaseRead, meta: &CheckpointMeta) -> Result<u64, ImageError> {
+    let mut stored = Vec::new();
+    let (mut digest, mut outcome) = (0_u128, Ok(()));
+    let scanned = source.keys(b"", None, &mut |key| {
+        outcome = source.record(key).map_err(ImageError::Source).and_then(|value| {
+            let value =
+                value.ok_or_else(|| ImageError::Source(BaseFailure::Damaged("a listed key is absent".into())))?;
+            stored.clear();
+            record::seal(key, &value, &mut stored);
+            digest = digest.wrapping_add(record_hash(key, &value));
+            writer.push(key, &stored)
+        });
+        outcome.is_ok()
+    });
+    scanned.map_err(ImageError::Source)?;
+    outcome?;
+    if digest != meta.digest {
+        let what = "its records do not add up to its digest".into();
+        return Err(ImageError::Source(BaseFailure::Damaged(what)));
+    }
+    let file = writer.file();
+    let header = writer.finish(meta.zxid, digest, &meta.totals)?;
+    file.sync()?;
+    Ok(header.file_bytes)
 }
 
 impl Writer {
-    fn new(file: Arc<dyn DiskFile>) -> Self {
+    pub(in crate::store) fn new(file: Arc<dyn DiskFile>) -> Self {
         Self {
             file,
             waiting: Vec::with_capacity(STRIDE + BLOCK),
@@ -71,34 +98,20 @@ impl Writer {
             extent: ExtentBuilder::default(),
             sparse: SparseBuilder::default(),
             records: 0,
-            digest: 0,
         }
     }
 
-    fn write(mut self, source: &dyn BaseRead, meta: &CheckpointMeta) -> Result<u64, ImageError> {
-        let mut stored = Vec::new();
-        let mut outcome = Ok(());
-        let scanned = source.keys(b"", None, &mut |key| {
-            outcome = source.record(key).map_err(ImageError::Source).and_then(|value| {
-                let value =
-                    value.ok_or_else(|| ImageError::Source(BaseFailure::Damaged("a listed key is absent".into())))?;
-                stored.clear();
-                record::seal(key, &value, &mut stored);
-                self.digest = self.digest.wrapping_add(record_hash(key, &value));
-                self.push(key, &stored)
-            });
-            outcome.is_ok()
-        });
-        scanned.map_err(ImageError::Source)?;
-        outcome?;
-        if self.digest != meta.digest {
-            let what = "its records do not add up to its digest".into();
-            return Err(ImageError::Source(BaseFailure::Damaged(what)));
-        }
-        self.finish(meta)
+    pub(in crate::store) fn file(&self) -> Arc<dyn DiskFile> {
+        self.file.clone()
     }
 
-    fn push(&mut self, key: &[u8], stored: &[u8]) -> Result<(), ImageError> {
+    /// Bytes so far, about.
+    pub(in crate::store) fn bytes(&self) -> u64 {
+        (self.end + self.waiting.len()) as u64
+    }
+
+    /// The next record in key order.
+    pub(in crate::store) fn push(&mut self, key: &[u8], stored: &[u8]) -> Result<(), ImageError> {
         if !self.extent.has_room(key, stored) {
             self.finish_extent()?;
         }
@@ -127,16 +140,17 @@ impl Writer {
         Ok(())
     }
 
-    fn finish(mut self, meta: &CheckpointMeta) -> Result<u64, ImageError> {
+    /// Writes what is left, the header last; the caller syncs.
+    pub(in crate::store) fn finish(mut self, zxid: Zxid, digest: u128, totals: &[u8]) -> Result<Header, ImageError> {
         if !self.extent.is_empty() {
             self.finish_extent()?;
         }
         let start = self.end + self.waiting.len();
         let table = std::mem::take(&mut self.sparse).finish().ok_or_else(too_large)?;
         let sparse = start..start + table.len();
-        let totals = sparse.end..sparse.end + meta.totals.len();
+        let totals_range = sparse.end..sparse.end + totals.len();
         self.waiting.extend_from_slice(&table);
-        self.waiting.extend_from_slice(&meta.totals);
+        self.waiting.extend_from_slice(totals);
         self.waiting.resize(self.waiting.len().next_multiple_of(BLOCK), 0);
         self.write_out()?;
 
@@ -145,18 +159,17 @@ impl Writer {
         self.hash.update(&self.checksums);
         self.file.write_at(self.end as u64, &self.checksums)?;
         let header = Header {
-            zxid: meta.zxid,
-            digest: meta.digest,
+            zxid,
+            digest,
             records: self.records,
             sparse,
-            totals,
+            totals: totals_range,
             file_bytes: checksums.end as u64,
             checksums,
             hash: self.hash.digest128(),
         };
         self.file.write_at(0, &header.encode())?;
-        self.file.sync()?;
-        Ok(header.file_bytes)
+        Ok(header)
     }
 }
 

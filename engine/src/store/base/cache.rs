@@ -1,0 +1,96 @@
+//! Blocks that are asked for again and again.
+
+use super::{BaseError, part::PartId};
+use crate::store::image::format::BLOCK;
+use std::sync::{Mutex, PoisonError};
+
+/// A block of one file: the file's number, the block's.
+type Address = (u64, usize);
+
+/// Each block has one place, which it gets when it is asked for twice in a row there: a walk through everything pushes nothing out.
+pub(super) struct BlockCache {
+    slots: Box<[Mutex<Slot>]>,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// Who was asked for last without being here.
+    asked: Option<Address>,
+    held: Option<(Address, Box<[u8; BLOCK]>)>,
+}
+
+impl BlockCache {
+    pub(super) fn new(bytes: usize) -> Self {
+        Self { slots: (0..bytes / BLOCK).map(|_| Mutex::default()).collect() }
+    }
+
+    /// Gives `look` the block, which `read` fills in and checks when it is not here.
+    pub(super) fn with<R>(
+        &self,
+        part: PartId,
+        block: usize,
+        read: impl FnOnce(&mut [u8; BLOCK]) -> Result<(), BaseError>,
+        look: impl FnOnce(&[u8; BLOCK]) -> R,
+    ) -> Result<R, BaseError> {
+        let address = (part.number, block);
+        if let Some(slot) = self.slot(address) {
+            let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((_, bytes)) = slot.held.as_ref().filter(|(held, _)| *held == address) {
+                return Ok(look(bytes));
+            }
+            if slot.asked.replace(address) == Some(address) {
+                let mut bytes = slot.held.take().map_or_else(|| Box::new([0; BLOCK]), |(_, bytes)| bytes);
+                read(&mut bytes)?;
+                let found = look(&bytes);
+                slot.held = Some((address, bytes));
+                return Ok(found);
+            }
+        }
+        let mut bytes = [0; BLOCK];
+        read(&mut bytes)?;
+        Ok(look(&bytes))
+    }
+
+    fn slot(&self, (part, block): Address) -> Option<&Mutex<Slot>> {
+        let mixed = (part << 20 ^ block as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let at = (u128::from(mixed) * self.slots.len() as u128) >> 64;
+        self.slots.get(usize::try_from(at).ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(cache: &BlockCache, part: u64, block: usize, reads: &mut u32) -> u8 {
+        let id = PartId { number: part, hash: 0 };
+        let read = |bytes: &mut [u8; BLOCK]| {
+            *reads += 1;
+            bytes[0] = block as u8;
+            Ok(())
+        };
+        cache.with(id, block, read, |bytes| bytes[0]).unwrap()
+    }
+
+    #[test]
+    fn what_is_asked_again_stays_and_what_is_asked_once_does_not_push_it_out() {
+        let cache = BlockCache::new(BLOCK);
+        let mut reads = 0;
+        for _ in 0..10 {
+            assert_eq!(ask(&cache, 1, 7, &mut reads), 7);
+        }
+        assert_eq!(reads, 2);
+        assert_eq!(ask(&cache, 1, 8, &mut reads), 8);
+        assert_eq!(ask(&cache, 2, 7, &mut reads), 7);
+        assert_eq!(reads, 4);
+        assert_eq!(ask(&cache, 1, 7, &mut reads), 7);
+        assert_eq!(reads, 4);
+    }
+
+    #[test]
+    fn a_cache_of_nothing_reads_everything() {
+        let cache = BlockCache::new(0);
+        let mut reads = 0;
+        assert_eq!((ask(&cache, 1, 7, &mut reads), ask(&cache, 1, 7, &mut reads), reads), (7, 7, 2));
+    }
+}

@@ -1,0 +1,342 @@
+//! One immutable sorted file of the base: an image's extents, without the claim to be a whole tree.
+//!
+//! A run holds the changes of a checkpoint, deletions included; a part holds what is left when runs are merged. Both are this file. Every
+//! block has a CRC32C that is checked on every read, and so has every record; the manifest holds the hash of the whole file.
+
+use super::{
+    BaseError,
+    cache::BlockCache,
+    filter::{self, Filter},
+    ledger::Ledger,
+    record,
+};
+use crate::store::{
+    disk::{Disk, DiskFile},
+    image::{
+        format::{BLOCK, Extent, Header, Sparse},
+        write::Writer,
+    },
+};
+use bytes::Bytes;
+use std::{
+    fmt, io,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use zoolet_model::Zxid;
+
+/// What a run stores for a key that is gone: no record's stored value is empty.
+pub(super) const DELETED: &[u8] = &[];
+
+/// What the manifest says of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct PartId {
+    /// In its name; never used twice.
+    pub(super) number: u64,
+    /// XXH3-128 of everything after its first block.
+    pub(super) hash: u128,
+}
+
+/// An open file. It is removed when the last who holds it lets go, if the base no longer needs it by then.
+pub(super) struct Part {
+    disk: Arc<dyn Disk>,
+    name: String,
+    id: PartId,
+    file: Arc<dyn DiskFile>,
+    ledger: Arc<Ledger>,
+    cache: Arc<BlockCache>,
+    sparse: Vec<u8>,
+    filter: Filter,
+    checksums: Vec<u32>,
+    records: u64,
+    bytes: u64,
+    is_garbage: AtomicBool,
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part").field("name", &self.name).field("records", &self.records).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if *self.is_garbage.get_mut() {
+            // What stays behind is removed when the base is opened next.
+            let _ = self.disk.remove(&self.name);
+        }
+    }
+}
+
+/// What a file says of a key: a record, or that it is gone.
+pub(super) type Said = Option<Bytes>;
+
+impl Part {
+    /// Opens a file and reads what must be in memory to find a record with one read: about 30 bytes for each of its blocks, and a filter.
+    pub(super) fn open(
+        disk: &Arc<dyn Disk>,
+        name: String,
+        number: u64,
+        ledger: &Arc<Ledger>,
+        cache: &Arc<BlockCache>,
+    ) -> Result<Self, BaseError> {
+        let file = disk.open(&name)?;
+        let read = |range: Range<usize>| -> io::Result<Vec<u8>> {
+            let mut bytes = vec![0; range.len()];
+            file.read_at(range.start as u64, &mut bytes)?;
+            ledger.bytes_read.add(bytes.len() as u64);
+            Ok(bytes)
+        };
+        let header = Header::decode(&read(0..BLOCK)?, file.len()?)?;
+        let checksums: Vec<u32> = read(header.checksums.clone())?
+            .chunks_exact(4)
+            .map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]))
+            .collect();
+        // Table and filter lie side by side and start on a block.
+        let mut sparse = read(header.sparse.start..header.checksums.start)?;
+        check_blocks(&name, &checksums, header.sparse.start / BLOCK, &sparse)?;
+        let filter = &sparse[header.totals.start - header.sparse.start..header.totals.end - header.sparse.start];
+        let filter = Filter::from_bytes(filter);
+        sparse.truncate(header.sparse.len());
+        Ok(Self {
+            disk: disk.clone(),
+            name,
+            id: PartId { number, hash: header.hash },
+            file,
+            ledger: ledger.clone(),
+            cache: cache.clone(),
+            sparse,
+            filter,
+            checksums,
+            records: header.records,
+            bytes: header.file_bytes,
+            is_garbage: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn id(&self) -> PartId {
+        self.id
+    }
+
+    /// Bytes of the file.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Nobody will open it again.
+    pub(super) fn set_garbage(&self) {
+        self.is_garbage.store(true, Ordering::Release);
+    }
+
+    /// Whether a look-up is worth a read.
+    pub(super) fn may_hold(&self, hash: u64) -> bool {
+        self.filter.may_hold(hash)
+    }
+
+    /// What it says of a key, if anything.
+    pub(super) fn find(&self, key: &[u8]) -> Result<Option<Said>, BaseError> {
+        let Some(at) = self.sparse().position(key)? else { return Ok(None) };
+        let blocks = self.blocks(at)?;
+        if blocks.len() == BLOCK {
+            let first = blocks.start / BLOCK;
+            return self.cache.with(self.id, first, |block| self.read(blocks, block), |block| self.look(block, key))?;
+        }
+        let mut bytes = vec![0; blocks.len()];
+        self.read(blocks, &mut bytes)?;
+        self.look(&bytes, key)
+    }
+
+    fn look(&self, extent: &[u8], key: &[u8]) -> Result<Option<Said>, BaseError> {
+        let Some(stored) = Extent(extent).find(key)? else { return Ok(None) };
+        let stored = &extent[stored];
+        if stored == DELETED {
+            return Ok(Some(None));
+        }
+        Ok(Some(Some(record::shared(unseal(key, stored)?))))
+    }
+
+    fn sparse(&self) -> Sparse<'_> {
+        Sparse(&self.sparse)
+    }
+
+    /// Where an extent is.
+    fn blocks(&self, at: usize) -> Result<Range<usize>, BaseError> {
+        let (_, blocks) = self.sparse().entry(at)?;
+        let inside =
+            blocks.start >= BLOCK && blocks.start < blocks.end && blocks.end <= self.checksums.len() * BLOCK + BLOCK;
+        if inside { Ok(blocks) } else { Err(self.damaged("its table points outside its records")) }
+    }
+
+    fn read(&self, blocks: Range<usize>, bytes: &mut [u8]) -> Result<(), BaseError> {
+        self.file.read_at(blocks.start as u64, bytes)?;
+        self.ledger.bytes_read.add(bytes.len() as u64);
+        check_blocks(&self.name, &self.checksums, blocks.start / BLOCK, bytes)
+    }
+
+    fn damaged(&self, what: &str) -> BaseError {
+        BaseError::Damaged(format!("{}: {what}", self.name))
+    }
+}
+
+/// The record in a stored value.
+pub(super) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], BaseError> {
+    record::unseal(key, stored)
+        .ok_or_else(|| BaseError::Damaged(format!("record {} does not match its checksum", key.escape_ascii())))
+}
+
+fn check_blocks(name: &str, checksums: &[u32], first: usize, bytes: &[u8]) -> Result<(), BaseError> {
+    for (block, content) in (first..).zip(bytes.chunks(BLOCK)) {
+        if checksums.get(block - 1) != Some(&crc32c::crc32c(content)) {
+            return Err(BaseError::Damaged(format!("{name}: block {block} does not match its checksum")));
+        }
+    }
+    Ok(())
+}
+
+/// Walks one file, or several that follow one another, in key order.
+pub(super) struct Cursor {
+    part: Arc<Part>,
+    /// The extent that is loaded, and how many there are.
+    extent: usize,
+    extents: usize,
+    bytes: Vec<u8>,
+    /// The record it stands on, and how many the extent has; equal at the end.
+    slot: usize,
+    slots: usize,
+    key: Range<usize>,
+    stored: Range<usize>,
+}
+
+impl Cursor {
+    /// Stands on the first record from `key` on.
+    pub(super) fn seek(part: Arc<Part>, key: &[u8]) -> Result<Self, BaseError> {
+        let (extents, extent) = (part.sparse().len(), part.sparse().position(key)?.unwrap_or(0));
+        let mut cursor = Self { part, extent, extents, bytes: Vec::new(), slot: 0, slots: 0, key: 0..0, stored: 0..0 };
+        if extents > 0 {
+            cursor.load()?;
+            cursor.slot = Extent(&cursor.bytes).first_from(key)?;
+            cursor.settle()?;
+        }
+        Ok(cursor)
+    }
+
+    /// The key it stands on; `None` at the end.
+    pub(super) fn key(&self) -> Option<&[u8]> {
+        (self.slot < self.slots).then(|| &self.bytes[self.key.clone()])
+    }
+
+    /// The stored value it stands on; empty for a deletion.
+    pub(super) fn stored(&self) -> &[u8] {
+        &self.bytes[self.stored.clone()]
+    }
+
+    pub(super) fn advance(&mut self) -> Result<(), BaseError> {
+        self.slot += 1;
+        self.settle()
+    }
+
+    /// Goes to the next extent when this one is used up.
+    fn settle(&mut self) -> Result<(), BaseError> {
+        while self.slot >= self.slots {
+            if self.extent + 1 >= self.extents {
+                return Ok(());
+            }
+            self.extent += 1;
+            self.load()?;
+            self.slot = 0;
+        }
+        let (key, stored) = Extent(&self.bytes).entry(self.slot)?;
+        self.key = stored.start - key.len()..stored.start;
+        self.stored = stored;
+        Ok(())
+    }
+
+    fn load(&mut self) -> Result<(), BaseError> {
+        let blocks = self.part.blocks(self.extent)?;
+        self.bytes.resize(blocks.len(), 0);
+        self.part.read(blocks, &mut self.bytes)?;
+        self.slots = Extent(&self.bytes).len()?;
+        Ok(())
+    }
+}
+
+/// A file in the making. Dropped before it is finished, it is removed.
+pub(super) struct PartWriter {
+    disk: Arc<dyn Disk>,
+    name: String,
+    number: u64,
+    ledger: Arc<Ledger>,
+    cache: Arc<BlockCache>,
+    writer: Option<Writer>,
+    filter: Option<Filter>,
+}
+
+impl Drop for PartWriter {
+    fn drop(&mut self) {
+        if self.writer.is_some() {
+            let _ = self.disk.remove(&self.name);
+        }
+    }
+}
+
+impl PartWriter {
+    /// `keys` is how many there will be at most, for a file that wants a filter.
+    pub(super) fn create(
+        disk: &Arc<dyn Disk>,
+        name: String,
+        number: u64,
+        ledger: &Arc<Ledger>,
+        cache: &Arc<BlockCache>,
+        keys: Option<u64>,
+    ) -> Result<Self, BaseError> {
+        let file = disk.create(&name)?;
+        Ok(Self {
+            disk: disk.clone(),
+            name,
+            number,
+            ledger: ledger.clone(),
+            cache: cache.clone(),
+            writer: Some(Writer::new(file)),
+            filter: keys.map(Filter::for_keys),
+        })
+    }
+
+    /// In key order; a stored value, or [`DELETED`].
+    pub(super) fn push(&mut self, key: &[u8], stored: &[u8]) -> Result<(), BaseError> {
+        if let Some(filter) = &mut self.filter {
+            filter.add(filter::hash(key));
+        }
+        match &mut self.writer {
+            Some(writer) => Ok(writer.push(key, stored)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.writer.as_ref().map_or(0, Writer::bytes)
+    }
+
+    /// Makes it durable; its name only with the next sync of the directory.
+    pub(super) fn finish(mut self, zxid: Zxid) -> Result<Part, BaseError> {
+        let Some(writer) = self.writer.take() else { return Err(BaseError::Io("a part was finished twice".into())) };
+        let file = writer.file();
+        let filter = self.filter.take().unwrap_or_default();
+        let finished = writer.finish(zxid, 0, filter.as_bytes()).map_err(BaseError::from).and_then(|header| {
+            self.ledger.sync(&*file)?;
+            self.ledger.bytes_written.add(header.file_bytes);
+            Part::open(&self.disk, self.name.clone(), self.number, &self.ledger, &self.cache)
+        });
+        if finished.is_err() {
+            let _ = self.disk.remove(&self.name);
+        }
+        finished
+    }
+}

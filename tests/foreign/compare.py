@@ -1,0 +1,184 @@
+"""The arithmetic and the two servers of tests/foreign/compare."""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+TREE = HERE.parent.parent
+
+# What is run, and which figure of it counts: a rate, where more is better, or a latency in microseconds, where less is.
+RATE, P50 = "per_second", "p50"
+SHAPES = {
+    "sets-1000": ("sets, 8 x 64, 100 bytes, 1,000 keys", "--op set --keys 1000", RATE),
+    "sets-1m": ("sets, 8 x 64, 100 bytes, {many:,} keys", "--op set --keys {many}", RATE),
+    "gets": ("gets, 8 x 64, 100 bytes, 1,000 keys", "--op get --keys 1000", RATE),
+    "one-set": ("one client, one set at a time, p50", "--op set --keys 1000 --connections 1 --outstanding 1", P50),
+    "mix90": ("90% gets and 10% sets, 8 x 64, 1,000 keys", "--op mix --keys 1000 --read-percent 90", RATE),
+    "fan-out": ("one set until the last of 100 watchers has its event, p50", "--op watch --connections 100", P50),
+    "locks": ("lock cycles, 8 contenders for one lock", "--op lock --connections 8 --locks 1", RATE),
+}
+
+
+class Server:
+    """A server command that takes the path of a zoo.cfg, on a fresh directory."""
+
+    def __init__(self, name, command, port, directory):
+        self.name, self.port = name, port
+        directory.mkdir()
+        (directory / "data").mkdir()
+        config = directory / "zoo.cfg"
+        config.write_text(
+            f"tickTime=2000\ndataDir={directory}/data\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
+            "maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n"
+        )
+        self.log = directory / "server.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen([*command, str(config)], stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + 60
+        while self.word("ruok") != "imok":
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                sys.exit(f"{name} did not start; its output:\n{self.log.read_text()[-2000:]}")
+            time.sleep(0.1)
+
+    def word(self, word):
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+                connection.sendall(word.encode())
+                chunks = iter(lambda: connection.recv(65536), b"")
+                return b"".join(chunks).decode()
+        except OSError:
+            return ""
+
+    def figures(self):
+        lines = (line.split("\t", 1) for line in self.word("mntr").splitlines() if "\t" in line)
+        return {key.removeprefix("zk_"): value for key, value in lines}
+
+    def fdatasyncs(self):
+        """Of the log, since the start: zoolet's name for it or ZooKeeper's."""
+        figures = self.figures()
+        return float(figures["log_fdatasyncs"] if "log_fdatasyncs" in figures else figures["cnt_fsynctime"])
+
+    def memory_mib(self):
+        lines = pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        words = {line.split(":")[0]: line.split() for line in lines}
+        return int(words["VmRSS"][1]) / 1024, int(words["VmHWM"][1]) / 1024
+
+    def bench(self, zoolet, words, seconds):
+        command = [zoolet, "bench", "--server", f"127.0.0.1:{self.port}", "--json", "--keep", *words.split()]
+        command += ["--duration", f"{seconds}s", "--warmup", "0s", "--session-timeout", "30s"]
+        syncs = self.fdatasyncs()
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        if not done.stdout:
+            sys.exit(f"{self.name}: {' '.join(command)} failed")
+        report = json.loads(done.stdout)
+        if report["failure"] or report["errors"]:
+            print(f"{self.name}: {report['errors']} errors {report['errors_by_name']} {report['failure']}", file=sys.stderr)
+        after = self.fdatasyncs()
+        report["fdatasyncs"] = after - syncs
+        return report
+
+    def stop(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+
+
+def number(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def spread(values):
+    return f"{number(statistics.median(values))} ({number(min(values))}-{number(max(values))})"
+
+
+def figure(report, kind):
+    return report[kind] if kind == RATE else report["latency_us"][kind]
+
+
+def writes_per_fdatasync(reports):
+    """The few that open and close sessions are among them."""
+    shares = []
+    for report in reports:
+        writes = report["write_latency_us"]["count"]
+        if writes and report["fdatasyncs"] > 0:
+            shares.append(writes / report["fdatasyncs"])
+    return f"{statistics.median(shares):.1f}" if shares else "-"
+
+
+def measure(servers, zoolet, shape, options):
+    what, words, kind = SHAPES[shape]
+    what, words = what.format(many=options.keys_many), words.format(many=options.keys_many)
+    reports = {server.name: [] for server in servers}
+    for server in servers:
+        # Makes the keys, and warms the JVM with what it is going to be asked.
+        print(f"{shape}: {server.name} warms up for {options.warmup} s", file=sys.stderr)
+        server.bench(zoolet, words, options.warmup)
+    for turn in range(options.runs):
+        for server in servers if turn % 2 == 0 else reversed(servers):
+            report = server.bench(zoolet, words, options.seconds)
+            reports[server.name].append(report)
+            told = f"{report['per_second']:,.0f}/s, p50 {report['latency_us']['p50']} us, p99 {report['latency_us']['p99']} us"
+            print(f"{shape}: {server.name} run {turn + 1}: {told}", file=sys.stderr)
+    cells = [[figure(report, kind) for report in reports[server.name]] for server in servers]
+    ratio = statistics.median(cells[0]) / statistics.median(cells[1])
+    unit = "/s" if kind == RATE else " us"
+    syncs = " / ".join(writes_per_fdatasync(reports[server.name]) for server in servers)
+    p99 = " / ".join(number(statistics.median(r["latency_us"]["p99"] for r in reports[s.name]) / 1000) for s in servers)
+    row = [what, *(spread(values) + unit for values in cells), f"{ratio:.2f}", p99, syncs]
+    return "| " + " | ".join(row) + " |"
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="compare", description=__doc__)
+    parser.add_argument("--runs", type=int, default=5, help="measured runs of each shape and server (5)")
+    parser.add_argument("--seconds", type=int, default=8, help="of each run (8)")
+    parser.add_argument("--warmup", type=int, default=15, help="seconds of each shape before its first run (15)")
+    parser.add_argument("--keys-many", type=int, default=1_000_000, help="keys of sets-1m (1000000)")
+    parser.add_argument("--heap", default="1000m", help="of the JVM (1000m, what ZooKeeper's own script gives)")
+    parser.add_argument("--port", type=int, default=23280, help="and the one after it (23280)")
+    parser.add_argument("--data", help="directory for both servers' data (the system's temporary one)")
+    parser.add_argument("shapes", nargs="*", metavar="SHAPE", help=", ".join(SHAPES))
+    options = parser.parse_args()
+    unknown = [shape for shape in options.shapes if shape not in SHAPES]
+    if unknown or options.runs < 1:
+        parser.error(f"allowed shapes: {', '.join(SHAPES)}" if unknown else "--runs: at least 1")
+    zoolet = os.environ.get("ZOOLET", str(TREE / "target/release/zoolet"))
+    servers = []
+    # Servers end also when this is interrupted.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with tempfile.TemporaryDirectory(dir=options.data, prefix="zoolet-compare-") as work:
+        work = pathlib.Path(work)
+        try:
+            servers.append(Server("zoolet", [zoolet, "serve", "--log", "warn", "--config"], options.port, work / "zoolet"))
+            # The heap that ZooKeeper's own start script gives; apache-zookeeper beside this file is for small trees.
+            os.environ["JVM_OPTIONS"] = f"-Xmx{options.heap}"
+            java = [str(HERE / "zookeeper-java"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]
+            servers.append(Server("zookeeper", java, options.port + 1, work / "zookeeper"))
+            rows = [measure(servers, zoolet, shape, options) for shape in options.shapes or SHAPES]
+            memory = [server.memory_mib() for server in servers]
+        finally:
+            for server in servers:
+                server.stop()
+    print(f"\nMedians of {options.runs} alternating runs of {options.seconds} s (extremes); JVM warmed {options.warmup} s a shape.\n")
+    print("| load | zoolet | ZooKeeper | zoolet / ZooKeeper | p99 ms | acknowledged writes per fdatasync |")
+    print("|---|---|---|---|---|---|")
+    print("\n".join(rows))
+    for what, at in (("resident afterwards", 0), ("resident at most", 1)):
+        mine, theirs = memory[0][at], memory[1][at]
+        print(f"| {what} | {mine:.1f} MiB | {theirs:.1f} MiB | {mine / theirs:.2f} | | |")
+
+
+main()

@@ -1,5 +1,9 @@
 //! Thousands of connections against their bound: what one costs, what the next one is told, and that those inside are served.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, what they share too, and tell their figures")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests may unwrap, what they share too, and tell their figures"
+)]
 
 mod support;
 

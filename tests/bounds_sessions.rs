@@ -1,8 +1,13 @@
 //! Floods of sessions against their bound: what one costs, what the next one is told, and that all of it goes away.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, what they share too, and tell their figures")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests may unwrap, what they share too, and tell their figures"
+)]
 
 mod support;
 
+use bytes::Bytes;
 use support::*;
 
 /// Promised for a session, its record in the memtable included.
@@ -32,4 +37,40 @@ fn twenty_thousand_sessions_whose_clients_vanished_cost_512_bytes_each() {
     println!("{} bytes for a session", grown / SESSIONS as u64);
     assert_charged("sessions", charged, grown);
     assert!(grown / SESSIONS as u64 <= SESSION_BYTES_MAX);
+}
+
+#[test]
+fn beyond_the_last_session_connections_close_the_log_says_why_and_expiry_makes_room() {
+    let scratch = Scratch::new();
+    let server = Server::start_logging(&scratch, &with_limits("connections_per_address_max = 0\nsessions_max = 50"));
+    let mut clients = crowd(&server, 50, 2000);
+    for _ in 0..500 {
+        assert!(Client::ask_for_session(server.address, 2000).join().is_none(), "closed, without an answer");
+    }
+    assert_eq!(server.figure("sessions_refused"), 500);
+    let log = server.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("sessions_max")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+
+    // Those who have one are served, also when all of them reconnect at once, again and again.
+    for _ in 0..10 {
+        let sessions: Vec<_> = clients.iter().map(|client| client.session.clone()).collect();
+        let again = sessions.iter().map(|session| Client::reconnect(server.address, session).expect("its own session"));
+        let again: Vec<_> = again.collect();
+        clients = again;
+    }
+    assert!(clients.iter_mut().all(|client| client.exists("/")));
+    // A stranger who tries passwords gets no session and ends none.
+    for number in 0..500 {
+        let owner = &clients[number % 50].session;
+        let guess = hello(owner.session, Some(Bytes::from(vec![number as u8; 16])), 2000);
+        assert_eq!(Client::connect_with(server.address, &guess).unwrap().session.timeout_ms, 0);
+    }
+    assert!(clients.iter_mut().all(|client| client.exists("/")));
+
+    // Their clients vanish; after their timeout there is room.
+    drop(clients);
+    eventually("they expire", || server.figure("budget_sessions") == 0);
+    assert_eq!(server.figure("budget_session_bytes"), 0);
+    crowd(&server, 50, 2000);
 }

@@ -1,6 +1,10 @@
 //! Slow-loris: thousands of clients that begin and do not go on. Each is ended by a deadline, costs bounded memory, and keeps nobody else from
 //! writing and reading.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, what they share too, and tell their figures")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests may unwrap, what they share too, and tell their figures"
+)]
 
 mod support;
 

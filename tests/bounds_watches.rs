@@ -1,5 +1,9 @@
 //! A million watches against their bound.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, what they share too, and tell their figures")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests may unwrap, what they share too, and tell their figures"
+)]
 
 mod support;
 

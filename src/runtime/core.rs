@@ -29,6 +29,9 @@ const RECOVERY_WINDOW: usize = 2048;
 /// The same for large ones, bytes.
 const RECOVERY_WINDOW_BYTES: usize = 4 << 20;
 
+/// Refused sessions are logged once in this time, at most.
+const REFUSALS_EVERY_MS: u64 = 10_000;
+
 /// How long a session of this process waits before it connects again.
 const REDIAL_MS: u64 = 100;
 
@@ -51,6 +54,8 @@ pub(super) struct Core {
     completion_work: Vec<BaseWork>,
     #[cfg(feature = "port")]
     outputs: Vec<Output>,
+    refusals_told: u64,
+    tell_refusals_at_ms: u64,
     /// Questions to the base, and checkpoints, that are not answered yet.
     under_way: usize,
     budget: Arc<Budget>,
@@ -84,6 +89,8 @@ impl Core {
             completion_work: Vec::new(),
             #[cfg(feature = "port")]
             outputs: Vec::new(),
+            refusals_told: 0,
+            tell_refusals_at_ms: 0,
             under_way: 0,
             budget,
             recovering: VecDeque::new(),
@@ -272,11 +279,26 @@ impl Core {
         self.shared.base.push_all(self.base_work.drain(..));
         self.shared.completions.push_all(self.completion_work.drain(..));
         self.server.account(&self.budget);
+        self.tell_refusals();
         if self.server.is_serving() != self.serving {
             self.serving = !self.serving;
             self.on_serving_changed();
         }
         Ok(())
+    }
+
+    /// An operator whose clients cannot get sessions should find out why; a flood of them must not fill a disk.
+    fn tell_refusals(&mut self) {
+        let refused = self.server.sessions_refused();
+        if refused == self.refusals_told {
+            return;
+        }
+        let now_ms = clock::mono_ms();
+        if now_ms >= self.tell_refusals_at_ms {
+            let left_out = refused - self.refusals_told;
+            tracing::warn!(refused = left_out, sessions = self.server.sessions(), "no more sessions: sessions_max");
+            (self.refusals_told, self.tell_refusals_at_ms) = (refused, now_ms + REFUSALS_EVERY_MS);
+        }
     }
 
     fn route(&mut self, action: Action) -> Result<(), Failure> {

@@ -53,6 +53,8 @@ pub(crate) struct Server {
     pub(crate) first_line: String,
     data: PathBuf,
     config: PathBuf,
+    /// Where it logs, when somebody wants to read that.
+    log: Option<PathBuf>,
 }
 
 impl Server {
@@ -64,11 +66,33 @@ impl Server {
     pub(crate) fn start_with(scratch: &Scratch, toml: &str) -> Self {
         let (data, config) = (scratch.join("data"), scratch.join("zoolet.toml"));
         std::fs::write(&config, toml).unwrap();
-        Self::spawn(data, config)
+        Self::spawn(data, config, None)
     }
 
-    fn spawn(data: PathBuf, config: PathBuf) -> Self {
-        let mut command = zoolet(&["serve", "--listen", "127.0.0.1:0", "--log", "error"]);
+    /// One whose warnings can be read.
+    pub(crate) fn start_logging(scratch: &Scratch, toml: &str) -> Self {
+        let (data, config) = (scratch.join("data"), scratch.join("zoolet.toml"));
+        std::fs::write(&config, toml).unwrap();
+        Self::spawn(data, config, Some(scratch.join("log")))
+    }
+
+    /// What it has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.log.as_ref().unwrap()).unwrap()
+    }
+
+    fn spawn(data: PathBuf, config: PathBuf, log: Option<PathBuf>) -> Self {
+        let level = if log.is_some() { "warn" } else { "error" };
+        let mut command = zoolet(&["serve", "--listen", "127.0.0.1:0", "--log", level]);
+        // What glibc's allocator keeps of what was given back to it is not what is measured here.
+        command.envs([
+            ("MALLOC_MMAP_THRESHOLD_", "131072"),
+            ("MALLOC_TRIM_THRESHOLD_", "131072"),
+            ("MALLOC_ARENA_MAX", "1"),
+        ]);
+        if let Some(log) = &log {
+            command.stderr(std::fs::File::create(log).unwrap());
+        }
         command.arg("--config").arg(&config).arg("--data").arg(&data);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut first_line = String::new();
@@ -77,7 +101,7 @@ impl Server {
             .split_whitespace()
             .find_map(|word| word.trim_end_matches([';', ',']).parse().ok())
             .unwrap_or_else(|| panic!("no address in {first_line:?}"));
-        Self { child, address, first_line, data, config }
+        Self { child, address, first_line, data, config, log }
     }
 
     /// Pulls the plug on the process.
@@ -88,7 +112,7 @@ impl Server {
 
     pub(crate) fn kill_and_restart(&mut self) {
         self.kill();
-        *self = Self::spawn(self.data.clone(), self.config.clone());
+        *self = Self::spawn(self.data.clone(), self.config.clone(), self.log.clone());
     }
 
     pub(crate) fn terminate(&mut self) -> ExitStatus {
@@ -100,9 +124,15 @@ impl Server {
         self.child.wait().unwrap()
     }
 
+    /// Goes on with another configuration.
+    pub(crate) fn restart_with(&mut self, toml: &str) {
+        std::fs::write(&self.config, toml).unwrap();
+        self.terminate_and_restart();
+    }
+
     pub(crate) fn terminate_and_restart(&mut self) {
         assert!(self.terminate().success());
-        *self = Self::spawn(self.data.clone(), self.config.clone());
+        *self = Self::spawn(self.data.clone(), self.config.clone(), self.log.clone());
     }
 
     pub(crate) fn signal(&self, name: &str) {

@@ -56,7 +56,7 @@ pub struct Start {
 /// 2. **commands**: [`Server::start`], once, after every entry of the log was handed in as [`Event::Recovered`].
 /// 3. **poll**: [`Server::poll_action`] until it says `None`. Actions are to be carried out in order.
 /// 4. **getters**: [`Server::next_deadline`], [`Server::is_serving`], [`Server::unapplied`], [`Server::digest`], [`Server::applied`],
-///    [`Server::sessions`], [`Server::fetches_asked`], [`Server::account`].
+///    [`Server::sessions`], [`Server::sessions_refused`], [`Server::fetches_asked`], [`Server::account`].
 ///
 /// It reads no clock, blocks on nothing and spawns nothing; equal events give equal actions.
 #[derive(Debug)]
@@ -223,6 +223,11 @@ impl Server {
     /// Questions put to the base since the start.
     pub fn fetches_asked(&self) -> u64 {
         self.fetches.asked
+    }
+
+    /// Sessions that were not begun since the start, because there were as many as there may be.
+    pub fn sessions_refused(&self) -> u64 {
+        self.upkeep.sessions_refused
     }
 
     /// Charges every table and queue of the machine to its part of the budget. Whoever drives the machine calls this once a turn.

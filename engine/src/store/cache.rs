@@ -1,11 +1,13 @@
 //! Recently used records of the base, absence included.
 
 use super::key::{Key, KeyHash};
+use crate::budget::allocated;
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 
-/// What a cached key costs beside its bytes: the map's entry, the handle of the value and two allocations.
-const ENTRY_BYTES: usize = 112;
+/// What a cached key costs beside the allocations of key and record: its share of a map that is about two thirds full, and what makes
+/// the record's bytes shared.
+const ENTRY_BYTES: usize = 108;
 
 /// A number that grows each time the young generation is sealed.
 pub(crate) type Stamp = u64;
@@ -107,7 +109,7 @@ impl RecordCache {
 }
 
 fn cost(key: &Key, record: Option<&Bytes>) -> usize {
-    ENTRY_BYTES + key.len() + record.map_or(0, Bytes::len)
+    ENTRY_BYTES + allocated(key.len()) + record.map_or(0, |record| allocated(record.len()))
 }
 
 #[cfg(test)]

@@ -1,14 +1,17 @@
 //! Records newer than those below them: a memtable.
 
 use super::key::{Key, KeyHash, end_of_prefix};
+use crate::budget::allocated;
 use bytes::Bytes;
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 
-/// What a record costs beside its bytes: its share of a hash table that is three quarters full, and two allocations.
-const RECORD_BYTES: usize = 100;
-/// What a name costs beside its bytes: its share of a B-tree leaf and an allocation.
+/// What a key costs beside its allocation: its share of a hash table that is about two thirds full.
+const KEY_BYTES: usize = 76;
+/// What a record costs beside its allocation: what makes its bytes shared.
+const RECORD_BYTES: usize = 32;
+/// What a name costs beside its allocation: its share of a B-tree leaf.
 const NAME_BYTES: usize = 44;
 
 /// Changed records, or their absence.
@@ -89,17 +92,17 @@ impl Changes {
 
     /// Puts a record here. `existed` says whether there was one before, here or below; a key that is new here is told.
     pub(super) fn set(&mut self, key: Key, record: Bytes, existed: bool, is_new: impl FnOnce(&Key)) {
-        self.bytes += record.len();
+        self.bytes += record_cost(&record);
         match self.records.entry(key) {
             Entry::Occupied(mut here) => {
                 if here.get().is_none() {
                     self.names.insert(here.key().clone(), Life::Reborn);
                 }
                 let replaced = here.insert(Some(record));
-                self.bytes -= replaced.map_or(0, |replaced| replaced.len());
+                self.bytes -= replaced.map_or(0, |replaced| record_cost(&replaced));
             }
             Entry::Vacant(place) => {
-                self.bytes += RECORD_BYTES + place.key().len();
+                self.bytes += key_cost(place.key());
                 if !existed {
                     self.bytes += name_cost(place.key());
                     self.names.insert(place.key().clone(), Life::Born);
@@ -125,7 +128,7 @@ impl Changes {
             btree_map::Entry::Occupied(mut name) => {
                 name.insert(Life::Dead);
                 if let Some(record) = self.records.get_mut(name.key()) {
-                    self.bytes -= record.take().map_or(0, |record| record.len());
+                    self.bytes -= record.take().map_or(0, |record| record_cost(&record));
                 }
             }
             btree_map::Entry::Vacant(place) => {
@@ -134,10 +137,10 @@ impl Changes {
                 place.insert(Life::Dead);
                 match self.records.entry(key) {
                     Entry::Occupied(mut here) => {
-                        self.bytes -= here.insert(None).map_or(0, |record| record.len());
+                        self.bytes -= here.insert(None).map_or(0, |record| record_cost(&record));
                     }
                     Entry::Vacant(place) => {
-                        self.bytes += RECORD_BYTES + place.key().len();
+                        self.bytes += key_cost(place.key());
                         place.insert(None);
                     }
                 }
@@ -147,7 +150,7 @@ impl Changes {
 
     fn forget(&mut self, key: &[u8]) {
         if let Some((key, record)) = self.records.remove_entry(key) {
-            self.bytes -= RECORD_BYTES + key.len() + record.map_or(0, |record| record.len());
+            self.bytes -= key_cost(&key) + record.map_or(0, |record| record_cost(&record));
         }
         if let Some((key, _)) = self.names.remove_entry(key) {
             self.bytes -= name_cost(&key);
@@ -175,13 +178,13 @@ impl Changes {
             {
                 self.bytes += name_cost(&key);
             }
-            self.bytes += record.as_ref().map_or(0, Bytes::len);
+            self.bytes += record.as_ref().map_or(0, record_cost);
             match self.records.entry(key) {
                 Entry::Occupied(mut here) => {
-                    self.bytes -= here.insert(record).map_or(0, |replaced| replaced.len());
+                    self.bytes -= here.insert(record).map_or(0, |replaced| record_cost(&replaced));
                 }
                 Entry::Vacant(place) => {
-                    self.bytes += RECORD_BYTES + place.key().len();
+                    self.bytes += key_cost(place.key());
                     place.insert(record);
                 }
             }
@@ -231,8 +234,16 @@ impl<'a> IntoIterator for &'a Changes {
     }
 }
 
+fn key_cost(key: &Key) -> usize {
+    KEY_BYTES + allocated(key.len())
+}
+
+fn record_cost(record: &Bytes) -> usize {
+    RECORD_BYTES + allocated(record.len())
+}
+
 fn name_cost(key: &Key) -> usize {
-    NAME_BYTES + key.len()
+    NAME_BYTES + allocated(key.len())
 }
 
 #[cfg(test)]
@@ -242,7 +253,7 @@ mod tests {
     /// What its parts take, counted again.
     fn counted(changes: &Changes) -> usize {
         let records = changes.records.iter();
-        let records = records.map(|(key, record)| RECORD_BYTES + key.len() + record.as_ref().map_or(0, Bytes::len));
+        let records = records.map(|(key, record)| key_cost(key) + record.as_ref().map_or(0, record_cost));
         records.sum::<usize>() + changes.names.keys().map(name_cost).sum::<usize>()
     }
 

@@ -300,6 +300,8 @@ impl Connection {
         }
         if let Some(buffer) = state.out.give_back() {
             port.give_back_writing(buffer);
+        } else {
+            state.out.compact();
         }
         state.charge_out(port);
         if matches!(state.phase, Phase::Closing { .. }) && state.out.is_empty() {
@@ -414,7 +416,7 @@ impl State {
 
     /// Charges what is queued now.
     fn charge_out(&mut self, port: &Port) {
-        port.budget.recharge(Part::Outbound, &mut self.out_charged, self.out.queued() as u64);
+        port.budget.recharge(Part::Outbound, &mut self.out_charged, self.out.bytes() as u64);
     }
 }
 

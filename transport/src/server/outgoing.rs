@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     ready: BytesMut,
+    /// Bytes before `ready` that are written and whose memory it still has.
+    spent: usize,
     held: VecDeque<Held>,
     held_bytes: usize,
 }
@@ -35,6 +37,11 @@ impl Outgoing {
         self.ready.len() + self.held_bytes
     }
 
+    /// Bytes of memory that what waits takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.queued() + self.spent
+    }
+
     /// What may be written now.
     pub(super) fn ready(&self) -> &[u8] {
         &self.ready
@@ -59,6 +66,7 @@ impl Outgoing {
     /// Takes the buffer back once all is written.
     pub(super) fn give_back(&mut self) -> Option<BytesMut> {
         (self.ready.is_empty() && !self.has_no_buffer()).then(|| {
+            self.spent = 0;
             let mut buffer = std::mem::take(&mut self.ready);
             buffer.clear();
             buffer
@@ -68,6 +76,15 @@ impl Outgoing {
     /// `bytes` of `ready` are written.
     pub(super) fn advance(&mut self, bytes: usize) {
         self.ready.advance(bytes);
+        self.spent += bytes;
+    }
+
+    /// Gives the memory of written bytes back when it is much, compared with what still waits and must be moved for it.
+    pub(super) fn compact(&mut self) {
+        if self.spent > self.ready.len() / 4 {
+            self.ready = BytesMut::from(&self.ready[..]);
+            self.spent = 0;
+        }
     }
 
     /// Appends an answer.
@@ -126,7 +143,12 @@ impl Outgoing {
     /// Appends at the end; the hole it ended up behind, if there is one.
     fn append(&mut self, write: impl FnOnce(&mut BytesMut)) -> Option<&mut Held> {
         let Some(held) = self.held.back_mut() else {
+            let before = self.ready.as_ptr();
             write(&mut self.ready);
+            if self.ready.as_ptr() != before {
+                // It has moved, and left written bytes behind.
+                self.spent = 0;
+            }
             return None;
         };
         let before = held.after.len();
@@ -172,6 +194,18 @@ mod tests {
         assert_eq!(out.ready(), b"one two after two");
         assert_eq!(out.fill(3, put(" three")), Some(Answered(1)));
         assert_eq!((out.ready(), out.queued()), (b"one two after two three".as_slice(), 23));
+    }
+
+    #[test]
+    fn written_bytes_of_a_long_queue_are_given_back() {
+        let mut out = Outgoing::default();
+        let _ = out.answer(|bytes| bytes.extend_from_slice(&[7; 1000]));
+        out.advance(100);
+        out.compact();
+        assert_eq!((out.queued(), out.bytes()), (900, 1000));
+        out.advance(300);
+        out.compact();
+        assert_eq!((out.queued(), out.bytes(), out.ready()), (600, 600, [7; 600].as_slice()));
     }
 
     #[test]

@@ -55,7 +55,11 @@ fn any_file_is_an_image_or_refused() {
 }
 
 #[test]
-#[ignore = "waits for a mend of the store"]
 fn a_base_that_a_disk_damaged_shows_nothing_but_what_was_written() {
-    all_of("base_damage", 50);
+    all_of("base_damage", 200);
+}
+
+#[test]
+fn any_files_behind_right_checksums_are_a_base_or_refused() {
+    all_of("base_sealed", 200);
 }

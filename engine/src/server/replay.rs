@@ -22,6 +22,8 @@ impl Server {
         let Request::SetWatches(watches) = &head.request else { return Step::Wait(head) };
         let zxid = self.state.applied().as_i64();
         if head.done == 0 && !self.watches.has_room_for(wanted(watches).map(|(path, ..)| path.as_str())) {
+            // It may have been here before, and fetched something.
+            self.let_go(Waiter::Request(conn, head.number));
             return self.done(conn, head.xid, zxid, Err(ErrorCode::SystemError));
         }
         let (since_zxid, count) = (watches.relative_zxid, wanted(watches).count());

@@ -37,7 +37,8 @@ pub const TARGETS: &[Target] = &[
     stored::LOG_RECORDS,
     stored::LOG_DAMAGE,
     stored::IMAGE,
-    stored::SIDE,
+    stored::BASE_DAMAGE,
+    stored::BASE_SEALED,
     server::SERVER,
 ];
 

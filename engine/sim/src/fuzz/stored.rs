@@ -18,7 +18,7 @@ use zoolet_engine::{
     event::BaseFailure,
     store::{
         Strategy,
-        base::Base,
+        base::{Base, BaseError, Options},
         digest::record_hash,
         disk::Disk,
         image::{self, Image},
@@ -367,39 +367,59 @@ fn seal_image(file: &mut [u8]) {
     file[BLOCK - 4..BLOCK].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// A base and its side file, and what a disk makes of them: every answer is the truth, or that there is none.
-pub(super) const SIDE: Target = Target { name: "base_damage", valid: script, check: check_damaged_base };
+/// A base, chosen by the input, and what a disk makes of its files afterwards: every answer is the truth, or that there is none.
+pub(super) const BASE_DAMAGE: Target = Target { name: "base_damage", valid: script, check: check_damaged_base };
 
 const BASE_ID: u64 = 3;
-const BASE_CACHE: usize = 64 << 10;
+/// Parts and runs so small that a few checkpoints make several of each.
+const BASE_OPTIONS: Options = Options { cache_bytes: 64 << 10, part_bytes: 16 << 10, runs_max: 2 };
 
-fn check_damaged_base(bytes: &[u8]) {
-    let mut random = Random::scripted(bytes);
+fn open_base(disk: &SimDisk) -> Result<Base, BaseError> {
+    Base::open(Arc::new(disk.clone()), BASE_ID, BASE_OPTIONS)
+}
+
+/// A base after some checkpoints and merges, and what it holds.
+fn any_base(random: &mut Random) -> (SimDisk, BTreeMap<Key, Bytes>) {
     let disk = SimDisk::new(1);
-    let base = Base::create(Arc::new(disk.clone()), BASE_ID, BASE_CACHE).expect("the disk has room");
+    let base = Base::create(Arc::new(disk.clone()), BASE_ID, BASE_OPTIONS).expect("the disk has room");
     let mut records: BTreeMap<Key, Bytes> = BTreeMap::new();
-    for round in 1..=1 + random.below(3) {
+    for round in 1..=1 + random.below(5) {
         let mut changes: BTreeMap<Key, Option<Bytes>> = BTreeMap::new();
         for _ in 0..random.below(8) {
             let Some(key) = key::znode(&format!("/{}", random.below(9))) else { continue };
-            let length = *random.pick(&[20, 0, 900]);
+            let length = *random.pick(&[20, 0, 900, 5000]);
             let record = (!random.one_in(4)).then(|| Bytes::from(vec![round as u8; length]));
             changes.insert(key, record);
         }
         let changes: Changes = changes.into_iter().collect();
         crate::world::apply_changes(&mut records, &changes);
         let digest = records.iter().fold(0u128, |sum, (key, record)| sum.wrapping_add(record_hash(key, record)));
-        let meta = CheckpointMeta { zxid: zxid(round), digest, totals: Bytes::new() };
+        let meta = CheckpointMeta { zxid: zxid(round), digest, totals: Bytes::from_static(b"totals") };
         base.checkpoint(&Checkpoint { changes: Arc::new(changes), meta }).expect("the disk has room");
+        for _ in 0..random.below(3) {
+            let eagerly = random.one_in(2);
+            base.merge(eagerly).expect("the disk has room");
+        }
     }
-    drop(base);
+    (disk, records)
+}
+
+fn check_damaged_base(bytes: &[u8]) {
+    let mut random = Random::scripted(bytes);
+    let (disk, records) = any_base(&mut random);
+    let names = disk.list().expect("a disk that works");
     for _ in 0..=random.below(2) {
-        let name = format!("base-{BASE_ID}.{}", random.pick(&["redb", "crc"]));
+        let name = random.pick::<String>(&names).clone();
         let mut file = disk.contents(&name).unwrap_or_default();
-        damage_file(&mut random, &mut file);
+        if random.one_in(6) {
+            // Another file of the same base in its place.
+            file = disk.contents(random.pick::<String>(&names)).unwrap_or_default();
+        } else {
+            damage_file(&mut random, &mut file);
+        }
         put_file(&disk, &name, &file);
     }
-    let Ok(base) = Base::open(Arc::new(disk.clone()), BASE_ID, BASE_CACHE) else { return };
+    let Ok(base) = open_base(&disk) else { return };
     let reader = base.reader();
     for (key, record) in &records {
         match reader.record(key) {
@@ -407,14 +427,72 @@ fn check_damaged_base(bytes: &[u8]) {
             Err(BaseFailure::Damaged(_) | BaseFailure::Io(_)) => {}
         }
     }
+    let expected: Vec<Key> = records.keys().cloned().collect();
+    let (found, listed) = keys_of(&reader, usize::MAX);
+    assert!(expected.starts_with(&found), "keys that are not there");
+    assert!(listed.is_err() || found == expected, "keys that are missing");
+}
+
+fn keys_of(reader: &dyn BaseRead, most: usize) -> (Vec<Key>, Result<(), BaseFailure>) {
     let mut found: Vec<Key> = Vec::new();
     let listed = reader.keys(b"", None, &mut |key| {
         found.push(key.into());
-        true
+        found.len() < most
     });
-    let expected: Vec<Key> = records.keys().cloned().collect();
-    assert!(expected.starts_with(&found), "keys that are not there");
-    assert!(listed.is_err() || found == expected, "keys that are missing");
+    (found, listed)
+}
+
+/// A manifest and one file that it may name, with every checksum put right. The input is the length of the manifest (2 bytes,
+/// little-endian), the manifest without its checksum, and the file.
+pub(super) const BASE_SEALED: Target = Target { name: "base_sealed", valid: any_sealed_base, check: check_sealed_base };
+
+fn manifest_name() -> String {
+    format!("base-{BASE_ID}.manifest")
+}
+
+fn any_sealed_base(random: &mut Random) -> Vec<u8> {
+    let (disk, _) = any_base(random);
+    let manifest = disk.contents(&manifest_name()).unwrap_or_default();
+    let manifest = &manifest[..manifest.len().saturating_sub(4)];
+    let names = disk.list().unwrap_or_default();
+    let part =
+        names.iter().find(|name| name.ends_with(".part")).and_then(|name| disk.contents(name)).unwrap_or_default();
+    let manifest = if random.one_in(2) { damage(random, manifest.to_vec()) } else { manifest.to_vec() };
+    let part = if random.one_in(2) { damage(random, part) } else { part };
+    [&(manifest.len() as u16).to_le_bytes()[..], &manifest, &part].concat()
+}
+
+fn check_sealed_base(bytes: &[u8]) {
+    let Some((length, rest)) = bytes.split_first_chunk::<2>() else { return };
+    let (manifest, part) = rest.split_at(rest.len().min(usize::from(u16::from_le_bytes(*length))));
+    let (mut manifest, mut part) = (manifest.to_vec(), part.to_vec());
+    seal_image(&mut part);
+    let disk = SimDisk::new(1);
+    // Every file that the manifest could name is this one, and has the hash that the manifest gives: wherever an id may stand in it.
+    let hash = part.get(96..112).unwrap_or(&[0; 16]).to_vec();
+    for at in (48..manifest.len().saturating_sub(23)).rev() {
+        let number = u64::from_le_bytes(manifest[at..at + 8].try_into().expect("eight bytes"));
+        let is_id = number < 16 && manifest[at + 8..at + 24].iter().filter(|byte| **byte != 0).count() > 8;
+        if is_id {
+            manifest[at + 8..at + 24].copy_from_slice(&hash);
+            put_file(&disk, &format!("base-{BASE_ID}-{number}.part"), &part);
+        }
+    }
+    manifest.extend(crc32c::crc32c(&manifest).to_le_bytes());
+    put_file(&disk, &manifest_name(), &manifest);
+    let Ok(base) = open_base(&disk) else { return };
+    let reader = base.reader();
+    let (found, _) = keys_of(&reader, 100);
+    for key in &found {
+        let _ = reader.record(key);
+    }
+    let _ = (reader.record(b""), reader.record(b"n\xff"), base.meta(), base.file_bytes());
+    for _ in 0..4 {
+        if !matches!(base.merge(true), Ok(true)) {
+            break;
+        }
+    }
+    let _ = keys_of(&base.reader(), 100);
 }
 
 fn zxid(counter: u64) -> Zxid {

@@ -270,20 +270,40 @@ fn a_server_that_goes_away_ends_the_run_with_a_line_that_names_it() {
 
 #[test]
 fn connections_move_on_to_the_next_server_and_say_so() {
-    let (scratch, other) = (Scratch::new(), Scratch::new());
-    let (mut server, next) = (Server::start(&scratch), Server::start(&other));
-    // Both have the keys, but they know nothing of each other's sessions.
-    run_well(&next, "--keep --requests 1");
-    let both = format!("--session-timeout 2s --server {},{}", server.address, next.address);
-    let running = Running::start(&server, &both);
-    server.kill();
-    let mut running = running;
-    while !running.line().is_some_and(|line| line.contains("/s ") && !line.contains(" 0/s ")) {}
-    running.interrupt();
-    let output = running.end();
-    let json = checked(&output);
-    assert_eq!(json.at("options").at("servers"), &Json::Text(format!("{},{}", server.address, next.address)));
-    // Half of the connections were there.
-    assert_eq!((json.number("reconnects"), json.number("sessions_lost")), (4.0, 4.0), "{json:?}");
-    assert!(json.number("longest_write_gap_us") > 0.0);
+    let stop = |server: &mut Server| server.signal("STOP");
+    for end in [Server::kill, stop] {
+        let (scratch, other) = (Scratch::new(), Scratch::new());
+        let (mut server, next) = (Server::start(&scratch), Server::start(&other));
+        // Both have the keys, but they know nothing of each other's sessions.
+        run_well(&next, "--keep --requests 1");
+        let both = format!("--session-timeout 600ms --server {},{}", server.address, next.address);
+        let mut running = Running::start(&server, &both);
+        end(&mut server);
+        // Whoever was at the other one goes on meanwhile.
+        (0..3).for_each(|_| drop(running.line()));
+        running.interrupt();
+        let output = running.end();
+        let json = checked(&output);
+        assert_eq!(json.at("options").at("servers"), &Json::Text(format!("{},{}", server.address, next.address)));
+        // Half of the connections were there.
+        assert_eq!((json.number("reconnects"), json.number("sessions_lost")), (4.0, 4.0), "{json:?}");
+        assert!(json.at("errors_by_name").number("ConnectionLost") > 0.0 && json.number("acknowledged") > 0.0);
+    }
+}
+
+#[test]
+fn an_interrupt_while_keys_are_made_takes_them_away() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let mut child = bench(&server, "--keys 5000000 --progress").stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.starts_with("made ") && line.ends_with(" of 5000000 znodes\n"), "{line}");
+    assert!(std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(rest.lines().last(), Some("zoolet: interrupted before anything was measured"));
+    assert!(!server.client().exists("/bench"));
 }

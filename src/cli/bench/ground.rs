@@ -6,6 +6,7 @@ use super::options::{Op, Options};
 use super::progress::Progress;
 use super::requests::{KEY_DIGITS, NUMBER_DIGITS, create, delete, numbered, set};
 use bytes::Bytes;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use zoolet_model::path::parent_and_name;
@@ -68,13 +69,13 @@ pub(super) struct Ground {
     places: Places,
     /// Above the root and made by us, in the order made.
     above: Vec<String>,
-    /// By this run or one before it that kept them.
-    keys: u64,
+    /// How many of the keys this run, or one before it that kept them, has made or begun to make.
+    keys: Cell<u64>,
 }
 
 impl Ground {
     pub(super) fn new(options: &Options) -> Self {
-        Self { places: Places::of(options), above: Vec::new(), keys: 0 }
+        Self { places: Places::of(options), above: Vec::new(), keys: Cell::new(0) }
     }
 
     /// Makes everything that `options` need.
@@ -118,10 +119,10 @@ impl Ground {
     }
 
     /// The parent's data says which keys are there already, so that a run after one with `--keep` begins at once.
-    async fn make_keys(&mut self, link: &mut Link, options: &Options, progress: &mut Progress) -> Result<(), String> {
+    async fn make_keys(&self, link: &mut Link, options: &Options, progress: &mut Progress) -> Result<(), String> {
         let parent = self.places.keys();
         let (kept, size) = if make(link, &parent, b"0 0").await? { (0, 0) } else { kept(link, &parent).await? };
-        self.keys = kept.max(options.keys);
+        self.keys.set(kept);
         if kept >= options.keys && size == options.size as u64 {
             return Ok(());
         }
@@ -130,7 +131,8 @@ impl Ground {
         let path = |number| numbered(&prefix, KEY_DIGITS, number);
         let make = |number| create(&path(number), &data, CreateKind::Persistent, false);
         progress.begin("made", options.keys);
-        let mut failed = in_batches(link, 0..options.keys, options.size, make, progress).await?;
+        let numbers = (0..options.keys).inspect(|number| self.keys.set(kept.max(number + 1)));
+        let mut failed = in_batches(link, numbers, options.size, make, progress).await?;
         // Left behind by a run that was killed, or kept with values of another size.
         let existing: Vec<_> = failed.extract_if(.., |(_, error)| *error == ErrorCode::NodeExists.code()).collect();
         if failed.is_empty() {
@@ -142,7 +144,7 @@ impl Ground {
         if let Some((number, error)) = failed.first() {
             return Err(format!("{}: {}", path(*number), named(*error)));
         }
-        let note = Bytes::from(format!("{} {}", self.keys, options.size));
+        let note = Bytes::from(format!("{} {}", self.keys.get(), options.size));
         refused(ask(link, Request::Write(set(&parent, &note))).await?, &parent).map(|_| ())
     }
 
@@ -158,8 +160,8 @@ impl Ground {
     ) -> Result<(), String> {
         let Self { places, above, keys } = self;
         let key = |number| delete(&numbered(&places.key_prefix(), KEY_DIGITS, number));
-        progress.begin("deleted", *keys);
-        in_batches(link, 0..*keys, 0, key, progress).await?;
+        progress.begin("deleted", keys.get());
+        in_batches(link, 0..keys.get(), 0, key, progress).await?;
         let new = |number| delete(&numbered(&places.created_prefix(), NUMBER_DIGITS, number));
         for numbers in [0..created.count(), created.sequence()] {
             progress.begin("deleted", numbers.end - numbers.start);

@@ -524,6 +524,8 @@ impl Run {
                 Part::Sessions | Part::Watches => 0,
                 // Room is looked for when an entry is proposed; those under way become records later, each larger than its entry.
                 Part::Memtable => 8 * (u64::from(self.conditions.limits.outstanding_bytes_max) + ONE_REQUEST_BYTES),
+                // Its tables, and what a single entry or request needs at once.
+                Part::RecordCache => 4 * ONE_REQUEST_BYTES,
                 _ => ONE_REQUEST_BYTES,
             };
             assert!(held <= limit + beyond, "{} holds {held} of {limit}", part.name());

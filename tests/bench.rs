@@ -197,6 +197,15 @@ fn no_server_is_one_line_and_exit_code_1() {
     assert!(line.starts_with("zoolet: no-such-host.invalid:2181: "), "{line}");
 }
 
+/// Runs take seconds, most of which they wait.
+fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, test: impl Fn(T) + Sync) {
+    std::thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(|| test(case));
+        }
+    });
+}
+
 /// A run that goes on until something happens to it.
 struct Running {
     child: Child,
@@ -236,22 +245,23 @@ impl Running {
 fn an_interrupt_prints_what_was_measured_and_cleans_up() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
-    for op in ["set", "watch --connections 3", "lock"] {
-        let running = Running::start(&server, &format!("--op {op}"));
+    side_by_side(["set", "watch --connections 3", "lock"], |op| {
+        let path = format!("/{}", &op[..3]);
+        let running = Running::start(&server, &format!("--op {op} --path {path}"));
         running.interrupt();
         let output = running.end();
         assert!(output.status.success(), "{op}");
         let json = checked(&output);
         assert_eq!(json.at("interrupted"), &Json::Truth(true));
         assert!(json.number("acknowledged") > 0.0 && json.number("seconds") < 60.0);
-        assert!(!server.client().exists("/bench"), "{op}");
-    }
+        assert!(!server.client().exists(&path), "{op}");
+    });
 }
 
 #[test]
 fn a_server_that_goes_away_ends_the_run_with_a_line_that_names_it() {
-    let scratch = Scratch::new();
-    for op in ["set", "mix --rate 1000", "watch --connections 3", "lock"] {
+    side_by_side(["set", "mix --rate 1000", "watch --connections 3", "lock"], |op| {
+        let scratch = Scratch::new();
         let mut server = Server::start(&scratch);
         let running = Running::start(&server, &format!("--session-timeout 500ms --op {op}"));
         server.kill();
@@ -265,13 +275,13 @@ fn a_server_that_goes_away_ends_the_run_with_a_line_that_names_it() {
         assert!(matches!(json.at("failure"), Json::Text(_)) && json.number("acknowledged") > 0.0, "{op}");
         // Silence until the end is a gap.
         assert!(op.starts_with("mix") || json.number("longest_write_gap_us") >= 500_000.0, "{op}: {json:?}");
-    }
+    });
 }
 
 #[test]
 fn connections_move_on_to_the_next_server_and_say_so() {
-    let stop = |server: &mut Server| server.signal("STOP");
-    for end in [Server::kill, stop] {
+    let freeze = |server: &mut Server| server.signal("STOP");
+    side_by_side([Server::kill, freeze], |end| {
         let (scratch, other) = (Scratch::new(), Scratch::new());
         let (mut server, next) = (Server::start(&scratch), Server::start(&other));
         // Both have the keys, but they know nothing of each other's sessions.
@@ -288,7 +298,7 @@ fn connections_move_on_to_the_next_server_and_say_so() {
         // Half of the connections were there.
         assert_eq!((json.number("reconnects"), json.number("sessions_lost")), (4.0, 4.0), "{json:?}");
         assert!(json.at("errors_by_name").number("ConnectionLost") > 0.0 && json.number("acknowledged") > 0.0);
-    }
+    });
 }
 
 #[test]

@@ -9,12 +9,16 @@ const OTHERS: u64 = 64;
 /// Lets this process have as many open files as it may. What to tell the operator when that is too few for every connection that the
 /// configuration allows.
 pub(super) fn raise(config: &Config) -> Option<String> {
-    let before = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: before.maximum, maximum: before.maximum };
-    // A system that refuses leaves the old one, which is judged below.
-    let _ = setrlimit(Resource::Nofile, raised);
+    raise_to_maximum();
     let connections = config.clients.map_or(0, |_| config.limits.connections_max);
     too_few(getrlimit(Resource::Nofile).current, connections.into(), config.limits.log_segments.into())
+}
+
+/// As many as the system lets this process have without asking anybody. A system that refuses leaves the old limit.
+pub(super) fn raise_to_maximum() {
+    let before = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: before.maximum, maximum: before.maximum };
+    let _ = setrlimit(Resource::Nofile, raised);
 }
 
 fn too_few(files: Option<u64>, connections: u64, segments: u64) -> Option<String> {

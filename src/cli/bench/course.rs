@@ -92,9 +92,10 @@ impl Course {
         self.begins
     }
 
-    /// When the last request is sent; `u64::MAX` when their number decides.
-    pub(super) const fn ends(&self) -> u64 {
-        self.ends
+    /// Between when requests were wanted: none any more once their number is reached.
+    pub(super) fn wanted(&self) -> (u64, u64) {
+        let end = if self.left.get() == 0 { self.begins } else { self.ends.min(self.now()) };
+        (self.begins, end)
     }
 
     /// Whether what was sent then is measured.

@@ -129,10 +129,8 @@ impl Load {
 
     async fn end(self) {
         if let Some(pace) = &self.pace {
-            let end = self.course.ends().min(self.course.now());
-            if self.course.counts(pace.due()) {
-                self.course.measured.borrow_mut().unsent += pace.due_until(end);
-            }
+            let (begin, end) = self.course.wanted();
+            self.course.measured.borrow_mut().unsent += pace.left_between(begin, end);
         }
         self.link.close().await;
     }

@@ -21,7 +21,7 @@ mod requests;
 
 pub(super) use options::{Distribution, Op, Options, Until};
 
-use super::{Exit, complain, say};
+use super::{Exit, complain, open_files, say};
 use course::{Course, Created};
 use fan_out::Round;
 use ground::Ground;
@@ -39,6 +39,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 pub(super) fn bench(options: Options) -> Result<(), Exit> {
+    open_files::raise_to_maximum();
     let servers = resolve(&options.servers)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Exit::failed)?;
     LocalSet::new().block_on(&runtime, run(options, servers))

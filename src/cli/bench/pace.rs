@@ -40,10 +40,13 @@ impl Pace {
         self.turn += self.connections;
     }
 
-    /// How many requests are due from the next one on until `end`.
-    pub(super) fn due_until(&self, end: u64) -> u64 {
-        let turns = u64::try_from(u128::from(end) * u128::from(self.rate) / 1_000_000_000).unwrap_or(u64::MAX);
-        turns.saturating_sub(self.turn).div_ceil(self.connections)
+    /// How many requests that were not sent are due from `begin` until before `end`.
+    pub(super) fn left_between(&self, begin: u64, end: u64) -> u64 {
+        self.left_before(end).saturating_sub(self.left_before(begin))
+    }
+
+    fn left_before(&self, end: u64) -> u64 {
+        turns_before(end, self.rate).saturating_sub(self.turn).div_ceil(self.connections)
     }
 
     /// Waits so many nanoseconds. May be dropped at any time.
@@ -65,6 +68,27 @@ impl Pace {
     }
 }
 
+/// How many requests of all connections are due before `end`.
+fn turns_before(end: u64, rate: u64) -> u64 {
+    u64::try_from((u128::from(end) * u128::from(rate)).div_ceil(1_000_000_000)).unwrap_or(u64::MAX)
+}
+
 fn due(turn: u64, rate: u64) -> u64 {
     u64::try_from(u128::from(turn) * 1_000_000_000 / u128::from(rate)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_due_are_those_counted_one_by_one() {
+        for rate in [1, 3, 7, 1000, 999_999_937] {
+            for end in [0, 1, 333_333_333, 333_333_334, 1_000_000_000, 1_000_000_001] {
+                let from = turns_before(end, rate).saturating_sub(2);
+                let counted = (from..from + 4).take_while(|turn| due(*turn, rate) < end).count() as u64;
+                assert_eq!(turns_before(end, rate), from + counted, "{rate} {end}");
+            }
+        }
+    }
 }

@@ -1,76 +1,61 @@
 //! kill -9 under load: nothing that was acknowledged is ever lost, and every restart serves.
-#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
+//!
+//! The load and the oracle are those of the power cuts (`tests/powercut`); `ZOOLET_KILLS` says how many kills, 20 when it is not set.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
-mod support;
+mod scratch;
 
-use std::collections::BTreeSet;
-use support::*;
-use zoolet_model::CreateKind;
+use scratch::Scratch;
+use std::path::Path;
+use std::time::Duration;
+use zoolet_powercut::load::LoadShape;
+use zoolet_powercut::random::Random;
+use zoolet_powercut::rounds::{PATIENCE, Rounds};
+use zoolet_powercut::server::Server;
 
-const WRITERS: usize = 4;
-/// Requests each writer has under way.
-const WINDOW: usize = 16;
+const WRITERS: u64 = 4;
 
-/// Creates `/k-ROUND-WRITER-NUMBER` until the server is gone; gives the names that were acknowledged.
-fn write_until_the_end(mut client: Client, round: usize, writer: usize) -> Vec<String> {
-    let name = |number: usize| format!("k-{round}-{writer}-{number}");
-    let mut acknowledged = Vec::new();
-    let mut sent = 0;
-    loop {
-        while sent < acknowledged.len() + WINDOW {
-            let request = create(&format!("/{}", name(sent)), &[b'x'; 200], CreateKind::Persistent);
-            let mut out = bytes::BytesMut::new();
-            zoolet_transport::wire::client::encode_request(sent as i32 + 1, &request, &mut out);
-            if std::io::Write::write_all(&mut client.stream, &out).is_err() {
-                return drain(client, acknowledged, name);
-            }
-            sent += 1;
-        }
-        match client.header() {
-            Some(header) => {
-                assert_eq!((header.xid as usize, header.error), (acknowledged.len() + 1, 0));
-                acknowledged.push(name(acknowledged.len()));
-            }
-            None => return acknowledged,
-        }
-    }
-}
-
-/// What was answered before the end counts too.
-fn drain(mut client: Client, mut acknowledged: Vec<String>, name: impl Fn(usize) -> String) -> Vec<String> {
-    while let Some(header) = client.header() {
-        assert_eq!(header.error, 0);
-        acknowledged.push(name(acknowledged.len()));
-    }
-    acknowledged
-}
+/// Small enough that checkpoints and full turns of the ring happen between kills.
+const CONFIG: &str = "four_letter_words = [\"*\"]\n[limits]\nframe_bytes_max = 100000\nlog_segment_bytes = 262144\n\
+                      log_segments = 8\nmemtable_bytes = 131072\nrecord_cache_bytes = 65536\n\
+                      [settings]\nsession_timeout_max_ms = 3600000\n";
 
 #[test]
 fn kill_9_under_load_keeps_every_acknowledged_write() {
+    let kills = std::env::var("ZOOLET_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(20);
     let scratch = Scratch::new();
-    // Small enough that checkpoints and a full turn of the ring happen between kills.
-    let config = SMALL.replace("[settings]", "memtable_bytes = 131072\nrecord_cache_bytes = 65536\n[settings]");
-    let mut server = Server::start_with(&scratch, &config);
-    let mut acknowledged: BTreeSet<String> = BTreeSet::new();
-    for round in 0..6 {
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                let client = server.client();
-                std::thread::spawn(move || write_until_the_end(client, round, writer))
-            })
-            .collect();
-        // Each round dies at another moment: this many entries after it began.
-        let until = server.figure("log_entries") + 300 + 400 * round as u64;
-        eventually("enough is written", || server.figure("log_entries") > until);
-        server.kill_and_restart();
-        for writer in writers {
-            acknowledged.extend(writer.join().unwrap());
+    let (config, data) = (scratch.join("zoolet.toml"), scratch.join("data"));
+    std::fs::write(&config, CONFIG).unwrap();
+    let start = || Server::start(&[], Path::new(env!("CARGO_BIN_EXE_zoolet")), &config, &data).unwrap();
+
+    let seed = u64::from(std::process::id());
+    let mut random = Random::new(seed);
+    let shape = LoadShape { window: 32, znodes: 200, big_per_cent: 2, bytes_max: 50_000 };
+    let mut rounds = Rounds::new(WRITERS, shape, &mut random);
+    for kill in 0..=kills {
+        if random.chance(15) {
+            // Killed while it starts.
+            let server = start();
+            std::thread::sleep(Duration::from_millis(random.below(40)));
+            drop(server);
         }
-        let there: BTreeSet<String> = server.client().children("/").iter().map(ToString::to_string).collect();
-        let lost: Vec<_> = acknowledged.difference(&there).collect();
-        assert!(lost.is_empty(), "round {round} lost {lost:?}");
-        let last = acknowledged.iter().next_back().unwrap();
-        assert_eq!(server.client().get(&format!("/{last}")).unwrap().unwrap(), vec![b'x'; 200]);
+        let mut server = start();
+        let address = server
+            .address(PATIENCE, || false)
+            .unwrap_or_else(|what| panic!("seed {seed}, kill {kill}: {what}"))
+            .unwrap();
+        if kill == 0 {
+            assert_eq!(Rounds::prepare(address), Ok(true));
+        }
+        assert_eq!(rounds.check(address), Ok(true), "seed {seed}, kill {kill}");
+        if kill < kills {
+            let working = rounds.work(address, usize::MAX);
+            std::thread::sleep(Duration::from_millis(10 + random.below(150)));
+            assert!(server.is_running(), "it ended under load");
+            server.kill();
+            rounds.gather(working).unwrap();
+            server.wait();
+        }
     }
-    assert!(acknowledged.len() > 1000, "{} is no load", acknowledged.len());
+    assert!(rounds.acknowledged > 100 * kills, "{} acknowledged writes are no load", rounds.acknowledged);
 }

@@ -36,6 +36,8 @@ pub enum Violation {
     },
     /// Two facts about the tree, or its order, that cannot both be.
     Inconsistent(String),
+    /// What a reader was shown is not there.
+    Shown(String),
     /// A session that lives is not known, or one that was closed is.
     Session(String),
     /// The server does not start.
@@ -55,6 +57,7 @@ impl fmt::Display for Violation {
             }
             Self::NeverSo { writer, what } => write!(f, "NEVER SO: writer {writer}'s tree is of no moment: {what}"),
             Self::Inconsistent(what) => write!(f, "INCONSISTENT: {what}"),
+            Self::Shown(what) => write!(f, "SHOWN AND LOST: {what}"),
             Self::Session(what) => write!(f, "SESSION: {what}"),
             Self::NoStart(what) => write!(f, "NO START: {what}"),
             Self::Answer(what) => write!(f, "ANSWER: {what}"),
@@ -333,5 +336,269 @@ pub fn fate_after(writer: &Writer, is_known: bool) -> Result<SessionFate, Violat
         (SessionFate::None, _) => Ok(SessionFate::None),
         (SessionFate::Open | SessionFate::Closing, true) => Ok(SessionFate::Open),
         (SessionFate::Closed | SessionFate::Closing, false) => Ok(SessionFate::Closed),
+    }
+}
+
+/// Each rule is shown to fail once, on a tree that was altered.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use crate::tree::{Step, Value, Write};
+
+    const SESSION: i64 = 77;
+
+    /// Sets its own counter and a shared znode in one multi, among other things.
+    fn writes() -> Vec<Write> {
+        let value = |tag| Value { tag, bytes: 100 };
+        let create = |path: &str, tag, ephemeral| {
+            Write::One(Step::Create { path: path.into(), value: value(tag), ephemeral, sequential: false })
+        };
+        let set = |path: &str, tag| Step::Set { path: path.into(), value: value(tag), version: -1 };
+        vec![
+            create("/w0", 1, false),
+            create("/w0/a", 2, false),
+            create("/w0/e", 3, true),
+            Write::All(vec![set("/w0/a", 4), set("/shared/s0", 5)]),
+            Write::All(vec![set("/shared/s0", 6), set("/w0/a", 7)]),
+            create("/w0/a/b", 8, false),
+        ]
+    }
+
+    /// A writer of which so many writes were acknowledged, at zxids 10, 20 and so on.
+    fn writer(acknowledged: usize) -> Writer {
+        let mut writer = Writer::new(0, Random::new(1));
+        for (number, write) in writes().into_iter().enumerate() {
+            let zxid = (number < acknowledged).then_some(10 * (number as i64 + 1));
+            writer.sent.push(Sent { write, session: SESSION, expected: Ok(Vec::new()), acknowledged: zxid });
+        }
+        writer.fate = SessionFate::Open;
+        writer
+    }
+
+    /// What a server shows that has so many of those writes.
+    fn server(there: usize) -> Observed {
+        let mut tree = Tree::default();
+        for (number, write) in writes().iter().take(there).enumerate() {
+            tree.apply(write, SESSION, Stamp::At(10 * (number as i64 + 1))).unwrap();
+        }
+        let zxid = |stamp| match stamp {
+            Stamp::At(zxid) => zxid,
+            Stamp::By(_) => unreachable!(),
+        };
+        let mut observed = Observed { zxid: 10 * there as i64, ..Observed::default() };
+        let mut add = |path: &str, data: Bytes, stat: Stat| {
+            observed.znodes.insert(path.to_owned(), (data, stat));
+            observed.children.entry(path.to_owned()).or_default();
+            if path != "/" {
+                let above = if parent(path).is_empty() { "/" } else { parent(path) };
+                let name = path.rsplit_once('/').unwrap().1.to_owned();
+                observed.children.entry(above.to_owned()).or_default().insert(name);
+            }
+        };
+        for (path, znode) in &tree.znodes {
+            let stat = Stat {
+                czxid: zxid(znode.created),
+                mzxid: zxid(znode.modified),
+                pzxid: zxid(znode.child_changed),
+                version: znode.version,
+                cversion: 2 * znode.creates - znode.children,
+                num_children: znode.children,
+                ephemeral_owner: znode.owner,
+                data_length: znode.value.bytes as i32,
+                ..Stat::default()
+            };
+            add(path, znode.value.expand(), stat);
+        }
+        add("/shared", Bytes::new(), Stat { num_children: 1, ..Stat::default() });
+        let share = tree.shares.get("/shared/s0");
+        let data = share.map_or(Bytes::new(), |share| share.last.0.expand());
+        let stat = Stat {
+            version: share.map_or(0, |share| share.sets as i32),
+            mzxid: share.map_or(0, |share| zxid(share.last.1)),
+            data_length: data.len() as i32,
+            ..Stat::default()
+        };
+        add("/shared/s0", data, stat);
+        let tops = 1 + i32::from(there > 0);
+        add("/", Bytes::new(), Stat { num_children: tops, ..Stat::default() });
+        observed
+    }
+
+    fn check(writer: &Writer, observed: &Observed) -> Result<usize, Violation> {
+        let mut found = [reconcile(writer, observed)?];
+        together(&mut found, std::slice::from_ref(writer), observed)?;
+        Ok(found[0].there)
+    }
+
+    fn is_inconsistent(outcome: &Result<usize, Violation>) -> bool {
+        matches!(outcome, Err(Violation::Inconsistent(_)))
+    }
+
+    fn is_never_so(outcome: &Result<usize, Violation>) -> bool {
+        matches!(outcome, Err(Violation::NeverSo { .. }))
+    }
+
+    fn stat<'a>(observed: &'a mut Observed, path: &str) -> &'a mut Stat {
+        &mut observed.znodes.get_mut(path).unwrap().1
+    }
+
+    #[test]
+    fn every_moment_from_the_last_acknowledged_write_on_is_right() {
+        for acknowledged in 0..=6 {
+            for there in 0..=6 {
+                let outcome = check(&writer(acknowledged), &server(there));
+                if there >= acknowledged {
+                    assert_eq!(outcome, Ok(there));
+                } else {
+                    let Err(Violation::Lost { there: left, acknowledged: all, .. }) = outcome else {
+                        panic!("{there} of {acknowledged}: {outcome:?}")
+                    };
+                    assert_eq!((left, all), (there, acknowledged));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn half_a_multi_is_found() {
+        let mut observed = server(3);
+        let whole = server(4);
+        observed.znodes.insert("/w0/a".into(), whole.znodes["/w0/a"].clone());
+        observed.zxid = 40;
+        assert!(is_inconsistent(&check(&writer(3), &observed)));
+        let mut observed = server(3);
+        observed.znodes.insert("/shared/s0".into(), whole.znodes["/shared/s0"].clone());
+        assert!(is_inconsistent(&check(&writer(3), &observed)));
+    }
+
+    #[test]
+    fn a_write_without_the_one_before_it_is_found() {
+        let mut observed = server(4);
+        observed.znodes.insert("/w0/a/b".into(), server(6).znodes["/w0/a/b"].clone());
+        assert!(is_never_so(&check(&writer(3), &observed)));
+    }
+
+    #[test]
+    fn each_wrong_number_of_a_stat_is_found() {
+        let changes: [fn(&mut Stat); 8] = [
+            |stat| stat.version += 1,
+            |stat| stat.cversion += 1,
+            |stat| stat.num_children += 1,
+            |stat| stat.ephemeral_owner = 5,
+            |stat| stat.data_length += 1,
+            |stat| stat.czxid += 1,
+            |stat| stat.mzxid += 1,
+            |stat| stat.pzxid += 1,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut observed = server(6);
+            change(stat(&mut observed, "/w0/a"));
+            assert!(is_never_so(&check(&writer(6), &observed)), "change {number}");
+        }
+    }
+
+    #[test]
+    fn one_wrong_byte_is_found() {
+        let mut observed = server(6);
+        let data = &mut observed.znodes.get_mut("/w0/a").unwrap().0;
+        let mut bytes = data.to_vec();
+        bytes[99] ^= 1;
+        *data = bytes.into();
+        assert!(is_never_so(&check(&writer(6), &observed)));
+    }
+
+    #[test]
+    fn what_nobody_wrote_is_found() {
+        let mut observed = server(6);
+        let copy = observed.znodes["/w0/e"].clone();
+        observed.znodes.insert("/w0/f".into(), copy.clone());
+        assert!(is_never_so(&check(&writer(6), &observed)));
+        let mut observed = server(6);
+        observed.znodes.insert("/w1".into(), copy);
+        assert!(is_inconsistent(&check(&writer(6), &observed)));
+    }
+
+    #[test]
+    fn an_ephemeral_that_outlives_its_session_is_found() {
+        let mut writer = writer(6);
+        writer.sent.push(Sent {
+            write: Write::Close,
+            session: SESSION,
+            expected: Ok(Vec::new()),
+            acknowledged: Some(70),
+        });
+        writer.fate = SessionFate::Closed;
+        let outcome = check(&writer, &server(6));
+        assert!(matches!(outcome, Err(Violation::Lost { there: 6, acknowledged: 7, .. })), "{outcome:?}");
+        assert!(matches!(fate_after(&writer, true), Err(Violation::Session(_))));
+        assert_eq!(fate_after(&writer, false), Ok(SessionFate::Closed));
+        writer.fate = SessionFate::Open;
+        assert!(matches!(fate_after(&writer, false), Err(Violation::Session(_))));
+    }
+
+    #[test]
+    fn an_order_that_cannot_be_is_found() {
+        // A write that was never answered is there, with a zxid before one that was.
+        let mut observed = server(6);
+        for path in ["/w0/a/b", "/w0/a"] {
+            let stat = stat(&mut observed, path);
+            stat.pzxid = 45;
+            if path == "/w0/a/b" {
+                (stat.czxid, stat.mzxid) = (45, 45);
+            }
+        }
+        assert!(is_inconsistent(&check(&writer(5), &observed)));
+        // One write at two places of the order.
+        let mut observed = server(6);
+        stat(&mut observed, "/w0/a").pzxid = 65;
+        assert!(is_never_so(&check(&writer(5), &observed)));
+        // A server that is behind what it shows.
+        let mut observed = server(6);
+        observed.zxid = 59;
+        assert!(is_inconsistent(&check(&writer(6), &observed)));
+        // Two writers at one place.
+        let observed = server(6);
+        let found = reconcile(&writer(6), &observed).unwrap();
+        let mut twice = [found.clone(), found];
+        assert!(together(&mut twice, &[writer(6)], &observed).is_err());
+    }
+
+    #[test]
+    fn a_shared_znode_with_a_set_too_few_or_too_old_is_found() {
+        let mut observed = server(6);
+        stat(&mut observed, "/shared/s0").version -= 1;
+        assert!(is_inconsistent(&check(&writer(6), &observed)));
+        let mut observed = server(6);
+        stat(&mut observed, "/shared/s0").mzxid = 40;
+        assert!(is_inconsistent(&check(&writer(6), &observed)));
+        let mut observed = server(6);
+        let old = server(4).znodes["/shared/s0"].0.clone();
+        observed.znodes.get_mut("/shared/s0").unwrap().0 = old;
+        assert!(is_inconsistent(&check(&writer(6), &observed)));
+    }
+
+    #[test]
+    fn a_znode_that_is_listed_wrongly_is_found() {
+        let mut observed = server(6);
+        observed.children.get_mut("/").unwrap().insert("ghost".into());
+        assert!(is_inconsistent(&check(&writer(6), &observed)));
+        let mut observed = server(6);
+        stat(&mut observed, "/").data_length = 4;
+        assert!(is_inconsistent(&check(&writer(6), &observed)));
+    }
+
+    #[test]
+    fn counts_that_differ_from_what_was_read_are_found() {
+        let observed = server(6);
+        let bytes: usize = observed.znodes.iter().map(|(path, (data, _))| path.len() + data.len()).sum();
+        let mntr = |znodes: usize, ephemerals: usize, bytes: usize| {
+            format!("zk_znode_count\t{znodes}\nzk_ephemerals_count\t{ephemerals}\nzk_approximate_data_size\t{bytes}\n")
+        };
+        let count = observed.znodes.len() + 1;
+        assert_eq!(counted(&mntr(count, 1, bytes), &observed), Ok(()));
+        for wrong in [mntr(count + 1, 1, bytes), mntr(count, 2, bytes), mntr(count, 1, bytes + 1), String::new()] {
+            assert!(counted(&wrong, &observed).is_err(), "{wrong}");
+        }
     }
 }

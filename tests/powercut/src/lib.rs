@@ -12,5 +12,6 @@ pub mod mount;
 pub mod random;
 pub mod rounds;
 pub mod server;
+pub mod strace;
 pub mod tree;
 pub mod volume;

@@ -28,7 +28,7 @@ const VOLUME_BYTES: u64 = 8 << 30;
 pub enum Kind {
     /// Anything that changes or syncs something.
     Any,
-    /// A write, to a file whose name begins so.
+    /// A write, to a file whose name has this part.
     Write(&'static str),
     /// A sync of such a file.
     Sync(&'static str),
@@ -60,8 +60,8 @@ impl Kind {
     fn matches(self, operation: Operation, volume: &Volume) -> bool {
         match (self, operation) {
             (Self::Any, _) | (Self::Names, Operation::Names) => true,
-            (Self::Write(prefix), Operation::Write(ino)) | (Self::Sync(prefix), Operation::Sync(ino)) => {
-                volume.name(ino).is_some_and(|name| name.starts_with(prefix))
+            (Self::Write(part), Operation::Write(ino)) | (Self::Sync(part), Operation::Sync(ino)) => {
+                volume.name(ino).is_some_and(|name| name.contains(part))
             }
             (Self::Write(_) | Self::Sync(_) | Self::Names, _) => false,
         }
@@ -86,8 +86,36 @@ struct State {
     cut: Option<Volume>,
     /// The process is killed: whoever waits may go.
     over: bool,
-    operations: u64,
-    syncs: u64,
+    seen: Seen,
+}
+
+/// Operations that a server has asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Seen {
+    /// Writes.
+    pub writes: u64,
+    /// Syncs of segments of the log.
+    pub log_syncs: u64,
+    /// Syncs of files of the base.
+    pub base_syncs: u64,
+    /// Changes of names and their syncs.
+    pub names: u64,
+}
+
+impl Seen {
+    fn count(&mut self, operation: Operation, volume: &Volume) {
+        match operation {
+            Operation::Write(_) => self.writes += 1,
+            Operation::Sync(ino) if volume.name(ino).is_some_and(|name| name.starts_with("base-")) => {
+                self.base_syncs += 1;
+            }
+            Operation::Sync(ino) if volume.name(ino).is_some_and(|name| name.starts_with("seg-")) => {
+                self.log_syncs += 1;
+            }
+            Operation::Names => self.names += 1,
+            Operation::Sync(_) | Operation::Other => {}
+        }
+    }
 }
 
 impl Mounted {
@@ -96,7 +124,7 @@ impl Mounted {
     /// # Errors
     /// When the system does not let us mount.
     pub fn new(volume: Volume, directory: &Path, trigger: Option<Trigger>) -> io::Result<Self> {
-        let state = State { volume, trigger, cut: None, over: false, operations: 0, syncs: 0 };
+        let state = State { volume, trigger, cut: None, over: false, seen: Seen::default() };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("zoolet-powercut".to_owned()), MountOption::NoDev];
@@ -141,10 +169,9 @@ impl Mounted {
         self.shared.changed.notify_all();
     }
 
-    /// Operations that changed or synced something, and syncs among them.
-    pub fn operations(&self) -> (u64, u64) {
-        let state = self.shared.state();
-        (state.operations, state.syncs)
+    /// What was asked for until now.
+    pub fn seen(&self) -> Seen {
+        self.shared.state().seen
     }
 
     /// Unmounts when the process is gone; gives the disk as it was when the plug was pulled, or as it is.
@@ -154,7 +181,11 @@ impl Mounted {
     pub fn unmount(mut self) -> io::Result<Volume> {
         self.release();
         if let Some(session) = self.session.take() {
-            session.umount_and_join()?;
+            match session.umount_and_join() {
+                // How the kernel takes leave of the thread that serves it is a matter of who is first.
+                Err(error) if error.kind() != io::ErrorKind::ConnectionAborted => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
         }
         let mut state = self.shared.state();
         let now = std::mem::replace(&mut state.volume, Volume::new(crate::volume::Rules::Bare));
@@ -179,29 +210,27 @@ impl Shared {
         operation: Operation,
         carry_out: impl FnOnce(&mut Volume) -> io::Result<T>,
     ) -> Result<T, Errno> {
-        let mut state = self.state();
-        if state.cut.is_some() {
-            return Err(self.held(state));
+        let mut guard = self.state();
+        if guard.cut.is_some() {
+            return Err(self.held(guard));
         }
-        let State { volume, trigger, .. } = &mut *state;
+        let State { volume, trigger, cut, seen, .. } = &mut *guard;
+        seen.count(operation, volume);
         let is_due = trigger.as_mut().is_some_and(|trigger| {
             let matches = trigger.kind.matches(operation, volume);
             trigger.count -= u64::from(matches);
             matches && trigger.count == 0
         });
-        state.operations += 1;
-        state.syncs += u64::from(matches!(operation, Operation::Sync(_)));
         if !is_due {
-            return carry_out(&mut state.volume).map_err(Errno::from);
+            return carry_out(volume).map_err(Errno::from);
         }
-        let before = state.trigger.take().is_some_and(|trigger| trigger.before);
-        if !before {
+        if trigger.take().is_some_and(|trigger| !trigger.before) {
             // What it would have answered nobody hears.
-            let _ = carry_out(&mut state.volume);
+            let _ = carry_out(volume);
         }
-        state.cut = Some(state.volume.clone());
+        *cut = Some(volume.clone());
         self.changed.notify_all();
-        Err(self.held(state))
+        Err(self.held(guard))
     }
 
     fn held(&self, state: MutexGuard<'_, State>) -> Errno {

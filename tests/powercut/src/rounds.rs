@@ -6,10 +6,13 @@ use crate::load::{LoadShape, SHARED_ZNODES, SessionFate, Writer, create};
 use crate::random::Random;
 use crate::tree::SHARED;
 use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use zoolet_model::{CreateKind, CreateMode, ErrorCode, Request};
+use zoolet_model::{CreateKind, CreateMode, ErrorCode, Reply, Request};
 
 /// How long any answer may take.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -24,16 +27,40 @@ pub struct Rounds {
     pub acknowledged: u64,
     /// Of those that were not, how many were there afterwards.
     pub survivors: u64,
+    /// The zxids of all that was acknowledged.
+    zxids: Vec<i64>,
+    /// What a reader was shown.
+    shown: Shown,
+    /// How often it was.
+    pub reads: u64,
 }
 
-/// Writers at work.
-pub struct Working(Vec<JoinHandle<(Writer, Result<(), String>)>>);
+/// Writers and a reader at work.
+pub struct Working {
+    writers: Vec<JoinHandle<(Writer, Result<(), String>)>>,
+    reader: JoinHandle<Shown>,
+    is_over: Arc<AtomicBool>,
+}
 
 impl Rounds {
     /// `count` writers that have done nothing.
     pub fn new(count: u64, shape: LoadShape, random: &mut Random) -> Self {
         let writers = (0..count).map(|number| Writer::new(number, random.fork(number))).collect();
-        Self { writers, shape, sent: 0, acknowledged: 0, survivors: 0 }
+        Self {
+            writers,
+            shape,
+            sent: 0,
+            acknowledged: 0,
+            survivors: 0,
+            zxids: Vec::new(),
+            shown: Shown::default(),
+            reads: 0,
+        }
+    }
+
+    /// How many acknowledged writes are not among these zxids.
+    pub fn lost_zxids(&self, among: &BTreeSet<i64>) -> u64 {
+        self.zxids.iter().filter(|zxid| !among.contains(zxid)).count() as u64
     }
 
     /// Makes what no writer makes. `Ok(false)` when the server goes away meanwhile.
@@ -65,7 +92,16 @@ impl Rounds {
                 (writer, outcome)
             })
         };
-        Working(self.writers.drain(..).map(start).collect())
+        let writers = self.writers.drain(..).map(start).collect();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&is_over);
+        // What becomes of it when the server goes is no finding.
+        let reader = std::thread::spawn(move || {
+            let mut shown = Shown::default();
+            let _ = shown.watch(address, &until);
+            shown
+        });
+        Working { writers, reader, is_over }
     }
 
     /// Waits for the writers: the server is gone, or they are done.
@@ -74,12 +110,17 @@ impl Rounds {
     /// [`Violation::Answer`] when one got an answer that is wrong.
     pub fn gather(&mut self, working: Working) -> Result<(), Violation> {
         let mut wrong = None;
-        for writer in working.0 {
+        for writer in working.writers {
             let Ok((writer, outcome)) = writer.join() else {
                 return Err(Violation::Answer("a writer stopped".to_owned()));
             };
             wrong = wrong.or(outcome.err());
             self.writers.push(writer);
+        }
+        working.is_over.store(true, Relaxed);
+        if let Ok(shown) = working.reader.join() {
+            self.reads += shown.reads;
+            self.shown.versions.extend(shown.versions);
         }
         match wrong {
             None => Ok(()),
@@ -98,6 +139,7 @@ impl Rounds {
         let mut found: Vec<Found> =
             self.writers.iter().map(|writer| reconcile(writer, &observed)).collect::<Result<_, _>>()?;
         together(&mut found, &self.writers, &observed)?;
+        self.shown.is_there(&observed)?;
         let Ok(mntr) = client::word(address, "mntr", PATIENCE) else { return Ok(false) };
         if !mntr.is_empty() {
             counted(&mntr, &observed)?;
@@ -119,11 +161,51 @@ impl Rounds {
             let acknowledged = writer.acknowledged();
             self.sent += writer.sent.len() as u64;
             self.acknowledged += acknowledged as u64;
+            self.zxids.extend(writer.sent.iter().filter_map(|sent| sent.acknowledged));
             self.survivors += (found.there - acknowledged) as u64;
             writer.sent.clear();
             writer.tree = found.tree;
         }
         Ok(true)
+    }
+}
+
+/// The versions of the shared znodes as a reader saw them: what was shown must never be lost, acknowledged or not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Shown {
+    versions: BTreeMap<String, i32>,
+    reads: u64,
+}
+
+impl Shown {
+    /// Reads until the server is gone, or so long.
+    fn watch(&mut self, address: SocketAddr, is_over: &AtomicBool) -> std::io::Result<()> {
+        let Some(mut client) = Client::connect(address, None, PATIENCE)? else { return Ok(()) };
+        while !is_over.load(Relaxed) {
+            for number in 0..SHARED_ZNODES {
+                let path = format!("{SHARED}/s{number}");
+                let request = Request::GetData { path: path.as_str().into(), watch: false };
+                match client.ask(&request)? {
+                    Some((_, Ok(Reply::Data(_, stat)))) => {
+                        self.reads += 1;
+                        self.versions.insert(path, stat.version);
+                    }
+                    Some(_) => {}
+                    None => return Ok(()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_there(&self, observed: &Observed) -> Result<(), Violation> {
+        for (path, version) in &self.versions {
+            let now = observed.znodes.get(path).map(|(_, stat)| stat.version);
+            if now.is_none_or(|now| now < *version) {
+                return Err(Violation::Shown(format!("{path} was read at version {version} and is at {now:?}")));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -138,4 +220,24 @@ fn connect(address: SocketAddr, session: Option<zoolet_model::ConnectReply>) -> 
 fn close(mut client: Client) -> Result<bool, Violation> {
     let answer = client.ask(&Request::CloseSession).map_err(|error| Violation::Answer(error.to_string()))?;
     Ok(answer.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoolet_model::Stat;
+
+    #[test]
+    fn what_a_reader_was_shown_and_is_gone_is_found() {
+        let mut shown = Shown::default();
+        let mut observed = Observed::default();
+        assert_eq!(shown.is_there(&observed), Ok(()));
+        shown.versions.insert("/shared/s0".into(), 4);
+        assert!(matches!(shown.is_there(&observed), Err(Violation::Shown(_))));
+        for (version, is_right) in [(3, false), (4, true), (5, true)] {
+            let stat = Stat { version, ..Stat::default() };
+            observed.znodes.insert("/shared/s0".into(), (Bytes::new(), stat));
+            assert_eq!(shown.is_there(&observed).is_ok(), is_right);
+        }
+    }
 }

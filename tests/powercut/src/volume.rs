@@ -505,3 +505,152 @@ impl NameChange {
 fn gone() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: Cut = Cut { survival: Survival::Nothing, torn: Torn::Old, sector: 512 };
+    const EVERYTHING: Cut = Cut { survival: Survival::Everything, torn: Torn::Old, sector: 512 };
+
+    fn after(volume: &Volume, cut: Cut, seed: u64) -> Volume {
+        volume.cut(cut, &mut Random::new(seed)).0
+    }
+
+    fn content<'a>(volume: &'a Volume, name: &str) -> Option<&'a [u8]> {
+        volume.lookup(name).map(|ino| volume.read(ino).unwrap())
+    }
+
+    fn both(test: impl Fn(Rules)) {
+        test(Rules::Journal);
+        test(Rules::Bare);
+    }
+
+    #[test]
+    fn what_was_synced_is_there_after_any_cut() {
+        both(|rules| {
+            let mut volume = Volume::new(rules);
+            let ino = volume.create("a").unwrap();
+            volume.write(ino, 0, &[1; 5000]).unwrap();
+            volume.sync(ino).unwrap();
+            volume.sync_names();
+            // Written over in part, and never synced.
+            volume.write(ino, 4096, &[2; 512]).unwrap();
+            for seed in 0..200 {
+                let mut random = Random::new(seed);
+                let cut = Cut::any(&mut random);
+                let after = volume.cut(cut, &mut random).0;
+                let found = content(&after, "a").unwrap();
+                assert!(found[..4096].iter().all(|byte| *byte == 1), "{cut:?}");
+                assert!(found[4608..5000].iter().all(|byte| *byte == 1) || cut.sector == 4096, "{cut:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn what_was_not_synced_goes_or_stays_as_the_cut_says() {
+        both(|rules| {
+            let mut volume = Volume::new(rules);
+            let ino = volume.create("a").unwrap();
+            volume.write(ino, 0, &[1; 1000]).unwrap();
+            assert_eq!(content(&after(&volume, NOTHING, 1), "a"), None);
+            assert_eq!(content(&after(&volume, EVERYTHING, 1), "a"), Some(&[1; 1000][..]));
+            volume.sync_names();
+            assert_eq!(content(&after(&volume, NOTHING, 1), "a"), Some(&[][..]));
+        });
+    }
+
+    #[test]
+    fn a_file_that_was_synced_and_whose_name_was_not_is_lost_without_a_journal_only() {
+        let lost = |rules| {
+            let mut volume = Volume::new(rules);
+            let ino = volume.create("a").unwrap();
+            volume.write(ino, 0, &[1; 10]).unwrap();
+            volume.sync(ino).unwrap();
+            content(&after(&volume, NOTHING, 1), "a").is_none()
+        };
+        assert!(lost(Rules::Bare));
+        assert!(!lost(Rules::Journal));
+    }
+
+    #[test]
+    fn sectors_of_one_write_are_lost_by_themselves_and_in_any_order() {
+        both(|rules| {
+            let mut volume = Volume::new(rules);
+            let ino = volume.create("a").unwrap();
+            volume.write(ino, 0, &[1; 4096]).unwrap();
+            volume.sync(ino).unwrap();
+            volume.sync_names();
+            volume.write(ino, 0, &[2; 2048]).unwrap();
+            volume.write(ino, 1024, &[3; 2048]).unwrap();
+            let cut = Cut { survival: Survival::Some { per_cent: 50 }, torn: Torn::Old, sector: 512 };
+            let mut kinds = std::collections::BTreeSet::new();
+            for seed in 0..2000 {
+                let after = after(&volume, cut, seed);
+                let sectors: Vec<u8> = content(&after, "a").unwrap().chunks(512).map(|sector| sector[0]).collect();
+                assert!(content(&after, "a").unwrap().chunks(512).all(|sector| sector.iter().all(|b| *b == sector[0])));
+                kinds.insert(sectors);
+            }
+            // Two sectors of old or first, two of old, first or second, two of old or second.
+            assert_eq!(kinds.len(), 2 * 2 * 3 * 3 * 2 * 2);
+        });
+    }
+
+    #[test]
+    fn a_journal_keeps_a_beginning_of_the_names() {
+        let mut volume = Volume::new(Rules::Journal);
+        for name in ["a", "b", "c", "d"] {
+            volume.create(name).unwrap();
+        }
+        let cut = Cut { survival: Survival::Some { per_cent: 50 }, torn: Torn::Old, sector: 512 };
+        let mut bare = volume.clone();
+        bare.rules = Rules::Bare;
+        let mut had_gap = false;
+        for seed in 0..100 {
+            let names = |volume: &Volume| volume.names().map(|(name, _)| name.to_owned()).collect::<String>();
+            assert!("abcd".starts_with(&names(&after(&volume, cut, seed))));
+            had_gap |= !"abcd".starts_with(&names(&after(&bare, cut, seed)));
+        }
+        assert!(had_gap);
+    }
+
+    #[test]
+    fn a_rename_gives_the_old_file_or_the_new_one() {
+        both(|rules| {
+            let mut volume = Volume::new(rules);
+            for (name, byte) in [("a", 1), ("b", 2)] {
+                let ino = volume.create(name).unwrap();
+                volume.write(ino, 0, &[byte; 10]).unwrap();
+                volume.sync(ino).unwrap();
+            }
+            volume.sync_names();
+            volume.rename("b", "a").unwrap();
+            assert_eq!(content(&after(&volume, NOTHING, 1), "a"), Some(&[1; 10][..]));
+            assert_eq!(content(&after(&volume, EVERYTHING, 1), "a"), Some(&[2; 10][..]));
+        });
+    }
+
+    #[test]
+    fn a_disk_that_lies_loses_what_was_synced() {
+        both(|rules| {
+            let mut volume = Volume::new(rules);
+            let ino = volume.create("a").unwrap();
+            volume.sync_names();
+            volume.lie();
+            volume.write(ino, 0, &[1; 10]).unwrap();
+            volume.sync(ino).unwrap();
+            volume.sync_names();
+            assert_eq!(content(&after(&volume, NOTHING, 1), "a"), Some(&[][..]));
+        });
+    }
+
+    #[test]
+    fn a_length_that_a_journal_has_survives_what_the_file_has_not_synced() {
+        let mut volume = Volume::new(Rules::Journal);
+        let [a, b] = ["a", "b"].map(|name| volume.create(name).unwrap());
+        volume.allocate(a, 100).unwrap();
+        volume.write(a, 0, &[1; 50]).unwrap();
+        volume.sync(b).unwrap();
+        assert_eq!(content(&after(&volume, NOTHING, 1), "a"), Some(&[0; 100][..]));
+    }
+}

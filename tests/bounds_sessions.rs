@@ -9,6 +9,7 @@ mod support;
 
 use bytes::Bytes;
 use support::*;
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request};
 
 /// Promised for a session, its record in the memtable included.
 const SESSION_BYTES_MAX: u64 = 512;
@@ -19,7 +20,7 @@ fn twenty_thousand_sessions_whose_clients_vanished_cost_512_bytes_each() {
     raise_open_files();
     let scratch = Scratch::new();
     let lines = "connections_per_address_max = 0\nsessions_max = 23000\nbase_cache_bytes = 65536";
-    let server = Server::start_with(&scratch, &with_limits(lines));
+    let server = Server::start_with(&scratch, &with_roomy_frames(lines));
     // What connections take is there before, and is used again.
     for _ in 0..5 {
         drop(crowd(&server, 500, 40_000));
@@ -73,4 +74,26 @@ fn beyond_the_last_session_connections_close_the_log_says_why_and_expiry_makes_r
     eventually("they expire", || server.figure("budget_sessions") == 0);
     assert_eq!(server.figure("budget_session_bytes"), 0);
     crowd(&server, 50, 2000);
+}
+
+#[test]
+fn a_session_with_as_many_ephemerals_as_it_may_own_ends_in_one_step_and_soon() {
+    let scratch = Scratch::new();
+    let server = Server::start_with(&scratch, &with_roomy_frames(""));
+    let mut client = server.client();
+    let multi = |numbers: std::ops::Range<usize>| {
+        let create = |number| match create(&format!("/ephemeral-{number:08}"), b"", CreateKind::Ephemeral) {
+            Request::Write(operation) => operation,
+            other => panic!("{other:?}"),
+        };
+        Request::Multi(numbers.map(create).collect())
+    };
+    for first in (0..10_000).step_by(1000) {
+        assert!(matches!(client.ask(&multi(first..first + 1000)), Ok(Reply::Multi(_))));
+    }
+    assert_eq!(client.ask(&multi(10_000..10_001)), Err(ErrorCode::SystemError));
+    let began = std::time::Instant::now();
+    assert_eq!(client.ask(&Request::CloseSession), Ok(Reply::Empty));
+    println!("10,000 ephemerals end within {:?}", began.elapsed());
+    assert!(server.client().children("/").iter().all(|name| !name.starts_with("ephemeral")));
 }

@@ -11,6 +11,8 @@ pub struct Limits {
     pub connections_per_address_max: u32,
     /// Sessions, connected or not.
     pub sessions_max: u32,
+    /// Ephemerals of one session: they all die in one entry.
+    pub ephemerals_per_session_max: u32,
     /// Watches, all connections together.
     pub watches_max: u32,
     /// Requests of one connection that are read but not yet answered; beyond it the connection is not read.
@@ -47,6 +49,7 @@ impl Default for Limits {
             connections_max: 4096,
             connections_per_address_max: 60,
             sessions_max: 10_000,
+            ephemerals_per_session_max: 10_000,
             watches_max: 200_000,
             outstanding_max: 1000,
             outstanding_bytes_max: 16 << 20,

@@ -45,6 +45,11 @@ pub(super) const LIMITS: &[Bound] = &[
         place: |c| &mut c.limits.connections_per_address_max,
     },
     Bound { key: "sessions_max", allowed: 1..=10_000_000, place: |c| &mut c.limits.sessions_max },
+    Bound {
+        key: "ephemerals_per_session_max",
+        allowed: 0..=1_000_000,
+        place: |c| &mut c.limits.ephemerals_per_session_max,
+    },
     Bound { key: "watches_max", allowed: 0..=100_000_000, place: |c| &mut c.limits.watches_max },
     Bound { key: "outstanding_max", allowed: 1..=1_000_000, place: |c| &mut c.limits.outstanding_max },
     Bound {
@@ -79,11 +84,7 @@ pub(super) const SETTINGS: &[Bound] = &[
         allowed: 10..=86_400_000,
         place: |c| &mut c.settings.session_timeout_max_ms,
     },
-    Bound {
-        key: "handshake_timeout_ms",
-        allowed: 100..=86_400_000,
-        place: |c| &mut c.settings.handshake_timeout_ms,
-    },
+    Bound { key: "handshake_timeout_ms", allowed: 100..=86_400_000, place: |c| &mut c.settings.handshake_timeout_ms },
     Bound {
         key: "container_check_interval_ms",
         allowed: 10..=86_400_000,

@@ -85,11 +85,7 @@ impl Server {
         let level = if log.is_some() { "warn" } else { "error" };
         let mut command = zoolet(&["serve", "--listen", "127.0.0.1:0", "--log", level]);
         // What glibc's allocator keeps of what was given back to it is not what is measured here.
-        command.envs([
-            ("MALLOC_MMAP_THRESHOLD_", "131072"),
-            ("MALLOC_TRIM_THRESHOLD_", "131072"),
-            ("MALLOC_ARENA_MAX", "1"),
-        ]);
+        command.envs([("MALLOC_MMAP_THRESHOLD_", "131072"), ("MALLOC_TRIM_THRESHOLD_", "131072")]);
         if let Some(log) = &log {
             command.stderr(std::fs::File::create(log).unwrap());
         }

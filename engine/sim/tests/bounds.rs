@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use bytes::Bytes;
-use zoolet_engine::{ConnId, Event, Now};
+use zoolet_engine::{ConnId, Event, Limits, Now};
 use zoolet_model::{
     ConnectRequest, Create, CreateKind, CreateMode, ErrorCode, Perms, Reply, Request, RequestedAcl, SessionId, WriteOp,
 };
@@ -135,4 +135,50 @@ fn a_failed_fetch_answers_its_own_request_and_no_other() {
     };
     let answers: Vec<_> = machine.told.iter().map(answer).collect();
     assert_eq!(answers, [(1, false), (2, true)]);
+}
+
+#[test]
+fn a_session_owns_no_more_ephemerals_than_one_entry_may_end() {
+    let disk = SimDisk::new(1);
+    let limits = Limits { ephemerals_per_session_max: 100, ..tiny_limits() };
+    let mut machine = Machine::start(&disk, limits, NOW).unwrap();
+    let join = |machine: &mut Machine, session, password: Option<Bytes>| {
+        let request = ConnectRequest { last_zxid_seen: 0, timeout_ms: 9000, session, password, read_only: None };
+        machine.told.clear();
+        machine.handle(Event::Connect { conn: CONN, peer: None, request }).unwrap();
+        machine.settle().unwrap();
+        match machine.told.first() {
+            Some(Told::Connected(_, reply)) => reply.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let ephemeral = |n: usize| create(format!("/e{n}"), "world", "anyone", CreateKind::Ephemeral);
+    let session = join(&mut machine, SessionId(0), None);
+    // All at once: what is asked for counts before it is there.
+    machine.told.clear();
+    for n in 0..150 {
+        let event = Event::Request { conn: CONN, xid: n as i32, request: Request::Write(ephemeral(n)) };
+        machine.server.handle(NOW, event);
+    }
+    machine.settle().unwrap();
+    let created = |machine: &Machine| {
+        machine.told.iter().filter(|told| matches!(told, Told::Reply(_, _, _, Ok(Reply::Path(_))))).count()
+    };
+    assert_eq!((created(&machine), machine.told.len()), (100, 150));
+    let two = Request::Multi(vec![ephemeral(200), ephemeral(201)]);
+    let delete = Request::Write(WriteOp::Delete { path: "/e7".into(), version: -1 });
+    assert_eq!(ask(&mut machine, delete), Ok(Reply::Empty));
+    assert_eq!(ask(&mut machine, two.clone()), Err(ErrorCode::SystemError));
+    assert!(ask(&mut machine, Request::Write(ephemeral(202))).is_ok());
+    assert!(ask(&mut machine, Request::Write(create("/p".into(), "world", "anyone", CreateKind::Persistent))).is_ok());
+    drop(machine);
+
+    // The same for a session from before a restart, whose ephemerals are in the base.
+    let mut machine = Machine::start(&disk, limits, NOW).unwrap();
+    join(&mut machine, session.session, Some(Bytes::copy_from_slice(&session.secret.0)));
+    assert_eq!(ask(&mut machine, Request::Write(ephemeral(300))), Err(ErrorCode::SystemError));
+    let delete = Request::Write(WriteOp::Delete { path: "/e8".into(), version: -1 });
+    assert_eq!(ask(&mut machine, delete), Ok(Reply::Empty));
+    assert!(ask(&mut machine, Request::Write(ephemeral(300))).is_ok());
+    assert_eq!(ask(&mut machine, Request::CloseSession), Ok(Reply::Empty));
 }

@@ -2,6 +2,7 @@
 
 mod admission;
 mod connect;
+mod ephemerals;
 mod fetches;
 mod history;
 mod ordered;

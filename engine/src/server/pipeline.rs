@@ -2,6 +2,7 @@
 
 use super::Server;
 use super::admission::{Admission, need};
+use super::ephemerals::{self, Room};
 use super::fetches::Waiter;
 use super::history::Origin;
 use super::ordered;
@@ -136,8 +137,11 @@ impl Server {
     pub(super) fn on_write_done(&mut self, conn: ConnId) {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.proposed -= 1;
-            if connection.proposed == 0 && !connection.waiting.is_empty() {
-                self.ready.push_back(conn);
+            if connection.proposed == 0 {
+                connection.births = 0;
+                if !connection.waiting.is_empty() {
+                    self.ready.push_back(conn);
+                }
             }
         }
     }
@@ -159,8 +163,24 @@ impl Server {
                 return Step::Done;
             }
         }
+        let births = ephemerals::births(&head.request);
+        if births > 0 {
+            let since = self.state.memory_ref().stamp();
+            match self.room_for_ephemerals(conn, births) {
+                Ok(Room::Enough) => self.let_go(Waiter::Request(conn, head.number)),
+                Ok(Room::Perhaps) => return Step::Wait(head),
+                Ok(Room::None) if writes_pending => return Step::Wait(head),
+                Ok(Room::None) => {
+                    self.let_go(Waiter::Request(conn, head.number));
+                    self.reply(conn, head.xid, self.state.applied().as_i64(), Err(ErrorCode::SystemError));
+                    return Step::Done;
+                }
+                Err(stuck) => return self.stuck(conn, head, stuck, since),
+            }
+        }
         let Some(connection) = self.connections.get_mut(&conn) else { return Step::Done };
         connection.proposed += 1;
+        connection.births = connection.births.saturating_add(births);
         let session = connection.session;
         if closing {
             connection.phase = Phase::Leaving;

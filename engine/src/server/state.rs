@@ -42,13 +42,20 @@ fn session_of(key: &[u8]) -> Option<SessionId> {
     key.get(1..)?.try_into().ok().map(i64::from_be_bytes).map(SessionId)
 }
 
+/// A session, and how many ephemerals it owns; `None` is not known, of sessions that the base has.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    session: Session,
+    ephemerals: Option<u32>,
+}
+
 /// Applied state.
 ///
 /// Every session's record is in memory all the time: expiry needs them, and their number is bounded.
 #[derive(Debug)]
 pub(super) struct State {
     memory: Memory,
-    sessions: BTreeMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, Owner>,
     applied: Zxid,
     totals: Totals,
     digest: u128,
@@ -59,6 +66,8 @@ impl State {
         let mut memory = Memory::new(cache_bytes_max, seed);
         match base {
             Some(BaseState { zxid, digest, totals, sessions }) => {
+                let sessions = sessions.into_iter().map(|(id, session)| (id, Owner { session, ephemerals: None }));
+                let sessions = sessions.collect();
                 Self { memory, sessions, applied: zxid, totals, digest }
             }
             None => {
@@ -93,7 +102,7 @@ impl State {
     }
 
     pub(super) fn sessions(&self) -> Vec<(SessionId, Session)> {
-        self.sessions.iter().map(|(&id, &session)| (id, session)).collect()
+        self.sessions.iter().map(|(&id, owner)| (id, owner.session)).collect()
     }
 
     /// Makes an entry's changes the state.
@@ -102,12 +111,32 @@ impl State {
         for (key, change) in changes.iter().filter(|(key, _)| key.first() == Some(&key::SESSION)) {
             let (Some(id), record) = (session_of(key), &change.after) else { continue };
             match record.as_deref().map(Session::decode) {
-                Some(Ok(session)) => drop(self.sessions.insert(id, session)),
+                Some(Ok(session)) => {
+                    let owner = self.sessions.entry(id).or_insert(Owner { session, ephemerals: Some(0) });
+                    owner.session = session;
+                }
                 Some(Err(NotARecord)) | None => drop(self.sessions.remove(&id)),
+            }
+        }
+        for (key, change) in changes.iter().filter(|(key, _)| key.first() == Some(&key::EPHEMERAL)) {
+            let owner = key.get(..9).and_then(session_of).and_then(|id| self.sessions.get_mut(&id));
+            if let Some(Owner { ephemerals: Some(count), .. }) = owner {
+                *count = if change.after.is_some() { *count + 1 } else { count.saturating_sub(1) };
             }
         }
         self.memory.install(changes);
         (self.applied, self.totals, self.digest) = (zxid, applied.totals, applied.digest);
+    }
+
+    /// How many ephemerals a session owns, when that is known.
+    pub(super) fn ephemerals(&self, session: SessionId) -> Option<u32> {
+        self.sessions.get(&session)?.ephemerals
+    }
+
+    pub(super) fn learn_ephemerals(&mut self, session: SessionId, count: u32) {
+        if let Some(owner) = self.sessions.get_mut(&session) {
+            owner.ephemerals = Some(count);
+        }
     }
 
     /// Freezes what the base does not have yet.
@@ -125,7 +154,7 @@ impl View for State {
     fn record(&mut self, key: &[u8]) -> Found {
         if key.first() == Some(&key::SESSION) {
             let session = session_of(key).and_then(|id| self.sessions.get(&id));
-            return session.map_or(Found::Absent, |session| Found::Record(session.encode()));
+            return session.map_or(Found::Absent, |owner| Found::Record(owner.session.encode()));
         }
         self.memory.record(key)
     }

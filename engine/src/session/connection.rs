@@ -46,6 +46,8 @@ pub struct Connection {
     pub waiting: VecDeque<Waiting>,
     /// Writes that are proposed and not yet applied.
     pub proposed: u32,
+    /// Ephemerals that those writes, and others since there was none, asked for.
+    pub births: u32,
     /// A sync at the head of `waiting` is being confirmed, or a record it needs is being fetched.
     pub blocked: bool,
 }
@@ -59,6 +61,7 @@ impl Connection {
             identity: Arc::new(Identity { is_super: skip_acl, ip: peer, ids: Vec::new() }),
             waiting: VecDeque::new(),
             proposed: 0,
+            births: 0,
             blocked: false,
         }
     }

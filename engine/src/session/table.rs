@@ -36,7 +36,7 @@ pub struct SessionTable {
 /// What one session takes in the three B-trees that know it (replicated state, table, deadlines). They fill in order, which leaves six entries
 /// in a leaf for eleven; the rest is inner nodes.
 const SESSION_BYTES: usize =
-    (size_of::<(SessionId, Session)>() + size_of::<(SessionId, Live)>() + size_of::<(u64, SessionId)>()) * 16 / 7;
+    (size_of::<(SessionId, Session, u64)>() + size_of::<(SessionId, Live)>() + size_of::<(u64, SessionId)>()) * 16 / 7;
 
 impl SessionTable {
     /// Bytes of all sessions, with their place in the replicated state.

@@ -1,0 +1,63 @@
+//! How many ephemerals one session may own: they all die in one entry, and nothing else is applied meanwhile.
+
+use super::Server;
+use crate::action::FetchWhat;
+use crate::event::ConnId;
+use crate::store::key;
+use crate::tree::{Stuck, View};
+use zoolet_model::{Create, CreateKind, CreateMode, Request, WriteOp};
+
+/// Whether a session may own more.
+pub(super) enum Room {
+    /// Yes.
+    Enough,
+    /// Not if everything it has asked for succeeds.
+    Perhaps,
+    /// No.
+    None,
+}
+
+/// Ephemerals that a request asks for.
+pub(super) fn births(request: &Request) -> u32 {
+    let is_birth = |write: &&WriteOp| {
+        let ephemeral = |mode: &CreateMode| matches!(mode, CreateMode::Valid { kind: CreateKind::Ephemeral, .. });
+        matches!(write, WriteOp::Create(Create { mode, .. }) if ephemeral(mode))
+    };
+    let writes = match request {
+        Request::Write(write) => std::slice::from_ref(write),
+        Request::Multi(writes) => writes,
+        _ => &[],
+    };
+    writes.iter().filter(is_birth).count() as u32
+}
+
+impl Server {
+    /// Whether the session of `conn` may ask for so many more ephemerals.
+    ///
+    /// # Errors
+    /// [`Stuck`] when it is from before this server's start, and what it owns is not in memory.
+    pub(super) fn room_for_ephemerals(&mut self, conn: ConnId, births: u32) -> Result<Room, Stuck> {
+        let Some(connection) = self.connections.get(&conn) else { return Ok(Room::None) };
+        let (session, asked) = (connection.session, connection.births.saturating_add(births));
+        let owned = match self.state.ephemerals(session) {
+            Some(owned) => owned,
+            None => {
+                let prefix = key::ephemerals_prefix(session);
+                let Some(keys) = self.state.keys_under(&prefix) else {
+                    return Err(Stuck::Missing(vec![FetchWhat::KeysUnder(prefix)]));
+                };
+                self.state.memory().forget_keys(&prefix);
+                self.state.learn_ephemerals(session, keys.len() as u32);
+                keys.len() as u32
+            }
+        };
+        let max = self.limits.ephemerals_per_session_max;
+        Ok(if owned.saturating_add(asked) <= max {
+            Room::Enough
+        } else if asked == births {
+            Room::None
+        } else {
+            Room::Perhaps
+        })
+    }
+}

@@ -82,6 +82,11 @@ pub enum Event {
         /// Why, for people.
         reason: String,
     },
+    /// The disk has too little room for more than deletions, or has room again.
+    Space {
+        /// Which of the two.
+        is_short: bool,
+    },
     /// An entry read back from the log at start, committed or not, in order.
     Recovered {
         /// Its place.

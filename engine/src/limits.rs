@@ -29,6 +29,8 @@ pub struct Limits {
     pub record_cache_bytes: u32,
     /// Bytes of the base's blocks kept in memory.
     pub base_cache_bytes: u32,
+    /// Bytes of disk space that only deletions use; 0 keeps none.
+    pub disk_reserve_bytes: u32,
     /// Bytes of one log segment.
     pub log_segment_bytes: u32,
     /// Segments in the log's ring.
@@ -58,6 +60,7 @@ impl Default for Limits {
             memtable_bytes: 8 << 20,
             record_cache_bytes: 4 << 20,
             base_cache_bytes: 4 << 20,
+            disk_reserve_bytes: 32 << 20,
             log_segment_bytes: 4 << 20,
             log_segments: 16,
         }

@@ -66,6 +66,7 @@ pub(super) const LIMITS: &[Bound] = &[
     Bound { key: "memtable_bytes", allowed: 64 << 10..=1024 * MIB, place: |c| &mut c.limits.memtable_bytes },
     Bound { key: "record_cache_bytes", allowed: 64 << 10..=2048 * MIB, place: |c| &mut c.limits.record_cache_bytes },
     Bound { key: "base_cache_bytes", allowed: 64 << 10..=2048 * MIB, place: |c| &mut c.limits.base_cache_bytes },
+    Bound { key: "disk_reserve_bytes", allowed: 0..=4095 * MIB, place: |c| &mut c.limits.disk_reserve_bytes },
     Bound { key: "log_segment_bytes", allowed: 64 << 10..=1024 * MIB, place: |c| &mut c.limits.log_segment_bytes },
     // Three are kept free and a checkpoint starts at half of them: with fewer than six, writes would wait for ever.
     Bound { key: "log_segments", allowed: 6..=1024, place: |c| &mut c.limits.log_segments },

@@ -60,7 +60,7 @@ impl Node {
         let client_address = port.as_ref().and_then(|port| port.local_addresses().first().copied());
         #[cfg(not(feature = "port"))]
         let client_address = None;
-        let Store { log, base, recovered, state, .. } =
+        let Store { log, base, reserve, recovered, state, .. } =
             store::open(disk, config.log_strategy, &config.limits, u128::from_ne_bytes(entropy()?))?;
         let id = ServerId::new(config.server_id).unwrap_or(ServerId::STANDALONE);
         let voters = Voters::majority(&[id]).ok_or_else(|| StartError::Directory("no voter".to_owned()))?;
@@ -76,7 +76,7 @@ impl Node {
         };
         let checkpointed = base.meta().zxid;
         let node = Self {
-            shared: Shared::new(base, client_address.is_some()),
+            shared: Shared::new(base, reserve, client_address.is_some()),
             data: path,
             client_address,
             session_timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),

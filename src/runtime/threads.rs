@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use zoolet_engine::Status;
 use zoolet_engine::action::Checkpoint;
+use zoolet_engine::store::Reserve;
 use zoolet_engine::store::base::Base;
 use zoolet_engine::store::log::Log;
 #[cfg(feature = "port")]
@@ -77,10 +78,11 @@ pub(crate) struct Shared {
     pub(super) all_ended: Arc<Latch<()>>,
     pub(super) log_counts: log::Counts,
     store: Base,
+    reserve: Reserve,
 }
 
 impl Shared {
-    pub(super) fn new(store: Base, has_port: bool) -> Arc<Self> {
+    pub(super) fn new(store: Base, reserve: Reserve, has_port: bool) -> Arc<Self> {
         #[cfg(not(feature = "port"))]
         let _ = has_port;
         Arc::new(Self {
@@ -98,6 +100,7 @@ impl Shared {
             all_ended: Latch::new(),
             log_counts: log::Counts::default(),
             store,
+            reserve,
         })
     }
 
@@ -149,8 +152,14 @@ impl Shared {
             Ok(())
         })?;
         self.spawn("checkpoint", |shared| {
-            let readers = [&shared.base, &shared.completions];
-            checkpoint::run(&shared.checkpoint, &shared.store, readers, &shared.log, &shared.inbox)
+            let thread = checkpoint::CheckpointThread {
+                base: &shared.store,
+                reserve: &shared.reserve,
+                readers: [&shared.base, &shared.completions],
+                log: &shared.log,
+                core: &shared.inbox,
+            };
+            thread.run(&shared.checkpoint)
         })
     }
 

@@ -9,7 +9,7 @@ use zoolet_engine::event::{BaseFailure, Fetched};
 use zoolet_engine::store::base::{Base, BaseReader};
 use zoolet_engine::store::key::{Key, end_of_prefix};
 use zoolet_engine::store::log::{AppendError, Log};
-use zoolet_engine::store::{Store, Strategy};
+use zoolet_engine::store::{Reserve, Store, Strategy};
 use zoolet_engine::{Action, ConnId, Event, Limits, Now, Server, Settings, Start};
 use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId};
 use zoolet_zab::Voters;
@@ -39,6 +39,7 @@ pub struct Machine {
     pub unreadable: Vec<Key>,
     log: Log,
     base: Base,
+    reserve: Reserve,
     readers: BTreeMap<Generation, BaseReader>,
     /// Appends that are not durable yet.
     waiting: Vec<Append>,
@@ -54,6 +55,7 @@ pub fn tiny_limits() -> Limits {
         base_cache_bytes: 64 << 10,
         log_segment_bytes: 16 << 10,
         log_segments: 8,
+        disk_reserve_bytes: 256 << 10,
         ..Limits::default()
     }
 }
@@ -83,7 +85,7 @@ impl Machine {
                 Ok::<(), Stopped>(())
             })
             .map_err(|error| Stopped(format!("{error:?}")))?;
-        let Store { log, base, .. } = store;
+        let Store { log, base, reserve, .. } = store;
         let reader = base.reader();
         let mut machine = Self {
             server: Server::new(start, now),
@@ -91,6 +93,7 @@ impl Machine {
             unreadable: Vec::new(),
             log,
             base,
+            reserve,
             readers: BTreeMap::from([(reader.generation(), reader)]),
             waiting: Vec::new(),
             stalled: false,
@@ -112,6 +115,9 @@ impl Machine {
         self.now.mono_ms += ms;
         self.now.wall_ms += ms as i64;
         self.server.handle_deadline(self.now);
+        if self.reserve.is_short() {
+            self.merge()?;
+        }
         self.settle()
     }
 
@@ -171,7 +177,7 @@ impl Machine {
                     self.server.handle(self.now, event);
                 }
                 Action::Checkpoint(checkpoint) => {
-                    let event = match self.base.checkpoint(&checkpoint) {
+                    let event = match self.reserve.checkpoint(&self.base, &checkpoint) {
                         Ok(()) => {
                             let reader = self.base.reader();
                             let generation = reader.generation();
@@ -183,12 +189,17 @@ impl Machine {
                     };
                     let durable = matches!(event, Event::Checkpointed { .. });
                     self.server.handle(self.now, event);
-                    self.merge()?;
+                    if !durable {
+                        self.settle_space();
+                    }
                     if durable {
                         self.tell_persisted()?;
                     }
                 }
-                Action::ReleaseGenerations { below, .. } => self.readers = self.readers.split_off(&below),
+                Action::ReleaseGenerations { below, .. } => {
+                    self.readers = self.readers.split_off(&below);
+                    self.merge()?;
+                }
                 Action::Connected { conn, reply } => self.told.push(Told::Connected(conn, reply)),
                 Action::Reply { conn, xid, zxid, result } => self.told.push(Told::Reply(conn, xid, zxid, result)),
                 Action::Complete(completion) => {
@@ -213,16 +224,28 @@ impl Machine {
     fn merge(&mut self) -> Result<(), Stopped> {
         let eagerly = self.base.generation().0.is_multiple_of(3);
         loop {
-            match self.base.merge(eagerly) {
-                Ok(true) => {}
+            let more = if eagerly { self.base.merge(true) } else { self.reserve.merge(&self.base) };
+            match more {
+                // What was merged goes when nobody reads it.
+                Ok(true) => self.serve(),
                 Ok(false) => break,
                 Err(error) if self.base.sync_failed() => return Err(Stopped(error.to_string())),
                 Err(_) => break,
             }
         }
+        self.settle_space();
+        Ok(())
+    }
+
+    fn settle_space(&mut self) {
+        if self.reserve.settle(&self.base) {
+            self.server.handle(self.now, Event::Space { is_short: self.reserve.is_short() });
+        }
+    }
+
+    fn serve(&mut self) {
         let reader = self.base.reader();
         self.readers.insert(reader.generation(), reader);
-        Ok(())
     }
 
     fn read(&self, fetch: &Fetch) -> Result<Fetched, BaseFailure> {

@@ -42,6 +42,9 @@ impl Server {
         if self.upkeep.log_stalled {
             return Admission::Refuse;
         }
+        if need == Need::Write && self.upkeep.is_space_short() {
+            return Admission::Refuse;
+        }
         if self.history.bytes() >= self.limits.outstanding_bytes_max as usize {
             return Admission::Wait;
         }

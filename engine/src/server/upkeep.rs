@@ -29,6 +29,8 @@ pub(super) struct Upkeep {
     retry_at_ms: Option<u64>,
     retry_ms: u64,
     checkpoint_failure: Option<String>,
+    /// The disk has room for deletions only. They free space when they are in the base, so they are written there soon.
+    space_is_short: bool,
     checkpoints: u64,
     checkpoints_failed: u64,
     reap_at_ms: u64,
@@ -47,6 +49,7 @@ impl Upkeep {
             retry_at_ms: None,
             retry_ms: CHECKPOINT_RETRY_MS,
             checkpoint_failure: None,
+            space_is_short: false,
             checkpoints: 0,
             checkpoints_failed: 0,
             reap_at_ms: now.mono_ms,
@@ -62,6 +65,10 @@ impl Upkeep {
         self.checkpoint_failure.is_some()
     }
 
+    pub(super) fn is_space_short(&self) -> bool {
+        self.space_is_short
+    }
+
     /// The reaper sleeps while nothing is reapable, so an idle server does.
     pub(super) fn next_deadline(&self, reapable: bool) -> Option<u64> {
         let reap = (reapable || !self.to_reap.is_empty()).then_some(self.reap_at_ms);
@@ -73,7 +80,7 @@ impl Server {
     /// Starts a checkpoint when memory or the log asks for one. There is no age trigger: an idle server writes nothing.
     pub(super) fn maybe_checkpoint(&mut self) {
         let memory = self.state.memory_ref();
-        if memory.is_frozen() || self.upkeep.retry_at_ms.is_some() {
+        if memory.is_frozen() || self.upkeep.checkpoint_failure.is_some() {
             return;
         }
         let half_ring = u64::from(self.limits.log_segment_bytes) * u64::from(self.limits.log_segments) / 2;
@@ -119,6 +126,17 @@ impl Server {
         self.ready.extend(std::mem::take(&mut self.waiting_for_room));
     }
 
+    /// Only what deletes is admitted while space is short.
+    pub(super) fn on_space(&mut self, is_short: bool) {
+        self.upkeep.space_is_short = is_short;
+        if is_short {
+            self.upkeep.retry_at_ms.get_or_insert(self.now.mono_ms + CHECKPOINT_RETRY_MS);
+        } else if self.upkeep.checkpoint_failure.is_none() {
+            self.upkeep.retry_at_ms = None;
+        }
+        self.ready.extend(std::mem::take(&mut self.waiting_for_room));
+    }
+
     /// The log cannot write now and keeps trying. Whoever waits for a write is told the only truth there is: the connection ends, the outcome
     /// is unknown. New writes are refused until it resumes; reads go on.
     pub(super) fn on_log_stalled(&mut self) {
@@ -140,9 +158,12 @@ impl Server {
     pub(super) fn on_upkeep_due(&mut self) {
         let now_ms = self.now.mono_ms;
         if self.upkeep.retry_at_ms.is_some_and(|at| at <= now_ms) {
-            self.upkeep.retry_at_ms = None;
-            self.upkeep.writing = Some(self.state.freeze());
-            self.write_checkpoint();
+            self.upkeep.retry_at_ms = self.upkeep.space_is_short.then_some(now_ms + CHECKPOINT_RETRY_MS);
+            let is_needed = self.upkeep.checkpoint_failure.is_some() || self.state.memory_ref().active_bytes() > 0;
+            if is_needed && !self.state.memory_ref().is_frozen() {
+                self.upkeep.writing = Some(self.state.freeze());
+                self.write_checkpoint();
+            }
         }
         if self.upkeep.reap_at_ms <= now_ms && self.is_serving() {
             self.reap();
@@ -181,10 +202,14 @@ impl Server {
 
     pub(super) fn on_status(&mut self, ticket: u64) {
         let totals = self.state.totals();
-        let refusing_writes = match (self.upkeep.log_stalled, &self.upkeep.checkpoint_failure) {
-            (true, _) => Some("the log cannot be written"),
-            (false, Some(_)) => Some("the last checkpoint failed"),
-            (false, None) => None,
+        let refusing_writes = if self.upkeep.log_stalled {
+            Some("the log cannot be written")
+        } else if self.upkeep.checkpoint_failure.is_some() {
+            Some("the last checkpoint failed")
+        } else if self.upkeep.space_is_short {
+            Some("the disk is full")
+        } else {
+            None
         };
         let connections = self
             .connections

@@ -11,9 +11,11 @@ pub mod key;
 pub mod log;
 mod memory;
 mod open;
+mod reserve;
 
 pub(crate) use cache::Stamp;
 pub use changes::Changes;
 pub use fs::{FsDisk, Strategy};
 pub use memory::Memory;
 pub use open::{OpenError, Store};
+pub use reserve::Reserve;

@@ -1,6 +1,6 @@
 //! Opening what is stored: the log first, because it says which base is current.
 
-use super::Strategy;
+use super::{Reserve, Strategy};
 use super::base::{Base, BaseError, Options};
 use super::disk::Disk;
 use super::key::{self, Key, end_of_prefix};
@@ -21,6 +21,8 @@ pub struct Store {
     pub log: Log,
     /// The base that the log names.
     pub base: Base,
+    /// Disk space that only deletions use.
+    pub reserve: Reserve,
     /// What the log says of the protocol.
     pub recovered: Recovered,
     /// What the base holds; `None` when nothing was ever written to it.
@@ -90,6 +92,7 @@ impl Store {
             part_bytes: limits.memtable_bytes.into(),
             ..Options::default()
         };
+        let reserve_disk = Arc::clone(&disk);
         let (log, base, appended, torn_tail) = match Log::open(Arc::clone(&disk), options) {
             Ok((mut log, opened)) => {
                 let base = Base::open(disk, opened.facts.base_id, base_options)?;
@@ -111,7 +114,8 @@ impl Store {
             appended,
         };
         let state = read_state(&base)?;
-        Ok(Self { log, base, recovered, state, torn_tail })
+        let reserve = Reserve::open(reserve_disk, limits);
+        Ok(Self { log, base, reserve, recovered, state, torn_tail })
     }
 
     /// Hands every entry that the base does not have to `visit`, committed or not, in order.

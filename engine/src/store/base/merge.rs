@@ -88,7 +88,7 @@ fn write_part(
         while ahead.peek().is_some_and(|piece| *piece.from <= *key) {
             // The next part begins here. It may have nothing to do with these runs.
             let begins = ahead.next();
-            if !passed && writer.bytes() >= core.options.part_bytes / 4 {
+            if !passed && writer.bytes() >= core.options.part_bytes / 2 {
                 end = begins.map(|piece| piece.from.clone());
                 passed = true;
             }
@@ -133,7 +133,7 @@ fn next_place(options: &Options, version: &Version, runs: &[Arc<Part>], from: Ke
             return Ok(left.then_some(Place { first, from }));
         };
         let next = version.parts.get(first + 1).map(|next| next.from.clone());
-        let is_small = piece.part.bytes() < options.part_bytes / 8 && (next.is_some() || first > 0);
+        let is_small = piece.part.bytes() < options.part_bytes / 4 && (next.is_some() || first > 0);
         let touched = Walk::of_runs(runs, &from)?.key().map(|key| next.as_deref().is_none_or(|next| key < next));
         match (touched, next) {
             (Some(true), _) => return Ok(Some(Place { first, from })),

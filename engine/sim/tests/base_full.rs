@@ -1,0 +1,138 @@
+//! A disk that a server's own writes have filled: writes are refused, deletes are not, and what they free lets writes in again.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use bytes::Bytes;
+use zoolet_engine::{ConnId, Event, Limits, Now};
+use zoolet_model::{
+    ConnectRequest, Create, CreateKind, CreateMode, ErrorCode, Perms, Reply, Request, RequestedAcl, SessionId, WriteOp,
+};
+use zoolet_sim::disk::SimDisk;
+use zoolet_sim::machine::{Machine, Told, tiny_limits};
+
+const NOW: Now = Now { mono_ms: 1_000_000, wall_ms: 1_700_000_000_000 };
+const CONN: ConnId = ConnId(1);
+
+fn limits() -> Limits {
+    Limits { memtable_bytes: 64 << 10, log_segment_bytes: 64 << 10, disk_reserve_bytes: 512 << 10, ..tiny_limits() }
+}
+
+fn connected(disk: &SimDisk) -> Machine {
+    let mut machine = Machine::start(disk, limits(), NOW).unwrap();
+    let request =
+        ConnectRequest { last_zxid_seen: 0, timeout_ms: 9000, session: SessionId(0), password: None, read_only: None };
+    machine.handle(Event::Connect { conn: CONN, peer: None, request }).unwrap();
+    machine.settle().unwrap();
+    machine.told.clear();
+    machine
+}
+
+/// The answer, as soon as there is one; a write may wait for a checkpoint.
+fn ask(machine: &mut Machine, request: Request) -> Result<Reply, ErrorCode> {
+    machine.told.clear();
+    machine.handle(Event::Request { conn: CONN, xid: 1, request }).unwrap();
+    machine.settle().unwrap();
+    let reply = machine.told.iter().find_map(|told| match told {
+        Told::Reply(_, _, _, result) => Some(result.clone()),
+        Told::Connected(..) | Told::Closed(_) => None,
+    });
+    reply.expect("an answer")
+}
+
+fn create(machine: &mut Machine, path: &str, bytes: usize) -> Result<Reply, ErrorCode> {
+    let open = RequestedAcl { perms: Perms::ALL, scheme: Some("world".into()), id: Some("anyone".into()) };
+    let create = Create {
+        path: path.into(),
+        data: Some(Bytes::from(vec![b'x'; bytes])),
+        acl: Some(vec![open]),
+        mode: CreateMode::Valid { kind: CreateKind::Persistent, sequential: false },
+        with_stat: false,
+    };
+    ask(machine, Request::Write(WriteOp::Create(create)))
+}
+
+fn delete(machine: &mut Machine, path: &str) -> Result<Reply, ErrorCode> {
+    ask(machine, Request::Write(WriteOp::Delete { path: path.into(), version: -1 }))
+}
+
+/// Creates until writes are refused; how many there are then.
+fn fill(machine: &mut Machine, bytes: usize) -> usize {
+    for number in 0..20_000 {
+        match create(machine, &format!("/n{number}"), bytes) {
+            Ok(_) => {}
+            Err(ErrorCode::SystemError) => return number,
+            Err(error) => panic!("create {number}: {error:?}"),
+        }
+    }
+    panic!("the disk never was full");
+}
+
+fn deletes_make_room(bytes: usize, deleted_of_ten: usize) {
+    let disk = SimDisk::new(1);
+    let mut machine = connected(&disk);
+    disk.set_capacity(Some(8 << 20));
+    for round in 0..4 {
+        let count = fill(&mut machine, bytes);
+        assert!(count * bytes > 2 << 20, "round {round}: full after {count} of {bytes} bytes");
+        let gone: Vec<usize> = (0..count).filter(|number| number % 10 < deleted_of_ten).collect();
+        for (at, number) in gone.iter().enumerate() {
+            let deleted = delete(&mut machine, &format!("/n{number}"));
+            assert_eq!(deleted, Ok(Reply::Empty), "round {round}: delete {at} of {}", gone.len());
+            let read = ask(&mut machine, Request::Exists { path: "/".into(), watch: false });
+            assert!(read.is_ok(), "reads go on: {read:?}");
+        }
+        for _ in 0..3 {
+            machine.advance(1001).unwrap();
+        }
+        for number in &gone {
+            let created = create(&mut machine, &format!("/n{number}"), bytes);
+            assert!(created.is_ok() || number * 3 > count, "round {round}: {number} of {count}: {created:?}");
+            if created.is_err() {
+                break;
+            }
+        }
+        for number in 0..count {
+            let _ = delete(&mut machine, &format!("/n{number}"));
+        }
+        for _ in 0..3 {
+            machine.advance(1001).unwrap();
+        }
+    }
+    drop(machine);
+    // Nothing of it needs a disk that is larger than it was.
+    let again = disk.after_process_crash();
+    again.set_capacity(Some(8 << 20));
+    let mut machine = connected(&again);
+    assert!(create(&mut machine, "/after", bytes).is_ok());
+}
+
+#[test]
+fn deletes_of_small_znodes_on_a_full_disk_let_writes_in_again() {
+    deletes_make_room(300, 5);
+}
+
+#[test]
+fn deletes_of_large_znodes_on_a_full_disk_let_writes_in_again() {
+    deletes_make_room(20_000, 5);
+}
+
+/// Others fill the disk too: then the reserve is what deletes live on.
+#[test]
+fn a_disk_that_others_filled_takes_deletes_and_resumes_by_itself() {
+    let disk = SimDisk::new(2);
+    let mut machine = connected(&disk);
+    for number in 0..400 {
+        create(&mut machine, &format!("/n{number}"), 1000).unwrap();
+    }
+    // A log that may not grow is another story: docs/SAFETY.md.
+    disk.set_capacity(Some(disk.used_bytes() + (512 << 10)));
+    let more = (0..2000).map(|number| create(&mut machine, &format!("/m{number}"), 1000));
+    let admitted = more.take_while(Result::is_ok).count();
+    assert!(admitted < 1000, "{admitted} writes of 1,000 bytes went into no space");
+    for number in 0..300 {
+        assert_eq!(delete(&mut machine, &format!("/n{number}")), Ok(Reply::Empty), "delete {number}");
+    }
+    disk.set_capacity(None);
+    machine.advance(2000).unwrap();
+    machine.advance(2000).unwrap();
+    assert!(create(&mut machine, "/room", 1000).is_ok());
+}

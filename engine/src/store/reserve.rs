@@ -1,0 +1,127 @@
+//! Disk space that only deletions use.
+//!
+//! A file that holds nothing but space. A checkpoint or a merge that finds no room gives it up and goes on; from then on only what deletes is
+//! admitted, until there is room for everything again and the file is made anew. A file, and not a sum, because others write to the disk too.
+
+use super::base::{Base, BaseError};
+use super::disk::Disk;
+use crate::action::Checkpoint;
+use crate::limits::Limits;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+const NAME: &str = "reserve";
+
+/// The space that is kept, and what else must be free for writes to be admitted.
+pub struct Reserve {
+    disk: Arc<dyn Disk>,
+    bytes: u64,
+    /// What the log may still grow to.
+    log_bytes_max: u64,
+    is_held: AtomicBool,
+    is_short: AtomicBool,
+}
+
+impl fmt::Debug for Reserve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reserve").field("bytes", &self.bytes).field("is_held", &self.is_held).finish_non_exhaustive()
+    }
+}
+
+impl Reserve {
+    /// Makes the file, if there is room for it; what an earlier process left is used again.
+    pub fn open(disk: Arc<dyn Disk>, limits: &Limits) -> Self {
+        let reserve = Self {
+            disk,
+            bytes: limits.disk_reserve_bytes.into(),
+            log_bytes_max: u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments),
+            is_held: AtomicBool::new(false),
+            is_short: AtomicBool::new(false),
+        };
+        let there = reserve.disk.open(NAME).and_then(|file| file.len()).unwrap_or(0);
+        if reserve.bytes == 0 || there != reserve.bytes {
+            let _ = reserve.disk.remove(NAME);
+        } else {
+            reserve.is_held.store(true, Relaxed);
+        }
+        reserve
+    }
+
+    /// Whether only what deletes should be admitted.
+    pub fn is_short(&self) -> bool {
+        self.is_short.load(Relaxed)
+    }
+
+    /// [`Base::checkpoint`], from the reserve if there is no other room.
+    ///
+    /// # Errors
+    /// As [`BaseError`] says.
+    pub fn checkpoint(&self, base: &Base, checkpoint: &Checkpoint) -> Result<(), BaseError> {
+        self.with_room(|| base.checkpoint(checkpoint))
+    }
+
+    /// [`Base::merge`], eagerly while space is short, and from the reserve if there is no other room.
+    ///
+    /// # Errors
+    /// As [`BaseError`] says.
+    pub fn merge(&self, base: &Base) -> Result<bool, BaseError> {
+        self.with_room(|| base.merge(self.is_short()))
+    }
+
+    fn with_room<T>(&self, mut write: impl FnMut() -> Result<T, BaseError>) -> Result<T, BaseError> {
+        match write() {
+            Err(BaseError::NoSpace) if self.give_up() => write(),
+            outcome => outcome,
+        }
+    }
+
+    fn give_up(&self) -> bool {
+        self.is_short.store(true, Relaxed);
+        self.is_held.swap(false, Relaxed) && self.disk.remove(NAME).is_ok()
+    }
+
+    /// Looks how much room there is; makes the file again when there is enough. Says whether [`Reserve::is_short`] changed. For after each
+    /// checkpoint and merge, and now and then while space is short.
+    pub fn settle(&self, base: &Base) -> bool {
+        let was_short = self.is_short();
+        // What cannot be found out is no reason to refuse writes: a checkpoint that fails is.
+        let is_short = self.look(base, was_short).unwrap_or(was_short);
+        self.is_short.store(is_short, Relaxed);
+        was_short != is_short
+    }
+
+    /// Writes are admitted only while every run could be merged and the log could grow to its full size: what deletes frees nothing
+    /// before it is merged, and a merge needs the room of its runs twice.
+    fn look(&self, base: &Base, was_short: bool) -> io::Result<bool> {
+        let needed = base.run_bytes() + self.log_bytes_max.saturating_sub(self.log_bytes()?);
+        let free = self.disk.free_bytes()?;
+        // Room comes back by more than a little, or not at all: no swinging between the two.
+        let margin = if was_short { self.bytes / 8 } else { 0 };
+        let to_make = if self.is_held.load(Relaxed) { 0 } else { self.bytes };
+        if free < needed + margin + to_make {
+            // Without its reserve a server goes on where there is room for all but the reserve itself: a small disk is no full one.
+            return Ok(was_short || free < needed);
+        }
+        if to_make > 0 && !self.make() {
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn make(&self) -> bool {
+        let made = self.disk.create(NAME).and_then(|file| file.allocate(self.bytes)).is_ok();
+        if !made {
+            let _ = self.disk.remove(NAME);
+        }
+        self.is_held.store(made, Relaxed);
+        made
+    }
+
+    fn log_bytes(&self) -> io::Result<u64> {
+        let names = self.disk.list()?;
+        let segments = names.iter().filter(|name| name.ends_with(".log"));
+        segments.map(|name| self.disk.open(name)?.len()).sum()
+    }
+}

@@ -182,3 +182,47 @@ fn a_session_owns_no_more_ephemerals_than_one_entry_may_end() {
     assert!(ask(&mut machine, Request::Write(ephemeral(300))).is_ok());
     assert_eq!(ask(&mut machine, Request::CloseSession), Ok(Reply::Empty));
 }
+
+#[test]
+fn a_full_disk_refuses_writes_at_admission_and_takes_them_again_when_there_is_room() {
+    let disk = SimDisk::new(1);
+    let mut machine = Machine::start(&disk, tiny_limits(), NOW).unwrap();
+    let connect = |machine: &mut Machine| {
+        let request = ConnectRequest {
+            last_zxid_seen: 0,
+            timeout_ms: 40_000,
+            session: SessionId(0),
+            password: None,
+            read_only: None,
+        };
+        machine.handle(Event::Connect { conn: CONN, peer: None, request }).unwrap();
+        machine.settle().unwrap();
+    };
+    connect(&mut machine);
+    let write = |n: usize| Request::Write(create(format!("/n{n}"), "world", "anyone", CreateKind::Persistent));
+    // Until every segment of the ring is there.
+    for n in 0..500 {
+        assert!(ask(&mut machine, write(n)).is_ok());
+    }
+    disk.set_capacity(Some(disk.used_bytes()));
+    let refused = (500..2000).find(|&n| match ask(&mut machine, write(n)) {
+        Ok(_) => false,
+        Err(code) => code == ErrorCode::SystemError || panic!("{code:?}"),
+    });
+    let refused = refused.expect("memory and log take no more at some point");
+    let zxid = machine.server.applied();
+    assert_eq!(ask(&mut machine, write(refused)), Err(ErrorCode::SystemError));
+    assert_eq!(machine.server.applied(), zxid, "what is refused is not ordered");
+    let read = Request::GetData { path: "/n7".into(), watch: false };
+    assert!(ask(&mut machine, read.clone()).is_ok());
+    let delete = Request::Write(WriteOp::Delete { path: "/n8".into(), version: -1 });
+    assert_eq!(ask(&mut machine, delete), Ok(Reply::Empty), "deletes use the reserve");
+
+    disk.set_capacity(None);
+    for _ in 0..40 {
+        machine.advance(1000).unwrap();
+        machine.handle(Event::Request { conn: CONN, xid: -2, request: Request::Ping }).unwrap();
+    }
+    assert!(ask(&mut machine, write(refused)).is_ok());
+    assert!(ask(&mut machine, read).is_ok());
+}

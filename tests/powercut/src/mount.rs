@@ -1,8 +1,9 @@
 //! The volume as a file system (FUSE), and the plug that can be pulled.
 //!
-//! One thread answers everything. When the plug is pulled at an operation, the volume is kept as it is then, and whoever asks for anything
+//! A few threads answer; a sync takes a while, and other calls go on meanwhile. When the plug is pulled at an operation, the volume is kept as it is then, and whoever asks for anything
 //! afterwards waits until it is told that the process was killed: so nothing that happens after the cut can be seen, nor acknowledged.
 
+use crate::random::Random;
 use crate::volume::{Ino, Volume};
 use fuser::{
     BackgroundSession, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
@@ -19,6 +20,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Only the kernel changes anything, so it may remember for ever.
 const TTL: Duration = Duration::from_secs(3600);
 const BLOCK: u32 = 4096;
+/// Log, base, reads, and one more.
+const THREADS: usize = 4;
 const GENERATION: Generation = Generation(0);
 /// Left to the server's kernel for the files: it grows with use, and this is more than a run needs.
 const VOLUME_BYTES: u64 = 8 << 30;
@@ -87,6 +90,9 @@ struct State {
     /// The process is killed: whoever waits may go.
     over: bool,
     seen: Seen,
+    random: Random,
+    /// The longest that a sync takes.
+    sync_us_max: u64,
 }
 
 /// Operations that a server has asked for.
@@ -119,15 +125,18 @@ impl Seen {
 }
 
 impl Mounted {
-    /// Mounts `volume` over an empty directory; with a trigger, the plug is pulled there.
+    /// Mounts `volume` over an empty directory; with a trigger, the plug is pulled there. How long each sync takes is drawn from
+    /// `random`, up to a longest that it draws first.
     ///
     /// # Errors
     /// When the system does not let us mount.
-    pub fn new(volume: Volume, directory: &Path, trigger: Option<Trigger>) -> io::Result<Self> {
-        let state = State { volume, trigger, cut: None, over: false, seen: Seen::default() };
+    pub fn new(volume: Volume, directory: &Path, trigger: Option<Trigger>, mut random: Random) -> io::Result<Self> {
+        let sync_us_max = *random.pick(&[0, 200, 1000, 3000]);
+        let state = State { volume, trigger, cut: None, over: false, seen: Seen::default(), random, sync_us_max };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("zoolet-powercut".to_owned()), MountOption::NoDev];
+        config.n_threads = Some(THREADS);
         let session = fuser::spawn_mount(Server(Arc::clone(&shared)), directory, &config)?;
         Ok(Self { session: Some(session), shared })
     }
@@ -231,6 +240,23 @@ impl Shared {
         *cut = Some(volume.clone());
         self.changed.notify_all();
         Err(self.held(guard))
+    }
+
+    /// Carries out a sync, which takes a while and covers what came before it.
+    fn sync(
+        &self,
+        operation: Operation,
+        carry_out: impl FnOnce(&mut Volume, u64) -> io::Result<()>,
+    ) -> Result<(), Errno> {
+        let mut state = self.state();
+        let until = state.volume.now();
+        let longest = state.sync_us_max;
+        let pause = Duration::from_micros(state.random.below(longest + 1));
+        drop(state);
+        if longest > 0 {
+            std::thread::sleep(pause);
+        }
+        self.change(operation, |volume| carry_out(volume, until))
     }
 
     fn held(&self, state: MutexGuard<'_, State>) -> Errno {
@@ -428,15 +454,15 @@ impl Filesystem for Server {
     }
 
     fn fsync(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        answer(reply, self.0.change(Operation::Sync(ino.0), |volume| volume.sync(ino.0)));
+        answer(reply, self.0.sync(Operation::Sync(ino.0), |volume, until| volume.sync(ino.0, until)));
     }
 
     fn fsyncdir(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        let sync = |volume: &mut Volume| {
-            volume.sync_names();
+        let sync = |volume: &mut Volume, until| {
+            volume.sync_names(until);
             Ok(())
         };
-        answer(reply, self.0.change(Operation::Names, sync));
+        answer(reply, self.0.sync(Operation::Names, sync));
     }
 
     fn fallocate(

@@ -234,46 +234,54 @@ impl Volume {
         self.change(ino, Change::Allocate(bytes))
     }
 
-    /// fsync and fdatasync: both make content and length durable.
-    pub fn sync(&mut self, ino: Ino) -> io::Result<()> {
+    /// The number of the last change: what a sync that begins now must make durable.
+    pub fn now(&self) -> u64 {
+        self.next_number
+    }
+
+    /// fsync and fdatasync: both make content and length durable, as of the change `until`.
+    pub fn sync(&mut self, ino: Ino, until: u64) -> io::Result<()> {
         let file = self.files.get_mut(&ino).ok_or_else(gone)?;
         if self.lying {
             return Ok(());
         }
-        let is_newborn = self.pending.iter().any(|(_, change)| match change {
-            NameChange::Create { ino: created, .. } => *created == ino,
+        let is_newborn = self.pending.iter().any(|(number, change)| match change {
+            NameChange::Create { ino: created, .. } => *created == ino && *number <= until,
             NameChange::Remove { .. } | NameChange::Rename { .. } => false,
         });
-        let moves_blocks = file.pending.iter().any(|pending| match &pending.change {
-            Change::Write { at, bytes } => at + bytes.len() as u64 > file.durable.len() as u64,
-            Change::Length(_) | Change::Allocate(_) => true,
-        });
-        file.durable.clone_from(&file.visible);
-        file.pending.clear();
+        let mut moves_blocks = false;
+        let later = file.pending.partition_point(|pending| pending.number <= until);
+        for pending in file.pending.drain(..later) {
+            moves_blocks |= match &pending.change {
+                Change::Write { at, bytes } => at + bytes.len() as u64 > file.durable.len() as u64,
+                Change::Length(_) | Change::Allocate(_) => true,
+            };
+            pending.change.apply(&mut file.durable);
+        }
         if self.rules == Rules::Journal && (is_newborn || moves_blocks) {
-            self.commit_journal();
+            self.commit_journal(until);
         }
         Ok(())
     }
 
-    /// fsync of the directory.
-    pub fn sync_names(&mut self) {
+    /// fsync of the directory, as of the change `until`.
+    pub fn sync_names(&mut self, until: u64) {
         match (self.lying, self.rules) {
             (true, _) => {}
-            (false, Rules::Journal) => self.commit_journal(),
-            (false, Rules::Bare) => self.settle_names(),
+            (false, Rules::Journal) => self.commit_journal(until),
+            (false, Rules::Bare) => self.settle_names(until),
         }
     }
 
-    fn settle_names(&mut self) {
-        self.durable.clone_from(&self.visible);
-        self.pending.clear();
+    fn settle_names(&mut self, until: u64) {
+        let later = self.pending.partition_point(|(number, _)| *number <= until);
+        self.pending.drain(..later).for_each(|(_, change)| change.apply(&mut self.durable));
     }
 
-    fn commit_journal(&mut self) {
-        self.settle_names();
+    fn commit_journal(&mut self, until: u64) {
+        self.settle_names(until);
         for pending in self.files.values_mut().flat_map(|file| &mut file.pending) {
-            pending.journaled |= !matches!(pending.change, Change::Write { .. });
+            pending.journaled |= pending.number <= until && !matches!(pending.change, Change::Write { .. });
         }
     }
 
@@ -532,8 +540,8 @@ mod tests {
             let mut volume = Volume::new(rules);
             let ino = volume.create("a").unwrap();
             volume.write(ino, 0, &[1; 5000]).unwrap();
-            volume.sync(ino).unwrap();
-            volume.sync_names();
+            volume.sync(ino, volume.now()).unwrap();
+            volume.sync_names(volume.now());
             // Written over in part, and never synced.
             volume.write(ino, 4096, &[2; 512]).unwrap();
             for seed in 0..200 {
@@ -555,7 +563,7 @@ mod tests {
             volume.write(ino, 0, &[1; 1000]).unwrap();
             assert_eq!(content(&after(&volume, NOTHING, 1), "a"), None);
             assert_eq!(content(&after(&volume, EVERYTHING, 1), "a"), Some(&[1; 1000][..]));
-            volume.sync_names();
+            volume.sync_names(volume.now());
             assert_eq!(content(&after(&volume, NOTHING, 1), "a"), Some(&[][..]));
         });
     }
@@ -566,7 +574,7 @@ mod tests {
             let mut volume = Volume::new(rules);
             let ino = volume.create("a").unwrap();
             volume.write(ino, 0, &[1; 10]).unwrap();
-            volume.sync(ino).unwrap();
+            volume.sync(ino, volume.now()).unwrap();
             content(&after(&volume, NOTHING, 1), "a").is_none()
         };
         assert!(lost(Rules::Bare));
@@ -579,8 +587,8 @@ mod tests {
             let mut volume = Volume::new(rules);
             let ino = volume.create("a").unwrap();
             volume.write(ino, 0, &[1; 4096]).unwrap();
-            volume.sync(ino).unwrap();
-            volume.sync_names();
+            volume.sync(ino, volume.now()).unwrap();
+            volume.sync_names(volume.now());
             volume.write(ino, 0, &[2; 2048]).unwrap();
             volume.write(ino, 1024, &[3; 2048]).unwrap();
             let cut = Cut { survival: Survival::Some { per_cent: 50 }, torn: Torn::Old, sector: 512 };
@@ -621,12 +629,32 @@ mod tests {
             for (name, byte) in [("a", 1), ("b", 2)] {
                 let ino = volume.create(name).unwrap();
                 volume.write(ino, 0, &[byte; 10]).unwrap();
-                volume.sync(ino).unwrap();
+                volume.sync(ino, volume.now()).unwrap();
             }
-            volume.sync_names();
+            volume.sync_names(volume.now());
             volume.rename("b", "a").unwrap();
             assert_eq!(content(&after(&volume, NOTHING, 1), "a"), Some(&[1; 10][..]));
             assert_eq!(content(&after(&volume, EVERYTHING, 1), "a"), Some(&[2; 10][..]));
+        });
+    }
+
+    #[test]
+    fn a_sync_covers_what_was_written_before_it_began() {
+        both(|rules| {
+            let mut volume = Volume::new(rules);
+            let ino = volume.create("a").unwrap();
+            volume.sync_names(volume.now());
+            volume.write(ino, 0, &[1; 10]).unwrap();
+            let began = volume.now();
+            volume.write(ino, 5, &[2; 10]).unwrap();
+            volume.create("b").unwrap();
+            volume.sync(ino, began).unwrap();
+            volume.sync_names(began);
+            let after = after(&volume, NOTHING, 1);
+            assert_eq!(content(&after, "a"), Some(&[1; 10][..]));
+            assert_eq!(content(&after, "b"), None);
+            volume.sync(ino, volume.now()).unwrap();
+            assert_eq!(volume.read(ino).unwrap(), volume.files[&ino].durable);
         });
     }
 
@@ -635,11 +663,11 @@ mod tests {
         both(|rules| {
             let mut volume = Volume::new(rules);
             let ino = volume.create("a").unwrap();
-            volume.sync_names();
+            volume.sync_names(volume.now());
             volume.lie();
             volume.write(ino, 0, &[1; 10]).unwrap();
-            volume.sync(ino).unwrap();
-            volume.sync_names();
+            volume.sync(ino, volume.now()).unwrap();
+            volume.sync_names(volume.now());
             assert_eq!(content(&after(&volume, NOTHING, 1), "a"), Some(&[][..]));
         });
     }
@@ -650,7 +678,7 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| volume.create(name).unwrap());
         volume.allocate(a, 100).unwrap();
         volume.write(a, 0, &[1; 50]).unwrap();
-        volume.sync(b).unwrap();
+        volume.sync(b, volume.now()).unwrap();
         assert_eq!(content(&after(&volume, NOTHING, 1), "a"), Some(&[0; 100][..]));
     }
 }

@@ -325,7 +325,9 @@ impl History {
         let failed = |what: String| Violation::NoStart(what);
         std::fs::write(&config, text).map_err(|error| failed(error.to_string()))?;
         let disk = self.directory.join("disk");
-        let mounted = Mounted::new(self.volume.clone(), &disk, trigger).map_err(|error| failed(error.to_string()))?;
+        let random = self.random.fork(0);
+        let mounted =
+            Mounted::new(self.volume.clone(), &disk, trigger, random).map_err(|error| failed(error.to_string()))?;
         let server = Server::start(&[], &self.zoolet, &config, &disk).map_err(|error| failed(error.to_string()))?;
         Ok((mounted, server))
     }

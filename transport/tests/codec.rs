@@ -306,8 +306,8 @@ fn inside_a_multi_the_flags_decide() {
     assert_eq!(multi(15, 3), one(valid(CreateKind::Ephemeral, true), true));
     for opcode in [1, 15, 19] {
         assert_eq!(multi(opcode, 4), one(valid(CreateKind::Container, false), true));
-        assert_eq!(multi(opcode, 5), Request::Malformed { write: true });
-        assert_eq!(multi(opcode, 6), Request::Malformed { write: true });
+        assert_eq!(multi(opcode, 5), one(CreateMode::Mismatched, opcode != 1));
+        assert_eq!(multi(opcode, 6), one(CreateMode::Mismatched, opcode != 1));
     }
     assert_eq!(multi(19, 0), one(valid(CreateKind::Persistent, false), true));
     assert_eq!(multi(21, 5), one(CreateMode::Unimplemented, true));

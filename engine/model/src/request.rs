@@ -91,6 +91,8 @@ pub enum CreateMode {
     BadArguments,
     /// A mode that this server does not have switched on (time to live): UNIMPLEMENTED.
     Unimplemented,
+    /// Inside a multi, flags for a time to live under a header that carries none: MARSHALLINGERROR.
+    Mismatched,
 }
 
 /// An operation that changes the tree; alone or inside a multi.

@@ -329,13 +329,7 @@ impl Server {
             }
             Outcome::SessionClosed(session) => self.on_session_closed(zxid, origin, session),
             Outcome::Write(result) => self.on_outcome(zxid, origin, result.map(reply_to_write)),
-            Outcome::Multi(result) => {
-                let results = match result {
-                    Ok(outcomes) => outcomes.into_iter().map(result_of_op).collect(),
-                    Err(failure) => (0..failure.ops).map(|at| OpResult::Failed(code_at(at, failure))).collect(),
-                };
-                self.on_outcome(zxid, origin, Ok(Reply::Multi(results)));
-            }
+            Outcome::Multi(result) => self.on_outcome(zxid, origin, reply_to_multi(result)),
             Outcome::Nothing | Outcome::Reaped(_) => {}
         }
     }
@@ -360,6 +354,17 @@ fn reply_to_write(outcome: OpOutcome) -> Reply {
         OpOutcome::Deleted | OpOutcome::Checked => Reply::Empty,
         OpOutcome::DataSet(stat) | OpOutcome::AclSet(stat) => Reply::Stat(stat),
     }
+}
+
+/// # Errors
+/// What ZooKeeper stumbles over inside a multi fails all of it (surface 2.4).
+fn reply_to_multi(result: Result<Vec<OpOutcome>, tree::MultiFailure>) -> Result<Reply, ErrorCode> {
+    let results = match result {
+        Ok(outcomes) => outcomes.into_iter().map(result_of_op).collect(),
+        Err(failure) if failure.code == ErrorCode::MarshallingError => return Err(failure.code),
+        Err(failure) => (0..failure.ops).map(|at| OpResult::Failed(code_at(at, failure))).collect(),
+    };
+    Ok(Reply::Multi(results))
 }
 
 fn result_of_op(outcome: OpOutcome) -> OpResult {

@@ -55,6 +55,7 @@ fn check_op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Result
                 CreateMode::Valid { kind, sequential } => (kind, sequential),
                 CreateMode::BadArguments => return Err(ErrorCode::BadArguments),
                 CreateMode::Unimplemented => return Err(ErrorCode::Unimplemented),
+                CreateMode::Mismatched => return Err(ErrorCode::MarshallingError),
             };
             let acl = glance(path).and_then(acl)?;
             Ok(Op::Create { path, data: data.as_deref(), acl, kind, sequential, with_stat: *with_stat })

@@ -105,7 +105,7 @@ impl Identity {
     /// The ACL to store for what a client asked: `auth` expanded, every entry checked, duplicates gone (surface 6.4).
     ///
     /// # Errors
-    /// [`ErrorCode::InvalidAcl`]; [`ErrorCode::MarshallingError`] for a digest entry without id, as ZooKeeper answers it.
+    /// [`ErrorCode::InvalidAcl`]; [`ErrorCode::MarshallingError`] for an entry without the id that its scheme needs, as ZooKeeper answers it.
     pub fn resolve(&self, requested: Option<&[RequestedAcl]>) -> Result<Bytes, ErrorCode> {
         let requested = requested.filter(|acl| !acl.is_empty()).ok_or(ErrorCode::InvalidAcl)?;
         let mut acl: Vec<AclEntry> = Vec::new();
@@ -125,7 +125,7 @@ impl Identity {
                 }),
                 (IP, Some(id)) if Network::parse(id).is_some() => add(entry(id)),
                 (DIGEST, Some(id)) if id.split(':').count() == 2 => add(entry(id)),
-                (DIGEST, None) => return Err(ErrorCode::MarshallingError),
+                (WORLD | IP | DIGEST, None) => return Err(ErrorCode::MarshallingError),
                 _ => return Err(ErrorCode::InvalidAcl),
             }
         }
@@ -218,7 +218,9 @@ mod tests {
         assert_eq!(resolve(&[asked(1, None, Some("anyone"))]), Err(ErrorCode::InvalidAcl));
         assert_eq!(resolve(&[asked(1, Some("sasl"), Some("x"))]), Err(ErrorCode::InvalidAcl));
         assert_eq!(resolve(&[asked(1, Some("digest"), Some("a:b:c"))]), Err(ErrorCode::InvalidAcl));
-        assert_eq!(resolve(&[asked(1, Some("digest"), None)]), Err(ErrorCode::MarshallingError));
+        for scheme in ["digest", "world", "ip"] {
+            assert_eq!(resolve(&[asked(1, Some(scheme), None)]), Err(ErrorCode::MarshallingError), "{scheme}");
+        }
         assert_eq!(resolve(&[asked(31, Some("auth"), None)]), Ok(acl(&[(31, "digest", "u:h")])));
         let twice = [asked(64, Some("world"), Some("anyone")), asked(64, Some("world"), Some("anyone"))];
         assert_eq!(resolve(&twice), Ok(acl(&[(64, "world", "anyone")])));

@@ -95,7 +95,9 @@ fn create_opcode(create: &Create) -> Opcode {
     match create.mode {
         CreateMode::Valid { kind: CreateKind::Container, .. } => Opcode::CreateContainer,
         CreateMode::Valid { kind: CreateKind::Ttl { .. }, .. } | CreateMode::Unimplemented => Opcode::CreateTtl,
-        CreateMode::Valid { kind: CreateKind::Persistent | CreateKind::Ephemeral, .. } | CreateMode::BadArguments => {
+        CreateMode::Valid { kind: CreateKind::Persistent | CreateKind::Ephemeral, .. }
+        | CreateMode::BadArguments
+        | CreateMode::Mismatched => {
             if create.with_stat {
                 Opcode::Create2
             } else {
@@ -112,7 +114,7 @@ fn create_flags(mode: CreateMode) -> i32 {
         CreateMode::Valid { kind: CreateKind::Container, sequential: false } => 4,
         CreateMode::Valid { kind: CreateKind::Container, sequential: true } => 2,
         CreateMode::Valid { kind: CreateKind::Ttl { .. }, sequential } => 5 + i32::from(sequential),
-        CreateMode::Unimplemented => 5,
+        CreateMode::Unimplemented | CreateMode::Mismatched => 5,
         CreateMode::BadArguments => 7,
     }
 }
@@ -200,7 +202,7 @@ fn write_op(operation: &WriteOp, out: &mut BytesMut) {
             match create.mode {
                 CreateMode::Valid { kind: CreateKind::Ttl { ttl_ms }, .. } => out.put_u64(ttl_ms),
                 CreateMode::Unimplemented => out.put_u64(1),
-                CreateMode::Valid { .. } | CreateMode::BadArguments => {}
+                CreateMode::Valid { .. } | CreateMode::BadArguments | CreateMode::Mismatched => {}
             }
         }
         WriteOp::Delete { path, version } | WriteOp::Check { path, version } => {

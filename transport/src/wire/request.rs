@@ -68,11 +68,9 @@ fn body(opcode: Opcode, reader: &mut Reader, options: &DecodeOptions) -> Read<Re
         }
         Opcode::Delete => Request::Write(delete(reader)?),
         Opcode::SetData => Request::Write(set_data(path_or_none(reader)?, reader)?),
-        Opcode::SetAcl => Request::Write(WriteOp::SetAcl {
-            path: path_or_none(reader)?,
-            acl: acl(reader)?,
-            version: reader.i32()?,
-        }),
+        Opcode::SetAcl => {
+            Request::Write(WriteOp::SetAcl { path: path_or_none(reader)?, acl: acl(reader)?, version: reader.i32()? })
+        }
         // Alone it is refused since ZooKeeper 3.9.3; before, it was never answered.
         Opcode::Check => Request::Unknown,
         Opcode::Multi => Request::Multi(multi(reader, options)?),
@@ -137,7 +135,9 @@ impl CreateFields {
     fn with(self, mode: CreateMode, with_stat: bool) -> Read<Create> {
         let path = match mode {
             CreateMode::Valid { .. } => self.path.ok_or(Malformed)?,
-            CreateMode::BadArguments | CreateMode::Unimplemented => self.path.unwrap_or_default(),
+            CreateMode::BadArguments | CreateMode::Unimplemented | CreateMode::Mismatched => {
+                self.path.unwrap_or_default()
+            }
         };
         Ok(Create { path, data: self.data, acl: self.acl, mode, with_stat })
     }
@@ -164,18 +164,16 @@ fn single_mode(opcode: Opcode, fields: &CreateFields, options: &DecodeOptions) -
 }
 
 /// A create inside a multi: ZooKeeper 3.9 derives the opcode from the flags again.
-///
-/// # Errors
-/// Flags for a time to live under a header that has none: the whole multi is malformed.
-fn multi_mode(opcode: Opcode, fields: &CreateFields, options: &DecodeOptions) -> Read<CreateMode> {
-    let Some(flags) = Flags::from_code(fields.flags) else { return Ok(CreateMode::BadArguments) };
-    Ok(match flags {
-        Flags { ttl: true, .. } if opcode != Opcode::CreateTtl => return Err(Malformed),
+fn multi_mode(opcode: Opcode, fields: &CreateFields, options: &DecodeOptions) -> CreateMode {
+    let Some(flags) = Flags::from_code(fields.flags) else { return CreateMode::BadArguments };
+    match flags {
+        // Found out only when its turn comes: what fails before it hides it.
+        Flags { ttl: true, .. } if opcode != Opcode::CreateTtl => CreateMode::Mismatched,
         Flags { ttl: true, .. } => ttl_mode(flags, fields.ttl_ms, options),
         Flags { container: true, .. } => CreateMode::Valid { kind: CreateKind::Container, sequential: false },
         Flags { ephemeral: true, sequential, .. } => CreateMode::Valid { kind: CreateKind::Ephemeral, sequential },
         Flags { sequential, .. } => CreateMode::Valid { kind: CreateKind::Persistent, sequential },
-    })
+    }
 }
 
 fn ttl_mode(flags: Flags, ttl_ms: i64, options: &DecodeOptions) -> CreateMode {
@@ -248,7 +246,7 @@ fn multi(reader: &mut Reader, options: &DecodeOptions) -> Read<Vec<WriteOp>> {
         operations.push(match opcode {
             Opcode::Create | Opcode::Create2 | Opcode::CreateContainer | Opcode::CreateTtl => {
                 let fields = CreateFields::read(opcode, reader)?;
-                let mode = multi_mode(opcode, &fields, options)?;
+                let mode = multi_mode(opcode, &fields, options);
                 let container = matches!(mode, CreateMode::Valid { kind: CreateKind::Container, .. });
                 WriteOp::Create(fields.with(mode, container || opcode != Opcode::Create)?)
             }

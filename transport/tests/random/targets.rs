@@ -79,6 +79,7 @@ fn can_be_said_again(request: &Request, options: &DecodeOptions) -> bool {
         CreateMode::Valid { kind: CreateKind::Container, sequential } => create.with_stat && !(in_multi && sequential),
         CreateMode::Valid { kind: CreateKind::Ttl { .. }, .. } => create.with_stat && options.extended_types,
         CreateMode::Unimplemented => create.with_stat && !options.extended_types,
+        CreateMode::Mismatched => in_multi,
     };
     match request {
         Request::Write(WriteOp::Create(create)) => sayable(create, false),
@@ -92,7 +93,8 @@ fn can_be_said_again(request: &Request, options: &DecodeOptions) -> bool {
 /// One reply, as a client reads it. The first byte says to what.
 const REPLY: Target = Target { name: "wire_reply", valid: any_reply, check: check_reply };
 
-const SHAPES: [Shape; 15] = [
+/// What a reply may look like.
+pub(crate) const SHAPES: [Shape; 15] = [
     Shape::Empty,
     Shape::Path,
     Shape::PathStat,

@@ -84,7 +84,7 @@ impl Ids {
                 (Some("digest"), Some(id)) if id.matches(':').count() == 1 => {
                     stored.push(entry_of(entry.perms, "digest", id));
                 }
-                (Some("digest"), None) => return Err(ErrorCode::MarshallingError),
+                (Some("digest" | "world" | "ip"), None) => return Err(ErrorCode::MarshallingError),
                 (Some("ip"), Some(id)) if network(id).is_some() => stored.push(entry_of(entry.perms, "ip", id)),
                 _ => return Err(ErrorCode::InvalidAcl),
             }

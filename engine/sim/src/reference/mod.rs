@@ -270,7 +270,7 @@ impl Reference {
     ) -> (Result<Reply, ErrorCode>, bool) {
         let result = match request {
             Request::Write(op) => self.write(conn, op, wall_ms, outputs),
-            Request::Multi(ops) => Ok(self.multi(conn, ops, wall_ms, outputs)),
+            Request::Multi(ops) => self.multi(conn, ops, wall_ms, outputs),
             Request::CloseSession => {
                 let session = self.connections[&conn].session;
                 self.end_session(session, self.last_zxid, outputs);
@@ -362,7 +362,13 @@ impl Reference {
     }
 
     /// All or nothing (surface 2.4): tried on a copy.
-    fn multi(&mut self, conn: ConnId, ops: &[WriteOp], wall_ms: i64, outputs: &mut Vec<RefOutput>) -> Reply {
+    fn multi(
+        &mut self,
+        conn: ConnId,
+        ops: &[WriteOp],
+        wall_ms: i64,
+        outputs: &mut Vec<RefOutput>,
+    ) -> Result<Reply, ErrorCode> {
         let writer = self.writer(conn, wall_ms);
         let mut tree = self.tree.clone();
         let mut changes = Vec::new();
@@ -379,19 +385,20 @@ impl Reference {
                         Done::Checked => OpResult::Check,
                     });
                 }
+                Err(ErrorCode::MarshallingError) => return Err(ErrorCode::MarshallingError),
                 Err(error) => {
                     let code = |other: usize| match other.cmp(&at) {
                         std::cmp::Ordering::Less => None,
                         std::cmp::Ordering::Equal => Some(error),
                         std::cmp::Ordering::Greater => Some(ErrorCode::RuntimeInconsistency),
                     };
-                    return Reply::Multi((0..ops.len()).map(|other| OpResult::Failed(code(other))).collect());
+                    return Ok(Reply::Multi((0..ops.len()).map(|other| OpResult::Failed(code(other))).collect()));
                 }
             }
         }
         self.tree = tree;
         self.fire_all(&changes, writer.zxid, outputs);
-        Reply::Multi(results)
+        Ok(Reply::Multi(results))
     }
 
     fn end_session(&mut self, session: i64, zxid: i64, outputs: &mut Vec<RefOutput>) {

@@ -158,6 +158,22 @@ fn sequence_numbers_count_creates_of_every_kind_and_stick_at_the_largest() {
 }
 
 #[test]
+fn what_zookeeper_stumbles_over_fails_a_whole_multi_unless_something_failed_before() {
+    let mut driver = Driver::new();
+    let mismatched = |path: &str| {
+        let WriteOp::Create(create) = create(path, CreateKind::Persistent, false) else { panic!("create") };
+        WriteOp::Create(Create { mode: CreateMode::Mismatched, ..create })
+    };
+    let good = || create("/m", CreateKind::Persistent, false);
+    assert_eq!(driver.ask(1, Request::Multi(vec![good(), mismatched("/m/n")])), Err(ErrorCode::MarshallingError));
+    let failed = OpResult::Failed;
+    assert_eq!(
+        driver.ask(1, Request::Multi(vec![set("/m", -1), mismatched("/n")])),
+        Ok(Reply::Multi(vec![failed(Some(ErrorCode::NoNode)), failed(Some(ErrorCode::RuntimeInconsistency))]))
+    );
+}
+
+#[test]
 fn a_failed_multi_tells_who_failed_and_changes_nothing_but_the_zxid() {
     let mut driver = Driver::new();
     let before = driver.server.tree.clone();

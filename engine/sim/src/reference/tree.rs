@@ -205,6 +205,7 @@ impl Tree {
                 return Err(ErrorCode::Unimplemented);
             }
             CreateMode::BadArguments => return Err(ErrorCode::BadArguments),
+            CreateMode::Mismatched => return Err(ErrorCode::MarshallingError),
         };
         let mut path = create.path.to_string();
         let Some(slash) = path.rfind('/').filter(|_| !path.contains('\0')) else { return Err(ErrorCode::BadArguments) };

@@ -4,6 +4,7 @@ use super::Server;
 use super::fetches::Waiter;
 use crate::action::{Action, Append, LogRecord};
 use crate::event::{ConnId, Now};
+use crate::limits::Limits;
 use crate::session::Phase;
 use crate::tree::{self, Applied, Fired, Need, OpOutcome, Outcome, Stuck};
 use crate::txn::{Header, Txn, decode, encode};
@@ -43,7 +44,10 @@ pub(super) struct History {
     unsent: Vec<LogRecord>,
     /// Appends handed to the log and not yet persisted, with their payload bytes.
     unpersisted: VecDeque<(AppendSeq, u64)>,
+    /// Bytes of all entries that are proposed and not persisted.
     unpersisted_bytes: u64,
+    /// Of how many bytes of a segment at most how many are lost at its end, because the next entry does not fit.
+    segment_bytes: (u64, u64),
     log_bytes_used: u64,
     /// The checkpoint up to which the log had recycled when it said so.
     log_checkpoint: Zxid,
@@ -57,13 +61,15 @@ pub(super) struct History {
 }
 
 impl History {
-    pub(super) fn new(ensemble_ms: u64, log_bytes_used: u64, checkpoint: Zxid, now: Now) -> Self {
+    pub(super) fn new(limits: &Limits, ensemble_ms: u64, log_bytes_used: u64, checkpoint: Zxid, now: Now) -> Self {
+        let segment_bytes = u64::from(limits.log_segment_bytes);
         Self {
             entries: VecDeque::new(),
             bytes: 0,
             unsent: Vec::new(),
             unpersisted: VecDeque::new(),
             unpersisted_bytes: 0,
+            segment_bytes: (segment_bytes, u64::from(limits.frame_bytes_max).min(segment_bytes / 2)),
             log_bytes_used,
             log_checkpoint: checkpoint,
             buffer: BytesMut::new(),
@@ -91,9 +97,10 @@ impl History {
         self.bytes + self.entries.len() * (size_of::<Entry>() + size_of::<LogRecord>())
     }
 
-    /// Log bytes in use, with those that are on their way.
+    /// Log bytes in use, with those that are on their way and what they may waste.
     pub(super) fn log_bytes(&self) -> u64 {
-        self.log_bytes_used + self.unpersisted_bytes
+        let (segment, lost) = self.segment_bytes;
+        self.log_bytes_used + self.unpersisted_bytes * segment / (segment - lost).max(1)
     }
 
     pub(super) fn log_bytes_used(&self) -> u64 {
@@ -126,13 +133,13 @@ impl History {
     }
 
     fn send(&mut self, zxid: Zxid, payload: Bytes) {
+        self.unpersisted_bytes += payload.len() as u64;
         self.unsent.push(LogRecord::Entry { zxid, payload });
     }
 
     fn hand_over(&mut self, seq: AppendSeq) -> Vec<LogRecord> {
         let bytes = self.unsent.iter().map(payload_bytes).sum();
         self.unpersisted.push_back((seq, bytes));
-        self.unpersisted_bytes += bytes;
         std::mem::take(&mut self.unsent)
     }
 

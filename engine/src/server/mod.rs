@@ -101,7 +101,7 @@ impl Server {
         }
         Self {
             zab: Zab::new(id, voters, recovered),
-            history: History::new(state.totals().ensemble_ms, log_bytes_used, state.applied(), now),
+            history: History::new(&limits, state.totals().ensemble_ms, log_bytes_used, state.applied(), now),
             upkeep: Upkeep::new(state.applied(), now),
             state,
             sessions,

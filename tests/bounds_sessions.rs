@@ -55,7 +55,7 @@ fn beyond_the_last_session_connections_close_the_log_says_why_and_expiry_makes_r
 
     // Those who have one are served, also when all of them reconnect at once, again and again.
     for _ in 0..10 {
-        let sessions: Vec<_> = clients.iter().map(|client| client.session.clone()).collect();
+        let sessions: Vec<_> = clients.iter().map(|client| client.session).collect();
         let again = sessions.iter().map(|session| Client::reconnect(server.address, session).expect("its own session"));
         let again: Vec<_> = again.collect();
         clients = again;

@@ -187,7 +187,7 @@ impl Paths {
     /// Where the search for a hash begins; `None` without slots.
     fn home(&self, hash: u32) -> Option<usize> {
         // Scales the hash to the table, which has fewer than 2^32 slots.
-        if self.slots.is_empty() { None } else { Some((u64::from(hash) * self.slots.len() as u64 >> 32) as usize) }
+        if self.slots.is_empty() { None } else { Some(((u64::from(hash) * self.slots.len() as u64) >> 32) as usize) }
     }
 
     fn after(&self, at: usize) -> usize {

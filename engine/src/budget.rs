@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes promised for one idle connection: its task, its socket's registration, its place in the machine.
 pub const CONNECTION_BYTES_MAX: u64 = 8 << 10;
+/// Bytes of identities that each connection a server may have stands for. One connection may prove 64 KiB of them, all together not.
+const IDENTITY_BYTES_MAX: u64 = 1 << 10;
 /// Bytes promised for one session, without its record in the memtable, which is charged there.
 pub const SESSION_BYTES_MAX: u64 = 512;
 /// Bytes that each of the watches a server may hold stands for. One on a usual path takes less than 100; but a client chooses the paths, and a
@@ -29,6 +31,8 @@ pub enum Part {
     Connections,
     /// Bytes of connections, without what waits in them to be decoded, answered or sent.
     ConnectionBytes,
+    /// Bytes of what clients have proved to be.
+    IdentityBytes,
     /// Sessions, connected or not.
     Sessions,
     /// Bytes of sessions, without their records in the memtable.
@@ -57,9 +61,10 @@ pub enum Part {
 
 impl Part {
     /// Every part, in the order of a snapshot.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Connections,
         Self::ConnectionBytes,
+        Self::IdentityBytes,
         Self::Sessions,
         Self::SessionBytes,
         Self::Watches,
@@ -79,6 +84,7 @@ impl Part {
         match self {
             Self::Connections => "connections",
             Self::ConnectionBytes => "connection_bytes",
+            Self::IdentityBytes => "identity_bytes",
             Self::Sessions => "sessions",
             Self::SessionBytes => "session_bytes",
             Self::Watches => "watches",
@@ -98,6 +104,7 @@ impl Part {
         match self {
             Self::Connections => limits.connections_max.into(),
             Self::ConnectionBytes => u64::from(limits.connections_max) * CONNECTION_BYTES_MAX,
+            Self::IdentityBytes => identity_bytes_max(limits),
             Self::Sessions => limits.sessions_max.into(),
             Self::SessionBytes => u64::from(limits.sessions_max) * SESSION_BYTES_MAX,
             Self::Watches => limits.watches_max.into(),
@@ -112,6 +119,12 @@ impl Part {
             Self::Log => u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments),
         }
     }
+}
+
+/// What all clients together may have proved to be, bytes.
+pub(crate) fn identity_bytes_max(limits: &Limits) -> u64 {
+    // One client may always prove something.
+    (u64::from(limits.connections_max) * IDENTITY_BYTES_MAX).max(64 << 10)
 }
 
 /// What the watch table may take.

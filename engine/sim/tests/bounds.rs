@@ -226,3 +226,33 @@ fn a_full_disk_refuses_writes_at_admission_and_takes_them_again_when_there_is_ro
     assert!(ask(&mut machine, write(refused)).is_ok());
     assert!(ask(&mut machine, read).is_ok());
 }
+
+#[test]
+fn what_all_clients_together_prove_to_be_is_bounded_and_goes_with_them() {
+    let limits = Limits { connections_max: 8, ..tiny_limits() };
+    let mut machine = Machine::start(&SimDisk::new(1), limits, NOW).unwrap();
+    let prove = |machine: &mut Machine, conn: u64| {
+        let conn = ConnId(conn);
+        let request = ConnectRequest {
+            last_zxid_seen: 0,
+            timeout_ms: 9000,
+            session: SessionId(0),
+            password: None,
+            read_only: None,
+        };
+        machine.handle(Event::Connect { conn, peer: None, request }).unwrap();
+        machine.settle().unwrap();
+        (0..64)
+            .take_while(|n| {
+                machine.told.clear();
+                let auth = Some(Bytes::from(format!("{n}{}:secret", "u".repeat(1000))));
+                let request = Request::Auth { scheme: Some("digest".into()), auth };
+                machine.handle(Event::Request { conn, xid: 1, request }).unwrap();
+                matches!(machine.told.first(), Some(Told::Reply(_, _, _, Ok(_))))
+            })
+            .count()
+    };
+    // 64 KiB in all, whoever has them; one more closes the connection.
+    assert_eq!(prove(&mut machine, 1), 57);
+    assert_eq!(prove(&mut machine, 2), 57, "what the first had is forgotten");
+}

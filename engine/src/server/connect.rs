@@ -125,6 +125,7 @@ impl Server {
         connection.phase = Phase::Closed;
         let head = connection.waiting.front().map(|head| head.number);
         connection.waiting.clear();
+        self.identity_bytes -= connection.forget_identities();
         self.sessions.detach(connection.session, conn);
         self.watches.drop_connection(conn);
         if let Some(number) = head {

@@ -79,6 +79,8 @@ pub struct Server {
     ready: VecDeque<ConnId>,
     /// Connections whose next request waits for room.
     waiting_for_room: BTreeSet<ConnId>,
+    /// What the identities of all connections take.
+    identity_bytes: usize,
     /// What the completions under way hold, and will hold when they are put together.
     completing_bytes: u64,
     /// Syncs that wait for a confirmation, and what they then wait to be applied.
@@ -111,6 +113,7 @@ impl Server {
             requests: 0,
             ready: VecDeque::new(),
             waiting_for_room: BTreeSet::new(),
+            identity_bytes: 0,
             completing_bytes: 0,
             syncs: Vec::new(),
             secrets: Secrets::new(seed),
@@ -240,9 +243,10 @@ impl Server {
     }
 
     /// What the machine holds of each part that it holds.
-    pub(crate) fn held(&self) -> [(Part, u64); 10] {
+    pub(crate) fn held(&self) -> [(Part, u64); 11] {
         let memory = self.state.memory_ref();
         [
+            (Part::IdentityBytes, self.identity_bytes as u64),
             (Part::Sessions, self.sessions.len() as u64),
             (Part::SessionBytes, self.sessions.bytes() as u64),
             (Part::Watches, self.watches.watches().into()),

@@ -7,6 +7,7 @@ use super::fetches::Waiter;
 use super::history::Origin;
 use super::ordered;
 use crate::action::{Action, Completion};
+use crate::budget::identity_bytes_max;
 use crate::event::ConnId;
 use crate::session::{self, Connection, Phase, Waiting};
 use crate::store::Stamp;
@@ -313,8 +314,12 @@ impl Server {
 
     fn auth(&mut self, conn: ConnId, xid: i32, scheme: Option<&str>, proof: Option<&[u8]>) -> Step {
         let proved = session::prove(scheme, proof, self.settings.super_digest.as_deref());
-        let room = self.connections.get(&conn).is_some_and(|connection| connection.identity.ids.len() < IDENTITIES_MAX);
-        let Some(proved) = proved.filter(|_| room) else {
+        let bytes = |proved: &session::Proved| proved.id.as_ref().map_or(0, session::identity_bytes);
+        let few = self.connections.get(&conn).is_some_and(|connection| connection.identity.ids.len() < IDENTITIES_MAX);
+        let room = |proved: &session::Proved| {
+            few && (self.identity_bytes + bytes(proved)) as u64 <= identity_bytes_max(&self.limits)
+        };
+        let Some(proved) = proved.filter(room) else {
             self.reply(conn, xid, 0, Err(ErrorCode::AuthFailed));
             self.close(conn);
             return Step::Done;
@@ -322,7 +327,10 @@ impl Server {
         if let Some(connection) = self.connections.get_mut(&conn) {
             let identity = Arc::make_mut(&mut connection.identity);
             identity.is_super |= proved.is_super;
-            identity.ids.extend(proved.id.filter(|id| !identity.ids.contains(id)));
+            if let Some(id) = proved.id.filter(|id| !identity.ids.contains(id)) {
+                self.identity_bytes += session::identity_bytes(&id);
+                identity.ids.push(id);
+            }
         }
         self.done(conn, xid, 0, Ok(Reply::Empty))
     }

@@ -1,10 +1,11 @@
 //! One connection's place in the order of things.
 
+use crate::budget::allocated;
 use crate::tree::acl::Identity;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
-use zoolet_model::{Request, SessionId};
+use zoolet_model::{AuthId, Request, SessionId};
 
 /// A request that has no outcome yet.
 #[derive(Debug)]
@@ -17,6 +18,11 @@ pub struct Waiting {
     pub request: Request,
     /// Of a setWatches: paths that it is through with.
     pub done: usize,
+}
+
+/// What one identity takes.
+pub fn identity_bytes(id: &AuthId) -> usize {
+    size_of::<AuthId>() + allocated(id.scheme.len()) + allocated(id.id.len())
 }
 
 /// How far a connection has come.
@@ -69,6 +75,12 @@ impl Connection {
     /// The request of this number, if it still is at the head of those that wait.
     pub fn take_head(&mut self, number: u64) -> Option<Waiting> {
         if self.waiting.front()?.number == number { self.waiting.pop_front() } else { None }
+    }
+
+    /// Forgets what it proved; gives the bytes that this took.
+    pub fn forget_identities(&mut self) -> usize {
+        let identity = std::mem::take(&mut self.identity);
+        identity.ids.iter().map(identity_bytes).sum()
     }
 
     /// Requests read and not answered.

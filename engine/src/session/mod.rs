@@ -5,5 +5,5 @@ mod connection;
 mod table;
 
 pub use auth::{Proved, Secrets, digest_id, prove};
-pub use connection::{Connection, Phase, Waiting};
+pub use connection::{Connection, Phase, Waiting, identity_bytes};
 pub use table::{Live, SessionTable};

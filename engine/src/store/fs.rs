@@ -3,13 +3,13 @@
 use super::disk::{Disk, DiskFile};
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Read, Write},
+    io::{self, Write},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-/// The file whose lock says that a process uses the directory. Never listed.
+/// The file whose lock says that a process uses the directory, and whose text says which. Never listed.
 const LOCK: &str = "LOCK";
 
 /// How the log uses its segments.
@@ -27,7 +27,7 @@ pub enum Strategy {
 pub struct FsDisk {
     path: PathBuf,
     directory: File,
-    /// The lock goes with the descriptor, so a killed process leaves none behind.
+    /// This lock and the directory's go with the descriptor, so a killed process leaves none behind.
     _lock: File,
 }
 
@@ -38,6 +38,12 @@ impl FsDisk {
     /// [`io::ErrorKind::ResourceBusy`] when another process holds it, [`io::ErrorKind::NotFound`] when there is none.
     pub fn open(path: &Path) -> io::Result<Self> {
         let directory = File::open(path)?;
+        // The file has a name, which somebody may remove; the directory is what is used, so it is locked too.
+        match directory.try_lock() {
+            Err(TryLockError::WouldBlock) => return Err(in_use(path)),
+            // Some file systems lock no directories; then the file alone must do.
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+        }
         let lock = lock(path)?;
         Ok(Self { path: path.to_path_buf(), directory, _lock: lock })
     }
@@ -73,21 +79,19 @@ fn lock(path: &Path) -> io::Result<File> {
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path.join(LOCK))?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            // Only for the message: a holder that has not written its number yet is still a holder.
-            let _ = file.read_to_string(&mut holder);
-            let holder = if holder.is_empty() { "another process".into() } else { format!("process {holder}") };
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                format!("{} is in use by {holder}", path.display()),
-            ));
-        }
+        Err(TryLockError::WouldBlock) => return Err(in_use(path)),
         Err(TryLockError::Error(error)) => return Err(error),
     }
     // For people who wonder who holds the directory; a full disk must not keep the server from starting.
     let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
     Ok(file)
+}
+
+fn in_use(path: &Path) -> io::Error {
+    // Only for the message: a holder that has not written its number yet is still a holder.
+    let holder = fs::read_to_string(path.join(LOCK)).unwrap_or_default();
+    let holder = if holder.is_empty() { "another process".into() } else { format!("process {holder}") };
+    io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is in use by {holder}", path.display()))
 }
 
 impl Disk for FsDisk {
@@ -224,6 +228,16 @@ mod tests {
         let refused = FsDisk::open(&dir.0).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
         assert!(refused.to_string().contains(&format!("process {}", std::process::id())), "{refused}");
+        drop(first);
+        FsDisk::open(&dir.0).unwrap();
+    }
+
+    #[test]
+    fn a_lock_file_that_was_removed_lets_nobody_in() {
+        let dir = TempDir::new("unlinked");
+        let first = FsDisk::open(&dir.0).unwrap();
+        fs::remove_file(dir.0.join(LOCK)).unwrap();
+        assert_eq!(FsDisk::open(&dir.0).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
         drop(first);
         FsDisk::open(&dir.0).unwrap();
     }

@@ -2,13 +2,14 @@
 
 use super::base::BaseWork;
 use super::log::LogWork;
-use super::{Inbox, Input, Mailbox};
+use super::{Inbox, Input, Mailbox, clock};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 use zoolet_engine::Event;
 use zoolet_engine::action::{Checkpoint, Generation};
 use zoolet_engine::store::Reserve;
-use zoolet_engine::store::base::Base;
+use zoolet_engine::store::base::{Base, Patrol};
 
 /// How often a disk that is short of space is looked at.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
@@ -20,6 +21,21 @@ pub(super) struct CheckpointThread<'a> {
     pub(super) readers: [&'a Mailbox<BaseWork>; 2],
     pub(super) log: &'a Mailbox<LogWork>,
     pub(super) core: &'a Inbox,
+    pub(super) scrubs: &'a Scrubs,
+}
+
+/// What came of passes over the whole base.
+#[derive(Debug, Default)]
+pub(super) struct Scrubs {
+    sound: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Scrubs {
+    /// Sound ones, and those that were not.
+    pub(super) fn figures(&self) -> (u64, u64) {
+        (self.sound.load(Relaxed), self.failed.load(Relaxed))
+    }
 }
 
 impl CheckpointThread<'_> {
@@ -29,9 +45,13 @@ impl CheckpointThread<'_> {
     /// After a failed sync nobody knows what the device holds: the node must stop.
     pub(super) fn run(&self, mailbox: &Mailbox<Checkpoint>) -> Result<(), String> {
         let (mut batch, mut merging) = (Vec::new(), true);
-        while mailbox.take(&mut batch, self.patience(merging)) {
-            if batch.is_empty() {
+        let mut patrol = Patrol::new(clock::now().mono_ms);
+        while mailbox.take(&mut batch, Some(self.patience(merging, &patrol))) {
+            if batch.is_empty() && merging {
                 merging = self.merge()?;
+            } else if batch.is_empty() {
+                merging = self.reserve.is_short();
+                self.scrub(&mut patrol);
             }
             for checkpoint in batch.drain(..) {
                 self.write(checkpoint)?;
@@ -44,8 +64,32 @@ impl CheckpointThread<'_> {
         Ok(())
     }
 
-    fn patience(&self, merging: bool) -> Option<Duration> {
-        if merging { Some(Duration::ZERO) } else { self.reserve.is_short().then_some(SPACE_PAUSE) }
+    fn patience(&self, merging: bool, patrol: &Patrol) -> Duration {
+        if merging {
+            Duration::ZERO
+        } else if self.reserve.is_short() {
+            SPACE_PAUSE
+        } else {
+            Duration::from_millis(patrol.next_at_ms().saturating_sub(clock::now().mono_ms).max(1))
+        }
+    }
+
+    fn scrub(&self, patrol: &mut Patrol) {
+        let now_ms = clock::now().mono_ms;
+        if self.reserve.is_short() {
+            return patrol.give_up(now_ms);
+        }
+        match patrol.step(self.base, now_ms) {
+            None => {}
+            Some(Ok(records)) => {
+                self.scrubs.sound.fetch_add(1, Relaxed);
+                info!(records, "the base was read whole and is sound");
+            }
+            Some(Err(failure)) => {
+                self.scrubs.failed.fetch_add(1, Relaxed);
+                error!(?failure, "the base was read whole and is not sound");
+            }
+        }
     }
 
     fn write(&self, checkpoint: Checkpoint) -> Result<(), String> {

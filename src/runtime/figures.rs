@@ -92,12 +92,16 @@ pub struct Figures {
     pub log: log::Counters,
     /// Bytes and syncs of checkpoints, bytes of reads.
     pub base: base::Counters,
+    /// Passes over the whole base that found everything sound.
+    pub scrubs_sound: u64,
+    /// Passes that found damage, or could not read.
+    pub scrubs_failed: u64,
 }
 
 impl Figures {
     /// Names, with units, and numbers, for metrics.
     pub(super) fn lines(&self, writes_acknowledged: u64) -> Vec<(&'static str, u64)> {
-        let Self { fdatasync, log, base } = self;
+        let Self { fdatasync, log, base, scrubs_sound, scrubs_failed } = self;
         vec![
             ("log_appends", log.appends),
             ("log_batches", log.batches),
@@ -118,6 +122,8 @@ impl Figures {
             ("base_bytes_read", base.base_bytes_read),
             ("base_runs", base.runs),
             ("base_parts", base.parts),
+            ("base_scrubs_sound", *scrubs_sound),
+            ("base_scrubs_failed", *scrubs_failed),
         ]
     }
 }

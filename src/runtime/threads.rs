@@ -77,6 +77,7 @@ pub(crate) struct Shared {
     running: AtomicUsize,
     pub(super) all_ended: Arc<Latch<()>>,
     pub(super) log_counts: log::Counts,
+    scrubs: checkpoint::Scrubs,
     store: Base,
     reserve: Reserve,
 }
@@ -99,13 +100,15 @@ impl Shared {
             running: AtomicUsize::new(0),
             all_ended: Latch::new(),
             log_counts: log::Counts::default(),
+            scrubs: checkpoint::Scrubs::default(),
             store,
             reserve,
         })
     }
 
     pub(super) fn figures(&self) -> Figures {
-        Figures { base: self.store.counters(), ..self.log_counts.figures() }
+        let (scrubs_sound, scrubs_failed) = self.scrubs.figures();
+        Figures { base: self.store.counters(), scrubs_sound, scrubs_failed, ..self.log_counts.figures() }
     }
 
     pub(super) fn tell_serving(&self) {
@@ -158,6 +161,7 @@ impl Shared {
                 readers: [&shared.base, &shared.completions],
                 log: &shared.log,
                 core: &shared.inbox,
+                scrubs: &shared.scrubs,
             };
             thread.run(&shared.checkpoint)
         })

@@ -29,7 +29,7 @@ mod version;
 
 pub use ledger::Counters;
 pub use reader::BaseReader;
-pub use scrub::{Scrub, Scrubbed};
+pub use scrub::{Patrol, Scrub, Scrubbed};
 
 use crate::{
     action::{Changes, Checkpoint, CheckpointMeta, Generation},

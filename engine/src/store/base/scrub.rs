@@ -1,6 +1,6 @@
 //! Reading the whole base now and then, slowly, to find what no question would find.
 
-use super::{BaseReader, record};
+use super::{Base, BaseReader, record};
 use crate::{action::CheckpointMeta, event::BaseFailure, store::digest::record_hash};
 
 /// One pass over one generation. It holds the generation: a pass left lying makes the file grow.
@@ -57,6 +57,68 @@ impl Scrub {
         } else {
             let expected = meta.digest;
             Err(BaseFailure::Damaged(format!("the base adds up to {digest:032x}, its checkpoint to {expected:032x}")))
+        }
+    }
+}
+
+/// The first pass begins this long after the start, milliseconds: a server that is started often still gets one.
+const FIRST_AFTER_MS: u64 = 10 * 60_000;
+/// From the beginning of one pass to that of the next, milliseconds.
+const EVERY_MS: u64 = 24 * 3_600_000;
+/// From one step to the next, milliseconds.
+const STEP_MS: u64 = 1000;
+/// Read in one step: a quarter of a MiB each second is a thousandth of a core.
+const STEP_BYTES: usize = 256 << 10;
+
+/// Scrubs the base again and again: once a day, and slowly.
+///
+/// Its pass holds a generation, so files that are merged meanwhile stay until it ends: whoever is short of space ends it.
+pub struct Patrol {
+    next_at_ms: u64,
+    began_at_ms: u64,
+    scrub: Option<Scrub>,
+}
+
+impl Patrol {
+    /// Times are of one clock that only grows, milliseconds.
+    pub fn new(now_ms: u64) -> Self {
+        Self { next_at_ms: now_ms + FIRST_AFTER_MS, began_at_ms: now_ms, scrub: None }
+    }
+
+    /// When [`Patrol::step`] has something to do.
+    pub fn next_at_ms(&self) -> u64 {
+        self.next_at_ms
+    }
+
+    /// Reads a little, if it is time. At the end of a pass it says how many records are sound, or what is wrong.
+    pub fn step(&mut self, base: &Base, now_ms: u64) -> Option<Result<u64, BaseFailure>> {
+        if now_ms < self.next_at_ms {
+            return None;
+        }
+        let scrub = match &mut self.scrub {
+            Some(scrub) => scrub,
+            none => {
+                self.began_at_ms = now_ms;
+                none.insert(base.scrub())
+            }
+        };
+        let outcome = match scrub.step(STEP_BYTES) {
+            Ok(Scrubbed::More) => {
+                self.next_at_ms = now_ms + STEP_MS;
+                return None;
+            }
+            Ok(Scrubbed::Sound { records }) => Ok(records),
+            Err(failure) => Err(failure),
+        };
+        self.scrub = None;
+        self.next_at_ms = (self.began_at_ms + EVERY_MS).max(now_ms + STEP_MS);
+        Some(outcome)
+    }
+
+    /// Ends the pass, because the files that it holds are in the way; the next one begins an hour later.
+    pub fn give_up(&mut self, now_ms: u64) {
+        if self.scrub.take().is_some() {
+            self.next_at_ms = now_ms + 3_600_000;
         }
     }
 }

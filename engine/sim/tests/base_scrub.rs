@@ -1,0 +1,81 @@
+//! The patrol that reads the whole base now and then.
+
+mod base_support;
+
+use base_support::{Model, create, merge};
+use zoolet_engine::{event::BaseFailure, store::base::Patrol, store::disk::Disk};
+use zoolet_sim::disk::{Random, SimDisk};
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// Lets time pass second by second until a pass ends or `until_ms`; when it ended, and how.
+fn walk(
+    patrol: &mut Patrol,
+    base: &zoolet_engine::store::base::Base,
+    from_ms: u64,
+    until_ms: u64,
+) -> Option<(u64, Result<u64, BaseFailure>)> {
+    (from_ms..until_ms).step_by(1000).find_map(|now_ms| patrol.step(base, now_ms).map(|outcome| (now_ms, outcome)))
+}
+
+#[test]
+fn a_patrol_reads_everything_once_a_day_slowly_and_writes_nothing() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(1));
+    for _ in 0..8 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 2000, 2000)).unwrap();
+    }
+    merge(&base, true).unwrap();
+    base.checkpoint(&model.random_checkpoint(&mut random, 200, 2000)).unwrap();
+    let mut patrol = Patrol::new(0);
+    let before = disk.counters();
+    assert_eq!(walk(&mut patrol, &base, 0, 599_000), None);
+    assert_eq!(disk.counters(), before, "nothing is read before it is time");
+    let (ended_ms, outcome) = walk(&mut patrol, &base, 599_000, HOUR_MS).unwrap();
+    assert_eq!(outcome, Ok(model.records.len() as u64));
+    let after = disk.counters();
+    assert_eq!((after.writes, after.syncs), (before.writes, before.syncs));
+    let seconds = (ended_ms - 600_000) / 1000;
+    assert!(seconds > 5 && (after.read_bytes - before.read_bytes) / seconds < 2 << 20, "{seconds} s");
+    assert_eq!(walk(&mut patrol, &base, ended_ms, 24 * HOUR_MS), None, "once a day");
+    assert!(walk(&mut patrol, &base, 24 * HOUR_MS, 26 * HOUR_MS).is_some());
+}
+
+#[test]
+fn a_patrol_finds_a_flipped_bit_that_nobody_asked_for() {
+    let disk = SimDisk::new(2);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(2));
+    for _ in 0..4 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
+    }
+    merge(&base, true).unwrap();
+    let names: Vec<_> = disk.list().unwrap().into_iter().filter(|name| name.ends_with(".part")).collect();
+    for name in names {
+        // In the first extent, inside a record.
+        assert!(disk.corrupt(&name, 4096 + 100, 1));
+        let (_, outcome) = walk(&mut Patrol::new(0), &base, 0, HOUR_MS).unwrap();
+        assert!(matches!(outcome, Err(BaseFailure::Damaged(_))), "{name}: {outcome:?}");
+        assert!(disk.corrupt(&name, 4096 + 100, 1));
+        assert!(walk(&mut Patrol::new(0), &base, 0, HOUR_MS).unwrap().1.is_ok());
+    }
+}
+
+#[test]
+fn a_patrol_that_is_given_up_lets_merged_files_go() {
+    let disk = SimDisk::new(3);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(3));
+    for _ in 0..4 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 2000, 2000)).unwrap();
+    }
+    let mut patrol = Patrol::new(0);
+    assert_eq!(patrol.step(&base, HOUR_MS), None);
+    merge(&base, true).unwrap();
+    let files = || disk.list().unwrap().iter().filter(|name| name.ends_with(".part")).count() as u64;
+    assert!(files() > base.counters().parts);
+    patrol.give_up(HOUR_MS);
+    assert_eq!(files(), base.counters().parts);
+    assert!(walk(&mut patrol, &base, HOUR_MS, 3 * HOUR_MS).unwrap().1.is_ok());
+}

@@ -89,10 +89,13 @@ impl Load {
 
     /// Sends, and waits for an answer or for the next request to be due.
     async fn turn(&mut self) -> io::Result<()> {
-        let room = self.under_way.len() < self.course.options.outstanding;
+        let now = self.course.now();
+        // A request that is due and may not be sent any more must not be waited for: that wait is over at once, over and over, and this
+        // task would never let the answers in.
+        let more = self.under_way.len() < self.course.options.outstanding && !self.course.is_over(now);
         match &mut self.pace {
-            Some(pace) if room => {
-                let wait = pace.due().saturating_sub(self.course.now()).min(LOOK_AGAIN_NS);
+            Some(pace) if more => {
+                let wait = pace.due().saturating_sub(now).min(LOOK_AGAIN_NS);
                 select! {
                     biased;
                     exchanged = self.link.exchange() => exchanged,

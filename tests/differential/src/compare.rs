@@ -44,7 +44,13 @@ impl fmt::Display for Difference {
         let mut side = |name: &str, items: &[Item], alike: usize| {
             writeln!(f, "  {name}")?;
             for (number, item) in items.iter().enumerate() {
-                let mark = if number < alike { ' ' } else if number == alike { '>' } else { '?' };
+                let mark = if number < alike {
+                    ' '
+                } else if number == alike {
+                    '>'
+                } else {
+                    '?'
+                };
                 writeln!(f, "  {mark} {item}")?;
             }
             if items.len() == alike { writeln!(f, "  > nothing more") } else { Ok(()) }
@@ -113,8 +119,9 @@ impl Comparison {
             let What::Connected(atoms) = &item.what else { continue };
             let [Atom::Text(timeout), Atom::Session(id), ..] = &atoms[..] else { continue };
             let before = self.timeouts.insert(*id, timeout.clone());
-            if *id != 0 && before.is_some_and(|before| before != *timeout) && matches!(step.action, Action::Connect(_)) {
-                self.names.skip_one();
+            if *id != 0 && before.is_some_and(|before| before != *timeout) && matches!(step.action, Action::Connect(_))
+            {
+                self.names.pending += 1;
             }
         }
     }
@@ -156,6 +163,7 @@ impl Comparison {
                 before_ours: &our_items[..at_ours],
                 change_zxids,
                 marks: &self.marks[theirs.session],
+                all_marks: &self.marks,
                 names: &self.names,
             };
             let found = RULES.iter().enumerate().find_map(|(row, rule)| Some((row, (rule.applies)(&case)?)));
@@ -173,6 +181,10 @@ impl Comparison {
             }
             let marks = &mut self.marks[theirs.session];
             taken.only_theirs.into_iter().for_each(|path| marks.only_theirs(path));
+            if taken.spends {
+                let newest = newest_zxid(&rest_theirs[..taken.theirs]);
+                self.names.shift(self.names.newest - newest.max(self.names.newest));
+            }
             taken.loosened.into_iter().for_each(|path| marks.loosened(path));
             (at_theirs, at_ours) = (at_theirs + taken.theirs, at_ours + taken.ours);
         }
@@ -228,6 +240,11 @@ fn anonymous(step: &Step, ours: &Item) -> Option<String> {
     without.then(|| "an event without the zxid of its change".to_owned())
 }
 
+fn newest_zxid(items: &[Item]) -> i64 {
+    let zxid = |item: &Item| if let What::Reply(reply) = &item.what { reply.zxid } else { 0 };
+    items.iter().map(zxid).max().unwrap_or_default()
+}
+
 fn is_event(item: &Item) -> bool {
     matches!(item.what, What::Event { .. })
 }
@@ -265,10 +282,18 @@ pub struct Names {
     clocks_ms: [(i64, i64); 2],
     /// Our zxids are theirs plus this: both count every change, the failed ones too.
     offset: Option<i64>,
-    /// From which of their zxids on how many of ours more have no counterpart.
+    /// From which of their zxids on ours are how much more ahead: changes that only one of them knows.
     skips: Vec<(i64, i64)>,
     /// The newest of their zxids.
     newest: i64,
+    /// Entries for new timeouts that no zxid has shown yet.
+    pending: i64,
+    /// A read of theirs and of ours between which only such an entry lies.
+    ahead: (i64, i64),
+    /// The newest zxid of either before the script began.
+    began: [i64; 2],
+    /// Ours for theirs of before.
+    before: HashMap<i64, i64>,
     /// When each zxid happened, on either side.
     times: [HashMap<i64, i64>; 2],
 }
@@ -281,9 +306,13 @@ impl Names {
         Self {
             sessions: [theirs.sessions.clone(), ours.sessions.clone()],
             clocks_ms: [theirs.clock_ms, ours.clock_ms],
-            offset: None,
+            offset: Some(ours.began - theirs.began),
             skips: Vec::new(),
-            newest: 0,
+            began: [theirs.began, ours.began],
+            before: HashMap::new(),
+            newest: theirs.began,
+            pending: 0,
+            ahead: (0, 0),
             times: [HashMap::new(), HashMap::new()],
         }
     }
@@ -310,6 +339,7 @@ impl Names {
         if theirs.parts.len() != ours.parts.len() {
             return Some(format!("{} parts and {}", theirs.parts.len(), ours.parts.len()));
         }
+        self.notice_renewal(theirs.zxid, ours.zxid);
         self.zxids_differ(theirs.zxid, ours.zxid, "zxid of the header")
             .or_else(|| theirs.parts.iter().zip(&ours.parts).find_map(|(theirs, ours)| self.atoms_differ(theirs, ours)))
     }
@@ -336,18 +366,43 @@ impl Names {
         }
     }
 
+    /// A handshake is answered before the entry that a new timeout takes: its zxid shows some replies later.
+    fn notice_renewal(&mut self, theirs: i64, ours: i64) {
+        if theirs <= 0 || self.offset.is_none() {
+            return;
+        }
+        let more = ours - self.ours_of(theirs);
+        if !(1..=self.pending).contains(&more) {
+            return;
+        }
+        self.pending -= more;
+        let skipped = self.skips.last().map_or(0, |(_, skipped)| *skipped);
+        self.skips.push((theirs.max(self.newest + 1), skipped + more));
+        self.ahead = (theirs, ours);
+    }
+
     fn zxids_differ(&mut self, theirs: i64, ours: i64, what: &str) -> Option<String> {
         if theirs <= 0 || ours <= 0 {
             return (theirs != ours).then(|| format!("{what} {theirs:#x} and {ours:#x}"));
         }
-        self.offset.get_or_insert(ours - theirs);
+        if theirs <= self.began[0] && ours <= self.began[1] {
+            let known = *self.before.entry(theirs).or_insert(ours);
+            return (known != ours).then(|| format!("{what} {theirs:#x} is {known:#x} and {ours:#x}"));
+        }
+
         self.newest = self.newest.max(theirs);
+        if theirs == self.newest && (theirs, ours) == self.ahead {
+            return None;
+        }
         let more = ours - self.ours_of(theirs);
         (more != 0).then(|| format!("{what} {theirs:#x} and {ours:#x}, which is {more:+} against the one of theirs"))
     }
 
     /// A time is that of its zxid: one zxid has one time, and it lies within the play.
     fn time_is_odd(&mut self, side: usize, time: i64, zxid: i64) -> Option<String> {
+        if zxid <= self.began[side] && zxid != 0 {
+            return None;
+        }
         let who = ["Apache ZooKeeper", "zoolet"][side];
         if zxid == 0 {
             return (time != 0).then(|| format!("{who}: time {time} at zxid 0"));
@@ -380,9 +435,9 @@ impl Names {
         theirs + self.offset.unwrap_or_default() + newest.map_or(0, |(_, skipped)| *skipped)
     }
 
-    /// The next of our zxids has no counterpart.
-    fn skip_one(&mut self) {
+    /// From the next zxid on ours are so many more ahead of theirs.
+    fn shift(&mut self, more: i64) {
         let skipped = self.skips.last().map_or(0, |(_, skipped)| *skipped);
-        self.skips.push((self.newest + 1, skipped + 1));
+        self.skips.push((self.newest + 1, skipped + more));
     }
 }

@@ -222,7 +222,10 @@ impl Generator {
             ops.extend((0..more).map(|_| self.write()));
         }
         match self.random.below(8) {
-            0 => ops.push(Op { code: *self.random.of(&[99, -1, 0, 10, 23, 108, 1000, i32::MAX, -12]), ..Op::new("ping", vec![]) }),
+            0 => ops.push(Op {
+                code: *self.random.of(&[99, -1, 0, 10, 23, 108, 1000, i32::MAX, -12]),
+                ..Op::new("ping", vec![])
+            }),
             1 => ops = vec![Op::new("check", vec![Value::text(self.path()), Value::Int(-1)])],
             2 => ops = vec![Op::new("deleteContainer", vec![Value::text(self.path())])],
             3 => ops = vec![Op::new("createSession", vec![Value::Int(30_000)])],
@@ -266,7 +269,7 @@ impl Generator {
             self.push(session, Action::Connect(connect(claim)));
         }
         if self.random.percent(5) {
-            let future = Connect { zxid: Value::Seen(1_000_000), ..connect(Claim::Right) };
+            let future = Connect { zxid: Value::Long(i64::MAX), ..connect(Claim::Right) };
             self.push(session, Action::Connect(future));
         }
         let mut right = connect(if self.random.percent(10) { Claim::New } else { Claim::Right });
@@ -328,9 +331,13 @@ impl Generator {
                 let byte = if watch { *self.random.of(&[1, 1, 1, 0xff]) } else { 0 };
                 Op::new(name, vec![self.path_value(path), Value::Byte(byte)])
             }
-            "getACL" | "sync" | "getAllChildrenNumber" => {
+            "getACL" | "getAllChildrenNumber" => {
                 let path = self.path();
                 Op::new(name, vec![self.path_value(path)])
+            }
+            "sync" => {
+                let path = self.path();
+                echoed(Op::new(name, vec![self.path_value(path)]))
             }
             "getEphemerals" => {
                 let prefix = self.random.of(&["~", "~/", "~/a", "/", "", " ", "~/a/", "nothing"]).to_string();
@@ -376,15 +383,16 @@ impl Generator {
     /// Whether this session watches this path in this mode (0 one-shot, 1 persistent, 2 recursive). Each pair has one, but for
     /// a few strays.
     fn watched_as(&mut self, session: usize, path: &str, mode: usize) -> bool {
-        let mixed = path.bytes().fold(self.seed ^ session as u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let mixed = path
+            .bytes()
+            .fold(self.seed ^ session as u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         let usual = [0, 0, 1, 2][(mixed >> 20) as usize % 4];
         usual == mode || self.random.percent(2)
     }
 
     fn set_watches(&mut self, name: &str, session: usize) -> Op {
-        let zxid = self.random.of(&[Value::Seen(0), Value::Seen(0), Value::Seen(-8), Value::Long(0), Value::Long(i64::MAX)]);
+        let zxid =
+            self.random.of(&[Value::Seen(0), Value::Seen(0), Value::Seen(-8), Value::Long(0), Value::Long(i64::MAX)]);
         let mut values = vec![zxid.clone()];
         let modes: &[usize] = if name == "setWatches" { &[0, 0, 0] } else { &[0, 0, 0, 1, 2] };
         for mode in modes {
@@ -395,9 +403,15 @@ impl Generator {
                     paths.push(path.into_bytes());
                 }
             }
-            values.push(if self.random.percent(1) { Value::Int(-1) } else { Value::texts(paths) });
+            values.push(Value::texts(paths));
         }
-        Op { xid: Some(-8), ..Op::new(name, values) }
+        if self.random.percent(2) {
+            // With a null list all are empty: ZooKeeper acts on those before it and only then stumbles.
+            values[1..].fill(Value::texts([]));
+            let at = 1 + self.random.below(modes.len());
+            values[at] = Value::Int(-1);
+        }
+        echoed(Op { xid: Some(-8), ..Op::new(name, values) })
     }
 
     fn create(&mut self, name: &str) -> Op {
@@ -462,6 +476,11 @@ impl Generator {
     }
 
     fn set_acl(&mut self) -> Op {
+        if self.random.percent(3) {
+            // Where no znode is: what 3.8 does not understand must change nothing here either.
+            let address = *self.random.of(&["::1", "::1/64", "2001:db8::/32"]);
+            return Op::new("setACL", vec![Value::text("~/no/where"), acl(&[(31, "ip", address)]), Value::Int(-1)]);
+        }
         let mut path = self.path();
         // The root stays open: everything below would be lost.
         if path == "~" || path == "/" || path.is_empty() || path.starts_with("/zookeeper") {
@@ -488,7 +507,7 @@ impl Generator {
             subs.push(match self.random.below(16) {
                 0..6 => self.create("create"),
                 6 | 7 => self.create("create2"),
-                8 => self.create("createContainer"),
+                8 => self.container_in_multi(),
                 9..11 => self.delete(),
                 11..14 => self.set_data(),
                 _ => self.check(),
@@ -516,14 +535,24 @@ impl Generator {
         if self.random.percent(3) {
             let strange = *self.random.of(&["getData", "exists", "setACL", "multi", "ping", "createTTL", "auth"]);
             let at = self.random.below(subs.len() + 1);
-            subs.insert(at, match strange {
-                "multi" => Op::multi("multi", vec![]),
-                "ping" => Op::new(strange, vec![]),
-                "createTTL" => self.create(strange),
-                strange => Op::new(strange, vec![Value::text("~/a"), Value::Byte(0)]),
-            });
+            subs.insert(
+                at,
+                match strange {
+                    "multi" => Op::multi("multi", vec![]),
+                    "ping" => Op::new(strange, vec![]),
+                    "createTTL" => self.create(strange),
+                    strange => Op::new(strange, vec![Value::text("~/a"), Value::Byte(0)]),
+                },
+            );
         }
         with_paths(Op::multi("multi", subs))
+    }
+
+    /// With the flags of a container: what other flags mean under this header is not known of 3.9.
+    fn container_in_multi(&mut self) -> Op {
+        let mut op = self.create("createContainer");
+        op.values[3] = Value::Int(*self.random.of(&[4, 4, 4, 5, 6, 7]));
+        op
     }
 
     fn multi_read(&mut self) -> Op {
@@ -644,7 +673,7 @@ impl Generator {
             13..16 => acl(&[(31, "auth", *self.random.of(&["", "x"]))]),
             16..18 => acl(&[(31, "digest", "u1:fpT/y03U+EjItKZOSLGvjnJlyng="), (1, "world", "anyone")]),
             18 => acl(&[(31, "digest", "u2:o9NxcCGDPOlcV7JVhmKHOf5ctVE=")]),
-            19 => acl(&[(31, "ip", *self.random.of(&["127.0.0.1", "127.0.0.0/8", "10.0.0.0/8", "::1"]))]),
+            19 => acl(&[(31, "ip", *self.random.of(&["127.0.0.1", "127.0.0.0/8", "10.0.0.0/8", "127.0.0.1/32"]))]),
             20..22 => acl(&[(*self.random.of(&[1, 2, 4, 8, 16, 5, 30, 15]), "world", "anyone")]),
             _ => acl(&[(1, "digest", "u1:fpT/y03U+EjItKZOSLGvjnJlyng="), (31, "auth", ""), (16, "world", "anyone")]),
         }
@@ -700,6 +729,20 @@ const ODD_ENDS: &[&str] = &[
     "/1/2/3/4/5/6/7/8/9",
 ];
 
+/// ZooKeeper cannot write the characters beyond U+FFFF that it can read; where it echoes what it was sent, none are sent.
+fn echoed(mut op: Op) -> Op {
+    let lists = op.values.iter_mut().flat_map(|value| match value {
+        Value::List(elements) => elements.iter_mut().flatten().collect(),
+        value => vec![value],
+    });
+    for value in lists {
+        if let Value::Bytes(Some(bytes)) = value {
+            bytes.iter_mut().filter(|byte| **byte >= 0xF0).for_each(|byte| *byte = b'f');
+        }
+    }
+    op
+}
+
 /// ZooKeeper answers a multi with a null path by an error with a body behind it, which no client reads and none can send.
 fn with_paths(mut multi: Op) -> Op {
     for sub in multi.subs.iter_mut().flatten() {
@@ -720,7 +763,10 @@ fn connect(claim: Claim) -> Connect {
 
 fn acl(entries: &[(i32, &str, &str)]) -> Value {
     Value::List(
-        entries.iter().map(|(perms, scheme, id)| vec![Value::Int(*perms), Value::text(scheme), Value::text(id)]).collect(),
+        entries
+            .iter()
+            .map(|(perms, scheme, id)| vec![Value::Int(*perms), Value::text(scheme), Value::text(id)])
+            .collect(),
     )
 }
 
@@ -730,8 +776,7 @@ fn open_acl() -> Value {
 
 /// Whether this request must never be played: it stops Apache ZooKeeper for good (surface 13.6).
 pub fn kills(op: &Op) -> bool {
-    let ttl_without_its_flags = op.code == code("createTTL")
-        && !matches!(op.values.get(3), Some(Value::Int(5 | 6)));
+    let ttl_without_its_flags = op.code == code("createTTL") && !matches!(op.values.get(3), Some(Value::Int(5 | 6)));
     ttl_without_its_flags || op.subs.iter().flatten().any(kills)
 }
 
@@ -752,7 +797,8 @@ mod tests {
 
     #[test]
     fn a_few_seeds_send_every_request_there_is() {
-        let ops: Vec<Op> = (0..10).flat_map(|seed| generate(seed, SHAPE).steps).flat_map(|step| step.action.ops().to_vec()).collect();
+        let ops: Vec<Op> =
+            (0..10).flat_map(|seed| generate(seed, SHAPE).steps).flat_map(|step| step.action.ops().to_vec()).collect();
         for (code, name) in crate::script::NAMES {
             assert!(ops.iter().any(|op| op.code == *code), "{name}");
         }

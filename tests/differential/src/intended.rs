@@ -39,12 +39,13 @@ pub struct Case<'a> {
     pub change_zxids: &'a [i64],
     /// What this connection has watched.
     pub marks: &'a Marks,
+    /// What every connection has watched.
+    pub all_marks: &'a [Marks],
     /// How names translate.
     pub names: &'a Names,
 }
 
 /// How much of each side a row accounts for.
-#[derive(Default)]
 pub struct Taken {
     /// Items of Apache ZooKeeper.
     pub theirs: usize,
@@ -54,14 +55,17 @@ pub struct Taken {
     pub only_theirs: Option<String>,
     /// A path whose watches Apache ZooKeeper has dropped too many of.
     pub loosened: Option<String>,
+    /// Whether Apache ZooKeeper spends a zxid on it that zoolet does not.
+    pub spends: bool,
 }
 
-const PAIR: Taken = Taken { theirs: 1, ours: 1, only_theirs: None, loosened: None };
-const THEIRS: Taken = Taken { theirs: 1, ours: 0, only_theirs: None, loosened: None };
-const OURS: Taken = Taken { theirs: 0, ours: 1, only_theirs: None, loosened: None };
+const NOTHING: Taken = Taken { theirs: 0, ours: 0, only_theirs: None, loosened: None, spends: false };
+const PAIR: Taken = Taken { theirs: 1, ours: 1, ..NOTHING };
+const THEIRS: Taken = Taken { theirs: 1, ..NOTHING };
+const OURS: Taken = Taken { ours: 1, ..NOTHING };
 
 /// The table.
-pub const RULES: [Rule; 14] = [
+pub const RULES: [Rule; 16] = [
     Rule {
         surface: "15 event header zxid",
         reason: "3.8 sends -1; 3.9 sends the zxid of the change that fired the watch",
@@ -82,14 +86,15 @@ pub const RULES: [Rule; 14] = [
             let refused = matches!(&case.theirs.get(1)?.what, What::Reply(Reply { code: 4, error: -102, .. }));
             let watched = matches!(case.op?.values.get(1)?, Value::Byte(watch) if *watch != 0);
             let only_theirs = watched.then(|| case.path()).flatten();
-            ((theirs.code, theirs.error, ours.error) == (3, 0, -102) && refused).then_some(Taken { only_theirs, ..PAIR })
+            ((theirs.code, theirs.error, ours.error) == (3, 0, -102) && refused)
+                .then_some(Taken { only_theirs, ..PAIR })
         },
     },
     Rule {
-        surface: "15 exists READ check: its watch",
-        reason: "the watch that 3.8 registered with such an exists may fire later",
+        surface: "15 watches that only 3.8 has",
+        reason: "set by an exists without READ, or left by a removeWatches of type 4 or 5: they may fire later",
         applies: |case| match &case.theirs.first()?.what {
-            What::Event { kind, path, .. } if *kind <= 3 && case.marks.only_theirs.contains(path) => Some(THEIRS),
+            What::Event { path, .. } if case.marks.is_only_theirs(path) => Some(THEIRS),
             _ => None,
         },
     },
@@ -100,13 +105,31 @@ pub const RULES: [Rule; 14] = [
     },
     Rule {
         surface: "15 removeWatches and checkWatches by type",
-        reason: "3.8 takes any kind of watch for the kind asked for; 3.9 wants the exact kind",
+        reason: "3.8 takes any kind of watch for the kind asked for, checkWatches even that of another connection; 3.9 the exact one",
         applies: |case| {
             let (theirs, ours) = case.replies()?;
             let path = case.path()?;
-            let looser = matches!(theirs.code, 17 | 18) && (theirs.error, ours.error) == (0, -121);
+            let watched = match theirs.code {
+                17 => case.all_marks.iter().any(|marks| marks.is_watched(&path)),
+                18 => case.marks.modes.contains_key(&path),
+                _ => false,
+            };
             let loosened = (theirs.code == 18).then(|| path.clone());
-            (looser && case.marks.modes.contains_key(&path)).then_some(Taken { loosened, ..PAIR })
+            (watched && (theirs.error, ours.error) == (0, -121)).then_some(Taken { loosened, ..PAIR })
+        },
+    },
+    Rule {
+        surface: "15 removeWatches and checkWatches by type: 4 and 5",
+        reason: "3.8 knows the types 1 to 3 (-5 for others); 3.9 has types for persistent and recursive watches",
+        applies: |case| {
+            let (theirs, ours) = case.replies()?;
+            let path = case.path()?;
+            let newer = matches!(case.op?.values.get(1)?, Value::Int(4 | 5)) && matches!(theirs.code, 17 | 18);
+            let known = case.marks.modes.contains_key(&path);
+            let only_theirs = (theirs.code == 18 && ours.error == 0).then(|| path.clone());
+            // Found only where this connection has watched; without such a watch always refused.
+            let right = ours.error == -121 || (ours.error == 0 && known);
+            (newer && theirs.error == -5 && right).then_some(Taken { only_theirs, ..PAIR })
         },
     },
     Rule {
@@ -120,15 +143,29 @@ pub const RULES: [Rule; 14] = [
         applies: create2_inside_multi,
     },
     Rule {
+        surface: "15 IPv6 in ip ACL",
+        reason: "3.8 takes no IPv6 address in an ACL (-114); 3.9.4 does, and the next check has its turn",
+        applies: |case| {
+            let (theirs, ours) = case.replies()?;
+            let Value::List(entries) = case.op?.values.get(1)? else { return None };
+            let [_, Value::Bytes(Some(scheme)), Value::Bytes(Some(id))] = &entries.first()?[..] else { return None };
+            let six = scheme == b"ip" && id.contains(&b':');
+            (six && (theirs.code, theirs.error, ours.error) == (7, -114, -101)).then_some(PAIR)
+        },
+    },
+    Rule {
         surface: "15 lone check",
-        reason: "3.8.0 never answers a check outside a multi; 3.9.3 answers -6 and closes",
+        reason: "3.8.0 answers a check outside a multi only if it fails; 3.9.3 answers -6 and closes",
         applies: |case| {
             let Action::Fatal(ops) = case.action else { return None };
             let refused = matches!(&case.ours.first()?.what, What::Reply(Reply { code: 13, zxid: -1, error: -6, .. }));
             let closed = case.ours.get(1)?.what == What::Closed && case.ours.len() == 2;
-            let silent = matches!(case.theirs, [Item { op: None, what: What::Reply(Reply { code: 11, .. }) }]);
             let lone = matches!(ops.last()?, Op { code: 13, .. });
-            (lone && refused && closed && silent).then_some(Taken { theirs: 1, ours: 2, ..Taken::default() })
+            let failed =
+                matches!(&case.theirs.first()?.what, What::Reply(Reply { code: 13, error, .. }) if *error != 0);
+            let (theirs, rest) = if failed { (2, &case.theirs[1..]) } else { (1, case.theirs) };
+            let silent = matches!(rest, [Item { op: None, what: What::Reply(Reply { code: 11, .. }) }]);
+            (lone && refused && closed && silent).then_some(Taken { theirs, ours: 2, spends: true, ..NOTHING })
         },
     },
     Rule {
@@ -139,8 +176,12 @@ pub const RULES: [Rule; 14] = [
             let refused = matches!(&case.ours.first()?.what, What::Reply(Reply { code: 20, zxid: -1, error: -6, .. }));
             let closed = case.ours.get(1)?.what == What::Closed && case.ours.len() == 2;
             let misread = matches!(&case.theirs.first()?.what, What::Reply(Reply { code: 20, error: -8 | -5, .. }));
-            (ops.last()?.code == 20 && refused && closed && misread && case.theirs.len() == 2)
-                .then_some(Taken { theirs: 2, ours: 2, ..Taken::default() })
+            (ops.last()?.code == 20 && refused && closed && misread && case.theirs.len() == 2).then_some(Taken {
+                theirs: 2,
+                ours: 2,
+                spends: true,
+                ..NOTHING
+            })
         },
     },
     Rule {
@@ -150,17 +191,22 @@ pub const RULES: [Rule; 14] = [
             let Action::Fatal(ops) = case.action else { return None };
             let refused = matches!(&case.ours.first()?.what, What::Reply(Reply { code: -10, zxid: -1, error: -6, .. }));
             let closed = case.ours.get(1)?.what == What::Closed && case.ours.len() == 2;
-            (ops.last()?.code == -10 && refused && closed)
-                .then_some(Taken { theirs: case.theirs.len(), ours: 2, ..Taken::default() })
+            (ops.last()?.code == -10 && refused && closed).then_some(Taken {
+                theirs: case.theirs.len(),
+                ours: 2,
+                spends: true,
+                ..NOTHING
+            })
         },
     },
     Rule {
         surface: "13.20",
         reason: "a request behind closeSession is answered -112 by 3.8 and not at all by 3.9; the connection is closing",
         applies: |case| {
-            let closed = case.before_ours.iter().any(|item| matches!(&item.what, What::Reply(reply) if reply.code == -11));
+            let closed =
+                case.before_ours.iter().any(|item| matches!(&item.what, What::Reply(reply) if reply.code == -11));
             let late = matches!(&case.theirs.first()?.what, What::Reply(Reply { error: -112, .. }));
-            (closed && late).then_some(THEIRS)
+            (closed && late).then_some(Taken { spends: true, ..THEIRS })
         },
     },
     Rule {
@@ -177,7 +223,7 @@ pub const RULES: [Rule; 14] = [
             let wrong = matches!(connect.claim, Claim::Wrong | Claim::Derived) && case.left;
             let ended = matches!(case.theirs, [Item { what: What::Closed, .. }]);
             let lives = matches!(case.ours, [Item { op: None, what: What::Reply(Reply { code: 11, error: 0, .. }) }]);
-            (wrong && ended && lives).then_some(Taken { theirs: 1, ours: 1, ..Taken::default() })
+            (wrong && ended && lives).then_some(Taken { theirs: 1, ours: 1, ..NOTHING })
         },
     },
     Rule {
@@ -189,8 +235,11 @@ pub const RULES: [Rule; 14] = [
                 if matches!(atoms[..], [_, Atom::Session(id), Atom::Password(true), _] if id != 0));
             let refused = matches!(case.ours, [Item { what: What::Connected(atoms), .. }, Item { what: What::Closed, .. }]
                 if matches!(atoms[..], [_, Atom::Session(0), Atom::Password(false), _]));
-            (connect.claim == Claim::Derived && !case.left && accepted && refused)
-                .then_some(Taken { theirs: 1, ours: 2, ..Taken::default() })
+            (connect.claim == Claim::Derived && !case.left && accepted && refused).then_some(Taken {
+                theirs: 1,
+                ours: 2,
+                ..NOTHING
+            })
         },
     },
 ];
@@ -312,9 +361,20 @@ impl Marks {
         self.modes.iter().any(|(watched, modes)| modes.count_ones() > 1 && reaches(watched, *modes, path))
     }
 
+    fn is_only_theirs(&self, path: &str) -> bool {
+        self.only_theirs.iter().any(|watched| reaches(watched, self.modes_of(watched), path))
+    }
+
+    fn is_watched(&self, path: &str) -> bool {
+        self.modes.iter().any(|(watched, modes)| reaches(watched, *modes, path))
+    }
+
+    fn modes_of(&self, watched: &str) -> u8 {
+        self.modes.get(watched).copied().unwrap_or_default()
+    }
+
     fn is_loosened(&self, path: &str) -> bool {
-        let modes = |watched: &String| self.modes.get(watched).copied().unwrap_or_default();
-        self.loosened.iter().any(|watched| reaches(watched, modes(watched), path))
+        self.loosened.iter().any(|watched| reaches(watched, self.modes_of(watched), path))
     }
 }
 

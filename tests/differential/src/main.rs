@@ -93,7 +93,8 @@ fn seeds(list: &str) -> Result<Vec<u64>, String> {
     let mut seeds = Vec::new();
     for part in list.split(',').filter(|part| *part != "none") {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("--seeds {list}: allowed is a list as 1,2,5-9"));
+        let number =
+            |text: &str| text.parse::<u64>().map_err(|_| format!("--seeds {list}: allowed is a list as 1,2,5-9"));
         seeds.extend(number(from)?..=number(to)?);
     }
     Ok(seeds)
@@ -142,7 +143,8 @@ fn told(what: &str, script: &Script, verdict: &Verdict, took: Duration) -> bool 
     let (replies, events, used) = (verdict.replies, verdict.events, verdict.used.iter().sum::<u64>());
     let seconds = took.as_secs_f32();
     let operations = script.operations();
-    let counts = format!("{operations} operations, {replies} replies, {events} events, {used} intended, {seconds:.1} s");
+    let counts =
+        format!("{operations} operations, {replies} replies, {events} events, {used} intended, {seconds:.1} s");
     match &verdict.difference {
         None => println!("{what}: equal; {counts}"),
         Some(difference) => println!("{what}: DIFFERENT; {counts}\n{difference}"),
@@ -210,7 +212,12 @@ impl<'a> Pair<'a> {
         let servers = self.start()?;
         let addresses = [servers[0].address, servers[1].address];
         let played = std::thread::scope(|scope| {
-            let both = addresses.map(|address| scope.spawn({ let root = &root; move || play(script, address, root) }));
+            let both = addresses.map(|address| {
+                scope.spawn({
+                    let root = &root;
+                    move || play(script, address, root)
+                })
+            });
             both.map(|one| one.join().unwrap_or_else(|_| Err(io::Error::other("the player panicked"))))
         });
         let mut why = String::new();

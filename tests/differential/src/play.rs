@@ -31,6 +31,8 @@ pub struct Transcript {
     pub steps: Vec<Vec<Lane>>,
     /// The ids of the sessions, in the order they were made.
     pub sessions: Vec<i64>,
+    /// The newest zxid before the script began.
+    pub began: i64,
     /// Between which wall clock times it was played, in ms.
     pub clock_ms: (i64, i64),
 }
@@ -81,7 +83,8 @@ struct Seat {
 impl<'a> Player<'a> {
     fn start(address: SocketAddr, root: &'a str, seats: usize) -> io::Result<Self> {
         let mut control = Link::open(address)?;
-        let (id, password, _) = control.shake_hands(&new_session())?.ok_or_else(|| broken("no session for the player"))?;
+        let (id, password, _) =
+            control.shake_hands(&new_session())?.ok_or_else(|| broken("no session for the player"))?;
         let mut player = Self {
             address,
             root,
@@ -90,7 +93,7 @@ impl<'a> Player<'a> {
             opened: vec![(id, password)],
             transcript: Transcript { sessions: vec![id], clock_ms: (wall_clock_ms(), 0), ..Transcript::default() },
         };
-        player.ask("create", mark_values(MARKS))?;
+        player.transcript.began = player.ask("create", mark_values(MARKS))?.zxid;
         Ok(player)
     }
 
@@ -348,9 +351,9 @@ impl Link {
     fn shake_hands(&mut self, frame: &[u8]) -> io::Result<Option<(i64, Vec<u8>, What)>> {
         self.write(frame, 1);
         match self.raw_frame(PATIENCE)? {
-            Incoming::Frame(frame) => {
-                Ok(Some(reply::connected(&frame).ok_or_else(|| broken("a handshake was answered with something else"))?))
-            }
+            Incoming::Frame(frame) => Ok(Some(
+                reply::connected(&frame).ok_or_else(|| broken("a handshake was answered with something else"))?,
+            )),
             Incoming::Closed => Ok(None),
             Incoming::Silence => Err(broken("a handshake was not answered")),
         }
@@ -362,7 +365,10 @@ impl Link {
         let mut bytes = Vec::new();
         for (number, op) in ops.iter().enumerate() {
             bytes.extend(self.frame(Some(number), op, place));
-            if op.code == EXISTS && op.lacks == 0 && let [path, Value::Byte(_)] = &op.values[..] {
+            if op.code == EXISTS
+                && op.lacks == 0
+                && let [path, Value::Byte(_)] = &op.values[..]
+            {
                 let probe = Op::new("getData", vec![path.clone(), Value::Byte(0)]);
                 bytes.extend(self.frame(None, &probe, place));
             }
@@ -445,7 +451,9 @@ impl Link {
         };
         let unknown = |frame: &[u8]| Item { op: None, what: What::Unknown(crate::value::quoted(frame)) };
         let Some((header, body)) = reply::header(&frame) else { return Ok(unknown(&frame)) };
-        if header.xid == -1 && let Some(event) = reply::event(header, body) {
+        if header.xid == -1
+            && let Some(event) = reply::event(header, body)
+        {
             return Ok(Item { op: None, what: event });
         }
         // Replies come in order, but for those that ZooKeeper gives at once (surface 13.24).

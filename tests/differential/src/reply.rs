@@ -92,7 +92,11 @@ impl fmt::Display for Item {
             What::Connected(atoms) => write!(f, "connected {}", spaced(atoms)),
             What::Reply(reply) => {
                 write!(f, "{} xid {} zxid {:#x} ", name(reply.code), reply.xid, reply.zxid)?;
-                if reply.error == 0 { write!(f, "ok")? } else { write!(f, "error {}", reply.error)? }
+                if reply.error == 0 {
+                    write!(f, "ok")?
+                } else {
+                    write!(f, "error {}", reply.error)?
+                }
                 reply.parts.iter().try_for_each(|part| write!(f, " ({})", spaced(part)))
             }
             What::Event { zxid, kind, state, path } => write!(f, "event {kind} state {state} {path} zxid {zxid:#x}"),
@@ -147,9 +151,13 @@ pub fn connected(frame: &[u8]) -> Option<(i64, Vec<u8>, What)> {
     Some((id, password, What::Connected(atoms)))
 }
 
+/// The end of a multi's results. ZooKeeper sends it behind the error of a multiRead that it cannot read; nothing else has a body
+/// behind an error, and no client looks for one (surface 2.1, 13.9).
+const NO_RESULTS: [u8; 9] = [0xff, 0xff, 0xff, 0xff, 1, 0xff, 0xff, 0xff, 0xff];
+
 /// The comparable form of a reply's body.
 pub fn parts(code: i32, error: i32, body: &[u8]) -> Vec<Vec<Atom>> {
-    if body.is_empty() {
+    if body.is_empty() || (error == -5 && matches!(code, 14 | 22) && body == NO_RESULTS) {
         return Vec::new();
     }
     let mut reader = Reader(body);
@@ -283,8 +291,8 @@ pub fn shortened(bytes: &[u8]) -> String {
     if bytes.len() <= SHOWN_BYTES_MAX {
         return quoted(bytes);
     }
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
     format!("{}...({} bytes, {hash:016x})", quoted(&bytes[..20]), bytes.len())
 }

@@ -21,7 +21,8 @@ pub fn shrink(
     effort: Effort,
     attempt: &mut dyn FnMut(&Script) -> Option<Difference>,
 ) -> (Script, Difference) {
-    let mut shrinker = Shrinker { best: script, difference, left: effort.attempts, until: Instant::now() + effort.time, attempt };
+    let mut shrinker =
+        Shrinker { best: script, difference, left: effort.attempts, until: Instant::now() + effort.time, attempt };
     loop {
         let before = shrinker.best.clone();
         shrinker.end();
@@ -214,7 +215,8 @@ fn simpler(value: &Value) -> Vec<Value> {
             if *elements == open { Vec::new() } else { vec![Value::List(open), Value::List(elements[..1].to_vec())] }
         }
         Value::List(elements) if !elements.is_empty() => {
-            let without = |at: usize| elements.iter().enumerate().filter(move |(n, _)| *n != at).map(|(_, e)| e.clone());
+            let without =
+                |at: usize| elements.iter().enumerate().filter(move |(n, _)| *n != at).map(|(_, e)| e.clone());
             let shorter = (0..elements.len()).map(|at| Value::List(without(at).collect()));
             std::iter::once(Value::List(Vec::new())).chain(shorter).collect()
         }

@@ -63,6 +63,8 @@ impl Value {
                 out.extend((elements.len() as i32).to_be_bytes());
                 elements.iter().flatten().for_each(|value| value.encode(place, out));
             }
+            // Who has seen nothing has nothing to count from.
+            Self::Seen(_) if place.seen == 0 => out.extend([0; 8]),
             Self::Seen(more) => out.extend((place.seen + more).to_be_bytes()),
         }
     }

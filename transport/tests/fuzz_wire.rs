@@ -5,11 +5,21 @@ mod random;
 mod targets;
 
 use random::Random;
-use zoolet_sim::fuzz::exercise;
+use std::path::Path;
+use zoolet_sim::fuzz::{exercise, replay};
 
 #[test]
 fn any_bytes_are_a_message_or_refused() {
     for target in targets::TARGETS {
         exercise(target, 1, 3_000);
+    }
+}
+
+/// Each input is named for what it shows.
+#[test]
+fn the_corpus_of_the_codec_breaks_nothing() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus");
+    for target in targets::TARGETS {
+        assert!(replay(target, &corpus) > 0, "nothing in the corpus of {}", target.name);
     }
 }

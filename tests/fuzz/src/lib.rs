@@ -1,0 +1,15 @@
+//! The fuzz targets of the tree under libFuzzer: each binary runs the one whose name it has.
+
+#[path = "../../../transport/tests/random/mod.rs"]
+mod random;
+#[path = "../../../transport/tests/random/targets.rs"]
+mod wire;
+
+use random::Random;
+
+/// Runs one target on one input.
+pub fn run(name: &str, input: &[u8]) {
+    let mut all = zoolet_sim::fuzz::TARGETS.iter().chain(wire::TARGETS);
+    let target = all.find(|target| target.name == name).unwrap_or_else(|| panic!("no target {name}"));
+    (target.check)(input);
+}

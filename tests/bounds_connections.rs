@@ -7,7 +7,8 @@
 
 mod support;
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
 use support::*;
 use zoolet_model::Request;
 
@@ -67,4 +68,27 @@ fn five_thousand_connections_ping_and_set_within_8_kib_each_and_the_next_is_clos
     eventually("only the others are left", || server.figure("num_alive_connections") <= 3);
     assert!(figures(&server) < charged_before + (CONNECTIONS as u64 + 3) * 512, "sessions stay, connections do not");
     inside.ask(&set("/x", b"z")).unwrap();
+}
+
+#[test]
+fn a_server_asks_for_as_many_open_files_as_it_may_have_and_says_when_they_are_too_few() {
+    let scratch = Scratch::new();
+    let log_of = |limit: &str| {
+        let data = scratch.join(limit);
+        let serve = format!("ulimit {limit} && exec \"$0\" serve --listen 127.0.0.1:0 --log warn --data \"$1\"");
+        let binary = env!("CARGO_BIN_EXE_zoolet");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &serve, binary, data.to_str().unwrap()]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first_line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first_line).unwrap();
+        child.kill().unwrap();
+        String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap()
+    };
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    if hard.is_none_or(|files| files >= 4200) {
+        assert_eq!(log_of("-Sn 256"), "");
+    }
+    let log = log_of("-n 256");
+    assert!(log.contains("4096 connections are allowed") && log.contains("enough for"), "{log}");
 }

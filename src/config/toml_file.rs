@@ -8,7 +8,8 @@ use toml::de::{DeTable, DeValue};
 use zoolet_engine::store::Strategy;
 
 /// The four-letter words that are built; a zoo.cfg may name any.
-const WORDS: [&str; 9] = ["ruok", "srvr", "stat", "mntr", "isro", "envi", "conf", "cons", "wchs"];
+const WORDS: [&str; 12] =
+    ["ruok", "srvr", "stat", "mntr", "isro", "envi", "conf", "cons", "wchs", "dirs", "crst", "srst"];
 
 const TOP_KEYS: &str =
     "site, profile, network, data, log_strategy, clients, four_letter_words, limits, settings, server";

@@ -637,6 +637,20 @@ fn four_letter_words_have_zookeepers_shapes() {
 }
 
 #[test]
+fn statistics_begin_anew_when_asked() {
+    let server = with_words("*");
+    let mut client = server.client();
+    client.get(1, "/a");
+    assert_eq!(client.xid(), 1);
+    assert!(server.word("srvr").contains("Received: 2\n") && server.word("cons").contains("recved=2,sent=2"));
+    assert_eq!(server.word("srst"), "Server stats reset.\n");
+    assert!(server.word("srvr").contains("Received: 0\n"));
+    assert_eq!(server.word("crst"), "Connection stats reset.\n");
+    assert!(server.word("cons").contains("recved=0,sent=0"));
+    assert_eq!(server.word("dirs"), "datadir_size: 0\nlogdir_size: 0\n", "this server has no directory");
+}
+
+#[test]
 fn words_that_are_not_allowed_say_so() {
     let server = with_words("srvr");
     for word in ["ruok", "stat", "mntr", "isro", "envi", "conf", "cons", "wchs", "wchc", "crst"] {

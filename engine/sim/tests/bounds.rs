@@ -148,7 +148,7 @@ fn a_session_owns_no_more_ephemerals_than_one_entry_may_end() {
         machine.handle(Event::Connect { conn: CONN, peer: None, request }).unwrap();
         machine.settle().unwrap();
         match machine.told.first() {
-            Some(Told::Connected(_, reply)) => reply.clone(),
+            Some(Told::Connected(_, reply)) => *reply,
             other => panic!("{other:?}"),
         }
     };

@@ -113,6 +113,11 @@ impl Connection {
         Record { queued: state.waiting.len() as u64, paused: state.paused, ..state.record.clone() }
     }
 
+    /// Counts anew what `cons` shows.
+    pub(super) fn reset_record(&self) {
+        lock(&self.state).record.reset();
+    }
+
     /// Bytes waiting to be sent, as charged.
     pub(super) fn out_charged(&self) -> u64 {
         lock(&self.state).out_charged

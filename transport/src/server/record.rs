@@ -48,6 +48,13 @@ impl Record {
         }
     }
 
+    /// Forgets counts and latencies; who it is stays.
+    pub(super) fn reset(&mut self) {
+        (self.received, self.sent, self.answered) = (0, 0, 0);
+        (self.latency_us_last, self.latency_us_min, self.latency_us_max, self.latency_us_sum) = (0, 0, 0, 0);
+        (self.last_operation, self.last_xid, self.last_zxid, self.last_response_us) = ("NA", -1, -1, 0);
+    }
+
     pub(super) fn on_answered(&mut self, now_us: u64, latency_us: u64) {
         self.latency_us_min = if self.answered == 0 { latency_us } else { self.latency_us_min.min(latency_us) };
         self.latency_us_max = self.latency_us_max.max(latency_us);

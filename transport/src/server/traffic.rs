@@ -126,6 +126,14 @@ impl Traffic {
         }
     }
 
+    /// Counts messages and latencies anew (srst); what never resets in ZooKeeper goes on.
+    pub(super) fn reset(&self) {
+        for counter in [&self.received, &self.sent, &self.answered, &self.latency_us_sum, &self.latency_us_max] {
+            counter.store(0, Relaxed);
+        }
+        self.latency_us_min.store(u64::MAX, Relaxed);
+    }
+
     pub(super) fn on_accepted(&self) {
         self.accepted.fetch_add(1, Relaxed);
     }

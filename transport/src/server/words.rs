@@ -25,12 +25,27 @@ pub enum Word {
     Conf,
     Cons,
     Wchs,
+    Dirs,
+    Crst,
+    Srst,
 }
 
 impl Word {
     /// Every word.
-    pub const ALL: [Self; 9] =
-        [Self::Ruok, Self::Srvr, Self::Stat, Self::Mntr, Self::Isro, Self::Envi, Self::Conf, Self::Cons, Self::Wchs];
+    pub const ALL: [Self; 12] = [
+        Self::Ruok,
+        Self::Srvr,
+        Self::Stat,
+        Self::Mntr,
+        Self::Isro,
+        Self::Envi,
+        Self::Conf,
+        Self::Cons,
+        Self::Wchs,
+        Self::Dirs,
+        Self::Crst,
+        Self::Srst,
+    ];
 
     /// The word as it is sent.
     pub const fn text(self) -> &'static str {
@@ -44,6 +59,9 @@ impl Word {
             Self::Conf => "conf",
             Self::Cons => "cons",
             Self::Wchs => "wchs",
+            Self::Dirs => "dirs",
+            Self::Crst => "crst",
+            Self::Srst => "srst",
         }
     }
 }
@@ -98,7 +116,7 @@ pub(super) enum Asked {
 }
 
 /// ZooKeeper's other words (surface 9.1).
-const FOREIGN: [&str; 9] = ["crst", "dirs", "dump", "gtmk", "hash", "srst", "stmk", "wchc", "wchp"];
+const FOREIGN: [&str; 6] = ["dump", "gtmk", "hash", "stmk", "wchc", "wchp"];
 
 impl Asked {
     /// What the first four bytes of a connection ask; `None` when they are a length.
@@ -146,7 +164,16 @@ async fn text(port: &Port, word: Word) -> String {
         // These two tell that the process lives and what it is, not how the server is.
         Word::Ruok => return "imok".into(),
         Word::Envi => return envi(&port.settings.about),
-        Word::Srvr | Word::Stat | Word::Mntr | Word::Isro | Word::Conf | Word::Cons | Word::Wchs => {}
+        Word::Srvr
+        | Word::Stat
+        | Word::Mntr
+        | Word::Isro
+        | Word::Conf
+        | Word::Cons
+        | Word::Wchs
+        | Word::Dirs
+        | Word::Crst
+        | Word::Srst => {}
     }
     let serving = port.ask().await.filter(|status| !status.role.is_empty());
     let Some(status) = serving else {
@@ -162,6 +189,15 @@ async fn text(port: &Port, word: Word) -> String {
         Word::Conf => conf(&mut out, &port.settings.about),
         Word::Cons => cons(&mut out, port),
         Word::Wchs => wchs(&mut out, &status),
+        Word::Dirs => dirs(&mut out, &port.settings.about),
+        Word::Crst => {
+            port.connections().iter().for_each(|connection| connection.reset_record());
+            writeln!(out, "Connection stats reset.")
+        }
+        Word::Srst => {
+            port.traffic.reset();
+            writeln!(out, "Server stats reset.")
+        }
         Word::Ruok | Word::Envi => Ok(()),
     };
     out
@@ -246,6 +282,20 @@ fn wchs(out: &mut String, status: &Status) -> fmt::Result {
 
 fn conf(out: &mut String, about: &About) -> fmt::Result {
     about.conf.iter().try_for_each(|(key, value)| writeln!(out, "{key}={value}"))
+}
+
+/// Bytes of the data directory: of the base, which is what ZooKeeper has snapshots for, and of the log.
+fn dirs(out: &mut String, about: &About) -> fmt::Result {
+    let directory = about.conf.iter().find(|(key, _)| key == "dataDir").map(|(_, directory)| directory);
+    let entries = directory.and_then(|directory| std::fs::read_dir(directory).ok()).into_iter().flatten().flatten();
+    let (mut base, mut log) = (0, 0);
+    for entry in entries {
+        let bytes = entry.metadata().map_or(0, |metadata| metadata.len());
+        let is_log = entry.file_name().to_string_lossy().starts_with("log");
+        *if is_log { &mut log } else { &mut base } += bytes;
+    }
+    writeln!(out, "datadir_size: {base}")?;
+    writeln!(out, "logdir_size: {log}")
 }
 
 /// ZooKeeper's keys. Those of a Java machine are there, because tools look for them, and say that there is none.

@@ -7,6 +7,7 @@
 use crate::random::Random;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 /// The number of a file.
 pub type Ino = u64;
@@ -47,8 +48,9 @@ struct Pending {
 /// One file.
 #[derive(Clone, Debug, Default)]
 struct Contents {
-    visible: Vec<u8>,
-    durable: Vec<u8>,
+    /// Shared between copies of the volume until one of them changes it.
+    visible: Arc<Vec<u8>>,
+    durable: Arc<Vec<u8>>,
     pending: Vec<Pending>,
 }
 
@@ -256,7 +258,7 @@ impl Volume {
                 Change::Write { at, bytes } => at + bytes.len() as u64 > file.durable.len() as u64,
                 Change::Length(_) | Change::Allocate(_) => true,
             };
-            pending.change.apply(&mut file.durable);
+            pending.change.apply(Arc::make_mut(&mut file.durable));
         }
         if self.rules == Rules::Journal && (is_newborn || moves_blocks) {
             self.commit_journal(until);
@@ -293,7 +295,7 @@ impl Volume {
     fn change(&mut self, ino: Ino, change: Change) -> io::Result<()> {
         let number = self.number();
         let file = self.files.get_mut(&ino).ok_or_else(gone)?;
-        change.apply(&mut file.visible);
+        change.apply(Arc::make_mut(&mut file.visible));
         file.pending.push(Pending { number, change, journaled: false });
         Ok(())
     }
@@ -336,24 +338,24 @@ impl Volume {
         for (name, ino) in names {
             // A link whose file was created and whose creation was lost can be found under one name only.
             let Some(file) = self.files.get(&ino) else { continue };
-            let mut content = file.durable.clone();
+            let mut content = Arc::clone(&file.durable);
             for pending in &file.pending {
                 report.changes += 1;
                 match &pending.change {
                     Change::Write { at, bytes } => {
                         let chance = choice.chance(pending.number);
-                        self.tear(&mut content, *at, bytes, chance, cut, random, &mut report);
+                        self.tear(Arc::make_mut(&mut content), *at, bytes, chance, cut, random, &mut report);
                     }
                     Change::Length(_) | Change::Allocate(_) => {
                         if is_kept(pending.number, pending.journaled, random) {
-                            pending.change.apply(&mut content);
+                            pending.change.apply(Arc::make_mut(&mut content));
                         }
                     }
                 }
             }
             let ino = after.next_ino;
             after.next_ino += 1;
-            after.files.insert(ino, Contents { visible: content.clone(), durable: content, pending: Vec::new() });
+            after.files.insert(ino, Contents { visible: Arc::clone(&content), durable: content, pending: Vec::new() });
             after.visible.insert(name, ino);
         }
         after.durable.clone_from(&after.visible);
@@ -654,7 +656,7 @@ mod tests {
             assert_eq!(content(&after, "a"), Some(&[1; 10][..]));
             assert_eq!(content(&after, "b"), None);
             volume.sync(ino, volume.now()).unwrap();
-            assert_eq!(volume.read(ino).unwrap(), volume.files[&ino].durable);
+            assert_eq!(volume.read(ino).unwrap(), *volume.files[&ino].durable);
         });
     }
 

@@ -1,4 +1,4 @@
-//! The core thread: events in, actions out.
+//! The machine's turns: events in, actions out.
 
 use super::Input;
 use super::base::{BaseWork, Destination};
@@ -65,7 +65,7 @@ pub(super) struct Core {
 }
 
 /// Whether the core goes on.
-enum Flow {
+pub(super) enum Flow {
     On,
     End,
 }
@@ -115,7 +115,7 @@ impl Core {
             if !full || self.under_way == 0 {
                 return Ok(());
             }
-            if let Flow::End = self.take_and_handle(None)? {
+            if let Flow::End = self.wait_and_handle()? {
                 let why = self.shared.failure();
                 return Err(why.unwrap_or_else(|| Failure::Failed("stopped while it started".to_owned())));
             }
@@ -130,15 +130,15 @@ impl Core {
         self.carry_out()
     }
 
-    /// Until told to stop, or a failure.
-    pub(super) fn run(&mut self) -> Result<(), Failure> {
-        loop {
-            let patience = self.patience();
-            if let Flow::End = self.take_and_handle(patience)? {
-                return Ok(());
-            }
+    /// Handles all there is, then judges what time has passed.
+    pub(super) fn turn(&mut self) -> Result<Flow, Failure> {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.shared.inbox.drain(&mut batch);
+        let flow = self.handle_batch(batch)?;
+        if let Flow::On = flow {
             self.judge()?;
         }
+        Ok(flow)
     }
 
     /// Tells the sessions of this process that it is over.
@@ -161,11 +161,16 @@ impl Core {
         }
     }
 
-    fn take_and_handle(&mut self, patience: Option<Duration>) -> Result<Flow, Failure> {
+    /// Waits for something, and handles all there is.
+    fn wait_and_handle(&mut self) -> Result<Flow, Failure> {
         let mut batch = std::mem::take(&mut self.batch);
-        if !self.shared.inbox.take(&mut batch, patience) {
+        if !self.shared.inbox.take(&mut batch, None) {
             return Ok(Flow::End);
         }
+        self.handle_batch(batch)
+    }
+
+    fn handle_batch(&mut self, mut batch: Vec<Input>) -> Result<Flow, Failure> {
         let mut flow = Flow::On;
         let (mut events, mut began) = (0, Instant::now());
         self.now = clock::now();
@@ -258,12 +263,10 @@ impl Core {
         self.carry_out()
     }
 
-    /// How long there is nothing to do unless something arrives.
-    fn patience(&self) -> Option<Duration> {
+    /// When there is something to do even if nothing arrives, on [`Now::mono_ms`].
+    pub(super) fn due_ms(&self) -> Option<u64> {
         let redial = self.redial.iter().map(|(due, _)| *due).min();
-        let due = [self.server.next_deadline(), self.next_ping_ms, redial].into_iter().flatten().min()?;
-        let now = clock::mono_ms();
-        Some(if due <= now { Duration::ZERO } else { Duration::from_millis(due - now) })
+        [self.server.next_deadline(), self.next_ping_ms, redial].into_iter().flatten().min()
     }
 
     fn carry_out(&mut self) -> Result<(), Failure> {

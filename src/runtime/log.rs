@@ -1,7 +1,9 @@
 //! The log thread: all that waits becomes durable with one fdatasync.
 
 use super::figures::{Figures, Histogram};
-use super::{Inbox, Input, Mailbox, lock};
+use super::seat::LITTLE;
+use super::threads::Shared;
+use super::{Input, lock};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
@@ -39,8 +41,9 @@ impl Counts {
 ///
 /// # Errors
 /// When nobody knows any more what the disk holds: the node must stop.
-pub(super) fn run(mailbox: &Mailbox<LogWork>, log: Log, core: &Inbox, counts: &Counts) -> Result<(), String> {
-    let mut thread = LogThread { log, core, counts, waiting: Vec::new(), stalled: false, preparing: true };
+pub(super) fn run(shared: &Shared, log: Log) -> Result<(), String> {
+    let (mailbox, counts) = (&shared.log, &shared.log_counts);
+    let mut thread = LogThread { log, shared, counts, waiting: Vec::new(), stalled: false, preparing: true };
     let mut batch = Vec::new();
     loop {
         let open = mailbox.take(&mut batch, thread.patience());
@@ -48,7 +51,8 @@ pub(super) fn run(mailbox: &Mailbox<LogWork>, log: Log, core: &Inbox, counts: &C
         let outcome = if thread.waiting.is_empty() { thread.prepare_ahead() } else { thread.append() };
         outcome.map_err(|error| error.to_string())?;
         if recycled {
-            thread.tell_persisted();
+            // It may start a checkpoint.
+            thread.tell_persisted(false);
         }
         if !open {
             return Ok(());
@@ -58,7 +62,7 @@ pub(super) fn run(mailbox: &Mailbox<LogWork>, log: Log, core: &Inbox, counts: &C
 
 struct LogThread<'a> {
     log: Log,
-    core: &'a Inbox,
+    shared: &'a Shared,
     counts: &'a Counts,
     /// Appends that are not durable; more than those of one batch only while stalled.
     waiting: Vec<Append>,
@@ -99,19 +103,19 @@ impl LogThread<'_> {
             Ok(_) => {
                 self.counts.fdatasync.record(began.elapsed());
                 *lock(&self.counts.log) = self.log.counters();
-                self.waiting.clear();
+                let records: usize = self.waiting.drain(..).map(|append| append.records.len()).sum();
                 self.preparing = true;
                 if std::mem::take(&mut self.stalled) {
                     info!("the log writes again");
-                    self.core.push(Input::Event(Event::LogResumed));
+                    self.shared.inbox.push(Input::Event(Event::LogResumed));
                 }
-                self.tell_persisted();
+                self.tell_persisted(records <= LITTLE);
                 Ok(())
             }
             Err(AppendError::Stalled(error)) => {
                 if !std::mem::replace(&mut self.stalled, true) {
                     warn!(%error, "the log cannot write and keeps trying");
-                    self.core.push(Input::Event(Event::LogStalled));
+                    self.shared.inbox.push(Input::Event(Event::LogStalled));
                 }
                 Ok(())
             }
@@ -134,9 +138,10 @@ impl LogThread<'_> {
         Ok(())
     }
 
-    fn tell_persisted(&self) {
+    fn tell_persisted(&self, is_little: bool) {
         let (seq, log_bytes_used) = (self.log.appended(), self.log.used_bytes());
         let checkpoint = self.log.checkpoint();
-        self.core.push(Input::Event(Event::Persisted { seq, log_bytes_used, checkpoint }));
+        let persisted = Event::Persisted { seq, log_bytes_used, checkpoint };
+        self.shared.bring([Input::Event(persisted)].into_iter(), is_little);
     }
 }

@@ -20,13 +20,15 @@ struct Waiting<T> {
     items: Vec<T>,
     /// Whether the taker sleeps: waking costs a system call, so it is done only then.
     asleep: bool,
+    /// The taker is to look around, though nothing may have arrived.
+    nudged: bool,
     closed: bool,
 }
 
 impl<T> Mailbox<T> {
     pub(crate) fn new() -> Self {
         Self {
-            waiting: Mutex::new(Waiting { items: Vec::new(), asleep: false, closed: false }),
+            waiting: Mutex::new(Waiting { items: Vec::new(), asleep: false, nudged: false, closed: false }),
             arrived: Condvar::new(),
         }
     }
@@ -61,13 +63,47 @@ impl<T> Mailbox<T> {
         }
     }
 
+    /// Drains `items` into it, in order, and lets a sleeping taker sleep: says whether one does. Then the caller does its work, or nudges it.
+    pub(crate) fn leave_all(&self, items: impl ExactSizeIterator<Item = T>) -> bool {
+        let mut waiting = lock(&self.waiting);
+        if waiting.closed {
+            return false;
+        }
+        waiting.items.extend(items);
+        waiting.asleep
+    }
+
+    /// Wakes a sleeping taker; one that is about to sleep does not.
+    pub(crate) fn nudge(&self) {
+        let mut waiting = lock(&self.waiting);
+        waiting.nudged = true;
+        self.wake(waiting);
+    }
+
     /// Swaps all there is into `items`, which must be empty; waits for something, at most for `patience` when given.
     /// False once the mailbox is closed and empty.
     pub(crate) fn take(&self, items: &mut Vec<T>, patience: Option<Duration>) -> bool {
         debug_assert!(items.is_empty());
+        let mut waiting = self.wait_locked(patience);
+        std::mem::swap(&mut waiting.items, items);
+        !(items.is_empty() && waiting.closed)
+    }
+
+    /// Waits for something, at most for `patience` when given, and takes nothing.
+    pub(crate) fn wait(&self, patience: Option<Duration>) {
+        drop(self.wait_locked(patience));
+    }
+
+    /// Swaps what is there into `items`, which must be empty.
+    pub(crate) fn drain(&self, items: &mut Vec<T>) {
+        debug_assert!(items.is_empty());
+        std::mem::swap(&mut lock(&self.waiting).items, items);
+    }
+
+    fn wait_locked(&self, patience: Option<Duration>) -> MutexGuard<'_, Waiting<T>> {
         let until = patience.and_then(|patience| Instant::now().checked_add(patience));
         let mut waiting = lock(&self.waiting);
-        while waiting.items.is_empty() && !waiting.closed {
+        while waiting.items.is_empty() && !waiting.closed && !waiting.nudged {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
                 break;
@@ -78,9 +114,8 @@ impl<T> Mailbox<T> {
                 Some(left) => self.arrived.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0,
             };
         }
-        waiting.asleep = false;
-        std::mem::swap(&mut waiting.items, items);
-        !(items.is_empty() && waiting.closed)
+        (waiting.asleep, waiting.nudged) = (false, false);
+        waiting
     }
 
     /// The taker gets what is there, then the end.

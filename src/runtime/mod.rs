@@ -4,7 +4,7 @@
 //! | thread | owns | blocks on |
 //! |---|---|---|
 //! | io | sockets, the codec | sockets |
-//! | core | the machine | its inbox |
+//! | core | the machine, which it lends ([`seat`]) | its inbox |
 //! | log | the log | fdatasync |
 //! | base | readers of the base, for what entries and requests wait for | reads |
 //! | completion | readers of the base, for answers that are put together | reads |
@@ -24,6 +24,7 @@ mod mailbox;
 mod node;
 #[cfg(feature = "port")]
 mod port;
+mod seat;
 mod store;
 mod threads;
 mod waiting;

@@ -1,6 +1,8 @@
 //! The io thread: the client port of `zoolet-transport` on a tokio runtime of its own.
 
-use super::{Inbox, Input, StartError};
+use super::seat::LITTLE;
+use super::threads::Shared;
+use super::{Input, StartError};
 use crate::config::Config;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -49,11 +51,12 @@ pub(super) fn output(action: Action) -> Option<Output> {
 }
 
 /// Takes the port's events to the core.
-struct ToCore(Arc<Inbox>);
+struct ToCore(Arc<Shared>);
 
 impl EventSink for ToCore {
     fn submit(&self, events: &mut Vec<Event>) {
-        self.0.push_all(events.drain(..).map(Input::Event));
+        let is_little = events.len() <= LITTLE;
+        self.0.bring(events.drain(..).map(Input::Event), is_little);
     }
 }
 
@@ -97,11 +100,11 @@ fn about(config: &Config, data: &std::path::Path) -> About {
 }
 
 /// Runs until [`Sockets::stop`]; the error is why it could not.
-pub(super) fn run(port: ClientPort, sockets: &Arc<Sockets>, core: Arc<Inbox>) -> Result<(), String> {
+pub(super) fn run(port: ClientPort, sockets: &Arc<Sockets>, shared: Arc<Shared>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(|error| format!("the io thread cannot start: {error}"))?;
     let outbox = Arc::clone(&sockets.outbox);
     runtime
-        .block_on(port.serve(Arc::new(ToCore(core)), outbox, sockets.stop.notified()))
+        .block_on(port.serve(Arc::new(ToCore(shared)), outbox, sockets.stop.notified()))
         .map_err(|error| format!("the client port failed: {error}"))
 }

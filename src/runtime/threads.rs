@@ -6,6 +6,7 @@ use super::figures::Figures;
 use super::log::LogWork;
 #[cfg(feature = "port")]
 use super::port::{self, Sockets};
+use super::seat::Seat;
 use super::{Inbox, Input, Latch, Mailbox, StartError, base, checkpoint, log};
 use crate::session::LostReason;
 use std::any::Any;
@@ -62,6 +63,7 @@ pub(crate) type Question = Latch<Option<Status>>;
 /// What all threads of a node share.
 pub(crate) struct Shared {
     pub(super) inbox: Arc<Inbox>,
+    pub(super) seat: Seat,
     pub(super) log: Mailbox<LogWork>,
     /// Questions of the core, which entries wait for.
     pub(super) base: Mailbox<BaseWork>,
@@ -88,6 +90,7 @@ impl Shared {
         let _ = has_port;
         Arc::new(Self {
             inbox: Arc::new(Inbox::new()),
+            seat: Seat::default(),
             log: Mailbox::new(),
             base: Mailbox::new(),
             completions: Mailbox::new(),
@@ -169,7 +172,7 @@ impl Shared {
 
     /// The threads of a machine that has read its log.
     pub(super) fn start_core_threads(self: &Arc<Self>, log: Log, core: Core) -> Result<(), StartError> {
-        self.spawn("log", move |shared| log::run(&shared.log, log, &shared.inbox, &shared.log_counts))?;
+        self.spawn("log", move |shared| log::run(shared, log))?;
         self.spawn("core", move |shared| {
             run_core(core, shared);
             Ok(())
@@ -180,7 +183,7 @@ impl Shared {
     #[cfg(feature = "port")]
     pub(super) fn start_port(self: &Arc<Self>, port: ClientPort) -> Result<(), StartError> {
         let Some(sockets) = self.sockets.clone() else { return Ok(()) };
-        self.spawn("io", move |shared| port::run(port, &sockets, Arc::clone(&shared.inbox)))
+        self.spawn("io", move |shared| port::run(port, &sockets, Arc::clone(shared)))
     }
 
     /// Runs `body` on a thread of its own; a panic in it poisons the node, and so does an error.
@@ -213,13 +216,9 @@ impl Shared {
 }
 
 /// The core's life, whole: a panic in the machine poisons the node and every session of the process hears of it.
-fn run_core(mut core: Core, shared: &Shared) {
-    let outcome = catch_unwind(AssertUnwindSafe(|| core.run()));
-    let failure = match outcome {
-        Ok(Ok(())) => None,
-        Ok(Err(failure)) => Some(failure),
-        Err(panic) => Some(Failure::Bug(message(&*panic))),
-    };
+fn run_core(core: Core, shared: &Shared) {
+    let (core, ended) = shared.drive(core);
+    let failure = ended.err();
     match failure {
         Some(failure) => shared.fail(failure),
         None => shared.ended.set(End::Stopped),
@@ -242,7 +241,7 @@ pub(super) fn lost_reason(failure: Option<&Failure>) -> LostReason {
 }
 
 /// What a panic said.
-fn message(panic: &(dyn Any + Send)) -> String {
+pub(super) fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".to_owned())
 }

@@ -176,4 +176,25 @@ mod tests {
         assert!(!mailbox.push(1000));
         assert_eq!(taker.join().unwrap(), (0..100).collect::<Vec<_>>());
     }
+
+    #[test]
+    fn what_is_left_with_a_sleeping_taker_wakes_it_only_when_it_is_nudged() {
+        let mailbox = Arc::new(Mailbox::new());
+        assert!(!mailbox.leave_all([0].into_iter()), "nobody sleeps yet");
+        mailbox.drain(&mut Vec::new());
+        let taker = std::thread::spawn({
+            let mailbox = Arc::clone(&mailbox);
+            move || mailbox.wait(None)
+        });
+        while !mailbox.leave_all(std::iter::empty()) {
+            std::thread::yield_now();
+        }
+        assert!(mailbox.leave_all([1].into_iter()) && !taker.is_finished());
+        let mut items = Vec::new();
+        mailbox.drain(&mut items);
+        assert_eq!(items, [1]);
+        mailbox.nudge();
+        taker.join().unwrap();
+        assert!(!mailbox.leave_all(std::iter::empty()));
+    }
 }

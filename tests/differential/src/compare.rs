@@ -66,12 +66,14 @@ pub fn compare(script: &Script, root: &str, theirs: &Transcript, ours: &Transcri
         names: Names::new(theirs, ours),
         marks: vec![Marks::default(); script.sessions()],
         timeouts: HashMap::new(),
+        spent: 0,
         verdict: Verdict::default(),
     };
     for (number, step) in script.steps.iter().enumerate() {
+        let anchors = [theirs, ours].map(|side| side.anchors.get(number).copied().flatten());
         let lanes = (theirs.steps.get(number), ours.steps.get(number));
         let (Some(theirs), Some(ours)) = lanes else { break };
-        comparison.step(number, step, root, theirs, ours);
+        comparison.step(number, step, root, anchors, theirs, ours);
         if comparison.verdict.difference.is_some() {
             break;
         }
@@ -84,11 +86,21 @@ struct Comparison {
     marks: Vec<Marks>,
     /// What each of our sessions has been told about its timeout.
     timeouts: HashMap<i64, String>,
+    /// Zxids that only Apache ZooKeeper has spent in this step.
+    spent: i64,
     verdict: Verdict,
 }
 
 impl Comparison {
-    fn step(&mut self, number: usize, step: &Step, root: &str, theirs: &[Lane], ours: &[Lane]) {
+    fn step(
+        &mut self,
+        number: usize,
+        step: &Step,
+        root: &str,
+        anchors: [Option<i64>; 2],
+        theirs: &[Lane],
+        ours: &[Lane],
+    ) {
         let places = |lanes: &[Lane]| lanes.iter().map(|lane| (lane.session, lane.left)).collect::<Vec<_>>();
         if places(theirs) != places(ours) {
             let why = format!("different connections live: {:?} and {:?}", places(theirs), places(ours));
@@ -101,32 +113,51 @@ impl Comparison {
         if let Action::Connect(_) = step.action {
             self.marks[step.session] = Marks::default();
         }
-        self.renegotiated(step, ours);
+        let renegotiated = self.renegotiated(ours);
         let change_zxids = written(&step.action, step.session, ours);
-        for (theirs, ours) in theirs.iter().zip(ours) {
+        let mut lanes = theirs.iter().zip(ours).peekable();
+        while let Some((theirs, ours)) = lanes.next_if(|(theirs, _)| theirs.session == step.session) {
             self.lane(number, step, root, &change_zxids, theirs, ours);
-            if self.verdict.difference.is_some() {
-                return;
-            }
+        }
+        self.anchored(number, step, anchors, renegotiated);
+        for (theirs, ours) in lanes {
+            self.lane(number, step, root, &change_zxids, theirs, ours);
+        }
+    }
+
+    /// Brings the zxids of both sides together again, behind a step after which they may have parted.
+    fn anchored(&mut self, number: usize, step: &Step, anchors: [Option<i64>; 2], renegotiated: i64) {
+        let late = step.action.ops().iter().rev().take_while(|op| op.code != -11).count() as i64;
+        let closes = step.action.ops().iter().any(|op| op.code == -11);
+        let spent = std::mem::take(&mut self.spent).max(if closes { late } else { 0 });
+        let [Some(theirs), Some(ours)] = anchors else { return };
+        if self.verdict.difference.is_some() {
+            return;
+        }
+        if let Some(why) = self.names.anchor(theirs, ours, -spent..=renegotiated) {
+            let session = step.session;
+            let (theirs, ours) = (Vec::new(), Vec::new());
+            self.verdict.difference = Some(Difference { step: number, session, why, theirs, ours, alike: (0, 0) });
         }
     }
 
     /// A session that comes back with another timeout costs a zxid here, because the timeout is part of the replicated state
     /// (docs/ARCHITECTURE.md), and none there. Zxids are names: they only have to keep their order.
-    fn renegotiated(&mut self, step: &Step, ours: &[Lane]) {
-        let answers = ours.iter().filter(|lane| !lane.left).flat_map(|lane| &lane.items);
-        for item in answers {
+    fn renegotiated(&mut self, ours: &[Lane]) -> i64 {
+        let mut changed = 0;
+        for item in ours.iter().filter(|lane| !lane.left).flat_map(|lane| &lane.items) {
             let What::Connected(atoms) = &item.what else { continue };
             let [Atom::Text(timeout), Atom::Session(id), ..] = &atoms[..] else { continue };
             let before = self.timeouts.insert(*id, timeout.clone());
-            if *id != 0 && before.is_some_and(|before| before != *timeout) && matches!(step.action, Action::Connect(_))
-            {
-                self.names.pending += 1;
-            }
+            changed += i64::from(*id != 0 && before.is_some_and(|before| before != *timeout));
         }
+        changed
     }
 
     fn lane(&mut self, number: usize, step: &Step, root: &str, change_zxids: &[i64], theirs: &Lane, ours: &Lane) {
+        if self.verdict.difference.is_some() {
+            return;
+        }
         let (mut their_items, mut our_items) = (theirs.items.clone(), ours.items.clone());
         if step.action.ops().iter().any(|op| op.code == -11) {
             sort_event_runs(&mut their_items);
@@ -181,10 +212,7 @@ impl Comparison {
             }
             let marks = &mut self.marks[theirs.session];
             taken.only_theirs.into_iter().for_each(|path| marks.only_theirs(path));
-            if taken.spends {
-                let newest = newest_zxid(&rest_theirs[..taken.theirs]);
-                self.names.shift(self.names.newest - newest.max(self.names.newest));
-            }
+            self.spent += i64::from(taken.spends);
             taken.loosened.into_iter().for_each(|path| marks.loosened(path));
             (at_theirs, at_ours) = (at_theirs + taken.theirs, at_ours + taken.ours);
         }
@@ -240,11 +268,6 @@ fn anonymous(step: &Step, ours: &Item) -> Option<String> {
     without.then(|| "an event without the zxid of its change".to_owned())
 }
 
-fn newest_zxid(items: &[Item]) -> i64 {
-    let zxid = |item: &Item| if let What::Reply(reply) = &item.what { reply.zxid } else { 0 };
-    items.iter().map(zxid).max().unwrap_or_default()
-}
-
 fn is_event(item: &Item) -> bool {
     matches!(item.what, What::Event { .. })
 }
@@ -284,12 +307,6 @@ pub struct Names {
     offset: Option<i64>,
     /// From which of their zxids on ours are how much more ahead: changes that only one of them knows.
     skips: Vec<(i64, i64)>,
-    /// The newest of their zxids.
-    newest: i64,
-    /// Entries for new timeouts that no zxid has shown yet.
-    pending: i64,
-    /// A read of theirs and of ours between which only such an entry lies.
-    ahead: (i64, i64),
     /// The newest zxid of either before the script began.
     began: [i64; 2],
     /// Ours for theirs of before.
@@ -310,9 +327,6 @@ impl Names {
             skips: Vec::new(),
             began: [theirs.began, ours.began],
             before: HashMap::new(),
-            newest: theirs.began,
-            pending: 0,
-            ahead: (0, 0),
             times: [HashMap::new(), HashMap::new()],
         }
     }
@@ -339,7 +353,6 @@ impl Names {
         if theirs.parts.len() != ours.parts.len() {
             return Some(format!("{} parts and {}", theirs.parts.len(), ours.parts.len()));
         }
-        self.notice_renewal(theirs.zxid, ours.zxid);
         self.zxids_differ(theirs.zxid, ours.zxid, "zxid of the header")
             .or_else(|| theirs.parts.iter().zip(&ours.parts).find_map(|(theirs, ours)| self.atoms_differ(theirs, ours)))
     }
@@ -366,21 +379,6 @@ impl Names {
         }
     }
 
-    /// A handshake is answered before the entry that a new timeout takes: its zxid shows some replies later.
-    fn notice_renewal(&mut self, theirs: i64, ours: i64) {
-        if theirs <= 0 || self.offset.is_none() {
-            return;
-        }
-        let more = ours - self.ours_of(theirs);
-        if !(1..=self.pending).contains(&more) {
-            return;
-        }
-        self.pending -= more;
-        let skipped = self.skips.last().map_or(0, |(_, skipped)| *skipped);
-        self.skips.push((theirs.max(self.newest + 1), skipped + more));
-        self.ahead = (theirs, ours);
-    }
-
     fn zxids_differ(&mut self, theirs: i64, ours: i64, what: &str) -> Option<String> {
         if theirs <= 0 || ours <= 0 {
             return (theirs != ours).then(|| format!("{what} {theirs:#x} and {ours:#x}"));
@@ -390,10 +388,6 @@ impl Names {
             return (known != ours).then(|| format!("{what} {theirs:#x} is {known:#x} and {ours:#x}"));
         }
 
-        self.newest = self.newest.max(theirs);
-        if theirs == self.newest && (theirs, ours) == self.ahead {
-            return None;
-        }
         let more = ours - self.ours_of(theirs);
         (more != 0).then(|| format!("{what} {theirs:#x} and {ours:#x}, which is {more:+} against the one of theirs"))
     }
@@ -435,9 +429,17 @@ impl Names {
         theirs + self.offset.unwrap_or_default() + newest.map_or(0, |(_, skipped)| *skipped)
     }
 
-    /// From the next zxid on ours are so many more ahead of theirs.
-    fn shift(&mut self, more: i64) {
-        let skipped = self.skips.last().map_or(0, |(_, skipped)| *skipped);
-        self.skips.push((self.newest + 1, skipped + more));
+    /// Two zxids of the same moment, and by how much ours may have got ahead since the last ones.
+    fn anchor(&mut self, theirs: i64, ours: i64, allowed: std::ops::RangeInclusive<i64>) -> Option<String> {
+        let more = ours - self.ours_of(theirs);
+        if !allowed.contains(&more) {
+            return Some(format!("zoolet spent {more:+} zxids more than Apache ZooKeeper, allowed is {allowed:?}"));
+        }
+        if more != 0 {
+            let skipped = self.skips.last().map_or(0, |(_, skipped)| *skipped);
+            self.skips.push((theirs, skipped + more));
+        }
+        None
     }
+
 }

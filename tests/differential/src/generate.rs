@@ -729,7 +729,8 @@ const ODD_ENDS: &[&str] = &[
     "/1/2/3/4/5/6/7/8/9",
 ];
 
-/// ZooKeeper cannot write the characters beyond U+FFFF that it can read; where it echoes what it was sent, none are sent.
+/// ZooKeeper cannot write the characters beyond U+FFFF that it can read, and counts bad surrogates otherwise than Rust does;
+/// where it echoes what it was sent, none are sent.
 fn echoed(mut op: Op) -> Op {
     let lists = op.values.iter_mut().flat_map(|value| match value {
         Value::List(elements) => elements.iter_mut().flatten().collect(),
@@ -737,6 +738,9 @@ fn echoed(mut op: Op) -> Op {
     });
     for value in lists {
         if let Value::Bytes(Some(bytes)) = value {
+            let surrogate = |pair: &[u8]| pair[0] == 0xED && pair[1] >= 0xA0;
+            let halves: Vec<usize> = (1..bytes.len()).filter(|at| surrogate(&bytes[at - 1..=*at])).collect();
+            halves.into_iter().for_each(|at| bytes[at - 1] = b'f');
             bytes.iter_mut().filter(|byte| **byte >= 0xF0).for_each(|byte| *byte = b'f');
         }
     }

@@ -123,7 +123,7 @@ pub const RULES: [Rule; 16] = [
         reason: "3.8 knows the types 1 to 3 (-5 for others); 3.9 has types for persistent and recursive watches",
         applies: |case| {
             let (theirs, ours) = case.replies()?;
-            let path = case.path()?;
+            let path = case.path().unwrap_or_default();
             let newer = matches!(case.op?.values.get(1)?, Value::Int(4 | 5)) && matches!(theirs.code, 17 | 18);
             let known = case.marks.modes.contains_key(&path);
             let only_theirs = (theirs.code == 18 && ours.error == 0).then(|| path.clone());
@@ -201,11 +201,14 @@ pub const RULES: [Rule; 16] = [
     },
     Rule {
         surface: "13.20",
-        reason: "a request behind closeSession is answered -112 by 3.8 and not at all by 3.9; the connection is closing",
+        reason: "a request behind closeSession is refused (-112 or what comes before that) by 3.8 and not at all by 3.9; the connection is closing",
         applies: |case| {
             let closed =
                 case.before_ours.iter().any(|item| matches!(&item.what, What::Reply(reply) if reply.code == -11));
-            let late = matches!(&case.theirs.first()?.what, What::Reply(Reply { error: -112, .. }));
+            // Whatever it says, it is a refusal.
+            let What::Reply(reply) = &case.theirs.first()?.what else { return None };
+            let failed = |part: &[Atom]| matches!(part.first(), Some(Atom::Text(text)) if text.starts_with("type -1 "));
+            let late = reply.error != 0 || (reply.code == 14 && reply.parts.iter().all(|part| failed(part)));
             (closed && late).then_some(Taken { spends: true, ..THEIRS })
         },
     },

@@ -29,6 +29,8 @@ const MARKS: &str = "/vanished";
 pub struct Transcript {
     /// For each step of the script, what came in on each connection that was asked.
     pub steps: Vec<Vec<Lane>>,
+    /// For each step the zxid of a write of the player's own behind it, where the two servers may have spent different numbers.
+    pub anchors: Vec<Option<i64>>,
     /// The ids of the sessions, in the order they were made.
     pub sessions: Vec<i64>,
     /// The newest zxid before the script began.
@@ -119,6 +121,11 @@ impl<'a> Player<'a> {
             Action::Cut(partial) => self.cut(session, partial.as_ref()),
             Action::Stranger(bytes) => lanes.push(lane(session, vec![self.stranger(bytes)?])),
         }
+        let anchor = match action {
+            Action::Connect(_) | Action::Fatal(_) => Some(self.anchor()?),
+            Action::Send { .. } | Action::Vanish(_) | Action::Cut(_) | Action::Stranger(_) => None,
+        };
+        self.transcript.anchors.push(anchor);
         if action.ops().iter().any(Op::is_write) {
             for other in 0..self.seats.len() {
                 if other != session && self.seats[other].link.is_some() {
@@ -128,6 +135,11 @@ impl<'a> Player<'a> {
             }
         }
         Ok(lanes)
+    }
+
+    /// A write that fails, and so only takes a zxid: that of everything before it is smaller, whoever asked for it.
+    fn anchor(&mut self) -> io::Result<i64> {
+        Ok(self.ask("delete", vec![Value::text(format!("{MARKS}/nothing")), Value::Int(-1)])?.zxid)
     }
 
     fn connect(&mut self, session: usize, connect: &Connect, lanes: &mut Vec<Lane>) -> io::Result<()> {
@@ -299,6 +311,8 @@ fn handshake(connect: &Connect, id: i64, password: &[u8], place: Place<'_>) -> V
         Claim::Unknown => (0x0123_4567_89ab, Value::text([7; 16])),
     };
     let mut body = Vec::new();
+    // A password may begin with the sign that stands for the root of paths.
+    let place = Place { root: "~", ..place };
     let fields = [Value::Int(0), connect.zxid.clone(), Value::Int(connect.timeout_ms), Value::Long(id), password];
     fields.iter().for_each(|value| value.encode(place, &mut body));
     body.extend(connect.read_only);

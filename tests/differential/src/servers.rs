@@ -117,7 +117,7 @@ impl Drop for Server {
 fn four_letters(address: SocketAddr, word: &str) -> String {
     let ask = || -> io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.set_read_timeout(Some(Duration::from_millis(500)))?;
         stream.write_all(word.as_bytes())?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;

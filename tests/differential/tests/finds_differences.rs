@@ -1,0 +1,162 @@
+//! The comparison can fail, and what it finds becomes small. Both sides are servers of ours in this process; what one of them
+//! answers is altered on its way to the comparison.
+
+use std::path::PathBuf;
+use std::time::Duration;
+use zoolet_differential::compare::{Difference, Verdict, compare};
+use zoolet_differential::generate::{Shape, generate};
+use zoolet_differential::play::{Transcript, play};
+use zoolet_differential::reply::{Atom, Item, What};
+use zoolet_differential::script::Script;
+use zoolet_differential::shrink::{Effort, shrink};
+
+const SHAPE: Shape = Shape { operations: 300, sessions: 3 };
+const EFFORT: Effort = Effort { attempts: 400, time: Duration::from_secs(60) };
+
+struct Served {
+    node: zoolet::Node,
+    data: PathBuf,
+}
+
+impl Served {
+    fn new(name: &str) -> Self {
+        let data = std::env::temp_dir().join(format!("zoolet-differential-test-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&data);
+        let mut config = zoolet::Config::new(&data);
+        config.clients = Some(([127, 0, 0, 1], 0).into());
+        config.limits.log_segment_bytes = 4 << 20;
+        config.limits.log_segments = 8;
+        config.settings.session_timeout_min_ms = 200_000;
+        config.settings.session_timeout_max_ms = 400_000;
+        config.limits.connections_per_address_max = 0;
+        Self { node: zoolet::Node::start(config).unwrap(), data }
+    }
+
+    fn play(&self, script: &Script, root: &str) -> Transcript {
+        play(script, self.node.client_address().unwrap(), root).unwrap()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.data);
+    }
+}
+
+/// Two servers, and how the answers of the second are altered.
+struct Rig<'a> {
+    servers: [Served; 2],
+    alter: &'a dyn Fn(&mut Vec<Item>),
+    plays: u32,
+}
+
+impl<'a> Rig<'a> {
+    fn new(name: &str, alter: &'a dyn Fn(&mut Vec<Item>)) -> Self {
+        let servers = ["theirs", "ours"].map(|side| Served::new(&format!("{name}-{side}")));
+        Self { servers, alter, plays: 0 }
+    }
+
+    fn verdict(&mut self, script: &Script) -> Verdict {
+        self.plays += 1;
+        let root = format!("/d{}", self.plays);
+        let [theirs, mut ours] = self.servers.each_ref().map(|server| server.play(script, &root));
+        ours.steps.iter_mut().flatten().for_each(|lane| (self.alter)(&mut lane.items));
+        compare(script, &root, &theirs, &ours)
+    }
+}
+
+/// Finds the alteration in some seed and shrinks the script to at most so many operations.
+fn is_found(name: &str, operations_max: usize, alter: &dyn Fn(&mut Vec<Item>)) -> (Script, Difference) {
+    let mut rig = Rig::new(name, alter);
+    for seed in 1..10 {
+        let script = generate(seed, SHAPE);
+        let Some(difference) = rig.verdict(&script).difference else { continue };
+        let (script, difference) = shrink(script, difference, EFFORT, &mut |script| rig.verdict(script).difference);
+        assert!(script.operations() <= operations_max, "{name}: not small:\n{script}\n{difference}");
+        assert!(rig.verdict(&script).difference.is_some(), "{name}: the small script shows it again");
+        return (script, difference);
+    }
+    panic!("{name} was not found")
+}
+
+#[test]
+fn two_servers_that_are_alike_do_not_differ() {
+    let mut rig = Rig::new("alike", &|_| {});
+    for seed in 1..4 {
+        let script = generate(seed, Shape { operations: 1000, sessions: 4 });
+        let verdict = rig.verdict(&script);
+        assert_eq!(verdict.difference, None, "seed {seed}");
+        assert!(verdict.replies > 1000 && verdict.events > 20, "{} {}", verdict.replies, verdict.events);
+        assert_eq!(verdict.used.iter().sum::<u64>(), 0, "seed {seed}: {:?}", verdict.used);
+    }
+}
+
+#[test]
+fn another_error_code_is_found() {
+    let (script, difference) = is_found("code", 3, &|items| {
+        for item in items {
+            if let What::Reply(reply) = &mut item.what
+                && (reply.code, reply.error) == (2, -101)
+            {
+                reply.error = -103;
+            }
+        }
+    });
+    assert!(script.to_string().contains("delete"), "{script}");
+    assert_eq!(difference.why, "error -101 and -103");
+}
+
+#[test]
+fn one_field_of_a_stat_is_found() {
+    is_found("stat", 6, &|items| {
+        for item in items {
+            let What::Reply(reply) = &mut item.what else { continue };
+            for atom in reply.parts.iter_mut().flatten() {
+                if let Atom::Text(text) = atom
+                    && text.starts_with("version 1 ")
+                {
+                    *text = text.replace("version 1", "version 2");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_lost_event_is_found() {
+    let (script, _) = is_found("lost", 8, &|items| {
+        items.retain(|item| !matches!(item.what, What::Event { kind: 4, .. }));
+    });
+    assert!(script.to_string().contains("create") || script.to_string().contains("delete"), "{script}");
+}
+
+#[test]
+fn an_event_behind_the_reply_that_it_precedes_is_found() {
+    is_found("late", 8, &|items| {
+        for at in 1..items.len() {
+            if matches!(items[at - 1].what, What::Event { .. }) && matches!(items[at].what, What::Reply(_)) {
+                items.swap(at - 1, at);
+                return;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_zxid_that_skips_one_is_found() {
+    is_found("zxid", 4, &|items| {
+        for item in items {
+            if let What::Reply(reply) = &mut item.what
+                && reply.code == 5
+                && reply.zxid > 0
+            {
+                reply.zxid += 1;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_stays_open_is_found() {
+    is_found("open", 4, &|items| items.retain(|item| item.what != What::Closed));
+}

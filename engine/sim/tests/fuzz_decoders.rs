@@ -38,13 +38,11 @@ fn any_file_is_a_segment_of_a_log_or_refused() {
 }
 
 #[test]
-#[ignore = "waits for a mend of the store"]
 fn any_records_behind_right_checksums_are_a_log_or_refused() {
     all_of("log_records", 1_000);
 }
 
 #[test]
-#[ignore = "waits for a mend of the store"]
 fn a_log_that_a_disk_damaged_shows_nothing_but_what_was_written() {
     all_of("log_damage", 500);
 }

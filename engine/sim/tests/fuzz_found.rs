@@ -14,7 +14,6 @@ use zoolet_sim::world::{Conditions, World};
 /// A device showed zeroes where the first block of the newest segment had been: the file was taken for one that was never used, and the log
 /// opened without the acknowledged entries in it.
 #[test]
-#[ignore = "waits for a mend of the store"]
 fn a_segment_whose_first_block_reads_as_zeroes_is_damage_and_not_an_unused_one() {
     let disk = SimDisk::new(1);
     let options = small(Strategy::Recycle);

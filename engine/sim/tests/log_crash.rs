@@ -322,3 +322,22 @@ fn long_histories_of_many_crashes_lose_nothing_acknowledged() {
         }
     }
 }
+
+/// The files that a change leaves are of the wrong size: some are removed, some filled with zeroes from the front while older lives' batches
+/// still stand behind.
+#[test]
+fn long_histories_of_crashes_and_changed_options_lose_nothing_acknowledged() {
+    for seed in 200..230 {
+        let mut random = Random::new(seed);
+        let mut disk = SimDisk::new(seed);
+        let (mut model, mut ends) = (None, vec![None]);
+        for life in 0..40 {
+            let segment_bytes = [16 << 10, 16 << 10, 24 << 10][random.below(3) as usize];
+            let options = LogOptions { segment_bytes, ..small(BOTH[random.below(2) as usize]) };
+            disk.set_crash_at(1 + random.below(60));
+            ends = run(&disk, options, model, &ends, &mut random, 20);
+            disk = if random.coin() { disk.after_process_crash() } else { disk.after_power_loss(random.bits()) };
+            model = recover(&disk, options, &ends, &format!("history {seed}, life {life}"));
+        }
+    }
+}

@@ -131,6 +131,45 @@ fn a_torn_tail_is_cut_and_overwritten() {
     }
 }
 
+/// The power went while a segment's first batch was written, and its first block did not arrive. In a new file the rest of the batch may
+/// stand behind the zeroes; in one that is used again also batches of its older life.
+#[test]
+fn zeroes_where_a_segment_was_about_to_begin_are_no_damage() {
+    for strategy in BOTH {
+        let disk = SimDisk::new(1);
+        let mut log = create(&disk, small(strategy));
+        append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
+        let mut begun = 0;
+        for counter in 1..=24 {
+            let (before, facts) = (disk.after_process_crash(), log.facts().clone());
+            append(&mut log, vec![entry(zxid(1, counter), 5000)], zxid(1, counter - 1)).unwrap();
+            for name in (0..4).map(|number| format!("seg-{number:02}.log")) {
+                let [old, new] = [&before, &disk].map(|disk| disk.contents(&name).unwrap_or_default());
+                let is_begun = !new.is_empty() && new.get(..64) != old.get(..64);
+                if !is_begun {
+                    continue;
+                }
+                begun += 1;
+                let torn = disk.after_process_crash();
+                zoolet_engine::store::disk::Disk::open(&torn, &name).unwrap().write_at(0, &[0; 4096]).unwrap();
+                let (mut log, opened) = open(&torn, small(strategy));
+                assert_eq!(opened.facts, facts, "{strategy:?}, {name}, entry {counter}");
+                // Overwritten or not: what is behind the zeroes never counts again.
+                for counter in counter..counter + 9 {
+                    log.recycle(zxid(1, counter - 1));
+                    append(&mut log, vec![entry(zxid(1, counter), 3000)], zxid(1, counter - 1)).unwrap();
+                    let (log, opened) = open(&torn.after_power_loss(0), small(strategy));
+                    assert_eq!(opened.facts.last, zxid(1, counter));
+                    assert_eq!(zxids(&log, zxid(1, counter - 1)), [zxid(1, counter)]);
+                }
+            }
+            log.recycle(zxid(1, counter - 1));
+            while log.prepare_ahead().unwrap() {}
+        }
+        assert!(begun > 8, "{strategy:?}: {begun} segments were begun");
+    }
+}
+
 #[test]
 fn recycled_segment_never_resurrects_old_records() {
     for strategy in BOTH {

@@ -85,8 +85,9 @@ impl Log {
         };
         let disk_incarnation = walk.facts.disk_incarnation;
         let torn_tail = judge_tail(&newest, tail, disk_incarnation)?;
-        for broken in seen.iter().filter(|seen| matches!(seen.content, Content::Broken)) {
-            refuse_lost_start(broken, disk_incarnation, newest.incarnation)?;
+        for unused in seen.iter().filter(|seen| !matches!(seen.content, Content::Intact(_))) {
+            // Zeroes too may stand where a device lost a block.
+            refuse_lost_start(unused, disk_incarnation, newest.incarnation)?;
         }
 
         let mut ring = Ring::default();
@@ -216,9 +217,10 @@ fn judge_tail(newest: &Segment, tail: u64, disk_incarnation: u128) -> Result<Opt
     Ok(is_torn.then(|| (newest.name.clone(), tail)))
 }
 
-/// A segment whose first batch is broken was never begun, unless batches follow that are newer than all we know.
-fn refuse_lost_start(broken: &Seen, disk_incarnation: u128, newest: u64) -> Result<(), LogError> {
-    let mut reader = Reader::new(&broken.name, &*broken.file)?;
+/// A segment without an intact first batch was never begun, unless batches follow that are newer than all we know. A power cut leaves
+/// none: the second batch of a segment is written when the first is durable, and what an older life left there is older than `newest`.
+fn refuse_lost_start(unused: &Seen, disk_incarnation: u128, newest: u64) -> Result<(), LogError> {
+    let mut reader = Reader::new(&unused.name, &*unused.file)?;
     let mut at = u64::from(BLOCK_BYTES);
     while at < reader.file_bytes() {
         if let Some(header) = reader.header(at)?
@@ -226,7 +228,7 @@ fn refuse_lost_start(broken: &Seen, disk_incarnation: u128, newest: u64) -> Resu
             && reader.batch(at, Some(disk_incarnation))?.is_some()
         {
             let what = format!("the first batch is not intact, and one at byte {at} follows it");
-            return Err(LogError::damaged(&broken.name, 0, what));
+            return Err(LogError::damaged(&unused.name, 0, what));
         }
         at += u64::from(BLOCK_BYTES);
     }

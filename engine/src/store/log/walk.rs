@@ -65,11 +65,10 @@ impl Walk {
         let mut reader = Reader::new(&segment.name, &*segment.file)?;
         let mut at = 0;
         while stop != Some(at) {
-            let batch = reader.batch(at, Some(self.facts.disk_incarnation))?;
-            let Some((header, mut records)) = batch.filter(|(header, _)| {
-                // An older life of the segment may have left intact batches; they are not of this one.
-                header.incarnation == segment.incarnation && header.is_first == (at == 0)
-            }) else {
+            // An older life of the segment may have left intact batches, even a newer release's; they are not of this one.
+            let is_ours = reader.header(at)?.is_some_and(|header| header.incarnation == segment.incarnation);
+            let batch = if is_ours { reader.batch(at, Some(self.facts.disk_incarnation))? } else { None };
+            let Some((header, mut records)) = batch.filter(|(header, _)| header.is_first == (at == 0)) else {
                 if stop.is_some() || at == 0 {
                     return Err(LogError::damaged(&segment.name, at, "an acknowledged batch is not intact").into());
                 }
@@ -106,6 +105,9 @@ impl Walk {
     }
 }
 
+/// Append numbers, incarnations and cuts grow by one. Larger ones were never written, and what is added to one below cannot overflow.
+const NUMBER_MAX: u64 = u64::MAX / 2;
+
 /// What the first batch of a segment says.
 pub(super) struct First {
     pub(super) facts: Facts,
@@ -122,6 +124,12 @@ pub(super) fn first_facts(reader: &mut Reader<'_>, name: &str) -> Result<Option<
     }
     match decode(&mut records, name, 0)? {
         Record::Facts(facts) => {
+            let is_possible = (1..=NUMBER_MAX).contains(&header.append_seq)
+                && (1..=NUMBER_MAX).contains(&header.incarnation)
+                && facts.cuts <= NUMBER_MAX;
+            if !is_possible {
+                return Err(LogError::damaged(name, 0, "a number in it is one that no log reaches"));
+            }
             Ok(Some(First { facts: *facts, incarnation: header.incarnation, next_seq: header.append_seq }))
         }
         _ => Err(LogError::damaged(name, 0, "a segment does not start with the facts")),

@@ -170,24 +170,40 @@ impl Image {
         self.header.file_bytes
     }
 
-    /// Reads everything: every block's checksum, the whole file's hash, order, count and digest of the records.
+    /// Reads everything: every block's checksum, the whole file's hash, the sparse table, order, count and digest of the records.
     ///
     /// # Errors
     /// [`ImageError::Damaged`] says what does not match.
     pub fn verify(&self) -> Result<(), ImageError> {
         self.verify_blocks()?;
+        let sparse = Sparse(&self.sparse);
         let (mut last, mut digest, mut records) = (Vec::new(), 0_u128, 0_u64);
-        let mut ordered = true;
-        self.scan(b"", None, &mut |key, value| {
-            ordered &= records == 0 || *last < *key;
-            last.clear();
-            last.extend_from_slice(key);
-            digest = digest.wrapping_add(record_hash(key, value));
-            records += 1;
-            ordered
-        })?;
-        if !ordered {
-            return Err(damaged("its keys are not in order"));
+        let mut end = BLOCK;
+        for at in 0..sparse.len() {
+            let (first_key, blocks) = sparse.entry(at)?;
+            if blocks.start != end {
+                return Err(damaged("its extents do not follow one another"));
+            }
+            end = blocks.end;
+            let bytes = self.extent(at)?;
+            let extent = Extent(&bytes);
+            if extent.entry(0)?.0 != first_key {
+                // `get` would look for a record in another extent than the one that has it.
+                return Err(damaged("its sparse table does not say with which key an extent begins"));
+            }
+            for slot in 0..extent.len()? {
+                let (key, stored) = extent.entry(slot)?;
+                if records > 0 && *last >= *key {
+                    return Err(damaged("its keys are not in order"));
+                }
+                last.clear();
+                last.extend_from_slice(key);
+                digest = digest.wrapping_add(record_hash(key, unseal(key, &bytes[stored])?));
+                records += 1;
+            }
+        }
+        if end != self.header.sparse.start {
+            return Err(damaged("its extents do not follow one another"));
         }
         if (records, digest) != (self.header.records, self.header.digest) {
             return Err(damaged("its records do not add up to its digest"));

@@ -86,6 +86,7 @@ struct Run {
     xid: i32,
     sessions: Vec<(SessionId, SessionSecret)>,
     stalled: bool,
+    space_is_short: bool,
     entries: Vec<(Zxid, Bytes)>,
     replica: Replica,
     /// Entries that the replica has applied.
@@ -126,6 +127,7 @@ impl Run {
             xid: 0,
             sessions: Vec::new(),
             stalled: false,
+            space_is_short: false,
             entries: Vec::new(),
             replica: Replica::new(false),
             applied: 0,
@@ -207,6 +209,10 @@ impl Run {
             9 => self.fail_fetch(),
             10 => self.fail_checkpoint(),
             11 => self.unread_completion(),
+            12 => {
+                let is_short = self.random().one_in(2);
+                self.room(is_short);
+            }
             _ => self.time_passes(),
         }
     }
@@ -445,6 +451,12 @@ impl Run {
         self.happen(event);
     }
 
+    /// The disk has too little room, or has room again; this may be said twice.
+    fn room(&mut self, is_short: bool) {
+        self.space_is_short = is_short;
+        self.happen(Event::Space { is_short });
+    }
+
     // What time does.
 
     fn time_passes(&mut self) {
@@ -484,7 +496,7 @@ impl Run {
         self.fetches.clear();
         self.completions.clear();
         self.clients.clear();
-        self.stalled = false;
+        (self.stalled, self.space_is_short) = (false, false);
         self.generations = BTreeMap::from([(Generation::default(), self.durable.records.clone())]);
         (self.replica, self.applied) = (Replica::new(false), 0);
         self.server = Server::new(start(&self.conditions, 8, &self.log, &self.durable), self.now);
@@ -504,7 +516,10 @@ impl Run {
 
     fn carry_out(&mut self) {
         while let Some(action) = self.server.poll_action() {
-            assert!(!self.failed, "a server that gave up wants {action:?}");
+            if self.failed {
+                // What else it thought of in the same turn is not carried out.
+                continue;
+            }
             if let Some(transcript) = &mut self.transcript {
                 transcript.push(format!("{action:?}"));
             }
@@ -670,6 +685,10 @@ impl Run {
     fn everybody_leaves(&mut self) {
         for conn in std::mem::take(&mut self.clients).into_keys() {
             self.happen(Event::Disconnected { conn });
+        }
+        if self.space_is_short {
+            // While it is, checkpoints are tried for ever.
+            self.room(false);
         }
         self.settle();
         for _ in 0..TURNS_MAX {

@@ -3,7 +3,7 @@
 
 mod base_support;
 
-use base_support::{BASE_ID, OPTIONS, Model, Records, assert_holds, contents, create};
+use base_support::{BASE_ID, Model, OPTIONS, Records, assert_holds, contents, create};
 use bytes::Bytes;
 use std::{borrow::Cow, path::PathBuf, sync::Arc};
 use zoolet_engine::{

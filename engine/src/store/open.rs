@@ -1,10 +1,10 @@
 //! Opening what is stored: the log first, because it says which base is current.
 
-use super::{Reserve, Strategy};
 use super::base::{Base, BaseError, Options};
 use super::disk::Disk;
 use super::key::{self, Key, end_of_prefix};
 use super::log::{Facts, Log, LogError, LogOptions, ReplayError};
+use super::{Reserve, Strategy};
 use crate::action::BaseRead;
 use crate::event::{BaseFailure, Event};
 use crate::limits::Limits;

@@ -441,5 +441,4 @@ impl Names {
         }
         None
     }
-
 }

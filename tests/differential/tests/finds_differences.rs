@@ -1,5 +1,6 @@
 //! The comparison can fail, and what it finds becomes small. Both sides are servers of ours in this process; what one of them
 //! answers is altered on its way to the comparison.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -155,7 +155,9 @@ impl Server {
             Event::Recovered { zxid, payload } => self.on_recovered(zxid, payload),
             Event::Status { ticket } => self.on_status(ticket),
         }
-        self.run_ready();
+        if !self.failed {
+            self.run_ready();
+        }
     }
 
     /// Handle: everything readable was handled; judge what time has passed.

@@ -160,6 +160,8 @@ impl Server {
             // Answers leave in order, so this one waits for the writes before it.
             Admission::Refuse if writes_pending => return Step::Wait(head),
             Admission::Refuse => {
+                // It may have waited for records before.
+                self.let_go(Waiter::Request(conn, head.number));
                 self.reply(conn, head.xid, self.state.applied().as_i64(), Err(ErrorCode::SystemError));
                 return Step::Done;
             }

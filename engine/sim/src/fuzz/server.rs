@@ -516,10 +516,7 @@ impl Run {
 
     fn carry_out(&mut self) {
         while let Some(action) = self.server.poll_action() {
-            if self.failed {
-                // What else it thought of in the same turn is not carried out.
-                continue;
-            }
+            assert!(!self.failed, "a server that gave up wants {action:?}");
             if let Some(transcript) = &mut self.transcript {
                 transcript.push(format!("{action:?}"));
             }

@@ -146,7 +146,7 @@ impl Generator {
         if self.random.percent(3) {
             self.damage(&mut ops);
         }
-        if self.random.percent(1) {
+        if self.has_large_values() && self.random.percent(2) {
             let large = self.large();
             ops.push(large);
         }
@@ -175,6 +175,12 @@ impl Generator {
         // A frame keeps its header: without it the connection would close.
         let whole = Op { lacks: 0, ..op.clone() }.frame(0, Place { root: "", seen: 0 });
         op.lacks = op.lacks.min(whole.len() - 12);
+    }
+
+    /// A seed has large values or pings: zoolet answers the pings of a connection early while it owes it much
+    /// (docs/SAFETY.md), and then their place among the replies depends on time.
+    fn has_large_values(&self) -> bool {
+        self.seed.is_multiple_of(2)
     }
 
     fn large(&mut self) -> Op {
@@ -222,10 +228,11 @@ impl Generator {
             ops.extend((0..more).map(|_| self.write()));
         }
         match self.random.below(8) {
-            0 => ops.push(Op {
-                code: *self.random.of(&[99, -1, 0, 10, 23, 108, 1000, i32::MAX, -12]),
-                ..Op::new("ping", vec![])
-            }),
+            // Alone: ZooKeeper refuses it at once, and what is before it may lose its reply.
+            0 => {
+                let code = *self.random.of(&[99, -1, 0, 10, 23, 108, 1000, i32::MAX, -12]);
+                ops = vec![Op { code, ..Op::new("ping", vec![]) }];
+            }
             1 => ops = vec![Op::new("check", vec![Value::text(self.path()), Value::Int(-1)])],
             2 => ops = vec![Op::new("deleteContainer", vec![Value::text(self.path())])],
             3 => ops = vec![Op::new("createSession", vec![Value::Int(30_000)])],
@@ -343,6 +350,7 @@ impl Generator {
                 let prefix = self.random.of(&["~", "~/", "~/a", "/", "", " ", "~/a/", "nothing"]).to_string();
                 Op::new(name, vec![self.path_value(prefix)])
             }
+            "ping" if self.has_large_values() => Op::new("whoAmI", vec![]),
             "ping" | "whoAmI" => Op::new(name, vec![]),
             "multi" => self.multi(),
             "multiRead" => self.multi_read(),
@@ -353,6 +361,8 @@ impl Generator {
             "checkWatches" | "removeWatches" => {
                 let kind = *self.random.of(&[1, 1, 2, 2, 3, 3, 3, 4, 5, 0, 6, 9, -1]);
                 let path = self.path();
+                // 3.8 stumbles over a relative one while it looks at the parents, which is what 3.9 does no more.
+                let path = if path.starts_with(['/', '~']) { path } else { "~/a".to_owned() };
                 Op::new(name, vec![self.path_value(path), Value::Int(kind)])
             }
             "addWatch" => {
@@ -366,7 +376,12 @@ impl Generator {
                 };
                 let mode =
                     if matches!(mode, 0 | 1) && !self.watched_as(session, &path, mode as usize + 1) { 7 } else { mode };
-                Op::new(name, vec![self.path_value(path), Value::Int(mode)])
+                // Not null: ZooKeeper then never closes this connection, because it stumbles when it removes its watches.
+                let path = match self.path_value(path) {
+                    Value::Bytes(None) => Value::text(""),
+                    path => path,
+                };
+                Op::new(name, vec![path, Value::Int(mode)])
             }
             "auth" => {
                 let user = *self.random.of(&["u1:p1", "u2:p2", "u1:p1", "u3", "u1:wrong:more", ""]);

@@ -227,12 +227,19 @@ impl<'a> Reader<'a> {
         Some(atoms)
     }
 
+    /// `auth` becomes the identities of its asker, in the order of a hash table in ZooKeeper: digests with equal permissions
+    /// beside each other have no order.
     fn acl_and_stat(&mut self) -> Option<Vec<Atom>> {
         let count = self.int()?;
-        let mut atoms = vec![Atom::Text(format!("{count}:"))];
+        let mut entries = Vec::new();
         for _ in 0..count {
-            atoms.push(Atom::Text(format!("{} {} {}", self.int()?, self.text()?, self.text()?)));
+            entries.push((self.int()?, self.text()?, self.text()?));
         }
+        for run in entries.chunk_by_mut(|one, two| one.0 == two.0 && one.1 == two.1 && one.1 == "\"digest\"") {
+            run.sort();
+        }
+        let mut atoms = vec![Atom::Text(format!("{count}:"))];
+        atoms.extend(entries.into_iter().map(|(perms, scheme, id)| Atom::Text(format!("{perms} {scheme} {id}"))));
         atoms.extend(self.stat()?);
         Some(atoms)
     }

@@ -104,7 +104,7 @@ impl Server {
         Self {
             zab: Zab::new(id, voters, recovered),
             history: History::new(&limits, state.totals().ensemble_ms, log_bytes_used, state.applied(), now),
-            upkeep: Upkeep::new(state.applied(), now),
+            upkeep: Upkeep::new(state.applied(), now, settings.container_check_interval_ms),
             state,
             sessions,
             connections: BTreeMap::new(),

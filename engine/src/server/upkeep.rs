@@ -42,7 +42,8 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    pub(super) fn new(checkpointed: Zxid, now: Now) -> Self {
+    /// As in ZooKeeper, containers are looked at for the first time an interval after the start.
+    pub(super) fn new(checkpointed: Zxid, now: Now, container_check_interval_ms: u32) -> Self {
         Self {
             checkpointed,
             writing: None,
@@ -52,7 +53,7 @@ impl Upkeep {
             space_is_short: false,
             checkpoints: 0,
             checkpoints_failed: 0,
-            reap_at_ms: now.mono_ms,
+            reap_at_ms: now.mono_ms + u64::from(container_check_interval_ms),
             to_reap: VecDeque::new(),
             log_stalled: false,
             sessions_joining: 0,

@@ -121,7 +121,7 @@ impl Figures {
             ("base_syncs", base.syncs),
             ("base_bytes_read", base.base_bytes_read),
             ("base_runs", base.runs),
-            ("base_parts", base.parts),
+            ("base_reopenings", base.reopenings),
             ("base_scrubs_sound", *scrubs_sound),
             ("base_scrubs_failed", *scrubs_failed),
         ]

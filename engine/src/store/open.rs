@@ -89,7 +89,7 @@ impl Store {
         let options = LogOptions { segment_bytes: limits.log_segment_bytes, segments: limits.log_segments, strategy };
         let base_options = Options {
             cache_bytes: limits.base_cache_bytes as usize,
-            part_bytes: limits.memtable_bytes.into(),
+            part_bytes: u64::from(limits.memtable_bytes) / 8,
             ..Options::default()
         };
         let reserve_disk = Arc::clone(&disk);
@@ -138,7 +138,7 @@ fn create(
     for id in Base::list(&*disk)? {
         let is_leftover = match Base::open(Arc::clone(&disk), id, base_options) {
             Ok(base) => base.meta().zxid == Zxid::ZERO,
-            Err(_) => Base::is_unfinished(&*disk, id)?,
+            Err(_) => Base::is_unfinished(&disk, id)?,
         };
         if !is_leftover {
             return Err(OpenError::Damaged(format!("there is no log, and base {id} is not empty")));

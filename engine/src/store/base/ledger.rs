@@ -19,8 +19,8 @@ pub struct Counters {
     pub syncs: u64,
     /// Files of checkpoints that wait to be merged, now.
     pub runs: u64,
-    /// Merged files, now.
-    pub parts: u64,
+    /// How often redb was opened again after an error.
+    pub reopenings: u64,
 }
 
 #[derive(Default)]
@@ -29,7 +29,9 @@ pub(super) struct Ledger {
     pub(super) merge_bytes_written: Count,
     pub(super) bytes_read: Count,
     pub(super) syncs: Count,
+    pub(super) reopenings: Count,
     sync_failed: AtomicBool,
+    missing_bytes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -53,7 +55,7 @@ impl Ledger {
             base_bytes_read: self.bytes_read.now(),
             syncs: self.syncs.now(),
             runs: 0,
-            parts: 0,
+            reopenings: self.reopenings.now(),
         }
     }
 
@@ -73,6 +75,15 @@ impl Ledger {
         }
         self.syncs.add(1);
         sync().inspect_err(|_| self.sync_failed.store(true, Ordering::Release))
+    }
+
+    /// Free bytes without which the next step would fail as the last one did; 0 when it did not.
+    pub(super) fn missing_bytes(&self) -> u64 {
+        self.missing_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_missing_bytes(&self, bytes: u64) {
+        self.missing_bytes.store(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn sync_failed(&self) -> bool {

@@ -1,11 +1,11 @@
 //! Which files make up the base: one small file, replaced whole.
 
 use super::{BaseError, part::PartId};
-use crate::{action::CheckpointMeta, store::key::Key};
+use crate::action::CheckpointMeta;
 use bytes::Bytes;
 use zoolet_model::Zxid;
 
-const MAGIC: [u8; 8] = *b"zltbase\x02";
+const MAGIC: [u8; 8] = *b"zltbase\x03";
 
 /// What the file says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,26 +13,22 @@ pub(super) struct Manifest {
     pub(super) meta: CheckpointMeta,
     /// Newest first.
     pub(super) runs: Vec<PartId>,
-    /// In key order: each with the first key that it answers for.
-    pub(super) parts: Vec<(Key, PartId)>,
+    /// How many steps of merges redb has got at least: an older redb file is no stand-in.
+    pub(super) steps: u64,
 }
 
 impl Manifest {
     pub(super) fn encode(&self, base: u64) -> Vec<u8> {
-        let Self { meta, runs, parts } = self;
-        let mut out = Vec::with_capacity(96 + meta.totals.len() + 24 * runs.len() + 64 * parts.len());
+        let Self { meta, runs, steps } = self;
+        let mut out = Vec::with_capacity(96 + meta.totals.len() + 24 * runs.len());
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&base.to_le_bytes());
         out.extend_from_slice(&meta.zxid.to_bits().to_le_bytes());
         out.extend_from_slice(&meta.digest.to_le_bytes());
         put_bytes(&mut out, &meta.totals);
+        out.extend_from_slice(&steps.to_le_bytes());
         put_count(&mut out, runs.len());
         runs.iter().for_each(|run| put_id(&mut out, *run));
-        put_count(&mut out, parts.len());
-        for (from, part) in parts {
-            put_id(&mut out, *part);
-            put_bytes(&mut out, from);
-        }
         let checksum = crc32c::crc32c(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
         out
@@ -60,13 +56,9 @@ impl Manifest {
         let digest = rest.wide()?;
         let totals = Bytes::copy_from_slice(rest.bytes()?);
         let meta = CheckpointMeta { zxid, digest, totals };
+        let steps = rest.number()?;
         let runs = (0..rest.count()?).map(|_| rest.id()).collect::<Option<_>>()?;
-        let part = |rest: &mut Rest<'_>| {
-            let id = rest.id()?;
-            Some((rest.bytes()?.into(), id))
-        };
-        let parts = (0..rest.count()?).map(|_| part(&mut rest)).collect::<Option<_>>()?;
-        rest.0.is_empty().then_some(Self { meta, runs, parts })
+        rest.0.is_empty().then_some(Self { meta, runs, steps })
     }
 }
 
@@ -129,23 +121,17 @@ mod tests {
                 totals: Bytes::from_static(b"totals"),
             },
             runs: vec![PartId { number: 5, hash: 7 }],
-            parts: vec![
-                (Key::from(&b""[..]), PartId { number: 3, hash: 8 }),
-                (Key::from(&b"n/a"[..]), PartId { number: 4, hash: 9 }),
-            ],
+            steps: 9,
         }
     }
 
     #[test]
     fn golden_manifest() {
         let bytes = manifest().encode(2);
-        let mut expected = b"zltbase\x02\x02\0\0\0\0\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01\x11".to_vec();
+        let mut expected = b"zltbase\x03\x02\0\0\0\0\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01\x11".to_vec();
         expected.resize(40, 0);
-        expected.extend_from_slice(b"\x06\0\0\0totals\x01\0\0\0\x05\0\0\0\0\0\0\0\x07");
-        expected.resize(40 + 10 + 4 + 24, 0);
-        expected.extend_from_slice(b"\x02\0\0\0\x03\0\0\0\0\0\0\0\x08");
-        expected.resize(40 + 10 + 4 + 24 + 4 + 24, 0);
-        expected.extend_from_slice(b"\0\0\0\0\x04\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x03\0\0\0n/a");
+        expected.extend_from_slice(b"\x06\0\0\0totals\x09\0\0\0\0\0\0\0\x01\0\0\0\x05\0\0\0\0\0\0\0\x07");
+        expected.resize(40 + 10 + 8 + 4 + 24, 0);
         assert_eq!(bytes[..bytes.len() - 4], expected);
         assert_eq!(Manifest::decode(2, &bytes), Ok(manifest()));
         assert!(Manifest::decode(3, &bytes).is_err());

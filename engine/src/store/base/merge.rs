@@ -1,24 +1,31 @@
 //! Merging runs, in steps that are short enough for a checkpoint to come between.
 //!
-//! Runs pile up, one for each checkpoint. When there are enough of them, they become parts: each step walks the runs and what the parts hold
-//! from where the last step stopped, writes one new part, and puts it in the place of those that it replaces. The runs stay until
-//! the last step: until then they say the same as the new parts. So a step is a state of its own, a crash between two steps costs only
-//! the work, and the space that a merge needs beside its runs is that of one part.
+//! Runs pile up, one for each checkpoint. When there are enough of them, redb gets them: each step writes what the runs say of the next keys, from
+//! where the last step stopped, in one durable transaction. The runs stay until the last step: until then they say the same as redb, so a
+//! crash between two steps costs only the work, and beginning again changes nothing. In key order each page of redb is copied once for all
+//! its changes.
 //!
-//! Where the parts are much larger than the runs, rewriting them would be dear: then the runs become one run.
+//! Where redb is much larger than the runs, hardly a page would have more than one change: then the runs become one run.
 
 use super::{
-    BaseError, Core, Options,
+    BaseError, Core,
+    database::{Mark, estimate_bytes},
     part::{DELETED, Part, PartWriter},
-    version::{Piece, Version, Walk},
+    version::{Version, Walk},
 };
 use crate::store::key::Key;
 use std::{ops::ControlFlow, sync::Arc};
+use zoolet_model::Zxid;
+
+/// redb's file may be this many times the runs' size before they become one run: it is half empty, and doubles.
+const HOME_TIMES: u64 = 8;
+/// What a record counts for in a step beside its bytes: the smallest are many to a page, but each is work.
+const RECORD_BYTES: usize = 64;
 
 /// A merge that has begun, of the oldest runs.
 pub(super) enum Merge {
-    /// Into parts; keys below `from` are done.
-    IntoParts { runs: Vec<Arc<Part>>, from: Key },
+    /// Into redb; keys below `from` are done, and nothing in the runs is newer than `zxid`.
+    IntoHome { runs: Vec<Arc<Part>>, from: Key, zxid: Zxid },
     /// Into one run, which is being written.
     IntoRun { runs: Vec<Arc<Part>>, walk: Walk, writer: Box<PartWriter> },
 }
@@ -31,8 +38,8 @@ impl Merge {
         if runs.len() < enough.max(1) {
             return Ok(None);
         }
-        if eagerly || version.parts.is_empty() || version.run_bytes() >= version.part_bytes() / 4 {
-            return Ok(Some(Self::IntoParts { runs, from: Key::default() }));
+        if eagerly || version.run_bytes() >= core.home.bytes() / HOME_TIMES {
+            return Ok(Some(Self::IntoHome { runs, from: Key::default(), zxid: version.meta.zxid }));
         }
         let keys = runs.iter().map(|run| run.records()).sum();
         let (walk, writer) = (Walk::of_runs(&runs, b"")?, core.new_part(numbers, Some(keys))?);
@@ -52,98 +59,57 @@ pub(super) fn step(
         Some(begun) => begun,
         None => match Merge::begin(core, &version, numbers, eagerly)? {
             Some(begun) => begun,
+            None if eagerly => {
+                core.home.compact()?;
+                return Ok(false);
+            }
             None => return Ok(false),
         },
     };
     *merge = match begun {
-        Merge::IntoParts { runs, from } => write_part(core, &version, runs, from, numbers)?,
+        Merge::IntoHome { runs, from, zxid } => write_home(core, &version, runs, &from, zxid)?,
         Merge::IntoRun { runs, walk, writer } => write_run(core, &version, runs, walk, writer)?,
     };
     Ok(true)
 }
 
-/// Where the next new part begins: at which key, and in whose place.
-struct Place {
-    first: usize,
-    from: Key,
-}
-
-fn write_part(
+fn write_home(
     core: &Core,
     version: &Version,
     runs: Vec<Arc<Part>>,
-    from: Key,
-    numbers: &mut u64,
+    from: &[u8],
+    zxid: Zxid,
 ) -> Result<Option<Merge>, BaseError> {
-    let Some(place) = next_place(&core.options, version, &runs, from)? else {
-        core.publish(without(version, &runs))?;
-        return Ok(None);
-    };
-    let mut writer = core.new_part(numbers, None)?;
-    let (mut outcome, mut is_empty) = (Ok(()), true);
-    let mut end: Option<Key> = None;
-    let mut ahead = version.parts[(place.first + 1).min(version.parts.len())..].iter().peekable();
-    version.walk(&runs, &place.from)?.run(|key, stored| {
-        let mut passed = false;
-        while ahead.peek().is_some_and(|piece| *piece.from <= *key) {
-            // The next part begins here. It may have nothing to do with these runs.
-            let begins = ahead.next();
-            if !passed && writer.bytes() >= core.options.part_bytes / 2 {
-                end = begins.map(|piece| piece.from.clone());
-                passed = true;
-            }
-        }
-        if passed {
+    let mut changes = Vec::new();
+    let (mut bytes, mut end) = (0, None);
+    Walk::of_runs(&runs, from)?.run(|key, stored| {
+        if bytes as u64 >= core.options.part_bytes {
+            end = Some(Key::from(key));
             return ControlFlow::Break(());
         }
-        if writer.bytes() >= core.options.part_bytes {
-            end = Some(key.into());
-            return ControlFlow::Break(());
-        }
-        if stored != DELETED {
-            is_empty = false;
-            outcome = writer.push(key, stored);
-        }
-        if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        bytes += key.len() + stored.len() + RECORD_BYTES;
+        changes.push((key.into(), (stored != DELETED).then(|| stored.into())));
+        ControlFlow::Continue(())
     })?;
-    outcome?;
-    let mut next = version.clone();
-    let written = if is_empty { None } else { Some(finish(core, version, writer)?) };
-    next.replace(&place, end.as_deref(), written);
+    // With little room, a small step: what it frees is room for the next.
+    let free = core.disk.free_bytes()?;
+    while estimate_bytes(&changes) > free && changes.len() > 1 {
+        end = changes.drain(changes.len() / 2..).next().map(|(key, _)| key);
+    }
+    core.need_space(estimate_bytes(&changes))?;
+    let mark = Mark { zxid, steps: version.home.mark()?.steps + 1 };
+    let before = core.ledger.bytes_written.now();
+    core.home.write(&changes, mark)?;
+    core.ledger.merge_bytes_written.add(core.ledger.bytes_written.now() - before);
+    let next = Version { home: core.home.pin(version.meta.zxid)?, ..version.clone() };
     match end {
         Some(from) => {
-            core.publish(next)?;
-            Ok(Some(Merge::IntoParts { runs, from }))
+            core.live_mut().version = Arc::new(next);
+            Ok(Some(Merge::IntoHome { runs, from, zxid }))
         }
         None => {
             core.publish(without(&next, &runs))?;
             Ok(None)
-        }
-    }
-}
-
-/// Passes over parts that the runs do not touch, unless they are small: small ones are better one with their neighbours.
-fn next_place(options: &Options, version: &Version, runs: &[Arc<Part>], from: Key) -> Result<Option<Place>, BaseError> {
-    let mut first = version.parts.partition_point(|piece| *piece.from < *from);
-    let mut from = from;
-    loop {
-        let Some(piece) = version.parts.get(first) else {
-            // Behind the last part.
-            let left = Walk::of_runs(runs, &from)?.key().is_some();
-            return Ok(left.then_some(Place { first, from }));
-        };
-        let next = version.parts.get(first + 1).map(|next| next.from.clone());
-        let is_small = piece.part.bytes() < options.part_bytes / 4 && (next.is_some() || first > 0);
-        let touched = Walk::of_runs(runs, &from)?.key().map(|key| next.as_deref().is_none_or(|next| key < next));
-        match (touched, next) {
-            (Some(true), _) => return Ok(Some(Place { first, from })),
-            (Some(false), Some(_)) if is_small => return Ok(Some(Place { first, from })),
-            (Some(false), Some(next)) => {
-                first += 1;
-                from = next;
-            }
-            // The runs are used up.
-            (None, _) | (Some(false), None) => return Ok(None),
         }
     }
 }
@@ -179,25 +145,9 @@ fn finish(core: &Core, version: &Version, writer: PartWriter) -> Result<Arc<Part
     Ok(Arc::new(part))
 }
 
-/// The oldest runs are in the parts, or in one run: they go.
+/// The oldest runs are in redb, or in one run: they go.
 fn without(version: &Version, runs: &[Arc<Part>]) -> Version {
     let mut next = version.clone();
     next.runs.truncate(version.runs.len() - runs.len());
     next
-}
-
-impl Version {
-    /// Puts a part in the place of everything from `place` up to `end`.
-    fn replace(&mut self, place: &Place, end: Option<&[u8]>, part: Option<Arc<Part>>) {
-        let after = match end {
-            Some(end) => self.parts.partition_point(|piece| *piece.from < *end),
-            None => self.parts.len(),
-        };
-        // The last of them still answers for what comes from `end` on.
-        let rest =
-            end.filter(|end| after > place.first && self.parts.get(after).is_none_or(|next| *next.from != **end));
-        let rest = rest.map(|end| Piece { from: end.into(), part: self.parts[after - 1].part.clone() });
-        let new = part.map(|part| Piece { from: place.from.clone(), part });
-        self.parts.splice(place.first..after, new.into_iter().chain(rest));
-    }
 }

@@ -1,22 +1,28 @@
-//! The base: applied state as of a checkpoint, in immutable sorted files.
+//! The base: applied state as of a checkpoint, in redb and in immutable sorted files above it.
 //!
-//! A checkpoint writes its changes as one new file, a *run*, in key order. A look-up asks the runs, newest first, then the one *part* that
-//! answers for the key; most runs say "surely not" from a filter in memory. When enough runs have piled up they are merged into the
-//! parts (`merge.rs`). Which files make up the base the *manifest* says, a small file that is replaced whole; which base is current the
-//! log says.
+//! A checkpoint writes its changes as one new file, a *run*, in key order. A look-up asks the runs, newest first, then redb; most runs say
+//! "surely not" from a filter in memory. When enough runs have piled up redb gets them (`merge.rs`), sorted: a checkpoint of random
+//! znodes alone would have it copy a page for each of them. Which files make up the base the *manifest* says, a small file that is
+//! replaced whole; which base is current the log says.
 //!
 //! # Why no crash gives a false alarm and no flip is missed
 //!
-//! No byte that the manifest leads to is ever written again. A file is complete and synced, and its name too, before a manifest names it;
+//! No byte of a run or a manifest is ever written again. A run is complete and synced, and its name too, before a manifest names it;
 //! a manifest is complete and synced before it is renamed into place, and the directory is synced before anybody is told. So a crash leaves the
 //! old manifest or the new one, and either leads to whole files; what else lies there is removed when the base is opened next. Whoever
-//! opens it syncs the directory first: what a crashed process renamed may live in the page cache alone.
+//! opens it syncs the directory first: what a crashed process renamed may live in the page cache alone. What redb has got of
+//! runs that the manifest still names it will get again, and until then they answer before it. Runs that redb has got wholly the manifest
+//! forgets only after redb's transaction is durable, and it says how many of those there were.
 //!
-//! The manifest has a checksum and holds the hash of each file, so that no other file can stand in for it. Every block of a file has a CRC32C
-//! that is checked whenever it is read, from the table of first keys to the last record, and every record one over key and value.
+//! The manifest has a checksum and holds the hash of each run, so that no other file can stand in for it. Every block of a run has a CRC32C
+//! that is checked whenever it is read, from the table of first keys to the last record, and every record one over key and value. How
+//! redb's pages are guarded stands at the top of `backend.rs`.
 
+mod backend;
 mod cache;
+mod database;
 mod filter;
+mod home;
 mod install;
 mod ledger;
 mod manifest;
@@ -25,6 +31,7 @@ mod part;
 mod reader;
 pub(crate) mod record;
 mod scrub;
+mod side;
 mod version;
 
 pub use ledger::Counters;
@@ -38,6 +45,8 @@ use crate::{
 };
 use bytes::Bytes;
 use cache::BlockCache;
+use database::{Mark, Opened};
+use home::{Home, home_name, side_name};
 use ledger::Ledger;
 use manifest::Manifest;
 use merge::Merge;
@@ -45,20 +54,24 @@ use part::{DELETED, Part, PartWriter};
 use std::{
     collections::BTreeSet,
     fmt, io,
+    ops::Not,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
-use version::{Piece, Version};
+use version::Version;
 use zoolet_model::Zxid;
 
 /// A checkpoint waits for merges beyond this many times the runs that make them begin.
 const RUNS_LIMIT: usize = 4;
 
+/// What any file of a base without records may have.
+const NEWBORN_BYTES_MAX: u64 = 2 << 20;
+
 /// How a base uses memory and disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Bytes of blocks kept in memory.
+    /// Bytes of blocks kept in memory: a quarter of the runs, the rest of redb.
     pub cache_bytes: usize,
-    /// Bytes of one part, about; 16 KiB at least.
+    /// Bytes of records that one step of a merge takes, about; 16 KiB at least.
     pub part_bytes: u64,
     /// Runs from which on they are merged.
     pub runs_max: usize,
@@ -66,7 +79,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 4 << 20, part_bytes: 8 << 20, runs_max: 16 }
+        Self { cache_bytes: 4 << 20, part_bytes: 1 << 20, runs_max: 16 }
     }
 }
 
@@ -145,6 +158,7 @@ struct Core {
     options: Options,
     ledger: Arc<Ledger>,
     cache: Arc<BlockCache>,
+    home: Arc<Home>,
     /// Held by whoever writes.
     writing: Mutex<Writing>,
     live: RwLock<Live>,
@@ -167,7 +181,10 @@ impl Base {
     /// # Errors
     /// As [`BaseError`] says; files of this id, also those that a crash in here left, must be removed first.
     pub fn create(disk: Arc<dyn Disk>, id: u64, options: Options) -> Result<Self, BaseError> {
-        Self::create_with(disk, id, options, |_, _| Ok::<_, BaseError>(Version::empty()))
+        Self::create_with(disk, id, options, |opened| {
+            opened.commit(&[], Mark { zxid: Zxid::ZERO, steps: 1 })?;
+            Ok::<_, BaseError>(CheckpointMeta { zxid: Zxid::ZERO, digest: 0, totals: Bytes::new() })
+        })
     }
 
     /// Opens a base that [`Base::create`] or [`Base::install`] completed: reads what must be in memory, about 30 bytes for each of its blocks,
@@ -176,12 +193,17 @@ impl Base {
     /// # Errors
     /// As [`BaseError`] says.
     pub fn open(disk: Arc<dyn Disk>, id: u64, options: Options) -> Result<Self, BaseError> {
-        let core = Core::new(disk, id, options, Version::empty());
-        let bytes = read_manifest(&*core.disk, id)?;
+        let core = Core::new(disk, id, options);
+        let manifest = Manifest::decode(id, &read_manifest(&*core.disk, id)?)?;
         core.ledger.sync_directory(&*core.disk)?;
-        let version = core.open_files(&Manifest::decode(id, &bytes)?)?;
-        let numbers = core.remove_strangers(&version)?;
-        core.live_mut().version = Arc::new(version);
+        let home = core.home.pin(manifest.meta.zxid)?;
+        let mark = home.mark()?;
+        if mark.steps < manifest.steps || mark.zxid > manifest.meta.zxid {
+            return Err(BaseError::Damaged("its redb file is of another state".into()));
+        }
+        let runs = core.open_runs(&manifest)?;
+        let numbers = core.remove_strangers(&runs)?;
+        core.live_mut().version = Arc::new(Version { meta: manifest.meta, runs, home });
         core.writing().numbers = numbers;
         Ok(Self(Arc::new(core)))
     }
@@ -210,12 +232,21 @@ impl Base {
         Ok(ids.into_iter().collect())
     }
 
-    /// Whether a base of this id was never completed: it has no manifest, and no file that one could have named.
+    /// Whether a base of this id was never completed: it has no manifest, nor a file of which one must have told.
     ///
     /// # Errors
     /// As [`BaseError`] says.
-    pub fn is_unfinished(disk: &dyn Disk, id: u64) -> Result<bool, BaseError> {
-        Ok(disk.list()?.iter().filter(|name| id_of(name) == Some(id)).all(|name| *name == unfinished_name(id)))
+    pub fn is_unfinished(disk: &Arc<dyn Disk>, id: u64) -> Result<bool, BaseError> {
+        let newborn = [unfinished_name(id), home_name(id), side_name(id)];
+        for name in disk.list()?.iter().filter(|name| id_of(name) == Some(id)) {
+            let is_newborn = newborn.contains(name) && disk.open(name)?.len()? <= NEWBORN_BYTES_MAX;
+            if !is_newborn {
+                return Ok(false);
+            }
+        }
+        let home = Home::new(disk, id, NEWBORN_BYTES_MAX as usize, &Arc::default());
+        // What cannot be opened was never completed: it is too small to hold much, and a base that is complete has a manifest.
+        Ok(home.pin(Zxid::ZERO).and_then(|pin| pin.mark()).is_ok_and(|mark| mark.zxid > Zxid::ZERO).not())
     }
 
     /// Makes the checkpoint's changes and its meta true, durably and at once. Readers go on meanwhile.
@@ -236,7 +267,8 @@ impl Base {
         if checkpoint.changes.is_empty() && checkpoint.meta == version.meta {
             return Ok(());
         }
-        let mut next = Version { meta: checkpoint.meta.clone(), ..Version::clone(&version) };
+        let meta = checkpoint.meta.clone();
+        let mut next = Version { home: version.home.at(meta.zxid), runs: version.runs.clone(), meta };
         if !checkpoint.changes.is_empty() {
             core.need_space(estimate_bytes(&checkpoint.changes))?;
             let run = core.write_run(&checkpoint.changes, checkpoint.meta.zxid, &mut writing.numbers)?;
@@ -290,9 +322,9 @@ impl Base {
         self.0.id
     }
 
-    /// Bytes of its files.
+    /// Bytes of its files; that of redb has holes, so what it takes on the disk is less.
     pub fn file_bytes(&self) -> u64 {
-        self.0.version().files().map(|file| file.bytes()).sum()
+        self.run_bytes() + self.0.home.bytes()
     }
 
     /// Bytes of what is still to be merged.
@@ -302,26 +334,25 @@ impl Base {
 
     /// What has been done to the files since the base was opened.
     pub fn counters(&self) -> Counters {
-        let version = self.0.version();
-        let (runs, parts) = (version.runs.len() as u64, version.parts.len() as u64);
-        Counters { runs, parts, ..self.0.ledger.counters() }
+        Counters { runs: self.0.version().runs.len() as u64, ..self.0.ledger.counters() }
     }
 
     fn create_with<E: From<BaseError>>(
         disk: Arc<dyn Disk>,
         id: u64,
         options: Options,
-        fill: impl FnOnce(&Core, &mut u64) -> Result<Version, E>,
+        fill: impl FnOnce(&Opened) -> Result<CheckpointMeta, E>,
     ) -> Result<Self, E> {
         if disk.list().map_err(BaseError::from)?.iter().any(|name| id_of(name) == Some(id)) {
             return Err(BaseError::Io(format!("there is a base {id} already")).into());
         }
-        let core = Core::new(disk, id, options, Version::empty());
-        let mut numbers = 0;
-        let made = fill(&core, &mut numbers).and_then(|version| Ok(core.publish(version)?));
+        let core = Core::new(disk, id, options);
+        let made = core.home.create(fill).and_then(|meta| {
+            let home = core.home.pin(meta.zxid)?;
+            Ok(core.publish(Version { meta, runs: Vec::new(), home })?)
+        });
         match made {
             Ok(()) => {
-                core.writing().numbers = numbers;
                 core.live_mut().generation = Generation::default();
                 Ok(Self(Arc::new(core)))
             }
@@ -335,13 +366,20 @@ impl Base {
 }
 
 impl Core {
-    fn new(disk: Arc<dyn Disk>, id: u64, options: Options, version: Version) -> Self {
+    /// Of no state yet.
+    fn new(disk: Arc<dyn Disk>, id: u64, options: Options) -> Self {
+        let ledger = Arc::<Ledger>::default();
+        let run_cache_bytes = options.cache_bytes / 4;
+        let home = Home::new(&disk, id, options.cache_bytes - run_cache_bytes, &ledger);
+        let meta = CheckpointMeta { zxid: Zxid::ZERO, digest: 0, totals: Bytes::new() };
+        let version = Version { meta, runs: Vec::new(), home: home.unpinned() };
         Self {
+            home,
             disk,
             id,
             options: Options { part_bytes: options.part_bytes.max(16 << 10), ..options },
-            ledger: Arc::default(),
-            cache: Arc::new(BlockCache::new(options.cache_bytes)),
+            ledger,
+            cache: Arc::new(BlockCache::new(run_cache_bytes)),
             writing: Mutex::new(Writing { numbers: 0, merge: None }),
             live: RwLock::new(Live { version: Arc::new(version), generation: Generation::default() }),
         }
@@ -363,7 +401,7 @@ impl Core {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open_files(&self, manifest: &Manifest) -> Result<Version, BaseError> {
+    fn open_runs(&self, manifest: &Manifest) -> Result<Vec<Arc<Part>>, BaseError> {
         let open = |id: part::PartId| -> Result<Arc<Part>, BaseError> {
             let name = part_name(self.id, id.number);
             let part = Part::open(&self.disk, name.clone(), id.number, &self.ledger, &self.cache);
@@ -377,9 +415,7 @@ impl Core {
                 Err(BaseError::Damaged(format!("{name} is another file")))
             }
         };
-        let runs = manifest.runs.iter().map(|&id| open(id)).collect::<Result<_, _>>()?;
-        let parts = manifest.parts.iter().map(|(from, id)| Ok(Piece { from: from.clone(), part: open(*id)? }));
-        Ok(Version { meta: manifest.meta.clone(), runs, parts: parts.collect::<Result<_, BaseError>>()? })
+        manifest.runs.iter().map(|&id| open(id)).collect()
     }
 
     fn has(&self, name: &str) -> bool {
@@ -387,13 +423,14 @@ impl Core {
     }
 
     /// Removes files that no manifest names, and says which number no file has had.
-    fn remove_strangers(&self, version: &Version) -> Result<u64, BaseError> {
-        let known: BTreeSet<u64> = version.files().map(|file| file.id().number).collect();
+    fn remove_strangers(&self, runs: &[Arc<Part>]) -> Result<u64, BaseError> {
+        let known: BTreeSet<u64> = runs.iter().map(|run| run.id().number).collect();
         let mut numbers = known.last().map_or(0, |last| last + 1);
         for name in self.disk.list()?.iter().filter(|name| id_of(name) == Some(self.id)) {
             let number = number_of(name);
             numbers = numbers.max(number.map_or(0, |number| number + 1));
-            let is_known = *name == manifest_name(self.id) || number.is_some_and(|number| known.contains(&number));
+            let is_known = [manifest_name(self.id), home_name(self.id), side_name(self.id)].contains(name)
+                || number.is_some_and(|number| known.contains(&number));
             if !is_known {
                 // On a read-only disk it stays, and harms nobody.
                 let _ = self.disk.remove(name);
@@ -467,17 +504,10 @@ impl Core {
     }
 }
 
-impl Version {
-    fn empty() -> Self {
-        let meta = CheckpointMeta { zxid: Zxid::ZERO, digest: 0, totals: Bytes::new() };
-        Self { meta, runs: Vec::new(), parts: Vec::new() }
-    }
-}
-
 /// What `old` has and `new` does not goes when nobody holds it any more.
 fn mark_garbage(old: &Version, new: &Version) {
-    let kept: BTreeSet<u64> = new.files().map(|file| file.id().number).collect();
-    old.files().filter(|file| !kept.contains(&file.id().number)).for_each(|file| file.set_garbage());
+    let kept: BTreeSet<u64> = new.runs.iter().map(|run| run.id().number).collect();
+    old.runs.iter().filter(|run| !kept.contains(&run.id().number)).for_each(|run| run.set_garbage());
 }
 
 /// What a run of these takes at most.
@@ -523,7 +553,7 @@ fn part_name(id: u64, number: u64) -> String {
 fn id_of(name: &str) -> Option<u64> {
     let name = name.strip_prefix("base-")?;
     let end = name.find(['-', '.'])?;
-    let known = name.ends_with(".part") || name.ends_with(".manifest") || name.ends_with(".manifest.tmp");
+    let known = [".part", ".manifest", ".manifest.tmp", ".redb", ".crc"].iter().any(|end| name.ends_with(end));
     name[..end].parse().ok().filter(|_| known)
 }
 

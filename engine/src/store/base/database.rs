@@ -1,0 +1,271 @@
+//! How we use redb: every setting, every table, one place.
+
+use super::{BaseError, backend::Backend, record, side::BLOCK};
+use crate::store::key::{self, Key};
+use redb::{
+    Builder, Database, Range, ReadOnlyTable, ReadableDatabase, StorageError, TableDefinition, WriteTransaction,
+};
+use std::{
+    ops::Bound,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+use zoolet_model::Zxid;
+
+type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
+type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
+pub(super) type Entries = Range<'static, &'static [u8], &'static [u8]>;
+
+/// Every record but those of tag `d`.
+const RECORDS: Definition = TableDefinition::new("records");
+/// Tag `d`: large data, in a table of its own so that the birth of a child does not rewrite its parent's megabyte.
+const DATA: Definition = TableDefinition::new("data");
+/// One entry: how far merges have come.
+const META: Definition = TableDefinition::new("meta");
+const META_KEY: &[u8] = b"merged";
+/// What redb begins with, about.
+const CREATION_BYTES: u64 = 4 << 20;
+
+/// What moving pages takes beside those that are free already, about.
+const COMPACTION_BYTES: u64 = 256 << 10;
+
+/// How far merges have come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Mark {
+    /// Nothing in redb is newer than this.
+    pub(super) zxid: Zxid,
+    /// Transactions so far.
+    pub(super) steps: u64,
+}
+
+/// One opening: redb over one [`Backend`]. Dropping it writes nothing.
+pub(super) struct Opened {
+    database: Database,
+    pub(super) backend: Backend,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.backend.shut();
+    }
+}
+
+/// One state of redb, held.
+pub(super) struct Snapshot {
+    records: Table,
+    data: Table,
+    pub(super) mark: Mark,
+    pub(super) backend: Backend,
+}
+
+impl Opened {
+    /// Opens what the backend holds; `cache_bytes` bounds redb's pages in memory, of which at most half are dirty ones.
+    pub(super) fn open(backend: Backend, cache_bytes: usize) -> Result<Self, BaseError> {
+        let opening = || builder(cache_bytes).create_with_backend(backend.clone()).map_err(redb::Error::from);
+        // A file that was cut short makes redb panic, not say so.
+        let database = catch_unwind(AssertUnwindSafe(opening))
+            .map_err(|_| BaseError::Damaged("redb cannot make sense of its file".into()))?;
+        Ok(Self { database: database.map_err(|error| classify(&backend, error))?, backend })
+    }
+
+    /// Lays out an empty database; it has no state before the first commit.
+    pub(super) fn create(backend: Backend, cache_bytes: usize) -> Result<Self, BaseError> {
+        backend.begin_writing(CREATION_BYTES)?;
+        Self::open(backend, cache_bytes)
+    }
+
+    /// Holds the current state.
+    pub(super) fn snapshot(&self) -> Result<Snapshot, BaseError> {
+        let read = || -> Result<Option<Snapshot>, redb::Error> {
+            let transaction = self.database.begin_read()?;
+            let (records, data) = (transaction.open_table(RECORDS)?, transaction.open_table(DATA)?);
+            let stored = transaction.open_table(META)?.get(META_KEY)?;
+            let mark = stored.and_then(|stored| decode_mark(record::unseal(META_KEY, stored.value())?));
+            Ok(mark.map(|mark| Snapshot { records, data, mark, backend: self.backend.clone() }))
+        };
+        let snapshot = read().map_err(|error| classify(&self.backend, error))?;
+        snapshot.ok_or_else(|| BaseError::Damaged("redb does not say how far merges have come".into()))
+    }
+
+    /// Writes stored values, in key order, in one durable transaction; an absent one deletes.
+    pub(super) fn commit(&self, changes: &[(Key, Option<Box<[u8]>>)], mark: Mark) -> Result<(), BaseError> {
+        self.transact(estimate_bytes(changes), |transaction| {
+            let mut records = transaction.open_table(RECORDS)?;
+            let mut data = transaction.open_table(DATA)?;
+            for (key, stored) in changes {
+                let table = if in_data(key) { &mut data } else { &mut records };
+                match stored {
+                    Some(stored) => table.insert(&**key, &**stored)?,
+                    None => table.remove(&**key)?,
+                };
+            }
+            drop((records, data));
+            write_mark(transaction, mark)
+        })
+        .map_err(|error| classify(&self.backend, error))
+    }
+
+    /// Fills an empty database from records in key order, packing pages full: `fill` calls its argument with each key and its stored
+    /// value.
+    pub(super) fn load<E: From<BaseError>>(
+        &self,
+        estimate: u64,
+        mark: Mark,
+        fill: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]) -> Result<(), BaseError>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut outcome = Ok(());
+        let written = self.transact(estimate, |transaction| {
+            let mut records = transaction.open_table(RECORDS)?;
+            let mut data = transaction.open_table(DATA)?;
+            let mut record_end = records.upper_bound_mut(Bound::<&[u8]>::Unbounded)?;
+            let mut data_end = data.upper_bound_mut(Bound::<&[u8]>::Unbounded)?;
+            outcome = fill(&mut |key, stored| {
+                let end = if in_data(key) { &mut data_end } else { &mut record_end };
+                end.insert_before(key, stored).map_err(|error| classify(&self.backend, error.into()))
+            });
+            if outcome.is_err() {
+                return Err(redb::Error::Corrupted("the source of the records failed".into()));
+            }
+            record_end.close()?;
+            data_end.close()?;
+            drop((records, data));
+            write_mark(transaction, mark)
+        });
+        outcome?;
+        written.map_err(|error| classify(&self.backend, error).into())
+    }
+
+    /// Moves pages together and gives the end of the file back. False when somebody holds a snapshot. Commit after it: only then opening
+    /// after a crash reads little again.
+    pub(super) fn compact(&mut self) -> Result<bool, BaseError> {
+        self.backend.begin_writing(COMPACTION_BYTES)?;
+        match self.database.compact() {
+            Ok(_) => {
+                self.backend.end_writing();
+                Ok(true)
+            }
+            Err(redb::CompactionError::TransactionInProgress) => {
+                self.backend.end_writing();
+                Ok(false)
+            }
+            Err(error) => Err(classify(&self.backend, error.into())),
+        }
+    }
+
+    fn transact(
+        &self,
+        estimate: u64,
+        body: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
+    ) -> Result<(), redb::Error> {
+        self.backend.begin_writing(estimate)?;
+        let mut transaction = self.database.begin_write()?;
+        // Two phases: pages and checksums are durable before the header that leads to them is written. Quick repair: the state of
+        // the page allocator goes into every commit, so that opening after a crash reads a few pages and not the whole file.
+        transaction.set_two_phase_commit(true);
+        transaction.set_quick_repair(true);
+        body(&transaction)?;
+        transaction.commit()?;
+        self.backend.end_writing();
+        Ok(())
+    }
+}
+
+impl Snapshot {
+    /// The stored value of a key.
+    pub(super) fn stored<R>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> R) -> Result<Option<R>, StorageError> {
+        let table = if in_data(key) { &self.data } else { &self.records };
+        Ok(table.get(key)?.map(|stored| look(stored.value())))
+    }
+
+    /// The entries of one of [`stretches`].
+    pub(super) fn entries(&self, stretch: &Stretch, from: Bound<&[u8]>) -> Result<Entries, StorageError> {
+        let table = if stretch.in_data { &self.data } else { &self.records };
+        let to = stretch.to.map_or(Bound::Unbounded, Bound::Excluded);
+        table.range::<&[u8]>((from, to))
+    }
+}
+
+/// Keys that one table holds without a gap.
+#[derive(Debug)]
+pub(super) struct Stretch {
+    in_data: bool,
+    pub(super) from: &'static [u8],
+    pub(super) to: Option<&'static [u8]>,
+}
+
+/// Both tables as one sequence of keys: the data's keys lie together, in the middle of the records'.
+pub(super) static STRETCHES: [Stretch; 3] = [
+    Stretch { in_data: false, from: b"", to: Some(&[key::DATA]) },
+    Stretch { in_data: true, from: &[key::DATA], to: Some(&[key::DATA + 1]) },
+    Stretch { in_data: false, from: &[key::DATA + 1], to: None },
+];
+
+fn builder(cache_bytes: usize) -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(cache_bytes);
+    // Page size (4 KiB = our checksummed block) and region size (4 GiB) are redb's own: it lets nobody change them.
+    builder
+}
+
+/// Whether a record lives in the second table.
+fn in_data(key: &[u8]) -> bool {
+    key.first() == Some(&key::DATA)
+}
+
+/// What a step writes at most: each change its own leaf, and its value; then branches, allocator state and free lists.
+pub(super) fn estimate_bytes(changes: &[(Key, Option<Box<[u8]>>)]) -> u64 {
+    let leaves = changes.iter().map(|(key, value)| {
+        let bytes = key.len() + value.as_ref().map_or(0, |stored| stored.len());
+        // redb gives a value beyond a page a power of two of pages.
+        BLOCK as u64 + if bytes > BLOCK / 2 { 2 * bytes as u64 } else { 0 }
+    });
+    let leaves: u64 = leaves.sum();
+    leaves + leaves / 8 + 64 * BLOCK as u64
+}
+
+fn write_mark(transaction: &WriteTransaction, mark: Mark) -> Result<(), redb::Error> {
+    let mut stored = Vec::new();
+    record::seal(META_KEY, &encode_mark(mark), &mut stored);
+    transaction.open_table(META)?.insert(META_KEY, stored.as_slice())?;
+    Ok(())
+}
+
+fn encode_mark(mark: Mark) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&mark.zxid.to_bits().to_le_bytes());
+    bytes[8..].copy_from_slice(&mark.steps.to_le_bytes());
+    bytes
+}
+
+fn decode_mark(bytes: &[u8]) -> Option<Mark> {
+    let (zxid, steps) = bytes.split_at_checked(8)?;
+    Some(Mark {
+        zxid: Zxid::from_bits(u64::from_le_bytes(zxid.try_into().ok()?))?,
+        steps: u64::from_le_bytes(steps.try_into().ok()?),
+    })
+}
+
+/// What redb's error means, once the backend's own first word on it is heard: redb only repeats that something failed.
+pub(super) fn classify(backend: &Backend, error: redb::Error) -> BaseError {
+    if let Some(fault) = backend.fault() {
+        return fault;
+    }
+    match error {
+        redb::Error::Io(error) => BaseError::from_io(&error),
+        redb::Error::Corrupted(what) => BaseError::Damaged(what),
+        error => BaseError::Io(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_mark() {
+        let mark = Mark { zxid: Zxid::from_bits(0x0102_0304_0506_0708).unwrap(), steps: 9 };
+        let bytes = encode_mark(mark);
+        assert_eq!(&bytes, b"\x08\x07\x06\x05\x04\x03\x02\x01\x09\0\0\0\0\0\0\0");
+        assert_eq!(decode_mark(&bytes), Some(mark));
+        assert_eq!(decode_mark(&bytes[..15]), None);
+    }
+}

@@ -79,7 +79,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 4 << 20, part_bytes: 1 << 20, runs_max: 16 }
+        Self { cache_bytes: 4 << 20, part_bytes: 256 << 10, runs_max: 16 }
     }
 }
 

@@ -281,6 +281,26 @@ fn a_server_that_goes_away_ends_the_run_with_a_line_that_names_it() {
 }
 
 #[test]
+fn an_open_loop_tells_what_an_outage_kept_from_being_sent() {
+    // One that is gone refuses connections; one that stands still keeps those it has, and what is under way.
+    let freeze = |server: &mut Server| server.signal("STOP");
+    side_by_side([Server::kill, freeze], |end| {
+        let scratch = Scratch::new();
+        let mut server = Server::start(&scratch);
+        let words = "--session-timeout 600ms --op set --rate 500 --connections 2 --outstanding 4";
+        let running = Running::start(&server, words);
+        end(&mut server);
+        let json = checked(&running.end());
+        assert!(matches!(json.at("failure"), Json::Text(_)), "{json:?}");
+        assert!(json.number("unsent") > 0.0, "{json:?}");
+        let due = json.number("seconds") * 500.0;
+        let told = json.number("acknowledged") + json.number("errors") + json.number("unsent");
+        // Seconds are told with three digits.
+        assert!((told - due).abs() <= 2.0, "{due} due: {json:?}");
+    });
+}
+
+#[test]
 fn connections_move_on_to_the_next_server_and_say_so() {
     let freeze = |server: &mut Server| server.signal("STOP");
     side_by_side([Server::kill, freeze], |end| {

@@ -39,7 +39,7 @@ zoolet bench [OPTIONS]     measures any ZooKeeper server: 8 connections set 1,00
   --duration TIME          10s; or --requests N
   --warmup TIME            1s before it counts
   --rate N                 a second, sent when due and counted from then (open loop); default: as answers come
-  --session-timeout TIME   10s; also for how long a lost server is looked for
+  --session-timeout TIME   10s; also for how long a lost server is looked for (at the start: not at all)
   --path PATH              /bench: everything is kept under it
   --keep                   leaves the keys for the next run
   --seed N                 1: the same keys in the same order

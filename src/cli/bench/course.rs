@@ -2,6 +2,7 @@
 
 use super::measured::Measured;
 use super::options::{Options, Until};
+use super::pace::due_between;
 use super::requests::NUMBER_DIGITS;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -20,7 +21,8 @@ pub(super) struct Course {
     ends: u64,
     /// Requests that may still be sent, counted ones.
     left: Cell<u64>,
-    stopped: Cell<bool>,
+    /// When it was stopped before its end.
+    stopped: Cell<Option<u64>>,
     pub(super) measured: RefCell<Measured>,
     pub(super) created: Rc<Created>,
 }
@@ -73,7 +75,7 @@ impl Course {
             begins,
             ends,
             left: Cell::new(left),
-            stopped: Cell::new(false),
+            stopped: Cell::new(None),
             measured: RefCell::new(Measured::new()),
             created,
         }
@@ -90,12 +92,6 @@ impl Course {
 
     pub(super) const fn begins(&self) -> u64 {
         self.begins
-    }
-
-    /// Between when requests were wanted: none any more once their number is reached.
-    pub(super) fn wanted(&self) -> (u64, u64) {
-        let end = if self.left.get() == 0 { self.begins } else { self.ends.min(self.now()) };
-        (self.begins, end)
     }
 
     /// Whether what was sent then is measured.
@@ -116,12 +112,22 @@ impl Course {
     }
 
     pub(super) fn is_over(&self, now: u64) -> bool {
-        self.stopped.get() || now >= self.ends || self.left.get() == 0
+        self.stopped.get().is_some() || now >= self.ends || self.left.get() == 0
     }
 
     /// Nothing more is sent.
     pub(super) fn stop(&self) {
-        self.stopped.set(true);
+        self.stopped.set(Some(self.stopped.get().unwrap_or_else(|| self.now())));
+    }
+
+    /// How many requests of an open loop were due and never sent, in a run that was over at `finished`. Told from all that were sent, because
+    /// a connection that gives up, or is given up, tells nothing. Whoever interrupts a run wants no more requests; a failure does not end
+    /// what was due.
+    pub(super) fn unsent(&self, finished: u64, interrupted: bool) -> u64 {
+        let Some(rate) = self.options.rate else { return 0 };
+        let wanted_until = self.stopped.get().filter(|_| interrupted).unwrap_or(finished).min(self.ends);
+        let due = due_between(self.begins, wanted_until, rate);
+        due.saturating_sub(self.measured.borrow().requests).min(self.left.get())
     }
 
     /// Until when it has measured, once nothing more comes. A number of requests ends with its last answer; whatever was given up waits

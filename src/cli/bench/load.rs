@@ -45,7 +45,7 @@ pub(super) async fn load(course: Rc<Course>, link: Link, number: usize) -> Resul
             load.come_back(broken).await?;
         }
     }
-    load.end().await;
+    load.link.close().await;
     Ok(())
 }
 
@@ -128,14 +128,6 @@ impl Load {
         let lost = self.under_way.drain(..).filter(|sent| self.course.counts(sent.at)).count();
         self.course.measured.borrow_mut().lost += lost as u64;
         come_back(&self.course, &mut self.link, broken).await
-    }
-
-    async fn end(self) {
-        if let Some(pace) = &self.pace {
-            let (begin, end) = self.course.wanted();
-            self.course.measured.borrow_mut().unsent += pace.left_between(begin, end);
-        }
-        self.link.close().await;
     }
 }
 

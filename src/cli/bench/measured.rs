@@ -15,7 +15,8 @@ pub(super) struct Measured {
     pub(super) errors: BTreeMap<i32, u64>,
     /// Under way when their connection broke: done or not, nobody knows.
     pub(super) lost: u64,
-    /// Due on the schedule of an open loop, but never sent, because those before them waited for answers.
+    /// Due on the schedule of an open loop, but never sent, because those before them waited for answers or no server
+    /// could be had.
     pub(super) unsent: u64,
     pub(super) reconnects: u64,
     pub(super) sessions_lost: u64,

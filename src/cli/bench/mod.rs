@@ -122,8 +122,10 @@ async fn measure(
     let mut workers = start(course).await?;
     let end = attend(course, &mut workers, interrupts, progress).await;
     let is_clean = end.failure.is_none() && !end.interrupted;
+    let finished = course.finished(is_clean, course.measured.borrow().last_answer);
+    let unsent = course.unsent(finished, end.interrupted);
     let mut measured = course.measured.borrow_mut();
-    let finished = course.finished(is_clean, measured.last_answer);
+    measured.unsent = unsent;
     measured.end(finished);
     let report = Report {
         options,

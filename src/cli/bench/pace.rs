@@ -40,15 +40,6 @@ impl Pace {
         self.turn += self.connections;
     }
 
-    /// How many requests that were not sent are due from `begin` until before `end`.
-    pub(super) fn left_between(&self, begin: u64, end: u64) -> u64 {
-        self.left_before(end).saturating_sub(self.left_before(begin))
-    }
-
-    fn left_before(&self, end: u64) -> u64 {
-        turns_before(end, self.rate).saturating_sub(self.turn).div_ceil(self.connections)
-    }
-
     /// Waits so many nanoseconds. May be dropped at any time.
     pub(super) async fn wait(&mut self, nanoseconds: u64) -> io::Result<()> {
         let value = Timespec {
@@ -66,6 +57,11 @@ impl Pace {
             }
         }
     }
+}
+
+/// How many requests of all connections are due from `begin` until before `end`, at `rate` a second.
+pub(super) fn due_between(begin: u64, end: u64, rate: u64) -> u64 {
+    turns_before(end, rate).saturating_sub(turns_before(begin, rate))
 }
 
 /// How many requests of all connections are due before `end`.

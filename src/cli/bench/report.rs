@@ -61,8 +61,7 @@ impl Report<'_> {
             let _ = writeln!(text, "error    {name} {count}");
         }
         if measured.unsent > 0 {
-            let _ =
-                writeln!(text, "unsent   {} were due and waited for answers to others until the end", measured.unsent);
+            let _ = writeln!(text, "unsent   {} were due and never sent", measured.unsent);
         }
         text += &latency_line("latency", &self.latency());
         if options.op == Op::Mix {

@@ -115,11 +115,15 @@ impl<'i> Reader<'i> {
     }
 
     fn words(&self, key: &str, value: &Value<'i>) -> Result<Vec<String>, Wrong> {
-        const ALLOWED: &str = "a list of ruok, srvr, stat, mntr, isro, envi, conf, cons, wchs, or [\"*\"]";
-        let DeValue::Array(words) = value.get_ref() else { return Err(self.wrong(key, value, ALLOWED)) };
+        let allowed = format!("a list of {}, or [\"*\"]", WORDS.join(", "));
+        let DeValue::Array(words) = value.get_ref() else { return Err(self.wrong(key, value, &allowed)) };
         let words = words.iter().map(|word| {
-            let text = self.string(key, word, ALLOWED)?;
-            if text == "*" || WORDS.contains(&text) { Ok(text.to_owned()) } else { Err(self.wrong(key, word, ALLOWED)) }
+            let text = self.string(key, word, &allowed)?;
+            if text == "*" || WORDS.contains(&text) {
+                Ok(text.to_owned())
+            } else {
+                Err(self.wrong(key, word, &allowed))
+            }
         });
         words.collect()
     }
@@ -334,7 +338,11 @@ mod tests {
             ("[settings]\nsession_timeout_min_ms = 90000", "at most settings.session_timeout_max_ms = 40000"),
             ("[limits]\nlog_segment_bytes = 1048576", "limits.frame_bytes_max = 1048575: allowed is at most half"),
             ("four_letter_words = [\"toolong\"]", "four_letter_words = \"toolong\": allowed is a list"),
-            ("four_letter_words = [\"kill\"]", "four_letter_words = \"kill\": allowed is a list of ruok, srvr"),
+            (
+                "four_letter_words = [\"kill\"]",
+                "four_letter_words = \"kill\": allowed is a list of ruok, srvr, stat, mntr, isro, envi, conf, cons, wchs, dirs, crst, srst, \
+                 or [\"*\"]",
+            ),
             (
                 "[[server]]\nid = 1\n[[server]]\nid = 2",
                 "zoolet.toml:3: [[server]] = 2 of them: ensembles are not built",

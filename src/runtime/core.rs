@@ -48,7 +48,8 @@ pub(super) struct Core {
     next_ping_ms: Option<u64>,
     closing_sessions: bool,
     serving: bool,
-    batch: Vec<Input>,
+    /// What was taken from the inbox and is not handled; if a turn breaks off, whoever waits for one of these still hears of the end.
+    batch: VecDeque<Input>,
     log_work: Vec<LogWork>,
     base_work: Vec<BaseWork>,
     completion_work: Vec<BaseWork>,
@@ -83,7 +84,7 @@ impl Core {
             next_ping_ms: None,
             closing_sessions: false,
             serving: false,
-            batch: Vec::new(),
+            batch: VecDeque::new(),
             log_work: Vec::new(),
             base_work: Vec::new(),
             completion_work: Vec::new(),
@@ -132,9 +133,10 @@ impl Core {
 
     /// Handles all there is, then judges what time has passed.
     pub(super) fn turn(&mut self) -> Result<Flow, Failure> {
-        let mut batch = std::mem::take(&mut self.batch);
+        let mut batch = Vec::from(std::mem::take(&mut self.batch));
         self.shared.inbox.drain(&mut batch);
-        let flow = self.handle_batch(batch)?;
+        self.batch = batch.into();
+        let flow = self.handle_batch()?;
         if let Flow::On = flow {
             self.judge()?;
         }
@@ -147,8 +149,8 @@ impl Core {
         self.redial.drain(..).for_each(|(_, link)| link.lost(reason));
         self.questions.into_values().for_each(|question| question.set(None));
         self.shared.inbox.close();
-        let mut left = std::mem::take(&mut self.batch);
-        while self.shared.inbox.take(&mut left, None) {
+        let mut left = Vec::from(std::mem::take(&mut self.batch));
+        loop {
             for input in left.drain(..) {
                 match input {
                     Input::Dial(link) => link.lost(reason),
@@ -158,23 +160,27 @@ impl Core {
                     Input::Panic => {}
                 }
             }
+            if !self.shared.inbox.take(&mut left, None) {
+                return;
+            }
         }
     }
 
     /// Waits for something, and handles all there is.
     fn wait_and_handle(&mut self) -> Result<Flow, Failure> {
-        let mut batch = std::mem::take(&mut self.batch);
+        let mut batch = Vec::from(std::mem::take(&mut self.batch));
         if !self.shared.inbox.take(&mut batch, None) {
             return Ok(Flow::End);
         }
-        self.handle_batch(batch)
+        self.batch = batch.into();
+        self.handle_batch()
     }
 
-    fn handle_batch(&mut self, mut batch: Vec<Input>) -> Result<Flow, Failure> {
+    fn handle_batch(&mut self) -> Result<Flow, Failure> {
         let mut flow = Flow::On;
         let (mut events, mut began) = (0, Instant::now());
         self.now = clock::now();
-        for input in batch.drain(..) {
+        while let Some(input) = self.batch.pop_front() {
             if let Flow::End = self.on_input(input) {
                 flow = Flow::End;
             }
@@ -188,7 +194,6 @@ impl Core {
                 (events, began) = (0, Instant::now());
             }
         }
-        self.batch = batch;
         self.carry_out()?;
         Ok(flow)
     }

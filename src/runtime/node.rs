@@ -278,7 +278,18 @@ mod tests {
             (Node::start(Config::new(root.join("bad"))).unwrap(), Node::start(Config::new(root.join("good"))).unwrap());
         let (hurt, healthy) = (bad.session().wait().unwrap(), good.session().wait().unwrap());
         let mut watch = hurt.watch(path!("/"), crate::AddWatchMode::Persistent).wait().unwrap();
-        bad.shared.inbox.push(Input::Panic);
+        // What came together with it is not forgotten either.
+        let question = Question::new();
+        let link = Link::new(Arc::clone(&bad.shared.inbox), 1000, &bad.limits, Arc::clone(&bad.session_budget));
+        let together = [Input::Panic, Input::Ask(Arc::clone(&question)), Input::Dial(Arc::clone(&link))];
+        bad.shared.inbox.push_all(together.into_iter());
+        let opening = Opening {
+            reader: link.new_number(),
+            session: Some(Session::new(Arc::clone(&link))),
+            link: Arc::clone(&link),
+        };
+        assert_eq!(opening.wait().unwrap_err(), Error::Lost(LostReason::Bug));
+        assert_eq!(question.wait().wait(), None);
         assert_eq!(bad.stopped().wait(), Failure::Bug("told to".to_owned()));
         assert_eq!(bad.failed(), Some(Failure::Bug("told to".to_owned())));
         assert_eq!(watch.next().wait(), None);

@@ -1,4 +1,4 @@
-//! Where a session's owner and the core thread meet.
+//! Where a session's owner and the machine meet.
 //!
 //! The owner's side takes slots and sends; the core's side fills them, in the order of the machine. Both hold the lock for
 //! moves only, never while user code runs.

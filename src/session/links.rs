@@ -1,4 +1,4 @@
-//! The sessions of one node, as the core thread sees them: by connection.
+//! The sessions of one node, as the machine sees them: by connection.
 
 use super::Link;
 use super::state::LostReason;
@@ -10,7 +10,7 @@ use zoolet_model::Request;
 /// The xid of pings; nobody waits for their answers.
 const XID_PING: i32 = -2;
 
-/// The in-process sessions of a node, as the core thread sees them.
+/// The in-process sessions of a node, as the machine sees them.
 #[derive(Default)]
 pub(crate) struct Links {
     links: HashMap<ConnId, Arc<Link>>,

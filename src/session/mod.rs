@@ -1,7 +1,8 @@
 //! Sessions inside the process: the same requests, limits and order as over a socket, without the bytes.
 //!
-//! [`Link`] is where a session's owner and the core thread meet: slots for replies, queues for watches, the
-//! state. Everything public is a thin handle to it.
+//! [`Link`] is where a session's owner and the machine meet: slots for replies, queues for watches, the
+//! state. Everything public is a thin handle to it. Wakers are called on the node's own threads, the one that syncs the log among them: a waker
+//! that blocks holds up everybody's writes.
 
 mod link;
 mod links;

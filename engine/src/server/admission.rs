@@ -45,7 +45,8 @@ impl Server {
         if need == Need::Write && self.upkeep.is_space_short() {
             return Admission::Refuse;
         }
-        if self.history.bytes() >= self.limits.outstanding_bytes_max as usize {
+        // The entry of a session is small, and their number is bounded: large writes of others do not keep it out.
+        if need != Need::Session && self.history.bytes() >= self.limits.outstanding_bytes_max as usize {
             return Admission::Wait;
         }
         let segment = u64::from(self.limits.log_segment_bytes);
@@ -54,7 +55,6 @@ impl Server {
         let (reserve, memory_room) = match need {
             Need::Write => (3, memtable * 2),
             Need::Delete => (2, memtable * 2 + memtable / 4),
-            // Its record is small, and the number of sessions is bounded.
             Need::Session => (1, usize::MAX),
         };
         let log_room = segment * u64::from(self.limits.log_segments.saturating_sub(reserve).max(1));

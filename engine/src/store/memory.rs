@@ -72,6 +72,8 @@ impl Memory {
         let Self { active, cache, .. } = self;
         match after {
             Some(record) => active.set(key, record, existed, |key| cache.remove(key)),
+            // Born and dead in one entry: what there is has not changed.
+            None if !existed => {}
             None if active.remove(&key) => cache.remove(&key),
             None => cache.insert(key, None),
         }
@@ -213,6 +215,13 @@ mod tests {
         assert_eq!(memory.active_bytes(), 0);
         assert_eq!(found(&mut memory, "lock"), Found::Absent);
         assert!(memory.freeze().is_empty());
+    }
+
+    #[test]
+    fn born_and_dead_in_one_entry_leaves_nothing_at_all() {
+        let mut memory = Memory::new(1 << 20, 1);
+        install(&mut memory, &[("lock", false, None)]);
+        assert_eq!((memory.active_bytes(), memory.freeze().len()), (0, 0));
     }
 
     #[test]

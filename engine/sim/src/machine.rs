@@ -10,7 +10,7 @@ use zoolet_engine::store::base::{Base, BaseReader};
 use zoolet_engine::store::key::{Key, end_of_prefix};
 use zoolet_engine::store::log::{AppendError, Log};
 use zoolet_engine::store::{Reserve, Store, Strategy};
-use zoolet_engine::{Action, ConnId, Event, Limits, Now, Server, Settings, Start};
+use zoolet_engine::{Action, ConnId, Event, Limits, Now, Server, Settings, Start, Status};
 use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId};
 use zoolet_zab::Voters;
 
@@ -35,6 +35,8 @@ pub struct Machine {
     pub server: Server,
     /// What clients were told since it was last taken.
     pub told: Vec<Told>,
+    /// What the server last answered to [`Event::Status`].
+    pub status: Option<Box<Status>>,
     /// Keys that the base cannot read now.
     pub unreadable: Vec<Key>,
     log: Log,
@@ -90,6 +92,7 @@ impl Machine {
         let mut machine = Self {
             server: Server::new(start, now),
             told: Vec::new(),
+            status: None,
             unreadable: Vec::new(),
             log,
             base,
@@ -213,7 +216,8 @@ impl Machine {
                     self.told.push(Told::Closed(conn));
                     self.server.handle(self.now, Event::Disconnected { conn });
                 }
-                Action::Notify { .. } | Action::Status { .. } => {}
+                Action::Status { status, .. } => self.status = Some(status),
+                Action::Notify { .. } => {}
                 Action::Fail(reason) => return Err(Stopped(reason)),
             }
         }

@@ -115,6 +115,44 @@ fn deletes_of_large_znodes_on_a_full_disk_let_writes_in_again() {
     deletes_make_room(20_000, 5);
 }
 
+fn refusing_writes(machine: &mut Machine) -> Option<&'static str> {
+    machine.handle(Event::Status { ticket: 1 }).unwrap();
+    machine.status.take().unwrap().refusing_writes
+}
+
+/// Creates until the next checkpoint; the number of the znode after it.
+fn create_until_checkpoint(machine: &mut Machine, from: usize) -> usize {
+    let before = machine.base().generation();
+    for number in from..from + 1000 {
+        create(machine, &format!("/n{number}"), 1000).unwrap();
+        if machine.base().generation() != before {
+            return number + 1;
+        }
+    }
+    panic!("no checkpoint");
+}
+
+#[test]
+fn a_checkpoint_that_took_the_reserve_ends_ordinary_writes_at_once() {
+    for checkpoints in 20..26 {
+        let disk = SimDisk::new(3);
+        let mut machine = connected(&disk);
+        // Every segment of the log is there by then: it need not grow.
+        let next = (0..checkpoints).fold(0, |next, _| create_until_checkpoint(&mut machine, next));
+        assert_eq!(refusing_writes(&mut machine), None);
+        disk.set_capacity(Some(disk.used_bytes()));
+        let next = create_until_checkpoint(&mut machine, next);
+        assert_eq!(disk.contents("reserve"), None, "the checkpoint had no other room");
+        assert_eq!(refusing_writes(&mut machine), Some("the disk is full"), "after {checkpoints} checkpoints");
+        assert_eq!(create(&mut machine, &format!("/n{next}"), 1000), Err(ErrorCode::SystemError));
+        assert_eq!(delete(&mut machine, "/n0"), Ok(Reply::Empty));
+        disk.set_capacity(None);
+        machine.advance(2000).unwrap();
+        assert_eq!(refusing_writes(&mut machine), None);
+        assert!(create(&mut machine, &format!("/n{next}"), 1000).is_ok());
+    }
+}
+
 /// Others fill the disk too: then the reserve is what deletes live on.
 #[test]
 fn a_disk_that_others_filled_takes_deletes_and_resumes_by_itself() {

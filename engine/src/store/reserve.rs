@@ -22,6 +22,8 @@ pub struct Reserve {
     log_bytes_max: u64,
     is_held: AtomicBool,
     is_short: AtomicBool,
+    /// What [`Reserve::settle`] last said: giving up the file makes space short between two of its looks.
+    told_short: AtomicBool,
 }
 
 impl fmt::Debug for Reserve {
@@ -39,6 +41,7 @@ impl Reserve {
             log_bytes_max: u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments),
             is_held: AtomicBool::new(false),
             is_short: AtomicBool::new(false),
+            told_short: AtomicBool::new(false),
         };
         let there = reserve.disk.open(NAME).and_then(|file| file.len()).unwrap_or(0);
         if reserve.bytes == 0 || there != reserve.bytes {
@@ -82,14 +85,14 @@ impl Reserve {
         self.is_held.swap(false, Relaxed) && self.disk.remove(NAME).is_ok()
     }
 
-    /// Looks how much room there is; makes the file again when there is enough. Says whether [`Reserve::is_short`] changed. For after each
-    /// checkpoint and merge, and now and then while space is short.
+    /// Looks how much room there is; makes the file again when there is enough. Says whether [`Reserve::is_short`] changed
+    /// since it last was called. For after each checkpoint and merge, and now and then while space is short.
     pub fn settle(&self, base: &Base) -> bool {
         let was_short = self.is_short();
         // What cannot be found out is no reason to refuse writes: a checkpoint that fails is.
         let is_short = self.look(base, was_short).unwrap_or(was_short);
         self.is_short.store(is_short, Relaxed);
-        was_short != is_short
+        self.told_short.swap(is_short, Relaxed) != is_short
     }
 
     /// Writes are admitted only while every run could be merged and the log could grow to its full size: what deletes frees nothing

@@ -176,7 +176,7 @@ impl Snapshot {
         Ok(table.get(key)?.map(|stored| look(stored.value())))
     }
 
-    /// The entries of one of [`stretches`].
+    /// The entries of one stretch of keys, from `from` on.
     pub(super) fn entries(&self, stretch: &Stretch, from: Bound<&[u8]>) -> Result<Entries, StorageError> {
         let table = if stretch.in_data { &self.data } else { &self.records };
         let to = stretch.to.map_or(Bound::Unbounded, Bound::Excluded);

@@ -96,7 +96,8 @@ fn lying(options: &Options) -> ExitCode {
         let seed = options.seed + number;
         let outcome = History::new(options, seed).map_err(|error| error.to_string()).map(|mut history| {
             history.lies_from = Some(1 + number % 2);
-            history.run(4)
+            // Not every cut has something to lose: the power may go while nothing was under way.
+            history.run(CUTS_PER_HISTORY)
         });
         match outcome {
             Ok(Err(violation @ (Violation::Lost { .. } | Violation::NoStart(_) | Violation::Shown(_)))) => {

@@ -3,18 +3,16 @@
 //! Total: any bytes have an outcome. The order of checks is ZooKeeper's (surface 2.3, 13.7).
 
 use super::acl::Identity;
-use super::overlay::{Change, Overlay};
-use super::record::{Data, INLINE_DATA_MAX, Kind, Session, Totals, Znode};
-use super::view::{Found, Stuck, View};
-use crate::action::FetchWhat;
+use super::attempt::{Attempt, Stop};
+use super::needs::{parent_of, path_needs};
+use super::overlay::Overlay;
+use super::record::{Kind, Session, Totals, Znode};
+use super::view::{Stuck, View};
 use crate::store::digest::record_hash;
-use crate::store::key::{self, Key};
-use crate::txn::{self, Header, Op, Txn};
+use crate::store::key;
+use crate::txn::{self, Op, Txn};
 use bytes::Bytes;
-use zoolet_model::{
-    CreateKind, ErrorCode, EventKind, Perms, SessionId, Stat, Text, Zxid,
-    path::{self, parent_and_name},
-};
+use zoolet_model::{CreateKind, ErrorCode, EventKind, Perms, SessionId, Stat, Text, Zxid, path};
 
 /// What one entry did.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -131,111 +129,6 @@ pub fn apply(
     }
 }
 
-/// A record that an entry is known to need before anything else is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Need<'a> {
-    /// The znode of this path, if one can have it.
-    Znode(&'a str),
-    /// The list of what this session owns.
-    Ephemerals(SessionId),
-}
-
-/// Names everything that an entry is known to need, so that it is fetched while the log syncs.
-pub fn needs<'a>(txn: &Txn<'a>, need: &mut impl FnMut(Need<'a>)) {
-    match txn {
-        Txn::Write { op, .. } => op_needs(op, need),
-        Txn::Multi { ops, .. } => ops.iter().for_each(|op| op_needs(op, need)),
-        Txn::CloseSession { session } => need(Need::Ephemerals(*session)),
-        Txn::Reap { path } => path_needs(path, need),
-        Txn::NoOp | Txn::CreateSession { .. } | Txn::RenewSession { .. } => {}
-    }
-}
-
-fn op_needs<'a>(op: &Op<'a>, need: &mut impl FnMut(Need<'a>)) {
-    match *op {
-        // A sequential znode's name is known only when its turn comes.
-        Op::Create { path, sequential: true, .. } => {
-            if let Some(parent) = parent_of(path) {
-                need(Need::Znode(parent));
-            }
-        }
-        Op::Create { path, .. } | Op::Delete { path, .. } => path_needs(path, need),
-        Op::SetData { path, .. } | Op::SetAcl { path, .. } | Op::Check { path, .. } => need(Need::Znode(path)),
-        Op::Refused(_) => {}
-    }
-}
-
-fn path_needs<'a>(path: &'a str, need: &mut impl FnMut(Need<'a>)) {
-    if let Some(parent) = parent_of(path) {
-        need(Need::Znode(parent));
-    }
-    need(Need::Znode(path));
-}
-
-impl Need<'_> {
-    /// What to fetch, unless memory has it.
-    pub fn missing_in(self, view: &mut impl View) -> Option<FetchWhat> {
-        match self {
-            Need::Znode(path) => {
-                key::with_znode(path, |key| view.holds(key).is_none().then(|| FetchWhat::Record(key.into())))?
-            }
-            Need::Ephemerals(session) => {
-                let prefix = key::ephemerals_prefix(session);
-                view.keys_under(&prefix).is_none().then_some(FetchWhat::KeysUnder(prefix))
-            }
-        }
-    }
-}
-
-/// The parent as create and delete see it: `/` is in `/`, so that creating it says NodeExists (surface 13.12).
-fn parent_of(path: &str) -> Option<&str> {
-    if path == "/" { Some("/") } else { parent_and_name(path).map(|(parent, _)| parent) }
-}
-
-/// Why an operation stopped.
-enum Stop {
-    /// A record is not in memory; which one is noted.
-    Missing,
-    /// A record is not what was written.
-    Damaged(&'static str),
-    /// ZooKeeper's answer.
-    Failed(ErrorCode),
-}
-
-impl From<ErrorCode> for Stop {
-    fn from(code: ErrorCode) -> Self {
-        Self::Failed(code)
-    }
-}
-
-/// A znode's record.
-struct Loaded {
-    record: Bytes,
-}
-
-impl Loaded {
-    fn znode(&self) -> Result<Znode<'_>, Stop> {
-        Znode::decode(&self.record).map_err(|_| Stop::Damaged("a znode's record does not decode"))
-    }
-
-    fn acl(&self, znode: &Znode<'_>) -> Bytes {
-        self.record.slice_ref(znode.acl)
-    }
-}
-
-/// One entry being tried: changes are laid over the state and installed only when all of it succeeded.
-struct Attempt<'a, V> {
-    view: &'a mut V,
-    payload: &'a Bytes,
-    zxid: i64,
-    header: Header,
-    changes: Overlay,
-    fired: Vec<Fired>,
-    totals: Totals,
-    digest: u128,
-    missing: Vec<FetchWhat>,
-}
-
 /// Whom an operation is done for.
 #[derive(Clone, Copy)]
 struct Asker<'a> {
@@ -244,12 +137,6 @@ struct Asker<'a> {
 }
 
 impl<V: View> Attempt<'_, V> {
-    /// Asks for everything at once that the entry is known to need: one round of fetches instead of one per record.
-    fn want(&mut self, txn: &Txn<'_>) {
-        let Self { view, missing, .. } = self;
-        needs(txn, &mut |need| missing.extend(need.missing_in(*view)));
-    }
-
     fn run(&mut self, txn: &Txn<'_>) -> Result<Outcome, Stop> {
         match txn {
             Txn::NoOp => Ok(Outcome::Nothing),
@@ -461,144 +348,6 @@ impl<V: View> Attempt<'_, V> {
         let path = self.text(path);
         self.death(&path, parent_path, &parent, &loaded).map(|()| true)
     }
-
-    fn live(&mut self, session: SessionId) -> Result<(), Stop> {
-        let key = key::session_bytes(session);
-        let lives = match self.changes.get(&key) {
-            Some(change) => Some(change.after.is_some()),
-            None => self.view.holds(&key),
-        };
-        match lives {
-            Some(true) => Ok(()),
-            Some(false) => Err(ErrorCode::SessionExpired.into()),
-            None => {
-                self.missing.push(FetchWhat::Record(key.into()));
-                Err(Stop::Missing)
-            }
-        }
-    }
-
-    fn existing(&mut self, path: &str) -> Result<Loaded, Stop> {
-        self.load(path)?.ok_or(Stop::Failed(ErrorCode::NoNode))
-    }
-
-    fn load(&mut self, path: &str) -> Result<Option<Loaded>, Stop> {
-        match key::with_znode(path, |key| self.get(key)) {
-            Some(found) => Ok(found?.map(|record| Loaded { record })),
-            None => Ok(None),
-        }
-    }
-
-    fn get(&mut self, key: &[u8]) -> Result<Option<Bytes>, Stop> {
-        if let Some(change) = self.changes.get(key) {
-            return Ok(change.after.clone());
-        }
-        match self.view.record(key) {
-            Found::Record(record) => Ok(Some(record)),
-            Found::Absent => Ok(None),
-            Found::Unknown => {
-                self.missing.push(FetchWhat::Record(key.into()));
-                Err(Stop::Missing)
-            }
-        }
-    }
-
-    /// Lays a change over the state. `before` is the hash of the record that was there.
-    fn put(&mut self, key: Key, before: Option<u128>, after: Option<Bytes>) {
-        if let Some(before) = before {
-            self.digest = self.digest.wrapping_sub(before);
-        }
-        if let Some(after) = &after {
-            self.digest = self.digest.wrapping_add(record_hash(&key, after));
-        }
-        self.changes.put(key, Change { existed: before.is_some(), after });
-    }
-
-    fn put_znode(&mut self, path: &str, before: Option<&Loaded>, after: Option<&Znode<'_>>) {
-        // It was loaded by this path, or its path is valid: there is such a key.
-        if let Some(key) = key::znode(path) {
-            let before = before.map(|loaded| record_hash(&key, &loaded.record));
-            self.put(key, before, after.map(Znode::encode));
-        }
-    }
-
-    fn put_mark(&mut self, key: Key, there: bool) {
-        let hash = record_hash(&key, &[]);
-        if there {
-            self.put(key, None, Some(Bytes::new()));
-        } else {
-            self.put(key, Some(hash), None);
-        }
-    }
-
-    /// Puts data where it belongs and says what the znode's record holds of it.
-    fn put_data<'d>(&mut self, path: &str, before: Option<&Znode<'_>>, data: Option<&'d [u8]>) -> Data<'d> {
-        let old = before.and_then(|znode| if let Data::Large { hash, .. } = znode.data { Some(hash) } else { None });
-        let large = data.filter(|bytes| bytes.len() > INLINE_DATA_MAX);
-        if let (Some(key), true) = (key::data(path), old.is_some() || large.is_some()) {
-            // Copied: a slice would keep the whole buffer that many entries share.
-            let after = large.map(Bytes::copy_from_slice);
-            let hash = large.map_or(0, |bytes| record_hash(&key, bytes));
-            self.put(key, old, after);
-            if let Some(bytes) = large {
-                return Data::Large { length: u32::try_from(bytes.len()).unwrap_or(u32::MAX), hash };
-            }
-        }
-        data.map_or(Data::Null, Data::Inline)
-    }
-
-    /// Replaces a znode's record, and keeps the reaper's list true.
-    fn replace(&mut self, path: &str, loaded: &Loaded, before: &Znode<'_>, after: &Znode<'_>) {
-        self.put_znode(path, Some(loaded), Some(after));
-        self.mark_reapable(path, before.is_reapable(), after.is_reapable());
-    }
-
-    fn mark_reapable(&mut self, path: &str, before: bool, after: bool) {
-        if before != after {
-            self.put_mark(key::reapable(path), after);
-            self.totals.reapable =
-                if after { self.totals.reapable + 1 } else { self.totals.reapable.saturating_sub(1) };
-        }
-    }
-
-    fn birth(&mut self, path: &str, znode: &Znode<'_>) {
-        self.put_znode(path, None, Some(znode));
-        self.totals.znodes += 1;
-        self.totals.data_bytes += weight(path, znode);
-        if let Kind::Ephemeral(owner) = znode.kind {
-            self.put_mark(key::ephemeral(owner, path), true);
-            self.totals.ephemerals += 1;
-        }
-    }
-
-    /// Takes a znode out of the tree and tells its parent.
-    fn death(&mut self, path: &Text, parent_path: &str, parent: &Loaded, loaded: &Loaded) -> Result<(), Stop> {
-        let (parent_znode, znode) = (parent.znode()?, loaded.znode()?);
-        let shrunk =
-            Znode { num_children: parent_znode.num_children.wrapping_sub(1), pzxid: self.zxid, ..parent_znode };
-        self.replace(parent_path, parent, &parent_znode, &shrunk);
-        self.put_znode(path, Some(loaded), None);
-        self.put_data(path, Some(&znode), None);
-        self.mark_reapable(path, znode.is_reapable(), false);
-        self.totals.znodes = self.totals.znodes.saturating_sub(1);
-        self.totals.data_bytes = self.totals.data_bytes.saturating_sub(weight(path, &znode));
-        if let Kind::Ephemeral(owner) = znode.kind {
-            self.put_mark(key::ephemeral(owner, path), false);
-            self.totals.ephemerals = self.totals.ephemerals.saturating_sub(1);
-        }
-        self.fire(EventKind::NodeDeleted, path.clone(), loaded.acl(&znode));
-        self.fire(EventKind::NodeChildrenChanged, Text::from(parent_path), parent.acl(&parent_znode));
-        Ok(())
-    }
-
-    fn fire(&mut self, kind: EventKind, path: Text, acl: Bytes) {
-        self.fired.push(Fired { kind, path, acl });
-    }
-
-    /// The text of the entry itself, shared.
-    fn text(&self, part: &str) -> Text {
-        Text::from_utf8_lossy(self.payload.slice_ref(part.as_bytes()))
-    }
 }
 
 fn permit(asker: Asker<'_>, perms: Perms, znode: &Znode<'_>) -> Result<(), Stop> {
@@ -616,9 +365,4 @@ fn settle<T>(done: Result<T, Stop>) -> Result<Result<T, ErrorCode>, Stop> {
         Err(Stop::Failed(code)) => Ok(Err(code)),
         Err(stop @ (Stop::Missing | Stop::Damaged(_))) => Err(stop),
     }
-}
-
-/// What a znode adds to ZooKeeper's approximate_data_size.
-fn weight(path: &str, znode: &Znode<'_>) -> u64 {
-    path.len() as u64 + u64::from(znode.data.length())
 }

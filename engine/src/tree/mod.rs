@@ -5,14 +5,17 @@
 
 pub mod acl;
 mod apply;
+mod attempt;
 mod birth;
+mod needs;
 mod overlay;
 mod read;
 pub mod record;
 mod view;
 
-pub use apply::{Applied, Fired, MultiFailure, Need, OpOutcome, Outcome, apply, needs};
+pub use apply::{Applied, Fired, MultiFailure, OpOutcome, Outcome, apply};
 pub use birth::birth;
+pub use needs::{Need, needs};
 pub use overlay::{Change, Overlay};
 pub(crate) use read::{Determined, Remembered, missed, read};
 pub use view::{Found, Stuck, View};

@@ -1,0 +1,218 @@
+//! One entry being tried over the state: what it looks at, and the changes it lays on top.
+//!
+//! The rules of each operation are in [`super::apply`]; here records, the digest and the counts are kept true to one another.
+
+use super::apply::Fired;
+use super::needs::needs;
+use super::overlay::{Change, Overlay};
+use super::record::{Data, INLINE_DATA_MAX, Kind, Totals, Znode};
+use super::view::{Found, View};
+use crate::action::FetchWhat;
+use crate::store::digest::record_hash;
+use crate::store::key::{self, Key};
+use crate::txn::{Header, Txn};
+use bytes::Bytes;
+use zoolet_model::{ErrorCode, EventKind, SessionId, Text};
+
+/// Why an operation stopped.
+pub(super) enum Stop {
+    /// A record is not in memory; which one is noted.
+    Missing,
+    /// A record is not what was written.
+    Damaged(&'static str),
+    /// ZooKeeper's answer.
+    Failed(ErrorCode),
+}
+
+impl From<ErrorCode> for Stop {
+    fn from(code: ErrorCode) -> Self {
+        Self::Failed(code)
+    }
+}
+
+/// A znode's record.
+pub(super) struct Loaded {
+    record: Bytes,
+}
+
+impl Loaded {
+    pub(super) fn znode(&self) -> Result<Znode<'_>, Stop> {
+        Znode::decode(&self.record).map_err(|_| Stop::Damaged("a znode's record does not decode"))
+    }
+
+    pub(super) fn acl(&self, znode: &Znode<'_>) -> Bytes {
+        self.record.slice_ref(znode.acl)
+    }
+}
+
+/// One entry being tried: changes are laid over the state and installed only when all of it succeeded.
+pub(super) struct Attempt<'a, V> {
+    pub(super) view: &'a mut V,
+    pub(super) payload: &'a Bytes,
+    pub(super) zxid: i64,
+    pub(super) header: Header,
+    pub(super) changes: Overlay,
+    pub(super) fired: Vec<Fired>,
+    pub(super) totals: Totals,
+    pub(super) digest: u128,
+    pub(super) missing: Vec<FetchWhat>,
+}
+
+impl<V: View> Attempt<'_, V> {
+    /// Asks for everything at once that the entry is known to need: one round of fetches instead of one per record.
+    pub(super) fn want(&mut self, txn: &Txn<'_>) {
+        let Self { view, missing, .. } = self;
+        needs(txn, &mut |need| missing.extend(need.missing_in(*view)));
+    }
+
+    /// Refuses what a session that has ended asks for.
+    pub(super) fn live(&mut self, session: SessionId) -> Result<(), Stop> {
+        let key = key::session_bytes(session);
+        let lives = match self.changes.get(&key) {
+            Some(change) => Some(change.after.is_some()),
+            None => self.view.holds(&key),
+        };
+        match lives {
+            Some(true) => Ok(()),
+            Some(false) => Err(ErrorCode::SessionExpired.into()),
+            None => {
+                self.missing.push(FetchWhat::Record(key.into()));
+                Err(Stop::Missing)
+            }
+        }
+    }
+
+    pub(super) fn existing(&mut self, path: &str) -> Result<Loaded, Stop> {
+        self.load(path)?.ok_or(Stop::Failed(ErrorCode::NoNode))
+    }
+
+    pub(super) fn load(&mut self, path: &str) -> Result<Option<Loaded>, Stop> {
+        match key::with_znode(path, |key| self.get(key)) {
+            Some(found) => Ok(found?.map(|record| Loaded { record })),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn get(&mut self, key: &[u8]) -> Result<Option<Bytes>, Stop> {
+        if let Some(change) = self.changes.get(key) {
+            return Ok(change.after.clone());
+        }
+        match self.view.record(key) {
+            Found::Record(record) => Ok(Some(record)),
+            Found::Absent => Ok(None),
+            Found::Unknown => {
+                self.missing.push(FetchWhat::Record(key.into()));
+                Err(Stop::Missing)
+            }
+        }
+    }
+
+    /// Lays a change over the state. `before` is the hash of the record that was there.
+    pub(super) fn put(&mut self, key: Key, before: Option<u128>, after: Option<Bytes>) {
+        if let Some(before) = before {
+            self.digest = self.digest.wrapping_sub(before);
+        }
+        if let Some(after) = &after {
+            self.digest = self.digest.wrapping_add(record_hash(&key, after));
+        }
+        self.changes.put(key, Change { existed: before.is_some(), after });
+    }
+
+    fn put_znode(&mut self, path: &str, before: Option<&Loaded>, after: Option<&Znode<'_>>) {
+        // It was loaded by this path, or its path is valid: there is such a key.
+        if let Some(key) = key::znode(path) {
+            let before = before.map(|loaded| record_hash(&key, &loaded.record));
+            self.put(key, before, after.map(Znode::encode));
+        }
+    }
+
+    fn put_mark(&mut self, key: Key, there: bool) {
+        let hash = record_hash(&key, &[]);
+        if there {
+            self.put(key, None, Some(Bytes::new()));
+        } else {
+            self.put(key, Some(hash), None);
+        }
+    }
+
+    /// Puts data where it belongs and says what the znode's record holds of it.
+    pub(super) fn put_data<'d>(&mut self, path: &str, before: Option<&Znode<'_>>, data: Option<&'d [u8]>) -> Data<'d> {
+        let old = before.and_then(|znode| if let Data::Large { hash, .. } = znode.data { Some(hash) } else { None });
+        let large = data.filter(|bytes| bytes.len() > INLINE_DATA_MAX);
+        if let (Some(key), true) = (key::data(path), old.is_some() || large.is_some()) {
+            // Copied: a slice would keep the whole buffer that many entries share.
+            let after = large.map(Bytes::copy_from_slice);
+            let hash = large.map_or(0, |bytes| record_hash(&key, bytes));
+            self.put(key, old, after);
+            if let Some(bytes) = large {
+                return Data::Large { length: u32::try_from(bytes.len()).unwrap_or(u32::MAX), hash };
+            }
+        }
+        data.map_or(Data::Null, Data::Inline)
+    }
+
+    /// Replaces a znode's record, and keeps the reaper's list true.
+    pub(super) fn replace(&mut self, path: &str, loaded: &Loaded, before: &Znode<'_>, after: &Znode<'_>) {
+        self.put_znode(path, Some(loaded), Some(after));
+        self.mark_reapable(path, before.is_reapable(), after.is_reapable());
+    }
+
+    fn mark_reapable(&mut self, path: &str, before: bool, after: bool) {
+        if before != after {
+            self.put_mark(key::reapable(path), after);
+            self.totals.reapable =
+                if after { self.totals.reapable + 1 } else { self.totals.reapable.saturating_sub(1) };
+        }
+    }
+
+    /// Puts a znode into the tree; its parent is the caller's.
+    pub(super) fn birth(&mut self, path: &str, znode: &Znode<'_>) {
+        self.put_znode(path, None, Some(znode));
+        self.totals.znodes += 1;
+        self.totals.data_bytes += weight(path, znode);
+        if let Kind::Ephemeral(owner) = znode.kind {
+            self.put_mark(key::ephemeral(owner, path), true);
+            self.totals.ephemerals += 1;
+        }
+    }
+
+    /// Takes a znode out of the tree and tells its parent.
+    pub(super) fn death(
+        &mut self,
+        path: &Text,
+        parent_path: &str,
+        parent: &Loaded,
+        loaded: &Loaded,
+    ) -> Result<(), Stop> {
+        let (parent_znode, znode) = (parent.znode()?, loaded.znode()?);
+        let shrunk =
+            Znode { num_children: parent_znode.num_children.wrapping_sub(1), pzxid: self.zxid, ..parent_znode };
+        self.replace(parent_path, parent, &parent_znode, &shrunk);
+        self.put_znode(path, Some(loaded), None);
+        self.put_data(path, Some(&znode), None);
+        self.mark_reapable(path, znode.is_reapable(), false);
+        self.totals.znodes = self.totals.znodes.saturating_sub(1);
+        self.totals.data_bytes = self.totals.data_bytes.saturating_sub(weight(path, &znode));
+        if let Kind::Ephemeral(owner) = znode.kind {
+            self.put_mark(key::ephemeral(owner, path), false);
+            self.totals.ephemerals = self.totals.ephemerals.saturating_sub(1);
+        }
+        self.fire(EventKind::NodeDeleted, path.clone(), loaded.acl(&znode));
+        self.fire(EventKind::NodeChildrenChanged, Text::from(parent_path), parent.acl(&parent_znode));
+        Ok(())
+    }
+
+    pub(super) fn fire(&mut self, kind: EventKind, path: Text, acl: Bytes) {
+        self.fired.push(Fired { kind, path, acl });
+    }
+
+    /// The text of the entry itself, shared.
+    pub(super) fn text(&self, part: &str) -> Text {
+        Text::from_utf8_lossy(self.payload.slice_ref(part.as_bytes()))
+    }
+}
+
+/// What a znode adds to ZooKeeper's approximate_data_size.
+fn weight(path: &str, znode: &Znode<'_>) -> u64 {
+    path.len() as u64 + u64::from(znode.data.length())
+}

@@ -54,6 +54,13 @@ pub struct RequestedAcl {
     pub id: Option<Text>,
 }
 
+impl RequestedAcl {
+    /// `world:anyone` with all permissions, as a client asks for it: the only line of ZooKeeper's OPEN_ACL_UNSAFE.
+    pub fn everybody() -> Self {
+        Self { perms: Perms::ALL, scheme: Some(Text::from_static("world")), id: Some(Text::from_static("anyone")) }
+    }
+}
+
 /// `world:anyone` with all permissions, ZooKeeper's OPEN_ACL_UNSAFE.
 pub fn open_acl() -> Vec<AclEntry> {
     vec![AclEntry { perms: Perms::ALL, scheme: Text::from_static("world"), id: Text::from_static("anyone") }]

@@ -33,6 +33,13 @@ pub struct ConnectRequest {
     pub read_only: Option<bool>,
 }
 
+impl ConnectRequest {
+    /// From a client that has seen nothing yet and asks for a session of its own with this timeout.
+    pub fn for_new_session(timeout_ms: i32) -> Self {
+        Self { last_zxid_seen: 0, timeout_ms, session: SessionId(0), password: None, read_only: None }
+    }
+}
+
 /// The answer to [`ConnectRequest`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectReply {

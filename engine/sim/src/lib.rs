@@ -1,5 +1,6 @@
 //! Drives zoolet's engine on a virtual clock and disk.
 
+pub mod client;
 pub mod disk;
 pub mod entries;
 pub mod fuzz;

@@ -1,57 +1,22 @@
 //! A disk that a server's own writes have filled: writes are refused, deletes are not, and what they free lets writes in again.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use bytes::Bytes;
-use zoolet_engine::{ConnId, Event, Limits, Now};
-use zoolet_model::{
-    ConnectRequest, Create, CreateKind, CreateMode, ErrorCode, Perms, Reply, Request, RequestedAcl, SessionId, WriteOp,
-};
+use zoolet_engine::{Event, Limits};
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request};
+use zoolet_sim::client;
 use zoolet_sim::disk::SimDisk;
-use zoolet_sim::machine::{Machine, Told, tiny_limits};
-
-const NOW: Now = Now { mono_ms: 1_000_000, wall_ms: 1_700_000_000_000 };
-const CONN: ConnId = ConnId(1);
+use zoolet_sim::machine::{Machine, tiny_limits};
 
 fn limits() -> Limits {
     Limits { memtable_bytes: 64 << 10, log_segment_bytes: 64 << 10, disk_reserve_bytes: 512 << 10, ..tiny_limits() }
 }
 
-fn connected(disk: &SimDisk) -> Machine {
-    let mut machine = Machine::start(disk, limits(), NOW).unwrap();
-    let request =
-        ConnectRequest { last_zxid_seen: 0, timeout_ms: 9000, session: SessionId(0), password: None, read_only: None };
-    machine.handle(Event::Connect { conn: CONN, peer: None, request }).unwrap();
-    machine.settle().unwrap();
-    machine.told.clear();
-    machine
-}
-
-/// The answer, as soon as there is one; a write may wait for a checkpoint.
-fn ask(machine: &mut Machine, request: Request) -> Result<Reply, ErrorCode> {
-    machine.told.clear();
-    machine.handle(Event::Request { conn: CONN, xid: 1, request }).unwrap();
-    machine.settle().unwrap();
-    let reply = machine.told.iter().find_map(|told| match told {
-        Told::Reply(_, _, _, result) => Some(result.clone()),
-        Told::Connected(..) | Told::Closed(_) => None,
-    });
-    reply.expect("an answer")
-}
-
 fn create(machine: &mut Machine, path: &str, bytes: usize) -> Result<Reply, ErrorCode> {
-    let open = RequestedAcl { perms: Perms::ALL, scheme: Some("world".into()), id: Some("anyone".into()) };
-    let create = Create {
-        path: path.into(),
-        data: Some(Bytes::from(vec![b'x'; bytes])),
-        acl: Some(vec![open]),
-        mode: CreateMode::Valid { kind: CreateKind::Persistent, sequential: false },
-        with_stat: false,
-    };
-    ask(machine, Request::Write(WriteOp::Create(create)))
+    machine.write(client::create(path, bytes, CreateKind::Persistent))
 }
 
 fn delete(machine: &mut Machine, path: &str) -> Result<Reply, ErrorCode> {
-    ask(machine, Request::Write(WriteOp::Delete { path: path.into(), version: -1 }))
+    machine.write(client::delete(path))
 }
 
 /// Creates until writes are refused; how many there are then.
@@ -68,7 +33,7 @@ fn fill(machine: &mut Machine, bytes: usize) -> usize {
 
 fn deletes_make_room(bytes: usize, deleted_of_ten: usize) {
     let disk = SimDisk::new(1);
-    let mut machine = connected(&disk);
+    let mut machine = Machine::connected(&disk, limits());
     disk.set_capacity(Some(8 << 20));
     for round in 0..4 {
         let count = fill(&mut machine, bytes);
@@ -77,7 +42,7 @@ fn deletes_make_room(bytes: usize, deleted_of_ten: usize) {
         for (at, number) in gone.iter().enumerate() {
             let deleted = delete(&mut machine, &format!("/n{number}"));
             assert_eq!(deleted, Ok(Reply::Empty), "round {round}: delete {at} of {}", gone.len());
-            let read = ask(&mut machine, Request::Exists { path: "/".into(), watch: false });
+            let read = machine.ask(Request::Exists { path: "/".into(), watch: false });
             assert!(read.is_ok(), "reads go on: {read:?}");
         }
         for _ in 0..3 {
@@ -101,7 +66,7 @@ fn deletes_make_room(bytes: usize, deleted_of_ten: usize) {
     // Nothing of it needs a disk that is larger than it was.
     let again = disk.after_process_crash();
     again.set_capacity(Some(8 << 20));
-    let mut machine = connected(&again);
+    let mut machine = Machine::connected(&again, limits());
     assert!(create(&mut machine, "/after", bytes).is_ok());
 }
 
@@ -136,7 +101,7 @@ fn create_until_checkpoint(machine: &mut Machine, from: usize) -> usize {
 fn a_checkpoint_that_took_the_reserve_ends_ordinary_writes_at_once() {
     for checkpoints in 20..26 {
         let disk = SimDisk::new(3);
-        let mut machine = connected(&disk);
+        let mut machine = Machine::connected(&disk, limits());
         // Every segment of the log is there by then: it need not grow.
         let next = (0..checkpoints).fold(0, |next, _| create_until_checkpoint(&mut machine, next));
         assert_eq!(refusing_writes(&mut machine), None);
@@ -157,7 +122,7 @@ fn a_checkpoint_that_took_the_reserve_ends_ordinary_writes_at_once() {
 #[test]
 fn a_disk_that_others_filled_takes_deletes_and_resumes_by_itself() {
     let disk = SimDisk::new(2);
-    let mut machine = connected(&disk);
+    let mut machine = Machine::connected(&disk, limits());
     for number in 0..400 {
         create(&mut machine, &format!("/n{number}"), 1000).unwrap();
     }

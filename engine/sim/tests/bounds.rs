@@ -3,41 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use bytes::Bytes;
-use zoolet_engine::{ConnId, Event, Limits, Now};
+use zoolet_engine::{ConnId, Event, Limits};
 use zoolet_model::{
-    ConnectRequest, Create, CreateKind, CreateMode, ErrorCode, Perms, Reply, Request, RequestedAcl, SessionId, WriteOp,
+    ConnectRequest, Create, CreateKind, CreateMode, ErrorCode, Perms, Reply, Request, RequestedAcl, WriteOp,
 };
+use zoolet_sim::client::{CONN, NOW, TIMEOUT_MS, create, delete};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::machine::{Machine, Told, tiny_limits};
 
-const NOW: Now = Now { mono_ms: 1_000_000, wall_ms: 1_700_000_000_000 };
-const CONN: ConnId = ConnId(1);
-
 fn connected() -> Machine {
-    let mut machine = Machine::start(&SimDisk::new(1), tiny_limits(), NOW).unwrap();
-    let request =
-        ConnectRequest { last_zxid_seen: 0, timeout_ms: 9000, session: SessionId(0), password: None, read_only: None };
-    machine.handle(Event::Connect { conn: CONN, peer: None, request }).unwrap();
-    machine.settle().unwrap();
-    machine.told.clear();
-    machine
-}
-
-fn ask(machine: &mut Machine, request: Request) -> Result<Reply, ErrorCode> {
-    machine.told.clear();
-    machine.handle(Event::Request { conn: CONN, xid: 1, request }).unwrap();
-    machine.settle().unwrap();
-    let reply = machine.told.iter().find_map(|told| match told {
-        Told::Reply(_, _, _, result) => Some(result.clone()),
-        Told::Connected(..) | Told::Closed(_) => None,
-    });
-    reply.expect("an answer")
-}
-
-fn create(path: String, scheme: &str, id: &str, kind: CreateKind) -> WriteOp {
-    let acl = RequestedAcl { perms: Perms::ALL, scheme: Some(scheme.into()), id: Some(id.into()) };
-    let mode = CreateMode::Valid { kind, sequential: false };
-    WriteOp::Create(Create { path: path.into(), data: None, acl: Some(vec![acl]), mode, with_stat: false })
+    Machine::connected(&SimDisk::new(1), tiny_limits())
 }
 
 #[test]
@@ -45,12 +20,18 @@ fn a_request_that_expands_beyond_what_the_log_takes_is_refused_and_the_server_go
     let mut machine = connected();
     for n in 0..60 {
         let auth = Request::Auth { scheme: Some("digest".into()), auth: Some(Bytes::from(format!("user{n}:secret"))) };
-        assert_eq!(ask(&mut machine, auth), Ok(Reply::Empty));
+        assert_eq!(machine.ask(auth), Ok(Reply::Empty));
     }
-    let ops = (0..50).map(|n| create(format!("/n{n}"), "auth", "", CreateKind::Persistent)).collect();
-    assert_eq!(ask(&mut machine, Request::Multi(ops)), Err(ErrorCode::BadArguments));
-    let one = create("/one".into(), "world", "anyone", CreateKind::Persistent);
-    assert_eq!(ask(&mut machine, Request::Write(one)), Ok(Reply::Path("/one".into())));
+    let auth = RequestedAcl { perms: Perms::ALL, scheme: Some("auth".into()), id: Some("".into()) };
+    let mode = CreateMode::Valid { kind: CreateKind::Persistent, sequential: false };
+    let create_for_all = |n: usize| {
+        let (path, acl) = (format!("/n{n}").into(), Some(vec![auth.clone()]));
+        WriteOp::Create(Create { path, data: None, acl, mode, with_stat: false })
+    };
+    let ops = (0..50).map(create_for_all).collect();
+    assert_eq!(machine.ask(Request::Multi(ops)), Err(ErrorCode::BadArguments));
+    let one = create("/one", 0, CreateKind::Persistent);
+    assert_eq!(machine.write(one), Ok(Reply::Path("/one".into())));
 }
 
 #[test]
@@ -59,7 +40,7 @@ fn a_connection_collects_no_more_identities_than_its_writes_can_carry() {
     let mut last = Ok(Reply::Empty);
     for n in 0..100 {
         let auth = Request::Auth { scheme: Some("digest".into()), auth: Some(Bytes::from(format!("user{n}:secret"))) };
-        last = ask(&mut machine, auth);
+        last = machine.ask(auth);
         if last.is_err() {
             assert_eq!(n, 64);
             break;
@@ -72,12 +53,12 @@ fn a_connection_collects_no_more_identities_than_its_writes_can_carry() {
 fn a_session_with_thousands_of_ephemerals_ends_in_one_entry_with_a_tiny_cache() {
     let mut machine = connected();
     for n in 0..3000 {
-        let ephemeral = create(format!("/e{n}"), "world", "anyone", CreateKind::Ephemeral);
-        assert!(ask(&mut machine, Request::Write(ephemeral)).is_ok());
+        let ephemeral = create(format!("/e{n}"), 0, CreateKind::Ephemeral);
+        assert!(machine.write(ephemeral).is_ok());
     }
     assert!(machine.base().generation().0 > 5, "most of them are only in the base");
     let asked_before = machine.server.fetches_asked();
-    assert_eq!(ask(&mut machine, Request::CloseSession), Ok(Reply::Empty));
+    assert_eq!(machine.ask(Request::CloseSession), Ok(Reply::Empty));
     let asked = machine.server.fetches_asked() - asked_before;
     assert!(asked <= 3010, "each record is fetched once, not once per look: {asked}");
 }
@@ -99,29 +80,15 @@ fn a_server_that_was_paused_expires_nobody_before_a_full_timeout() {
 #[test]
 fn a_failed_fetch_answers_its_own_request_and_no_other() {
     let disk = SimDisk::new(1);
-    let join = |machine: &mut Machine| {
-        let request = ConnectRequest {
-            last_zxid_seen: 0,
-            timeout_ms: 9000,
-            session: SessionId(0),
-            password: None,
-            read_only: None,
-        };
-        machine.handle(Event::Connect { conn: CONN, peer: None, request }).unwrap();
-        machine.settle().unwrap();
-        machine.told.clear();
-    };
-    let mut machine = Machine::start(&disk, tiny_limits(), NOW).unwrap();
-    join(&mut machine);
+    let mut machine = Machine::connected(&disk, tiny_limits());
     for path in
         ["/a".to_owned(), "/b".to_owned(), "/c".to_owned()].into_iter().chain((0..300).map(|n| format!("/n{n}")))
     {
-        let write = create(path, "world", "anyone", CreateKind::Persistent);
-        assert!(ask(&mut machine, Request::Write(write)).is_ok());
+        let write = create(path, 0, CreateKind::Persistent);
+        assert!(machine.write(write).is_ok());
     }
     drop(machine);
-    let mut machine = Machine::start(&disk, tiny_limits(), NOW).unwrap();
-    join(&mut machine);
+    let mut machine = Machine::connected(&disk, tiny_limits());
     machine.unreadable = ["/a", "/b"].iter().filter_map(|path| zoolet_engine::store::key::znode(path)).collect();
     let get = |path: &str| zoolet_model::ReadOp::GetData { path: path.into() };
     let both = Request::MultiRead(vec![get("/a"), get("/b")]);
@@ -142,18 +109,8 @@ fn a_session_owns_no_more_ephemerals_than_one_entry_may_end() {
     let disk = SimDisk::new(1);
     let limits = Limits { ephemerals_per_session_max: 100, ..tiny_limits() };
     let mut machine = Machine::start(&disk, limits, NOW).unwrap();
-    let join = |machine: &mut Machine, session, password: Option<Bytes>| {
-        let request = ConnectRequest { last_zxid_seen: 0, timeout_ms: 9000, session, password, read_only: None };
-        machine.told.clear();
-        machine.handle(Event::Connect { conn: CONN, peer: None, request }).unwrap();
-        machine.settle().unwrap();
-        match machine.told.first() {
-            Some(Told::Connected(_, reply)) => *reply,
-            other => panic!("{other:?}"),
-        }
-    };
-    let ephemeral = |n: usize| create(format!("/e{n}"), "world", "anyone", CreateKind::Ephemeral);
-    let session = join(&mut machine, SessionId(0), None);
+    let ephemeral = |n: usize| create(format!("/e{n}"), 0, CreateKind::Ephemeral);
+    let session = machine.connect(CONN, ConnectRequest::for_new_session(TIMEOUT_MS));
     // All at once: what is asked for counts before it is there.
     machine.told.clear();
     for n in 0..150 {
@@ -166,65 +123,53 @@ fn a_session_owns_no_more_ephemerals_than_one_entry_may_end() {
     };
     assert_eq!((created(&machine), machine.told.len()), (100, 150));
     let two = Request::Multi(vec![ephemeral(200), ephemeral(201)]);
-    let delete = Request::Write(WriteOp::Delete { path: "/e7".into(), version: -1 });
-    assert_eq!(ask(&mut machine, delete), Ok(Reply::Empty));
-    assert_eq!(ask(&mut machine, two.clone()), Err(ErrorCode::SystemError));
-    assert!(ask(&mut machine, Request::Write(ephemeral(202))).is_ok());
-    assert!(ask(&mut machine, Request::Write(create("/p".into(), "world", "anyone", CreateKind::Persistent))).is_ok());
+    assert_eq!(machine.write(delete("/e7")), Ok(Reply::Empty));
+    assert_eq!(machine.ask(two.clone()), Err(ErrorCode::SystemError));
+    assert!(machine.write(ephemeral(202)).is_ok());
+    assert!(machine.write(create("/p", 0, CreateKind::Persistent)).is_ok());
     drop(machine);
 
     // The same for a session from before a restart, whose ephemerals are in the base.
     let mut machine = Machine::start(&disk, limits, NOW).unwrap();
-    join(&mut machine, session.session, Some(Bytes::copy_from_slice(&session.secret.0)));
-    assert_eq!(ask(&mut machine, Request::Write(ephemeral(300))), Err(ErrorCode::SystemError));
-    let delete = Request::Write(WriteOp::Delete { path: "/e8".into(), version: -1 });
-    assert_eq!(ask(&mut machine, delete), Ok(Reply::Empty));
-    assert!(ask(&mut machine, Request::Write(ephemeral(300))).is_ok());
-    assert_eq!(ask(&mut machine, Request::CloseSession), Ok(Reply::Empty));
+    let password = Some(Bytes::copy_from_slice(&session.secret.0));
+    let resumed = ConnectRequest { session: session.session, password, ..ConnectRequest::for_new_session(TIMEOUT_MS) };
+    machine.connect(CONN, resumed);
+    assert_eq!(machine.write(ephemeral(300)), Err(ErrorCode::SystemError));
+    assert_eq!(machine.write(delete("/e8")), Ok(Reply::Empty));
+    assert!(machine.write(ephemeral(300)).is_ok());
+    assert_eq!(machine.ask(Request::CloseSession), Ok(Reply::Empty));
 }
 
 #[test]
 fn a_full_disk_refuses_writes_at_admission_and_takes_them_again_when_there_is_room() {
     let disk = SimDisk::new(1);
     let mut machine = Machine::start(&disk, tiny_limits(), NOW).unwrap();
-    let connect = |machine: &mut Machine| {
-        let request = ConnectRequest {
-            last_zxid_seen: 0,
-            timeout_ms: 40_000,
-            session: SessionId(0),
-            password: None,
-            read_only: None,
-        };
-        machine.handle(Event::Connect { conn: CONN, peer: None, request }).unwrap();
-        machine.settle().unwrap();
-    };
-    connect(&mut machine);
-    let write = |n: usize| Request::Write(create(format!("/n{n}"), "world", "anyone", CreateKind::Persistent));
+    machine.connect(CONN, ConnectRequest::for_new_session(40_000));
+    let write = |n: usize| create(format!("/n{n}"), 0, CreateKind::Persistent);
     // Until every segment of the ring is there.
     for n in 0..500 {
-        assert!(ask(&mut machine, write(n)).is_ok());
+        assert!(machine.write(write(n)).is_ok());
     }
     disk.set_capacity(Some(disk.used_bytes()));
-    let refused = (500..2000).find(|&n| match ask(&mut machine, write(n)) {
+    let refused = (500..2000).find(|&n| match machine.write(write(n)) {
         Ok(_) => false,
         Err(code) => code == ErrorCode::SystemError || panic!("{code:?}"),
     });
     let refused = refused.expect("memory and log take no more at some point");
     let zxid = machine.server.applied();
-    assert_eq!(ask(&mut machine, write(refused)), Err(ErrorCode::SystemError));
+    assert_eq!(machine.write(write(refused)), Err(ErrorCode::SystemError));
     assert_eq!(machine.server.applied(), zxid, "what is refused is not ordered");
     let read = Request::GetData { path: "/n7".into(), watch: false };
-    assert!(ask(&mut machine, read.clone()).is_ok());
-    let delete = Request::Write(WriteOp::Delete { path: "/n8".into(), version: -1 });
-    assert_eq!(ask(&mut machine, delete), Ok(Reply::Empty), "deletes use the reserve");
+    assert!(machine.ask(read.clone()).is_ok());
+    assert_eq!(machine.write(delete("/n8")), Ok(Reply::Empty), "deletes use the reserve");
 
     disk.set_capacity(None);
     for _ in 0..40 {
         machine.advance(1000).unwrap();
         machine.handle(Event::Request { conn: CONN, xid: -2, request: Request::Ping }).unwrap();
     }
-    assert!(ask(&mut machine, write(refused)).is_ok());
-    assert!(ask(&mut machine, read).is_ok());
+    assert!(machine.write(write(refused)).is_ok());
+    assert!(machine.ask(read).is_ok());
 }
 
 #[test]
@@ -233,15 +178,7 @@ fn what_all_clients_together_prove_to_be_is_bounded_and_goes_with_them() {
     let mut machine = Machine::start(&SimDisk::new(1), limits, NOW).unwrap();
     let prove = |machine: &mut Machine, conn: u64| {
         let conn = ConnId(conn);
-        let request = ConnectRequest {
-            last_zxid_seen: 0,
-            timeout_ms: 9000,
-            session: SessionId(0),
-            password: None,
-            read_only: None,
-        };
-        machine.handle(Event::Connect { conn, peer: None, request }).unwrap();
-        machine.settle().unwrap();
+        machine.connect(conn, ConnectRequest::for_new_session(TIMEOUT_MS));
         (0..64)
             .take_while(|n| {
                 machine.told.clear();

@@ -2,37 +2,17 @@
 //! acknowledged, with nothing half done, and able to go on.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
-use bytes::Bytes;
 use std::collections::BTreeMap;
-use zoolet_engine::{ConnId, Event, Now};
-use zoolet_model::{
-    ConnectRequest, Create, CreateKind, CreateMode, Perms, Request, RequestedAcl, SessionId, Text, WriteOp, Zxid,
-};
+use zoolet_engine::{ConnId, Event};
+use zoolet_model::{ConnectRequest, CreateKind, Request, Zxid};
+use zoolet_sim::client::{CONN, NOW, TIMEOUT_MS, create, delete, set};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::machine::{Machine, Stopped, Told, tiny_limits};
-
-const NOW: Now = Now { mono_ms: 1_000_000, wall_ms: 1_700_000_000_000 };
-const CONN: ConnId = ConnId(1);
 
 /// One thing the client does; a `Settle` persists what was asked since the last.
 enum Act {
     Ask(Request),
     Settle,
-}
-
-fn create(path: &str, bytes: usize, kind: CreateKind) -> WriteOp {
-    let open = RequestedAcl { perms: Perms::ALL, scheme: Some("world".into()), id: Some("anyone".into()) };
-    WriteOp::Create(Create {
-        path: path.into(),
-        data: Some(Bytes::from(vec![b'x'; bytes])),
-        acl: Some(vec![open]),
-        mode: CreateMode::Valid { kind, sequential: false },
-        with_stat: false,
-    })
-}
-
-fn set(path: &str, bytes: usize) -> WriteOp {
-    WriteOp::SetData { path: Text::from(path), data: Some(Bytes::from(vec![b'y'; bytes])), version: -1 }
 }
 
 /// Births, changes, deaths, ephemerals, containers, large data and multis, in groups, over a tree that outgrows every memory bound.
@@ -45,15 +25,15 @@ fn script() -> Vec<Act> {
     for round in 0..36usize {
         let mut ask = |write| acts.push(Act::Ask(Request::Write(write)));
         let path = format!("/app/z{}", round % 17);
-        ask(create(&path, 300, CreateKind::Persistent));
-        ask(set(&path, if round % 5 == 0 { 2500 } else { 200 }));
-        ask(create(&format!("/lock/l{round}"), 10, CreateKind::Ephemeral));
+        ask(create(path.as_str(), 300, CreateKind::Persistent));
+        ask(set(path.as_str(), if round % 5 == 0 { 2500 } else { 200 }));
+        ask(create(format!("/lock/l{round}"), 10, CreateKind::Ephemeral));
         if round % 3 == 0 {
-            ask(WriteOp::Delete { path: Text::from(format!("/app/z{}", (round + 5) % 17)), version: -1 });
-            ask(WriteOp::Delete { path: Text::from(format!("/lock/l{round}")), version: -1 });
+            ask(delete(format!("/app/z{}", (round + 5) % 17)));
+            ask(delete(format!("/lock/l{round}")));
         }
         if round % 4 == 1 {
-            let ops = vec![create(&format!("/app/m{round}"), 50, CreateKind::Persistent), set("/app", round)];
+            let ops = vec![create(format!("/app/m{round}"), 50, CreateKind::Persistent), set("/app", round)];
             acts.push(Act::Ask(Request::Multi(ops)));
         }
         if round % 2 == 0 {
@@ -78,13 +58,7 @@ fn play(machine: &mut Machine, one_by_one: bool, seen: &mut impl FnMut(&Machine)
         }
     };
     let result = (|| {
-        let request = ConnectRequest {
-            last_zxid_seen: 0,
-            timeout_ms: 9000,
-            session: SessionId(0),
-            password: None,
-            read_only: None,
-        };
+        let request = ConnectRequest::for_new_session(TIMEOUT_MS);
         machine.handle(Event::Connect { conn: CONN, peer: None, request })?;
         machine.settle()?;
         promise(machine);
@@ -120,10 +94,7 @@ fn truth() -> BTreeMap<Zxid, u128> {
     let mut note = |machine: &Machine| {
         digests.insert(machine.server.applied(), machine.server.digest());
     };
-    let request =
-        ConnectRequest { last_zxid_seen: 0, timeout_ms: 9000, session: SessionId(0), password: None, read_only: None };
-    machine.handle(Event::Connect { conn: ConnId(9), peer: None, request }).unwrap();
-    machine.settle().unwrap();
+    machine.connect(ConnId(9), ConnectRequest::for_new_session(TIMEOUT_MS));
     note(&machine);
     // The session of the script is the same zxid: start again and play.
     let mut machine = Machine::start(&SimDisk::new(1), tiny_limits(), NOW).unwrap();

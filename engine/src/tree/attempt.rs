@@ -1,6 +1,6 @@
 //! One entry being tried over the state: what it looks at, and the changes it lays on top.
 //!
-//! The rules of each operation are in [`super::apply`]; here records, the digest and the counts are kept true to one another.
+//! The rules of each operation are in [`mod@super::apply`]; here records, the digest and the counts are kept true to one another.
 
 use super::apply::Fired;
 use super::needs::needs;

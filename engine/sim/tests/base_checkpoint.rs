@@ -118,7 +118,7 @@ fn opening_and_an_idle_base_write_nothing() {
 #[test]
 fn opening_after_a_crash_reads_a_hundredth_of_a_large_base() {
     let disk = SimDisk::new(1);
-    let options = Options { part_bytes: 1 << 20, ..OPTIONS };
+    let options = Options { merge_step_bytes: 1 << 20, ..OPTIONS };
     let base = Base::create(Arc::new(disk.clone()), BASE_ID, options).unwrap();
     let (mut model, mut random) = (Model::default(), Random::new(10));
     for _ in 0..6 {
@@ -168,7 +168,7 @@ fn merged_files_go_when_nobody_reads_them() {
     }
     merge(&base, true).unwrap();
     assert!(contents(&held).unwrap() == before);
-    let files = || disk.list().unwrap().iter().filter(|name| name.ends_with(".part")).count();
+    let files = || disk.list().unwrap().iter().filter(|name| name.ends_with(".run")).count();
     assert!(files() > 0);
     drop(held);
     assert_eq!((files(), base.counters().runs), (0, 0));
@@ -200,7 +200,7 @@ fn deleting_everything_leaves_little() {
 #[test]
 fn a_few_keys_that_change_often_do_not_rewrite_a_large_base() {
     let disk = SimDisk::new(1);
-    let options = Options { runs_max: 4, part_bytes: 64 << 10, ..OPTIONS };
+    let options = Options { runs_max: 4, merge_step_bytes: 64 << 10, ..OPTIONS };
     let base = Base::create(Arc::new(disk.clone()), BASE_ID, options).unwrap();
     let mut model = Model::default();
     let znode = |at: u64, fill: u8| (key::znode(&format!("/app/{at:05}")).unwrap(), Some(Bytes::from(vec![fill; 200])));

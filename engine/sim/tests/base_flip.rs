@@ -100,8 +100,8 @@ fn manifest() -> String {
     format!("base-{BASE_ID}.manifest")
 }
 
-fn parts(disk: &SimDisk) -> Vec<String> {
-    disk.list().unwrap().into_iter().filter(|name| name.ends_with(".part")).collect()
+fn runs(disk: &SimDisk) -> Vec<String> {
+    disk.list().unwrap().into_iter().filter(|name| name.ends_with(".run")).collect()
 }
 
 fn home() -> String {
@@ -118,7 +118,7 @@ fn blocks(disk: &SimDisk) -> Vec<(String, u64)> {
         let blocks = disk.contents(&name).unwrap().len().div_ceil(4096) as u64;
         (0..blocks).map(move |block| (name.clone(), block))
     };
-    parts(disk).into_iter().chain([home()]).flat_map(blocks_of).collect()
+    runs(disk).into_iter().chain([home()]).flat_map(blocks_of).collect()
 }
 
 /// Flips a bit of a block, inside the file.
@@ -205,8 +205,8 @@ fn a_block_or_a_file_that_holds_something_else_is_never_served() {
         }
     }
     assert!(damaged_blocks > 60, "{damaged_blocks}");
-    for name in parts(&disk) {
-        for other in parts(&disk).into_iter().filter(|other| *other != name) {
+    for name in runs(&disk) {
+        for other in runs(&disk).into_iter().filter(|other| *other != name) {
             let disk = disk.after_process_crash();
             disk.rename(&other, &name).unwrap();
             assert!(matches!(open(&disk), Err(BaseError::Damaged(_))), "{other} in the place of {name}");
@@ -217,7 +217,7 @@ fn a_block_or_a_file_that_holds_something_else_is_never_served() {
 #[test]
 fn a_file_cut_anywhere_or_gone_is_damage() {
     let (_, disk) = model_and_disk();
-    for name in parts(&disk).into_iter().chain([manifest()]) {
+    for name in runs(&disk).into_iter().chain([manifest()]) {
         let bytes = disk.contents(&name).unwrap().len() as u64;
         for length in (0..bytes).step_by(5001).chain([1, 50]) {
             let disk = disk.after_process_crash();

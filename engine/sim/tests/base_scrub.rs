@@ -53,7 +53,7 @@ fn a_patrol_finds_a_flipped_bit_that_nobody_asked_for() {
         base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
     }
     merge(&base, true).unwrap();
-    let names: Vec<_> = disk.list().unwrap().into_iter().filter(|name| name.ends_with(".part")).collect();
+    let names: Vec<_> = disk.list().unwrap().into_iter().filter(|name| name.ends_with(".run")).collect();
     for name in names {
         // In the first extent, inside a record.
         assert!(disk.corrupt(&name, 4096 + 100, 1));
@@ -75,7 +75,7 @@ fn a_patrol_that_is_given_up_lets_merged_files_go() {
     let mut patrol = Patrol::new(0);
     assert_eq!(patrol.step(&base, HOUR_MS), None);
     merge(&base, true).unwrap();
-    let files = || disk.list().unwrap().iter().filter(|name| name.ends_with(".part")).count();
+    let files = || disk.list().unwrap().iter().filter(|name| name.ends_with(".run")).count();
     assert!(files() > 0);
     patrol.give_up(HOUR_MS);
     assert_eq!(files(), 0);

@@ -105,7 +105,7 @@ fn a_merge_without_room_changes_nothing_and_one_with_room_for_a_part_goes_on() {
     disk.set_capacity(Some(disk.used_bytes() + (4 << 10)));
     assert_eq!(base.merge(true), Err(BaseError::NoSpace));
     assert_holds(&base, &model, "no room");
-    // What merged runs hold and what the parts so far hold is there twice until the end.
+    // What merged runs hold and what the steps so far wrote is there twice until the end.
     disk.set_capacity(Some(disk.used_bytes() + base.file_bytes() * 3));
     merge(&base, true).unwrap();
     assert_holds(&base, &model, "merged");

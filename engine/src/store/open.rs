@@ -89,7 +89,7 @@ impl Store {
         let options = LogOptions { segment_bytes: limits.log_segment_bytes, segments: limits.log_segments, strategy };
         let base_options = Options {
             cache_bytes: limits.base_cache_bytes as usize,
-            part_bytes: u64::from(limits.memtable_bytes) / 32,
+            merge_step_bytes: u64::from(limits.memtable_bytes) / 32,
             ..Options::default()
         };
         let reserve_disk = Arc::clone(&disk);

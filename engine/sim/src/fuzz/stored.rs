@@ -372,7 +372,7 @@ pub(super) const BASE_DAMAGE: Target = Target { name: "base_damage", valid: scri
 
 const BASE_ID: u64 = 3;
 /// Parts and runs so small that a few checkpoints make several of each.
-const BASE_OPTIONS: Options = Options { cache_bytes: 64 << 10, part_bytes: 16 << 10, runs_max: 2 };
+const BASE_OPTIONS: Options = Options { cache_bytes: 64 << 10, merge_step_bytes: 16 << 10, runs_max: 2 };
 
 fn open_base(disk: &SimDisk) -> Result<Base, BaseError> {
     Base::open(Arc::new(disk.clone()), BASE_ID, BASE_OPTIONS)
@@ -455,18 +455,17 @@ fn any_sealed_base(random: &mut Random) -> Vec<u8> {
     let manifest = disk.contents(&manifest_name()).unwrap_or_default();
     let manifest = &manifest[..manifest.len().saturating_sub(4)];
     let names = disk.list().unwrap_or_default();
-    let part =
-        names.iter().find(|name| name.ends_with(".part")).and_then(|name| disk.contents(name)).unwrap_or_default();
+    let run = names.iter().find(|name| name.ends_with(".run")).and_then(|name| disk.contents(name)).unwrap_or_default();
     let manifest = if random.one_in(2) { damage(random, manifest.to_vec()) } else { manifest.to_vec() };
-    let part = if random.one_in(2) { damage(random, part) } else { part };
-    [&(manifest.len() as u16).to_le_bytes()[..], &manifest, &part].concat()
+    let run = if random.one_in(2) { damage(random, run) } else { run };
+    [&(manifest.len() as u16).to_le_bytes()[..], &manifest, &run].concat()
 }
 
 fn check_sealed_base(bytes: &[u8]) {
     let Some((length, rest)) = bytes.split_first_chunk::<2>() else { return };
-    let (manifest, part) = rest.split_at(rest.len().min(usize::from(u16::from_le_bytes(*length))));
-    let (mut manifest, mut part) = (manifest.to_vec(), part.to_vec());
-    seal_image(&mut part);
+    let (manifest, run) = rest.split_at(rest.len().min(usize::from(u16::from_le_bytes(*length))));
+    let (mut manifest, mut run) = (manifest.to_vec(), run.to_vec());
+    seal_image(&mut run);
     let disk = SimDisk::new(1);
     // redb is there, empty, and new enough for what the manifest asks.
     drop(Base::create(Arc::new(disk.clone()), BASE_ID, BASE_OPTIONS).expect("the disk has room"));
@@ -475,13 +474,13 @@ fn check_sealed_base(bytes: &[u8]) {
         steps.copy_from_slice(&1_u64.to_le_bytes());
     }
     // Every file that the manifest could name is this one, and has the hash that the manifest gives: wherever an id may stand in it.
-    let hash = part.get(96..112).unwrap_or(&[0; 16]).to_vec();
+    let hash = run.get(96..112).unwrap_or(&[0; 16]).to_vec();
     for at in (48..manifest.len().saturating_sub(23)).rev() {
         let number = u64::from_le_bytes(manifest[at..at + 8].try_into().expect("eight bytes"));
         let is_id = number < 16 && manifest[at + 8..at + 24].iter().filter(|byte| **byte != 0).count() > 8;
         if is_id {
             manifest[at + 8..at + 24].copy_from_slice(&hash);
-            put_file(&disk, &format!("base-{BASE_ID}-{number}.part"), &part);
+            put_file(&disk, &format!("base-{BASE_ID}-{number}.run"), &run);
         }
     }
     manifest.extend(crc32c::crc32c(&manifest).to_le_bytes());

@@ -1,6 +1,6 @@
 //! Blocks that are asked for again and again.
 
-use super::{BaseError, part::PartId};
+use super::{BaseError, run::RunId};
 use crate::store::image::format::BLOCK;
 use std::sync::{Mutex, PoisonError};
 
@@ -27,12 +27,12 @@ impl BlockCache {
     /// Gives `look` the block, which `read` fills in and checks when it is not here.
     pub(super) fn with<R>(
         &self,
-        part: PartId,
+        run: RunId,
         block: usize,
         read: impl FnOnce(&mut [u8; BLOCK]) -> Result<(), BaseError>,
         look: impl FnOnce(&[u8; BLOCK]) -> R,
     ) -> Result<R, BaseError> {
-        let address = (part.number, block);
+        let address = (run.number, block);
         if let Some(slot) = self.slot(address) {
             let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((_, bytes)) = slot.held.as_ref().filter(|(held, _)| *held == address) {
@@ -51,8 +51,8 @@ impl BlockCache {
         Ok(look(&bytes))
     }
 
-    fn slot(&self, (part, block): Address) -> Option<&Mutex<Slot>> {
-        let mixed = (part << 20 ^ block as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    fn slot(&self, (run, block): Address) -> Option<&Mutex<Slot>> {
+        let mixed = (run << 20 ^ block as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let at = (u128::from(mixed) * self.slots.len() as u128) >> 64;
         self.slots.get(usize::try_from(at).ok()?)
     }
@@ -62,8 +62,8 @@ impl BlockCache {
 mod tests {
     use super::*;
 
-    fn ask(cache: &BlockCache, part: u64, block: usize, reads: &mut u32) -> u8 {
-        let id = PartId { number: part, hash: 0 };
+    fn ask(cache: &BlockCache, run: u64, block: usize, reads: &mut u32) -> u8 {
+        let id = RunId { number: run, hash: 0 };
         let read = |bytes: &mut [u8; BLOCK]| {
             *reads += 1;
             bytes[0] = block as u8;

@@ -8,8 +8,8 @@ use super::{
     backend::Backend,
     database::{Entries, Mark, Opened, STRETCHES, Snapshot},
     ledger::Ledger,
-    part::unseal,
     record,
+    run::unseal,
     side::{BLOCK, Side},
 };
 use crate::store::{disk::Disk, key::Key};

@@ -1,6 +1,6 @@
 //! Which files make up the base: one small file, replaced whole.
 
-use super::{BaseError, part::PartId};
+use super::{BaseError, run::RunId};
 use crate::action::CheckpointMeta;
 use bytes::Bytes;
 use zoolet_model::Zxid;
@@ -12,7 +12,7 @@ const MAGIC: [u8; 8] = *b"zltbase\x03";
 pub(super) struct Manifest {
     pub(super) meta: CheckpointMeta,
     /// Newest first.
-    pub(super) runs: Vec<PartId>,
+    pub(super) runs: Vec<RunId>,
     /// How many steps of merges redb has got at least: an older redb file is no stand-in.
     pub(super) steps: u64,
 }
@@ -71,7 +71,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn put_id(out: &mut Vec<u8>, id: PartId) {
+fn put_id(out: &mut Vec<u8>, id: RunId) {
     out.extend_from_slice(&id.number.to_le_bytes());
     out.extend_from_slice(&id.hash.to_le_bytes());
 }
@@ -104,8 +104,8 @@ impl<'a> Rest<'a> {
         Some(bytes)
     }
 
-    fn id(&mut self) -> Option<PartId> {
-        Some(PartId { number: self.number()?, hash: self.wide()? })
+    fn id(&mut self) -> Option<RunId> {
+        Some(RunId { number: self.number()?, hash: self.wide()? })
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
                 digest: 0x11,
                 totals: Bytes::from_static(b"totals"),
             },
-            runs: vec![PartId { number: 5, hash: 7 }],
+            runs: vec![RunId { number: 5, hash: 7 }],
             steps: 9,
         }
     }

@@ -10,7 +10,7 @@
 use super::{
     BaseError, Core,
     database::{Mark, estimate_bytes},
-    part::{DELETED, Part, PartWriter},
+    run::{DELETED, Run, RunWriter},
     version::{Version, Walk},
 };
 use crate::store::key::Key;
@@ -25,9 +25,9 @@ const RECORD_BYTES: usize = 64;
 /// A merge that has begun, of the oldest runs.
 pub(super) enum Merge {
     /// Into redb; keys below `from` are done, and nothing in the runs is newer than `zxid`.
-    IntoHome { runs: Vec<Arc<Part>>, from: Key, zxid: Zxid },
+    IntoHome { runs: Vec<Arc<Run>>, from: Key, zxid: Zxid },
     /// Into one run, which is being written.
-    IntoRun { runs: Vec<Arc<Part>>, walk: Walk, writer: Box<PartWriter> },
+    IntoRun { runs: Vec<Arc<Run>>, walk: Walk, writer: Box<RunWriter> },
 }
 
 impl Merge {
@@ -42,7 +42,7 @@ impl Merge {
             return Ok(Some(Self::IntoHome { runs, from: Key::default(), zxid: version.meta.zxid }));
         }
         let keys = runs.iter().map(|run| run.records()).sum();
-        let (walk, writer) = (Walk::of_runs(&runs, b"")?, core.new_part(numbers, Some(keys))?);
+        let (walk, writer) = (Walk::of_runs(&runs, b"")?, core.new_run(numbers, Some(keys))?);
         Ok(Some(Self::IntoRun { runs, walk, writer: Box::new(writer) }))
     }
 }
@@ -76,14 +76,14 @@ pub(super) fn step(
 fn write_home(
     core: &Core,
     version: &Version,
-    runs: Vec<Arc<Part>>,
+    runs: Vec<Arc<Run>>,
     from: &[u8],
     zxid: Zxid,
 ) -> Result<Option<Merge>, BaseError> {
     let mut changes = Vec::new();
     let (mut bytes, mut end) = (0, None);
     Walk::of_runs(&runs, from)?.run(|key, stored| {
-        if bytes as u64 >= core.options.part_bytes {
+        if bytes as u64 >= core.options.merge_step_bytes {
             end = Some(Key::from(key));
             return ControlFlow::Break(());
         }
@@ -117,11 +117,11 @@ fn write_home(
 fn write_run(
     core: &Core,
     version: &Version,
-    runs: Vec<Arc<Part>>,
+    runs: Vec<Arc<Run>>,
     mut walk: Walk,
-    mut writer: Box<PartWriter>,
+    mut writer: Box<RunWriter>,
 ) -> Result<Option<Merge>, BaseError> {
-    let (mut outcome, stop) = (Ok(()), writer.bytes() + core.options.part_bytes);
+    let (mut outcome, stop) = (Ok(()), writer.bytes() + core.options.merge_step_bytes);
     walk.run(|key, stored| {
         if writer.bytes() >= stop {
             return ControlFlow::Break(());
@@ -139,14 +139,14 @@ fn write_run(
     Ok(None)
 }
 
-fn finish(core: &Core, version: &Version, writer: PartWriter) -> Result<Arc<Part>, BaseError> {
-    let part = writer.finish(version.meta.zxid)?;
-    core.ledger.merge_bytes_written.add(part.bytes());
-    Ok(Arc::new(part))
+fn finish(core: &Core, version: &Version, writer: RunWriter) -> Result<Arc<Run>, BaseError> {
+    let run = writer.finish(version.meta.zxid)?;
+    core.ledger.merge_bytes_written.add(run.bytes());
+    Ok(Arc::new(run))
 }
 
 /// The oldest runs are in redb, or in one run: they go.
-fn without(version: &Version, runs: &[Arc<Part>]) -> Version {
+fn without(version: &Version, runs: &[Arc<Run>]) -> Version {
     let mut next = version.clone();
     next.runs.truncate(version.runs.len() - runs.len());
     next

@@ -27,9 +27,9 @@ mod install;
 mod ledger;
 mod manifest;
 mod merge;
-mod part;
 mod reader;
 pub(crate) mod record;
+mod run;
 mod scrub;
 mod side;
 mod version;
@@ -50,7 +50,7 @@ use home::{Home, home_name, side_name};
 use ledger::Ledger;
 use manifest::Manifest;
 use merge::Merge;
-use part::{DELETED, Part, PartWriter};
+use run::{DELETED, Run, RunId, RunWriter};
 use std::{
     collections::BTreeSet,
     fmt, io,
@@ -72,14 +72,14 @@ pub struct Options {
     /// Bytes of blocks kept in memory: a quarter of the runs, the rest of redb.
     pub cache_bytes: usize,
     /// Bytes of records that one step of a merge takes, about; 16 KiB at least.
-    pub part_bytes: u64,
+    pub merge_step_bytes: u64,
     /// Runs from which on they are merged.
     pub runs_max: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 4 << 20, part_bytes: 256 << 10, runs_max: 16 }
+        Self { cache_bytes: 4 << 20, merge_step_bytes: 256 << 10, runs_max: 16 }
     }
 }
 
@@ -277,7 +277,7 @@ impl Base {
         core.publish(next)
     }
 
-    /// Does a part of what merging there is to do; false when there is none. What the base holds stays the same. `eagerly`: also when few
+    /// Does one step of what merging there is to do; false when there is none. What the base holds stays the same. `eagerly`: also when few
     /// files have piled up, because space is short.
     ///
     /// # Errors
@@ -377,7 +377,7 @@ impl Core {
             home,
             disk,
             id,
-            options: Options { part_bytes: options.part_bytes.max(16 << 10), ..options },
+            options: Options { merge_step_bytes: options.merge_step_bytes.max(16 << 10), ..options },
             ledger,
             cache: Arc::new(BlockCache::new(run_cache_bytes)),
             writing: Mutex::new(Writing { numbers: 0, merge: None }),
@@ -401,19 +401,15 @@ impl Core {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open_runs(&self, manifest: &Manifest) -> Result<Vec<Arc<Part>>, BaseError> {
-        let open = |id: part::PartId| -> Result<Arc<Part>, BaseError> {
-            let name = part_name(self.id, id.number);
-            let part = Part::open(&self.disk, name.clone(), id.number, &self.ledger, &self.cache);
-            let part = part.map_err(|error| match error {
+    fn open_runs(&self, manifest: &Manifest) -> Result<Vec<Arc<Run>>, BaseError> {
+        let open = |id: RunId| -> Result<Arc<Run>, BaseError> {
+            let name = run_name(self.id, id.number);
+            let run = Run::open(&self.disk, name.clone(), id.number, &self.ledger, &self.cache);
+            let run = run.map_err(|error| match error {
                 BaseError::Io(_) if !self.has(&name) => BaseError::Damaged(format!("{name} is gone")),
                 error => error,
             })?;
-            if part.id() == id {
-                Ok(Arc::new(part))
-            } else {
-                Err(BaseError::Damaged(format!("{name} is another file")))
-            }
+            if run.id() == id { Ok(Arc::new(run)) } else { Err(BaseError::Damaged(format!("{name} is another file"))) }
         };
         manifest.runs.iter().map(|&id| open(id)).collect()
     }
@@ -423,7 +419,7 @@ impl Core {
     }
 
     /// Removes files that no manifest names, and says which number no file has had.
-    fn remove_strangers(&self, runs: &[Arc<Part>]) -> Result<u64, BaseError> {
+    fn remove_strangers(&self, runs: &[Arc<Run>]) -> Result<u64, BaseError> {
         let known: BTreeSet<u64> = runs.iter().map(|run| run.id().number).collect();
         let mut numbers = known.last().map_or(0, |last| last + 1);
         for name in self.disk.list()?.iter().filter(|name| id_of(name) == Some(self.id)) {
@@ -439,18 +435,18 @@ impl Core {
         Ok(numbers)
     }
 
-    fn new_part(&self, numbers: &mut u64, keys: Option<u64>) -> Result<PartWriter, BaseError> {
+    fn new_run(&self, numbers: &mut u64, keys: Option<u64>) -> Result<RunWriter, BaseError> {
         let number = *numbers;
         *numbers += 1;
-        PartWriter::create(&self.disk, part_name(self.id, number), number, &self.ledger, &self.cache, keys)
+        RunWriter::create(&self.disk, run_name(self.id, number), number, &self.ledger, &self.cache, keys)
     }
 
     fn need_space(&self, bytes: u64) -> Result<(), BaseError> {
         if self.disk.free_bytes()? < bytes { Err(BaseError::NoSpace) } else { Ok(()) }
     }
 
-    fn write_run(&self, changes: &Changes, zxid: Zxid, numbers: &mut u64) -> Result<Part, BaseError> {
-        let mut writer = self.new_part(numbers, Some(changes.len() as u64))?;
+    fn write_run(&self, changes: &Changes, zxid: Zxid, numbers: &mut u64) -> Result<Run, BaseError> {
+        let mut writer = self.new_run(numbers, Some(changes.len() as u64))?;
         let mut stored = Vec::new();
         for (key, value) in changes.in_order() {
             match value {
@@ -546,17 +542,17 @@ fn unfinished_name(id: u64) -> String {
     format!("base-{id}.manifest.tmp")
 }
 
-fn part_name(id: u64, number: u64) -> String {
-    format!("base-{id}-{number}.part")
+fn run_name(id: u64, number: u64) -> String {
+    format!("base-{id}-{number}.run")
 }
 
 fn id_of(name: &str) -> Option<u64> {
     let name = name.strip_prefix("base-")?;
     let end = name.find(['-', '.'])?;
-    let known = [".part", ".manifest", ".manifest.tmp", ".redb", ".crc"].iter().any(|end| name.ends_with(end));
+    let known = [".run", ".manifest", ".manifest.tmp", ".redb", ".crc"].iter().any(|end| name.ends_with(end));
     name[..end].parse().ok().filter(|_| known)
 }
 
 fn number_of(name: &str) -> Option<u64> {
-    name.strip_suffix(".part")?.rsplit_once('-')?.1.parse().ok()
+    name.strip_suffix(".run")?.rsplit_once('-')?.1.parse().ok()
 }

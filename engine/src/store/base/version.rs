@@ -4,7 +4,7 @@ use super::{
     BaseError, filter,
     home::{HomeCursor, Pin},
     manifest::Manifest,
-    part::{Cursor, DELETED, Part},
+    run::{Cursor, DELETED, Run},
 };
 use crate::action::CheckpointMeta;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use std::{ops::ControlFlow, sync::Arc};
 pub(super) struct Version {
     pub(super) meta: CheckpointMeta,
     /// Newest first.
-    pub(super) runs: Vec<Arc<Part>>,
+    pub(super) runs: Vec<Arc<Run>>,
     pub(super) home: Arc<Pin>,
 }
 
@@ -100,8 +100,8 @@ pub(super) struct Walk {
 
 impl Walk {
     /// Only runs, in this order, from `key` on.
-    pub(super) fn of_runs(runs: &[Arc<Part>], key: &[u8]) -> Result<Self, BaseError> {
-        let source = |run: &Arc<Part>| Cursor::seek(run.clone(), key).map(Source::Run);
+    pub(super) fn of_runs(runs: &[Arc<Run>], key: &[u8]) -> Result<Self, BaseError> {
+        let source = |run: &Arc<Run>| Cursor::seek(run.clone(), key).map(Source::Run);
         let sources = runs.iter().map(source).collect::<Result<_, _>>()?;
         Ok(Self { sources, key: Vec::new() })
     }

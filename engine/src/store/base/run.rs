@@ -1,6 +1,6 @@
 //! One immutable sorted file of the base: an image's extents, without the claim to be a whole tree.
 //!
-//! A run holds the changes of a checkpoint, deletions included; a part holds what is left when runs are merged. Both are this file. Every
+//! It holds the changes of one checkpoint, or of several merged, deletions included. Every
 //! block has a CRC32C that is checked on every read, and so has every record; the manifest holds the hash of the whole file.
 
 use super::{
@@ -33,7 +33,7 @@ pub(super) const DELETED: &[u8] = &[];
 
 /// What the manifest says of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct PartId {
+pub(super) struct RunId {
     /// In its name; never used twice.
     pub(super) number: u64,
     /// XXH3-128 of everything after its first block.
@@ -41,10 +41,10 @@ pub(super) struct PartId {
 }
 
 /// An open file. It is removed when the last who holds it lets go, if the base no longer needs it by then.
-pub(super) struct Part {
+pub(super) struct Run {
     disk: Arc<dyn Disk>,
     name: String,
-    id: PartId,
+    id: RunId,
     file: Arc<dyn DiskFile>,
     ledger: Arc<Ledger>,
     cache: Arc<BlockCache>,
@@ -56,13 +56,13 @@ pub(super) struct Part {
     is_garbage: AtomicBool,
 }
 
-impl fmt::Debug for Part {
+impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Part").field("name", &self.name).field("records", &self.records).finish_non_exhaustive()
+        f.debug_struct("Run").field("name", &self.name).field("records", &self.records).finish_non_exhaustive()
     }
 }
 
-impl Drop for Part {
+impl Drop for Run {
     fn drop(&mut self) {
         if *self.is_garbage.get_mut() {
             // What stays behind is removed when the base is opened next.
@@ -74,7 +74,7 @@ impl Drop for Part {
 /// What a file says of a key: a record, or that it is gone.
 pub(super) type Said = Option<Bytes>;
 
-impl Part {
+impl Run {
     /// Opens a file and reads what must be in memory to find a record with one read: about 30 bytes for each of its blocks, and a filter.
     pub(super) fn open(
         disk: &Arc<dyn Disk>,
@@ -104,7 +104,7 @@ impl Part {
         Ok(Self {
             disk: disk.clone(),
             name,
-            id: PartId { number, hash: header.hash },
+            id: RunId { number, hash: header.hash },
             file,
             ledger: ledger.clone(),
             cache: cache.clone(),
@@ -117,7 +117,7 @@ impl Part {
         })
     }
 
-    pub(super) fn id(&self) -> PartId {
+    pub(super) fn id(&self) -> RunId {
         self.id
     }
 
@@ -202,7 +202,7 @@ fn check_blocks(name: &str, checksums: &[u32], first: usize, bytes: &[u8]) -> Re
 
 /// Walks one file, or several that follow one another, in key order.
 pub(super) struct Cursor {
-    part: Arc<Part>,
+    run: Arc<Run>,
     /// The extent that is loaded, and how many there are.
     extent: usize,
     extents: usize,
@@ -216,9 +216,9 @@ pub(super) struct Cursor {
 
 impl Cursor {
     /// Stands on the first record from `key` on.
-    pub(super) fn seek(part: Arc<Part>, key: &[u8]) -> Result<Self, BaseError> {
-        let (extents, extent) = (part.sparse().len(), part.sparse().position(key)?.unwrap_or(0));
-        let mut cursor = Self { part, extent, extents, bytes: Vec::new(), slot: 0, slots: 0, key: 0..0, stored: 0..0 };
+    pub(super) fn seek(run: Arc<Run>, key: &[u8]) -> Result<Self, BaseError> {
+        let (extents, extent) = (run.sparse().len(), run.sparse().position(key)?.unwrap_or(0));
+        let mut cursor = Self { run, extent, extents, bytes: Vec::new(), slot: 0, slots: 0, key: 0..0, stored: 0..0 };
         if extents > 0 {
             cursor.load()?;
             cursor.slot = Extent(&cursor.bytes).first_from(key)?;
@@ -259,16 +259,16 @@ impl Cursor {
     }
 
     fn load(&mut self) -> Result<(), BaseError> {
-        let blocks = self.part.blocks(self.extent)?;
+        let blocks = self.run.blocks(self.extent)?;
         self.bytes.resize(blocks.len(), 0);
-        self.part.read(blocks, &mut self.bytes)?;
+        self.run.read(blocks, &mut self.bytes)?;
         self.slots = Extent(&self.bytes).len()?;
         Ok(())
     }
 }
 
 /// A file in the making. Dropped before it is finished, it is removed.
-pub(super) struct PartWriter {
+pub(super) struct RunWriter {
     disk: Arc<dyn Disk>,
     name: String,
     number: u64,
@@ -278,7 +278,7 @@ pub(super) struct PartWriter {
     filter: Option<Filter>,
 }
 
-impl Drop for PartWriter {
+impl Drop for RunWriter {
     fn drop(&mut self) {
         if self.writer.is_some() {
             let _ = self.disk.remove(&self.name);
@@ -286,7 +286,7 @@ impl Drop for PartWriter {
     }
 }
 
-impl PartWriter {
+impl RunWriter {
     /// `keys` is how many there will be at most, for a file that wants a filter.
     pub(super) fn create(
         disk: &Arc<dyn Disk>,
@@ -325,14 +325,14 @@ impl PartWriter {
     }
 
     /// Makes it durable; its name only with the next sync of the directory.
-    pub(super) fn finish(mut self, zxid: Zxid) -> Result<Part, BaseError> {
-        let Some(writer) = self.writer.take() else { return Err(BaseError::Io("a part was finished twice".into())) };
+    pub(super) fn finish(mut self, zxid: Zxid) -> Result<Run, BaseError> {
+        let Some(writer) = self.writer.take() else { return Err(BaseError::Io("a run was finished twice".into())) };
         let file = writer.file();
         let filter = self.filter.take().unwrap_or_default();
         let finished = writer.finish(zxid, 0, filter.as_bytes()).map_err(BaseError::from).and_then(|header| {
             self.ledger.sync(&*file)?;
             self.ledger.bytes_written.add(header.file_bytes);
-            Part::open(&self.disk, self.name.clone(), self.number, &self.ledger, &self.cache)
+            Run::open(&self.disk, self.name.clone(), self.number, &self.ledger, &self.cache)
         });
         if finished.is_err() {
             let _ = self.disk.remove(&self.name);

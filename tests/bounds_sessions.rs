@@ -19,14 +19,16 @@ const SESSIONS: usize = 20_000;
 fn twenty_thousand_sessions_whose_clients_vanished_cost_512_bytes_each() {
     raise_open_files();
     let scratch = Scratch::new();
-    let lines = "connections_per_address_max = 0\nsessions_max = 23000\nbase_cache_bytes = 65536";
+    let lines = "connections_per_address_max = 0\nsessions_max = 23000\nbase_cache_bytes = 65536\n\
+                 record_cache_bytes = 65536\nmemtable_bytes = 1048576";
     let server = Server::start_with(&scratch, &with_roomy_frames(lines));
     // What connections take is there before, and is used again.
     for _ in 0..5 {
         drop(crowd(&server, 500, 40_000));
     }
     let before = server.anonymous_bytes();
-    let figures = |server: &Server| server.figure("budget_session_bytes") + server.figure("budget_memtable_bytes");
+    let parts = ["session_bytes", "memtable_bytes", "record_cache_bytes", "base_memory_bytes"];
+    let figures = |server: &Server| parts.map(|part| server.figure(&format!("budget_{part}"))).iter().sum::<u64>();
     let charged_before = figures(&server);
     for _ in 0..SESSIONS / 500 {
         drop(crowd(&server, 500, 40_000));
@@ -35,7 +37,7 @@ fn twenty_thousand_sessions_whose_clients_vanished_cost_512_bytes_each() {
     eventually("all have vanished", || server.figure("num_alive_connections") == 1);
     let grown = server.anonymous_bytes() - before;
     let charged = figures(&server) - charged_before;
-    println!("{} bytes for a session", grown / SESSIONS as u64);
+    println!("{} bytes for a session, {} checkpoints", grown / SESSIONS as u64, server.figure("checkpoints"));
     assert_charged("sessions", charged, grown);
     assert!(grown / SESSIONS as u64 <= SESSION_BYTES_MAX);
 }

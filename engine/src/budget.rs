@@ -15,6 +15,9 @@ pub const WATCH_BYTES_MAX: u64 = 160;
 /// What the watch table takes before the first watch.
 const WATCH_TABLE_BYTES: u64 = 64 << 10;
 
+/// What the base may take beside its cache with an empty tree.
+const BASE_TABLE_BYTES: u64 = 1 << 20;
+
 /// What the system's allocator takes for so many bytes: granules of 16, of which 8 bytes are its own, and at least two of them.
 pub(crate) const fn allocated(bytes: usize) -> usize {
     if bytes == 0 {
@@ -55,13 +58,15 @@ pub enum Part {
     Memtable,
     /// Bytes of recently used records.
     RecordCache,
+    /// Bytes of the base in memory: its blocks, the tables and filters of its runs, and redb.
+    Base,
     /// Log bytes above the durable checkpoint, on disk.
     Log,
 }
 
 impl Part {
     /// Every part, in the order of a snapshot.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Connections,
         Self::ConnectionBytes,
         Self::IdentityBytes,
@@ -76,6 +81,7 @@ impl Part {
         Self::Outbound,
         Self::Memtable,
         Self::RecordCache,
+        Self::Base,
         Self::Log,
     ];
 
@@ -96,6 +102,7 @@ impl Part {
             Self::Outbound => "outbound_bytes",
             Self::Memtable => "memtable_bytes",
             Self::RecordCache => "record_cache_bytes",
+            Self::Base => "base_memory_bytes",
             Self::Log => "log_bytes",
         }
     }
@@ -116,6 +123,7 @@ impl Part {
             // Admission waits at twice the size that starts a checkpoint.
             Self::Memtable => u64::from(limits.memtable_bytes) * 2,
             Self::RecordCache => limits.record_cache_bytes.into(),
+            Self::Base => base_bytes_max(limits),
             Self::Log => u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments),
         }
     }
@@ -130,6 +138,14 @@ pub(crate) fn identity_bytes_max(limits: &Limits) -> u64 {
 /// What the watch table may take.
 pub(crate) fn watch_bytes_max(limits: &Limits) -> u64 {
     u64::from(limits.watches_max) * WATCH_BYTES_MAX + WATCH_TABLE_BYTES
+}
+
+/// What the base may take with its redb file below 1 GiB. Nothing is refused beyond it: redb's checksums grow with its file, 1 MiB
+/// for each GiB, and so does the run that waits beside it.
+fn base_bytes_max(limits: &Limits) -> u64 {
+    let cache = u64::from(limits.base_cache_bytes);
+    // A page of 4 KiB costs 4,224 bytes. The runs of 40 memtables took a twelfth of a memtable for their tables and filters.
+    cache + cache / 32 + u64::from(limits.memtable_bytes) / 2 + BASE_TABLE_BYTES
 }
 
 /// What questions to the base may take before no more are asked ahead of time or for another request.

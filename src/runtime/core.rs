@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_engine::action::Completion;
+use zoolet_engine::budget::Part;
 use zoolet_engine::{Action, Budget, ConnId, Event, Now, Server};
 use zoolet_model::{ConnectReply, Zxid};
 #[cfg(feature = "port")]
@@ -224,7 +225,15 @@ impl Core {
         if matches!(event, Event::Fetched { .. } | Event::Checkpointed { .. } | Event::CheckpointFailed { .. }) {
             self.under_way = self.under_way.saturating_sub(1);
         }
+        if matches!(event, Event::Checkpointed { .. }) {
+            self.account_base();
+        }
         self.server.handle(self.now, event);
+    }
+
+    /// Reading fills its caches, and merges change its tables, without a word to the core: so it is asked now and then.
+    fn account_base(&self) {
+        self.budget.set(Part::Base, self.shared.base_memory_bytes());
     }
 
     /// Sessions that waited for a server that serves need not wait any longer.
@@ -345,6 +354,7 @@ impl Core {
             }
             Action::Close { conn } if Links::is_embedded(conn) => self.close(conn),
             Action::Status { ticket, mut status } => {
+                self.account_base();
                 status.disk = self.shared.figures().lines(status.writes_acknowledged);
                 self.send_to_socket(Action::Status { ticket, status });
             }

@@ -114,6 +114,10 @@ impl Shared {
         Figures { base: self.store.counters(), scrubs_sound, scrubs_failed, ..self.log_counts.figures() }
     }
 
+    pub(super) fn base_memory_bytes(&self) -> u64 {
+        self.store.memory_bytes()
+    }
+
     pub(super) fn tell_serving(&self) {
         self.serving.set(());
     }

@@ -130,6 +130,11 @@ impl Backend {
     pub(super) fn file_bytes(&self) -> io::Result<u64> {
         self.0.base.len()
     }
+
+    /// Bytes of the checksums in memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.0.side.memory_bytes()
+    }
 }
 
 impl Shared {

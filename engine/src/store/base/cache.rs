@@ -1,8 +1,11 @@
 //! Blocks that are asked for again and again.
 
 use super::{BaseError, run::RunId};
-use crate::store::image::format::BLOCK;
-use std::sync::{Mutex, PoisonError};
+use crate::{budget::allocated, store::image::format::BLOCK};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
 
 /// A block of one file: the file's number, the block's.
 type Address = (u64, usize);
@@ -10,6 +13,8 @@ type Address = (u64, usize);
 /// Each block has one place, which it gets when it is asked for twice in a row there: a walk through everything pushes nothing out.
 pub(super) struct BlockCache {
     slots: Box<[Mutex<Slot>]>,
+    /// Places that hold a block.
+    blocks: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -21,7 +26,12 @@ struct Slot {
 
 impl BlockCache {
     pub(super) fn new(bytes: usize) -> Self {
-        Self { slots: (0..bytes / BLOCK).map(|_| Mutex::default()).collect() }
+        Self { slots: (0..bytes / BLOCK).map(|_| Mutex::default()).collect(), blocks: AtomicUsize::new(0) }
+    }
+
+    /// Bytes it takes in memory.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        (size_of_val(&*self.slots) + self.blocks.load(Ordering::Relaxed) * allocated(BLOCK)) as u64
     }
 
     /// Gives `look` the block, which `read` fills in and checks when it is not here.
@@ -39,10 +49,13 @@ impl BlockCache {
                 return Ok(look(bytes));
             }
             if slot.asked.replace(address) == Some(address) {
+                // Empty while it is read: what cannot be read is not here.
+                self.blocks.fetch_sub(usize::from(slot.held.is_some()), Ordering::Relaxed);
                 let mut bytes = slot.held.take().map_or_else(|| Box::new([0; BLOCK]), |(_, bytes)| bytes);
                 read(&mut bytes)?;
                 let found = look(&bytes);
                 slot.held = Some((address, bytes));
+                self.blocks.fetch_add(1, Ordering::Relaxed);
                 return Ok(found);
             }
         }

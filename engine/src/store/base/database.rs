@@ -28,6 +28,12 @@ const CREATION_BYTES: u64 = 4 << 20;
 /// What moving pages takes beside those that are free already, about.
 const COMPACTION_BYTES: u64 = 256 << 10;
 
+/// What a page in redb's memory takes beside itself: its allocation, and its place in a table. With 9,000 to 16,000 pages read, an
+/// allocator that counts found 120 to 123 bytes.
+const PAGE_OVERHEAD_BYTES: usize = 128;
+/// What redb takes when it is open and has read nothing, found in the same way; 45 KiB more with a file of 257 MiB.
+const OPEN_BYTES: usize = 64 << 10;
+
 /// How far merges have come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
@@ -71,6 +77,12 @@ impl Opened {
     pub(super) fn create(backend: Backend, cache_bytes: usize) -> Result<Self, BaseError> {
         backend.begin_writing(CREATION_BYTES)?;
         Self::open(backend, cache_bytes)
+    }
+
+    /// Bytes in memory: redb's pages, what it keeps beside them, and our checksums.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let pages = self.database.cache_stats().used_bytes();
+        pages + pages / BLOCK * PAGE_OVERHEAD_BYTES + OPEN_BYTES + self.backend.memory_bytes()
     }
 
     /// Holds the current state.

@@ -40,6 +40,8 @@ pub(super) struct Home {
     loose_bytes: AtomicU64,
     /// Bytes of the file, as last seen.
     bytes: AtomicU64,
+    /// Bytes in memory, as last seen.
+    memory_bytes: AtomicU64,
 }
 
 impl Home {
@@ -53,6 +55,7 @@ impl Home {
             pins: Mutex::default(),
             loose_bytes: AtomicU64::new(u64::MAX / 2),
             bytes: AtomicU64::new(0),
+            memory_bytes: AtomicU64::new(0),
         })
     }
 
@@ -89,8 +92,16 @@ impl Home {
     }
 
     fn put(&self, place: &mut Option<Opened>, opened: Opened) {
-        self.bytes.store(opened.backend.file_bytes().unwrap_or(0), Ordering::Relaxed);
         *place = Some(opened);
+        self.look_at_sizes(place.as_ref());
+    }
+
+    /// How large its file is, and what it takes in memory, now.
+    fn look_at_sizes(&self, opened: Option<&Opened>) {
+        if let Some(opened) = opened {
+            self.bytes.store(opened.backend.file_bytes().unwrap_or(0), Ordering::Relaxed);
+        }
+        self.memory_bytes.store(opened.map_or(0, Opened::memory_bytes) as u64, Ordering::Relaxed);
     }
 
     /// redb as it is open, opened again where it has to be.
@@ -149,9 +160,7 @@ impl Home {
         if outcome.is_ok() {
             self.ledger.set_missing_bytes(0);
         }
-        if let Some(opened) = &*opened {
-            self.bytes.store(opened.backend.file_bytes().unwrap_or(0), Ordering::Relaxed);
-        }
+        self.look_at_sizes(opened.as_ref());
         outcome
     }
 
@@ -181,9 +190,7 @@ impl Home {
         // Who held a state before holds it again. Where that fails he asks for it himself.
         let snapshot = self.whole(&mut opened).and_then(|opened| opened.snapshot()).ok().map(Arc::new);
         pins.iter().filter(|pin| pin.zxid >= mark.zxid).for_each(|pin| pin.put(snapshot.clone()));
-        if let Some(opened) = &*opened {
-            self.bytes.store(opened.backend.file_bytes().unwrap_or(0), Ordering::Relaxed);
-        }
+        self.look_at_sizes(opened.as_ref());
         outcome
     }
 
@@ -194,6 +201,14 @@ impl Home {
             opened.commit(&[], Mark { steps: mark.steps + 1, ..mark })?;
         }
         Ok(())
+    }
+
+    /// Bytes in memory. While somebody writes, as they were before: nobody should wait for him just to know this.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        if let Ok(opened) = self.opened.try_lock() {
+            self.memory_bytes.store(opened.as_ref().map_or(0, Opened::memory_bytes) as u64, Ordering::Relaxed);
+        }
+        self.memory_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes of redb's file; it has holes, so what it takes on the disk is less.

@@ -30,6 +30,8 @@ pub(super) struct Ledger {
     pub(super) bytes_read: Count,
     pub(super) syncs: Count,
     pub(super) reopenings: Count,
+    /// Bytes in memory of the tables and filters of open files, whoever holds them.
+    pub(super) table_bytes: Count,
     sync_failed: AtomicBool,
     missing_bytes: AtomicU64,
 }
@@ -40,6 +42,10 @@ pub(super) struct Count(AtomicU64);
 impl Count {
     pub(super) fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn take(&self, count: u64) {
+        self.0.fetch_sub(count, Ordering::Relaxed);
     }
 
     pub(super) fn now(&self) -> u64 {

@@ -332,6 +332,11 @@ impl Base {
         self.0.version().run_bytes()
     }
 
+    /// Bytes it takes in memory: blocks, tables and filters of runs, and redb. Never waits for whoever writes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.0.cache.memory_bytes() + self.0.ledger.table_bytes.now() + self.0.home.memory_bytes()
+    }
+
     /// What has been done to the files since the base was opened.
     pub fn counters(&self) -> Counters {
         Counters { runs: self.0.version().runs.len() as u64, ..self.0.ledger.counters() }

@@ -10,6 +10,7 @@ use super::{
     ledger::Ledger,
     record,
 };
+use crate::budget::allocated;
 use crate::store::{
     disk::{Disk, DiskFile},
     image::{
@@ -64,6 +65,7 @@ impl fmt::Debug for Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
+        self.ledger.table_bytes.take(self.memory_bytes());
         if *self.is_garbage.get_mut() {
             // What stays behind is removed when the base is opened next.
             let _ = self.disk.remove(&self.name);
@@ -101,7 +103,8 @@ impl Run {
         let filter = &sparse[header.totals.start - header.sparse.start..header.totals.end - header.sparse.start];
         let filter = Filter::from_bytes(filter);
         sparse.truncate(header.sparse.len());
-        Ok(Self {
+        sparse.shrink_to_fit();
+        let part = Self {
             disk: disk.clone(),
             name,
             id: RunId { number, hash: header.hash },
@@ -114,7 +117,16 @@ impl Run {
             records: header.records,
             bytes: header.file_bytes,
             is_garbage: AtomicBool::new(false),
-        })
+        };
+        ledger.table_bytes.add(part.memory_bytes());
+        Ok(part)
+    }
+
+    /// Bytes it takes in memory; they do not change.
+    fn memory_bytes(&self) -> u64 {
+        let tables = [self.sparse.capacity(), self.filter.as_bytes().len(), self.checksums.capacity() * 4];
+        let tables: usize = tables.into_iter().map(allocated).sum();
+        (tables + allocated(size_of::<Self>())) as u64
     }
 
     pub(super) fn id(&self) -> RunId {

@@ -4,7 +4,7 @@
 //! which state is the durable one, is written first over one copy and, when that is durable, over the other.
 
 use super::{BaseError, ledger::Ledger};
-use crate::store::disk::DiskFile;
+use crate::{budget::allocated, store::disk::DiskFile};
 use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
@@ -128,6 +128,12 @@ impl Side {
         let part = header.current.get_mut(offset..offset + bytes.len()).ok_or_else(beyond_header)?;
         part.copy_from_slice(bytes);
         Ok(())
+    }
+
+    /// Bytes of the table in memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        allocated(table.checksums.capacity() * 4) + allocated(table.blocks.capacity() * size_of::<TableBlock>())
     }
 
     pub(super) fn header_changed(&self) -> bool {

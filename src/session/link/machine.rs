@@ -1,0 +1,202 @@
+//! The machine's side: connections begin and end, answers and watch events come in their order.
+
+use super::super::slots::SlotId;
+use super::super::state::{Error, LostReason, SessionState};
+use super::{Answer, Link, State, Wakers, XID_UNHEARD};
+use crate::runtime::lock;
+use bytes::Bytes;
+use zoolet_engine::ConnId;
+use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, WatchEvent};
+
+/// Things that wait behind one answer that is put together off the core; beyond this, watch events become a gap.
+const BEHIND_MAX: usize = 4096;
+
+/// What waits behind an answer that is put together elsewhere.
+#[derive(Debug)]
+pub(super) enum Behind {
+    /// The answer itself; its place is kept.
+    Pending {
+        xid: i32,
+    },
+    Reply {
+        xid: i32,
+        zxid: i64,
+        result: Result<Reply, ErrorCode>,
+    },
+    Notify(WatchEvent),
+}
+
+impl Link {
+    /// The first message of a new connection; `None` when the session is over or unwanted.
+    pub(in crate::session) fn dial(&self) -> Option<ConnectRequest> {
+        let mut state = lock(&self.state);
+        if state.session_state.is_over() || (state.closing && state.secret.is_none()) {
+            return None;
+        }
+        // Requests go out only once it is connected.
+        state.conn = None;
+        Some(ConnectRequest {
+            last_zxid_seen: state.last_zxid,
+            timeout_ms: i32::try_from(state.timeout_ms).unwrap_or(i32::MAX),
+            session: state.session,
+            password: state.secret.map(|secret| Bytes::copy_from_slice(&secret.0)),
+            read_only: Some(false),
+        })
+    }
+
+    /// The answer to [`Link::dial`]; gives what to send before anything else.
+    pub(crate) fn connected(&self, conn: ConnId, reply: &ConnectReply) -> Vec<(i32, Request)> {
+        let mut state = lock(&self.state);
+        if reply.timeout_ms <= 0 {
+            let wakers = state.end(SessionState::Lost(LostReason::Expired));
+            drop(state);
+            wakers.wake();
+            return Vec::new();
+        }
+        state.conn = Some(conn);
+        state.timeout_ms = reply.timeout_ms.unsigned_abs();
+        state.session = reply.session;
+        state.secret = Some(reply.secret);
+        let auths: Vec<_> = state.auths.clone();
+        let auths = auths.into_iter().map(|(scheme, auth)| Request::Auth { scheme: Some(scheme), auth: Some(auth) });
+        let mut first: Vec<_> = auths.map(|auth| (XID_UNHEARD, auth)).collect();
+        let watches = state.watches.registered(state.last_zxid).map(Request::SetWatches);
+        first.extend(watches.map(|set| (XID_UNHEARD, set)));
+        if state.closing {
+            first.push((XID_UNHEARD, Request::CloseSession));
+        }
+        let mut wakers = Wakers::default();
+        if state.opened {
+            wakers.0.append(&mut state.watches.gap());
+        }
+        state.opened = true;
+        wakers.0.append(&mut state.become_state(SessionState::Connected).0);
+        drop(state);
+        wakers.wake();
+        first
+    }
+
+    /// An answer, in its turn.
+    pub(crate) fn reply(&self, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
+        let mut state = lock(&self.state);
+        let wakers = if state.behind.is_empty() {
+            state.deliver_reply(xid, zxid, result)
+        } else {
+            state.behind.push_back(Behind::Reply { xid, zxid, result });
+            Wakers::default()
+        };
+        drop(state);
+        wakers.wake();
+    }
+
+    /// The turn of an answer that is put together elsewhere: what comes later waits behind it.
+    pub(crate) fn pending(&self, xid: i32) {
+        lock(&self.state).behind.push_back(Behind::Pending { xid });
+    }
+
+    /// That answer.
+    pub(crate) fn filled(&self, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
+        let mut state = lock(&self.state);
+        let place =
+            state.behind.iter_mut().find(|waiting| matches!(waiting, Behind::Pending { xid: other } if *other == xid));
+        let Some(place) = place else { return };
+        *place = Behind::Reply { xid, zxid, result };
+        let wakers = state.deliver_behind();
+        drop(state);
+        wakers.wake();
+    }
+
+    /// A watch fired, in its turn.
+    pub(crate) fn notify(&self, event: WatchEvent) {
+        let mut state = lock(&self.state);
+        let wakers = if state.behind.is_empty() {
+            state.deliver_event(&event)
+        } else {
+            if state.behind.len() < BEHIND_MAX {
+                state.behind.push_back(Behind::Notify(event));
+            } else {
+                state.behind_overflowed = true;
+            }
+            Wakers::default()
+        };
+        drop(state);
+        wakers.wake();
+    }
+
+    /// The machine closed the connection; says whether to dial again.
+    pub(in crate::session) fn closed(&self) -> bool {
+        let mut state = lock(&self.state);
+        let again = !state.session_state.is_over() && !state.closing;
+        let wakers = if again {
+            state.suspend()
+        } else if state.closing && !state.session_state.is_over() {
+            state.end(SessionState::Closed)
+        } else {
+            Wakers::default()
+        };
+        drop(state);
+        wakers.wake();
+        again
+    }
+
+    /// The node is gone.
+    pub(crate) fn lost(&self, reason: LostReason) {
+        let mut state = lock(&self.state);
+        let wakers =
+            if state.session_state.is_over() { Wakers::default() } else { state.end(SessionState::Lost(reason)) };
+        drop(state);
+        wakers.wake();
+    }
+}
+
+impl State {
+    fn deliver_reply(&mut self, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) -> Wakers {
+        self.last_zxid = self.last_zxid.max(zxid);
+        let auth_failed = result == Err(ErrorCode::AuthFailed);
+        let mut wakers = Wakers::default();
+        if let Some(slot) = SlotId::of_xid(xid) {
+            if let Some(watch) = self.slots.watch_of(slot) {
+                match &result {
+                    Ok(_) => self.watches.activate(watch, true),
+                    // Only exists watches what is not there.
+                    Err(ErrorCode::NoNode) => self.watches.activate(watch, false),
+                    Err(_) => {}
+                }
+            }
+            let answer = result.map(|reply| Answer { zxid, reply }).map_err(Error::Refused);
+            let filled = self.slots.fill(slot, answer);
+            wakers = self.room_wakers(filled.came_free);
+            wakers.1 = filled.waker;
+        }
+        if auth_failed {
+            wakers.0.append(&mut self.end(SessionState::AuthFailed).0);
+        }
+        wakers
+    }
+
+    fn deliver_event(&mut self, event: &WatchEvent) -> Wakers {
+        let state = self.session_state;
+        Wakers(self.watches.fire(event, state), None)
+    }
+
+    /// Up to the next answer that is not there yet.
+    fn deliver_behind(&mut self) -> Wakers {
+        let mut all = Wakers::default();
+        while let Some(next) = self.behind.pop_front() {
+            let mut wakers = match next {
+                Behind::Pending { xid } => {
+                    self.behind.push_front(Behind::Pending { xid });
+                    return all;
+                }
+                Behind::Reply { xid, zxid, result } => self.deliver_reply(xid, zxid, result),
+                Behind::Notify(event) => self.deliver_event(&event),
+            };
+            all.0.append(&mut wakers.0);
+            all.0.extend(wakers.1);
+        }
+        if std::mem::take(&mut self.behind_overflowed) {
+            all.0.append(&mut self.watches.gap());
+        }
+        all
+    }
+}

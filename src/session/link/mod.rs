@@ -1,0 +1,135 @@
+//! Where a session's owner and the machine meet.
+//!
+//! The owner's side takes slots and sends; the machine's side fills them, in the order of the machine. Both hold the lock for
+//! moves only, never while user code runs.
+
+mod machine;
+mod owner;
+#[cfg(test)]
+mod tests;
+
+pub(super) use owner::{Room, Submit};
+
+use super::slots::Slots;
+use super::state::{Error, SessionState};
+use super::watch::Watches;
+use crate::runtime::Inbox;
+use bytes::Bytes;
+use machine::Behind;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use zoolet_engine::{Budget, ConnId, Limits};
+use zoolet_model::{Reply, SessionId, SessionSecret, Text};
+
+/// The xid of requests that nobody waits for: it names no slot.
+const XID_UNHEARD: i32 = -9;
+
+/// An answer with the zxid of its header.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Answer {
+    pub(super) zxid: i64,
+    pub(super) reply: Reply,
+}
+
+/// One in-process session.
+#[derive(Debug)]
+pub(crate) struct Link {
+    inbox: Arc<Inbox>,
+    request_bytes_max: u64,
+    numbers: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    session_state: SessionState,
+    /// The connection requests go to, while connected.
+    conn: Option<ConnId>,
+    opened: bool,
+    closing: bool,
+    timeout_ms: u32,
+    session: SessionId,
+    secret: Option<SessionSecret>,
+    last_zxid: i64,
+    auths: Vec<(Text, Bytes)>,
+    slots: Slots,
+    watches: Watches,
+    behind: VecDeque<Behind>,
+    behind_overflowed: bool,
+    room: BTreeMap<u64, Waker>,
+    readers: BTreeMap<u64, Waker>,
+}
+
+/// Whom to wake once the lock is released.
+#[must_use = "somebody waits"]
+#[derive(Debug, Default)]
+pub(super) struct Wakers(Vec<Waker>, Option<Waker>);
+
+impl Wakers {
+    pub(super) fn wake(self) {
+        self.0.into_iter().chain(self.1).for_each(Waker::wake);
+    }
+}
+
+impl Link {
+    pub(crate) fn new(inbox: Arc<Inbox>, timeout_ms: u32, limits: &Limits, budget: Arc<Budget>) -> Arc<Self> {
+        Arc::new(Self {
+            inbox,
+            request_bytes_max: limits.frame_bytes_max.into(),
+            numbers: AtomicU64::new(0),
+            state: Mutex::new(State {
+                session_state: SessionState::Suspended,
+                conn: None,
+                opened: false,
+                closing: false,
+                timeout_ms,
+                session: SessionId(0),
+                secret: None,
+                last_zxid: 0,
+                auths: Vec::new(),
+                slots: Slots::new(limits.outstanding_max, budget),
+                watches: Watches::default(),
+                behind: VecDeque::new(),
+                behind_overflowed: false,
+                room: BTreeMap::new(),
+                readers: BTreeMap::new(),
+            }),
+        })
+    }
+}
+
+impl State {
+    fn suspend(&mut self) -> Wakers {
+        self.conn = None;
+        self.behind.clear();
+        let mut wakers = self.become_state(SessionState::Suspended);
+        wakers.0.append(&mut self.slots.fail_all(Error::ConnectionLoss));
+        wakers.0.append(&mut self.room_wakers(true).0);
+        wakers
+    }
+
+    fn end(&mut self, over: SessionState) -> Wakers {
+        self.conn = None;
+        self.behind.clear();
+        let mut wakers = self.become_state(over);
+        wakers.0.append(&mut self.slots.fail_all(Error::of(over)));
+        wakers.0.append(&mut self.watches.end());
+        wakers.0.append(&mut self.room_wakers(true).0);
+        wakers
+    }
+
+    fn become_state(&mut self, next: SessionState) -> Wakers {
+        self.session_state = next;
+        Wakers(std::mem::take(&mut self.readers).into_values().collect(), None)
+    }
+
+    /// Everybody who waits for a slot tries again: there are few, and one of them may have gone.
+    fn room_wakers(&mut self, came_free: bool) -> Wakers {
+        if !came_free || self.room.is_empty() {
+            return Wakers::default();
+        }
+        Wakers(std::mem::take(&mut self.room).into_values().collect(), None)
+    }
+}

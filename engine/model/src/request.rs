@@ -261,3 +261,33 @@ pub enum Request {
     /// An opcode that is unknown, or that no client may send: UNIMPLEMENTED, then the connection closes.
     Unknown,
 }
+
+impl Request {
+    /// The operations of a write or of a multi, in order; nothing else has any.
+    pub fn ops(&self) -> &[WriteOp] {
+        match self {
+            Self::Write(op) => core::slice::from_ref(op),
+            Self::Multi(ops) => ops,
+            Self::Exists { .. }
+            | Self::GetData { .. }
+            | Self::GetChildren { .. }
+            | Self::GetAcl { .. }
+            | Self::GetEphemerals { .. }
+            | Self::GetAllChildrenNumber { .. }
+            | Self::MultiRead(_)
+            | Self::Sync { .. }
+            | Self::Ping
+            | Self::Auth { .. }
+            | Self::Sasl
+            | Self::WhoAmI
+            | Self::SetWatches(_)
+            | Self::AddWatch { .. }
+            | Self::CheckWatches { .. }
+            | Self::RemoveWatches { .. }
+            | Self::Reconfig
+            | Self::CloseSession
+            | Self::Malformed { .. }
+            | Self::Unknown => &[],
+        }
+    }
+}

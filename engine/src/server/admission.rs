@@ -28,12 +28,8 @@ pub(super) enum Admission {
 /// A full disk still takes requests that only delete.
 pub(super) fn need(request: &Request) -> Need {
     let deletes = |write: &WriteOp| matches!(write, WriteOp::Delete { .. } | WriteOp::Check { .. });
-    let only_deletes = match request {
-        Request::Write(write) => deletes(write),
-        Request::Multi(writes) => writes.iter().all(deletes),
-        _ => false,
-    };
-    if only_deletes { Need::Delete } else { Need::Write }
+    let changes_the_tree = matches!(request, Request::Write(_) | Request::Multi(_));
+    if changes_the_tree && request.ops().iter().all(deletes) { Need::Delete } else { Need::Write }
 }
 
 impl Server {

@@ -23,12 +23,7 @@ pub(super) fn births(request: &Request) -> u32 {
         let ephemeral = |mode: &CreateMode| matches!(mode, CreateMode::Valid { kind: CreateKind::Ephemeral, .. });
         matches!(write, WriteOp::Create(Create { mode, .. }) if ephemeral(mode))
     };
-    let writes = match request {
-        Request::Write(write) => std::slice::from_ref(write),
-        Request::Multi(writes) => writes,
-        _ => &[],
-    };
-    writes.iter().filter(is_birth).count() as u32
+    request.ops().iter().filter(is_birth).count() as u32
 }
 
 impl Server {

@@ -25,8 +25,25 @@ pub(super) fn with_txn<R>(
             then(&Txn::Multi { session, identity: identity.clone(), ops })
         }
         Request::Reconfig => then(&refusal(session, ErrorCode::ReconfigDisabled)),
-        // Only what is malformed is left of what becomes an entry.
-        _ => then(&refusal(session, ErrorCode::MarshallingError)),
+        // Of the rest only what is malformed becomes an entry.
+        Request::Malformed { .. }
+        | Request::Unknown
+        | Request::Exists { .. }
+        | Request::GetData { .. }
+        | Request::GetChildren { .. }
+        | Request::GetAcl { .. }
+        | Request::GetEphemerals { .. }
+        | Request::GetAllChildrenNumber { .. }
+        | Request::MultiRead(_)
+        | Request::Sync { .. }
+        | Request::Ping
+        | Request::Auth { .. }
+        | Request::Sasl
+        | Request::WhoAmI
+        | Request::SetWatches(_)
+        | Request::AddWatch { .. }
+        | Request::CheckWatches { .. }
+        | Request::RemoveWatches { .. } => then(&refusal(session, ErrorCode::MarshallingError)),
     }
 }
 

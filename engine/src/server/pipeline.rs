@@ -403,7 +403,28 @@ fn wanted_watch(request: &Request) -> Option<(&Text, WatchKind)> {
     match request {
         Request::Exists { path, watch: true } | Request::GetData { path, watch: true } => Some((path, WatchKind::Data)),
         Request::GetChildren { path, watch: true, .. } => Some((path, WatchKind::Child)),
-        _ => None,
+        Request::Exists { .. }
+        | Request::GetData { .. }
+        | Request::GetChildren { .. }
+        | Request::GetAcl { .. }
+        | Request::GetEphemerals { .. }
+        | Request::GetAllChildrenNumber { .. }
+        | Request::MultiRead(_)
+        | Request::Write(_)
+        | Request::Multi(_)
+        | Request::Reconfig
+        | Request::CloseSession
+        | Request::Malformed { .. }
+        | Request::Unknown
+        | Request::Sync { .. }
+        | Request::Ping
+        | Request::Auth { .. }
+        | Request::Sasl
+        | Request::WhoAmI
+        | Request::SetWatches(_)
+        | Request::AddWatch { .. }
+        | Request::CheckWatches { .. }
+        | Request::RemoveWatches { .. } => None,
     }
 }
 

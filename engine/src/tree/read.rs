@@ -62,7 +62,21 @@ pub(crate) fn read(
         Request::GetEphemerals { prefix } => Ok(ephemerals(view, session, prefix.as_ref())),
         Request::GetAllChildrenNumber { path } => descendants(view, identity, path),
         Request::MultiRead(reads) => return Some(multi(view, identity, reads)),
-        _ => return None,
+        Request::Write(_)
+        | Request::Multi(_)
+        | Request::Reconfig
+        | Request::CloseSession
+        | Request::Malformed { .. }
+        | Request::Unknown
+        | Request::Sync { .. }
+        | Request::Ping
+        | Request::Auth { .. }
+        | Request::Sasl
+        | Request::WhoAmI
+        | Request::SetWatches(_)
+        | Request::AddWatch { .. }
+        | Request::CheckWatches { .. }
+        | Request::RemoveWatches { .. } => return None,
     };
     Some(settle(done))
 }

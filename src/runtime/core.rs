@@ -4,6 +4,7 @@ use super::Input;
 use super::base::{BaseWork, Destination};
 use super::clock;
 use super::log::LogWork;
+use super::seat::Driver;
 use super::threads::{Failure, Question, Shared};
 use crate::session::{Link, Links, LostReason};
 use bytes::Bytes;
@@ -56,6 +57,8 @@ pub(super) struct Core {
     completion_work: Vec<BaseWork>,
     #[cfg(feature = "port")]
     outputs: Vec<Output>,
+    /// Whose turn it is.
+    driver: Driver,
     refusals_told: u64,
     tell_refusals_at_ms: u64,
     /// Questions to the base, and checkpoints, that are not answered yet.
@@ -91,6 +94,7 @@ impl Core {
             completion_work: Vec::new(),
             #[cfg(feature = "port")]
             outputs: Vec::new(),
+            driver: Driver::Core,
             refusals_told: 0,
             tell_refusals_at_ms: 0,
             under_way: 0,
@@ -133,7 +137,8 @@ impl Core {
     }
 
     /// Handles all there is, then judges what time has passed.
-    pub(super) fn turn(&mut self) -> Result<Flow, Failure> {
+    pub(super) fn turn(&mut self, by: Driver) -> Result<Flow, Failure> {
+        self.driver = by;
         let mut batch = Vec::from(std::mem::take(&mut self.batch));
         self.shared.inbox.drain(&mut batch);
         self.batch = batch.into();
@@ -291,7 +296,7 @@ impl Core {
         // Before the base thread is told: a place must be there when it is filled.
         #[cfg(feature = "port")]
         if let Some(sockets) = &self.shared.sockets {
-            sockets.push(&mut self.outputs);
+            sockets.push(&mut self.outputs, self.driver);
         }
         self.shared.base.push_all(self.base_work.drain(..));
         self.shared.completions.push_all(self.completion_work.drain(..));

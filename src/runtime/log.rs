@@ -1,7 +1,7 @@
 //! The log thread: all that waits becomes durable with one fdatasync.
 
 use super::figures::{Figures, Histogram};
-use super::seat::LITTLE;
+use super::seat::{Driver, LITTLE};
 use super::threads::Shared;
 use super::{Input, lock};
 use std::sync::Mutex;
@@ -142,6 +142,6 @@ impl LogThread<'_> {
         let (seq, log_bytes_used) = (self.log.appended(), self.log.used_bytes());
         let checkpoint = self.log.checkpoint();
         let persisted = Event::Persisted { seq, log_bytes_used, checkpoint };
-        self.shared.bring([Input::Event(persisted)].into_iter(), is_little);
+        self.shared.bring([Input::Event(persisted)].into_iter(), is_little, Driver::Persister);
     }
 }

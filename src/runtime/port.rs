@@ -1,6 +1,6 @@
 //! The io thread: the client port of `zoolet-transport` on a tokio runtime of its own.
 
-use super::seat::LITTLE;
+use super::seat::{Driver, LITTLE};
 use super::threads::Shared;
 use super::{Input, StartError};
 use crate::config::Config;
@@ -18,8 +18,12 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    pub(super) fn push(&self, outputs: &mut Vec<Output>) {
-        self.outbox.push(outputs);
+    /// Passes them on to the io thread; or, of a turn that another thread took for little, sends them on that thread.
+    pub(super) fn push(&self, outputs: &mut Vec<Output>, by: Driver) {
+        match by {
+            Driver::Persister if outputs.len() <= LITTLE => self.outbox.push_and_deliver(outputs),
+            Driver::Core | Driver::Reader | Driver::Persister => self.outbox.push(outputs),
+        }
     }
 
     /// An answer that was put together off the core.
@@ -56,7 +60,7 @@ struct ToCore(Arc<Shared>);
 impl EventSink for ToCore {
     fn submit(&self, events: &mut Vec<Event>) {
         let is_little = events.len() <= LITTLE;
-        self.0.bring(events.drain(..).map(Input::Event), is_little);
+        self.0.bring(events.drain(..).map(Input::Event), is_little, Driver::Reader);
     }
 }
 

@@ -15,6 +15,18 @@ use std::time::Duration;
 /// How many events, and entries persisted, are little.
 pub(super) const LITTLE: usize = 4;
 
+/// Whose turn it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Driver {
+    /// The core thread's.
+    Core,
+    /// Who reads what clients ask.
+    #[cfg(feature = "port")]
+    Reader,
+    /// Who made entries durable. It has time to send a little: what comes next is on its way from the clients.
+    Persister,
+}
+
 /// The machine's place, and what is known about its next turn.
 #[derive(Default)]
 pub(super) struct Seat(Mutex<Option<Seated>>);
@@ -29,11 +41,11 @@ struct Seated {
 
 impl Seated {
     /// Handles all there is, and judges what time has passed. A panic in the machine is the end of it, on whatever thread it happens.
-    fn turn(&mut self) {
+    fn turn(&mut self, by: Driver) {
         if self.ended.is_some() {
             return;
         }
-        let turn = catch_unwind(AssertUnwindSafe(|| self.core.turn()));
+        let turn = catch_unwind(AssertUnwindSafe(|| self.core.turn(by)));
         self.ended = match turn {
             Ok(Ok(Flow::On)) => None,
             Ok(Ok(Flow::End)) => Some(Ok(())),
@@ -60,7 +72,7 @@ impl Shared {
             };
             self.inbox.wait(patience);
             if let Some(seated) = &mut *lock(&self.seat.0) {
-                seated.turn();
+                seated.turn(Driver::Core);
             }
         }
     }
@@ -82,23 +94,23 @@ impl Shared {
     }
 
     /// Brings something to the machine. `is_little`: it is handled here and now if the core thread sleeps.
-    pub(super) fn bring(&self, inputs: impl ExactSizeIterator<Item = Input>, is_little: bool) {
+    pub(super) fn bring(&self, inputs: impl ExactSizeIterator<Item = Input>, is_little: bool, by: Driver) {
         if !is_little {
             self.inbox.push_all(inputs);
-        } else if self.inbox.leave_all(inputs) && !self.take_a_turn() {
+        } else if self.inbox.leave_all(inputs) && !self.take_a_turn(by) {
             self.inbox.nudge();
         }
     }
 
     /// One turn of the machine on this thread; false when another one drives it.
-    fn take_a_turn(&self) -> bool {
+    fn take_a_turn(&self, by: Driver) -> bool {
         let mut seat = match self.seat.0.try_lock() {
             Ok(seat) => seat,
             Err(TryLockError::Poisoned(seat)) => seat.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
         let Some(seated) = &mut *seat else { return false };
-        seated.turn();
+        seated.turn(by);
         if seated.wants_the_core_thread() {
             self.inbox.nudge();
         }

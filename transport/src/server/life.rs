@@ -175,9 +175,10 @@ impl Drop for Registered {
 async fn talk(port: &Port, connection: &Connection, read: &mut OwnedReadHalf, mut inbound: Inbound) -> Why {
     let mut timer = pin!(sleep_until((Instant::now() + port.handshake_timeout()).into()));
     loop {
+        let seen = port.deliveries();
         let decoded = connection.decode(port, &mut inbound);
         inbound.settle(port);
-        let plan = match decoded.and_then(|decoded| connection.plan(port, &inbound, decoded)) {
+        let plan = match decoded.and_then(|decoded| connection.plan(port, &inbound, decoded, seen)) {
             Ok(plan) => plan,
             Err(why) => return why,
         };

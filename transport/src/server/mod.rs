@@ -9,6 +9,7 @@
 //! [`zoolet_engine::Budget`].
 
 mod connection;
+mod courier;
 mod ending;
 mod inbound;
 mod life;

@@ -1,6 +1,7 @@
 //! The listening sockets, and what all connections share.
 
 use super::connection::{Connection, Touched};
+use super::courier::Courier;
 use super::ending::Why;
 use super::life;
 use super::lock;
@@ -143,6 +144,7 @@ impl ClientPort {
             addresses: Mutex::default(),
             questions: Mutex::default(),
             starved: Mutex::default(),
+            deliveries: AtomicU64::new(0),
             begun: Arc::default(),
             turn: AtomicU64::new(0),
             reading: Mutex::default(),
@@ -150,14 +152,14 @@ impl ClientPort {
             events: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
-        let mut courier = Courier { port: port.clone(), outputs: Vec::new(), touched: Vec::new() };
+        let _served = outbox.served_by(Courier::new(port.clone()));
         let mut stop = pin!(stop);
         let mut accept_after = Instant::now();
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                () = outbox.take(&mut courier.outputs) => {
-                    courier.deliver();
+                () = outbox.arrived() => {
+                    outbox.deliver();
                     // Readers get their turn, however much the machine has to say.
                     tokio::task::consume_budget().await;
                 }
@@ -172,11 +174,11 @@ impl ClientPort {
             }
         }
         drop(listeners);
-        courier.close_all();
+        port.close_all();
         let _ = timeout(port.linger(), async {
             while !lock(&port.connections).is_empty() {
                 tokio::select! {
-                    () = outbox.take(&mut courier.outputs) => courier.deliver(),
+                    () = outbox.arrived() => outbox.deliver(),
                     Some(ended) = tasks.join_next() => report(ended),
                 }
             }
@@ -212,72 +214,6 @@ fn report(ended: Result<(), JoinError>) {
     }
 }
 
-/// Brings outputs to connections.
-struct Courier {
-    port: Arc<Port>,
-    outputs: Vec<Output>,
-    touched: Vec<Arc<Connection>>,
-}
-
-impl Courier {
-    /// Encodes every output into its connection's queue, then writes each queue once.
-    fn deliver(&mut self) {
-        let Self { port, outputs, touched } = self;
-        let now = Instant::now();
-        let connections = lock(&port.connections);
-        for output in outputs.drain(..) {
-            let conn = match &output {
-                Output::Connected { conn, .. }
-                | Output::Reply { conn, .. }
-                | Output::Notify { conn, .. }
-                | Output::Close { conn }
-                | Output::Pending { conn, .. }
-                | Output::Filled { conn, .. } => *conn,
-                Output::Status { .. } => {
-                    port.answer(output);
-                    continue;
-                }
-            };
-            // A connection that is gone needs nothing any more.
-            let Some(connection) = connections.get(&conn) else { continue };
-            let touch = match output {
-                Output::Connected { reply, .. } => connection.on_connected(port, now, &reply),
-                Output::Reply { xid, zxid, result, .. } => connection.on_reply(port, now, xid, zxid, &result),
-                Output::Notify { event, .. } => connection.on_event(port, now, &event),
-                Output::Close { .. } => connection.on_close(now),
-                Output::Pending { ticket, .. } => {
-                    connection.on_pending(ticket);
-                    Touched(false)
-                }
-                Output::Filled { ticket, xid, zxid, result, .. } => {
-                    connection.on_filled(port, now, ticket, (xid, zxid), &result)
-                }
-                Output::Status { .. } => Touched(false),
-            };
-            if touch == Touched(true) {
-                touched.push(connection.clone());
-            }
-            port.drop_greediest(&connections);
-        }
-        drop(connections);
-        for connection in touched.drain(..) {
-            connection.write_out(port, now);
-        }
-        port.feed_starved();
-    }
-
-    /// The server's end: every connection sends what it has and closes.
-    fn close_all(&mut self) {
-        let connections: Vec<_> = lock(&self.port.connections).values().cloned().collect();
-        for connection in connections {
-            let now = Instant::now();
-            if connection.on_close(now) == Touched(true) {
-                connection.write_out(&self.port, now);
-            }
-        }
-    }
-}
-
 /// What all connections share.
 pub(super) struct Port {
     pub(super) settings: PortSettings,
@@ -287,12 +223,13 @@ pub(super) struct Port {
     pub(super) refusals: Refusals,
     pub(super) started: Instant,
     sink: Arc<dyn EventSink>,
-    connections: Mutex<HashMap<ConnId, Arc<Connection>>>,
+    pub(super) connections: Mutex<HashMap<ConnId, Arc<Connection>>>,
     /// Connections of each address.
     addresses: Mutex<HashMap<IpAddr, u32>>,
     questions: Mutex<HashMap<u64, oneshot::Sender<Box<Status>>>>,
     /// Connections that wait for requests of others to be answered.
     starved: Mutex<BTreeSet<ConnId>>,
+    deliveries: AtomicU64,
     /// The part of the outstanding bytes that is of requests which are not whole yet.
     pub(super) begun: Arc<AtomicU64>,
     /// The one connection of those that may read its large request to the end, by its number; 0 is none.
@@ -307,6 +244,10 @@ impl fmt::Debug for Port {
         f.debug_struct("Port").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
+
+/// A count of deliveries, to tell whether there was one meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Deliveries(u64);
 
 /// A connection's place among those that are allowed.
 pub(super) struct Slot {
@@ -342,6 +283,17 @@ impl Port {
             Err(limit) => {
                 self.traffic.on_rejected();
                 self.refusals.log(peer.ip(), limit);
+            }
+        }
+    }
+
+    /// The server's end: every connection sends what it has and closes.
+    fn close_all(&self) {
+        let connections: Vec<_> = lock(&self.connections).values().cloned().collect();
+        for connection in connections {
+            let now = Instant::now();
+            if connection.on_close(now) == Touched(true) {
+                connection.write_out(self, now);
             }
         }
     }
@@ -401,7 +353,7 @@ impl Port {
         status
     }
 
-    fn answer(&self, output: Output) {
+    pub(super) fn answer(&self, output: Output) {
         if let Output::Status { ticket, status } = output
             && let Some(question) = lock(&self.questions).remove(&ticket)
         {
@@ -419,9 +371,23 @@ impl Port {
             || nothing_in_flight && bytes <= super::inbound::LOOKAHEAD_BYTES
     }
 
-    /// Wakes this connection when requests of others are answered.
-    pub(super) fn starve(&self, conn: ConnId) {
+    /// Wakes this connection when requests of others are answered. False if some were answered since `seen`, on another thread: it looks again
+    /// at once, for nobody may be left to wake it.
+    #[must_use]
+    pub(super) fn starve(&self, conn: ConnId, seen: Deliveries) -> bool {
         lock(&self.starved).insert(conn);
+        seen == self.deliveries()
+    }
+
+    /// How often answers were delivered.
+    pub(super) fn deliveries(&self) -> Deliveries {
+        Deliveries(self.deliveries.load(Relaxed))
+    }
+
+    /// Answers were delivered: who waited for that looks again.
+    pub(super) fn on_delivered(&self) {
+        self.deliveries.fetch_add(1, Relaxed);
+        self.feed_starved();
     }
 
     /// Whether it is this connection's turn to go on although the sum is reached. Otherwise the halves of many large requests could fill it,
@@ -446,12 +412,14 @@ impl Port {
 
     /// Wakes those who waited for requests of others, if there is room now, or it could be their turn.
     pub(super) fn feed_starved(&self) {
-        let mut starved = lock(&self.starved);
-        let nobodys_turn = self.turn.load(Relaxed) == 0;
-        if starved.is_empty() || self.budget.is_full(Part::Outstanding) && !nobodys_turn {
-            return;
-        }
-        let starved = mem::take(&mut *starved);
+        let starved = {
+            let mut starved = lock(&self.starved);
+            let nobodys_turn = self.turn.load(Relaxed) == 0;
+            if starved.is_empty() || self.budget.is_full(Part::Outstanding) && !nobodys_turn {
+                return;
+            }
+            mem::take(&mut *starved)
+        };
         let connections = lock(&self.connections);
         for connection in starved.iter().filter_map(|conn| connections.get(conn)) {
             connection.wake();
@@ -459,7 +427,7 @@ impl Port {
     }
 
     /// When too much waits for all clients together, the one with most of it goes, not the one that came last.
-    fn drop_greediest(&self, connections: &HashMap<ConnId, Arc<Connection>>) {
+    pub(super) fn drop_greediest(&self, connections: &HashMap<ConnId, Arc<Connection>>) {
         while self.budget.current(Part::Outbound) > self.budget.limit(Part::Outbound) {
             let Some(greediest) = connections.values().max_by_key(|connection| connection.out_charged()) else {
                 return;

@@ -5,12 +5,12 @@ use super::ending::Why;
 use super::inbound::{Inbound, LOOKAHEAD_BYTES, Ping, READ_BYTES_MAX};
 use super::life::is_late;
 use super::lock;
-use super::port::Port;
+use super::port::{Deliveries, Port};
 use super::record::operation;
 use crate::wire::{DecodeOptions, decode_request};
 use std::time::{Duration, Instant};
 use zoolet_engine::budget::Part;
-use zoolet_engine::{ConnId, Event, Limits};
+use zoolet_engine::{Event, Limits};
 use zoolet_model::{Request, RequestedAcl, Text, WriteOp};
 
 /// A large request must be whole within this time when it is its turn while others wait for room.
@@ -112,7 +112,9 @@ impl Connection {
     }
 
     /// What to wait for, or why it is over.
-    pub(super) fn plan(&self, port: &Port, inbound: &Inbound, decoded: Decoded) -> Result<Plan, Why> {
+    ///
+    /// `seen` is from before the decoding.
+    pub(super) fn plan(&self, port: &Port, inbound: &Inbound, decoded: Decoded, seen: Deliveries) -> Result<Plan, Why> {
         let mut state = lock(&self.state);
         let now = Instant::now();
         let lookahead = LOOKAHEAD_BYTES.saturating_sub(inbound.len());
@@ -125,7 +127,7 @@ impl Connection {
             // Nothing is decoded before the answer; reading shows when the client leaves.
             Phase::Connecting { since, .. } => (lookahead, Some((since + port.handshake_timeout(), Why::Sessionless))),
             Phase::Established => {
-                passed = state.listen(port, self.id, inbound, decoded);
+                passed = state.listen(port, self, inbound, decoded, seen);
                 if decoded == Decoded::OneMustWait && state.turn.is_some() {
                     // It is whole, and may be admitted now.
                     self.wake();
@@ -195,7 +197,15 @@ impl State {
     }
 
     /// Decides whether to read it, or only to look ahead for pings. Whether it has passed its turn on.
-    fn listen(&mut self, port: &Port, id: ConnId, inbound: &Inbound, decoded: Decoded) -> bool {
+    fn listen(
+        &mut self,
+        port: &Port,
+        connection: &Connection,
+        inbound: &Inbound,
+        decoded: Decoded,
+        seen: Deliveries,
+    ) -> bool {
+        let id = connection.id;
         let congested = self.is_congested(&port.settings.limits);
         // Everybody may have a small request in flight; more only while the sum allows it.
         let mut starved = decoded == Decoded::OneMustWait
@@ -209,8 +219,8 @@ impl State {
             // There is room for everybody again.
             passed = port.pass_turn(id);
         }
-        if starved && !congested {
-            port.starve(id);
+        if starved && !congested && !port.starve(id, seen) {
+            connection.wake();
         }
         self.paused = congested || starved;
         passed

@@ -1,9 +1,10 @@
 //! Where the client port meets the machine: events one way, outputs the other, both in batches.
 
+use super::courier::Courier;
 use super::lock;
 use std::mem;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, TryLockError};
 use tokio::sync::Notify;
 use zoolet_engine::{ConnId, Event, Status};
 use zoolet_model::{ConnectReply, ErrorCode, Reply, WatchEvent};
@@ -81,6 +82,9 @@ pub enum Output {
 pub struct Outbox {
     queue: Mutex<Vec<Output>>,
     arrived: Notify,
+    /// Who brings them to their connections while the port is served. Outputs are taken from the queue with this held, so
+    /// whoever delivers, they stay in order.
+    courier: Mutex<Option<Courier>>,
 }
 
 impl Outbox {
@@ -92,8 +96,33 @@ impl Outbox {
     /// Drains `outputs`, in order. Never blocks for longer than it takes to move them. The vector comes back empty and
     /// with room in it, so that a caller who reuses it does not allocate.
     pub fn push(&self, outputs: &mut Vec<Output>) {
+        // One wake-up for all that is pushed until the port takes it.
+        if self.leave(outputs) {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// As [`Outbox::push`], but encoded and written to the sockets here and now, if no other thread is about it: waking the
+    /// port's thread takes longer than writing a little. Never waits for a client.
+    pub fn push_and_deliver(&self, outputs: &mut Vec<Output>) {
         if outputs.is_empty() {
             return;
+        }
+        self.leave(outputs);
+        let delivered = match self.courier.try_lock() {
+            Ok(mut courier) => self.deliver_with(courier.as_mut()),
+            Err(TryLockError::Poisoned(courier)) => self.deliver_with(courier.into_inner().as_mut()),
+            Err(TryLockError::WouldBlock) => false,
+        };
+        if !delivered {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Drains `outputs` into the queue; says whether it was empty before and is not any more.
+    fn leave(&self, outputs: &mut Vec<Output>) -> bool {
+        if outputs.is_empty() {
+            return false;
         }
         let mut queue = lock(&self.queue);
         let was_empty = queue.is_empty();
@@ -102,28 +131,40 @@ impl Outbox {
         } else {
             queue.append(outputs);
         }
-        drop(queue);
-        // One wake-up for all that is pushed until the port takes it.
-        if was_empty {
-            self.arrived.notify_one();
-        }
+        was_empty
     }
 
-    /// Waits until there is something, then swaps it into `outputs`, which must be empty.
-    pub(crate) async fn take(&self, outputs: &mut Vec<Output>) {
-        loop {
-            self.try_take(outputs);
-            if !outputs.is_empty() {
-                return;
-            }
+    /// Waits until there is something.
+    pub(crate) async fn arrived(&self) {
+        while lock(&self.queue).is_empty() {
             self.arrived.notified().await;
         }
     }
 
-    /// Swaps what is there into `outputs`, which must be empty.
-    pub(crate) fn try_take(&self, outputs: &mut Vec<Output>) {
-        debug_assert!(outputs.is_empty());
-        mem::swap(&mut *lock(&self.queue), outputs);
+    /// From here on there is somebody to deliver, until the guard goes.
+    pub(super) fn served_by(&self, courier: Courier) -> Served<'_> {
+        *lock(&self.courier) = Some(courier);
+        Served(self)
+    }
+
+    /// Brings all there is to its connections.
+    pub(super) fn deliver(&self) {
+        self.deliver_with(lock(&self.courier).as_mut());
+    }
+
+    fn deliver_with(&self, courier: Option<&mut Courier>) -> bool {
+        let Some(courier) = courier else { return false };
+        courier.deliver(|outputs| mem::swap(&mut *lock(&self.queue), outputs));
+        true
+    }
+}
+
+/// While this lives an outbox has a courier.
+pub(super) struct Served<'a>(&'a Outbox);
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.courier) = None;
     }
 }
 

@@ -1,0 +1,69 @@
+//! Brings outputs to connections.
+
+use super::connection::{Connection, Touched};
+use super::lock;
+use super::port::Port;
+use super::seam::Output;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Encodes outputs and writes them to their sockets, on whatever thread has them.
+#[derive(Debug)]
+pub(super) struct Courier {
+    port: Arc<Port>,
+    outputs: Vec<Output>,
+    touched: Vec<Arc<Connection>>,
+}
+
+impl Courier {
+    pub(super) fn new(port: Arc<Port>) -> Self {
+        Self { port, outputs: Vec::new(), touched: Vec::new() }
+    }
+
+    /// Encodes every output that `take` gives into its connection's queue, then writes each queue once.
+    pub(super) fn deliver(&mut self, take: impl FnOnce(&mut Vec<Output>)) {
+        let Self { port, outputs, touched } = self;
+        take(outputs);
+        let now = Instant::now();
+        let connections = lock(&port.connections);
+        for output in outputs.drain(..) {
+            let conn = match &output {
+                Output::Connected { conn, .. }
+                | Output::Reply { conn, .. }
+                | Output::Notify { conn, .. }
+                | Output::Close { conn }
+                | Output::Pending { conn, .. }
+                | Output::Filled { conn, .. } => *conn,
+                Output::Status { .. } => {
+                    port.answer(output);
+                    continue;
+                }
+            };
+            // A connection that is gone needs nothing any more.
+            let Some(connection) = connections.get(&conn) else { continue };
+            let touch = match output {
+                Output::Connected { reply, .. } => connection.on_connected(port, now, &reply),
+                Output::Reply { xid, zxid, result, .. } => connection.on_reply(port, now, xid, zxid, &result),
+                Output::Notify { event, .. } => connection.on_event(port, now, &event),
+                Output::Close { .. } => connection.on_close(now),
+                Output::Pending { ticket, .. } => {
+                    connection.on_pending(ticket);
+                    Touched(false)
+                }
+                Output::Filled { ticket, xid, zxid, result, .. } => {
+                    connection.on_filled(port, now, ticket, (xid, zxid), &result)
+                }
+                Output::Status { .. } => Touched(false),
+            };
+            if touch == Touched(true) {
+                touched.push(connection.clone());
+            }
+            port.drop_greediest(&connections);
+        }
+        drop(connections);
+        for connection in touched.drain(..) {
+            connection.write_out(port, now);
+        }
+        port.on_delivered();
+    }
+}

@@ -5,7 +5,7 @@
 use bytes::{Bytes, BytesMut};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -24,6 +24,18 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Machine {
     outbox: Arc<Outbox>,
     seen: Mutex<Seen>,
+    delivery: Mutex<Delivery>,
+    stopped: Mutex<Option<mpsc::Receiver<()>>>,
+}
+
+/// Who delivers the answers to a submit call.
+enum Delivery {
+    /// The port's thread, in its time.
+    Port,
+    /// Another thread, one after another.
+    Elsewhere(mpsc::Sender<Vec<Output>>),
+    /// Whoever it may be: they are delivered when the call returns.
+    AtOnce,
 }
 
 #[derive(Default)]
@@ -51,7 +63,15 @@ impl EventSink for Machine {
             self.handle(event, &mut seen, &mut outputs);
         }
         // Still locked: a hole must be on its way before anybody can fill it.
-        self.outbox.push(&mut outputs);
+        match &*self.delivery.lock().unwrap() {
+            Delivery::Port => self.outbox.push(&mut outputs),
+            Delivery::Elsewhere(deliverer) => deliverer.send(outputs).unwrap(),
+            Delivery::AtOnce => self.outbox.push_and_deliver(&mut outputs),
+        }
+        drop(seen);
+        if let Some(stopped) = self.stopped.lock().unwrap().take() {
+            let _ = stopped.recv();
+        }
     }
 }
 
@@ -73,6 +93,33 @@ impl Machine {
     /// Sends outputs as the core would.
     pub(crate) fn push(&self, outputs: impl IntoIterator<Item = Output>) {
         self.outbox.push(&mut outputs.into_iter().collect());
+    }
+
+    /// Sends outputs as a thread does that has few.
+    pub(crate) fn deliver(&self, outputs: impl IntoIterator<Item = Output>) {
+        self.outbox.push_and_deliver(&mut outputs.into_iter().collect());
+    }
+
+    /// From now on the answers to each submit call are delivered by another thread, one after another.
+    pub(crate) fn deliver_elsewhere(&self) {
+        let (deliverer, outputs) = mpsc::channel::<Vec<Output>>();
+        *self.delivery.lock().unwrap() = Delivery::Elsewhere(deliverer);
+        let outbox = self.outbox.clone();
+        std::thread::spawn(move || {
+            outputs.iter().flatten().for_each(|output| outbox.push_and_deliver(&mut vec![output]));
+        });
+    }
+
+    /// From now on the answers to each submit call are delivered before it returns.
+    pub(crate) fn deliver_at_once(&self) {
+        *self.delivery.lock().unwrap() = Delivery::AtOnce;
+    }
+
+    /// The next call keeps the port's thread until what this gives is dropped.
+    pub(crate) fn stop_the_port(&self) -> mpsc::Sender<()> {
+        let (go_on, stopped) = mpsc::channel();
+        *self.stopped.lock().unwrap() = Some(stopped);
+        go_on
     }
 
     /// Answers what was held; says how many there were.
@@ -171,11 +218,11 @@ impl Machine {
     }
 }
 
-fn reply(conn: ConnId, xid: i32, result: Result<Reply, ErrorCode>) -> Output {
+pub(crate) fn reply(conn: ConnId, xid: i32, result: Result<Reply, ErrorCode>) -> Output {
     Output::Reply { conn, xid, zxid: 9, result }
 }
 
-fn data(bytes: Bytes) -> Reply {
+pub(crate) fn data(bytes: Bytes) -> Reply {
     Reply::Data(Some(bytes), Stat::default())
 }
 
@@ -213,6 +260,8 @@ impl Server {
         let machine = Arc::new(Machine {
             outbox: outbox.clone(),
             seen: Mutex::new(Seen { session_timeout_ms, role: "standalone", ..Seen::default() }),
+            delivery: Mutex::new(Delivery::Port),
+            stopped: Mutex::new(None),
         });
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let port = ClientPort::bind(&[any], settings, Arc::new(ConnIds::new()), budget.clone()).unwrap();

@@ -103,13 +103,6 @@ pub enum Txn<'a> {
         /// The proof its owner will show.
         secret: SessionSecret,
     },
-    /// A session changed its timeout when it reconnected.
-    RenewSession {
-        /// Which.
-        session: SessionId,
-        /// Negotiated, milliseconds.
-        timeout_ms: u32,
-    },
     /// A session ends, closed or expired, with all its ephemerals.
     CloseSession {
         /// Which.
@@ -131,7 +124,6 @@ mod tag {
     pub(super) const WRITE: u8 = 1;
     pub(super) const MULTI: u8 = 2;
     pub(super) const CREATE_SESSION: u8 = 3;
-    pub(super) const RENEW_SESSION: u8 = 4;
     pub(super) const CLOSE_SESSION: u8 = 5;
     pub(super) const REAP: u8 = 6;
 
@@ -177,11 +169,6 @@ pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
             buffer.put_u8(tag::CREATE_SESSION);
             buffer.put_u32_le(*timeout_ms);
             buffer.put_slice(&secret.0);
-        }
-        Txn::RenewSession { session, timeout_ms } => {
-            buffer.put_u8(tag::RENEW_SESSION);
-            buffer.put_i64_le(session.0);
-            buffer.put_u32_le(*timeout_ms);
         }
         Txn::CloseSession { session } => {
             buffer.put_u8(tag::CLOSE_SESSION);
@@ -296,7 +283,6 @@ pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
             Txn::Multi { session, identity, ops }
         }
         tag::CREATE_SESSION => Txn::CreateSession { timeout_ms: reader.u32()?, secret: SessionSecret(reader.array()?) },
-        tag::RENEW_SESSION => Txn::RenewSession { session: SessionId(reader.i64()?), timeout_ms: reader.u32()? },
         tag::CLOSE_SESSION => Txn::CloseSession { session: SessionId(reader.i64()?) },
         tag::REAP => Txn::Reap { path: reader.text()? },
         _ => return Err(Undecodable),
@@ -455,7 +441,6 @@ mod tests {
         round_trip(&Txn::Write { session: SessionId(7), identity: identity.clone(), op: create });
         round_trip(&Txn::Multi { session: SessionId(7), identity, ops });
         round_trip(&Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([9; 16]) });
-        round_trip(&Txn::RenewSession { session: SessionId(1), timeout_ms: 4000 });
         round_trip(&Txn::CloseSession { session: SessionId(1) });
         round_trip(&Txn::Reap { path: "/c" });
     }

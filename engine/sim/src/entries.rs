@@ -132,8 +132,7 @@ impl Entries {
         let txn = match self.random.below(30) {
             0 => Txn::NoOp,
             1..=3 => Txn::CreateSession { timeout_ms: self.random.bits() as u32, secret: SessionSecret([3; 16]) },
-            4 => Txn::RenewSession { session, timeout_ms: self.random.bits() as u32 },
-            5 => Txn::CloseSession { session },
+            4..=5 => Txn::CloseSession { session },
             6..=8 => Txn::Reap { path },
             9..=14 => {
                 ops.truncate(count);

@@ -39,7 +39,7 @@ fn apply_is_total_and_does_not_depend_on_what_is_in_memory() {
         full.check();
         assert!(full.records == forgetful.records && full.totals == forgetful.totals);
     }
-    assert!(reached.len() == 14 && reached.values().all(|&times| times > 100), "too little was tried: {reached:?}");
+    assert!(reached.len() == 12 && reached.values().all(|&times| times > 100), "too little was tried: {reached:?}");
 }
 
 /// What was reached, as far as this test should get everywhere.
@@ -57,8 +57,6 @@ fn name(outcome: &Outcome) -> &'static str {
         Outcome::Multi(Ok(_)) => "multi",
         Outcome::Multi(Err(_)) => "multi failed",
         Outcome::SessionCreated(_) => "session created",
-        Outcome::SessionRenewed { renewed: Ok(_), .. } => "session renewed",
-        Outcome::SessionRenewed { renewed: Err(_), .. } => "no session to renew",
         Outcome::SessionClosed(_) => "session closed",
         Outcome::Reaped(_) => "reaped",
     }

@@ -53,6 +53,8 @@ struct Asked {
 
 struct SessionLife {
     timeout_ms: u64,
+    /// What it began with, and has again after a restart.
+    first_timeout_ms: u64,
     /// Every time its owner gave a sign of life, or the server started.
     heard_ms: Vec<u64>,
 }
@@ -296,7 +298,9 @@ impl Run {
         assert!(id == 0 || reply.session == SessionId(id));
         assert_eq!(reply.timeout_ms, timeout_ms.clamp(4000, 40_000));
         assert_eq!(sent.next(), None);
-        self.lives.insert(reply.session.0, SessionLife { timeout_ms: timeout_ms as u64, heard_ms });
+        let timeout_ms = timeout_ms as u64;
+        let first_timeout_ms = if id == 0 { timeout_ms } else { self.lives[&id].first_timeout_ms };
+        self.lives.insert(reply.session.0, SessionLife { timeout_ms, first_timeout_ms, heard_ms });
         self.connections.insert(conn, Connection { session: reply.session.0, ..Connection::default() });
         self.attaching = Some((conn, reply.session.0, peer));
         self.settle();
@@ -322,7 +326,9 @@ impl Run {
         self.world.crash(power);
         let now_ms = self.world.now().mono_ms;
         self.lives.values_mut().for_each(|life| life.heard_ms.push(now_ms));
+        // What was under way before the crash was judged by what counted then.
         self.settle();
+        self.lives.values_mut().for_each(|life| life.timeout_ms = life.first_timeout_ms);
     }
 
     /// Reads the whole tree through the machine as somebody who may.
@@ -377,12 +383,12 @@ impl Run {
             self.run_local(zxid);
             let (header, txn) = txn::decode(&entry.payload).expect("the machine proposes what it understands");
             match txn {
-                Txn::NoOp | Txn::RenewSession { .. } => self.reference.pass_zxid(zxid),
+                Txn::NoOp => self.reference.pass_zxid(zxid),
                 Txn::CreateSession { .. } => {
                     self.reference.create_session(zxid);
                     let heard_ms = vec![self.world.now().mono_ms];
                     // A connection that crashed away before it heard of its session.
-                    self.lives.entry(zxid).or_insert(SessionLife { timeout_ms: 10_000, heard_ms });
+                    self.lives.entry(zxid).or_insert(SessionLife { timeout_ms: 10_000, first_timeout_ms: 10_000, heard_ms });
                     self.attach();
                 }
                 Txn::Reap { path } => {

@@ -61,19 +61,17 @@ impl Server {
         let proved = self.sessions.lookup(*session).filter(|live| {
             !live.closing && password.as_deref().is_some_and(|password| constant_time_eq(password, &live.secret.0))
         });
-        let Some((secret, old_timeout_ms)) = proved.map(|live| (live.secret, live.timeout_ms)) else {
+        let Some(secret) = proved.map(|live| live.secret) else {
             self.refused(conn, request.read_only.is_some());
             return self.close(conn);
         };
         if let Some(old) = self.sessions.attach(*session, conn) {
             self.close(old);
         }
-        let renewable = self.admission(Need::Session) == Admission::Go;
-        let timeout_ms = if renewable { self.negotiate(request.timeout_ms) } else { old_timeout_ms };
+        // Like all of a session's liveness this is not replicated: coming back writes nothing, costs no zxid (surface 13.5) and works while
+        // the log does not. After a restart the session has the timeout it began with, until its owner is back (surface 1.5).
+        let timeout_ms = self.negotiate(request.timeout_ms);
         self.sessions.renew(*session, timeout_ms, self.now.mono_ms);
-        if timeout_ms != old_timeout_ms {
-            self.propose(&Txn::RenewSession { session: *session, timeout_ms }, Origin::None);
-        }
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.session = *session;
             connection.phase = Phase::Open;

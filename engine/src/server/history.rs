@@ -329,11 +329,6 @@ impl Server {
                     self.on_session_created(conn, reply);
                 }
             }
-            Outcome::SessionRenewed { session, renewed } => {
-                if let Ok(renewed) = renewed {
-                    self.sessions.renew(session, renewed.timeout_ms, self.now.mono_ms);
-                }
-            }
             Outcome::SessionClosed(session) => self.on_session_closed(zxid, origin, session),
             Outcome::Write(result) => self.on_outcome(zxid, origin, result.map(reply_to_write)),
             Outcome::Multi(result) => self.on_outcome(zxid, origin, reply_to_multi(result)),

@@ -51,13 +51,6 @@ pub enum Outcome {
     Multi(Result<Vec<OpOutcome>, MultiFailure>),
     /// A session began.
     SessionCreated(Session),
-    /// A session was given another timeout.
-    SessionRenewed {
-        /// Which.
-        session: SessionId,
-        /// As it is now, unless it is gone.
-        renewed: Result<Session, ErrorCode>,
-    },
     /// A session ended, or had ended before.
     SessionClosed(SessionId),
     /// A container was looked at; true when it went.
@@ -152,10 +145,6 @@ impl<V: View> Attempt<'_, V> {
                 let session = Session { timeout_ms: *timeout_ms, secret: *secret };
                 self.put(key::session(SessionId(self.zxid)), None, Some(session.encode()));
                 Ok(Outcome::SessionCreated(session))
-            }
-            Txn::RenewSession { session, timeout_ms } => {
-                let renewed = self.renew(*session, *timeout_ms);
-                settle(renewed).map(|renewed| Outcome::SessionRenewed { session: *session, renewed })
             }
             Txn::CloseSession { session } => self.close(*session).map(|()| Outcome::SessionClosed(*session)),
             Txn::Reap { path } => self.reap(path).map(Outcome::Reaped),
@@ -301,16 +290,6 @@ impl<V: View> Attempt<'_, V> {
         let changed = Znode { aversion: znode.aversion.wrapping_add(1), acl, ..znode };
         self.replace(path, &loaded, &znode, &changed);
         Ok(changed.stat())
-    }
-
-    fn renew(&mut self, id: SessionId, timeout_ms: u32) -> Result<Session, Stop> {
-        let key = key::session(id);
-        let record = self.get(&key)?.ok_or(ErrorCode::SessionExpired)?;
-        let stored = Session::decode(&record).map_err(|_| Stop::Damaged("a session's record does not decode"))?;
-        let renewed = Session { timeout_ms, ..stored };
-        let before = record_hash(&key, &record);
-        self.put(key, Some(before), Some(renewed.encode()));
-        Ok(renewed)
     }
 
     /// Ends a session and everything that lived with it, in one step (surface 2.3, closeSession).

@@ -22,7 +22,7 @@ pub fn needs<'a>(txn: &Txn<'a>, need: &mut impl FnMut(Need<'a>)) {
         Txn::Multi { ops, .. } => ops.iter().for_each(|op| op_needs(op, need)),
         Txn::CloseSession { session } => need(Need::Ephemerals(*session)),
         Txn::Reap { path } => path_needs(path, need),
-        Txn::NoOp | Txn::CreateSession { .. } | Txn::RenewSession { .. } => {}
+        Txn::NoOp | Txn::CreateSession { .. } => {}
     }
 }
 

@@ -287,6 +287,7 @@ impl Server {
         self.let_go(Waiter::Apply);
         self.fetches.apply_retries = 0;
         self.state.install(zxid, &mut applied);
+        self.note_reapable();
         // Not the opening of an earlier epoch that is read back from the log at start.
         if zxid == Zxid::first_of(self.zab.epoch()) && self.zab.role() == zab::Role::Leading {
             self.history.serving = true;

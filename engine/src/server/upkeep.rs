@@ -34,6 +34,8 @@ pub(super) struct Upkeep {
     checkpoints: u64,
     checkpoints_failed: u64,
     reap_at_ms: u64,
+    /// Whether anything was reapable when last looked.
+    reapable: bool,
     to_reap: VecDeque<Key>,
     pub(super) log_stalled: bool,
     pub(super) sessions_joining: usize,
@@ -54,6 +56,7 @@ impl Upkeep {
             checkpoints: 0,
             checkpoints_failed: 0,
             reap_at_ms: now.mono_ms + u64::from(container_check_interval_ms),
+            reapable: false,
             to_reap: VecDeque::new(),
             log_stalled: false,
             sessions_joining: 0,
@@ -168,6 +171,18 @@ impl Server {
         }
         if self.upkeep.reap_at_ms <= now_ms && self.is_serving() {
             self.reap();
+        }
+    }
+
+    /// Containers are looked at each interval, as in ZooKeeper. The looks that this server slept through, because nothing was reapable,
+    /// are over when something is: otherwise a container that becomes empty after an idle hour would go at once.
+    pub(super) fn note_reapable(&mut self) {
+        let reapable = self.state.totals().reapable > 0;
+        let was_reapable = std::mem::replace(&mut self.upkeep.reapable, reapable);
+        let slept_ms = self.now.mono_ms.saturating_sub(self.upkeep.reap_at_ms);
+        if reapable && !was_reapable && self.upkeep.to_reap.is_empty() && slept_ms > 0 {
+            let interval_ms = u64::from(self.settings.container_check_interval_ms).max(1);
+            self.upkeep.reap_at_ms += slept_ms.next_multiple_of(interval_ms);
         }
     }
 

@@ -388,7 +388,11 @@ impl Run {
                     self.reference.create_session(zxid);
                     let heard_ms = vec![self.world.now().mono_ms];
                     // A connection that crashed away before it heard of its session.
-                    self.lives.entry(zxid).or_insert(SessionLife { timeout_ms: 10_000, first_timeout_ms: 10_000, heard_ms });
+                    self.lives.entry(zxid).or_insert(SessionLife {
+                        timeout_ms: 10_000,
+                        first_timeout_ms: 10_000,
+                        heard_ms,
+                    });
                     self.attach();
                 }
                 Txn::Reap { path } => {

@@ -390,8 +390,10 @@ fn when_all_together_have_too_much_the_greediest_goes() {
 }
 
 #[test]
-fn a_connection_with_too_much_unanswered_is_not_read_but_its_pings_are() {
-    let server = Server::limited(Limits { outstanding_max: 10, ..Limits::default() });
+fn a_connection_with_too_much_unanswered_is_not_read_but_its_pings_are_when_it_has_waited_for_long() {
+    let settings =
+        PortSettings { limits: Limits { outstanding_max: 10, ..Limits::default() }, ..PortSettings::default() };
+    let server = Server::with(settings, 300);
     let mut client = server.client();
     let mut stream = BytesMut::new();
     for xid in 1..=50 {
@@ -399,7 +401,7 @@ fn a_connection_with_too_much_unanswered_is_not_read_but_its_pings_are() {
     }
     stream.extend_from_slice(&encoded(-2, &Request::Ping));
     client.write(&stream);
-    // Forty requests before the ping wait unread; it does not.
+    // Forty requests before the ping wait unread; it does not, though nothing else happens.
     server.machine.wait("the ping", |seen| seen.pings == 1);
     assert_eq!(server.machine.seen().requests.len(), 10);
     client.send(-2, &Request::Ping);
@@ -419,6 +421,28 @@ fn a_connection_with_too_much_unanswered_is_not_read_but_its_pings_are() {
     }
     let seen = server.machine.seen();
     assert_eq!((seen.requests.len(), seen.pings), (50, 2), "no ping is answered twice");
+}
+
+/// The size of the last answer is expected of the next one, so that one large read holds up what is behind the next.
+#[test]
+fn a_ping_keeps_its_place_behind_requests_that_wait_for_a_moment() {
+    let server = Server::limited(Limits { outstanding_max: 10, ..Limits::default() });
+    let mut client = server.client();
+    let mut stream = BytesMut::new();
+    for xid in 1..=50 {
+        stream.extend_from_slice(&encoded(xid, &get("/hold")));
+        if xid % 5 == 0 {
+            stream.extend_from_slice(&encoded(-2, &Request::Ping));
+        }
+    }
+    client.write(&stream);
+    let expected: Vec<i32> = (1..=50).flat_map(|xid| [Some(xid), (xid % 5 == 0).then_some(-2)]).flatten().collect();
+    let mut answers = Vec::new();
+    while answers.len() < expected.len() {
+        let released = server.machine.release();
+        answers.extend((0..released).map(|_| client.xid()));
+    }
+    assert_eq!(answers, expected);
 }
 
 #[test]

@@ -54,6 +54,8 @@ pub(super) struct State {
     read_bytes: u32,
     /// The client is not listened to, because too much of it waits already.
     pub(super) paused: bool,
+    /// Since when the next whole request has to wait.
+    pub(super) held_up: Option<Instant>,
     /// Since when it is its turn to read on while all together have too much, until its request is whole.
     pub(super) turn: Option<Instant>,
     /// In the list of those whose output is to be written.
@@ -98,6 +100,7 @@ impl Connection {
             expected_bytes: 0,
             read_bytes: FIRST_READ_BYTES,
             paused: false,
+            held_up: None,
             turn: None,
             touched: false,
             progress: now,

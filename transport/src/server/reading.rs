@@ -83,8 +83,11 @@ impl Connection {
                 }
             };
             if !admitted {
-                // Its turn comes when there is room; who only pings must not lose its session meanwhile.
-                while state.waiting.len() < 2 * limits.outstanding_max as usize
+                // Its turn comes when there is room; who only pings must not lose its session meanwhile. Until then pings keep their
+                // place among the requests, as in ZooKeeper.
+                state.held_up.get_or_insert(now);
+                while state.is_held_up(now)
+                    && state.waiting.len() < 2 * limits.outstanding_max as usize
                     && let Some(xid) = inbound.take_ping(frame_bytes_max)
                 {
                     state.admit(port, decoded_us, 12, &Request::Ping);
@@ -98,6 +101,7 @@ impl Connection {
             state.admit(port, decoded_us, held_bytes(next.bytes, &request), &request);
             // What is whole has no deadline any more.
             state.turn = None;
+            state.held_up = None;
             state.record.last_operation = operation(&request);
             state.record.last_xid = xid;
             events.push(Event::Request { conn: self.id, xid, request });
@@ -149,8 +153,9 @@ impl Connection {
             return Err(Why::DoesNotRead(queued));
         }
         let deadline = ends.map(|(deadline, _)| deadline);
+        let pings = state.held_up.map(|since| since + state.ping_patience()).filter(|pings| *pings > now);
         let stall = state.has_too_much(port).then(|| state.progress + STALL);
-        let deadline = deadline.into_iter().chain(stall).min();
+        let deadline = deadline.into_iter().chain(stall).chain(pings).min();
         let write = state.write_blocked;
         drop(state);
         if passed {
@@ -176,6 +181,17 @@ impl State {
         {
             self.phase = Phase::Connecting { since: now, excused: true };
         }
+    }
+
+    /// How long a request may have to wait before the pings behind it are answered: half the time between two pings of a client, which
+    /// gives its server up after two unanswered ones.
+    fn ping_patience(&self) -> Duration {
+        self.timeout / 6
+    }
+
+    /// Whether the next request has waited for so long that the session needs its pings answered.
+    fn is_held_up(&self, now: Instant) -> bool {
+        self.held_up.is_some_and(|since| now >= since + self.ping_patience())
     }
 
     /// A request is submitted.

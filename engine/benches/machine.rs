@@ -9,6 +9,7 @@ use bytes::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
+use zoolet_engine::action::FetchWhat;
 use zoolet_engine::event::Fetched;
 use zoolet_engine::server::Start;
 use zoolet_engine::{Action, ConnId, Event, Limits, Now, Server, Settings};
@@ -53,6 +54,40 @@ fn main() {
         }
     });
     machine.measure("ping", |_| Request::Ping);
+    close_sessions(&mut machine);
+}
+
+/// Ends sessions that own many ephemerals, as `DEATHS` says, each in one entry.
+fn close_sessions(machine: &mut Machine) {
+    const DEATHS: usize = 10_000;
+    const ROUNDS: usize = 20;
+    let (mut spent_ns, mut allocations) = (0, 0);
+    for round in 0..ROUNDS {
+        let conn = 100 + round as u64;
+        machine.connect(conn);
+        for first in (0..DEATHS).step_by(1000) {
+            let create = |at| match create(path(1_000_000 + at), Bytes::new()) {
+                Request::Write(WriteOp::Create(mut create)) => {
+                    create.mode = CreateMode::Valid { kind: CreateKind::Ephemeral, sequential: false };
+                    WriteOp::Create(create)
+                }
+                other => panic!("{other:?}"),
+            };
+            machine.request(conn, Request::Multi((first..first + 1000).map(create).collect()));
+        }
+        machine.settle();
+        let (region, began) = (Region::new(ALLOCATOR), cpu_ns());
+        machine.request(conn, Request::CloseSession);
+        machine.settle();
+        spent_ns += cpu_ns() - began;
+        allocations += region.change().allocations;
+    }
+    println!(
+        "{:<40} {:>7.0} ns {:>6.2} allocations",
+        "an ephemeral's end with its session",
+        spent_ns as f64 / (ROUNDS * DEATHS) as f64,
+        allocations as f64 / (ROUNDS * DEATHS) as f64
+    );
 }
 
 fn path(at: usize) -> Text {
@@ -86,20 +121,22 @@ impl Machine {
         let mut machine = Self { server: Server::new(start, NOW), xid: 0 };
         machine.server.start(NOW);
         machine.settle();
-        for conn in 1..=CONNECTIONS {
-            let request = ConnectRequest {
-                last_zxid_seen: 0,
-                timeout_ms: 30_000,
-                session: SessionId(0),
-                password: None,
-                read_only: None,
-            };
-            machine.server.handle(NOW, Event::Connect { conn: ConnId(conn), peer: None, request });
-            machine.settle();
-        }
+        (1..=CONNECTIONS).for_each(|conn| machine.connect(conn));
         machine.request(1, create(Text::from_static("/bench"), Bytes::new()));
         machine.settle();
         machine
+    }
+
+    fn connect(&mut self, conn: u64) {
+        let request = ConnectRequest {
+            last_zxid_seen: 0,
+            timeout_ms: 30_000,
+            session: SessionId(0),
+            password: None,
+            read_only: None,
+        };
+        self.server.handle(NOW, Event::Connect { conn: ConnId(conn), peer: None, request });
+        self.settle();
     }
 
     fn request(&mut self, conn: u64, request: Request) {
@@ -118,13 +155,17 @@ impl Machine {
                         self.server.handle(NOW, persisted);
                     }
                     Action::Fetch(fetch) => {
-                        self.server.handle(NOW, Event::Fetched { id: fetch.id, result: Ok(Fetched::Record(None)) });
+                        let nothing = match fetch.what {
+                            FetchWhat::Record(_) => Fetched::Record(None),
+                            FetchWhat::KeysUnder(_) => Fetched::Keys(Vec::new()),
+                        };
+                        self.server.handle(NOW, Event::Fetched { id: fetch.id, result: Ok(nothing) });
                     }
                     Action::Reply { result, .. } => {
                         result.map(drop).or_else(|code| if code.code() == -101 { Ok(()) } else { Err(code) }).unwrap();
                         replies += 1;
                     }
-                    Action::Connected { .. } => {}
+                    Action::Connected { .. } | Action::Close { .. } => {}
                     other => panic!("{other:?}"),
                 }
             }

@@ -136,6 +136,11 @@ pub fn session_bytes(id: SessionId) -> [u8; 9] {
     key
 }
 
+/// Whether a record of this key says all by being there: it is found among its neighbours and never looked up.
+pub(super) fn is_mark(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(EPHEMERAL | REAPABLE)))
+}
+
 /// What every ephemeral of a session has as its key's beginning; the rest is the path.
 pub fn ephemerals_prefix(id: SessionId) -> Key {
     [&[EPHEMERAL][..], &id.0.to_be_bytes()].concat().into_boxed_slice()

@@ -2,7 +2,7 @@
 
 use super::cache::{RecordCache, Stamp};
 use super::changes::Changes;
-use super::key::Key;
+use super::key::{self, Key};
 use crate::action::Generation;
 use crate::tree::{Change, Found, View};
 use bytes::Bytes;
@@ -75,6 +75,8 @@ impl Memory {
             // Born and dead in one entry: what there is has not changed.
             None if !existed => {}
             None if active.remove(&key) => cache.remove(&key),
+            // Nobody asks for a mark by its key, so that it is gone is nothing to remember.
+            None if key::is_mark(&key) => {}
             None => cache.insert(key, None),
         }
     }

@@ -4,7 +4,7 @@
 
 use super::acl::Identity;
 use super::attempt::{Attempt, Stop};
-use super::needs::{parent_of, path_needs};
+use super::needs::{Need, parent_of};
 use super::overlay::Overlay;
 use super::record::{Kind, Session, Totals, Znode};
 use super::view::{Stuck, View};
@@ -256,7 +256,8 @@ impl<V: View> Attempt<'_, V> {
             return Err(ErrorCode::NotEmpty.into());
         }
         let path = self.text(path);
-        self.death(&path, parent_path, &parent, &loaded)
+        let parent = self.shrink(Text::from(parent_path), &parent, 1)?;
+        self.death(&path, &loaded, &parent)
     }
 
     fn set_data(&mut self, asker: Asker<'_>, path: &str, data: Option<&[u8]>, version: i32) -> Result<Stat, Stop> {
@@ -299,18 +300,25 @@ impl<V: View> Attempt<'_, V> {
         let prefix = key::ephemerals_prefix(id);
         let owned = self.view.keys_under(&prefix).ok_or(Stop::Missing)?;
         let paths: Vec<&str> = owned.iter().filter_map(|key| std::str::from_utf8(&key[prefix.len()..]).ok()).collect();
-        for path in &paths {
-            path_needs(path, &mut |need| self.missing.extend(need.missing_in(self.view)));
+        // Siblings mostly follow one another: their parent is looked up and changed once for all of them.
+        let families: Vec<&[&str]> = paths.chunk_by(|one, next| parent_of(one) == parent_of(next)).collect();
+        for family in &families {
+            for need in parent_of(family[0]).iter().chain(*family).map(|path| Need::Znode(path)) {
+                self.missing.extend(need.missing_in(self.view));
+            }
         }
         if !self.missing.is_empty() {
             return Err(Stop::Missing);
         }
-        for path in paths {
-            let parent_path = parent_of(path).ok_or(Stop::Damaged("an ephemeral without a parent"))?;
-            let (Some(parent), Some(loaded)) = (self.load(parent_path)?, self.load(path)?) else {
-                return Err(Stop::Damaged("a session owns an ephemeral that is not there"));
-            };
-            self.death(&Text::from(path), parent_path, &parent, &loaded)?;
+        for family in families {
+            let parent_path = parent_of(family[0]).ok_or(Stop::Damaged("an ephemeral without a parent"))?;
+            let parent = self.load(parent_path)?.ok_or(Stop::Damaged("an ephemeral without a parent"))?;
+            let parent = self.shrink(Text::from(parent_path), &parent, family.len() as i32)?;
+            for path in family {
+                let there = self.load(path)?;
+                let loaded = there.ok_or(Stop::Damaged("a session owns an ephemeral that is not there"))?;
+                self.death(&Text::from(*path), &loaded, &parent)?;
+            }
         }
         let before = record_hash(&session, &record);
         self.put(session, Some(before), None);
@@ -325,7 +333,8 @@ impl<V: View> Attempt<'_, V> {
         let parent_path = parent_of(path).ok_or(Stop::Damaged("a container without a parent"))?;
         let parent = self.load(parent_path)?.ok_or(Stop::Damaged("a container without a parent"))?;
         let path = self.text(path);
-        self.death(&path, parent_path, &parent, &loaded).map(|()| true)
+        let parent = self.shrink(Text::from(parent_path), &parent, 1)?;
+        self.death(&path, &loaded, &parent).map(|()| true)
     }
 }
 

@@ -45,6 +45,12 @@ impl Loaded {
     }
 }
 
+/// A znode whose children die.
+pub(super) struct Bereaved {
+    path: Text,
+    acl: Bytes,
+}
+
 /// One entry being tried: changes are laid over the state and installed only when all of it succeeded.
 pub(super) struct Attempt<'a, V> {
     pub(super) view: &'a mut V,
@@ -139,7 +145,9 @@ impl<V: View> Attempt<'_, V> {
     pub(super) fn put_data<'d>(&mut self, path: &str, before: Option<&Znode<'_>>, data: Option<&'d [u8]>) -> Data<'d> {
         let old = before.and_then(|znode| if let Data::Large { hash, .. } = znode.data { Some(hash) } else { None });
         let large = data.filter(|bytes| bytes.len() > INLINE_DATA_MAX);
-        if let (Some(key), true) = (key::data(path), old.is_some() || large.is_some()) {
+        if (old.is_some() || large.is_some())
+            && let Some(key) = key::data(path)
+        {
             // Copied: a slice would keep the whole buffer that many entries share.
             let after = large.map(Bytes::copy_from_slice);
             let hash = large.map_or(0, |bytes| record_hash(&key, bytes));
@@ -176,18 +184,17 @@ impl<V: View> Attempt<'_, V> {
         }
     }
 
-    /// Takes a znode out of the tree and tells its parent.
-    pub(super) fn death(
-        &mut self,
-        path: &Text,
-        parent_path: &str,
-        parent: &Loaded,
-        loaded: &Loaded,
-    ) -> Result<(), Stop> {
-        let (parent_znode, znode) = (parent.znode()?, loaded.znode()?);
-        let shrunk =
-            Znode { num_children: parent_znode.num_children.wrapping_sub(1), pzxid: self.zxid, ..parent_znode };
-        self.replace(parent_path, parent, &parent_znode, &shrunk);
+    /// Takes children off a znode's count, before they die. Says who is to hear of each.
+    pub(super) fn shrink(&mut self, path: Text, loaded: &Loaded, deaths: i32) -> Result<Bereaved, Stop> {
+        let znode = loaded.znode()?;
+        let shrunk = Znode { num_children: znode.num_children.wrapping_sub(deaths), pzxid: self.zxid, ..znode };
+        self.replace(&path, loaded, &znode, &shrunk);
+        Ok(Bereaved { acl: loaded.acl(&znode), path })
+    }
+
+    /// Takes a znode out of the tree; its parent has been shrunk.
+    pub(super) fn death(&mut self, path: &Text, loaded: &Loaded, parent: &Bereaved) -> Result<(), Stop> {
+        let znode = loaded.znode()?;
         self.put_znode(path, Some(loaded), None);
         self.put_data(path, Some(&znode), None);
         self.mark_reapable(path, znode.is_reapable(), false);
@@ -198,7 +205,7 @@ impl<V: View> Attempt<'_, V> {
             self.totals.ephemerals = self.totals.ephemerals.saturating_sub(1);
         }
         self.fire(EventKind::NodeDeleted, path.clone(), loaded.acl(&znode));
-        self.fire(EventKind::NodeChildrenChanged, Text::from(parent_path), parent.acl(&parent_znode));
+        self.fire(EventKind::NodeChildrenChanged, parent.path.clone(), parent.acl.clone());
         Ok(())
     }
 

@@ -40,7 +40,7 @@ fn op_needs<'a>(op: &Op<'a>, need: &mut impl FnMut(Need<'a>)) {
     }
 }
 
-pub(super) fn path_needs<'a>(path: &'a str, need: &mut impl FnMut(Need<'a>)) {
+fn path_needs<'a>(path: &'a str, need: &mut impl FnMut(Need<'a>)) {
     if let Some(parent) = parent_of(path) {
         need(Need::Znode(parent));
     }

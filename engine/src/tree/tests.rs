@@ -147,18 +147,18 @@ fn a_session_takes_all_its_ephemerals_with_it_in_one_entry() {
     let before = whole.digest;
     whole.create("/p", CreateKind::Persistent).unwrap();
     let with_parent = whole.digest;
-    for name in ["/p/b", "/p/a", "/top"] {
+    let children_of_root = whole.stat("/").unwrap().num_children;
+    for name in ["/p/b", "/p/a", "/top", "/first"] {
         whole.create(name, CreateKind::Ephemeral).unwrap();
     }
-    assert_eq!(whole.totals.ephemerals, 3);
+    assert_eq!(whole.totals.ephemerals, 4);
     let applied = whole.applied(&Txn::CloseSession { session: SESSION });
     let fired: Vec<_> = applied.fired.iter().map(|fired| (fired.kind, fired.path.as_str())).collect();
     let (deleted, children) = (EventKind::NodeDeleted, EventKind::NodeChildrenChanged);
-    assert_eq!(
-        fired,
-        [(deleted, "/p/a"), (children, "/p"), (deleted, "/p/b"), (children, "/p"), (deleted, "/top"), (children, "/")]
-    );
+    let expected = [("/first", "/"), ("/p/a", "/p"), ("/p/b", "/p"), ("/top", "/")];
+    assert_eq!(fired, expected.map(|(path, parent)| [(deleted, path), (children, parent)]).concat());
     assert_eq!((whole.totals.ephemerals, whole.stat("/p").unwrap().num_children), (0, 0));
+    assert_eq!(whole.stat("/").unwrap().num_children, children_of_root, "its children stand on both sides of /p's");
     assert_ne!(whole.digest, before);
     assert_ne!(whole.digest, with_parent, "the parent has seen two children come and go");
     assert_eq!(whole.create("/p/late", CreateKind::Ephemeral), Err(ErrorCode::SessionExpired));

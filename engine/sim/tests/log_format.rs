@@ -10,6 +10,7 @@ use zoolet_engine::{
     action::LogRecord,
     store::{
         Strategy,
+        disk::Disk,
         log::{Facts, Log, Receiving, chain_after},
     },
 };
@@ -57,11 +58,11 @@ fn the_first_batch_of_a_segment_restates_the_facts_in_these_bytes() {
     assert_golden(
         &hex(&disk, 0, 4096),
         "
-        7a6c6f67bbbcd46e0100010098000000
+        7a6c6f67b475180b01000100a0000000
         01000000000000000100000000000000
         01000000002000000200000000200000
         55550000000000000000000000000000
-        930000000121436587a9cbed0ff0debc
+        9b0000000121436587a9cbed0ff0debc
         9a785634120700000000000000000000
         00000000002200000021000000330000
         00000000000144000000002300003400
@@ -140,6 +141,65 @@ fn the_end_of_a_snapshot_has_these_bytes() {
         ",
     );
 }
+
+#[test]
+fn the_end_of_a_segment_has_these_bytes_and_the_next_one_says_how_large_its_file_is() {
+    let disk = SimDisk::new(1);
+    let mut log = create(&disk, small(Strategy::Recycle));
+    append(&mut log, open_epoch(0x10), Zxid::ZERO).unwrap();
+    append(&mut log, vec![entry(zxid(0x10, 1), 9000)], zxid(0x10, 0)).unwrap();
+    assert_golden(
+        &hex(&disk, 16384, 20480),
+        "
+        7a6c6f67629753f00100020000000000
+        01000000000000000400000000000000
+        00000000000000000000000000100000
+        3d9620cdc1eacbcd22e4ba415fc99e37
+        ",
+    );
+    let next = disk.contents("seg-01.log").unwrap();
+    // At the end of the facts.
+    let facts_bytes = u32::from_le_bytes(next[64..68].try_into().unwrap()) as usize;
+    assert_eq!(next[69 + facts_bytes - 8..69 + facts_bytes], 20480u64.to_le_bytes());
+}
+
+/// As the commit before the first segment was ended wrote it: facts without the size of the file, a first segment full to its last block.
+#[test]
+fn a_log_from_before_segments_were_ended_opens_and_goes_on() {
+    let disk = SimDisk::new(1);
+    let old = disk.create("seg-00.log").unwrap();
+    let mut batch = Vec::new();
+    for line in OLD_BIRTH.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        batch.extend((0..line.len()).step_by(2).map(|at| u8::from_str_radix(&line[at..at + 2], 16).unwrap()));
+    }
+    batch.resize(20480, 0);
+    old.write_at(0, &batch).unwrap();
+    old.sync().unwrap();
+    disk.sync_directory().unwrap();
+    let (mut log, opened) = open(&disk, small(Strategy::Recycle));
+    assert_eq!(opened.facts, birth());
+    append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
+    for counter in 1..12 {
+        append(&mut log, vec![entry(zxid(1, counter), 200)], Zxid::ZERO).unwrap();
+    }
+    let (log, _) = open(&disk, small(Strategy::Recycle));
+    assert_eq!(zxids(&log, Zxid::ZERO), counters(1, 0..=11));
+}
+
+const OLD_BIRTH: &str = "
+    7a6c6f67d4bf12b90100010078000000
+    01000000000000000100000000000000
+    00000000000000000000000000000000
+    00000000000000000000000000000000
+    730000000121436587a9cbed0ff0debc
+    9a785634120700000000000000000000
+    00000000000000000000000000000000
+    00000000000000000000000000000000
+    00000000000000000000000000000000
+    00000000000000000000000000000000
+    00000000000000000000000000000000
+    0000000000000000
+";
 
 #[test]
 fn the_chain_hash_has_this_value() {

@@ -10,6 +10,7 @@ use zoolet_engine::{
     action::LogRecord,
     store::{
         FsDisk, Strategy,
+        disk::Disk,
         log::{AppendError, Facts, Log, LogError, Receiving, chain_after},
     },
 };
@@ -150,8 +151,11 @@ fn zeroes_where_a_segment_was_about_to_begin_are_no_damage() {
                     continue;
                 }
                 begun += 1;
-                let torn = disk.after_process_crash();
-                zoolet_engine::store::disk::Disk::open(&torn, &name).unwrap().write_at(0, &[0; 4096]).unwrap();
+                // The segment before it was not ended yet.
+                let torn = before.after_process_crash();
+                let file = torn.open(&name).or_else(|_| torn.create(&name)).unwrap();
+                file.write_at(0, &[&[0; 4096], &new[4096..]].concat()).unwrap();
+                torn.sync_directory().unwrap();
                 let (mut log, opened) = open(&torn, small(strategy));
                 assert_eq!(opened.facts, facts, "{strategy:?}, {name}, entry {counter}");
                 // Overwritten or not: what is behind the zeroes never counts again.

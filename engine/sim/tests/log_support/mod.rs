@@ -18,9 +18,9 @@ use zoolet_zab::{AppendSeq, Epoch};
 pub const BOTH: [Strategy; 2] = [Strategy::Recycle, Strategy::Append];
 pub const DISK_INCARNATION: u128 = 0x1234_5678_9abc_def0_0fed_cba9_8765_4321;
 
-/// Segments of four blocks: every few batches rotate.
+/// Segments of five blocks, the last for their end: every few batches rotate.
 pub fn small(strategy: Strategy) -> LogOptions {
-    LogOptions { segment_bytes: 16 << 10, segments: 4, strategy }
+    LogOptions { segment_bytes: 20 << 10, segments: 4, strategy }
 }
 
 pub fn birth() -> Facts {

@@ -1,13 +1,15 @@
 //! Appending: drafts batches from what waits, and makes each durable with one write and one fdatasync.
 
 use super::{
-    AppendError, Facts, Log, LogError, Persisted,
+    AppendError, END_BYTES, Facts, Log, LogError, Persisted,
     batch::{HEADER_BYTES, Header, VERSION, payload_bytes},
+    end::End,
     error::Failure,
     record::{Record, encoded_bytes},
     ring::Segment,
 };
 use crate::action::{Append, LogRecord};
+use crate::store::Strategy;
 use zoolet_model::Zxid;
 use zoolet_zab::AppendSeq;
 
@@ -56,13 +58,14 @@ impl Log {
     pub(super) fn append_birth(&mut self) -> Result<(), AppendError> {
         let facts = self.facts.clone();
         let mut buffer = vec![0; HEADER_BYTES];
-        Record::Facts(Box::new(facts.clone())).encode(&mut buffer);
+        self.facts_record().encode(&mut buffer);
         let header = self.header(true, facts.watermark, &buffer);
         self.persist(Draft { header, facts, records: 0, entries: 0, entry_bytes: 0 }, buffer)
     }
 
     fn append_all(&mut self, appends: &[Append]) -> Result<Persisted, AppendError> {
         let batches = self.counters.batches;
+        self.end_segment()?;
         while let Some((draft, buffer)) = self.draft(appends)? {
             self.persist(draft, buffer)?;
         }
@@ -76,14 +79,15 @@ impl Log {
         if first.is_none() && !self.is_watermark_news(appends) {
             return Ok(None);
         }
-        let room = self.ring.live.back().map_or(0, |newest| newest.bytes.saturating_sub(self.tail)) as usize;
+        let taken = self.tail + u64::from(END_BYTES);
+        let room = self.ring.live.back().map_or(0, |newest| newest.bytes.saturating_sub(taken)) as usize;
         let rotates = HEADER_BYTES + first.map_or(0, encoded_bytes) > room;
-        let room = if rotates { self.options.segment_bytes as usize } else { room };
+        let room = if rotates { self.options.segment_bytes.saturating_sub(END_BYTES) as usize } else { room };
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         buffer.resize(HEADER_BYTES, 0);
         if rotates {
-            Record::Facts(Box::new(self.facts.clone())).encode(&mut buffer);
+            self.facts_record().encode(&mut buffer);
         }
 
         let mut facts = self.facts.clone();
@@ -144,6 +148,7 @@ impl Log {
         Header {
             version: VERSION,
             is_first,
+            is_end: false,
             payload_bytes: payload_bytes(batch),
             incarnation: newest + u64::from(is_first),
             append_seq: self.next_seq.0,
@@ -153,7 +158,8 @@ impl Log {
         }
     }
 
-    /// One write, one fdatasync; only then the draft's facts are the log's.
+    /// One write, one fdatasync, and where a segment begins, one of each more to end the one before; the draft's facts are the log's after the
+    /// first.
     fn persist(&mut self, draft: Draft, mut buffer: Vec<u8>) -> Result<(), AppendError> {
         let Draft { header, facts, records, entries, entry_bytes } = draft;
         header.seal(facts.disk_incarnation, &mut buffer);
@@ -171,6 +177,10 @@ impl Log {
         if header.is_first
             && let Some(spare) = self.ring.spare.take()
         {
+            if let Some(before) = self.ring.live.back() {
+                let next = Header { watermark: self.facts.watermark, ..header };
+                self.end = End::of(before, self.tail, &self.options, next)?;
+            }
             self.ring.live.push_back(Segment {
                 name: spare.name,
                 file: spare.file,
@@ -191,7 +201,26 @@ impl Log {
         self.counters.padding_bytes += written - u64::from(header.payload_bytes);
         buffer.shrink_to(BUFFER_KEPT_BYTES);
         self.buffer = buffer;
+        self.end_segment()
+    }
+
+    /// Nothing is acknowledged from a new segment before the one before it says that there is one.
+    fn end_segment(&mut self) -> Result<(), AppendError> {
+        if let Some(end) = &self.end {
+            self.counters.padding_bytes += end.write(self.facts.disk_incarnation)?;
+            self.counters.fdatasyncs += 1;
+            self.end = None;
+        }
         Ok(())
+    }
+
+    /// The facts for a segment's first batch.
+    fn facts_record(&self) -> Record<'static> {
+        let file_bytes = match self.options.strategy {
+            Strategy::Recycle => u64::from(self.options.segment_bytes),
+            Strategy::Append => 0,
+        };
+        Record::Facts { facts: Box::new(self.facts.clone()), file_bytes }
     }
 
     /// The chain hash after `to`, an entry of the history.

@@ -12,6 +12,8 @@ const MAGIC: [u8; 4] = *b"zlog";
 pub(super) const VERSION: u16 = 1;
 /// The batch is the first of its segment and starts with the facts.
 const FLAG_FIRST: u16 = 1;
+/// The batch has no records and ends its segment: the one that follows was begun.
+const FLAG_END: u16 = 2;
 /// The checksum covers everything behind it: the rest of the header and the records.
 const COVERED: usize = 8;
 
@@ -20,6 +22,7 @@ const COVERED: usize = 8;
 pub(super) struct Header {
     pub(super) version: u16,
     pub(super) is_first: bool,
+    pub(super) is_end: bool,
     /// Bytes of the records.
     pub(super) payload_bytes: u32,
     /// Which life of its segment wrote it.
@@ -63,7 +66,8 @@ impl Header {
         let end = batch.len();
         batch[0..4].copy_from_slice(&MAGIC);
         batch[8..10].copy_from_slice(&self.version.to_le_bytes());
-        batch[10..12].copy_from_slice(&if self.is_first { FLAG_FIRST } else { 0 }.to_le_bytes());
+        let flags = if self.is_first { FLAG_FIRST } else { 0 } | if self.is_end { FLAG_END } else { 0 };
+        batch[10..12].copy_from_slice(&flags.to_le_bytes());
         batch[12..16].copy_from_slice(&self.payload_bytes.to_le_bytes());
         batch[16..24].copy_from_slice(&self.incarnation.to_le_bytes());
         batch[24..32].copy_from_slice(&self.append_seq.to_le_bytes());
@@ -84,6 +88,7 @@ impl Header {
         Some(Self {
             version: u16::from_le_bytes([bytes[8], bytes[9]]),
             is_first: flags & FLAG_FIRST != 0,
+            is_end: flags & FLAG_END != 0,
             payload_bytes: u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]),
             incarnation: u64_at(bytes, 16),
             append_seq: u64_at(bytes, 24),

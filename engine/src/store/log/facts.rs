@@ -74,7 +74,7 @@ impl Facts {
     /// Lets one record pass.
     pub(super) fn pass(&mut self, record: &Record<'_>) -> Result<(), &'static str> {
         match record {
-            Record::Facts(restated) => {
+            Record::Facts { facts: restated, .. } => {
                 if **restated != *self {
                     return Err("the facts restated are not the facts recorded");
                 }

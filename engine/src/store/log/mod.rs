@@ -9,11 +9,15 @@
 //! them. Segments are numbered by *incarnation*: a recycled one gets the next number, and every checksum in it is seeded with
 //! that number, so nothing of its former life can look valid.
 //!
+//! When the first batch of a segment is durable, and before that is told to anybody, the one before it is *ended* by a batch in its
+//! last block. So a newest segment that is ended has lost the one that followed it: nothing acknowledged goes in silence with a file.
+//!
 //! Everything here is synchronous and belongs to the log thread.
 
 mod append;
 mod batch;
 mod chain;
+mod end;
 mod error;
 mod facts;
 mod read;
@@ -28,6 +32,7 @@ pub use error::{AppendError, LogError, ReplayError};
 pub use facts::{Facts, Receiving};
 
 use super::{Strategy, disk::Disk};
+use end::End;
 use error::Failure;
 use ring::Ring;
 use std::sync::Arc;
@@ -50,10 +55,12 @@ pub struct LogOptions {
 
 /// Kept free in every segment for its header and the facts: 64 epochs and two configurations of 3 KiB.
 const FACTS_BYTES: u32 = 2 * BLOCK_BYTES;
+/// Kept free in every segment for the batch that ends it.
+const END_BYTES: u32 = BLOCK_BYTES;
 
 /// The largest payload of an entry that surely fits a segment of so many bytes.
 pub const fn payload_bytes_max(segment_bytes: u32) -> u32 {
-    segment_bytes.saturating_sub(FACTS_BYTES)
+    segment_bytes.saturating_sub(FACTS_BYTES + END_BYTES)
 }
 
 impl LogOptions {
@@ -130,6 +137,8 @@ pub struct Log {
     tail: u64,
     /// Everything up to here is in a durable checkpoint of the base.
     checkpoint: Zxid,
+    /// What ends the segment before the newest, while that is not durable.
+    end: Option<End>,
     /// The batch being built; its capacity is kept between appends.
     buffer: Vec<u8>,
     counters: Counters,

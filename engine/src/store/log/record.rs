@@ -26,7 +26,11 @@ pub(super) mod kind {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Record<'a> {
     /// All facts as of the record before; the first record of every segment, and nowhere else. It has no append number.
-    Facts(Box<Facts>),
+    Facts {
+        facts: Box<Facts>,
+        /// Bytes of the segment's file, which does not change any more; 0 when it grows.
+        file_bytes: u64,
+    },
     Entry {
         zxid: Zxid,
         payload: &'a [u8],
@@ -84,7 +88,7 @@ impl<'a> Record<'a> {
 
     /// Whether an append number counts it.
     pub(super) fn is_numbered(&self) -> bool {
-        !matches!(self, Self::Facts(_))
+        !matches!(self, Self::Facts { .. })
     }
 
     /// Appends the record's bytes.
@@ -92,8 +96,9 @@ impl<'a> Record<'a> {
         let start = out.len();
         out.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
         let kind = match self {
-            Self::Facts(facts) => {
+            Self::Facts { facts, file_bytes } => {
                 facts.encode(out);
+                put_u64(out, *file_bytes);
                 kind::FACTS
             }
             Self::Entry { zxid, payload } => {
@@ -148,7 +153,12 @@ impl<'a> Record<'a> {
         let mut body = Input(input.take(length)?);
         *bytes = input.0;
         let record = match kind {
-            kind::FACTS => Self::Facts(Box::new(Facts::decode(&mut body)?)),
+            kind::FACTS => {
+                let facts = Box::new(Facts::decode(&mut body)?);
+                // Before the first release it was not there.
+                let file_bytes = if body.0.is_empty() { 0 } else { body.u64()? };
+                Self::Facts { facts, file_bytes }
+            }
             kind::ENTRY => Self::Entry { zxid: body.zxid()?, payload: body.rest() },
             kind::PROMISE => Self::Promise(body.epoch()?),
             kind::EPOCH => Self::Epoch(body.epoch()?),
@@ -267,7 +277,7 @@ mod tests {
         let mut facts = Facts::birth(1, 2);
         facts.config_last_seen = Bytes::from_static(b"three");
         let records = [
-            Record::Facts(Box::new(facts)),
+            Record::Facts { facts: Box::new(facts), file_bytes: 20480 },
             Record::Entry { zxid: Zxid::ZERO, payload: b"payload" },
             Record::Promise(Epoch::MAX),
             Record::Epoch(Epoch::ZERO),

@@ -2,6 +2,8 @@
 
 use super::{
     AppendError, BLOCK_BYTES, Counters, Facts, Log, LogError, LogOptions, Opened, ReplayError,
+    batch::{Header, VERSION},
+    end::{self, End},
     read::Reader,
     ring::{Ring, Segment, Spare, Stage},
     walk::{First, Walk, first_facts},
@@ -61,7 +63,7 @@ impl Log {
     pub fn open(disk: Arc<dyn Disk>, options: LogOptions) -> Result<(Self, Opened), LogError> {
         options.check()?;
         let mut seen = look(&*disk)?;
-        let newest = loop {
+        let (newest, first) = loop {
             let Some(newest) = take_newest(&mut seen) else {
                 refuse_orphans(&seen)?;
                 return Err(LogError::Empty);
@@ -71,35 +73,78 @@ impl Log {
             newest.file.sync().map_err(|error| LogError::io(&newest.name, error))?;
             newest.file.forget_cached().map_err(|error| LogError::io(&newest.name, error))?;
             let again = look_at(&*disk, newest.name.clone())?;
-            if again.content.incarnation() == newest.incarnation {
-                break newest;
+            match again {
+                Seen { content: Content::Intact(first), .. } if first.incarnation == newest.incarnation => {
+                    break (newest, first);
+                }
+                again => seen.push(again),
             }
-            seen.push(again);
         };
 
+        let disk_incarnation = first.facts.disk_incarnation;
+        for unused in seen.iter().filter(|seen| !matches!(seen.content, Content::Intact(_))) {
+            // Zeroes too may stand where a device lost a block.
+            refuse_lost_start(unused, disk_incarnation, newest.incarnation)?;
+        }
+        refuse_lost_end(&newest, &first)?;
+
         let mut walk = Walk::start(&newest)?;
+        let start = Header {
+            version: VERSION,
+            is_first: true,
+            is_end: false,
+            payload_bytes: 0,
+            incarnation: newest.incarnation,
+            append_seq: walk.next_seq,
+            watermark: walk.facts.watermark,
+            last: walk.facts.last,
+            chain: walk.facts.chain,
+        };
         let tail = match walk.segment(&newest, None, None, &mut |_| Ok::<(), Infallible>(())) {
             Ok(tail) => tail,
             Err(ReplayError::Log(error)) => return Err(error),
             Err(ReplayError::Visit(never)) => match never {},
         };
-        let disk_incarnation = walk.facts.disk_incarnation;
         let torn_tail = judge_tail(&newest, tail, disk_incarnation)?;
-        for unused in seen.iter().filter(|seen| !matches!(seen.content, Content::Intact(_))) {
-            // Zeroes too may stand where a device lost a block.
-            refuse_lost_start(unused, disk_incarnation, newest.incarnation)?;
-        }
 
         let mut ring = Ring::default();
         ring.live.push_back(newest.with_capacity(&options));
         ring.adopt(seen, disk_incarnation, &options)?;
         let opened = Opened { facts: walk.facts.clone(), appended: AppendSeq(walk.next_seq - 1), torn_tail };
-        Ok((Self::new(disk, options, walk.facts, AppendSeq(walk.next_seq), ring, tail), opened))
+        let mut log = Self::new(disk, options, walk.facts, AppendSeq(walk.next_seq), ring, tail);
+        log.end = log.missing_end(start)?;
+        Ok((log, opened))
+    }
+
+    /// A crash may have left the segment before the newest, which starts with `start`, without its end; it gets it with the next append.
+    fn missing_end(&self, start: Header) -> Result<Option<End>, LogError> {
+        let Some(before) = self.ring.live.len().checked_sub(2).and_then(|position| self.ring.live.get(position)) else {
+            return Ok(None);
+        };
+        let mut reader = Reader::new(&before.name, &*before.file)?;
+        if end::find(&mut reader, before.incarnation, self.facts.disk_incarnation)?.is_some() {
+            return Ok(None);
+        }
+        let walked = Walk::start(before).map_err(ReplayError::Log).and_then(|mut walk| {
+            let tail = walk.segment(before, None, None, &mut |_| Ok::<(), Infallible>(()))?;
+            Ok((walk, tail))
+        });
+        match walked {
+            Ok((walk, tail)) if (walk.next_seq, walk.facts.chain) == (start.append_seq, start.chain) => {
+                End::of(before, tail, &self.options, start).map_err(|error| match error {
+                    AppendError::Stalled(error) | AppendError::Fatal(error) => LogError::io(&before.name, error),
+                })
+            }
+            // What is damaged there may not be needed any more; whoever reads it is told.
+            Ok(_) | Err(ReplayError::Log(LogError::Damaged { .. } | LogError::Unsupported { .. })) => Ok(None),
+            Err(ReplayError::Log(error)) => Err(error),
+            Err(ReplayError::Visit(never)) => match never {},
+        }
     }
 
     fn new(disk: Arc<dyn Disk>, options: LogOptions, facts: Facts, next_seq: AppendSeq, ring: Ring, tail: u64) -> Self {
         let (checkpoint, buffer, counters) = (Zxid::ZERO, Vec::new(), Counters::default());
-        Self { disk, options, facts, next_seq, ring, tail, checkpoint, buffer, counters, failure: None }
+        Self { disk, options, facts, next_seq, ring, tail, checkpoint, end: None, buffer, counters, failure: None }
     }
 }
 
@@ -215,6 +260,20 @@ fn judge_tail(newest: &Segment, tail: u64, disk_incarnation: u128) -> Result<Opt
     }
     let is_torn = reader.header(tail)?.is_some_and(|header| header.incarnation == newest.incarnation);
     Ok(is_torn.then(|| (newest.name.clone(), tail)))
+}
+
+/// What the newest segment says itself of what is lost: the end of its file, or the segment that followed it.
+fn refuse_lost_end(newest: &Segment, first: &First) -> Result<(), LogError> {
+    let mut reader = Reader::new(&newest.name, &*newest.file)?;
+    let bytes = reader.file_bytes();
+    if bytes < first.file_bytes {
+        let what = format!("this file has {bytes} bytes and had {}", first.file_bytes);
+        return Err(LogError::damaged(&newest.name, bytes, what));
+    }
+    match end::find(&mut reader, first.incarnation, first.facts.disk_incarnation)? {
+        Some(at) => Err(LogError::damaged(&newest.name, at, "the segment that follows this one is gone")),
+        None => Ok(()),
+    }
 }
 
 /// A segment without an intact first batch was never begun, unless batches follow that are newer than all we know. A power cut leaves

@@ -2,6 +2,7 @@
 
 use super::{
     BLOCK_BYTES, Facts, LogError, ReplayError,
+    batch::Header,
     read::Reader,
     record::{Malformed, Record},
     ring::Segment,
@@ -68,7 +69,8 @@ impl Walk {
             // An older life of the segment may have left intact batches, even a newer release's; they are not of this one.
             let is_ours = reader.header(at)?.is_some_and(|header| header.incarnation == segment.incarnation);
             let batch = if is_ours { reader.batch(at, Some(self.facts.disk_incarnation))? } else { None };
-            let Some((header, mut records)) = batch.filter(|(header, _)| header.is_first == (at == 0)) else {
+            let is_next = |header: &Header| header.is_first == (at == 0) && !header.is_end;
+            let Some((header, mut records)) = batch.filter(|(header, _)| is_next(header)) else {
                 if stop.is_some() || at == 0 {
                     return Err(LogError::damaged(&segment.name, at, "an acknowledged batch is not intact").into());
                 }
@@ -114,6 +116,8 @@ pub(super) struct First {
     pub(super) incarnation: u64,
     /// The append number of the first record.
     pub(super) next_seq: u64,
+    /// Bytes that the file had when the segment was begun; 0 when it grows.
+    pub(super) file_bytes: u64,
 }
 
 /// Reads the first batch of a file; `None` when it is not intact.
@@ -123,14 +127,15 @@ pub(super) fn first_facts(reader: &mut Reader<'_>, name: &str) -> Result<Option<
         return Ok(None);
     }
     match decode(&mut records, name, 0)? {
-        Record::Facts(facts) => {
+        Record::Facts { facts, file_bytes } => {
             let is_possible = (1..=NUMBER_MAX).contains(&header.append_seq)
                 && (1..=NUMBER_MAX).contains(&header.incarnation)
                 && facts.cuts <= NUMBER_MAX;
             if !is_possible {
                 return Err(LogError::damaged(name, 0, "a number in it is one that no log reaches"));
             }
-            Ok(Some(First { facts: *facts, incarnation: header.incarnation, next_seq: header.append_seq }))
+            let (incarnation, next_seq) = (header.incarnation, header.append_seq);
+            Ok(Some(First { facts: *facts, incarnation, next_seq, file_bytes }))
         }
         _ => Err(LogError::damaged(name, 0, "a segment does not start with the facts")),
     }

@@ -193,7 +193,8 @@ fn no_server_is_one_line_and_exit_code_1() {
     drop(taken);
     let (code, line) = refusal(&scratch, &["bench", "--server", &address]);
     assert_eq!(code, 1);
-    assert!(line.starts_with(&format!("zoolet: no session at {address}: Connection refused")), "{line}");
+    assert!(line.starts_with(&format!("zoolet: no server at {address}: Connection refused")), "{line}");
+    assert!(line.ends_with("; start one there, or name another with --server"), "{line}");
     let (code, line) = refusal(&scratch, &["bench", "--server", "no-such-host.invalid:2181"]);
     assert_eq!(code, 1);
     assert!(line.starts_with("zoolet: no-such-host.invalid:2181: "), "{line}");

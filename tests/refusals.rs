@@ -73,7 +73,7 @@ fn the_directory_of_a_file_is_populated_only_when_told_once() {
     std::fs::write(scratch.join("zoolet.toml"), "data = \"mount-point\"\nclients = \"127.0.0.1:0\"\n").unwrap();
     let (code, line) = refusal(&scratch, &["serve", "--config", "zoolet.toml"]);
     assert_eq!(code, 2, "{line}");
-    assert!(line.contains("is empty; is its file system mounted? (a first start is told so, with --create)"), "{line}");
+    assert!(line.contains("is empty; is its file system mounted? A first start says so once, with --create"), "{line}");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_damaged_log_is_refused() {
     let arguments = ["serve", "--config", config.to_str().unwrap(), "--data", data.to_str().unwrap(), "--listen"];
     let (code, line) = refusal(&scratch, &[&arguments[..], &["127.0.0.1:0"]].concat());
     assert_eq!(code, 1, "{line}");
-    assert!(line.contains("the log is damaged: seg-00.log at byte "), "{line}");
+    assert!(line.contains("/data: the log is damaged: seg-00.log at byte "), "{line}");
 }
 
 /// The base alone is an old state: serving it would take back what was acknowledged.

@@ -87,7 +87,7 @@ fn create(path: &Path, populate: Populate) -> Result<(), StartError> {
     if !parent.is_dir() {
         return Err(refused(path, &format!("{} does not exist; is its file system mounted?", parent.display())));
     }
-    may_populate(path, populate, "does not exist")?;
+    may_populate(path, populate, "does not exist.")?;
     fs::create_dir(path).and_then(|()| File::open(parent)?.sync_all()).map_err(|error| disk_error(path, &error))?;
     mark(path)
 }
@@ -121,7 +121,7 @@ fn adopt(path: &Path, populate: Populate) -> Result<(), StartError> {
 fn may_populate(path: &Path, populate: Populate, what: &str) -> Result<(), StartError> {
     match populate {
         Populate::IfEmpty => Ok(()),
-        Populate::Never => Err(refused(path, &format!("{what} (a first start is told so, with --create)"))),
+        Populate::Never => Err(refused(path, &format!("{what} A first start says so once, with --create"))),
     }
 }
 

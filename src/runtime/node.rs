@@ -61,7 +61,7 @@ impl Node {
         #[cfg(not(feature = "port"))]
         let client_address = None;
         let Store { log, base, reserve, recovered, state, .. } =
-            store::open(disk, config.log_strategy, &config.limits, u128::from_ne_bytes(entropy()?))?;
+            store::open(&path, disk, config.log_strategy, &config.limits, u128::from_ne_bytes(entropy()?))?;
         let id = ServerId::new(config.server_id).unwrap_or(ServerId::STANDALONE);
         let voters = Voters::majority(&[id]).ok_or_else(|| StartError::Directory("no voter".to_owned()))?;
         let start = server::Start {
@@ -87,7 +87,7 @@ impl Node {
         shared.start_base_threads()?;
         let mut core = Core::new(Server::new(start, clock::now()), Arc::clone(shared), budget);
         let mut replayed = 0_u64;
-        store::replay(&log, checkpointed, &mut |zxid, payload| {
+        store::replay(&node.data, &log, checkpointed, &mut |zxid, payload| {
             replayed += 1;
             core.recover(zxid, payload)
         })?;

@@ -4,6 +4,7 @@ use super::StartError;
 use super::threads::Failure;
 use crate::config::ConfigError;
 use bytes::Bytes;
+use std::path::Path;
 use std::sync::Arc;
 use zoolet_engine::Limits;
 use zoolet_engine::store::base::BaseError;
@@ -13,13 +14,15 @@ use zoolet_model::Zxid;
 
 /// Opens log and base, or makes them in a directory that has none; then `incarnation` names this disk.
 pub(super) fn open(
+    directory: &Path,
     disk: FsDisk,
     strategy: Option<Strategy>,
     limits: &Limits,
     incarnation: u128,
 ) -> Result<Store, StartError> {
     let strategy = strategy.unwrap_or_else(|| disk.strategy().unwrap_or(Strategy::Append));
-    let store = Store::open(Arc::new(disk), strategy, limits, incarnation).map_err(start_error)?;
+    let store =
+        Store::open(Arc::new(disk), strategy, limits, incarnation).map_err(|error| start_error(directory, error))?;
     if let Some((file, offset)) = &store.torn_tail {
         tracing::info!(file, offset, "the last batch was never complete and is not there any more");
     }
@@ -28,20 +31,21 @@ pub(super) fn open(
 
 /// Hands every entry that the base does not have to `visit`, committed or not, in order.
 pub(super) fn replay(
+    directory: &Path,
     log: &Log,
     after: Zxid,
     visit: &mut dyn FnMut(Zxid, Bytes) -> Result<(), Failure>,
 ) -> Result<(), StartError> {
     log.replay(after, visit).map_err(|error| match error {
-        ReplayError::Log(error) => start_error(error.into()),
+        ReplayError::Log(error) => start_error(directory, error.into()),
         ReplayError::Visit(failure) => StartError::Failed(failure),
     })
 }
 
-fn start_error(error: OpenError) -> StartError {
-    let line = error.to_string();
-    match error {
-        OpenError::Log(LogError::Options(_)) => StartError::Config(ConfigError::new(line)),
+fn start_error(directory: &Path, error: OpenError) -> StartError {
+    let line = format!("data = {}: {error}", directory.display());
+    match &error {
+        OpenError::Log(LogError::Options(_)) => StartError::Config(ConfigError::new(error.to_string())),
         OpenError::Damaged(_)
         | OpenError::Base(BaseError::Damaged(_))
         | OpenError::Log(LogError::Damaged { .. } | LogError::Unsupported { .. }) => StartError::Damaged(line),

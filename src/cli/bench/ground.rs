@@ -142,7 +142,7 @@ impl Ground {
             failed = in_batches(link, existing, options.size, update, progress).await?;
         }
         if let Some((number, error)) = failed.first() {
-            return Err(format!("{}: {}", path(*number), named(*error)));
+            return Err(format!("{}: the server answered {}", path(*number), named(*error)));
         }
         let note = Bytes::from(format!("{} {}", self.keys.get(), options.size));
         refused(ask(link, Request::Write(set(&parent, &note))).await?, &parent).map(|_| ())
@@ -222,7 +222,7 @@ async fn ask(link: &mut Link, request: Request) -> Result<Result<Reply, i32>, St
 }
 
 fn refused(outcome: Result<Reply, i32>, path: &str) -> Result<Reply, String> {
-    outcome.map_err(|error| format!("{path}: {}", named(error)))
+    outcome.map_err(|error| format!("{path}: the server answered {}", named(error)))
 }
 
 /// An error code's name.

@@ -92,6 +92,11 @@ impl Link {
                     };
                     return Ok(link);
                 }
+                Err(error) if error.raw_os_error().is_some() => {
+                    let address = servers[at];
+                    refusal =
+                        format!("no server at {address}: {error}; start one there, or name another with --server");
+                }
                 Err(error) => refusal = format!("no session at {}: {error}", servers[at]),
             }
         }
@@ -385,9 +390,10 @@ async fn greet(
 /// What a server does at its bounds, without a word.
 fn turned_away(error: io::Error) -> io::Error {
     match error.kind() {
-        ErrorKind::UnexpectedEof => {
-            io::Error::new(error.kind(), "it accepts and closes; are all its connections taken (maxClientCnxns)?")
-        }
+        ErrorKind::UnexpectedEof => io::Error::new(
+            error.kind(),
+            "it accepts and closes; are all its connections taken (maxClientCnxns, connections_per_address_max)?",
+        ),
         _ => error,
     }
 }

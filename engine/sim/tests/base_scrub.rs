@@ -81,3 +81,57 @@ fn a_patrol_that_is_given_up_lets_merged_files_go() {
     assert_eq!(files(), 0);
     assert!(walk(&mut patrol, &base, HOUR_MS, 3 * HOUR_MS).unwrap().1.is_ok());
 }
+
+/// A pass takes as long as the base is large, and a busy server writes a hundred megabytes a second meanwhile: what the pass held
+/// on to would stay on the disk until it ended.
+#[test]
+fn a_patrol_on_a_busy_base_holds_no_more_than_a_bound_and_still_reads_everything() {
+    let disk = SimDisk::new(4);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(4));
+    let write = |model: &mut Model, random: &mut Random| {
+        base.checkpoint(&model.random_checkpoint(random, 1000, 300)).unwrap();
+        merge(&base, true).unwrap();
+    };
+    (0..20).for_each(|_| write(&mut model, &mut random));
+    let before = disk.used_bytes();
+    let mut patrol = Patrol::new(0);
+    let mut at_most = 0;
+    let mut ended = None;
+    for second in 0..200 {
+        ended = patrol.step(&base, HOUR_MS + second * 1000);
+        write(&mut model, &mut random);
+        at_most = at_most.max(disk.used_bytes());
+        if ended.is_some() {
+            break;
+        }
+    }
+    assert!(at_most < before * 3, "{at_most} bytes on the disk, {before} before the pass");
+    assert!(matches!(ended, Some(Ok(records)) if records > 1000), "{ended:?}");
+}
+
+/// The digest of a state says nothing of a pass that saw several, so what each record says must do.
+#[test]
+fn a_patrol_on_a_busy_base_finds_a_flipped_bit() {
+    let disk = SimDisk::new(5);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(5));
+    for _ in 0..4 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 2000, 2000)).unwrap();
+    }
+    merge(&base, true).unwrap();
+    let name = format!("base-{}.redb", base_support::BASE_ID);
+    let bytes = base.file_bytes();
+    drop(base);
+    for block in 1..bytes / 4096 {
+        disk.corrupt(&name, block * 4096 + 100, 1);
+    }
+    let Ok(base) = base_support::open(&disk) else { return };
+    let mut patrol = Patrol::new(0);
+    let found = (0..200_u64).find_map(|second| {
+        let outcome = patrol.step(&base, HOUR_MS + second * 1000);
+        let _ = base.checkpoint(&model.random_checkpoint(&mut random, 1000, 2000));
+        outcome
+    });
+    assert!(matches!(found, Some(Err(BaseFailure::Damaged(_)))), "{found:?}");
+}

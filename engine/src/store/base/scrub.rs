@@ -1,15 +1,16 @@
 //! Reading the whole base now and then, slowly, to find what no question would find.
 
 use super::{Base, BaseReader, record};
-use crate::{action::CheckpointMeta, event::BaseFailure, store::digest::record_hash};
+use crate::{event::BaseFailure, store::digest::record_hash};
 
-/// One pass over one generation. It holds the generation: a pass left lying makes the file grow.
+/// One pass over one generation. It holds the generation, so what is replaced meanwhile stays on the disk; [`Scrub::follow`] lets go of it.
 pub struct Scrub {
-    pub(super) reader: BaseReader,
-    pub(super) meta: CheckpointMeta,
-    pub(super) next: Vec<u8>,
-    pub(super) digest: u128,
-    pub(super) records: u64,
+    reader: BaseReader,
+    /// What the records must add up to; nothing when the pass has seen several generations.
+    expected: Option<u128>,
+    next: Vec<u8>,
+    digest: u128,
+    records: u64,
 }
 
 /// How far a scrub is.
@@ -17,7 +18,7 @@ pub struct Scrub {
 pub enum Scrubbed {
     /// More is left.
     More,
-    /// All is read, every record matches its checksum, and the whole matches the digest of the checkpoint.
+    /// All is read, every record matches its checksum, and the whole the digest of the checkpoint, if it was read in one generation.
     Sound {
         /// Records read.
         records: u64,
@@ -25,12 +26,27 @@ pub enum Scrubbed {
 }
 
 impl Scrub {
+    pub(super) fn of(reader: BaseReader) -> Self {
+        let expected = Some(reader.version.meta.digest);
+        Self { reader, expected, next: Vec::new(), digest: 0, records: 0 }
+    }
+
+    /// Goes on in the base's present generation. Every record is still held against its own checksum, but there is no state any more
+    /// that the whole could be compared with.
+    pub fn follow(&mut self, base: &Base) {
+        let reader = base.reader();
+        if reader.generation() != self.reader.generation() {
+            self.expected = None;
+        }
+        self.reader = reader;
+    }
+
     /// Reads records until they are `bytes` or more, or all.
     ///
     /// # Errors
     /// Damage, also when the records do not add up to the checkpoint's digest. After any error this pass is over.
     pub fn step(&mut self, bytes: usize) -> Result<Scrubbed, BaseFailure> {
-        let Self { reader, meta, next, digest, records } = self;
+        let Self { reader, expected, next, digest, records } = self;
         let from = std::mem::take(next);
         let mut read = 0;
         let mut damaged = None;
@@ -52,11 +68,10 @@ impl Scrub {
             Err(BaseFailure::Damaged(damaged))
         } else if !next.is_empty() {
             Ok(Scrubbed::More)
-        } else if *digest == meta.digest {
-            Ok(Scrubbed::Sound { records: *records })
-        } else {
-            let expected = meta.digest;
+        } else if let Some(expected) = expected.filter(|expected| expected != digest) {
             Err(BaseFailure::Damaged(format!("the base adds up to {digest:032x}, its checkpoint to {expected:032x}")))
+        } else {
+            Ok(Scrubbed::Sound { records: *records })
         }
     }
 }
@@ -70,13 +85,18 @@ const STEP_MS: u64 = 1000;
 /// Read in one step: a quarter of a MiB each second is a thousandth of a core.
 const STEP_BYTES: usize = 256 << 10;
 
+/// What may be written while a pass holds one generation, beside a quarter of the base.
+const HELD_BYTES: u64 = 1 << 20;
+
 /// Scrubs the base again and again: once a day, and slowly.
 ///
-/// Its pass holds a generation, so files that are merged meanwhile stay until it ends: whoever is short of space ends it.
+/// A pass holds a generation, so what is merged meanwhile stays on the disk. When that becomes too much the pass goes on with a later
+/// generation; whoever is short of space ends it.
 pub struct Patrol {
     next_at_ms: u64,
     began_at_ms: u64,
-    scrub: Option<Scrub>,
+    /// And what the base had written when its generation was the present one.
+    scrub: Option<(Scrub, u64)>,
 }
 
 impl Patrol {
@@ -95,13 +115,18 @@ impl Patrol {
         if now_ms < self.next_at_ms {
             return None;
         }
-        let scrub = match &mut self.scrub {
+        let written = base.counters().base_bytes_written;
+        let (scrub, then) = match &mut self.scrub {
             Some(scrub) => scrub,
             none => {
                 self.began_at_ms = now_ms;
-                none.insert(base.scrub())
+                none.insert((base.scrub(), written))
             }
         };
+        if written - *then > base.file_bytes() / 4 + HELD_BYTES {
+            scrub.follow(base);
+            *then = written;
+        }
         let outcome = match scrub.step(STEP_BYTES) {
             Ok(Scrubbed::More) => {
                 self.next_at_ms = now_ms + STEP_MS;

@@ -326,3 +326,37 @@ fn reads_go_on_when_the_disk_turns_read_only() {
     assert_holds(&base, &model, "writable again");
     assert!(contents(&reader).unwrap() == before.records, "a held generation stays");
 }
+
+#[test]
+fn a_base_told_to_have_no_runs_merges_them_and_goes_on() {
+    let disk = SimDisk::new(1);
+    let options = Options { runs_max: 0, ..OPTIONS };
+    let base = Base::create(Arc::new(disk.clone()), BASE_ID, options).unwrap();
+    let (mut model, mut random) = (Model::default(), Random::new(15));
+    for _ in 0..6 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 50, 300)).unwrap();
+    }
+    assert!(base.counters().runs <= 4);
+    assert_holds(&base, &model, "no runs");
+}
+
+/// A file whose name has the largest number there is was not made by a base, and must not keep one from opening.
+#[test]
+fn a_file_with_the_largest_number_there_is_is_removed() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(16));
+    base.checkpoint(&model.random_checkpoint(&mut random, 50, 300)).unwrap();
+    drop(base);
+    let stranger = format!("base-{BASE_ID}-{}.run", u64::MAX);
+    disk.create(&stranger).unwrap();
+    let base = open(&disk).unwrap();
+    assert_eq!(disk.contents(&stranger), None);
+    for _ in 0..6 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 50, 300)).unwrap();
+        merge(&base, false).unwrap();
+    }
+    assert_holds(&base, &model, "after the stranger");
+    drop(base);
+    assert_holds(&open(&disk).unwrap(), &model, "opened again");
+}

@@ -326,3 +326,84 @@ fn merging_damage_keeps_the_truth_or_fails() {
     }
     assert!(failed > 10, "{failed}");
 }
+
+/// Changes a run and puts every checksum right, also that in the manifest: what a release with a mistake in it could have written.
+fn rewrite_run(disk: &SimDisk, change: impl FnOnce(&mut [u8])) {
+    let name = runs(disk).remove(0);
+    let mut file = disk.contents(&name).unwrap();
+    let before = file[96..112].to_vec();
+    change(&mut file);
+    let sums = usize::try_from(u64::from_le_bytes(file[72..80].try_into().unwrap())).unwrap();
+    for block in 1..sums / 4096 {
+        let sum = crc32c::crc32c(&file[block * 4096..(block + 1) * 4096]);
+        file[sums + (block - 1) * 4..sums + block * 4].copy_from_slice(&sum.to_le_bytes());
+    }
+    let hash = xxhash_rust::xxh3::xxh3_128(&file[4096..]).to_le_bytes();
+    file[96..112].copy_from_slice(&hash);
+    let sum = crc32c::crc32c(&file[..4092]);
+    file[4092..4096].copy_from_slice(&sum.to_le_bytes());
+    replace(disk, &name, &file);
+    let mut bytes = disk.contents(&manifest()).unwrap();
+    let at = bytes.windows(16).position(|window| window == before).unwrap();
+    bytes[at..at + 16].copy_from_slice(&hash);
+    let end = bytes.len() - 4;
+    let sum = crc32c::crc32c(&bytes[..end]);
+    bytes[end..].copy_from_slice(&sum.to_le_bytes());
+    replace(disk, &manifest(), &bytes);
+}
+
+fn replace(disk: &SimDisk, name: &str, bytes: &[u8]) {
+    disk.remove(name).unwrap();
+    let file = disk.create(name).unwrap();
+    file.write_at(0, bytes).unwrap();
+    file.sync().unwrap();
+    disk.sync_directory().unwrap();
+}
+
+/// Where in a run's file the entry `at` of its table begins.
+fn table_entry(file: &[u8], at: usize) -> usize {
+    let table = usize::try_from(u64::from_le_bytes(file[40..48].try_into().unwrap())).unwrap();
+    let place = table + 4 + at * 4;
+    table + u32::from_le_bytes(file[place..place + 4].try_into().unwrap()) as usize
+}
+
+#[test]
+fn a_run_whose_table_is_not_sorted_or_not_of_its_extents_is_refused_when_it_is_opened() {
+    type Change = fn(&mut [u8]);
+    let changes: [(&str, Change); 5] = [
+        ("another block", |file| file[table_entry(file, 1)] += 1),
+        ("no blocks", |file| file[table_entry(file, 1) + 4] = 0),
+        ("beyond the end", |file| file[table_entry(file, 1) + 6] = 1),
+        ("another order", |file| {
+            let at = table_entry(file, 1) + 12;
+            file[at] = 0xff;
+        }),
+        ("records without end", |file| file[38] = 1),
+    ];
+    for (what, change) in changes {
+        let (_, disk) = model_and_disk();
+        rewrite_run(&disk, |_| {});
+        assert!(open(&disk).is_ok(), "the rewriting itself");
+        rewrite_run(&disk, change);
+        assert!(matches!(open(&disk), Err(BaseError::Damaged(_))), "{what}");
+    }
+}
+
+/// A first key in the table that is a little too high or too low hides records from questions, and from nobody who walks through.
+#[test]
+fn a_run_whose_table_hides_records_is_found_by_scrub_and_by_merge() {
+    for step in [1_u8, 255] {
+        let (_, disk) = model_and_disk();
+        rewrite_run(&disk, |file| {
+            let at = table_entry(file, 1);
+            let bytes = u32::from_le_bytes(file[at + 8..at + 12].try_into().unwrap()) as usize;
+            let last = &mut file[at + 12 + bytes - 1];
+            *last = last.wrapping_add(step);
+        });
+        let base = open(&disk).unwrap();
+        let mut scrub = base.scrub();
+        let end = std::iter::repeat_with(|| scrub.step(10_000)).find(|outcome| *outcome != Ok(Scrubbed::More));
+        assert!(matches!(end, Some(Err(BaseFailure::Damaged(_)))), "{end:?}");
+        assert!(matches!(merge(&base, true), Err(BaseError::Damaged(_))));
+    }
+}

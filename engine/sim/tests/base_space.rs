@@ -112,3 +112,90 @@ fn a_merge_without_room_changes_nothing_and_one_with_room_for_a_part_goes_on() {
     assert_eq!(base.counters().runs, 0);
     assert!(base.reader().record(b"n/\0absent").unwrap().is_none());
 }
+
+/// How many bytes a merge writes in all when its step `failing` fails once, and whether it got through.
+fn merge_bytes(start: &SimDisk, failing: Option<usize>) -> u64 {
+    let disk = start.after_process_crash();
+    let base = open(&disk).unwrap();
+    let before = base.counters().base_bytes_written;
+    let mut steps = 0;
+    loop {
+        if failing == Some(steps) {
+            disk.fail(OperationKind::Write, std::io::ErrorKind::Other);
+            assert!(base.merge(true).is_err());
+            disk.heal();
+        }
+        steps += 1;
+        if !base.merge(true).unwrap() {
+            break;
+        }
+    }
+    assert!(failing.is_none_or(|failing| failing < steps));
+    assert_eq!(base.counters().runs, 0);
+    base.counters().base_bytes_written - before
+}
+
+/// On a disk that is nearly full, or an unsteady one, a merge that began anew after each error would never come to its end.
+#[test]
+fn a_merge_goes_on_after_an_error_where_it_was() {
+    let start = SimDisk::new(5);
+    let base = create(&start);
+    let (mut model, mut random) = (Model::default(), Random::new(5));
+    for _ in 0..4 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 600, 3000)).unwrap();
+    }
+    drop(base);
+    let undisturbed = merge_bytes(&start, None);
+    for failing in [1, 5, 10] {
+        let disturbed = merge_bytes(&start, Some(failing));
+        assert!(disturbed < undisturbed + undisturbed / 8, "step {failing}: {disturbed}, {undisturbed} undisturbed");
+    }
+}
+
+/// Whatever room there is: a merge gets through, or not even its smallest step has room.
+#[test]
+fn a_merge_makes_its_steps_as_small_as_the_room_is() {
+    let start = SimDisk::new(6);
+    let base = create(&start);
+    let (mut model, mut random) = (Model::default(), Random::new(6));
+    for _ in 0..4 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 600, 3000)).unwrap();
+    }
+    drop(base);
+    let mut refused = 0;
+    for room in (300 << 10..1200 << 10).step_by(4 << 10) {
+        let disk = start.after_process_crash();
+        let base = open(&disk).unwrap();
+        disk.set_capacity(Some(disk.used_bytes() + room));
+        let first = base.merge(true);
+        if first.is_err() {
+            refused = room;
+        }
+        assert_holds(&base, &model, &format!("room {room}"));
+    }
+    assert!(refused < 400 << 10, "no step in {refused} bytes");
+}
+
+/// Two records of 1,400 bytes share a block and a third of it is empty.
+#[test]
+fn a_run_whose_records_fill_blocks_badly_is_refused_before_it_is_written() {
+    let disk = SimDisk::new(7);
+    let base = create(&disk);
+    let mut model = Model::default();
+    let awkward = |bytes: usize| -> Changes {
+        let one = |at: usize| (key::data(&format!("/awkward/{at}")).unwrap(), Some(Bytes::from(vec![3; bytes])));
+        (0..1000).map(one).collect()
+    };
+    for bytes in [1100, 1400, 2100, 3000, 4200] {
+        let checkpoint = model.clone().checkpoint(awkward(bytes));
+        let before = disk.counters();
+        let used = disk.used_bytes();
+        let trial = disk.after_process_crash();
+        let written = open(&trial).unwrap().checkpoint(&checkpoint).map(|()| trial.used_bytes() - used).unwrap();
+        disk.set_capacity(Some(used + written - 1));
+        assert_eq!(base.checkpoint(&checkpoint), Err(BaseError::NoSpace), "{bytes} bytes each");
+        assert_eq!(disk.counters(), before, "{bytes} bytes each");
+        disk.set_capacity(None);
+    }
+    base.checkpoint(&model.checkpoint(awkward(10))).unwrap();
+}

@@ -41,7 +41,7 @@ use std::{
 };
 
 /// Left free on the disk whatever redb asks for: a file system without any room fails in places nobody tests.
-const SPARE_BYTES: u64 = 64 << 10;
+pub(super) const SPARE_BYTES: u64 = 64 << 10;
 
 /// What redb may do at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! How we use redb: every setting, every table, one place.
 
-use super::{BaseError, backend::Backend, record, side::BLOCK};
+use super::{BaseError, backend::Backend, record, run::DELETED, side::BLOCK};
 use crate::store::key::{self, Key};
 use redb::{
     Builder, Database, Range, ReadOnlyTable, ReadableDatabase, StorageError, TableDefinition, WriteTransaction,
@@ -41,6 +41,68 @@ pub(super) struct Mark {
     pub(super) zxid: Zxid,
     /// Transactions so far.
     pub(super) steps: u64,
+}
+
+/// What one transaction writes: changes in key order, all in one piece of memory.
+#[derive(Default)]
+pub(super) struct Step {
+    bytes: Vec<u8>,
+    /// For each change, where its key ends and where its stored value does; an empty one deletes.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Step {
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    pub(super) fn push(&mut self, key: &[u8], stored: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(stored);
+        self.ends.push((key_end, self.bytes.len()));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes back the later half, and returns its first key.
+    pub(super) fn halve(&mut self) -> Key {
+        let kept = self.len() / 2;
+        let start = self.start(kept);
+        let first = self.ends.get(kept).map_or(Key::default(), |(key_end, _)| self.bytes[start..*key_end].into());
+        self.ends.truncate(kept);
+        self.bytes.truncate(start);
+        first
+    }
+
+    /// What writing it takes at most: each change its own leaf, and its value; then branches, allocator state and free lists.
+    pub(super) fn estimate_bytes(&self) -> u64 {
+        let leaves = self.iter().map(|(key, stored)| {
+            let bytes = key.len() + stored.len();
+            // redb gives a value beyond a page a power of two of pages.
+            BLOCK as u64 + if bytes > BLOCK / 2 { 2 * bytes as u64 } else { 0 }
+        });
+        let leaves: u64 = leaves.sum();
+        leaves + leaves / 8 + 64 * BLOCK as u64
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.ends
+            .iter()
+            .enumerate()
+            .map(|(at, &(key_end, end))| (&self.bytes[self.start(at)..key_end], &self.bytes[key_end..end]))
+    }
+
+    fn start(&self, at: usize) -> usize {
+        at.checked_sub(1).map_or(0, |before| self.ends[before].1)
+    }
 }
 
 /// One opening: redb over one [`Backend`]. Dropping it writes nothing.
@@ -98,16 +160,17 @@ impl Opened {
         snapshot.ok_or_else(|| BaseError::Damaged("redb does not say how far merges have come".into()))
     }
 
-    /// Writes stored values, in key order, in one durable transaction; an absent one deletes.
-    pub(super) fn commit(&self, changes: &[(Key, Option<Box<[u8]>>)], mark: Mark) -> Result<(), BaseError> {
-        self.transact(estimate_bytes(changes), |transaction| {
+    /// Writes a step in one durable transaction.
+    pub(super) fn commit(&self, step: &Step, mark: Mark) -> Result<(), BaseError> {
+        self.transact(step.estimate_bytes(), |transaction| {
             let mut records = transaction.open_table(RECORDS)?;
             let mut data = transaction.open_table(DATA)?;
-            for (key, stored) in changes {
+            for (key, stored) in step.iter() {
                 let table = if in_data(key) { &mut data } else { &mut records };
-                match stored {
-                    Some(stored) => table.insert(&**key, &**stored)?,
-                    None => table.remove(&**key)?,
+                if stored == DELETED {
+                    table.remove(key)?
+                } else {
+                    table.insert(key, stored)?
                 };
             }
             drop((records, data));
@@ -221,17 +284,6 @@ fn builder(cache_bytes: usize) -> Builder {
 /// Whether a record lives in the second table.
 fn in_data(key: &[u8]) -> bool {
     key.first() == Some(&key::DATA)
-}
-
-/// What a step writes at most: each change its own leaf, and its value; then branches, allocator state and free lists.
-pub(super) fn estimate_bytes(changes: &[(Key, Option<Box<[u8]>>)]) -> u64 {
-    let leaves = changes.iter().map(|(key, value)| {
-        let bytes = key.len() + value.as_ref().map_or(0, |stored| stored.len());
-        // redb gives a value beyond a page a power of two of pages.
-        BLOCK as u64 + if bytes > BLOCK / 2 { 2 * bytes as u64 } else { 0 }
-    });
-    let leaves: u64 = leaves.sum();
-    leaves + leaves / 8 + 64 * BLOCK as u64
 }
 
 fn write_mark(transaction: &WriteTransaction, mark: Mark) -> Result<(), redb::Error> {

@@ -5,14 +5,14 @@
 
 use super::{
     BaseError,
-    backend::Backend,
-    database::{Entries, Mark, Opened, STRETCHES, Snapshot},
+    backend::{Backend, SPARE_BYTES},
+    database::{Entries, Mark, Opened, STRETCHES, Snapshot, Step},
     ledger::Ledger,
     record,
     run::unseal,
     side::{BLOCK, Side},
 };
-use crate::store::{disk::Disk, key::Key};
+use crate::store::disk::Disk;
 use bytes::Bytes;
 use redb::StorageError;
 use std::{
@@ -140,14 +140,15 @@ impl Home {
     }
 
     /// One durable transaction.
-    pub(super) fn write(&self, changes: &[(Key, Option<Box<[u8]>>)], mark: Mark) -> Result<(), BaseError> {
+    pub(super) fn write(&self, step: &Step, mark: Mark) -> Result<(), BaseError> {
         let mut opened = self.opened();
-        let missing = self.ledger.missing_bytes();
+        // A smaller step than the one that failed may do with less.
+        let missing = self.ledger.missing_bytes().min(step.estimate_bytes() + SPARE_BYTES);
         if missing > 0 && self.disk.free_bytes()? < missing {
             return Err(BaseError::NoSpace);
         }
         let before = self.ledger.bytes_written.now();
-        let outcome = self.whole(&mut opened)?.commit(changes, mark);
+        let outcome = self.whole(&mut opened)?.commit(step, mark);
         self.loose_bytes.fetch_add(self.ledger.bytes_written.now() - before, Ordering::Relaxed);
         let outcome = outcome.or_else(|error| {
             // When only the second copy of the header could not be written, the step is durable all the same. When opening fails
@@ -198,7 +199,7 @@ impl Home {
         let opened = self.whole(opened)?;
         if opened.compact()? {
             self.loose_bytes.store(0, Ordering::Relaxed);
-            opened.commit(&[], Mark { steps: mark.steps + 1, ..mark })?;
+            opened.commit(&Step::default(), Mark { steps: mark.steps + 1, ..mark })?;
         }
         Ok(())
     }

@@ -1,11 +1,16 @@
 //! Which files make up the base: one small file, replaced whole.
 
-use super::{BaseError, run::RunId};
+use super::{
+    BaseError,
+    run::{NUMBERS_END, RunId},
+};
 use crate::action::CheckpointMeta;
 use bytes::Bytes;
 use zoolet_model::Zxid;
 
 const MAGIC: [u8; 8] = *b"zltbase\x03";
+/// No manifest is longer: totals are 44 bytes, and runs wait for merges before there are hundreds.
+pub(super) const BYTES_MAX: usize = 1 << 20;
 
 /// What the file says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -105,7 +110,7 @@ impl<'a> Rest<'a> {
     }
 
     fn id(&mut self) -> Option<RunId> {
-        Some(RunId { number: self.number()?, hash: self.wide()? })
+        Some(RunId { number: self.number().filter(|number| *number < NUMBERS_END)?, hash: self.wide()? })
     }
 }
 

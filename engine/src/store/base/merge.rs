@@ -9,8 +9,9 @@
 
 use super::{
     BaseError, Core,
-    database::{Mark, estimate_bytes},
-    run::{DELETED, Run, RunWriter},
+    backend::SPARE_BYTES,
+    database::{Mark, Step},
+    run::{Run, RunWriter},
     version::{Version, Walk},
 };
 use crate::store::key::Key;
@@ -24,10 +25,28 @@ const RECORD_BYTES: usize = 64;
 
 /// A merge that has begun, of the oldest runs.
 pub(super) enum Merge {
-    /// Into redb; keys below `from` are done, and nothing in the runs is newer than `zxid`.
-    IntoHome { runs: Vec<Arc<Run>>, from: Key, zxid: Zxid },
+    IntoHome(IntoHome),
     /// Into one run, which is being written.
-    IntoRun { runs: Vec<Arc<Run>>, walk: Walk, writer: Box<RunWriter> },
+    IntoRun {
+        runs: Vec<Arc<Run>>,
+        walk: Walk,
+        writer: Box<RunWriter>,
+    },
+}
+
+/// A merge into redb.
+pub(super) struct IntoHome {
+    runs: Vec<Arc<Run>>,
+    /// Keys below are done.
+    from: Key,
+    /// Stands there; `None` when that must be found again.
+    walk: Option<Walk>,
+    /// Nothing in the runs is newer.
+    zxid: Zxid,
+    /// Its memory is used again by the next one.
+    step: Step,
+    /// The last step found no room.
+    lacked_space: bool,
 }
 
 impl Merge {
@@ -39,11 +58,22 @@ impl Merge {
             return Ok(None);
         }
         if eagerly || version.run_bytes() >= core.home.bytes() / HOME_TIMES {
-            return Ok(Some(Self::IntoHome { runs, from: Key::default(), zxid: version.meta.zxid }));
+            let zxid = version.meta.zxid;
+            let begun =
+                IntoHome { runs, from: Key::default(), walk: None, zxid, step: Step::default(), lacked_space: false };
+            return Ok(Some(Self::IntoHome(begun)));
         }
         let keys = runs.iter().map(|run| run.records()).sum();
         let (walk, writer) = (Walk::of_runs(&runs, b"")?, core.new_run(numbers, Some(keys))?);
         Ok(Some(Self::IntoRun { runs, walk, writer: Box::new(writer) }))
+    }
+
+    /// It found no room, and there are newer runs: what they delete need not be written first.
+    fn is_stuck(&self, version: &Version) -> bool {
+        match self {
+            Self::IntoHome(into) => into.lacked_space && version.runs.len() > into.runs.len(),
+            Self::IntoRun { .. } => false,
+        }
     }
 }
 
@@ -55,7 +85,7 @@ pub(super) fn step(
     eagerly: bool,
 ) -> Result<bool, BaseError> {
     let version = core.version();
-    let begun = match merge.take() {
+    let begun = match merge.take().filter(|begun| !begun.is_stuck(&version)) {
         Some(begun) => begun,
         None => match Merge::begin(core, &version, numbers, eagerly)? {
             Some(begun) => begun,
@@ -67,50 +97,69 @@ pub(super) fn step(
         },
     };
     *merge = match begun {
-        Merge::IntoHome { runs, from, zxid } => write_home(core, &version, runs, &from, zxid)?,
+        Merge::IntoHome(mut into) => match into.step(core, &version) {
+            Ok(true) => Some(Merge::IntoHome(into)),
+            Ok(false) => None,
+            Err(error) => {
+                // redb has what the steps before wrote: a merge that began anew after each error might never end.
+                into.walk = None;
+                into.lacked_space = error == BaseError::NoSpace;
+                *merge = Some(Merge::IntoHome(into));
+                return Err(error);
+            }
+        },
         Merge::IntoRun { runs, walk, writer } => write_run(core, &version, runs, walk, writer)?,
     };
     Ok(true)
 }
 
-fn write_home(
-    core: &Core,
-    version: &Version,
-    runs: Vec<Arc<Run>>,
-    from: &[u8],
-    zxid: Zxid,
-) -> Result<Option<Merge>, BaseError> {
-    let mut changes = Vec::new();
-    let (mut bytes, mut end) = (0, None);
-    Walk::of_runs(&runs, from)?.run(|key, stored| {
-        if bytes as u64 >= core.options.merge_step_bytes {
-            end = Some(Key::from(key));
-            return ControlFlow::Break(());
+impl IntoHome {
+    /// One transaction; whether there is more to do.
+    fn step(&mut self, core: &Core, version: &Version) -> Result<bool, BaseError> {
+        let next = self.gather(core)?;
+        core.need_space(self.step.estimate_bytes())?;
+        let mark = Mark { zxid: self.zxid, steps: version.home.mark()?.steps + 1 };
+        let before = core.ledger.bytes_written.now();
+        core.home.write(&self.step, mark)?;
+        core.ledger.merge_bytes_written.add(core.ledger.bytes_written.now() - before);
+        let version = Version { home: core.home.pin(version.meta.zxid)?, ..version.clone() };
+        match next {
+            Some(from) => {
+                self.from = from;
+                core.live_mut().version = Arc::new(version);
+                Ok(true)
+            }
+            None => {
+                core.publish(without(&version, &self.runs))?;
+                Ok(false)
+            }
         }
-        bytes += key.len() + stored.len() + RECORD_BYTES;
-        changes.push((key.into(), (stored != DELETED).then(|| stored.into())));
-        ControlFlow::Continue(())
-    })?;
-    // With little room, a small step: what it frees is room for the next.
-    let free = core.disk.free_bytes()?;
-    while estimate_bytes(&changes) > free && changes.len() > 1 {
-        end = changes.drain(changes.len() / 2..).next().map(|(key, _)| key);
     }
-    core.need_space(estimate_bytes(&changes))?;
-    let mark = Mark { zxid, steps: version.home.mark()?.steps + 1 };
-    let before = core.ledger.bytes_written.now();
-    core.home.write(&changes, mark)?;
-    core.ledger.merge_bytes_written.add(core.ledger.bytes_written.now() - before);
-    let next = Version { home: core.home.pin(version.meta.zxid)?, ..version.clone() };
-    match end {
-        Some(from) => {
-            core.live_mut().version = Arc::new(next);
-            Ok(Some(Merge::IntoHome { runs, from, zxid }))
+
+    /// Takes what the runs say of the next keys into the step; the first key after them, if there is one.
+    fn gather(&mut self, core: &Core) -> Result<Option<Key>, BaseError> {
+        let walk = match &mut self.walk {
+            Some(walk) => walk,
+            none => none.insert(Walk::of_runs(&self.runs, &self.from)?),
+        };
+        let step = &mut self.step;
+        step.clear();
+        let mut next = None;
+        walk.run(|key, stored| {
+            if (step.bytes() + step.len() * RECORD_BYTES) as u64 >= core.options.merge_step_bytes {
+                next = Some(Key::from(key));
+                return ControlFlow::Break(());
+            }
+            step.push(key, stored);
+            ControlFlow::Continue(())
+        })?;
+        // With little room, a small step: what it frees is room for the next.
+        let room = core.disk.free_bytes()?.saturating_sub(SPARE_BYTES);
+        while step.estimate_bytes() > room && step.len() > 1 {
+            next = Some(step.halve());
+            self.walk = None;
         }
-        None => {
-            core.publish(without(&next, &runs))?;
-            Ok(None)
-        }
+        Ok(next)
     }
 }
 

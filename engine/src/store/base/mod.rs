@@ -45,7 +45,7 @@ use crate::{
 };
 use bytes::Bytes;
 use cache::BlockCache;
-use database::{Mark, Opened};
+use database::{Mark, Opened, Step};
 use home::{Home, home_name, side_name};
 use ledger::Ledger;
 use manifest::Manifest;
@@ -73,7 +73,7 @@ pub struct Options {
     pub cache_bytes: usize,
     /// Bytes of records that one step of a merge takes, about; 16 KiB at least.
     pub merge_step_bytes: u64,
-    /// Runs from which on they are merged.
+    /// Runs from which on they are merged; 1 at least.
     pub runs_max: usize,
 }
 
@@ -182,7 +182,7 @@ impl Base {
     /// As [`BaseError`] says; files of this id, also those that a crash in here left, must be removed first.
     pub fn create(disk: Arc<dyn Disk>, id: u64, options: Options) -> Result<Self, BaseError> {
         Self::create_with(disk, id, options, |opened| {
-            opened.commit(&[], Mark { zxid: Zxid::ZERO, steps: 1 })?;
+            opened.commit(&Step::default(), Mark { zxid: Zxid::ZERO, steps: 1 })?;
             Ok::<_, BaseError>(CheckpointMeta { zxid: Zxid::ZERO, digest: 0, totals: Bytes::new() })
         })
     }
@@ -296,9 +296,7 @@ impl Base {
 
     /// Begins a pass over every record of the current generation.
     pub fn scrub(&self) -> Scrub {
-        let reader = self.reader();
-        let meta = reader.version.meta.clone();
-        Scrub { reader, meta, next: Vec::new(), digest: 0, records: 0 }
+        Scrub::of(self.reader())
     }
 
     /// Which state the base is in.
@@ -382,7 +380,11 @@ impl Core {
             home,
             disk,
             id,
-            options: Options { merge_step_bytes: options.merge_step_bytes.max(16 << 10), ..options },
+            options: Options {
+                merge_step_bytes: options.merge_step_bytes.max(16 << 10),
+                runs_max: options.runs_max.max(1),
+                ..options
+            },
             ledger,
             cache: Arc::new(BlockCache::new(run_cache_bytes)),
             writing: Mutex::new(Writing { numbers: 0, merge: None }),
@@ -426,10 +428,10 @@ impl Core {
     /// Removes files that no manifest names, and says which number no file has had.
     fn remove_strangers(&self, runs: &[Arc<Run>]) -> Result<u64, BaseError> {
         let known: BTreeSet<u64> = runs.iter().map(|run| run.id().number).collect();
-        let mut numbers = known.last().map_or(0, |last| last + 1);
+        let mut numbers = 0;
         for name in self.disk.list()?.iter().filter(|name| id_of(name) == Some(self.id)) {
             let number = number_of(name);
-            numbers = numbers.max(number.map_or(0, |number| number + 1));
+            numbers = number.map_or(numbers, |number| numbers.max(number + 1));
             let is_known = [manifest_name(self.id), home_name(self.id), side_name(self.id)].contains(name)
                 || number.is_some_and(|number| known.contains(&number));
             if !is_known {
@@ -514,7 +516,7 @@ fn mark_garbage(old: &Version, new: &Version) {
 /// What a run of these takes at most.
 fn estimate_bytes(changes: &Changes) -> u64 {
     let records: u64 =
-        changes.iter().map(|(key, value)| (key.len() + value.as_ref().map_or(0, Bytes::len) + 24) as u64).sum();
+        changes.iter().map(|(key, value)| run::record_bytes(key, value.as_ref().map_or(0, Bytes::len))).sum();
     records + records / 8 + (64 << 10)
 }
 
@@ -527,7 +529,8 @@ fn read_manifest(disk: &dyn Disk, id: u64) -> Result<Vec<u8>, BaseError> {
             error.into()
         }
     })?;
-    let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
+    let bytes = usize::try_from(file.len()?).ok().filter(|bytes| *bytes <= manifest::BYTES_MAX);
+    let mut bytes = vec![0; bytes.ok_or_else(|| BaseError::Damaged("its manifest is too long".into()))?];
     file.read_at(0, &mut bytes)?;
     Ok(bytes)
 }
@@ -559,5 +562,5 @@ fn id_of(name: &str) -> Option<u64> {
 }
 
 fn number_of(name: &str) -> Option<u64> {
-    name.strip_suffix(".run")?.rsplit_once('-')?.1.parse().ok()
+    name.strip_suffix(".run")?.rsplit_once('-')?.1.parse().ok().filter(|number| *number < run::NUMBERS_END)
 }

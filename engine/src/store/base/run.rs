@@ -32,6 +32,17 @@ use zoolet_model::Zxid;
 /// What a run stores for a key that is gone: no record's stored value is empty.
 pub(super) const DELETED: &[u8] = &[];
 
+/// No run has this number or a higher one: at a thousand checkpoints a second it would take a hundred million years.
+pub(super) const NUMBERS_END: u64 = 1 << 62;
+
+/// What a record takes in a run, with what is left empty in its block when all are like it, and with its part of the table.
+pub(super) fn record_bytes(key: &[u8], value_bytes: usize) -> u64 {
+    let (room, bytes) = (BLOCK - 4, 12 + key.len() + value_bytes + record::CHECKSUM_BYTES);
+    let bytes = if bytes > room { (bytes + 4).next_multiple_of(BLOCK) } else { BLOCK / (room / bytes) };
+    let table = (key.len() + 16) * bytes.min(BLOCK) / BLOCK;
+    (bytes + table) as u64
+}
+
 /// What the manifest says of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RunId {
@@ -103,8 +114,9 @@ impl Run {
         let filter = &sparse[header.totals.start - header.sparse.start..header.totals.end - header.sparse.start];
         let filter = Filter::from_bytes(filter);
         sparse.truncate(header.sparse.len());
+        check_table(&header, &sparse).map_err(|what| BaseError::Damaged(format!("{name}: {what}")))?;
         sparse.shrink_to_fit();
-        let part = Self {
+        let run = Self {
             disk: disk.clone(),
             name,
             id: RunId { number, hash: header.hash },
@@ -118,8 +130,8 @@ impl Run {
             bytes: header.file_bytes,
             is_garbage: AtomicBool::new(false),
         };
-        ledger.table_bytes.add(part.memory_bytes());
-        Ok(part)
+        ledger.table_bytes.add(run.memory_bytes());
+        Ok(run)
     }
 
     /// Bytes it takes in memory; they do not change.
@@ -180,10 +192,7 @@ impl Run {
 
     /// Where an extent is.
     fn blocks(&self, at: usize) -> Result<Range<usize>, BaseError> {
-        let (_, blocks) = self.sparse().entry(at)?;
-        let inside =
-            blocks.start >= BLOCK && blocks.start < blocks.end && blocks.end <= self.checksums.len() * BLOCK + BLOCK;
-        if inside { Ok(blocks) } else { Err(self.damaged("its table points outside its records")) }
+        Ok(self.sparse().entry(at)?.1)
     }
 
     fn read(&self, blocks: Range<usize>, bytes: &mut [u8]) -> Result<(), BaseError> {
@@ -201,6 +210,25 @@ impl Run {
 pub(super) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], BaseError> {
     record::unseal(key, stored)
         .ok_or_else(|| BaseError::Damaged(format!("record {} does not match its checksum", key.escape_ascii())))
+}
+
+/// Whether the table can be that of this file: its extents follow one another up to the table, their first keys ascend, and there is
+/// room for as many records as the header says. That they begin with these keys is seen when they are walked through.
+fn check_table(header: &Header, sparse: &[u8]) -> Result<(), String> {
+    let sparse = Sparse(sparse);
+    let (mut end, mut last) = (BLOCK, None);
+    for at in 0..sparse.len() {
+        let (key, blocks) = sparse.entry(at).map_err(|error| error.to_string())?;
+        if blocks.start != end || blocks.is_empty() || last.is_some_and(|last| last >= key) {
+            return Err("its table is not that of a sorted file".into());
+        }
+        (end, last) = (blocks.end, Some(key));
+    }
+    // A record takes twelve bytes beside its key.
+    if end != header.sparse.start || header.records > (end - BLOCK) as u64 / 12 {
+        return Err("its table is not that of its records".into());
+    }
+    Ok(())
 }
 
 fn check_blocks(name: &str, checksums: &[u32], first: usize, bytes: &[u8]) -> Result<(), BaseError> {
@@ -251,12 +279,15 @@ impl Cursor {
 
     pub(super) fn advance(&mut self) -> Result<(), BaseError> {
         self.slot += 1;
+        if self.slot < self.slots && Extent(&self.bytes).entry(self.slot)?.0 <= &self.bytes[self.key.clone()] {
+            return Err(self.run.damaged("its keys are not in order"));
+        }
         self.settle()
     }
 
     /// Goes to the next extent when this one is used up.
     fn settle(&mut self) -> Result<(), BaseError> {
-        while self.slot >= self.slots {
+        if self.slot >= self.slots {
             if self.extent + 1 >= self.extents {
                 return Ok(());
             }
@@ -271,11 +302,22 @@ impl Cursor {
     }
 
     fn load(&mut self) -> Result<(), BaseError> {
-        let blocks = self.run.blocks(self.extent)?;
+        let (first_key, blocks) = self.run.sparse().entry(self.extent)?;
         self.bytes.resize(blocks.len(), 0);
         self.run.read(blocks, &mut self.bytes)?;
-        self.slots = Extent(&self.bytes).len()?;
-        Ok(())
+        let extent = Extent(&self.bytes);
+        self.slots = extent.len()?;
+        let (last_key, _) = extent.entry(self.slots.saturating_sub(1))?;
+        let is_before_next = match self.extent + 1 < self.extents {
+            true => last_key < self.run.sparse().entry(self.extent + 1)?.0,
+            false => true,
+        };
+        // Elsewhere `find` would look for a record in another extent than the one that has it.
+        if self.slots > 0 && extent.entry(0)?.0 == first_key && is_before_next {
+            Ok(())
+        } else {
+            Err(self.run.damaged("its table does not say with which keys an extent begins and ends"))
+        }
     }
 }
 

@@ -135,7 +135,7 @@ impl Writer {
         }
         self.hash.update(&self.waiting);
         self.file.write_at(self.end as u64, &self.waiting)?;
-        self.end += self.waiting.len();
+        self.end = self.end.checked_add(self.waiting.len()).ok_or_else(too_large)?;
         self.waiting.clear();
         Ok(())
     }

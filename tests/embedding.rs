@@ -9,8 +9,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use zoolet::{
-    AddWatchMode, Bytes, Config, Consistency, CreateOptions, Error, ErrorCode, EventKind, LostReason, Node, Request,
-    Session, SessionState, Version, Wait, WatchItem, path,
+    AddWatchMode, Bytes, Config, Consistency, CreateKind, CreateOptions, Error, ErrorCode, EventKind, LostReason, Node,
+    Request, Session, SessionState, Version, Wait, WatchItem, path,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -310,6 +310,27 @@ fn a_request_beyond_the_bound_is_an_error_and_harms_nothing() {
     let large = Bytes::from(vec![0; 100_001]);
     assert_eq!(session.create(path!("/large"), large).wait().unwrap_err(), Error::TooLarge);
     session.create(path!("/small"), None).wait().unwrap();
+}
+
+/// Over the wire the codec refuses it; a session in process has no codec, and its znode would have stayed for ever.
+#[test]
+fn a_time_to_live_is_refused_until_something_ends_it() {
+    let scratch = Scratch::new();
+    let node = start(&scratch);
+    let session = session(&node);
+    let options = CreateOptions { kind: CreateKind::Ttl { ttl_ms: 1 }, ..CreateOptions::default() };
+    let refused = session.create_with(path!("/brief"), None, &options).wait();
+    assert_eq!(refused.unwrap_err(), Error::Refused(ErrorCode::Unimplemented));
+    let among = vec![options.request(path!("/brief"), None)];
+    assert_eq!(session.multi(among).wait().unwrap_err(), Error::Refused(ErrorCode::Unimplemented));
+    assert!(session.exists(path!("/brief")).wait().unwrap().is_none());
+}
+
+#[test]
+fn a_shutdown_may_be_given_any_time() {
+    let scratch = Scratch::new();
+    let node = start(&scratch);
+    node.shutdown(Duration::MAX).unwrap();
 }
 
 #[test]

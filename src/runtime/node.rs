@@ -23,6 +23,9 @@ use zoolet_zab::Voters;
 /// they end.
 const DROP_PATIENCE: Duration = Duration::from_millis(80);
 
+/// A century: what is asked for beyond it is not waited for, and clocks can count it.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// A server in this process, with threads of its own: whatever the rest of the process does, its heartbeats and disk
 /// go on. Several can live in one process, each with its own directory.
 ///
@@ -171,6 +174,7 @@ impl Node {
     /// their sessions' timeouts; or when the node had failed.
     pub fn shutdown(self, deadline: Duration) -> Result<(), ShutdownError> {
         let began = Instant::now();
+        let deadline = deadline.min(SHUTDOWN_MAX);
         let until = began + deadline;
         let shared = &self.shared;
         if let Some(failure) = self.failed() {

@@ -262,6 +262,7 @@ impl Workload {
         let mode = match self.random.below(40) {
             0 => CreateMode::BadArguments,
             1 => CreateMode::Unimplemented,
+            2 => CreateMode::Valid { kind: CreateKind::Ttl { ttl_ms: 1 }, sequential },
             _ => CreateMode::Valid { kind, sequential },
         };
         let mut path = self.path();

@@ -3,7 +3,7 @@
 use crate::tree::acl::Identity;
 use crate::txn::{Op, Txn};
 use bytes::Bytes;
-use zoolet_model::{Create, CreateMode, ErrorCode, Path, Request, SessionId, Text, WriteOp, path};
+use zoolet_model::{Create, CreateKind, CreateMode, ErrorCode, Path, Request, SessionId, Text, WriteOp, path};
 
 /// Calls `then` with the entry that a request of this session becomes.
 pub(super) fn with_txn<R>(
@@ -69,9 +69,12 @@ fn check_op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Result
     match write {
         WriteOp::Create(Create { path, data, mode, with_stat, .. }) => {
             let (kind, sequential) = match *mode {
+                // As ZooKeeper without extended types: nothing would ever take it away.
+                CreateMode::Valid { kind: CreateKind::Ttl { .. }, .. } | CreateMode::Unimplemented => {
+                    return Err(ErrorCode::Unimplemented);
+                }
                 CreateMode::Valid { kind, sequential } => (kind, sequential),
                 CreateMode::BadArguments => return Err(ErrorCode::BadArguments),
-                CreateMode::Unimplemented => return Err(ErrorCode::Unimplemented),
                 CreateMode::Mismatched => return Err(ErrorCode::MarshallingError),
             };
             let acl = glance(path).and_then(acl)?;

@@ -3,6 +3,13 @@
 //! A [`Node`] is a server in this process, with threads of its own; a [`Session`] is a client of it without a socket.
 //! Nothing here is global: no signal handler, no logger, no exit. Several nodes can live in one process.
 //!
+//! Futures need no particular runtime: await them on any, or block with [`Wait`]. What the library has to say while it runs
+//! goes to `tracing`, for whoever subscribes.
+//!
+//! Features: `embed` is nodes and their sessions, and always there; `port` lets ZooKeeper clients connect too
+//! ([`Config::clients`]); `server`, the default, is the binary with its configuration files, so embedders say
+//! `default-features = false`.
+//!
 //! ```
 //! use zoolet::{Config, CreateOptions, Node, Version, Wait, path};
 //!
@@ -41,8 +48,9 @@ pub use wait::Wait;
 pub use zoolet_engine::store::Strategy;
 pub use zoolet_engine::{Limits, Settings, Status};
 pub use zoolet_model::{
-    AclEntry, AddWatchMode, CreateKind, ErrorCode, EventKind, Names, OpResult, Path, Perms, Reply, Request, SessionId,
-    Stat, Text, WriteOp, Zxid, open_acl,
+    AclEntry, AddWatchMode, AuthId, Create, CreateKind, CreateMode, ErrorCode, EventKind, Names, OpResult, Path, Perms,
+    ReadOp, ReadResult, Reply, Request, RequestedAcl, SessionId, SetWatches, Stat, Text, WatcherType, WriteOp, Zxid,
+    open_acl,
 };
 
 /// The path of a znode as a `&'static Path`, checked when it is compiled.

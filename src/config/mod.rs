@@ -36,9 +36,10 @@ pub struct Config {
     pub settings: Settings,
     /// A name for people; `None` when the file gives none.
     pub site: Option<String>,
-    /// The profile that supplies the numbers which nothing else does.
+    /// The profile that supplies the numbers which nothing else does. There is only [`DEFAULT_PROFILE`] yet: `limits` and
+    /// `settings` begin with its numbers, and another name changes nothing.
     pub profile: String,
-    /// What the servers of the site are connected by.
+    /// What the servers of the site are connected by. A server that is alone makes nothing of it.
     pub network: Network,
 }
 

@@ -91,7 +91,8 @@ impl Session {
         States::new(Arc::clone(self.link()))
     }
 
-    /// Sends `request` now, without waiting: the order of calls is the order of requests.
+    /// Sends `request` now, without waiting: the order of calls is the order of requests. For pipelining, and for requests
+    /// that have no method here. The answer to a multi that failed is its results; to anything else that failed, an error.
     ///
     /// # Errors
     /// [`Error::Busy`] when the session has `outstanding_max` requests under way; else why it cannot be sent.
@@ -219,7 +220,8 @@ impl Session {
         self.ask(Request::Sync { path: None }, None).await.map(drop)
     }
 
-    /// Adds an identity to the session, as `digest` with `user:password`.
+    /// Adds an identity to the session, as `digest` with `user:password`: what it creates with an ACL of the scheme `auth` is for
+    /// that identity, and it may do what ACLs allow to that identity.
     ///
     /// # Errors
     /// [`Error::AuthFailed`], which ends the session; or why there is no answer.
@@ -249,7 +251,7 @@ impl Session {
     /// [`Session::exists`], and the first change after it: creation when there was none.
     ///
     /// # Errors
-    /// Why there is no answer; then nothing is watched.
+    /// The server's answer, or why there is none; then nothing is watched.
     pub async fn exists_and_watch(&self, path: &Path) -> Result<(Option<Stat>, OneShotWatch), Error> {
         let watch = OneShotWatch::new(self.link(), path, Arm::Exist);
         let answer = self.ask(exists(path, true), Some(watch.id())).await;
@@ -266,10 +268,10 @@ impl Session {
         Ok((names(answer)?, watch))
     }
 
-    /// Every change of a znode, or of a subtree, until the stream is dropped.
+    /// Every change of a znode, or of a subtree, until the stream is dropped. The znode need not exist.
     ///
     /// # Errors
-    /// Why there is no answer; then nothing is watched.
+    /// The server's answer, as SystemError when it has `watches_max` of them, or why there is none; then nothing is watched.
     pub async fn watch(&self, path: &Path, mode: AddWatchMode) -> Result<WatchStream, Error> {
         let stream = WatchStream::new(self.link(), path, mode);
         self.ask(Request::AddWatch { path: path.text().clone(), mode }, Some(stream.id())).await?;

@@ -15,7 +15,7 @@ pub struct Created {
 /// What kind of znode to create, and for whom.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CreateOptions {
-    /// Persistent, ephemeral or container.
+    /// Persistent, ephemeral or container; a time to live is not built yet and refused with Unimplemented.
     pub kind: CreateKind,
     /// Whether the parent's counter is appended to the name.
     pub sequential: bool,

@@ -16,7 +16,7 @@ pub enum SessionState {
     Connected,
     /// The server cannot serve it now; the session may live on, its ephemerals too.
     Suspended,
-    /// Reads are answered, writes are refused.
+    /// Reads are answered, writes are refused. For servers of an ensemble: one that is alone never is.
     ReadOnly,
     /// It is over, its ephemerals are or will be deleted.
     Lost(LostReason),

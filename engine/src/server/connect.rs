@@ -122,7 +122,7 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.phase = Phase::Closed;
         let head = connection.waiting.front().map(|head| head.number);
-        connection.waiting.clear();
+        connection.clear();
         self.identity_bytes -= connection.forget_identities();
         self.sessions.detach(connection.session, conn);
         self.watches.drop_connection(conn);

@@ -57,6 +57,8 @@ pub(super) struct History {
     serving: bool,
     /// The oldest entry waits for a record.
     waiting_for_base: bool,
+    /// The oldest entry waits for what this connection asked before it.
+    pub(super) waits_for_requests_of: Option<ConnId>,
     pub(super) acknowledged: u64,
 }
 
@@ -76,12 +78,18 @@ impl History {
             ensemble: (ensemble_ms, now.mono_ms),
             serving: false,
             waiting_for_base: false,
+            waits_for_requests_of: None,
             acknowledged: 0,
         }
     }
 
     pub(super) fn has_what_it_needs(&mut self) {
         self.waiting_for_base = false;
+    }
+
+    /// Whether the oldest entry waits for something, although it is committed.
+    fn waits(&self) -> bool {
+        self.waiting_for_base || self.waits_for_requests_of.is_some()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -252,19 +260,27 @@ impl Server {
 
     pub(super) fn has_committed_work(&self) -> bool {
         !self.failed
-            && !self.history.waiting_for_base
+            && !self.history.waits()
             && self.history.entries.front().is_some_and(|entry| entry.zxid <= self.zab.committed())
     }
 
-    /// Applies what is committed, in order, from memory. An entry that needs a record waits for it, and nothing else does.
+    /// Applies what is committed, in order, from memory. An entry that needs a record waits for it, and so does one whose session asked for
+    /// something before it that needs one.
     pub(super) fn apply_committed(&mut self) {
-        if self.history.waiting_for_base {
+        if self.history.waits() {
             return;
         }
         for _ in 0..APPLY_MAX {
             let Some(entry) = self.history.entries.front().filter(|entry| entry.zxid <= self.zab.committed()) else {
                 break;
             };
+            if let Origin::Request { conn, .. } = entry.origin
+                && !self.is_next_of(conn)
+            {
+                self.history.waits_for_requests_of = Some(conn);
+                break;
+            }
+            let Some(entry) = self.history.entries.front() else { break };
             let since = self.state.memory_ref().stamp();
             let (totals, digest) = (*self.state.totals(), self.state.digest());
             match tree::apply(&mut self.state, totals, digest, entry.zxid, &entry.payload) {

@@ -12,7 +12,7 @@ use crate::event::ConnId;
 use crate::session::{self, Connection, Phase, Waiting};
 use crate::store::Stamp;
 use crate::tree::acl::Identity;
-use crate::tree::{self, Determined, Stuck};
+use crate::tree::{self, Determined, Need, Stuck};
 use crate::watch::WatchKind;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -68,32 +68,61 @@ impl Server {
 
     /// Lets every pipeline go on that something happened to.
     pub(super) fn run_ready(&mut self) {
-        while let Some(conn) = self.ready.pop_front() {
-            self.pump(conn);
-            if self.syncs.iter().any(|sync| sync.up_to.is_none()) {
-                // A pipeline stops at its sync, so at most one question is open; the protocol's actions are few and polled at once.
-                self.follow_zab();
+        loop {
+            while let Some(conn) = self.ready.pop_front() {
+                self.pump(conn);
+                if self.syncs.iter().any(|sync| sync.up_to.is_none()) {
+                    // A pipeline stops at its sync, so at most one question is open; the protocol's actions are few and polled at once.
+                    self.follow_zab();
+                }
             }
+            let Some(conn) = self.history.waits_for_requests_of else { return };
+            if self.has_requests_before_writes(conn) {
+                return;
+            }
+            self.history.waits_for_requests_of = None;
+            self.apply_committed();
         }
     }
 
+    fn has_requests_before_writes(&self, conn: ConnId) -> bool {
+        self.connections.get(&conn).is_some_and(Connection::has_requests_before_writes)
+    }
+
+    /// Whether an entry of this connection may be applied: everything asked before it has its outcome. Mostly it only has to be looked at.
+    pub(super) fn is_next_of(&mut self, conn: ConnId) -> bool {
+        if !self.has_requests_before_writes(conn) {
+            return true;
+        }
+        self.pump(conn);
+        !self.has_requests_before_writes(conn)
+    }
+
     fn pump(&mut self, conn: ConnId) {
+        self.determine(conn);
+        self.look_ahead(conn);
+    }
+
+    /// Gives outcomes in order, until a request has to wait.
+    fn determine(&mut self, conn: ConnId) {
         loop {
             let Some(connection) = self.connections.get_mut(&conn) else { return };
             if connection.phase != Phase::Open || connection.blocked {
                 return;
             }
-            let Some(head) = connection.waiting.pop_front() else {
+            let passed = connection.passed;
+            let Some(head) = connection.pop() else {
                 // Thousands that waited once leave no room behind: most connections are idle.
                 if connection.waiting.capacity() > IDLE_ROOM {
                     connection.waiting = VecDeque::new();
                 }
                 return;
             };
-            let (identity, writes_pending) = (connection.identity.clone(), connection.proposed > 0);
+            let identity = connection.identity.clone();
             let step = if is_write(&head.request) {
+                let writes_pending = !connection.proposed.is_empty();
                 self.step_write(conn, head, &identity, writes_pending)
-            } else if writes_pending {
+            } else if connection.has_writes_before(head.number) {
                 // A session sees its own earlier writes.
                 Step::Wait(head)
             } else {
@@ -106,9 +135,64 @@ impl Server {
             };
             if let Some(connection) = self.connections.get_mut(&conn) {
                 connection.waiting.push_front(head);
+                connection.passed = passed;
                 connection.blocked = blocked;
             }
             return;
+        }
+    }
+
+    /// Proposes writes that stand behind reads which wait for an earlier write: otherwise a session that sends both without waiting would
+    /// have one write in each batch of the log. Only reads of one record are passed over: they wait for nothing else, but that it is fetched; so
+    /// no entry waits for long because of them.
+    fn look_ahead(&mut self, conn: ConnId) {
+        loop {
+            let Some(connection) = self.connections.get_mut(&conn) else { return };
+            if connection.phase != Phase::Open || connection.proposed.is_empty() {
+                return;
+            }
+            let at = connection.passed;
+            let Some(Waiting { request, .. }) = connection.waiting.get(at) else { return };
+            match request {
+                Request::Ping => connection.passed += 1,
+                Request::Exists { path, .. } | Request::GetData { path, .. } | Request::GetAcl { path } => {
+                    let missing = Need::Znode(path).missing_in(&mut self.state);
+                    connection.passed += 1;
+                    if let Some(what) = missing {
+                        if self.fetches_are_many() {
+                            return;
+                        }
+                        self.fetch(what, Waiter::Nobody);
+                    }
+                }
+                Request::Write(_) | Request::Multi(_) | Request::Malformed { write: true } | Request::Reconfig => {
+                    let (births, need) = (ephemerals::births(request), need(request));
+                    // How many a session may own is judged when its turn comes.
+                    if births > 0 || self.admission(need) != Admission::Go {
+                        return;
+                    }
+                    let Some(connection) = self.connections.get_mut(&conn) else { return };
+                    let (identity, write) = (connection.identity.clone(), connection.waiting.remove(at));
+                    if let Some(write) = write {
+                        self.propose_write(conn, &write, &identity, 0);
+                    }
+                }
+                Request::GetChildren { .. }
+                | Request::GetEphemerals { .. }
+                | Request::GetAllChildrenNumber { .. }
+                | Request::MultiRead(_)
+                | Request::CloseSession
+                | Request::Malformed { write: false }
+                | Request::Unknown
+                | Request::Sync { .. }
+                | Request::Auth { .. }
+                | Request::Sasl
+                | Request::WhoAmI
+                | Request::SetWatches(_)
+                | Request::AddWatch { .. }
+                | Request::CheckWatches { .. }
+                | Request::RemoveWatches { .. } => return,
+            }
         }
     }
 
@@ -137,12 +221,16 @@ impl Server {
 
     pub(super) fn on_write_done(&mut self, conn: ConnId) {
         if let Some(connection) = self.connections.get_mut(&conn) {
-            connection.proposed -= 1;
-            if connection.proposed == 0 {
+            connection.proposed.pop_front();
+            if connection.proposed.is_empty() {
                 connection.births = 0;
-                if !connection.waiting.is_empty() {
-                    self.ready.push_back(conn);
+                if connection.proposed.capacity() > IDLE_ROOM {
+                    connection.proposed = VecDeque::new();
                 }
+            }
+            let is_turn = connection.proposed.is_empty() || connection.has_requests_before_writes();
+            if is_turn && !connection.waiting.is_empty() {
+                self.ready.push_back(conn);
             }
         }
     }
@@ -181,17 +269,23 @@ impl Server {
                 Err(stuck) => return self.stuck(conn, head, stuck, since),
             }
         }
-        let Some(connection) = self.connections.get_mut(&conn) else { return Step::Done };
-        connection.proposed += 1;
+        self.propose_write(conn, &head, identity, births);
+        Step::Done
+    }
+
+    /// `births` is how many ephemerals it asks for.
+    fn propose_write(&mut self, conn: ConnId, write: &Waiting, identity: &Identity, births: u32) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        connection.proposed.push_back(write.number);
         connection.births = connection.births.saturating_add(births);
         let session = connection.session;
-        if closing {
+        if matches!(write.request, Request::CloseSession) {
             connection.phase = Phase::Leaving;
-            connection.waiting.clear();
+            connection.clear();
             self.sessions.close(session);
         }
-        let origin = Origin::Request { conn, xid: head.xid };
-        let proposed = ordered::with_txn(session, identity, &head.request, |txn| {
+        let origin = Origin::Request { conn, xid: write.xid };
+        let proposed = ordered::with_txn(session, identity, &write.request, |txn| {
             let payload = self.history.encode(self.now, txn);
             if payload.len() > self.limits.payload_bytes_max() {
                 // A small frame can ask for much: each `auth` entry becomes one for every identity. It could never be made durable.
@@ -204,7 +298,6 @@ impl Server {
         } else {
             self.close(conn);
         }
-        Step::Done
     }
 
     /// Everything that proposes nothing: reads, watches, auth, ping, sync.

@@ -148,7 +148,7 @@ impl Server {
         let waiting: Vec<_> = self
             .connections
             .iter()
-            .filter(|(_, connection)| connection.proposed > 0 || connection.phase == Phase::Joining)
+            .filter(|(_, connection)| !connection.proposed.is_empty() || connection.phase == Phase::Joining)
             .map(|(&conn, _)| conn)
             .collect();
         waiting.into_iter().for_each(|conn| self.close(conn));

@@ -38,8 +38,9 @@ pub enum Phase {
     Closed,
 }
 
-/// A connection's pipeline. Requests are determined strictly in order: a read when every write before it is applied, a write when
-/// every read before it is determined, so replies need no reordering: they leave as outcomes fall.
+/// A connection's pipeline. Requests have their outcomes strictly in order: a read when every write before it is applied, a write when
+/// every read before it is determined, so replies need no reordering: they leave as outcomes fall. Writes behind a few reads are proposed while those
+/// still wait for an earlier write; then the entry waits for the reads.
 #[derive(Debug)]
 pub struct Connection {
     /// The session it carries; meaningless while joining.
@@ -50,8 +51,10 @@ pub struct Connection {
     pub identity: Arc<Identity>,
     /// Requests that have no outcome and are not proposed, oldest first.
     pub waiting: VecDeque<Waiting>,
-    /// Writes that are proposed and not yet applied.
-    pub proposed: u32,
+    /// So many of them were looked at, and do not keep a write behind them from being proposed.
+    pub passed: usize,
+    /// Numbers of the writes that are proposed and not yet applied, oldest first.
+    pub proposed: VecDeque<u64>,
     /// Ephemerals that those writes, and others since there was none, asked for.
     pub births: u32,
     /// A sync at the head of `waiting` is being confirmed, or a record it needs is being fetched.
@@ -66,15 +69,39 @@ impl Connection {
             phase: Phase::Joining,
             identity: Arc::new(Identity { is_super: skip_acl, ip: peer, ids: Vec::new() }),
             waiting: VecDeque::new(),
-            proposed: 0,
+            passed: 0,
+            proposed: VecDeque::new(),
             births: 0,
             blocked: false,
         }
     }
 
+    /// The request that comes next, if one waits.
+    pub fn pop(&mut self) -> Option<Waiting> {
+        let head = self.waiting.pop_front()?;
+        self.passed = self.passed.saturating_sub(1);
+        Some(head)
+    }
+
     /// The request of this number, if it still is at the head of those that wait.
     pub fn take_head(&mut self, number: u64) -> Option<Waiting> {
-        if self.waiting.front()?.number == number { self.waiting.pop_front() } else { None }
+        if self.waiting.front()?.number == number { self.pop() } else { None }
+    }
+
+    /// Forgets what waits.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+        self.passed = 0;
+    }
+
+    /// Whether a write before the request of this number is proposed and not yet applied.
+    pub fn has_writes_before(&self, number: u64) -> bool {
+        self.proposed.front().is_some_and(|&write| write < number)
+    }
+
+    /// Whether a request before the oldest write that is proposed has no outcome yet: its entry has to wait.
+    pub fn has_requests_before_writes(&self) -> bool {
+        self.waiting.front().is_some_and(|head| self.proposed.front().is_some_and(|&write| head.number < write))
     }
 
     /// Forgets what it proved; gives the bytes that this took.
@@ -85,6 +112,6 @@ impl Connection {
 
     /// Requests read and not answered.
     pub fn outstanding(&self) -> usize {
-        self.waiting.len() + self.proposed as usize
+        self.waiting.len() + self.proposed.len()
     }
 }

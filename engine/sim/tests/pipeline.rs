@@ -1,0 +1,79 @@
+//! One session that sends reads and writes without waiting.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use zoolet_engine::{Event, Limits};
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
+use zoolet_sim::client::{CONN, create, set};
+use zoolet_sim::disk::SimDisk;
+use zoolet_sim::machine::{Machine, Told, tiny_limits};
+
+fn get(path: &'static str) -> Request {
+    Request::GetData { path: Text::from(path), watch: false }
+}
+
+fn send(machine: &mut Machine, requests: Vec<Request>) {
+    machine.told.clear();
+    for (xid, request) in (1..).zip(requests) {
+        machine.handle(Event::Request { conn: CONN, xid, request }).unwrap();
+    }
+}
+
+/// The xid of each answer, and the version that it shows.
+fn answers(machine: &Machine) -> Vec<(i32, Result<i32, ErrorCode>)> {
+    let answer = |told: &Told| match told {
+        Told::Reply(_, xid, _, Ok(Reply::Data(_, stat) | Reply::Stat(stat))) => Some((*xid, Ok(stat.version))),
+        Told::Reply(_, xid, _, Ok(_)) => Some((*xid, Ok(-1))),
+        Told::Reply(_, xid, _, Err(code)) => Some((*xid, Err(*code))),
+        Told::Connected(..) | Told::Closed(_) => None,
+    };
+    machine.told.iter().filter_map(answer).collect()
+}
+
+#[test]
+fn writes_behind_reads_are_made_durable_together_and_each_read_sees_the_writes_before_it() {
+    let mut machine = Machine::connected(&SimDisk::new(1), Limits::default());
+    machine.write(create("/a", 1, CreateKind::Persistent)).unwrap();
+    let write = || Request::Write(set("/a", 1));
+    send(&mut machine, vec![write(), get("/a"), write(), get("/a"), Request::Ping, write(), get("/a")]);
+    assert_eq!(machine.server.unapplied(), 3, "all three are with the log");
+    machine.settle().unwrap();
+    let versions = [(1, 1), (2, 1), (3, 2), (4, 2), (-2, -1), (6, 3), (7, 3)];
+    assert_eq!(answers(&machine), versions.map(|(xid, version)| (xid, Ok(version))));
+}
+
+#[test]
+fn what_may_take_long_or_decides_what_comes_next_is_not_passed_over() {
+    let barriers = [
+        Request::Sync { path: Some(Text::from("/")) },
+        Request::GetChildren { path: Text::from("/"), watch: false, with_stat: false },
+        Request::Auth { scheme: Some(Text::from("digest")), auth: Some("a:b".into()) },
+        Request::Write(create("/e", 1, CreateKind::Ephemeral)),
+    ];
+    for barrier in barriers {
+        let mut machine = Machine::connected(&SimDisk::new(1), Limits::default());
+        machine.write(create("/a", 1, CreateKind::Persistent)).unwrap();
+        let write = || Request::Write(set("/a", 1));
+        send(&mut machine, vec![write(), get("/a"), barrier.clone(), write()]);
+        assert_eq!(machine.server.unapplied(), 1, "{barrier:?}");
+        machine.settle().unwrap();
+        assert_eq!(answers(&machine).len(), 4, "{barrier:?}");
+        assert_eq!(answers(&machine)[3], (4, Ok(2)), "{barrier:?}");
+    }
+}
+
+#[test]
+fn an_entry_waits_for_a_read_before_it_until_that_has_failed() {
+    let mut machine = Machine::connected(&SimDisk::new(1), tiny_limits());
+    machine.write(create("/cold", 1, CreateKind::Persistent)).unwrap();
+    machine.write(create("/a", 1, CreateKind::Persistent)).unwrap();
+    // Until only the base has it.
+    for round in 0..200 {
+        machine.write(create(format!("/fill{round}"), 200, CreateKind::Persistent)).unwrap();
+    }
+    machine.unreadable = vec![zoolet_engine::store::key::with_znode("/cold", |key| key.into()).unwrap()];
+    let write = || Request::Write(set("/a", 1));
+    send(&mut machine, vec![write(), get("/cold"), write()]);
+    machine.settle().unwrap();
+    assert_eq!(answers(&machine), [(1, Ok(1)), (2, Err(ErrorCode::SystemError)), (3, Ok(2))]);
+    assert_eq!(machine.server.unapplied(), 0);
+}

@@ -143,7 +143,10 @@ fn a_base_whose_log_is_gone_is_refused_and_left_as_it_is() {
     let arguments = ["serve", "--config", config.to_str().unwrap(), "--data", data.to_str().unwrap(), "--listen"];
     let (code, line) = refusal(&scratch, &[&arguments[..], &["127.0.0.1:0"]].concat());
     assert_eq!(code, 1, "{line}");
-    assert!(line.contains("there is no log, and base 0 is not empty"), "{line}");
+    assert!(
+        line.contains(&format!("data = {}: the log is gone: ZOOLET says that there was one", data.display())),
+        "{line}"
+    );
     assert!(std::fs::read(data.join("base-0.manifest")).unwrap() == base, "the base was written to");
 }
 

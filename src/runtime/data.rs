@@ -3,19 +3,14 @@
 use super::threads::Failure;
 use crate::config::{Config, ConfigError, Populate};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
-use zoolet_engine::store::FsDisk;
-
-/// The file that says whose directory this is.
-const MARKER: &str = "ZOOLET";
-/// Its beginning; the number rises with a layout that older releases cannot read.
-const MARKER_TEXT: &str = "zoolet data directory, format 1\n";
+use zoolet_engine::store::{FsDisk, MARKER, MARKER_UNFINISHED, Marker};
 
 /// What may lie in a directory that counts as empty: a fresh file system's own, and what an operator puts there first.
-const NOT_DATA: [&str; 5] = ["lost+found", "myid", "site.key", "LOCK", "ZOOLET.new"];
+const NOT_DATA: [&str; 5] = ["lost+found", "myid", "site.key", "LOCK", MARKER_UNFINISHED];
 
 /// How long a start waits for an earlier node of this process that was dropped and still finishes its last write.
 const OWN_LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -70,6 +65,8 @@ pub(super) fn open(config: &Config) -> Result<(PathBuf, FsDisk), StartError> {
         .map_err(|error| StartError::Directory(format!("data = {}: {error}", config.data.display())))?;
     prepare(&path, config.populate)?;
     let disk = open_locked(&path)?;
+    // A crash from here on leaves a directory that is ours.
+    Marker::claim(&disk).map_err(|error| disk_error(&path, &error))?;
     Ok((path, disk))
 }
 
@@ -88,18 +85,13 @@ fn create(path: &Path, populate: Populate) -> Result<(), StartError> {
         return Err(refused(path, &format!("{} does not exist; is its file system mounted?", parent.display())));
     }
     may_populate(path, populate, "does not exist.")?;
-    fs::create_dir(path).and_then(|()| File::open(parent)?.sync_all()).map_err(|error| disk_error(path, &error))?;
-    mark(path)
+    fs::create_dir(path).and_then(|()| File::open(parent)?.sync_all()).map_err(|error| disk_error(path, &error))
 }
 
 /// A directory that is ours, or may become so.
 fn adopt(path: &Path, populate: Populate) -> Result<(), StartError> {
-    match fs::read_to_string(path.join(MARKER)) {
-        Ok(text) if text.starts_with(MARKER_TEXT) => return Ok(()),
-        Ok(text) => {
-            let first = text.lines().next().unwrap_or_default().to_owned();
-            return Err(refused(path, &format!("was made by another zoolet ({first:?})")));
-        }
+    match fs::read(path.join(MARKER)) {
+        Ok(bytes) => return Marker::parse(&bytes).refusal().map_or(Ok(()), |refusal| Err(refused(path, refusal))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(disk_error(path, &error)),
     }
@@ -114,8 +106,7 @@ fn adopt(path: &Path, populate: Populate) -> Result<(), StartError> {
     if let Some(stranger) = names.iter().find(|name| !NOT_DATA.contains(&name.as_str())) {
         return Err(refused(path, &format!("is not empty and not zoolet's (it holds {stranger:?})")));
     }
-    may_populate(path, populate, "is empty; is its file system mounted?")?;
-    mark(path)
+    may_populate(path, populate, "is empty; is its file system mounted?")
 }
 
 fn may_populate(path: &Path, populate: Populate, what: &str) -> Result<(), StartError> {
@@ -123,19 +114,6 @@ fn may_populate(path: &Path, populate: Populate, what: &str) -> Result<(), Start
         Populate::IfEmpty => Ok(()),
         Populate::Never => Err(refused(path, &format!("{what} A first start says so once, with --create"))),
     }
-}
-
-/// Whole or not at all: a crash in here leaves a directory that still counts as empty.
-fn mark(path: &Path) -> Result<(), StartError> {
-    let write = || {
-        let unfinished = path.join(format!("{MARKER}.new"));
-        let mut file = File::create(&unfinished)?;
-        file.write_all(MARKER_TEXT.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&unfinished, path.join(MARKER))?;
-        File::open(path)?.sync_all()
-    };
-    write().map_err(|error| disk_error(path, &error))
 }
 
 fn open_locked(path: &Path) -> Result<FsDisk, StartError> {
@@ -215,7 +193,7 @@ mod tests {
     fn a_directory_of_a_later_format_is_refused() {
         let root = temporary("format");
         fs::write(root.join(MARKER), "zoolet data directory, format 9\n").unwrap();
-        assert!(refusal(&root, Populate::IfEmpty).contains("was made by another zoolet"));
+        assert!(refusal(&root, Populate::IfEmpty).contains("was made by a later release"));
         fs::remove_dir_all(root).unwrap();
     }
 }

@@ -47,9 +47,11 @@ fn start_error(directory: &Path, error: OpenError) -> StartError {
     match &error {
         OpenError::Log(LogError::Options(_)) => StartError::Config(ConfigError::new(error.to_string())),
         OpenError::Damaged(_)
+        | OpenError::Directory(_)
         | OpenError::Base(BaseError::Damaged(_))
         | OpenError::Log(LogError::Damaged { .. } | LogError::Unsupported { .. }) => StartError::Damaged(line),
-        OpenError::Base(BaseError::NoSpace | BaseError::Io(_))
+        OpenError::Marker(_)
+        | OpenError::Base(BaseError::NoSpace | BaseError::Io(_))
         | OpenError::Log(LogError::Empty | LogError::Exists | LogError::Io { .. }) => StartError::Disk(line),
     }
 }

@@ -12,34 +12,6 @@ use zoolet_engine::store::log::{LogError, LogOptions};
 use zoolet_model::Zxid;
 use zoolet_sim::disk::{Random, SimDisk};
 
-const BLOCK: u64 = 4096;
-
-/// What becomes of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
-    Removed,
-    Zeroed,
-    /// Cut to so many bytes.
-    Cut(u64),
-}
-
-const GONE: [Fate; 4] = [Fate::Removed, Fate::Zeroed, Fate::Cut(0), Fate::Cut(100)];
-/// Its first batches are whole.
-const SHORT: Fate = Fate::Cut(2 * BLOCK);
-
-impl Fate {
-    fn strike(self, disk: &SimDisk, name: &str) {
-        let file = disk.open(name).unwrap();
-        match self {
-            Self::Removed => disk.remove(name).unwrap(),
-            Self::Zeroed => file.write_at(0, &vec![0; file.len().unwrap() as usize]).unwrap(),
-            Self::Cut(bytes) => file.set_len(bytes).unwrap(),
-        }
-        file.sync().unwrap();
-        disk.sync_directory().unwrap();
-    }
-}
-
 fn options(strategy: Strategy) -> LogOptions {
     LogOptions { segments: 8, ..small(strategy) }
 }
@@ -67,6 +39,9 @@ fn start(disk: &SimDisk, options: LogOptions, base: Zxid) -> Result<Vec<Zxid>, L
     Ok(try_replay(&log, base)?.into_iter().map(|(zxid, _)| zxid).collect())
 }
 
+/// Base, which segment, what comes of it when it is gone, what when it is cut short.
+type Case = (Zxid, usize, Result<&'static str, &'static str>, Result<&'static str, &'static str>);
+
 #[test]
 fn each_lost_segment_is_refused_with_these_words_or_was_not_needed() {
     let older = "entries after";
@@ -78,8 +53,7 @@ fn each_lost_segment_is_refused_with_these_words_or_was_not_needed() {
         // A base without anything, one that ends in the middle of the log, one that has everything.
         let [none, middle, all] = [Zxid::ZERO, ends[1], ends[3]];
         let cut_end = if strategy == Strategy::Recycle { Err(short) } else { Ok("it looks like a torn tail") };
-        let lost: [(Zxid, usize, Result<&str, &str>, Result<&str, &str>); 12] = [
-            // base, which segment, when it is gone, when it is cut short
+        let lost: [Case; 12] = [
             (none, 0, Err(older), Err(between)),
             (none, 1, Err(older), Err(between)),
             (none, 2, Err(older), Err(between)),

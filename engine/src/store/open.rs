@@ -4,13 +4,14 @@ use super::base::{Base, BaseError, Options};
 use super::disk::Disk;
 use super::key::{self, Key, end_of_prefix};
 use super::log::{Facts, Log, LogError, LogOptions, ReplayError};
-use super::{Reserve, Strategy};
+use super::{MARKER, Marker, Reserve, Strategy};
 use crate::action::BaseRead;
 use crate::event::{BaseFailure, Event};
 use crate::limits::Limits;
 use crate::server::BaseState;
 use bytes::Bytes;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use zoolet_model::Zxid;
 use zoolet_zab::{AppendSeq, Recovered};
@@ -40,6 +41,10 @@ pub enum OpenError {
     Base(BaseError),
     /// The base opens, and what it holds cannot be right.
     Damaged(String),
+    /// The marker could not be read or written.
+    Marker(io::Error),
+    /// The directory is not one that this release made and left whole.
+    Directory(String),
 }
 
 impl fmt::Display for OpenError {
@@ -48,6 +53,8 @@ impl fmt::Display for OpenError {
             Self::Log(error) => error.fmt(f),
             Self::Base(error) => error.fmt(f),
             Self::Damaged(what) => write!(f, "what is stored is damaged: {what}"),
+            Self::Marker(error) => write!(f, "the file {MARKER}: {error}"),
+            Self::Directory(what) => f.write_str(what),
         }
     }
 }
@@ -76,10 +83,10 @@ impl From<BaseFailure> for OpenError {
 }
 
 impl Store {
-    /// Opens log and base, or makes them on a disk that has none; then `incarnation` names it.
+    /// Opens log and base, or makes them on a disk that never had any; then `incarnation` names it.
     ///
     /// # Errors
-    /// [`OpenError`]; nothing was changed but the log's torn tail.
+    /// [`OpenError`]; nothing was changed but the log's torn tail and a marker that said less than is true.
     pub fn open(
         disk: Arc<dyn Disk>,
         strategy: Strategy,
@@ -93,19 +100,33 @@ impl Store {
             ..Options::default()
         };
         let reserve_disk = Arc::clone(&disk);
+        Marker::claim(&*disk).map_err(OpenError::Marker)?;
+        let marker = Marker::read(&*disk).map_err(OpenError::Marker)?;
+        if let Some(refusal) = marker.refusal() {
+            return Err(OpenError::Directory(refusal.to_owned()));
+        }
         let (log, base, appended, torn_tail) = match Log::open(Arc::clone(&disk), options) {
             Ok((mut log, opened)) => {
+                check_disk(marker, opened.facts.disk_incarnation)?;
+                let disk = Arc::clone(&disk);
                 let base = Base::open(disk, opened.facts.base_id, base_options)?;
                 log.recycle(base.meta().zxid);
                 (log, base, opened.appended, opened.torn_tail)
             }
+            Err(LogError::Empty) if matches!(marker, Marker::Born { .. }) => {
+                return Err(OpenError::Directory(LOG_GONE.to_owned()));
+            }
             Err(LogError::Empty) => {
-                let (log, base, appended) = create(disk, options, base_options, incarnation)?;
+                let (log, base, appended) = create(Arc::clone(&disk), options, base_options, incarnation)?;
                 (log, base, appended, None)
             }
             Err(error) => return Err(error.into()),
         };
         let facts = log.facts();
+        if marker == Marker::Unborn {
+            // Before anything is acknowledged: from here on a log that is not there was lost.
+            Marker::record_birth(&*disk, facts.disk_incarnation).map_err(OpenError::Marker)?;
+        }
         let recovered = Recovered {
             accepted: facts.accepted,
             current: facts.current,
@@ -125,6 +146,21 @@ impl Store {
     pub fn replay<E>(&self, mut visit: impl FnMut(Event) -> Result<(), E>) -> Result<(), ReplayError<E>> {
         self.log.replay(self.base.meta().zxid, &mut |zxid, payload| visit(Event::Recovered { zxid, payload }))
     }
+}
+
+/// What to do, for an operator.
+const LOG_GONE: &str = "the log is gone: ZOOLET says that there was one, and no segment (seg-NN.log) that can be read is left; bring its files back, or, if \
+     what was stored here may be lost, empty the directory and start again";
+
+fn check_disk(marker: Marker, disk_incarnation: u128) -> Result<(), OpenError> {
+    if let Marker::Born { disk_incarnation: born } = marker
+        && born != disk_incarnation
+    {
+        let what =
+            format!("the log is of another directory: it says {disk_incarnation:032x}, and {MARKER} says {born:032x}");
+        return Err(OpenError::Directory(what));
+    }
+    Ok(())
 }
 
 /// A base without records, then the log that names it: a crash in between leaves a disk without a log, where both are made again. A base

@@ -8,6 +8,7 @@ use zoolet_engine::{
     action::{Append, LogRecord},
     store::{
         Strategy,
+        disk::Disk,
         log::{AppendError, Facts, Log, LogError, LogOptions, Opened, Persisted, ReplayError},
     },
 };
@@ -89,4 +90,32 @@ pub fn zxids(log: &Log, after: Zxid) -> Vec<Zxid> {
 
 pub fn counters(number: u32, counters: std::ops::RangeInclusive<u64>) -> Vec<Zxid> {
     counters.map(|counter| zxid(number, counter)).collect()
+}
+
+pub const BLOCK: u64 = 4096;
+
+/// What becomes of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Removed,
+    Zeroed,
+    /// Cut to so many bytes.
+    Cut(u64),
+}
+
+pub const GONE: [Fate; 4] = [Fate::Removed, Fate::Zeroed, Fate::Cut(0), Fate::Cut(100)];
+/// Its first two blocks are whole.
+pub const SHORT: Fate = Fate::Cut(2 * BLOCK);
+
+impl Fate {
+    pub fn strike(self, disk: &SimDisk, name: &str) {
+        let file = disk.open(name).unwrap();
+        match self {
+            Self::Removed => disk.remove(name).unwrap(),
+            Self::Zeroed => file.write_at(0, &vec![0; file.len().unwrap() as usize]).unwrap(),
+            Self::Cut(bytes) => file.set_len(bytes).unwrap(),
+        }
+        file.sync().unwrap();
+        disk.sync_directory().unwrap();
+    }
 }

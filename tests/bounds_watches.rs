@@ -75,6 +75,18 @@ fn a_million_watches_of_every_kind_cost_100_bytes_each_and_one_more_is_refused()
     assert_eq!(client.ask(&exists(path(7))), Err(ErrorCode::NoNode), "it is watched already");
     assert!(client.exists("/here"));
 
+    // All of them can be looked at, by both keys, in pieces.
+    let before = server.resident_bytes_peak();
+    for word in ["wchc", "wchp"] {
+        let text = server.word(word);
+        let groups = if word == "wchc" { 10 } else { WATCHES };
+        assert_eq!(text.lines().count(), groups + WATCHES + 1, "{word}: {} bytes", text.len());
+    }
+    let grown = server.resident_bytes_peak() - before;
+    println!("a list of all of them took {} KiB", grown >> 10);
+    assert!(grown < 4 << 20, "{grown} bytes");
+    assert_eq!(server.word("wchs"), "10 connections watching 1000000 paths\nTotal watches:1000000\n");
+
     // Who leaves makes room, and memory is used again.
     drop(clients);
     eventually("all watches are gone", || server.figure("watch_count") == 0);

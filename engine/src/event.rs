@@ -2,9 +2,10 @@
 
 use crate::action::{FetchId, Generation};
 use crate::store::key::Key;
+use crate::watch::{ListedBy, Mark};
 use bytes::Bytes;
 use std::net::IpAddr;
-use zoolet_model::{ConnectRequest, Request, Zxid};
+use zoolet_model::{ConnectRequest, Request, SessionId, Zxid};
 use zoolet_zab::AppendSeq;
 
 /// A connection, numbered by whoever drives the machine; never reused in one process. Embedded sessions have one too.
@@ -99,6 +100,24 @@ pub enum Event {
         /// Comes back with the answer.
         ticket: u64,
     },
+    /// Somebody wants to see a part of what would be too much for a status. The answer is a status that has nothing else.
+    List {
+        /// Comes back with the answer.
+        ticket: u64,
+        /// Which part.
+        list: List,
+    },
+}
+
+/// What is too much for a status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum List {
+    /// A page of the watches on data, from where the last one ended.
+    Watches(ListedBy, Mark),
+    /// When silence ends each session.
+    Deadlines,
+    /// What one session owns. No answer when the base cannot be read.
+    Ephemerals(SessionId),
 }
 
 /// What a fetch found in the base.

@@ -2,7 +2,8 @@
 
 use crate::budget::Part;
 use crate::event::ConnId;
-use zoolet_model::{SessionId, Zxid};
+use crate::watch::Mark;
+use zoolet_model::{SessionId, Text, Zxid};
 
 /// The machine's part of what an operator asks; the transport adds its own (packets, latency, connections' addresses).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -47,6 +48,12 @@ pub struct Status {
     pub sessions_expired: u64,
     /// Sessions that were not begun since start, because there were `sessions_max`.
     pub sessions_refused: u64,
+    /// [`List::Watches`](crate::event::List): sessions and paths they watch. [`List::Ephemerals`](crate::event::List): the session and what it owns.
+    pub listed: Vec<(SessionId, Text)>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<Mark>,
+    /// [`List::Deadlines`](crate::event::List): sessions and in how many milliseconds they end if nothing is heard of them, soonest first.
+    pub deadlines: Vec<(u64, SessionId)>,
     /// What whoever drives the machine counts of the disk; the machine itself leaves it empty. Name with its unit, number.
     pub disk: Vec<(&'static str, u64)>,
 }

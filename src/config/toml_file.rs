@@ -8,8 +8,10 @@ use toml::de::{DeTable, DeValue};
 use zoolet_engine::store::Strategy;
 
 /// The four-letter words that are built; a zoo.cfg may name any.
-const WORDS: [&str; 12] =
-    ["ruok", "srvr", "stat", "mntr", "isro", "envi", "conf", "cons", "wchs", "dirs", "crst", "srst"];
+const WORDS: [&str; 15] = [
+    "ruok", "srvr", "stat", "mntr", "isro", "envi", "conf", "cons", "dump", "wchs", "wchc", "wchp", "dirs", "crst",
+    "srst",
+];
 
 const TOP_KEYS: &str =
     "site, profile, network, data, log_strategy, clients, four_letter_words, limits, settings, server";
@@ -340,7 +342,8 @@ mod tests {
             ("four_letter_words = [\"toolong\"]", "four_letter_words = \"toolong\": allowed is a list"),
             (
                 "four_letter_words = [\"kill\"]",
-                "four_letter_words = \"kill\": allowed is a list of ruok, srvr, stat, mntr, isro, envi, conf, cons, wchs, dirs, crst, srst, \
+                "four_letter_words = \"kill\": allowed is a list of ruok, srvr, stat, mntr, isro, envi, conf, cons, dump, wchs, wchc, \
+                 wchp, dirs, crst, srst, \
                  or [\"*\"]",
             ),
             (

@@ -6,6 +6,7 @@ use crate::budget::{allocated, fetch_bytes_max};
 use crate::event::{BaseFailure, ConnId, Fetched};
 use crate::store::{Stamp, key};
 use std::collections::{BTreeMap, BTreeSet};
+use zoolet_model::SessionId;
 
 /// Who asked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -16,6 +17,8 @@ pub(super) enum Waiter {
     Request(ConnId, u64),
     /// The reaper.
     Reaper,
+    /// A question for a session's ephemerals, by its ticket.
+    List(u64, SessionId),
     /// Nobody yet: an entry that is still being persisted will need it.
     Nobody,
 }
@@ -190,6 +193,7 @@ impl Server {
                 }
                 Waiter::Request(conn, number) => self.unblock(conn, number),
                 Waiter::Reaper => self.reap(),
+                Waiter::List(ticket, session) => self.list_ephemerals(ticket, session),
                 Waiter::Nobody => {}
             }
         }
@@ -215,6 +219,8 @@ impl Server {
                     return self.fail(what);
                 }
                 Waiter::Request(conn, number) => self.refuse_head(conn, number),
+                // Whoever asks for a list gets no answer.
+                Waiter::List(..) => self.let_go(*waiter),
                 Waiter::Reaper | Waiter::Nobody => {}
             }
         }

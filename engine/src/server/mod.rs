@@ -154,6 +154,7 @@ impl Server {
             Event::Space { is_short } => self.on_space(is_short),
             Event::Recovered { zxid, payload } => self.on_recovered(zxid, payload),
             Event::Status { ticket } => self.on_status(ticket),
+            Event::List { ticket, list } => self.on_list(ticket, list),
         }
         if !self.failed {
             self.run_ready();

@@ -4,7 +4,7 @@ use super::Server;
 use super::fetches::Waiter;
 use super::history::Origin;
 use crate::action::{Action, Changes, Checkpoint, CheckpointMeta, FetchWhat, Generation};
-use crate::event::Now;
+use crate::event::{List, Now};
 use crate::session::Phase;
 use crate::status::Status;
 use crate::store::key::{self, Key};
@@ -12,7 +12,7 @@ use crate::tree::View;
 use crate::txn::Txn;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zoolet_model::Zxid;
+use zoolet_model::{SessionId, Text, Zxid};
 
 /// A failed checkpoint is tried again after this long at first, milliseconds; then each time after twice as long.
 const CHECKPOINT_RETRY_MS: u64 = 1000;
@@ -257,8 +257,42 @@ impl Server {
             writes_acknowledged: self.history.acknowledged,
             sessions_expired: self.upkeep.sessions_expired,
             sessions_refused: self.upkeep.sessions_refused,
-            disk: Vec::new(),
+            ..Status::default()
         };
+        self.actions.push_back(Action::Status { ticket, status: Box::new(status) });
+    }
+
+    /// Answers a question for a part of something long.
+    pub(super) fn on_list(&mut self, ticket: u64, list: List) {
+        let mut status = Status::default();
+        match list {
+            List::Watches(by, from) => {
+                status.next = self.watches.page(by, from, &mut |conn, path| {
+                    if let Some(connection) = self.connections.get(&conn) {
+                        status.listed.push((connection.session, path.into()));
+                    }
+                });
+            }
+            List::Deadlines => status.deadlines = self.sessions.deadlines(self.now.mono_ms),
+            List::Ephemerals(session) => return self.list_ephemerals(ticket, session),
+        }
+        self.actions.push_back(Action::Status { ticket, status: Box::new(status) });
+    }
+
+    /// Answers with what a session owns, or asks the base and is called again.
+    pub(super) fn list_ephemerals(&mut self, ticket: u64, session: SessionId) {
+        let (prefix, waiter) = (key::ephemerals_prefix(session), Waiter::List(ticket, session));
+        let mut status = Status::default();
+        if self.state.ephemerals(session) != Some(0) {
+            let Some(keys) = self.state.keys_under(&prefix) else {
+                let since = self.state.memory_ref().stamp();
+                return self.fetch_all(vec![FetchWhat::KeysUnder(prefix)], waiter, since);
+            };
+            let paths = keys.iter().map(|key| String::from_utf8_lossy(&key[prefix.len()..]));
+            status.listed = paths.map(|path| (session, Text::from(&*path))).collect();
+            self.state.memory().forget_keys(&prefix);
+        }
+        self.let_go(waiter);
         self.actions.push_back(Action::Status { ticket, status: Box::new(status) });
     }
 }

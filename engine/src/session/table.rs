@@ -124,6 +124,14 @@ impl SessionTable {
         }
     }
 
+    /// In how many milliseconds silence ends each session, soonest first.
+    pub fn deadlines(&self, now_ms: u64) -> Vec<(u64, SessionId)> {
+        let mut all: Vec<_> =
+            self.sessions.iter().map(|(&id, live)| (live.deadline_ms.saturating_sub(now_ms), id)).collect();
+        all.sort_unstable();
+        all
+    }
+
     /// Another timeout counts from now on.
     pub fn renew(&mut self, id: SessionId, timeout_ms: u32, now_ms: u64) {
         let deadline_ms = deadline(timeout_ms, now_ms);

@@ -6,8 +6,11 @@
 //! The table knows neither znodes nor permissions. [`WatchTable::fire`] names connections in the order of their numbers, so equal
 //! inputs give equal outputs; no iteration order of a hash table is ever seen.
 
+mod listing;
 mod paths;
 mod watchers;
+
+pub use listing::{ListedBy, Mark};
 
 use crate::budget::allocated;
 use crate::event::ConnId;

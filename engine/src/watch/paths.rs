@@ -152,7 +152,13 @@ impl Paths {
         self.chunks.get(id as usize / CHUNK).and_then(|chunk| chunk.get(id as usize % CHUNK)).unwrap_or(GONE)
     }
 
-    fn text(&self, id: PathId) -> Option<&str> {
+    /// Above every number in use.
+    pub(super) fn end(&self) -> PathId {
+        (self.chunks.len() * CHUNK) as PathId
+    }
+
+    /// The path that a number names, if it names one now.
+    pub(super) fn text(&self, id: PathId) -> Option<&str> {
         match self.entry(id) {
             Entry::Used { text, .. } => Some(text),
             Entry::Free { .. } => None,

@@ -322,3 +322,74 @@ fn the_table_equals_a_plain_set_under_random_use() {
         assert_eq!((table.paths() as usize, table.connections()), (watched.len(), watching.len()));
     }
 }
+
+/// Every row of the list, from all of its pages, and how many pages there were.
+fn listed(table: &WatchTable, by: ListedBy) -> (Vec<(u64, String)>, usize) {
+    let (mut rows, mut pages, mut from) = (Vec::new(), 0, Some(Mark::default()));
+    while let Some(mark) = from {
+        pages += 1;
+        assert!(pages < 10_000, "the list ends");
+        let before = rows.len();
+        from = table.page(by, mark, &mut |conn, path| rows.push((conn.0, path.to_owned())));
+        assert!(rows.len() - before <= 4096, "a page has a bound");
+    }
+    (rows, pages)
+}
+
+#[test]
+fn the_list_has_every_watch_on_data_once_in_groups_whatever_came_and_went() {
+    let mut table = WatchTable::new(1_000_000, 1 << 30, 7);
+    let mut expected = std::collections::BTreeSet::new();
+    let mut seed = 1u64;
+    for _ in 0..20_000 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // A few connections watch a lot, a few paths are watched by many.
+        let conn = if seed >> 60 < 8 { 1 + (seed >> 50) % 3 } else { 1 + (seed >> 40) % 2000 };
+        let path = if seed >> 56 & 7 == 0 { "/popular".to_owned() } else { format!("/p{}", (seed >> 20) % 30_000) };
+        if (seed >> 12).is_multiple_of(5) {
+            table.fire(EventKind::NodeDataChanged, &path, &mut |_| {});
+            expected.retain(|(_, watched)| *watched != path);
+        } else {
+            table.add(ConnId(conn), &path, WatchKind::Data).unwrap();
+            expected.insert((conn, path));
+        }
+        // These are not in it.
+        table.add(ConnId(conn), &format!("/children/{}", seed % 50), WatchKind::Child).unwrap();
+    }
+    for by in [ListedBy::Connection, ListedBy::Path] {
+        let (mut rows, pages) = listed(&table, by);
+        assert!(pages > 1, "{pages}");
+        let group = |row: &(u64, String)| if by == ListedBy::Path { row.1.clone() } else { row.0.to_string() };
+        let mut groups: Vec<_> = rows.iter().map(group).collect();
+        groups.dedup();
+        let begun = groups.len();
+        groups.sort_unstable();
+        groups.dedup();
+        assert_eq!(begun, groups.len(), "each group stands together");
+        rows.sort_unstable();
+        assert_eq!(rows, expected.iter().cloned().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_page_of_the_list_ends_where_paths_are_long_or_nothing_is_found() {
+    let mut table = WatchTable::new(1_000_000, 1 << 30, 7);
+    assert_eq!(listed(&table, ListedBy::Connection), (vec![], 1));
+    for number in 0..20 {
+        table.add(ConnId(1), &format!("/{}{number}", "x".repeat(60_000)), WatchKind::Data).unwrap();
+    }
+    for by in [ListedBy::Connection, ListedBy::Path] {
+        let (rows, pages) = listed(&table, by);
+        assert_eq!((rows.len(), pages >= 4), (20, true), "{pages} pages");
+    }
+    // Much to look at and nothing to show, in one connection and in many.
+    let mut table = WatchTable::new(1_000_000, 1 << 30, 7);
+    for number in 0..150_000 {
+        table.add(ConnId(number / 3 * 3 % 75_000), &format!("/{number}"), WatchKind::Child).unwrap();
+        table.add(ConnId(200_000), &format!("/{number}"), WatchKind::Child).unwrap();
+    }
+    for by in [ListedBy::Connection, ListedBy::Path] {
+        let (rows, pages) = listed(&table, by);
+        assert_eq!((rows.len(), pages >= 4), (0, true), "{pages} pages");
+    }
+}

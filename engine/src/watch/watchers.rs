@@ -5,7 +5,7 @@ use crate::event::ConnId;
 use std::{
     collections::BTreeMap,
     mem::size_of,
-    ops::{BitAnd, BitOr},
+    ops::{BitAnd, BitOr, Bound},
 };
 use zoolet_model::WatcherType;
 
@@ -170,6 +170,29 @@ impl Watchers {
             Self::Several(several) => match &**several {
                 Several::Few(few) => few.iter().for_each(|&(conn, kinds)| visit(conn, kinds)),
                 Several::Many(many) => many.iter().for_each(|(&conn, &kinds)| visit(conn, kinds)),
+            },
+        }
+    }
+
+    /// Calls `found` with each connection above `after` and how it watches, in order, until it says false.
+    pub(super) fn each_after(&self, after: Option<ConnId>, found: &mut impl FnMut(ConnId, KindSet) -> bool) {
+        let first = after.map_or(Bound::Unbounded, Bound::Excluded);
+        match self {
+            Self::None => {}
+            Self::One(conn, kinds) => {
+                if after.is_none_or(|after| *conn > after) {
+                    found(*conn, *kinds);
+                }
+            }
+            Self::Several(several) => match &**several {
+                Several::Few(few) => {
+                    let mut above = few.iter().filter(|(conn, _)| after.is_none_or(|after| *conn > after));
+                    above.all(|&(conn, kinds)| found(conn, kinds));
+                }
+                Several::Many(many) => {
+                    let mut above = many.range((first, Bound::Unbounded));
+                    above.all(|(&conn, &kinds)| found(conn, kinds));
+                }
             },
         }
     }

@@ -10,6 +10,7 @@
 
 mod connection;
 mod courier;
+mod dump;
 mod ending;
 mod inbound;
 mod life;

@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep_until, timeout};
 use zoolet_engine::budget::Part;
+use zoolet_engine::event::List;
 use zoolet_engine::{Budget, ConnId, Event, Limits, Status};
 
 /// Bytes of the buffer all connections are read into.
@@ -344,10 +345,19 @@ impl Port {
 
     /// Asks the machine how it is; `None` when it does not answer.
     pub(super) async fn ask(&self) -> Option<Box<Status>> {
+        self.question(|ticket| Event::Status { ticket }).await
+    }
+
+    /// Asks for a part of what would be too much for a status.
+    pub(super) async fn ask_for(&self, list: List) -> Option<Box<Status>> {
+        self.question(|ticket| Event::List { ticket, list }).await
+    }
+
+    async fn question(&self, event: impl FnOnce(u64) -> Event) -> Option<Box<Status>> {
         let ticket = self.ids.next_ticket();
         let (sender, answer) = oneshot::channel();
         lock(&self.questions).insert(ticket, sender);
-        self.submit(|events| events.push(Event::Status { ticket }));
+        self.submit(|events| events.push(event(ticket)));
         let status = timeout(QUESTION, answer).await.ok().and_then(Result::ok);
         lock(&self.questions).remove(&ticket);
         status

@@ -1,7 +1,9 @@
 //! Four-letter words (surface 9.1): the first four bytes of a connection, answered with text.
 
+use super::dump;
 use super::port::{About, Port};
 use super::record::Record;
+use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +12,9 @@ use tokio::net::tcp::OwnedWriteHalf;
 use tokio::time::timeout;
 use zoolet_engine::Status;
 use zoolet_engine::budget::Part;
-use zoolet_model::SessionId;
+use zoolet_engine::event::List;
+use zoolet_engine::watch::{ListedBy, Mark};
+use zoolet_model::{SessionId, Text};
 
 /// The words this server answers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -24,7 +28,10 @@ pub enum Word {
     Envi,
     Conf,
     Cons,
+    Dump,
     Wchs,
+    Wchc,
+    Wchp,
     Dirs,
     Crst,
     Srst,
@@ -32,7 +39,7 @@ pub enum Word {
 
 impl Word {
     /// Every word.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::Ruok,
         Self::Srvr,
         Self::Stat,
@@ -41,7 +48,10 @@ impl Word {
         Self::Envi,
         Self::Conf,
         Self::Cons,
+        Self::Dump,
         Self::Wchs,
+        Self::Wchc,
+        Self::Wchp,
         Self::Dirs,
         Self::Crst,
         Self::Srst,
@@ -59,6 +69,9 @@ impl Word {
             Self::Conf => "conf",
             Self::Cons => "cons",
             Self::Wchs => "wchs",
+            Self::Dump => "dump",
+            Self::Wchc => "wchc",
+            Self::Wchp => "wchp",
             Self::Dirs => "dirs",
             Self::Crst => "crst",
             Self::Srst => "srst",
@@ -116,7 +129,7 @@ pub(super) enum Asked {
 }
 
 /// ZooKeeper's other words (surface 9.1).
-const FOREIGN: [&str; 6] = ["dump", "gtmk", "hash", "stmk", "wchc", "wchp"];
+const FOREIGN: [&str; 3] = ["gtmk", "hash", "stmk"];
 
 impl Asked {
     /// What the first four bytes of a connection ask; `None` when they are a length.
@@ -134,11 +147,71 @@ impl Asked {
 pub(super) async fn answer(port: &Port, asked: Asked, write: &OwnedWriteHalf) {
     let text = match asked {
         Asked::TelnetClose => return,
-        Asked::Known(word) if port.settings.four_letter_words.allows(word) => text(port, word).await,
+        Asked::Known(word) if port.settings.four_letter_words.allows(word) => match word {
+            Word::Dump => return dump::answer(port, write).await,
+            Word::Wchc => return watches(port, ListedBy::Connection, write).await,
+            Word::Wchp => return watches(port, ListedBy::Path, write).await,
+            word => text(port, word).await,
+        },
         Asked::Known(word) => refused(word.text()),
         Asked::Foreign(text) => refused(text),
     };
-    let _ = timeout(port.linger(), write_all(write, text.as_bytes())).await;
+    send(port, write, &text).await;
+}
+
+/// Whether all of it went out.
+pub(super) async fn send(port: &Port, write: &OwnedWriteHalf, text: &str) -> bool {
+    timeout(port.linger(), write_all(write, text.as_bytes())).await.is_ok_and(|written| written.is_ok())
+}
+
+/// A million watches are hundreds of megabytes of text: so they are asked for and sent a page at a time, and the next page is asked for when
+/// the client has taken this one.
+async fn watches(port: &Port, by: ListedBy, write: &OwnedWriteHalf) {
+    if serving(port).await.is_none() {
+        send(port, write, NOT_SERVING).await;
+        return;
+    }
+    let (mut from, mut last) = (Some(Mark::default()), None);
+    while let Some(mark) = from {
+        let Some(page) = port.ask_for(List::Watches(by, mark)).await else { return };
+        let mut out = String::new();
+        for (session, path) in page.listed {
+            // Writing to a String cannot fail.
+            let _ = match by {
+                ListedBy::Connection => grouped(&mut out, &mut last, Group::Session(session), &path),
+                ListedBy::Path => grouped(&mut out, &mut last, Group::Path(path), &Group::Session(session)),
+            };
+        }
+        if !send(port, write, &out).await {
+            return;
+        }
+        from = page.next;
+    }
+    send(port, write, "\n").await;
+}
+
+/// What lines that follow one another have in common.
+#[derive(PartialEq, Eq)]
+enum Group {
+    Session(SessionId),
+    Path(Text),
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Session(session) => write!(f, "0x{:x}", session.0),
+            Self::Path(path) => f.write_str(path),
+        }
+    }
+}
+
+fn grouped(out: &mut String, last: &mut Option<Group>, group: Group, line: &impl fmt::Display) -> fmt::Result {
+    if last.as_ref() != Some(&group) {
+        writeln!(out, "{group}")?;
+        *last = Some(group);
+    }
+    writeln!(out, "\t{line}")
 }
 
 async fn write_all(write: &OwnedWriteHalf, mut bytes: &[u8]) -> io::Result<()> {
@@ -157,7 +230,7 @@ fn refused(word: &str) -> String {
     format!("{word} is not executed because it is not in the whitelist.\n")
 }
 
-const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
+pub(super) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 
 async fn text(port: &Port, word: Word) -> String {
     match word {
@@ -170,13 +243,15 @@ async fn text(port: &Port, word: Word) -> String {
         | Word::Isro
         | Word::Conf
         | Word::Cons
+        | Word::Dump
         | Word::Wchs
+        | Word::Wchc
+        | Word::Wchp
         | Word::Dirs
         | Word::Crst
         | Word::Srst => {}
     }
-    let serving = port.ask().await.filter(|status| !status.role.is_empty());
-    let Some(status) = serving else {
+    let Some(status) = serving(port).await else {
         return if word == Word::Isro { "null".into() } else { NOT_SERVING.into() };
     };
     let mut out = String::new();
@@ -188,7 +263,7 @@ async fn text(port: &Port, word: Word) -> String {
         Word::Isro => out.write_str("rw"),
         Word::Conf => conf(&mut out, &port.settings.about),
         Word::Cons => cons(&mut out, port),
-        Word::Wchs => wchs(&mut out, &status),
+        Word::Wchs => wchs(&mut out, port).await,
         Word::Dirs => dirs(&mut out, &port.settings.about),
         Word::Crst => {
             port.connections().iter().for_each(|connection| connection.reset_record());
@@ -198,9 +273,14 @@ async fn text(port: &Port, word: Word) -> String {
             port.traffic.reset();
             writeln!(out, "Server stats reset.")
         }
-        Word::Ruok | Word::Envi => Ok(()),
+        Word::Ruok | Word::Envi | Word::Dump | Word::Wchc | Word::Wchp => Ok(()),
     };
     out
+}
+
+/// How the machine is, if it serves.
+pub(super) async fn serving(port: &Port) -> Option<Box<Status>> {
+    port.ask().await.filter(|status| !status.role.is_empty())
 }
 
 /// kazoo and others take the numbers before the first `-` for the release whose behaviour they may expect.
@@ -275,9 +355,24 @@ fn brief(out: &mut String, peer: SocketAddr, record: &Record) -> fmt::Result {
     write!(out, " /{peer}[{interest}](queued={queued},recved={received},sent={sent}")
 }
 
-fn wchs(out: &mut String, status: &Status) -> fmt::Result {
-    writeln!(out, "{} connections watching {} paths", status.watching_connections, status.watched_paths)?;
-    writeln!(out, "Total watches:{}", status.watches)
+/// Counted from the list: as in ZooKeeper watches on children are not in it, and one connection's several watches of a path are one.
+async fn wchs(out: &mut String, port: &Port) -> fmt::Result {
+    let (mut watches, mut paths, mut sessions, mut last) = (0_u64, 0_u64, HashSet::new(), Text::EMPTY);
+    let mut from = Some(Mark::default());
+    while let Some(mark) = from {
+        let Some(page) = port.ask_for(List::Watches(ListedBy::Path, mark)).await else { break };
+        for (session, path) in page.listed {
+            watches += 1;
+            sessions.insert(session);
+            if path != last || watches == 1 {
+                paths += 1;
+                last = path;
+            }
+        }
+        from = page.next;
+    }
+    writeln!(out, "{} connections watching {paths} paths", sessions.len())?;
+    writeln!(out, "Total watches:{watches}")
 }
 
 fn conf(out: &mut String, about: &About) -> fmt::Result {
@@ -426,7 +521,7 @@ mod tests {
     fn a_whitelist_names_what_it_allows() {
         let list = Whitelist::parse(" stat, ruok,wchp ,nonsense");
         let allowed: Vec<_> = Word::ALL.into_iter().filter(|word| list.allows(*word)).collect();
-        assert_eq!(allowed, [Word::Ruok, Word::Stat]);
+        assert_eq!(allowed, [Word::Ruok, Word::Stat, Word::Wchp]);
         assert!(Word::ALL.into_iter().all(|word| Whitelist::parse("*").allows(word)));
         let default: Vec<_> = Word::ALL.into_iter().filter(|word| Whitelist::default().allows(*word)).collect();
         assert_eq!(default, [Word::Srvr]);
@@ -436,7 +531,7 @@ mod tests {
     #[test]
     fn words_are_told_from_lengths() {
         assert_eq!(Asked::from_bytes(*b"ruok"), Some(Asked::Known(Word::Ruok)));
-        assert_eq!(Asked::from_bytes(*b"dump"), Some(Asked::Foreign("dump")));
+        assert_eq!(Asked::from_bytes(*b"hash"), Some(Asked::Foreign("hash")));
         assert_eq!(Asked::from_bytes([0xff, 0xf4, 0xff, 0xfd]), Some(Asked::TelnetClose));
         assert_eq!(Asked::from_bytes([0, 0, 0, 45]), None);
         assert_eq!(Asked::from_bytes(*b"RUOK"), None);

@@ -181,6 +181,7 @@ impl Machine {
                     Status { role: seen.role, znodes: 4, zxid: Zxid::from_bits(0x2a).unwrap(), ..Status::default() };
                 outputs.push(Output::Status { ticket, status: Box::new(status) });
             }
+            Event::List { ticket, .. } => outputs.push(Output::Status { ticket, status: Box::default() }),
             other => panic!("{other:?}"),
         }
     }

@@ -1,0 +1,164 @@
+//! The whole table for somebody who looks at it, a page at a time: whoever asks for the next one brings back where this one ended.
+//!
+//! What a page costs the core is bounded, and nothing is held between two of them. Watches that come and go meanwhile may be in the list
+//! or not; those that stay are in it once.
+
+use super::watchers::KindSet;
+use super::{PathId, WatchKind, WatchTable, Watched};
+use crate::event::ConnId;
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+/// Rows of one page, at most.
+const ROWS_MAX: usize = 4096;
+/// Bytes of paths after which a page ends: one path may be as long as a frame.
+const BYTES_MAX: usize = 256 << 10;
+/// Places of the table that one page looks at, about; many may hold nothing of what is asked for.
+const STEPS_MAX: usize = 16 << 10;
+/// Numbers compared in the time of one other step.
+const COMPARED_PER_STEP: usize = 32;
+
+/// By what watches are listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ListedBy {
+    /// All of one connection together.
+    Connection,
+    /// All of one path together.
+    Path,
+}
+
+/// Where a page ended. The beginning is the default. By connection, one without a path is done with its connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Mark {
+    conn: Option<ConnId>,
+    path: Option<PathId>,
+}
+
+/// Watches on data, which ZooKeeper's four-letter words show, and not those on children (surface 9.1).
+fn listed() -> KindSet {
+    KindSet::from(WatchKind::Data) | WatchKind::Persistent.into() | WatchKind::PersistentRecursive.into()
+}
+
+/// What is left of a page.
+struct Page<'a> {
+    rows: usize,
+    bytes: usize,
+    steps: usize,
+    row: &'a mut dyn FnMut(ConnId, &str),
+}
+
+impl Page<'_> {
+    fn is_full(&self) -> bool {
+        self.is_long() || self.steps >= STEPS_MAX
+    }
+
+    fn is_long(&self) -> bool {
+        self.rows >= ROWS_MAX || self.bytes >= BYTES_MAX
+    }
+
+    fn add(&mut self, conn: ConnId, path: &str) {
+        self.rows += 1;
+        self.bytes += path.len();
+        (self.row)(conn, path);
+    }
+}
+
+impl WatchTable {
+    /// Calls `row` with the connection and the path of some watches on data, from `from` on; a connection's several watches on one path are
+    /// one row. Gives where the next page begins; `None` after the last.
+    pub fn page(&self, by: ListedBy, from: Mark, row: &mut dyn FnMut(ConnId, &str)) -> Option<Mark> {
+        let mut page = Page { rows: 0, bytes: 0, steps: 0, row };
+        match by {
+            ListedBy::Connection => self.page_by_connection(from, &mut page),
+            ListedBy::Path => self.page_by_path(from, &mut page),
+        }
+    }
+
+    fn page_by_connection(&self, from: Mark, page: &mut Page<'_>) -> Option<Mark> {
+        let first = match from {
+            Mark { conn: None, .. } => Bound::Unbounded,
+            Mark { conn: Some(conn), path: None } => Bound::Excluded(conn),
+            Mark { conn: Some(conn), path: Some(_) } => Bound::Included(conn),
+        };
+        for (&conn, watched) in self.connections.range((first, Bound::Unbounded)) {
+            let mut after = from.path.filter(|_| from.conn == Some(conn));
+            loop {
+                let (ids, looked_at) = watched.next_ids(after);
+                page.steps += looked_at;
+                if ids.is_empty() {
+                    break;
+                }
+                for id in ids {
+                    after = Some(id);
+                    // A number that is left behind may name nothing, or a path that somebody else watches.
+                    if self.paths.watchers(id).kinds(conn).intersects(listed())
+                        && let Some(path) = self.paths.text(id)
+                    {
+                        page.add(conn, path);
+                    }
+                    if page.is_long() {
+                        return Some(Mark { conn: Some(conn), path: after });
+                    }
+                }
+                if page.is_full() {
+                    return Some(Mark { conn: Some(conn), path: after });
+                }
+            }
+            if page.is_full() {
+                return Some(Mark { conn: Some(conn), path: None });
+            }
+        }
+        None
+    }
+
+    fn page_by_path(&self, from: Mark, page: &mut Page<'_>) -> Option<Mark> {
+        let first = from.path.unwrap_or(0);
+        for id in first..self.paths.end() {
+            page.steps += 1;
+            let mut after = from.conn.filter(|_| from.path == Some(id));
+            if let Some(path) = self.paths.text(id) {
+                let mut stopped = false;
+                self.paths.watchers(id).each_after(after, &mut |conn, kinds| {
+                    stopped = page.is_full();
+                    if stopped {
+                        return false;
+                    }
+                    page.steps += 1;
+                    if kinds.intersects(listed()) {
+                        page.add(conn, path);
+                    }
+                    after = Some(conn);
+                    true
+                });
+                if stopped {
+                    return Some(Mark { conn: after, path: Some(id) });
+                }
+            }
+            if page.is_full() {
+                return Some(Mark { conn: None, path: Some(id + 1) });
+            }
+        }
+        None
+    }
+}
+
+impl Watched {
+    /// The smallest of its numbers above `after`, each once, in order, and how many were looked at. The list is in no order and may name one
+    /// twice: so each page looks through all of it.
+    fn next_ids(&self, after: Option<PathId>) -> (BTreeSet<PathId>, usize) {
+        let ids = match self {
+            Self::One(id) => std::slice::from_ref(id),
+            Self::Many(watched) => &watched.ids,
+        };
+        let mut next = BTreeSet::new();
+        for &id in ids.iter().filter(|id| after.is_none_or(|after| **id > after)) {
+            if next.len() < ROWS_MAX {
+                next.insert(id);
+            } else if next.last().is_some_and(|last| id < *last) && next.insert(id) {
+                next.pop_last();
+            }
+        }
+        let looked_at = ids.len() / COMPARED_PER_STEP + next.len() + 1;
+        (next, looked_at)
+    }
+}

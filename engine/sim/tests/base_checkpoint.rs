@@ -360,3 +360,22 @@ fn a_file_with_the_largest_number_there_is_is_removed() {
     drop(base);
     assert_holds(&open(&disk).unwrap(), &model, "opened again");
 }
+
+/// Who writes faster than merges go on between checkpoints waits a little for each, not once for a whole merge.
+#[test]
+fn checkpoints_that_leave_merges_no_time_do_them_in_equal_parts() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(17));
+    let mut merged = Vec::new();
+    for _ in 0..72 {
+        let before = base.counters().merge_bytes_written;
+        base.checkpoint(&model.random_checkpoint(&mut random, 1000, 300)).unwrap();
+        merged.push(base.counters().merge_bytes_written - before);
+        assert!(base.counters().runs <= 12);
+    }
+    let merged = &merged[12..];
+    let (longest, sum) = (*merged.iter().max().unwrap(), merged.iter().sum::<u64>());
+    assert!(longest * 60 < sum * 4, "{longest} bytes of {sum} in one of 60 checkpoints: {merged:?}");
+    assert_holds(&base, &model, "after all");
+}

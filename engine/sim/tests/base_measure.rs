@@ -4,6 +4,8 @@
 //! cargo test --release -p zoolet-sim --test base_measure -- --ignored --nocapture --test-threads=1 a_load
 //! ... b_updates, c_open, d_image
 //! ```
+//!
+//! `e_choices`, after `a_load`, counts what random sets cost with ZOOLET_RUNS_MAX and ZOOLET_STEP_KIB: docs/PERFORMANCE.md.
 #![allow(clippy::print_stderr, clippy::unwrap_used, reason = "measurements are read by people")]
 
 mod base_support;
@@ -34,8 +36,10 @@ use zoolet_sim::disk::Random;
 const ZNODES: u64 = 1_000_000;
 const PER_CHECKPOINT: u64 = 10_000;
 
+/// `ZOOLET_MEASURE_DIR` chooses another place, such as one in memory where only counts are wanted.
 fn directory() -> PathBuf {
-    let path = std::env::temp_dir().join("zoolet-base-measure");
+    let path = std::env::var_os("ZOOLET_MEASURE_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let path = path.join("zoolet-base-measure");
     std::fs::create_dir_all(&path).unwrap();
     path
 }
@@ -261,4 +265,69 @@ fn d_image() {
     assert_eq!(installed.meta(), meta);
     drop(installed);
     Base::remove(&*disk, 2).unwrap();
+}
+
+fn choice(name: &str) -> Option<usize> {
+    std::env::var(name).ok().map(|number| number.parse().unwrap())
+}
+
+/// Two million random sets over what `a_load` made, a hundred checkpoints as large as those of a memtable of 8 MiB.
+#[test]
+#[ignore = "measures"]
+fn e_choices() {
+    const SETS: u64 = 20_000;
+    const ROUNDS: u64 = 100;
+    const GETS: u64 = 300;
+    let mut options = Options::default();
+    options.runs_max = choice("ZOOLET_RUNS_MAX").unwrap_or(options.runs_max);
+    options.merge_step_bytes = choice("ZOOLET_STEP_KIB").map_or(options.merge_step_bytes, |kib| (kib as u64) << 10);
+    let base = Base::open(disk(), 1, options).unwrap();
+    while base.merge(true).unwrap() {}
+    let (mut model, mut random) = (Model { zxid: base.meta().zxid.to_bits(), ..Model::default() }, Random::new(5));
+    let start = (base.counters(), processor_time());
+    let (mut get_bytes, mut memory_bytes, mut reading, mut longest) = (0, 0, Duration::ZERO, Duration::ZERO);
+    let (mut run_bytes, mut runs) = (0, 0);
+    for _ in 0..ROUNDS {
+        let changes = (0..SETS).map(|_| random.below(ZNODES)).map(|at| change(&mut Random::new(at), at)).collect();
+        checkpoint(&base, changes, &mut model);
+        let (before, reader, began) = (base.counters().base_bytes_read, base.reader(), processor_time());
+        for _ in 0..GETS {
+            let key = key::znode(&path_of(random.below(ZNODES))).unwrap();
+            assert!(reader.record(&key).unwrap().is_some());
+        }
+        reading += processor_time() - began;
+        get_bytes += base.counters().base_bytes_read - before;
+        run_bytes = run_bytes.max(base.run_bytes());
+        runs = runs.max(base.counters().runs);
+        loop {
+            let began = processor_time();
+            let more = base.merge(false).unwrap();
+            longest = longest.max(processor_time() - began);
+            memory_bytes = memory_bytes.max(base.memory_bytes());
+            if !more {
+                break;
+            }
+        }
+    }
+    // What still waits would be merged by sets that are not counted.
+    while base.merge(true).unwrap() {}
+    let (end, sets) = (base.counters(), (SETS * ROUNDS) as f64);
+    let merged = (end.merge_bytes_written - start.0.merge_bytes_written) as f64;
+    let written = (end.base_bytes_written - start.0.base_bytes_written) as f64;
+    eprintln!(
+        "runs_max {} step {} KiB: a set writes {:.0} B in checkpoints, {:.0} B in merges, reads {:.0} B, {:.4} syncs, {:.2} us of processor; a get reads {:.2} blocks, {:.1} us; at most {runs} runs of {:.0} MiB, {:.1} MiB of memory, resident {:.1} MiB; a step at most {longest:?}; files {:.0} MiB",
+        options.runs_max,
+        options.merge_step_bytes >> 10,
+        (written - merged) / sets,
+        merged / sets,
+        (end.base_bytes_read - start.0.base_bytes_read - get_bytes) as f64 / sets,
+        (end.syncs - start.0.syncs) as f64 / sets,
+        ((processor_time() - start.1 - reading).as_secs_f64() * 1e6) / sets,
+        get_bytes as f64 / 4096.0 / (GETS * ROUNDS) as f64,
+        reading.as_secs_f64() * 1e6 / (GETS * ROUNDS) as f64,
+        mib(run_bytes),
+        mib(memory_bytes),
+        resident_mib(),
+        mib(base.file_bytes())
+    );
 }

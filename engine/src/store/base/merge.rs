@@ -26,12 +26,7 @@ const RECORD_BYTES: usize = 64;
 /// A merge that has begun, of the oldest runs.
 pub(super) enum Merge {
     IntoHome(IntoHome),
-    /// Into one run, which is being written.
-    IntoRun {
-        runs: Vec<Arc<Run>>,
-        walk: Walk,
-        writer: Box<RunWriter>,
-    },
+    IntoRun(IntoRun),
 }
 
 /// A merge into redb.
@@ -43,10 +38,19 @@ pub(super) struct IntoHome {
     walk: Option<Walk>,
     /// Nothing in the runs is newer.
     zxid: Zxid,
+    left_bytes: u64,
     /// Its memory is used again by the next one.
     step: Step,
     /// The last step found no room.
     lacked_space: bool,
+}
+
+/// A merge into one run, which is being written.
+pub(super) struct IntoRun {
+    runs: Vec<Arc<Run>>,
+    walk: Walk,
+    writer: Box<RunWriter>,
+    left_bytes: u64,
 }
 
 impl Merge {
@@ -58,23 +62,47 @@ impl Merge {
             return Ok(None);
         }
         if eagerly || version.run_bytes() >= core.home.bytes() / HOME_TIMES {
-            let zxid = version.meta.zxid;
-            let begun =
-                IntoHome { runs, from: Key::default(), walk: None, zxid, step: Step::default(), lacked_space: false };
-            return Ok(Some(Self::IntoHome(begun)));
+            return Ok(Some(Self::IntoHome(IntoHome {
+                from: Key::default(),
+                walk: None,
+                zxid: version.meta.zxid,
+                left_bytes: left_bytes(&runs),
+                runs,
+                step: Step::default(),
+                lacked_space: false,
+            })));
         }
+        let left_bytes = left_bytes(&runs);
         let keys = runs.iter().map(|run| run.records()).sum();
         let (walk, writer) = (Walk::of_runs(&runs, b"")?, core.new_run(numbers, Some(keys))?);
-        Ok(Some(Self::IntoRun { runs, walk, writer: Box::new(writer) }))
+        Ok(Some(Self::IntoRun(IntoRun { runs, walk, writer: Box::new(writer), left_bytes })))
+    }
+
+    pub(super) fn runs(&self) -> &Vec<Arc<Run>> {
+        match self {
+            Self::IntoHome(IntoHome { runs, .. }) | Self::IntoRun(IntoRun { runs, .. }) => runs,
+        }
+    }
+
+    /// What is still to be done, in the bytes that steps count, at most.
+    pub(super) fn left_bytes(&self) -> u64 {
+        match self {
+            Self::IntoHome(IntoHome { left_bytes, .. }) | Self::IntoRun(IntoRun { left_bytes, .. }) => *left_bytes,
+        }
     }
 
     /// It found no room, and there are newer runs: what they delete need not be written first.
     fn is_stuck(&self, version: &Version) -> bool {
         match self {
             Self::IntoHome(into) => into.lacked_space && version.runs.len() > into.runs.len(),
-            Self::IntoRun { .. } => false,
+            Self::IntoRun(_) => false,
         }
     }
+}
+
+/// What merging these runs is, in the bytes that steps count, at most.
+pub(super) fn left_bytes(runs: &[Arc<Run>]) -> u64 {
+    runs.iter().map(|run| run.bytes() + run.records() * RECORD_BYTES as u64).sum()
 }
 
 /// One step of the merge under way, or of the one that should begin; false when there is nothing to do.
@@ -108,7 +136,7 @@ pub(super) fn step(
                 return Err(error);
             }
         },
-        Merge::IntoRun { runs, walk, writer } => write_run(core, &version, runs, walk, writer)?,
+        Merge::IntoRun(into) => into.step(core, &version)?.map(Merge::IntoRun),
     };
     Ok(true)
 }
@@ -126,6 +154,7 @@ impl IntoHome {
         match next {
             Some(from) => {
                 self.from = from;
+                self.left_bytes = self.left_bytes.saturating_sub(self.step_bytes());
                 core.live_mut().version = Arc::new(version);
                 Ok(true)
             }
@@ -134,6 +163,11 @@ impl IntoHome {
                 Ok(false)
             }
         }
+    }
+
+    /// What the step counts for.
+    fn step_bytes(&self) -> u64 {
+        (self.step.bytes() + self.step.len() * RECORD_BYTES) as u64
     }
 
     /// Takes what the runs say of the next keys into the step; the first key after them, if there is one.
@@ -163,29 +197,28 @@ impl IntoHome {
     }
 }
 
-fn write_run(
-    core: &Core,
-    version: &Version,
-    runs: Vec<Arc<Run>>,
-    mut walk: Walk,
-    mut writer: Box<RunWriter>,
-) -> Result<Option<Merge>, BaseError> {
-    let (mut outcome, stop) = (Ok(()), writer.bytes() + core.options.merge_step_bytes);
-    walk.run(|key, stored| {
-        if writer.bytes() >= stop {
-            return ControlFlow::Break(());
+impl IntoRun {
+    /// Writes a little more, or the end; after an error what there is of the run is removed.
+    fn step(mut self, core: &Core, version: &Version) -> Result<Option<Self>, BaseError> {
+        let Self { runs, walk, writer, left_bytes } = &mut self;
+        let (mut outcome, stop) = (Ok(()), writer.bytes() + core.options.merge_step_bytes);
+        walk.run(|key, stored| {
+            if writer.bytes() >= stop {
+                return ControlFlow::Break(());
+            }
+            outcome = writer.push(key, stored);
+            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        outcome?;
+        *left_bytes = left_bytes.saturating_sub(core.options.merge_step_bytes);
+        if walk.key().is_some() {
+            return Ok(Some(self));
         }
-        outcome = writer.push(key, stored);
-        if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    outcome?;
-    if walk.key().is_some() {
-        return Ok(Some(Merge::IntoRun { runs, walk, writer }));
+        let mut next = without(version, runs);
+        next.runs.push(finish(core, version, *self.writer)?);
+        core.publish(next)?;
+        Ok(None)
     }
-    let mut next = without(version, &runs);
-    next.runs.push(finish(core, version, *writer)?);
-    core.publish(next)?;
-    Ok(None)
 }
 
 fn finish(core: &Core, version: &Version, writer: RunWriter) -> Result<Arc<Run>, BaseError> {

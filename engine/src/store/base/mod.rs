@@ -60,7 +60,8 @@ use std::{
 use version::Version;
 use zoolet_model::Zxid;
 
-/// A checkpoint waits for merges beyond this many times the runs that make them begin.
+/// There are never more runs than this many times those that make merges begin. From half of that on a checkpoint does its part of
+/// the merge first: otherwise one of them would have to wait for all of it.
 const RUNS_LIMIT: usize = 4;
 
 /// What any file of a base without records may have.
@@ -259,10 +260,7 @@ impl Base {
         if core.ledger.sync_failed() {
             return Err(BaseError::Io("an earlier sync failed".into()));
         }
-        while core.version().runs.len() >= core.options.runs_max * RUNS_LIMIT {
-            let Writing { numbers, merge } = &mut *writing;
-            merge::step(core, merge, numbers, false)?;
-        }
+        core.merge_before_checkpoint(&mut writing)?;
         let version = core.version();
         if checkpoint.changes.is_empty() && checkpoint.meta == version.meta {
             return Ok(());
@@ -446,6 +444,26 @@ impl Core {
         let number = *numbers;
         *numbers += 1;
         RunWriter::create(&self.disk, run_name(self.id, number), number, &self.ledger, &self.cache, keys)
+    }
+
+    /// Writers may be faster than merges are between checkpoints; then they wait, each a little.
+    fn merge_before_checkpoint(&self, writing: &mut Writing) -> Result<(), BaseError> {
+        let limit = self.options.runs_max.saturating_mul(RUNS_LIMIT);
+        let (Writing { numbers, merge }, version) = (writing, self.version());
+        let (runs, begin) = (version.runs.len(), limit / 2);
+        if runs >= begin {
+            let merging = merge.as_ref().map_or(&version.runs, Merge::runs);
+            let left_bytes = merge.as_ref().map_or_else(|| merge::left_bytes(merging), Merge::left_bytes);
+            // A merge of so many runs is done when as many new ones have come: so there are never more than twice of them.
+            let checkpoints = (begin + merging.len().min(begin)).saturating_sub(runs).max(1) as u64;
+            for _ in 0..left_bytes.div_ceil(self.options.merge_step_bytes).div_ceil(checkpoints) {
+                merge::step(self, merge, numbers, false)?;
+            }
+        }
+        while self.version().runs.len() >= limit {
+            merge::step(self, merge, numbers, false)?;
+        }
+        Ok(())
     }
 
     fn need_space(&self, bytes: u64) -> Result<(), BaseError> {

@@ -77,6 +77,40 @@ pub enum Output {
     },
 }
 
+impl Output {
+    /// Whether encoding and sending it takes next to nothing: no list, and little data.
+    pub fn is_small(&self) -> bool {
+        match self {
+            Self::Reply { result, .. } | Self::Filled { result, .. } => result.as_ref().map_or(true, is_small),
+            Self::Connected { .. } | Self::Notify { .. } | Self::Close { .. } | Self::Pending { .. } => true,
+            Self::Status { .. } => false,
+        }
+    }
+}
+
+/// Bytes that are little.
+const SMALL_BYTES: usize = 4 << 10;
+
+fn is_small(reply: &Reply) -> bool {
+    match reply {
+        Reply::Empty
+        | Reply::Path(_)
+        | Reply::PathStat(..)
+        | Reply::Stat(_)
+        | Reply::Count(_)
+        | Reply::Synced(_)
+        | Reply::NullToken
+        | Reply::WatchAdded => true,
+        Reply::Data(data, _) => data.as_ref().is_none_or(|data| data.len() <= SMALL_BYTES),
+        Reply::Names(_)
+        | Reply::NamesStat(..)
+        | Reply::Acl(..)
+        | Reply::Ids(_)
+        | Reply::Multi(_)
+        | Reply::MultiRead(_) => false,
+    }
+}
+
 /// Outputs on their way from other threads to the client port.
 #[derive(Debug, Default)]
 pub struct Outbox {

@@ -9,7 +9,7 @@ use zoolet_engine::{
         key::{self, Key},
     },
     tree::{
-        self, Applied, Found, Stuck, View,
+        self, Applied, Buffers, Found, Stuck, View,
         record::{self, Kind, Session, Totals, Znode},
     },
 };
@@ -46,7 +46,7 @@ impl Replica {
     pub fn apply(&mut self, zxid: Zxid, payload: &Bytes) -> Result<Applied, &'static str> {
         let (totals, digest) = (self.totals, self.digest);
         for _ in 0..1000 {
-            match tree::apply(self, totals, digest, zxid, payload) {
+            match tree::apply(self, totals, digest, zxid, payload, Buffers::default()) {
                 Ok(applied) => {
                     self.install(&applied);
                     return Ok(applied);

@@ -6,7 +6,7 @@ use crate::action::{Action, Append, LogRecord};
 use crate::event::{ConnId, Now};
 use crate::limits::Limits;
 use crate::session::Phase;
-use crate::tree::{self, Applied, Fired, Need, OpOutcome, Outcome, Stuck};
+use crate::tree::{self, Applied, Buffers, Fired, Need, OpOutcome, Outcome, Stuck};
 use crate::txn::{Header, Txn, decode, encode};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
@@ -60,6 +60,8 @@ pub(super) struct History {
     /// The oldest entry waits for what this connection asked before it.
     pub(super) waits_for_requests_of: Option<ConnId>,
     pub(super) acknowledged: u64,
+    /// What entries are tried in.
+    buffers: Buffers,
 }
 
 impl History {
@@ -80,6 +82,7 @@ impl History {
             waiting_for_base: false,
             waits_for_requests_of: None,
             acknowledged: 0,
+            buffers: Buffers::default(),
         }
     }
 
@@ -283,7 +286,8 @@ impl Server {
             let Some(entry) = self.history.entries.front() else { break };
             let since = self.state.memory_ref().stamp();
             let (totals, digest) = (*self.state.totals(), self.state.digest());
-            match tree::apply(&mut self.state, totals, digest, entry.zxid, &entry.payload) {
+            let buffers = std::mem::take(&mut self.history.buffers);
+            match tree::apply(&mut self.state, totals, digest, entry.zxid, &entry.payload, buffers) {
                 Ok(applied) => self.on_applied(applied),
                 Err(Stuck::Missing(missing)) => {
                     self.history.waiting_for_base = true;
@@ -312,7 +316,9 @@ impl Server {
         for fired in &applied.fired {
             self.fire(zxid, fired);
         }
-        self.settle(zxid, origin, applied.outcome);
+        let outcome = std::mem::replace(&mut applied.outcome, Outcome::Nothing);
+        self.history.buffers = applied.into_buffers();
+        self.settle(zxid, origin, outcome);
         self.maybe_checkpoint();
     }
 

@@ -107,7 +107,7 @@ impl State {
 
     /// Makes an entry's changes the state.
     pub(super) fn install(&mut self, zxid: Zxid, applied: &mut Applied) {
-        let changes = std::mem::take(&mut applied.changes);
+        let changes = &mut applied.changes;
         for (key, change) in changes.iter().filter(|(key, _)| key.first() == Some(&key::SESSION)) {
             let (Some(id), record) = (session_of(key), &change.after) else { continue };
             match record.as_deref().map(Session::decode) {
@@ -124,7 +124,7 @@ impl State {
                 *count = if change.after.is_some() { *count + 1 } else { count.saturating_sub(1) };
             }
         }
-        self.memory.install(changes);
+        self.memory.install(changes.drain());
         (self.applied, self.totals, self.digest) = (zxid, applied.totals, applied.digest);
     }
 

@@ -29,6 +29,29 @@ pub struct Applied {
     pub digest: u128,
 }
 
+/// What an entry is tried in, empty: memory that is used again.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    changes: Overlay,
+    fired: Vec<Fired>,
+}
+
+/// What an entry larger than this took is given back.
+const BUFFERED: usize = 64;
+
+impl Applied {
+    /// What is left when everything was installed and fired.
+    pub fn into_buffers(self) -> Buffers {
+        let Self { mut changes, mut fired, .. } = self;
+        if changes.capacity() > BUFFERED || fired.capacity() > BUFFERED {
+            return Buffers::default();
+        }
+        changes.clear();
+        fired.clear();
+        Buffers { changes, fired }
+    }
+}
+
 /// Something a watch may have waited for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fired {
@@ -89,23 +112,19 @@ pub fn apply(
     digest: u128,
     zxid: Zxid,
     payload: &Bytes,
+    buffers: Buffers,
 ) -> Result<Applied, Stuck> {
+    let Buffers { changes, fired } = buffers;
     let Ok((header, txn)) = txn::decode(payload) else {
-        return Ok(Applied {
-            outcome: Outcome::Nothing,
-            changes: Overlay::default(),
-            fired: Vec::new(),
-            totals,
-            digest,
-        });
+        return Ok(Applied { outcome: Outcome::Nothing, changes, fired, totals, digest });
     };
     let mut attempt = Attempt {
         view,
         payload,
         zxid: zxid.as_i64(),
         header,
-        changes: Overlay::default(),
-        fired: Vec::new(),
+        changes,
+        fired,
         totals: Totals { ensemble_ms: totals.ensemble_ms.max(header.ensemble_ms), ..totals },
         digest,
         missing: Vec::new(),

@@ -13,7 +13,7 @@ mod read;
 pub mod record;
 mod view;
 
-pub use apply::{Applied, Fired, MultiFailure, OpOutcome, Outcome, apply};
+pub use apply::{Applied, Buffers, Fired, MultiFailure, OpOutcome, Outcome, apply};
 pub use birth::birth;
 pub use needs::{Need, needs};
 pub use overlay::{Change, Overlay};

@@ -63,6 +63,17 @@ impl Overlay {
         self.changes.iter().map(|(key, change)| (key, change))
     }
 
+    /// Takes all of it out, in that order; the memory stays.
+    pub fn drain(&mut self) -> impl Iterator<Item = (Key, Change)> + '_ {
+        self.places.clear();
+        self.changes.drain(..)
+    }
+
+    /// How many changes it has memory for.
+    pub(super) fn capacity(&self) -> usize {
+        self.changes.capacity()
+    }
+
     /// The keys alone.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.changes.iter().map(|(key, _)| key)
@@ -71,15 +82,6 @@ impl Overlay {
     /// Whether nothing changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
-    }
-}
-
-impl IntoIterator for Overlay {
-    type Item = (Key, Change);
-    type IntoIter = std::vec::IntoIter<(Key, Change)>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.changes.into_iter()
     }
 }
 

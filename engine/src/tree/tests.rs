@@ -53,7 +53,7 @@ impl Whole {
     fn attempt(&mut self, txn: &Txn<'_>) -> Result<Applied, Stuck> {
         let payload = txn::encode(Header { wall_ms: 5, ensemble_ms: 5 }, txn, &mut BytesMut::new());
         let (totals, digest, zxid) = (self.totals, self.digest, Zxid::from_bits(self.zxid + 1).unwrap());
-        apply(self, totals, digest, zxid, &payload)
+        apply(self, totals, digest, zxid, &payload, Buffers::default())
     }
 
     fn applied(&mut self, txn: &Txn<'_>) -> Applied {

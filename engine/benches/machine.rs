@@ -14,8 +14,7 @@ use zoolet_engine::event::Fetched;
 use zoolet_engine::server::Start;
 use zoolet_engine::{Action, ConnId, Event, Limits, Now, Server, Settings};
 use zoolet_model::{
-    ConnectRequest, Create, CreateKind, CreateMode, Perms, Request, RequestedAcl, ServerId, SessionId, Text, WriteOp,
-    Zxid,
+    ConnectRequest, Create, CreateKind, CreateMode, Request, RequestedAcl, ServerId, Text, WriteOp, Zxid,
 };
 use zoolet_zab::{Recovered, Voters};
 
@@ -95,9 +94,14 @@ fn path(at: usize) -> Text {
 }
 
 fn create(path: Text, data: Bytes) -> Request {
-    let open = RequestedAcl { perms: Perms::ALL, scheme: Some("world".into()), id: Some("anyone".into()) };
     let mode = CreateMode::Valid { kind: CreateKind::Persistent, sequential: false };
-    Request::Write(WriteOp::Create(Create { path, data: Some(data), acl: Some(vec![open]), mode, with_stat: false }))
+    Request::Write(WriteOp::Create(Create {
+        path,
+        data: Some(data),
+        acl: Some(vec![RequestedAcl::everybody()]),
+        mode,
+        with_stat: false,
+    }))
 }
 
 /// A server whose log is durable at once and whose base is empty.
@@ -128,13 +132,7 @@ impl Machine {
     }
 
     fn connect(&mut self, conn: u64) {
-        let request = ConnectRequest {
-            last_zxid_seen: 0,
-            timeout_ms: 30_000,
-            session: SessionId(0),
-            password: None,
-            read_only: None,
-        };
+        let request = ConnectRequest::for_new_session(30_000);
         self.server.handle(NOW, Event::Connect { conn: ConnId(conn), peer: None, request });
         self.settle();
     }

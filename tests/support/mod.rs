@@ -19,8 +19,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use zoolet_model::{
-    ConnectReply, ConnectRequest, Create, CreateKind, CreateMode, ErrorCode, Perms, Reply, Request, RequestedAcl,
-    SessionId, Text, WatchEvent, WriteOp,
+    ConnectReply, ConnectRequest, Create, CreateKind, CreateMode, ErrorCode, Reply, Request, RequestedAcl, SessionId,
+    Text, WatchEvent, WriteOp,
 };
 use zoolet_transport::wire::client::{
     Header, Shape, decode_connect_reply, decode_event, decode_header, decode_reply, encode_connect, encode_request,
@@ -386,11 +386,10 @@ pub(crate) fn hello(session: SessionId, password: Option<Bytes>, timeout_ms: i32
 }
 
 pub(crate) fn create(path: &str, data: &[u8], kind: CreateKind) -> Request {
-    let everybody = RequestedAcl { perms: Perms::ALL, scheme: Some("world".into()), id: Some("anyone".into()) };
     Request::Write(WriteOp::Create(Create {
         path: path.into(),
         data: Some(Bytes::copy_from_slice(data)),
-        acl: Some(vec![everybody]),
+        acl: Some(vec![RequestedAcl::everybody()]),
         mode: CreateMode::Valid { kind, sequential: false },
         with_stat: false,
     }))

@@ -83,7 +83,7 @@ const PATH_A: &str = "00000002 2f61";
 const OPEN: &str = "00000001 0000001f 00000005 776f726c64 00000006 616e796f6e65";
 
 fn open_acl_requested() -> Vec<RequestedAcl> {
-    vec![RequestedAcl { perms: Perms::ALL, scheme: Some(Text::from("world")), id: Some(Text::from("anyone")) }]
+    vec![RequestedAcl::everybody()]
 }
 
 fn create(mode: CreateMode, with_stat: bool) -> Create {

@@ -369,7 +369,7 @@ fn entry(perms: Perms, scheme: &str, id: &str) -> RequestedAcl {
 }
 
 fn open() -> Vec<RequestedAcl> {
-    vec![entry(Perms::ALL, "world", "anyone")]
+    vec![RequestedAcl::everybody()]
 }
 
 #[cfg(test)]

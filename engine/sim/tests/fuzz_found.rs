@@ -3,11 +3,10 @@
 
 mod log_support;
 
-use bytes::Bytes;
 use log_support::{append, create, entry, open_epoch, small, try_open, zxid};
 use zoolet_engine::store::{Strategy, disk::Disk, log::LogError};
 use zoolet_engine::{ConnId, Limits};
-use zoolet_model::{AddWatchMode, ConnectRequest, Request, SessionId, SetWatches, Zxid};
+use zoolet_model::{AddWatchMode, ConnectRequest, Request, SetWatches, Zxid};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::world::{Conditions, World};
 
@@ -37,12 +36,7 @@ fn a_set_watches_that_is_refused_after_it_waited_holds_on_to_nothing() {
     world.run_for(10);
     let (one, two) = (ConnId(1), ConnId(2));
     for conn in [one, two] {
-        let (session, password) = (SessionId(0), Some(Bytes::new()));
-        world.connect(
-            conn,
-            None,
-            ConnectRequest { last_zxid_seen: 0, timeout_ms: 4000, session, password, read_only: None },
-        );
+        world.connect(conn, None, ConnectRequest::for_new_session(4000));
     }
     world.run_for(10);
     let watches = SetWatches { data: vec!["/not/in/memory".into()], ..SetWatches::default() };

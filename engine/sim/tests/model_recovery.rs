@@ -5,7 +5,7 @@ use zoolet_engine::{
     ConnId, Limits,
     txn::{self, Txn},
 };
-use zoolet_model::{ConnectRequest, SessionId, Zxid};
+use zoolet_model::{ConnectRequest, Zxid};
 use zoolet_sim::{
     entries::Entries,
     workload::{Random, Workload},
@@ -53,13 +53,7 @@ fn history(seed: u64) -> World {
     world.run_until_quiet();
     let mut conns = Vec::new();
     for n in 1..=4 {
-        let request = ConnectRequest {
-            last_zxid_seen: 0,
-            timeout_ms: 4000,
-            session: SessionId(0),
-            password: None,
-            read_only: None,
-        };
+        let request = ConnectRequest::for_new_session(4000);
         world.connect(ConnId(n), Some([127, 0, 0, 1].into()), request);
         conns.push(ConnId(n));
     }

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
-use zoolet_model::{Create, CreateKind, CreateMode, Perms, Request, RequestedAcl, WriteOp};
+use zoolet_model::{Create, CreateKind, CreateMode, Request, RequestedAcl, WriteOp};
 use zoolet_transport::wire::client::encode_request;
 
 /// Digits of a key in its path.
@@ -49,11 +49,10 @@ pub(super) fn numbered(prefix: &str, digits: usize, number: u64) -> String {
 }
 
 pub(super) fn create(path: &str, data: &Bytes, kind: CreateKind, sequential: bool) -> WriteOp {
-    let everybody = RequestedAcl { perms: Perms::ALL, scheme: Some("world".into()), id: Some("anyone".into()) };
     WriteOp::Create(Create {
         path: path.into(),
         data: Some(data.clone()),
-        acl: Some(vec![everybody]),
+        acl: Some(vec![RequestedAcl::everybody()]),
         mode: CreateMode::Valid { kind, sequential },
         with_stat: false,
     })

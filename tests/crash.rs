@@ -8,6 +8,7 @@ mod scratch;
 use scratch::Scratch;
 use std::path::Path;
 use std::time::Duration;
+use zoolet_powercut::digest;
 use zoolet_powercut::load::LoadShape;
 use zoolet_powercut::random::Random;
 use zoolet_powercut::rounds::{PATIENCE, Rounds};
@@ -39,15 +40,17 @@ fn kill_9_under_load_keeps_every_acknowledged_write() {
             std::thread::sleep(Duration::from_millis(random.below(40)));
             drop(server);
         }
+        let expected = digest_of(&data);
         let mut server = start();
         let address = server
             .address(PATIENCE, || false)
             .unwrap_or_else(|what| panic!("seed {seed}, kill {kill}: {what}"))
             .unwrap();
+        assert_eq!(Rounds::check_digest(address, expected), Ok(true), "seed {seed}, kill {kill}");
+        assert_eq!(rounds.check(address), Ok(true), "seed {seed}, kill {kill}");
         if kill == 0 {
             assert_eq!(Rounds::prepare(address), Ok(true));
         }
-        assert_eq!(rounds.check(address), Ok(true), "seed {seed}, kill {kill}");
         if kill < kills {
             let working = rounds.work(address, usize::MAX);
             std::thread::sleep(Duration::from_millis(10 + random.below(150)));
@@ -58,4 +61,12 @@ fn kill_9_under_load_keeps_every_acknowledged_write() {
         }
     }
     assert!(rounds.acknowledged > 100 * kills, "{} acknowledged writes are no load", rounds.acknowledged);
+}
+
+/// The digest of the state that the files of a stopped server hold.
+fn digest_of(data: &Path) -> Option<u128> {
+    let entries = std::fs::read_dir(data).into_iter().flatten().map(Result::unwrap);
+    let files: Vec<_> =
+        entries.map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())).collect();
+    digest::recompute(files.iter().map(|(name, content)| (name.as_str(), content.as_slice()))).unwrap()
 }

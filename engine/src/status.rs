@@ -12,6 +12,8 @@ pub struct Status {
     pub role: &'static str,
     /// The last applied entry.
     pub zxid: Zxid,
+    /// The digest of the state after it (`store::digest`).
+    pub digest: u128,
     /// Why writes are refused now, if they are.
     pub refusing_writes: Option<&'static str>,
     /// Znodes, ZooKeeper's four built-in ones included.

@@ -57,11 +57,15 @@ impl CheckpointThread<'_> {
                 self.write(checkpoint)?;
                 merging = true;
             }
-            if self.reserve.settle(self.base) {
-                self.tell_space();
-            }
+            self.settle_space();
         }
         Ok(())
+    }
+
+    fn settle_space(&self) {
+        if self.reserve.settle(self.base) {
+            self.tell_space();
+        }
     }
 
     fn patience(&self, merging: bool, patrol: &Patrol) -> Duration {
@@ -94,7 +98,10 @@ impl CheckpointThread<'_> {
 
     fn write(&self, checkpoint: Checkpoint) -> Result<(), String> {
         let (zxid, changes) = (checkpoint.meta.zxid, checkpoint.changes.len());
-        match self.reserve.checkpoint(self.base, &checkpoint) {
+        let written = self.reserve.checkpoint(self.base, &checkpoint);
+        // If it took the reserve, writes that wait for this checkpoint must not go in before the core has heard of that.
+        self.settle_space();
+        match written {
             Ok(()) => {
                 debug!(%zxid, changes, "checkpoint");
                 let generation = self.serve();
@@ -141,7 +148,10 @@ impl CheckpointThread<'_> {
     fn tell_space(&self) {
         let is_short = self.reserve.is_short();
         if is_short {
-            warn!("the disk is full: writes are refused, deletes go on");
+            warn!(
+                missing_bytes = self.reserve.missing_bytes(),
+                "the disk is full: writes are refused, deletes go on; when so many more bytes are free, writes are taken again"
+            );
         } else {
             info!("the disk has room again");
         }

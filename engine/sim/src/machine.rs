@@ -180,7 +180,9 @@ impl Machine {
                     self.server.handle(self.now, event);
                 }
                 Action::Checkpoint(checkpoint) => {
-                    let event = match self.reserve.checkpoint(&self.base, &checkpoint) {
+                    let written = self.reserve.checkpoint(&self.base, &checkpoint);
+                    self.settle_space();
+                    let event = match written {
                         Ok(()) => {
                             let reader = self.base.reader();
                             let generation = reader.generation();
@@ -192,9 +194,6 @@ impl Machine {
                     };
                     let durable = matches!(event, Event::Checkpointed { .. });
                     self.server.handle(self.now, event);
-                    if !durable {
-                        self.settle_space();
-                    }
                     if durable {
                         self.tell_persisted()?;
                     }

@@ -62,6 +62,16 @@ impl Server {
         }
     }
 
+    /// Why any write is refused now, for an operator; `None` while one is taken or would wait.
+    pub(super) fn refusing_writes(&self) -> Option<&'static str> {
+        match self.admission(Need::Write) {
+            Admission::Go | Admission::Wait => None,
+            Admission::Refuse if self.upkeep.log_stalled => Some("the log cannot be written"),
+            Admission::Refuse if self.upkeep.is_space_short() => Some("the disk is full"),
+            Admission::Refuse => Some("the last checkpoint failed, and there is no room for more without it"),
+        }
+    }
+
     /// Writes that waited for room are tried again.
     pub(super) fn admit_waiting(&mut self) {
         if !self.waiting_for_room.is_empty() && self.admission(Need::Write) != Admission::Wait {

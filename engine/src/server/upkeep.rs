@@ -218,15 +218,6 @@ impl Server {
 
     pub(super) fn on_status(&mut self, ticket: u64) {
         let totals = self.state.totals();
-        let refusing_writes = if self.upkeep.log_stalled {
-            Some("the log cannot be written")
-        } else if self.upkeep.checkpoint_failure.is_some() {
-            Some("the last checkpoint failed")
-        } else if self.upkeep.space_is_short {
-            Some("the disk is full")
-        } else {
-            None
-        };
         let connections = self
             .connections
             .iter()
@@ -239,7 +230,8 @@ impl Server {
         let status = Status {
             role: if self.is_serving() { "standalone" } else { "" },
             zxid: self.state.applied(),
-            refusing_writes,
+            digest: self.state.digest(),
+            refusing_writes: self.refusing_writes(),
             znodes: totals.znodes,
             data_bytes: totals.data_bytes,
             ephemerals: totals.ephemerals,

@@ -10,7 +10,7 @@ use crate::limits::Limits;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 const NAME: &str = "reserve";
 
@@ -24,6 +24,8 @@ pub struct Reserve {
     is_short: AtomicBool,
     /// What [`Reserve::settle`] last said: giving up the file makes space short between two of its looks.
     told_short: AtomicBool,
+    /// By how many bytes the last look found too few free.
+    missing_bytes: AtomicU64,
 }
 
 impl fmt::Debug for Reserve {
@@ -42,6 +44,7 @@ impl Reserve {
             is_held: AtomicBool::new(false),
             is_short: AtomicBool::new(false),
             told_short: AtomicBool::new(false),
+            missing_bytes: AtomicU64::new(0),
         };
         let there = reserve.disk.open(NAME).and_then(|file| file.len()).unwrap_or(0);
         if reserve.bytes == 0 || there != reserve.bytes {
@@ -55,6 +58,11 @@ impl Reserve {
     /// Whether only what deletes should be admitted.
     pub fn is_short(&self) -> bool {
         self.is_short.load(Relaxed)
+    }
+
+    /// How many bytes more must be free before every write is admitted; while space is short.
+    pub fn missing_bytes(&self) -> u64 {
+        self.missing_bytes.load(Relaxed)
     }
 
     /// [`Base::checkpoint`], from the reserve if there is no other room.
@@ -103,6 +111,7 @@ impl Reserve {
         // Room comes back by more than a little, or not at all: no swinging between the two.
         let margin = if was_short { self.bytes / 8 } else { 0 };
         let to_make = if self.is_held.load(Relaxed) { 0 } else { self.bytes };
+        self.missing_bytes.store((needed + margin + to_make).saturating_sub(free), Relaxed);
         if free < needed + margin + to_make {
             // Without its reserve a server goes on where there is room for all but the reserve itself: a small disk is no full one.
             return Ok(was_short || free < needed);

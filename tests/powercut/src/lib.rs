@@ -6,6 +6,7 @@
 
 pub mod check;
 pub mod client;
+pub mod digest;
 pub mod load;
 #[cfg(all(feature = "fuse", target_os = "linux"))]
 pub mod mount;

@@ -2,6 +2,7 @@
 
 use crate::check::{Found, Observed, Violation, counted, fate_after, reconcile, together};
 use crate::client::{self, Client};
+use crate::digest;
 use crate::load::{LoadShape, SHARED_ZNODES, SessionFate, Writer, create};
 use crate::random::Random;
 use crate::tree::SHARED;
@@ -125,6 +126,20 @@ impl Rounds {
         match wrong {
             None => Ok(()),
             Some(what) => Err(Violation::Answer(what)),
+        }
+    }
+
+    /// Holds the digest that a server shows which has just started, and serves nobody yet, against what it was started on.
+    ///
+    /// # Errors
+    /// [`Violation::Inconsistent`].
+    pub fn check_digest(address: SocketAddr, expected: Option<u128>) -> Result<bool, Violation> {
+        let Ok(mntr) = client::word(address, "mntr", PATIENCE) else { return Ok(false) };
+        let shown = digest::shown(&mntr);
+        match shown {
+            None if mntr.is_empty() => Ok(false),
+            Some(_) if shown == expected => Ok(true),
+            _ => Err(Violation::Inconsistent(format!("the digest is {shown:x?}, that of the disk {expected:x?}"))),
         }
     }
 

@@ -418,6 +418,13 @@ impl Volume {
             .filter_map(|(name, ino)| self.files.get(ino).map(|file| (name.as_str(), file.durable.as_slice())))
     }
 
+    /// Every file as a process finds it.
+    pub fn visible_files(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.visible
+            .iter()
+            .filter_map(|(name, ino)| self.files.get(ino).map(|file| (name.as_str(), file.visible.as_slice())))
+    }
+
     /// Un-synced changes, one line each, in order.
     pub fn unsynced(&self) -> Vec<String> {
         let mut lines: Vec<(u64, String)> =

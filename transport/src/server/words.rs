@@ -467,6 +467,8 @@ fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
     ] {
         line(key, &value)?;
     }
+    // As in a line of ZooKeeper's `hash`: after which entry, and what.
+    line("digest", &format_args!("{:x}: {:032x}", status.zxid.to_bits(), status.digest))?;
     for (key, value) in &status.disk {
         line(key, value)?;
     }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use zoolet_powercut::check::Violation;
+use zoolet_powercut::digest;
 use zoolet_powercut::load::LoadShape;
 use zoolet_powercut::mount::{Kind, Mounted, Seen, Trigger};
 use zoolet_powercut::random::Random;
@@ -350,7 +351,10 @@ impl History {
             self.sums.starts_cut += 1;
             return Ok(None);
         };
-        let checked = until_cut(mounted, server, || self.rounds.check(address));
+        let expected = digest::recompute(self.volume.visible_files()).map_err(Violation::Inconsistent)?;
+        let checked = until_cut(mounted, server, || {
+            if Rounds::check_digest(address, expected)? { self.rounds.check(address) } else { Ok(false) }
+        });
         // What a frozen disk makes of a check is no finding.
         match checked {
             Ok(true) => {}

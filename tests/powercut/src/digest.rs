@@ -1,0 +1,124 @@
+//! The digest of the whole state, recomputed from what lies on the disk, against the one that the server shows in `mntr`.
+//!
+//! Recomputed the naive way: all records of the base in a map, the log's entries applied one by one, the hashes of all records summed up. What
+//! clients cannot read is in it too: sessions, who owns which ephemeral, times, ACLs.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use zoolet_engine::action::BaseRead;
+use zoolet_engine::store::base::Base;
+use zoolet_engine::store::disk::Disk;
+use zoolet_engine::store::key::Key;
+use zoolet_engine::store::{Store, Strategy};
+use zoolet_engine::tree::record::Totals;
+use zoolet_engine::{Event, Limits};
+use zoolet_sim::disk::SimDisk;
+use zoolet_sim::replica::Replica;
+
+/// The digest of the state that a server must have which starts on these files; `None` when it must refuse them.
+///
+/// # Errors
+/// What contradicts what in them.
+pub fn recompute<'a>(files: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<Option<u128>, String> {
+    let disk = SimDisk::new(0);
+    for (name, content) in files.filter(|(name, _)| !matches!(*name, "reserve" | "LOCK")) {
+        let file = disk.create(name).map_err(|error| error.to_string())?;
+        file.write_at(0, content).and_then(|()| file.sync()).map_err(|error| error.to_string())?;
+    }
+    let limits = Limits { disk_reserve_bytes: 0, ..Limits::default() };
+    let Ok(store) = Store::open(Arc::new(disk), Strategy::Append, &limits, 1) else { return Ok(None) };
+    let mut replica = Replica::new(false);
+    if store.state.is_some() {
+        let meta = store.base.meta();
+        replica.totals = Totals::decode(&meta.totals).map_err(|_| "the base's totals are none".to_owned())?;
+        replica.digest = meta.digest;
+        replica.records.clear();
+        read_all(&store.base, &mut replica)?;
+    }
+    let checked = catch_unwind(AssertUnwindSafe(|| {
+        replica.check();
+        let replayed = store.replay(|event| match event {
+            Event::Recovered { zxid, payload } => replica.apply(zxid, &payload).map(drop),
+            other => panic!("{other:?} is no entry"),
+        });
+        replica.check();
+        replayed.map(|()| replica.digest).map_err(|error| error.to_string())
+    }));
+    match checked {
+        Ok(Ok(digest)) => Ok(Some(digest)),
+        Ok(Err(_)) => Ok(None),
+        Err(_) => Err("base and log contradict themselves; the panic above says how".to_owned()),
+    }
+}
+
+fn read_all(base: &Base, replica: &mut Replica) -> Result<(), String> {
+    let reader = base.reader();
+    let mut keys: Vec<Key> = Vec::new();
+    let listed = reader.keys(b"", None, &mut |key| {
+        keys.push(key.into());
+        true
+    });
+    listed.map_err(|failure| format!("{failure:?}"))?;
+    for key in keys {
+        match reader.record(&key) {
+            Ok(Some(record)) => drop(replica.records.insert(key, record)),
+            other => return Err(format!("{} is listed, and is {other:?}", key.escape_ascii())),
+        }
+    }
+    Ok(())
+}
+
+/// The digest in what `mntr` says.
+pub fn shown(mntr: &str) -> Option<u128> {
+    let line = mntr.lines().find_map(|line| line.strip_prefix("zk_digest\t"))?;
+    u128::from_str_radix(line.split_once(": ")?.1, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoolet_model::{CreateKind, ErrorCode};
+    use zoolet_sim::client::create;
+    use zoolet_sim::machine::{Machine, tiny_limits};
+
+    fn written(count: usize) -> (SimDisk, u128) {
+        let disk = SimDisk::new(1);
+        let mut machine = Machine::connected(&disk, tiny_limits());
+        for number in 0..count {
+            let kind = if number % 2 == 0 { CreateKind::Persistent } else { CreateKind::Ephemeral };
+            let answer: Result<_, ErrorCode> = machine.write(create(format!("/z{number}"), number * 70, kind));
+            assert!(answer.is_ok(), "{answer:?}");
+        }
+        (disk, machine.server.digest())
+    }
+
+    fn of(disk: &SimDisk) -> Result<Option<u128>, String> {
+        let names = disk.list().unwrap_or_default();
+        let files: Vec<_> = names.into_iter().map(|name| (disk.contents(&name).unwrap_or_default(), name)).collect();
+        recompute(files.iter().map(|(content, name)| (name.as_str(), content.as_slice())))
+    }
+
+    #[test]
+    fn the_digest_of_the_files_is_that_of_the_server_with_and_without_a_base() {
+        for count in [0, 3, 40] {
+            let (disk, digest) = written(count);
+            assert_eq!(of(&disk), Ok(Some(digest)), "{count} writes");
+        }
+        assert_ne!(written(3).1, written(2).1);
+    }
+
+    #[test]
+    fn files_that_must_be_refused_have_none() {
+        let (disk, _) = written(40);
+        for name in disk.list().unwrap_or_default().iter().filter(|name| name.starts_with("seg-")) {
+            let _ = disk.remove(name);
+        }
+        assert_eq!(of(&disk), Ok(None));
+    }
+
+    #[test]
+    fn the_digest_is_read_from_mntr() {
+        assert_eq!(shown("zk_version\tx\nzk_digest\t1f: 000000000000000000000000000000ff\n"), Some(255));
+        assert_eq!(shown("zk_version\tx\n"), None);
+    }
+}

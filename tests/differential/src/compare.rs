@@ -1,10 +1,11 @@
 //! Compares what two servers answered to one script. Names may differ (zxids by a constant, session ids, passwords, clocks);
 //! everything else is equal, or stands in the table of [`intended`](crate::intended), or is a difference.
 
-use crate::intended::{Case, Marks, RULES};
+use crate::intended::{Case, RULES, row};
 use crate::play::{Lane, Transcript, may_overtake};
 use crate::reply::{Atom, Item, Reply, What};
 use crate::script::{Action, Op, Script, Step};
+use crate::watches::Watches;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -64,16 +65,20 @@ impl fmt::Display for Difference {
 pub fn compare(script: &Script, root: &str, theirs: &Transcript, ours: &Transcript) -> Verdict {
     let mut comparison = Comparison {
         names: Names::new(theirs, ours),
-        marks: vec![Marks::default(); script.sessions()],
-        timeouts: HashMap::new(),
+        watches: vec![Watches::default(); script.sessions()],
         spent: 0,
         verdict: Verdict::default(),
     };
-    for (number, step) in script.steps.iter().enumerate() {
-        let anchors = [theirs, ours].map(|side| side.anchors.get(number).copied().flatten());
-        let lanes = (theirs.steps.get(number), ours.steps.get(number));
-        let (Some(theirs), Some(ours)) = lanes else { break };
-        comparison.step(number, step, root, anchors, theirs, ours);
+    let lengths = [theirs, ours].map(|side| (side.steps.len(), side.anchors.len()));
+    if lengths != [(script.steps.len(), script.steps.len()); 2] {
+        let step = lengths.iter().map(|(steps, _)| *steps).min().unwrap_or_default();
+        let why = format!("of {} steps these were played, with anchors: {lengths:?}", script.steps.len());
+        comparison.differs(step, 0, why);
+        return comparison.verdict;
+    }
+    let played = theirs.steps.iter().zip(&ours.steps).zip(theirs.anchors.iter().zip(&ours.anchors));
+    for ((number, step), ((theirs, ours), anchors)) in script.steps.iter().enumerate().zip(played) {
+        comparison.step(number, step, root, [*anchors.0, *anchors.1], theirs, ours);
         if comparison.verdict.difference.is_some() {
             break;
         }
@@ -83,9 +88,7 @@ pub fn compare(script: &Script, root: &str, theirs: &Transcript, ours: &Transcri
 
 struct Comparison {
     names: Names,
-    marks: Vec<Marks>,
-    /// What each of our sessions has been told about its timeout.
-    timeouts: HashMap<i64, String>,
+    watches: Vec<Watches>,
     /// Zxids that only Apache ZooKeeper has spent in this step.
     spent: i64,
     verdict: Verdict,
@@ -111,69 +114,73 @@ impl Comparison {
             return;
         }
         if let Action::Connect(_) = step.action {
-            self.marks[step.session] = Marks::default();
+            self.watches[step.session] = Watches::default();
         }
-        let renegotiated = self.renegotiated(ours);
         let change_zxids = written(&step.action, step.session, ours);
         let mut lanes = theirs.iter().zip(ours).peekable();
         while let Some((theirs, ours)) = lanes.next_if(|(theirs, _)| theirs.session == step.session) {
             self.lane(number, step, root, &change_zxids, theirs, ours);
         }
-        self.anchored(number, step, anchors, renegotiated);
+        self.anchored(number, step, anchors);
         for (theirs, ours) in lanes {
             self.lane(number, step, root, &change_zxids, theirs, ours);
         }
+        if matches!(step.action, Action::Cut(_) | Action::Vanish(_) | Action::Fatal(_)) {
+            self.watches[step.session] = Watches::default();
+        }
+    }
+
+    /// A difference of the play as a whole, or of what is not sent.
+    fn differs(&mut self, step: usize, session: usize, why: String) {
+        let (theirs, ours) = (Vec::new(), Vec::new());
+        self.verdict.difference = Some(Difference { step, session, why, theirs, ours, alike: (0, 0) });
     }
 
     /// Brings the zxids of both sides together again, behind a step after which they may have parted.
-    fn anchored(&mut self, number: usize, step: &Step, anchors: [Option<i64>; 2], renegotiated: i64) {
-        let late = step.action.ops().iter().rev().take_while(|op| op.code != -11).count() as i64;
-        let closes = step.action.ops().iter().any(|op| op.code == -11);
-        let spent = std::mem::take(&mut self.spent).max(if closes { late } else { 0 });
+    fn anchored(&mut self, number: usize, step: &Step, anchors: [Option<i64>; 2]) {
+        let by_rows = std::mem::take(&mut self.spent);
         let [Some(theirs), Some(ours)] = anchors else { return };
         if self.verdict.difference.is_some() {
             return;
         }
-        if let Some(why) = self.names.anchor(theirs, ours, -spent..=renegotiated) {
-            let session = step.session;
-            let (theirs, ours) = (Vec::new(), Vec::new());
-            self.verdict.difference = Some(Difference { step: number, session, why, theirs, ours, alike: (0, 0) });
+        // Surface 13.20: what is behind closeSession may get a zxid there without getting a reply.
+        let behind = step.action.ops().iter().rev().take_while(|op| op.code != -11).count() as i64;
+        let behind = if step.action.ops().iter().any(|op| op.code == -11) { behind } else { 0 };
+        match self.names.anchor(theirs, ours, -by_rows.max(behind)..=0) {
+            Ok(more) if more < -by_rows => self.verdict.used[row("13.20")] += 1,
+            Ok(_) => {}
+            Err(why) => self.differs(number, step.session, why),
         }
-    }
-
-    /// A session that comes back with another timeout costs a zxid here, because the timeout is part of the replicated state
-    /// (docs/ARCHITECTURE.md), and none there. Zxids are names: they only have to keep their order.
-    fn renegotiated(&mut self, ours: &[Lane]) -> i64 {
-        let mut changed = 0;
-        for item in ours.iter().filter(|lane| !lane.left).flat_map(|lane| &lane.items) {
-            let What::Connected(atoms) = &item.what else { continue };
-            let [Atom::Text(timeout), Atom::Session(id), ..] = &atoms[..] else { continue };
-            let before = self.timeouts.insert(*id, timeout.clone());
-            changed += i64::from(*id != 0 && before.is_some_and(|before| before != *timeout));
-        }
-        changed
     }
 
     fn lane(&mut self, number: usize, step: &Step, root: &str, change_zxids: &[i64], theirs: &Lane, ours: &Lane) {
         if self.verdict.difference.is_some() {
             return;
         }
-        let (mut their_items, mut our_items) = (theirs.items.clone(), ours.items.clone());
-        if step.action.ops().iter().any(|op| op.code == -11) {
-            sort_event_runs(&mut their_items);
-            sort_event_runs(&mut our_items);
-        }
-        if let Some(rule) = put_back(&mut their_items) {
-            self.verdict.used[rule] += 1;
+        let (mut their_items, our_items) = (theirs.items.clone(), ours.items.clone());
+        if put_back(&mut their_items) {
+            self.verdict.used[row("13.24")] += 1;
         }
         let (mut at_theirs, mut at_ours) = (0, 0);
+        let mut ended = 0;
+        let lane_session = theirs.session;
         while at_theirs < their_items.len() || at_ours < our_items.len() {
+            let end = end_of_session(step, change_zxids, &our_items[at_ours..]);
+            if end > 0 && at_ours >= ended {
+                ended = at_ours + end;
+                if let Some(why) = aligned(&mut their_items[at_theirs..], &our_items[at_ours..ended]) {
+                    let (session, alike) = (theirs.session, (at_theirs, at_ours));
+                    let (theirs, ours) = (their_items, our_items);
+                    self.verdict.difference = Some(Difference { step: number, session, why, theirs, ours, alike });
+                    return;
+                }
+            }
             let (rest_theirs, rest_ours) = (&their_items[at_theirs..], &our_items[at_ours..]);
             let why = match (rest_theirs.first(), rest_ours.first()) {
                 (Some(theirs), Some(ours)) => match self.names.differ(theirs, ours).or_else(|| anonymous(step, ours)) {
                     None => {
                         self.count(ours);
-                        self.remember(step, root, theirs, ours);
+                        self.remember(step, root, lane_session, (theirs, ours), &our_items[..at_ours]);
                         (at_theirs, at_ours) = (at_theirs + 1, at_ours + 1);
                         continue;
                     }
@@ -193,8 +200,8 @@ impl Comparison {
                 ours: rest_ours,
                 before_ours: &our_items[..at_ours],
                 change_zxids,
-                marks: &self.marks[theirs.session],
-                all_marks: &self.marks,
+                watches: &self.watches[theirs.session],
+                all_watches: &self.watches,
                 names: &self.names,
             };
             let found = RULES.iter().enumerate().find_map(|(row, rule)| Some((row, (rule.applies)(&case)?)));
@@ -206,14 +213,19 @@ impl Comparison {
                 return;
             };
             self.verdict.used[row] += 1;
-            if let (1, 1, [theirs, ..], [ours, ..]) = (taken.theirs, taken.ours, rest_theirs, rest_ours) {
-                self.count(ours);
-                self.remember(step, root, theirs, ours);
+            match (taken.theirs, taken.ours, rest_theirs, rest_ours) {
+                (1, 1, [theirs, ..], [ours, ..]) => {
+                    self.count(ours);
+                    self.remember(step, root, lane_session, (theirs, ours), &our_items[..at_ours]);
+                }
+                (1, 0, [theirs, ..], _) => self.watches[lane_session].fired(Some(theirs), None),
+                (0, 1, _, [ours, ..]) => self.watches[lane_session].fired(None, Some(ours)),
+                _ => {}
             }
-            let marks = &mut self.marks[theirs.session];
-            taken.only_theirs.into_iter().for_each(|path| marks.only_theirs(path));
             self.spent += i64::from(taken.spends);
-            taken.loosened.into_iter().for_each(|path| marks.loosened(path));
+            if let (true, Some(pair)) = (taken.hides, zxids_of(rest_theirs, rest_ours)) {
+                self.names.hidden = Some(pair);
+            }
             (at_theirs, at_ours) = (at_theirs + taken.theirs, at_ours + taken.ours);
         }
     }
@@ -221,16 +233,24 @@ impl Comparison {
     fn count(&mut self, item: &Item) {
         match item.what {
             What::Event { .. } => self.verdict.events += 1,
-            _ => self.verdict.replies += 1,
+            What::Connected(_) | What::Reply(_) => self.verdict.replies += 1,
+            What::Closed | What::Silence | What::NotConnected | What::TookEffect(_) | What::Unknown(_) => {}
         }
     }
 
-    /// Notes which watches a request has registered: some intended differences are about them.
-    fn remember(&mut self, step: &Step, root: &str, theirs: &Item, ours: &Item) {
-        if let (What::Reply(theirs), What::Reply(ours), Some(op)) = (&theirs.what, &ours.what, ours.op)
-            && let Some(op) = step.action.ops().get(op)
-        {
-            self.marks[step.session].answered(op, root, theirs, ours);
+    /// Notes which watches are new and which are used up: some intended differences are about them.
+    fn remember(&mut self, step: &Step, root: &str, session: usize, pair: (&Item, &Item), before: &[Item]) {
+        let (theirs, ours) = pair;
+        let watches = &mut self.watches[session];
+        match (&theirs.what, &ours.what) {
+            (What::Reply(theirs), What::Reply(answer)) => {
+                let Some(op) = ours.op.and_then(|op| step.action.ops().get(op)) else { return };
+                let made_up = before.iter().rev().take_while(|item| is_made_up(item)).count();
+                watches.answered(op, root, theirs, answer, &before[before.len() - made_up..]);
+            }
+            (What::Event { .. }, What::Event { .. }) if !is_made_up(ours) => watches.fired(Some(theirs), Some(ours)),
+            (_, What::Closed) => *watches = Watches::default(),
+            _ => {}
         }
     }
 }
@@ -251,13 +271,73 @@ fn asked<'a>(action: &'a Action, theirs: &[Item], ours: &[Item]) -> Option<&'a O
     op(theirs).or(op(ours)).and_then(|op| action.ops().get(op))
 }
 
-/// The ephemerals of a session are deleted in no particular order, all by one change: so are the events it causes.
-fn sort_event_runs(items: &mut [Item]) {
-    for run in items.chunk_by_mut(|one, two| is_event(one) && is_event(two)) {
-        run.sort_by_key(|item| match &item.what {
-            What::Event { path, kind, .. } => (path.clone(), *kind),
-            _ => (String::new(), 0),
-        });
+/// The zxids of two replies that are next.
+fn zxids_of(theirs: &[Item], ours: &[Item]) -> Option<(i64, i64)> {
+    match (&theirs.first()?.what, &ours.first()?.what) {
+        (What::Reply(theirs), What::Reply(ours)) => Some((theirs.zxid, ours.zxid)),
+        _ => None,
+    }
+}
+
+/// How many of our next events come of the end of a session: all by one change, whose zxid they carry.
+fn end_of_session(step: &Step, change_zxids: &[i64], ours: &[Item]) -> usize {
+    let zxid = |item: &Item| match item.what {
+        What::Event { zxid, .. } if zxid > 0 => Some(zxid),
+        _ => None,
+    };
+    let Some(first) = ours.first().and_then(zxid) else { return 0 };
+    let ends = match step.action {
+        // Nobody was told the zxid of an expiry.
+        Action::Wait(_) => true,
+        _ => step.action.ops().iter().any(|op| op.code == -11) && change_zxids.last() == Some(&first),
+    };
+    if ends { ours.iter().take_while(|item| zxid(item) == Some(first)).count() } else { 0 }
+}
+
+/// When a session ends, ZooKeeper deletes its ephemerals in the order of a hash set, which means nothing; zoolet in that of their
+/// paths. Puts their next events into our order as far as they are the same. Whatever the order of the znodes, ours must be that of
+/// the paths, and the event of a parent comes right behind that of its child on both sides.
+fn aligned(theirs: &mut [Item], ours: &[Item]) -> Option<String> {
+    let run = theirs.iter().take_while(|item| is_event(item)).count();
+    let (before, after) = (behind_their_child(&theirs[..run]), behind_their_child(ours));
+    for (at, ours) in ours.iter().enumerate() {
+        let same = |theirs: &Item| {
+            matches!((&theirs.what, &ours.what),
+            (What::Event { kind, path, .. }, What::Event { kind: our_kind, path: our_path, .. }) if (kind, path) == (our_kind, our_path))
+        };
+        if let Some(found) = theirs.get(at..run).and_then(|rest| rest.iter().position(same)) {
+            theirs[at..=at + found].rotate_right(1);
+        }
+    }
+    let deleted: Vec<&str> = ours.iter().filter_map(|item| event_of(item, 2)).collect();
+    if !deleted.is_sorted() {
+        return Some("the ephemerals of a session did not go in the order of their paths".to_owned());
+    }
+    // A one-shot watch of a parent is used up by the child that goes first, which need not be the same.
+    let often = |path: &str| ours.iter().filter(|item| event_of(item, 4) == Some(path)).count() > 1;
+    let lost = before.iter().find(|path| often(path) && count(&before, path) != count(&after, path));
+    lost.map(|path| format!("events of children of {path} are not behind those of the same znodes"))
+}
+
+fn count(paths: &[String], path: &str) -> usize {
+    paths.iter().filter(|other| *other == path).count()
+}
+
+/// The parents whose events stand right behind one of a child that was deleted.
+fn behind_their_child(items: &[Item]) -> Vec<String> {
+    let pairs = items.windows(2).filter_map(|pair| Some((event_of(&pair[0], 2)?, event_of(&pair[1], 4)?)));
+    let parent = |path: &str| path.rfind('/').map(|at| path[..at.max(2)].to_owned());
+    pairs
+        .filter(|(child, path)| parent(child).as_deref() == Some(path.trim_end_matches('"')))
+        .map(|(_, path)| path.to_owned())
+        .collect()
+}
+
+/// The path of an event of this type.
+fn event_of(item: &Item, wanted: i32) -> Option<&str> {
+    match &item.what {
+        What::Event { kind, path, .. } if *kind == wanted => Some(path),
+        _ => None,
     }
 }
 
@@ -268,13 +348,18 @@ fn anonymous(step: &Step, ours: &Item) -> Option<String> {
     without.then(|| "an event without the zxid of its change".to_owned())
 }
 
+/// Made up by setWatches: nothing has changed just now.
+fn is_made_up(item: &Item) -> bool {
+    matches!(item.what, What::Event { zxid: -1, .. })
+}
+
 fn is_event(item: &Item) -> bool {
     matches!(item.what, What::Event { .. })
 }
 
 /// Surface 13.24: ZooKeeper answers auth and sasl at once, zoolet in the order of requests. Puts such replies where they
-/// belong and says by which row of the table.
-fn put_back(items: &mut Vec<Item>) -> Option<usize> {
+/// belong and says whether any did not stand there.
+fn put_back(items: &mut Vec<Item>) -> bool {
     let before = items.clone();
     let early = |item: &Item| match &item.what {
         What::Reply(reply) if reply.error == 0 && may_overtake(reply.code) => item.op,
@@ -291,7 +376,7 @@ fn put_back(items: &mut Vec<Item>) -> Option<usize> {
         }
         items.insert(at, item);
     }
-    (*items != before).then(|| RULES.iter().position(|rule| rule.surface == "13.24").unwrap_or_default())
+    *items != before
 }
 
 fn is_read(item: &Item) -> bool {
@@ -307,6 +392,8 @@ pub struct Names {
     offset: Option<i64>,
     /// From which of their zxids on ours are how much more ahead: changes that only one of them knows.
     skips: Vec<(i64, i64)>,
+    /// The newest zxid that either showed when Apache ZooKeeper had spent one that it does not show.
+    hidden: Option<(i64, i64)>,
     /// The newest zxid of either before the script began.
     began: [i64; 2],
     /// Ours for theirs of before.
@@ -325,6 +412,7 @@ impl Names {
             clocks_ms: [theirs.clock_ms, ours.clock_ms],
             offset: Some(ours.began - theirs.began),
             skips: Vec::new(),
+            hidden: None,
             began: [theirs.began, ours.began],
             before: HashMap::new(),
             times: [HashMap::new(), HashMap::new()],
@@ -388,6 +476,9 @@ impl Names {
             return (known != ours).then(|| format!("{what} {theirs:#x} is {known:#x} and {ours:#x}"));
         }
 
+        if self.hidden == Some((theirs, ours)) {
+            return None;
+        }
         let more = ours - self.ours_of(theirs);
         (more != 0).then(|| format!("{what} {theirs:#x} and {ours:#x}, which is {more:+} against the one of theirs"))
     }
@@ -430,15 +521,15 @@ impl Names {
     }
 
     /// Two zxids of the same moment, and by how much ours may have got ahead since the last ones.
-    fn anchor(&mut self, theirs: i64, ours: i64, allowed: std::ops::RangeInclusive<i64>) -> Option<String> {
+    fn anchor(&mut self, theirs: i64, ours: i64, allowed: std::ops::RangeInclusive<i64>) -> Result<i64, String> {
         let more = ours - self.ours_of(theirs);
         if !allowed.contains(&more) {
-            return Some(format!("zoolet spent {more:+} zxids more than Apache ZooKeeper, allowed is {allowed:?}"));
+            return Err(format!("zoolet spent {more:+} zxids more than Apache ZooKeeper, allowed is {allowed:?}"));
         }
         if more != 0 {
             let skipped = self.skips.last().map_or(0, |(_, skipped)| *skipped);
             self.skips.push((theirs, skipped + more));
         }
-        None
+        Ok(more)
     }
 }

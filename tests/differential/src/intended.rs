@@ -2,10 +2,10 @@
 //! Each row names its rule of docs/ZOOKEEPER.md, applies to one precise situation, and is counted when it is needed.
 
 use crate::compare::Names;
-use crate::reply::{Atom, Item, Reply, What, shortened};
+use crate::reply::{Atom, Item, Reply, What};
 use crate::script::{Action, Claim, Op};
-use crate::value::{Place, Value};
-use std::collections::HashMap;
+use crate::value::Value;
+use crate::watches::{Watches, path_of};
 
 /// A row of the table.
 pub struct Rule {
@@ -37,10 +37,10 @@ pub struct Case<'a> {
     pub before_ours: &'a [Item],
     /// Our zxids of the changes of this step, as far as their maker was told.
     pub change_zxids: &'a [i64],
-    /// What this connection has watched.
-    pub marks: &'a Marks,
-    /// What every connection has watched.
-    pub all_marks: &'a [Marks],
+    /// What this connection watches.
+    pub watches: &'a Watches,
+    /// What every connection watches.
+    pub all_watches: &'a [Watches],
     /// How names translate.
     pub names: &'a Names,
 }
@@ -51,21 +51,24 @@ pub struct Taken {
     pub theirs: usize,
     /// Items of zoolet.
     pub ours: usize,
-    /// A path that only Apache ZooKeeper watches from now on.
-    pub only_theirs: Option<String>,
-    /// A path whose watches Apache ZooKeeper has dropped too many of.
-    pub loosened: Option<String>,
     /// Whether Apache ZooKeeper spends a zxid on it that zoolet does not.
     pub spends: bool,
+    /// Whether Apache ZooKeeper has spent a zxid on it that it shows nobody before the next one.
+    pub hides: bool,
 }
 
-const NOTHING: Taken = Taken { theirs: 0, ours: 0, only_theirs: None, loosened: None, spends: false };
+/// Where the row of this rule stands.
+pub fn row(surface: &str) -> usize {
+    RULES.iter().position(|rule| rule.surface == surface).unwrap_or_else(|| panic!("the table has no row {surface}"))
+}
+
+const NOTHING: Taken = Taken { theirs: 0, ours: 0, spends: false, hides: false };
 const PAIR: Taken = Taken { theirs: 1, ours: 1, ..NOTHING };
 const THEIRS: Taken = Taken { theirs: 1, ..NOTHING };
 const OURS: Taken = Taken { ours: 1, ..NOTHING };
 
 /// The table.
-pub const RULES: [Rule; 16] = [
+pub const RULES: [Rule; 19] = [
     Rule {
         surface: "15 event header zxid",
         reason: "3.8 sends -1; 3.9 sends the zxid of the change that fired the watch",
@@ -84,38 +87,35 @@ pub const RULES: [Rule; 16] = [
             let (theirs, ours) = case.replies()?;
             // The player's own getData right behind it shows that READ is indeed missing.
             let refused = matches!(&case.theirs.get(1)?.what, What::Reply(Reply { code: 4, error: -102, .. }));
-            let watched = matches!(case.op?.values.get(1)?, Value::Byte(watch) if *watch != 0);
-            let only_theirs = watched.then(|| case.path()).flatten();
-            ((theirs.code, theirs.error, ours.error) == (3, 0, -102) && refused)
-                .then_some(Taken { only_theirs, ..PAIR })
+            ((theirs.code, theirs.error, ours.error) == (3, 0, -102) && refused).then_some(PAIR)
         },
     },
     Rule {
         surface: "15 watches that only 3.8 has",
         reason: "set by an exists without READ, or left by a removeWatches of type 4 or 5: they may fire later",
         applies: |case| match &case.theirs.first()?.what {
-            What::Event { path, .. } if case.marks.is_only_theirs(path) => Some(THEIRS),
+            What::Event { kind, path, .. } if case.watches.only_theirs(*kind, path) => Some(THEIRS),
             _ => None,
         },
     },
     Rule {
         surface: "15 watch kinds on one path",
         reason: "3.8 keeps only the last mode set on a path; from 3.9 one-shot, persistent and recursive coexist",
-        applies: |case| case.marks.is_mixed(&case.our_event(false)?).then_some(OURS),
+        applies: |case| (!case.only_our_event()?).then_some(OURS),
     },
     Rule {
         surface: "15 removeWatches and checkWatches by type",
         reason: "3.8 takes any kind of watch for the kind asked for, checkWatches even that of another connection; 3.9 the exact one",
         applies: |case| {
             let (theirs, ours) = case.replies()?;
-            let path = case.path()?;
-            let watched = match theirs.code {
-                17 => case.all_marks.iter().any(|marks| marks.is_watched(&path)),
-                18 => case.marks.modes.contains_key(&path),
+            let (path, kind) = case.watch_asked()?;
+            let found = match theirs.code {
+                17 => case.all_watches.iter().any(|watches| watches.theirs_has(&path, kind)),
+                18 => case.watches.theirs_has(&path, kind),
                 _ => false,
             };
-            let loosened = (theirs.code == 18).then(|| path.clone());
-            (watched && (theirs.error, ours.error) == (0, -121)).then_some(Taken { loosened, ..PAIR })
+            let missed = !case.watches.ours_has(&path, kind);
+            (found && missed && (theirs.error, ours.error) == (0, -121)).then_some(PAIR)
         },
     },
     Rule {
@@ -123,23 +123,20 @@ pub const RULES: [Rule; 16] = [
         reason: "3.8 knows the types 1 to 3 (-5 for others); 3.9 has types for persistent and recursive watches",
         applies: |case| {
             let (theirs, ours) = case.replies()?;
-            let path = case.path().unwrap_or_default();
-            let newer = matches!(case.op?.values.get(1)?, Value::Int(4 | 5)) && matches!(theirs.code, 17 | 18);
-            let known = case.marks.modes.contains_key(&path);
-            let only_theirs = (theirs.code == 18 && ours.error == 0).then(|| path.clone());
-            // Found only where this connection has watched; without such a watch always refused.
-            let right = ours.error == -121 || (ours.error == 0 && known);
-            (newer && theirs.error == -5 && right).then_some(Taken { only_theirs, ..PAIR })
+            let (path, kind) = case.watch_asked()?;
+            let expected = if case.watches.ours_has(&path, kind) { 0 } else { -121 };
+            let newer = matches!(kind, 4 | 5) && matches!(theirs.code, 17 | 18);
+            (newer && (theirs.error, ours.error) == (-5, expected)).then_some(PAIR)
         },
     },
     Rule {
         surface: "15 removeWatches by type: what is left",
         reason: "the watch that 3.8 removed for want of an exact kind still fires here",
-        applies: |case| case.marks.is_loosened(&case.our_event(false)?).then_some(OURS),
+        applies: |case| case.only_our_event()?.then_some(OURS),
     },
     Rule {
         surface: "15 create2 inside multi",
-        reason: "3.8 answers a create2 inside a multi as a create, without its Stat; 3.9 with type 15 and the Stat",
+        reason: "3.8 answers a create2 (or a createContainer whose flags are no container's) inside a multi as a create, without its Stat; 3.9 with type 15 and the Stat",
         applies: create2_inside_multi,
     },
     Rule {
@@ -151,6 +148,18 @@ pub const RULES: [Rule; 16] = [
             let [_, Value::Bytes(Some(scheme)), Value::Bytes(Some(id))] = &entries.first()?[..] else { return None };
             let six = scheme == b"ip" && id.contains(&b':');
             (six && (theirs.code, theirs.error, ours.error) == (7, -114, -101)).then_some(PAIR)
+        },
+    },
+    Rule {
+        surface: "15 malformed write",
+        reason: "a null path inside a multi: 3.8 spends a zxid without an error txn, so that -5 and reads behind it have an older one, and an empty result follows it; 3.9 has the txn",
+        applies: |case| {
+            let (theirs, ours) = case.replies()?;
+            let null = |op: &Op| matches!(op.values.first(), Some(Value::Bytes(None)));
+            let is_null = case.op.is_some_and(|op| op.code == 14 && op.subs.iter().flatten().any(null));
+            let own = ours.parts.is_empty() && ours.zxid > case.names.ours_of(theirs.zxid);
+            let empty = matches!(&theirs.parts[..], [part] if part[..] == [Atom::Text(NO_RESULTS.to_owned())]);
+            (is_null && own && empty && (theirs.error, ours.error) == (-5, -5)).then_some(Taken { hides: true, ..PAIR })
         },
     },
     Rule {
@@ -200,6 +209,18 @@ pub const RULES: [Rule; 16] = [
         },
     },
     Rule {
+        surface: "13.9 (NOT on the issue's list)",
+        reason: "ZooKeeper's -5 for a multiRead of what is no read has an empty result behind it, which no client reads; here an error has no body",
+        applies: |case| {
+            let (theirs, ours) = case.replies()?;
+            let subs = case.op?.subs.as_ref().filter(|_| theirs.code == 22)?;
+            let no_reads = subs.iter().all(|sub| matches!(sub.code, 1 | 2 | 5 | 13 | 15 | 19 | 21));
+            let empty = matches!(&theirs.parts[..], [part] if part[..] == [Atom::Text(NO_RESULTS.to_owned())]);
+            let alike = case.names.ours_of(theirs.zxid) == ours.zxid && (theirs.error, ours.error) == (-5, -5);
+            (no_reads && !subs.is_empty() && alike && empty && ours.parts.is_empty()).then_some(PAIR)
+        },
+    },
+    Rule {
         surface: "13.20",
         reason: "a request behind closeSession is refused (-112 or what comes before that) by 3.8 and not at all by 3.9; the connection is closing",
         applies: |case| {
@@ -217,6 +238,27 @@ pub const RULES: [Rule; 16] = [
         reason: "ZooKeeper answers auth and sasl at once, before earlier requests; here every reply has its turn",
         // Applied by the comparison before it begins.
         applies: |_| None,
+    },
+    Rule {
+        surface: "13.48",
+        reason: "3.8 and 3.9 may still judge a create in the root by the ACL that a setACL right before it has replaced; here by the new one",
+        applies: |case| {
+            let (theirs, ours) = case.replies()?;
+            let op = case.theirs.first()?.op?;
+            let (earlier, [create, ..]) = case.action.ops().split_at_checked(op)? else { return None };
+            let in_root = matches!(create.values.first()?, Value::Bytes(Some(path))
+                if path.first() == Some(&b'/') && path.iter().filter(|byte| **byte == b'/').count() == 1);
+            let set = earlier.iter().rfind(|op| op.code == 7 && op.values.first() == Some(&Value::text("/")))?;
+            let Value::List(entries) = set.values.get(1)? else { return None };
+            let [[Value::Int(perms), ..]] = entries.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] else {
+                return None;
+            };
+            // NodeExists is what comes behind NoAuth: so the outcomes differ and the trees do not.
+            let (allowed, refused) = (-110, -102);
+            let expected = if perms & 4 != 0 { (refused, allowed) } else { (allowed, refused) };
+            let create = matches!(create.code, 1 | 15 | 19);
+            (create && in_root && (theirs.error, ours.error) == expected).then_some(PAIR)
+        },
     },
     Rule {
         surface: "13.25",
@@ -247,6 +289,9 @@ pub const RULES: [Rule; 16] = [
     },
 ];
 
+/// The end of a multi's results, as the comparison shows a body behind an error.
+const NO_RESULTS: &str = "undecoded ffffffff01ffffffff";
+
 fn create2_inside_multi(case: &Case<'_>) -> Option<Taken> {
     let (theirs, ours) = case.replies()?;
     let subs = case.op?.subs.as_ref().filter(|_| case.op.is_some_and(|op| op.code == 14))?;
@@ -268,7 +313,7 @@ fn create2_inside_multi(case: &Case<'_>) -> Option<Taken> {
         let same = matches!((&theirs[..], &ours[..]), ([Atom::Text(their_type), path], [Atom::Text(our_type), our_path, stat @ ..])
             if their_type == "type 1 done 0 error 0" && our_type == "type 15 done 0 error 0"
                 && path == our_path && stat.len() == 8 && stat[..2] == born && stat[7] == born[0]);
-        if sub.code != 15 || !same {
+        if !matches!(sub.code, 15 | 19) || !same {
             return None;
         }
         needed = true;
@@ -289,105 +334,23 @@ impl Case<'_> {
         self.replies().map(|(_, ours)| ours.zxid)
     }
 
-    /// The path that the request at hand is about, as events show it.
-    fn path(&self) -> Option<String> {
-        self.op.and_then(|op| path_of(op, self.root))
+    /// The path and the type of watch that the request at hand asks about.
+    fn watch_asked(&self) -> Option<(String, i32)> {
+        match self.op?.values.get(1)? {
+            Value::Int(kind) => Some((path_of(self.op?, self.root).unwrap_or_default(), *kind)),
+            _ => None,
+        }
     }
 
-    /// The path of an event that is next on our side and not on theirs.
-    fn our_event(&self, replayed: bool) -> Option<String> {
-        let What::Event { zxid, path, .. } = &self.ours.first()?.what else { return None };
-        (replayed || self.is_of_change(*zxid)).then(|| path.clone())
+    /// Whether the event that is next on our side comes of a watch that 3.8 does not have any more; and if so, whether because it has
+    /// removed it as one of another kind.
+    fn only_our_event(&self) -> Option<bool> {
+        let What::Event { zxid, kind, path, .. } = &self.ours.first()?.what else { return None };
+        self.is_of_change(*zxid).then(|| self.watches.only_ours(*kind, path)).flatten()
     }
 
     /// Whether this zxid is that of a change of this step. Who vanished was not told, so there any zxid may be right.
     fn is_of_change(&self, zxid: i64) -> bool {
-        self.change_zxids.contains(&zxid) || (zxid > 0 && matches!(self.action, Action::Vanish(_)))
+        self.change_zxids.contains(&zxid) || (zxid > 0 && matches!(self.action, Action::Vanish(_) | Action::Wait(_)))
     }
-}
-
-/// What one connection has watched so far.
-#[derive(Clone, Debug, Default)]
-pub struct Marks {
-    modes: HashMap<String, u8>,
-    only_theirs: Vec<String>,
-    loosened: Vec<String>,
-}
-
-const ONE_SHOT: u8 = 1;
-const PERSISTENT: u8 = 2;
-const RECURSIVE: u8 = 4;
-
-impl Marks {
-    /// Notes what a request has registered.
-    pub fn answered(&mut self, op: &Op, root: &str, theirs: &Reply, ours: &Reply) {
-        let watched = matches!(op.values.get(1), Some(Value::Byte(watch)) if *watch != 0);
-        let done = theirs.error == 0 || ours.error == 0;
-        let lists = |from: usize, to: usize| op.values.get(from..to.min(op.values.len())).unwrap_or_default();
-        match op.code {
-            3 if watched && (done || ours.error == -101) => self.note(path_of(op, root), ONE_SHOT),
-            4 | 8 | 12 if watched && done => self.note(path_of(op, root), ONE_SHOT),
-            106 if done && op.values.get(1) == Some(&Value::Int(0)) => self.note(path_of(op, root), PERSISTENT),
-            106 if done => self.note(path_of(op, root), RECURSIVE),
-            101 | 105 if done => {
-                lists(1, 4).iter().for_each(|list| self.note_list(list, root, ONE_SHOT));
-                lists(4, 5).iter().for_each(|list| self.note_list(list, root, PERSISTENT));
-                lists(5, 6).iter().for_each(|list| self.note_list(list, root, RECURSIVE));
-            }
-            _ => {}
-        }
-    }
-
-    fn note_list(&mut self, list: &Value, root: &str, mode: u8) {
-        let Value::List(elements) = list else { return };
-        for value in elements.iter().flatten() {
-            self.note(value.placed(Place { root, seen: 0 }).map(|path| shortened(&path)), mode);
-        }
-    }
-
-    fn note(&mut self, path: Option<String>, mode: u8) {
-        *self.modes.entry(path.unwrap_or_default()).or_default() |= mode;
-    }
-
-    /// From now on only Apache ZooKeeper watches this path.
-    pub fn only_theirs(&mut self, path: String) {
-        self.only_theirs.push(path);
-    }
-
-    /// From now on zoolet watches this path more than Apache ZooKeeper does.
-    pub fn loosened(&mut self, path: String) {
-        self.loosened.push(path);
-    }
-
-    /// Whether several modes have been set on what an event at this path may come from.
-    fn is_mixed(&self, path: &str) -> bool {
-        self.modes.iter().any(|(watched, modes)| modes.count_ones() > 1 && reaches(watched, *modes, path))
-    }
-
-    fn is_only_theirs(&self, path: &str) -> bool {
-        self.only_theirs.iter().any(|watched| reaches(watched, self.modes_of(watched), path))
-    }
-
-    fn is_watched(&self, path: &str) -> bool {
-        self.modes.iter().any(|(watched, modes)| reaches(watched, *modes, path))
-    }
-
-    fn modes_of(&self, watched: &str) -> u8 {
-        self.modes.get(watched).copied().unwrap_or_default()
-    }
-
-    fn is_loosened(&self, path: &str) -> bool {
-        self.loosened.iter().any(|watched| reaches(watched, self.modes_of(watched), path))
-    }
-}
-
-/// Whether a watch of one of these modes on `watched` may give an event at `path`. Both are in quotes.
-fn reaches(watched: &str, modes: u8, path: &str) -> bool {
-    let inside = watched.trim_end_matches('"');
-    let below = path.strip_prefix(inside).is_some_and(|rest| rest.starts_with('/') || inside.ends_with('/'));
-    watched == path || (modes & RECURSIVE != 0 && below)
-}
-
-fn path_of(op: &Op, root: &str) -> Option<String> {
-    op.values.first()?.placed(Place { root, seen: 0 }).map(|path| shortened(&path))
 }

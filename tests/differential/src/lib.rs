@@ -10,3 +10,4 @@ pub mod script;
 pub mod servers;
 pub mod shrink;
 pub mod value;
+pub mod watches;

@@ -121,13 +121,14 @@ impl<'a> Player<'a> {
             Action::Vanish(ops) => lanes.push(self.vanish(number, session, ops)?),
             Action::Cut(partial) => self.cut(session, partial.as_ref()),
             Action::Stranger(bytes) => lanes.push(lane(session, vec![self.stranger(bytes)?])),
+            Action::Wait(ms) => lanes.push(self.wait(session, Duration::from_millis(*ms))?),
         }
         let anchor = match action {
-            Action::Connect(_) | Action::Fatal(_) => Some(self.anchor()?),
+            Action::Connect(_) | Action::Fatal(_) | Action::Wait(_) => Some(self.anchor()?),
             Action::Send { .. } | Action::Vanish(_) | Action::Cut(_) | Action::Stranger(_) => None,
         };
         self.transcript.anchors.push(anchor);
-        if action.ops().iter().any(Op::is_write) {
+        if action.ops().iter().any(Op::is_write) || matches!(action, Action::Wait(_)) {
             for other in 0..self.seats.len() {
                 if other != session && self.seats[other].link.is_some() {
                     let items = self.barrier(other)?;
@@ -147,7 +148,7 @@ impl<'a> Player<'a> {
         let seat = &mut self.seats[session];
         let place = Place { root: self.root, seen: seat.seen };
         let frame = handshake(connect, seat.id, &seat.password, place);
-        let mut old = seat.link.take();
+        let old = seat.link.take();
         let mut link = Link::open(self.address)?;
         match link.shake_hands(&frame)? {
             Some((id, password, answer)) => {
@@ -172,12 +173,13 @@ impl<'a> Player<'a> {
             }
             None => lanes.push(lane(session, vec![Item { op: None, what: What::Closed }])),
         }
-        if let Some(old) = &mut old {
+        if let Some(mut old) = old {
             // A claim on the session this connection has ends it; the connection of another session lives until here.
             if !matches!(connect.claim, Claim::New | Claim::NewNull | Claim::Unknown) {
                 let items = old.until_closed(END_PATIENCE)?;
                 lanes.push(Lane { session, left: true, items });
             }
+            old.leave();
         }
         Ok(())
     }
@@ -227,6 +229,15 @@ impl<'a> Player<'a> {
             // Never the whole: whether that still counts is what `Vanish` is for.
             link.write(&frame[..(*bytes).min(frame.len() - 1)], 1);
         }
+        // Its watches are gone when its end is seen, which checkWatches of others shows.
+        link.leave();
+    }
+
+    /// Only the session that waits may have a timeout that is shorter than this.
+    fn wait(&mut self, session: usize, time: Duration) -> io::Result<Lane> {
+        std::thread::sleep(time);
+        let Some(mut link) = self.seats[session].link.take() else { return Ok(lane(session, Vec::new())) };
+        Ok(lane(session, link.until_closed(END_PATIENCE)?))
     }
 
     fn stranger(&mut self, bytes: &[u8]) -> io::Result<Item> {

@@ -151,13 +151,9 @@ pub fn connected(frame: &[u8]) -> Option<(i64, Vec<u8>, What)> {
     Some((id, password, What::Connected(atoms)))
 }
 
-/// The end of a multi's results. ZooKeeper sends it behind the error of a multiRead that it cannot read; nothing else has a body
-/// behind an error, and no client looks for one (surface 2.1, 13.9).
-const NO_RESULTS: [u8; 9] = [0xff, 0xff, 0xff, 0xff, 1, 0xff, 0xff, 0xff, 0xff];
-
 /// The comparable form of a reply's body.
 pub fn parts(code: i32, error: i32, body: &[u8]) -> Vec<Vec<Atom>> {
-    if body.is_empty() || (error == -5 && matches!(code, 14 | 22) && body == NO_RESULTS) {
+    if body.is_empty() {
         return Vec::new();
     }
     let mut reader = Reader(body);

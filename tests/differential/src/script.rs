@@ -6,6 +6,8 @@ use std::fmt;
 /// Steps in their order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Script {
+    /// Lines of `zoo.cfg` for both servers.
+    pub settings: Vec<String>,
     /// What is done, one after the other.
     pub steps: Vec<Step>,
 }
@@ -39,6 +41,8 @@ pub enum Action {
     Cut(Option<(Op, usize)>),
     /// Other bytes than a handshake on a connection of their own.
     Stranger(Vec<u8>),
+    /// Says nothing for so many ms, so that its session expires; then waits for the end of its connection.
+    Wait(u64),
 }
 
 /// A handshake.
@@ -196,7 +200,7 @@ impl Action {
     pub fn ops(&self) -> &[Op] {
         match self {
             Self::Send { ops, .. } | Self::Fatal(ops) | Self::Vanish(ops) => ops,
-            Self::Connect(_) | Self::Cut(_) | Self::Stranger(_) => &[],
+            Self::Connect(_) | Self::Cut(_) | Self::Stranger(_) | Self::Wait(_) => &[],
         }
     }
 
@@ -204,7 +208,7 @@ impl Action {
     pub fn ops_mut(&mut self) -> Option<&mut Vec<Op>> {
         match self {
             Self::Send { ops, .. } | Self::Fatal(ops) | Self::Vanish(ops) => Some(ops),
-            Self::Connect(_) | Self::Cut(_) | Self::Stranger(_) => None,
+            Self::Connect(_) | Self::Cut(_) | Self::Stranger(_) | Self::Wait(_) => None,
         }
     }
 }
@@ -220,7 +224,7 @@ impl Script {
         self.steps.iter().map(|step| step.session + 1).max().unwrap_or(0)
     }
 
-    /// Reads what `Display` wrote. Lines that begin with `#` say nothing.
+    /// Reads what `Display` wrote. Lines that begin with `#` say nothing, but for `#!` and a setting.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut script = Self::default();
         for (number, line) in text.lines().enumerate() {
@@ -231,6 +235,10 @@ impl Script {
 
     fn line(&mut self, line: &str) -> Result<(), String> {
         let trimmed = line.trim_start();
+        if let Some(setting) = line.strip_prefix("#! ") {
+            self.settings.push(setting.to_owned());
+            return Ok(());
+        }
         if trimmed.is_empty() || trimmed.starts_with('#') {
             return Ok(());
         }
@@ -277,6 +285,7 @@ fn parse_step(line: &str) -> Result<Step, String> {
             [Value::Bytes(Some(bytes))] => Action::Stranger(bytes.clone()),
             _ => return Err("stranger \"BYTES\"".to_owned()),
         },
+        "wait" => Action::Wait(rest.parse().map_err(|_| format!("not a number: {rest}"))?),
         _ => return Err(format!("nothing is called {verb}")),
     };
     Ok(Step { session, action })
@@ -317,6 +326,7 @@ fn parse_op(text: &str) -> Result<Op, String> {
 
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.settings.iter().try_for_each(|setting| writeln!(f, "#! {setting}"))?;
         self.steps.iter().try_for_each(|step| step.fmt(f))
     }
 }
@@ -336,6 +346,7 @@ impl fmt::Display for Step {
                 op.subs.iter().flatten().try_for_each(|sub| write!(f, " | {sub}"))?;
                 writeln!(f)?;
             }
+            Action::Wait(ms) => writeln!(f, "wait {ms}")?,
             Action::Stranger(bytes) => writeln!(f, "stranger {}", Value::Bytes(Some(bytes.clone())))?,
         }
         for op in self.action.ops() {

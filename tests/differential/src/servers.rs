@@ -54,15 +54,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it on `port` of this machine, with its data in `directory`, which is made anew.
+    /// Starts it on `port` of this machine, with its data in `directory`, which is made anew, and with these lines of `zoo.cfg`.
     ///
     /// # Errors
     /// When it cannot be started or does not serve; its output is part of the error.
-    pub fn start(command: &ServerCommand, directory: &Path, port: u16) -> io::Result<Self> {
+    pub fn start(command: &ServerCommand, directory: &Path, port: u16, settings: &[String]) -> io::Result<Self> {
         let _ = std::fs::remove_dir_all(directory);
         std::fs::create_dir_all(directory.join("data"))?;
         let config = directory.join("zoo.cfg");
-        std::fs::write(&config, format!("{CONFIG}clientPort={port}\ndataDir={}\n", directory.join("data").display()))?;
+        let data = directory.join("data");
+        let settings = settings.join("\n");
+        std::fs::write(&config, format!("{CONFIG}clientPort={port}\ndataDir={}\n{settings}\n", data.display()))?;
         let output = std::fs::File::create(directory.join("output"))?;
         let [program, arguments @ ..] = &command.0[..] else { return Err(io::Error::other("an empty server command")) };
         let child = Command::new(program)

@@ -146,7 +146,7 @@ impl Shrinker<'_> {
                     *action = Action::Cut(None);
                     Some(())
                 }
-                Action::Fatal(_) | Action::Vanish(_) | Action::Stranger(_) => None,
+                Action::Fatal(_) | Action::Vanish(_) | Action::Stranger(_) | Action::Wait(_) => None,
             });
             self.change(|script| match &mut script.steps[step].action {
                 Action::Connect(connect) => {

@@ -238,7 +238,8 @@ fn acl(reader: &mut Reader) -> Read<Option<Vec<RequestedAcl>>> {
     )
 }
 
-/// Sub-requests up to the header that says done. Anything but a write makes all of it malformed.
+/// Sub-requests up to the header that says done. Anything but a write makes all of it malformed, and so does any null path: ZooKeeper
+/// looks at all the paths before the first operation (surface 2.4).
 fn multi(reader: &mut Reader, options: &DecodeOptions) -> Read<Vec<WriteOp>> {
     let mut operations = Vec::new();
     while let Some(code) = multi_header(reader)? {
@@ -246,6 +247,9 @@ fn multi(reader: &mut Reader, options: &DecodeOptions) -> Read<Vec<WriteOp>> {
         operations.push(match opcode {
             Opcode::Create | Opcode::Create2 | Opcode::CreateContainer | Opcode::CreateTtl => {
                 let fields = CreateFields::read(opcode, reader)?;
+                if fields.path.is_none() {
+                    return Err(Malformed);
+                }
                 let mode = multi_mode(opcode, &fields, options);
                 let container = matches!(mode, CreateMode::Valid { kind: CreateKind::Container, .. });
                 WriteOp::Create(fields.with(mode, container || opcode != Opcode::Create)?)

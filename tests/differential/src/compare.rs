@@ -249,7 +249,8 @@ impl Comparison {
                 watches.answered(op, root, theirs, answer, &before[before.len() - made_up..]);
             }
             (What::Event { .. }, What::Event { .. }) if !is_made_up(ours) => watches.fired(Some(theirs), Some(ours)),
-            (_, What::Closed) => *watches = Watches::default(),
+            // The end of a stranger's connection is not that of the session's.
+            (_, What::Closed) if !matches!(step.action, Action::Stranger(_)) => *watches = Watches::default(),
             _ => {}
         }
     }

@@ -210,6 +210,7 @@ fn bodies_that_do_not_parse_are_requests_to_be_refused() {
         "00000005 00000002 2f61 fffffffe 00000000",     // data length below -1
         "00000007 00000002 2f61 00000000",              // setACL: no version
         "0000000e 00000002 00ffffffff ffffffff 00000000 ffffffff01ffffffff", // delete in a multi: null path
+        "0000000e 00000001 00ffffffff ffffffff ffffffff ffffffff 00000064 ffffffff01ffffffff", // create in a multi: null path, no flags
     ] {
         assert_eq!(decoded(body), ordered, "{body}");
     }

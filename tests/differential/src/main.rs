@@ -191,6 +191,7 @@ fn told(what: &str, script: &Script, verdict: &Verdict, took: Duration) -> bool 
 fn explain(effort: usize, pair: &mut Pair<'_>, name: &str, script: Script, difference: Difference) -> io::Result<()> {
     let effort = Effort { attempts: effort, time: Duration::from_secs(150) };
     pair.servers = None;
+    let broke_off = difference.why.contains(BROKE_OFF);
     let mut failure = None;
     let (script, difference) = shrink(script, difference, effort, &mut |script| {
         let verdict = pair.verdict(script).map_err(|error| failure = Some(error)).ok()?;
@@ -198,7 +199,8 @@ fn explain(effort: usize, pair: &mut Pair<'_>, name: &str, script: Script, diffe
         if verdict.difference.is_some() {
             pair.servers = None;
         }
-        verdict.difference
+        // A play that broke off says nothing about a difference in what was answered.
+        verdict.difference.filter(|found| found.why.contains(BROKE_OFF) == broke_off)
     });
     if let Some(error) = failure {
         println!("while shrinking: {error}");
@@ -209,6 +211,9 @@ fn explain(effort: usize, pair: &mut Pair<'_>, name: &str, script: Script, diffe
     println!("zoolet-differential --replay {}", file.display());
     Ok(())
 }
+
+/// What is said of a server that did not serve the player's own requests.
+const BROKE_OFF: &str = " could not be played to: ";
 
 /// Both servers, on data that is fresh until they have differed.
 struct Pair<'a> {
@@ -259,7 +264,7 @@ impl<'a> Pair<'a> {
         for ((server, name), played) in servers.iter_mut().zip(NAMES).zip(&played) {
             if let Err(error) = played {
                 let state = if server.lives() { "its process runs" } else { "its process has ended" };
-                why += &format!("{name} could not be played to: {error}; {state}; its output:\n{}\n", server.output());
+                why += &format!("{name}{BROKE_OFF}{error}; {state}; its output:\n{}\n", server.output());
             }
         }
         match played {

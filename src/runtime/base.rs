@@ -36,6 +36,9 @@ pub(super) enum Destination {
     },
 }
 
+/// Answers that are handed over together.
+const ANSWERS: usize = 256;
+
 /// Runs until its mailbox is closed.
 pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox) {
     let mut readers = BTreeMap::new();
@@ -46,10 +49,14 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox) {
                 BaseWork::Fetch(fetch) => {
                     let result = reader(&readers, fetch.generation).and_then(|reader| read(reader, &fetch.what));
                     answers.push(Input::Event(Event::Fetched { id: fetch.id, result }));
+                    if answers.len() >= ANSWERS {
+                        core.push_all(answers.drain(..));
+                    }
                 }
                 BaseWork::Complete(completion, destination) => {
                     complete(&readers, &completion, destination);
-                    answers.push(Input::Event(Event::Completed { bytes: completion.bytes }));
+                    // At once: the next in this batch may take a second, and others wait for the room that this one had.
+                    core.push(Input::Event(Event::Completed { bytes: completion.bytes }));
                 }
                 BaseWork::Serve(reader) => {
                     readers.insert(reader.generation(), reader);

@@ -18,13 +18,11 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Passes them on to the io thread; or, of a turn that another thread took for little, sends them on that thread.
+    /// Passes them on to the io thread; or, of a turn that the log thread took for little, sends them on that thread.
     pub(super) fn push(&self, outputs: &mut Vec<Output>, by: Driver) {
         match by {
-            Driver::Persister if outputs.len() <= LITTLE && outputs.iter().all(Output::is_small) => {
-                self.outbox.push_and_deliver(outputs);
-            }
-            Driver::Core | Driver::Reader | Driver::Persister => self.outbox.push(outputs),
+            Driver::Persister => self.outbox.push_and_deliver(outputs),
+            Driver::Core | Driver::Reader => self.outbox.push(outputs),
         }
     }
 

@@ -30,6 +30,26 @@ fn an_answer_is_sent_while_the_ports_own_thread_is_busy() {
 }
 
 #[test]
+fn what_is_much_waits_for_the_ports_own_thread() {
+    let server = Server::start();
+    let (mut waiting, mut busy) = (server.client(), server.client());
+    waiting.get(1, "/hold");
+    waiting.get(2, "/hold");
+    server.machine.wait("the first requests", |seen| seen.requests.len() == 2);
+    let conn = server.machine.seen().requests[0].0;
+    let go_on = server.machine.stop_the_port();
+    busy.get(3, "/a");
+    server.machine.wait("the third request", |seen| seen.requests.len() == 3);
+    let written = server.traffic.read().bytes_sent;
+    // Somebody else's large answer lies there; the small one behind it is not worth sending both.
+    server.machine.push([reply(conn, 1, Ok(data(vec![7; 100_000].into())))]);
+    server.machine.deliver([reply(conn, 2, Ok(data(Bytes::new())))]);
+    assert_eq!(server.traffic.read().bytes_sent, written);
+    drop(go_on);
+    assert_eq!([waiting.xid(), waiting.xid(), busy.xid()], [1, 2, 3]);
+}
+
+#[test]
 fn whoever_delivers_a_connections_answers_stay_in_order() {
     let server = Server::start();
     let mut client = server.client();

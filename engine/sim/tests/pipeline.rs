@@ -18,6 +18,13 @@ fn send(machine: &mut Machine, requests: Vec<Request>) {
     }
 }
 
+/// Until only the base has what was there before.
+fn fill_memory(machine: &mut Machine) {
+    for round in 0..200 {
+        machine.write(create(format!("/fill{round}"), 200, CreateKind::Persistent)).unwrap();
+    }
+}
+
 /// The xid of each answer, and the version that it shows.
 fn answers(machine: &Machine) -> Vec<(i32, Result<i32, ErrorCode>)> {
     let answer = |told: &Told| match told {
@@ -48,9 +55,13 @@ fn what_may_take_long_or_decides_what_comes_next_is_not_passed_over() {
         Request::GetChildren { path: Text::from("/"), watch: false, with_stat: false },
         Request::Auth { scheme: Some(Text::from("digest")), auth: Some("a:b".into()) },
         Request::Write(create("/e", 1, CreateKind::Ephemeral)),
+        // Its bytes are only in the base.
+        get("/large"),
     ];
     for barrier in barriers {
-        let mut machine = Machine::connected(&SimDisk::new(1), Limits::default());
+        let mut machine = Machine::connected(&SimDisk::new(1), tiny_limits());
+        machine.write(create("/large", 4000, CreateKind::Persistent)).unwrap();
+        fill_memory(&mut machine);
         machine.write(create("/a", 1, CreateKind::Persistent)).unwrap();
         let write = || Request::Write(set("/a", 1));
         send(&mut machine, vec![write(), get("/a"), barrier.clone(), write()]);
@@ -66,10 +77,7 @@ fn an_entry_waits_for_a_read_before_it_until_that_has_failed() {
     let mut machine = Machine::connected(&SimDisk::new(1), tiny_limits());
     machine.write(create("/cold", 1, CreateKind::Persistent)).unwrap();
     machine.write(create("/a", 1, CreateKind::Persistent)).unwrap();
-    // Until only the base has it.
-    for round in 0..200 {
-        machine.write(create(format!("/fill{round}"), 200, CreateKind::Persistent)).unwrap();
-    }
+    fill_memory(&mut machine);
     machine.unreadable = vec![zoolet_engine::store::key::with_znode("/cold", |key| key.into()).unwrap()];
     let write = || Request::Write(set("/a", 1));
     send(&mut machine, vec![write(), get("/cold"), write()]);

@@ -6,7 +6,7 @@ use super::ephemerals::{self, Room};
 use super::fetches::Waiter;
 use super::history::Origin;
 use super::ordered;
-use crate::action::{Action, Completion};
+use crate::action::{Action, Completion, FetchWhat};
 use crate::budget::identity_bytes_max;
 use crate::event::ConnId;
 use crate::session::{self, Connection, Phase, Waiting};
@@ -143,8 +143,8 @@ impl Server {
     }
 
     /// Proposes writes that stand behind reads which wait for an earlier write: otherwise a session that sends both without waiting would
-    /// have one write in each batch of the log. Only reads of one record are passed over: they wait for nothing else, but that it is fetched; so
-    /// no entry waits for long because of them.
+    /// have one write in each batch of the log. Only reads of one record are passed over, and of data only what is known to be in memory: nothing
+    /// but a fetch of that record can keep them, and the entry behind them, from having an outcome.
     fn look_ahead(&mut self, conn: ConnId) {
         loop {
             let Some(connection) = self.connections.get_mut(&conn) else { return };
@@ -155,16 +155,19 @@ impl Server {
             let Some(Waiting { request, .. }) = connection.waiting.get(at) else { return };
             match request {
                 Request::Ping => connection.passed += 1,
-                Request::Exists { path, .. } | Request::GetData { path, .. } | Request::GetAcl { path } => {
+                Request::Exists { path, .. } | Request::GetAcl { path } => {
                     let missing = Need::Znode(path).missing_in(&mut self.state);
                     connection.passed += 1;
                     if let Some(what) = missing {
-                        if self.fetches_are_many() {
-                            return;
-                        }
-                        self.fetch(what, Waiter::Nobody);
+                        self.fetch_ahead(what);
                     }
                 }
+                Request::GetData { path, .. } => match tree::waits_for_bytes(&mut self.state, path) {
+                    Ok(false) => connection.passed += 1,
+                    Ok(true) => return,
+                    // It is looked at again when something else happens to this connection.
+                    Err(what) => return self.fetch_ahead(what),
+                },
                 Request::Write(_) | Request::Multi(_) | Request::Malformed { write: true } | Request::Reconfig => {
                     let (births, need) = (ephemerals::births(request), need(request));
                     // How many a session may own is judged when its turn comes.
@@ -193,6 +196,13 @@ impl Server {
                 | Request::CheckWatches { .. }
                 | Request::RemoveWatches { .. } => return,
             }
+        }
+    }
+
+    /// What will be needed is fetched meanwhile, unless too much is under way already.
+    fn fetch_ahead(&mut self, what: FetchWhat) {
+        if !self.fetches_are_many() {
+            self.fetch(what, Waiter::Nobody);
         }
     }
 
@@ -360,7 +370,10 @@ impl Server {
             Err(stuck) => return self.stuck(conn, head, stuck, since),
         };
         self.let_go(Waiter::Request(conn, head.number));
+        // Data may have become large since a write behind it was proposed: everybody's writes wait for that one, so it waits for no room.
+        let all_wait_for_it = self.connections.get(&conn).is_some_and(|connection| !connection.proposed.is_empty());
         if matches!(decided, Ok(Determined::Pending(_)))
+            && !all_wait_for_it
             && self.completing_bytes >= u64::from(self.limits.outbound_bytes_max)
         {
             self.waiting_for_room.insert(conn);

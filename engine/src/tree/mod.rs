@@ -17,7 +17,7 @@ pub use apply::{Applied, Buffers, Fired, MultiFailure, OpOutcome, Outcome, apply
 pub use birth::birth;
 pub use needs::{Need, needs};
 pub use overlay::{Change, Overlay};
-pub(crate) use read::{Determined, Remembered, missed, read};
+pub(crate) use read::{Determined, Remembered, missed, read, waits_for_bytes};
 pub use view::{Found, Stuck, View};
 
 #[cfg(test)]

@@ -159,6 +159,24 @@ fn known_data(view: &mut impl View, path: &str, record: &Bytes) -> Result<KnownD
     })
 }
 
+/// Whether a getData of this path would have bytes to wait for that only the base has. It may change with the next entry.
+///
+/// # Errors
+/// What must be fetched before that is known.
+pub(crate) fn waits_for_bytes(view: &mut impl View, path: &str) -> Result<bool, FetchWhat> {
+    let known = match find(view, path) {
+        Ok(Some(record)) => known_data(view, path, &record).map(|known| known.is_err()),
+        Ok(None) => return Ok(false),
+        Err(stop) => Err(stop),
+    };
+    match known {
+        Ok(waits) => Ok(waits),
+        Err(Stop::Missing(what)) => Err(what),
+        // Whoever reads it is told.
+        Err(Stop::Damaged(_) | Stop::Failed(_)) => Ok(true),
+    }
+}
+
 fn children(view: &mut impl View, identity: &Identity, path: &str, with_stat: bool) -> Result<Determined, Stop> {
     let record = readable(view, identity, Perms::READ, path)?;
     let stat = decode(&record)?.stat();

@@ -4,6 +4,7 @@ use super::connection::{Connection, Touched};
 use super::lock;
 use super::port::Port;
 use super::seam::Output;
+use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,10 +21,15 @@ impl Courier {
         Self { port, outputs: Vec::new(), touched: Vec::new() }
     }
 
-    /// Encodes every output that `take` gives into its connection's queue, then writes each queue once.
-    pub(super) fn deliver(&mut self, take: impl FnOnce(&mut Vec<Output>)) {
+    /// Takes what waits.
+    pub(super) fn take(&mut self, queue: &mut Vec<Output>) {
+        debug_assert!(self.outputs.is_empty());
+        mem::swap(queue, &mut self.outputs);
+    }
+
+    /// Encodes every output that it took into its connection's queue, then writes each queue once.
+    pub(super) fn deliver(&mut self) {
         let Self { port, outputs, touched } = self;
-        take(outputs);
         let now = Instant::now();
         let connections = lock(&port.connections);
         for output in outputs.drain(..) {

@@ -79,7 +79,7 @@ pub enum Output {
 
 impl Output {
     /// Whether encoding and sending it takes next to nothing: no list, and little data.
-    pub fn is_small(&self) -> bool {
+    fn is_small(&self) -> bool {
         match self {
             Self::Reply { result, .. } | Self::Filled { result, .. } => result.as_ref().map_or(true, is_small),
             Self::Connected { .. } | Self::Notify { .. } | Self::Close { .. } | Self::Pending { .. } => true,
@@ -88,6 +88,8 @@ impl Output {
     }
 }
 
+/// Outputs that are little.
+const LITTLE: usize = 4;
 /// Bytes that are little.
 const SMALL_BYTES: usize = 4 << 10;
 
@@ -136,21 +138,33 @@ impl Outbox {
         }
     }
 
-    /// As [`Outbox::push`], but encoded and written to the sockets here and now, if no other thread is about it: waking the
-    /// port's thread takes longer than writing a little. Never waits for a client.
+    /// As [`Outbox::push`]; and if all that waits is little, and no other thread is about it, it is encoded and written to the sockets here and
+    /// now: waking the port's thread takes longer. Never waits for a client.
     pub fn push_and_deliver(&self, outputs: &mut Vec<Output>) {
         if outputs.is_empty() {
             return;
         }
         self.leave(outputs);
         let delivered = match self.courier.try_lock() {
-            Ok(mut courier) => self.deliver_with(courier.as_mut()),
-            Err(TryLockError::Poisoned(courier)) => self.deliver_with(courier.into_inner().as_mut()),
+            Ok(mut courier) => self.deliver_little(courier.as_mut()),
+            Err(TryLockError::Poisoned(courier)) => self.deliver_little(courier.into_inner().as_mut()),
             Err(TryLockError::WouldBlock) => false,
         };
         if !delivered {
             self.arrived.notify_one();
         }
+    }
+
+    fn deliver_little(&self, courier: Option<&mut Courier>) -> bool {
+        let Some(courier) = courier else { return false };
+        let mut queue = lock(&self.queue);
+        if queue.len() > LITTLE || !queue.iter().all(Output::is_small) {
+            return false;
+        }
+        courier.take(&mut queue);
+        drop(queue);
+        courier.deliver();
+        true
     }
 
     /// Drains `outputs` into the queue; says whether it was empty before and is not any more.
@@ -183,13 +197,10 @@ impl Outbox {
 
     /// Brings all there is to its connections.
     pub(super) fn deliver(&self) {
-        self.deliver_with(lock(&self.courier).as_mut());
-    }
-
-    fn deliver_with(&self, courier: Option<&mut Courier>) -> bool {
-        let Some(courier) = courier else { return false };
-        courier.deliver(|outputs| mem::swap(&mut *lock(&self.queue), outputs));
-        true
+        if let Some(courier) = &mut *lock(&self.courier) {
+            courier.take(&mut lock(&self.queue));
+            courier.deliver();
+        }
     }
 }
 

@@ -116,4 +116,12 @@ mod tests {
         assert_eq!((config.limits, config.settings), (defaults.limits, defaults.settings));
         assert_eq!((config.data, config.profile), (defaults.data, defaults.profile));
     }
+
+    #[test]
+    fn the_example_names_every_four_letter_word() {
+        let line = super::EXAMPLE.lines().find(|line| line.starts_with("four_letter_words")).unwrap();
+        let named: Vec<_> = line.split_once("# of ").unwrap().1.split(';').next().unwrap().split(' ').collect();
+        let known: Vec<_> = zoolet_transport::server::Word::ALL.iter().map(|word| word.text()).collect();
+        assert_eq!(named, known);
+    }
 }

@@ -105,7 +105,9 @@ fn about(config: &Config, data: &std::path::Path) -> About {
 
 /// Runs until [`Sockets::stop`]; the error is why it could not.
 pub(super) fn run(port: ClientPort, sockets: &Arc<Sockets>, shared: Arc<Shared>) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    // The other thread lives only while somebody asks for the sizes of files. However many ask, and however long a disk hangs, it is one.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build();
     let runtime = runtime.map_err(|error| format!("the io thread cannot start: {error}"))?;
     let outbox = Arc::clone(&sockets.outbox);
     runtime

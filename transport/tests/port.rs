@@ -694,6 +694,16 @@ fn words_are_answered_while_the_server_does_not_serve() {
     }
 }
 
+/// A monitor would take the sum of one page for the number of all watches.
+#[test]
+fn watches_that_could_not_all_be_counted_have_no_number() {
+    let server = with_words("*");
+    server.machine.break_off_lists();
+    assert_eq!(server.word("wchs"), "This ZooKeeper instance is not currently serving requests\n");
+    // A list shows that it is not whole: the empty line at its end is missing.
+    assert_eq!(server.word("wchp"), "/a\n\t0x1\n");
+}
+
 #[test]
 fn after_the_handshake_a_word_is_a_length() {
     let server = with_words("*");

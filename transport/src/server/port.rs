@@ -32,8 +32,8 @@ const READING_BYTES: usize = 64 << 10;
 /// Buffers for writing that are kept for the next connection, and how large one may be.
 const WRITING_BUFFERS_MAX: usize = 8;
 const WRITING_BYTES: usize = 64 << 10;
-/// How long a question to the machine may take.
-const QUESTION: Duration = Duration::from_secs(2);
+/// How long a question to the machine, or to the disk, may take.
+pub(super) const QUESTION: Duration = Duration::from_secs(2);
 /// What a connection takes beside its task, bytes: its state, the runtime's registration of its socket, its places in this port's tables, and
 /// its pipeline in the machine. `tests/bounds_connections.rs` holds it to what the process takes.
 const CONNECTION_BYTES: u64 = 2816;

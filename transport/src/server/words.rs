@@ -1,14 +1,16 @@
 //! Four-letter words (surface 9.1): the first four bytes of a connection, answered with text.
 
 use super::dump;
-use super::port::{About, Port};
+use super::port::{About, Port, QUESTION};
 use super::record::Record;
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tokio::net::tcp::OwnedWriteHalf;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use zoolet_engine::Status;
 use zoolet_engine::budget::Part;
@@ -263,8 +265,8 @@ async fn text(port: &Port, word: Word) -> String {
         Word::Isro => out.write_str("rw"),
         Word::Conf => conf(&mut out, &port.settings.about),
         Word::Cons => cons(&mut out, port),
-        Word::Wchs => wchs(&mut out, port).await,
-        Word::Dirs => dirs(&mut out, &port.settings.about),
+        Word::Wchs => return wchs(port).await.unwrap_or_else(|| NOT_SERVING.into()),
+        Word::Dirs => return dirs(&port.settings.about).await.unwrap_or_else(|| NOT_SERVING.into()),
         Word::Crst => {
             port.connections().iter().for_each(|connection| connection.reset_record());
             writeln!(out, "Connection stats reset.")
@@ -356,11 +358,12 @@ fn brief(out: &mut String, peer: SocketAddr, record: &Record) -> fmt::Result {
 }
 
 /// Counted from the list: as in ZooKeeper watches on children are not in it, and one connection's several watches of a path are one.
-async fn wchs(out: &mut String, port: &Port) -> fmt::Result {
+/// `None` when the machine did not answer for a part: what was counted so far is no sum.
+async fn wchs(port: &Port) -> Option<String> {
     let (mut watches, mut paths, mut sessions, mut last) = (0_u64, 0_u64, HashSet::new(), Text::EMPTY);
     let mut from = Some(Mark::default());
     while let Some(mark) = from {
-        let Some(page) = port.ask_for(List::Watches(ListedBy::Path, mark)).await else { break };
+        let page = port.ask_for(List::Watches(ListedBy::Path, mark)).await?;
         for (session, path) in page.listed {
             watches += 1;
             sessions.insert(session);
@@ -371,26 +374,33 @@ async fn wchs(out: &mut String, port: &Port) -> fmt::Result {
         }
         from = page.next;
     }
-    writeln!(out, "{} connections watching {paths} paths", sessions.len())?;
-    writeln!(out, "Total watches:{watches}")
+    Some(format!("{} connections watching {paths} paths\nTotal watches:{watches}\n", sessions.len()))
 }
 
 fn conf(out: &mut String, about: &About) -> fmt::Result {
     about.conf.iter().try_for_each(|(key, value)| writeln!(out, "{key}={value}"))
 }
 
-/// Bytes of the data directory: of the base, which is what ZooKeeper has snapshots for, and of the log.
-fn dirs(out: &mut String, about: &About) -> fmt::Result {
-    let directory = about.conf.iter().find(|(key, _)| key == "dataDir").map(|(_, directory)| directory);
-    let entries = directory.and_then(|directory| std::fs::read_dir(directory).ok()).into_iter().flatten().flatten();
+/// Bytes of the data directory. A disk that hangs must not keep the sockets waiting, so another thread looks; `None` when it found no answer in time.
+async fn dirs(about: &About) -> Option<String> {
+    let directory = about.conf.iter().find(|(key, _)| key == "dataDir").map(|(_, directory)| PathBuf::from(directory));
+    let sizes = spawn_blocking(move || directory.map_or((0, 0), |directory| sizes(&directory)));
+    let (base, log) = timeout(QUESTION, sizes).await.ok()?.ok()?;
+    Some(format!("datadir_size: {base}\nlogdir_size: {log}\n"))
+}
+
+/// Of the base, which is what ZooKeeper has snapshots for, and of the log's segments. The reserve is neither.
+fn sizes(directory: &Path) -> (u64, u64) {
     let (mut base, mut log) = (0, 0);
-    for entry in entries {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let bytes = entry.metadata().map_or(0, |metadata| metadata.len());
-        let is_log = entry.file_name().to_string_lossy().starts_with("log");
-        *if is_log { &mut log } else { &mut base } += bytes;
+        match entry.file_name().to_string_lossy() {
+            name if name.ends_with(".log") => log += bytes,
+            name if name == "reserve" => {}
+            _ => base += bytes,
+        }
     }
-    writeln!(out, "datadir_size: {base}")?;
-    writeln!(out, "logdir_size: {log}")
+    (base, log)
 }
 
 /// ZooKeeper's keys. Those of a Java machine are there, because tools look for them, and say that there is none.

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use zoolet_engine::event::List;
+use zoolet_engine::watch::{ListedBy, Mark, WatchKind, WatchTable};
 use zoolet_engine::{Budget, ConnId, Event, Limits, Status};
 use zoolet_model::*;
 use zoolet_transport::server::*;
@@ -52,6 +54,7 @@ pub(crate) struct Seen {
     refuse: bool,
     session_timeout_ms: i32,
     role: &'static str,
+    lists_break_off: bool,
 }
 
 impl EventSink for Machine {
@@ -88,6 +91,11 @@ impl Machine {
     /// What `Status` says from now on.
     pub(crate) fn become_role(&self, role: &'static str) {
         self.seen().role = role;
+    }
+
+    /// From now on a list of watches has one row and a second page, and nobody hears what is in that.
+    pub(crate) fn break_off_lists(&self) {
+        self.seen().lists_break_off = true;
     }
 
     /// Sends outputs as the core would.
@@ -181,7 +189,17 @@ impl Machine {
                     Status { role: seen.role, znodes: 4, zxid: Zxid::from_bits(0x2a).unwrap(), ..Status::default() };
                 outputs.push(Output::Status { ticket, status: Box::new(status) });
             }
-            Event::List { ticket, .. } => outputs.push(Output::Status { ticket, status: Box::default() }),
+            Event::List { ticket, list } => {
+                // Where the second page would begin.
+                let next = seen.lists_break_off.then(far);
+                if next.is_none() || matches!(list, List::Watches(_, from) if Some(from) != next) {
+                    let listed = next.iter().map(|_| (SessionId(1), Text::from("/a"))).collect();
+                    outputs.push(Output::Status {
+                        ticket,
+                        status: Box::new(Status { listed, next, ..Status::default() }),
+                    });
+                }
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -217,6 +235,13 @@ impl Machine {
             _ => outputs.push(reply(conn, xid, Ok(Reply::Empty))),
         }
     }
+}
+
+/// The end of the first page of a long list.
+fn far() -> Mark {
+    let mut table = WatchTable::new(u32::MAX, usize::MAX, 1);
+    (0..10_000).for_each(|number| table.add(ConnId(1), &format!("/{number}"), WatchKind::Data).unwrap());
+    table.page(ListedBy::Path, Mark::default(), &mut |_, _| {}).unwrap()
 }
 
 pub(crate) fn reply(conn: ConnId, xid: i32, result: Result<Reply, ErrorCode>) -> Output {

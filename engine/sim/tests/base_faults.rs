@@ -3,7 +3,7 @@
 
 mod base_support;
 
-use base_support::{Model, assert_holds, contents, create, merge};
+use base_support::{Model, assert_holds, contents, create, merge, open};
 use std::{
     io,
     sync::{
@@ -106,4 +106,71 @@ fn a_base_whose_disk_answers_nothing_comes_back_when_the_disk_does() {
     assert_holds(&base, &model, "healed");
     base.checkpoint(&checkpoint).unwrap();
     assert_holds(&base, &next, "and written");
+}
+
+/// Its transaction is durable and the manifest is not; then it begins anew, with what was written since. Whatever fails in that: the
+/// number that the transaction has had already must not pass for it.
+#[test]
+fn a_step_of_a_merge_that_failed_is_never_taken_for_an_earlier_one() {
+    let disk = SimDisk::new(4);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(4));
+    base.checkpoint(&model.random_checkpoint(&mut random, 10, 20)).unwrap();
+    disk.fail_with(|operation| {
+        let names_runs = operation.kind == OperationKind::Create && operation.name.ends_with(".manifest.tmp");
+        names_runs.then_some(io::ErrorKind::StorageFull)
+    });
+    assert_eq!(base.merge(true), Err(BaseError::NoSpace));
+    disk.heal();
+    base.checkpoint(&model.random_checkpoint(&mut random, 10, 20)).unwrap();
+    for (end, kind) in [".redb", ".crc"].into_iter().zip([io::ErrorKind::StorageFull, io::ErrorKind::Other]) {
+        disk.fail_with(move |operation| {
+            let is_hit = operation.kind == OperationKind::Write && operation.name.ends_with(end);
+            is_hit.then_some(kind)
+        });
+        assert!(base.merge(true).is_err(), "{end} took nothing");
+        disk.heal();
+        assert_holds(&base, &model, end);
+    }
+    merge(&base, true).unwrap();
+    assert_eq!(base.counters().runs, 0);
+    assert_holds(&base, &model, "merged");
+    drop(base);
+    assert_holds(&open(&disk.after_power_loss(0)).unwrap(), &model, "opened again");
+}
+
+/// The disk answers nothing from the moment on when a step is durable, so nobody can know that it is. Tried again it is larger, since there
+/// is more room.
+#[test]
+fn a_small_step_of_a_merge_is_never_taken_for_the_larger_one_after_it() {
+    let disk = SimDisk::new(5);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(5));
+    for _ in 0..2 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 60, 60)).unwrap();
+    }
+    disk.set_capacity(Some(disk.used_bytes() + (400 << 10)));
+    // redb writes its header twice, and only the second time does it lead to the step.
+    let (headers, shut) = (AtomicU64::new(0), AtomicBool::new(false));
+    disk.fail_with(move |operation| {
+        let is_copy =
+            operation.kind == OperationKind::Write && operation.name.ends_with(".crc") && operation.offset == 4096;
+        if is_copy && headers.fetch_add(1, Ordering::Relaxed) == 1 {
+            shut.store(true, Ordering::Relaxed);
+        }
+        shut.load(Ordering::Relaxed).then_some(io::ErrorKind::Other)
+    });
+    assert!(base.merge(true).is_err());
+    disk.heal();
+    disk.set_capacity(None);
+    disk.fail_with(|operation| {
+        let is_hit = operation.kind == OperationKind::Write && operation.name.ends_with(".redb");
+        is_hit.then_some(io::ErrorKind::Other)
+    });
+    assert!(base.merge(true).is_err());
+    disk.heal();
+    assert_holds(&base, &model, "after both");
+    merge(&base, true).unwrap();
+    assert_eq!(base.counters().runs, 0);
+    assert_holds(&base, &model, "merged");
 }

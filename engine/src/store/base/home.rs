@@ -139,8 +139,8 @@ impl Home {
         self.pins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One durable transaction.
-    pub(super) fn write(&self, step: &Step, mark: Mark) -> Result<(), BaseError> {
+    /// One durable transaction, of runs in which nothing is newer than `zxid`.
+    pub(super) fn write(&self, step: &Step, zxid: Zxid) -> Result<(), BaseError> {
         let mut opened = self.opened();
         // A smaller step than the one that failed may do with less.
         let missing = self.ledger.missing_bytes().min(step.estimate_bytes() + SPARE_BYTES);
@@ -148,13 +148,15 @@ impl Home {
             return Err(BaseError::NoSpace);
         }
         let before = self.ledger.bytes_written.now();
-        let outcome = self.whole(&mut opened)?.commit(step, mark);
+        let database = self.whole(&mut opened)?;
+        // Counted from what redb has, not from what anybody holds: a step of which nobody heard that it is durable has had its number.
+        let mark = Mark { zxid, steps: database.snapshot()?.mark.steps + 1 };
+        let outcome = database.commit(step, mark);
         self.loose_bytes.fetch_add(self.ledger.bytes_written.now() - before, Ordering::Relaxed);
         let outcome = outcome.or_else(|error| {
             // When only the second copy of the header could not be written, the step is durable all the same. When opening fails
             // too, whoever asks next tries again.
-            let is_durable =
-                |opened: &mut Opened| opened.snapshot().is_ok_and(|snapshot| snapshot.mark.steps == mark.steps);
+            let is_durable = |opened: &mut Opened| opened.snapshot().is_ok_and(|snapshot| snapshot.mark == mark);
             let done = self.reopen(&mut opened).is_ok_and(is_durable);
             if done && !self.ledger.sync_failed() { Ok(()) } else { Err(error) }
         });

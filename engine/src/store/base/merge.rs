@@ -10,7 +10,7 @@
 use super::{
     BaseError, Core,
     backend::SPARE_BYTES,
-    database::{Mark, Step},
+    database::Step,
     run::{Run, RunWriter},
     version::{Version, Walk},
 };
@@ -146,9 +146,8 @@ impl IntoHome {
     fn step(&mut self, core: &Core, version: &Version) -> Result<bool, BaseError> {
         let next = self.gather(core)?;
         core.need_space(self.step.estimate_bytes())?;
-        let mark = Mark { zxid: self.zxid, steps: version.home.mark()?.steps + 1 };
         let before = core.ledger.bytes_written.now();
-        core.home.write(&self.step, mark)?;
+        core.home.write(&self.step, self.zxid)?;
         core.ledger.merge_bytes_written.add(core.ledger.bytes_written.now() - before);
         let version = Version { home: core.home.pin(version.meta.zxid)?, ..version.clone() };
         match next {

@@ -26,6 +26,8 @@ const TURN: Duration = Duration::from_millis(2);
 /// How many events share one look at the clocks: some are handled in a fraction of the time that looking takes.
 const CLOCK_EVENTS: usize = 16;
 
+/// Entries of the log handled at start between two looks at the clocks and at what is to be done.
+const RECOVERY_TURN: u64 = 32;
 /// Entries of the log that may wait for records at start: their records are fetched in batches of about this many.
 const RECOVERY_WINDOW: usize = 2048;
 /// The same for large ones, bytes.
@@ -64,7 +66,9 @@ pub(super) struct Core {
     /// Questions to the base, and checkpoints, that are not answered yet.
     under_way: usize,
     budget: Arc<Budget>,
-    /// Bytes of each entry that was handed in at start and is not applied, and their sum.
+    /// Entries that were handed in at start.
+    recovered: u64,
+    /// Bytes of each of those that are not applied, and their sum.
     recovering: VecDeque<usize>,
     recovering_bytes: usize,
 }
@@ -99,6 +103,7 @@ impl Core {
             tell_refusals_at_ms: 0,
             under_way: 0,
             budget,
+            recovered: 0,
             recovering: VecDeque::new(),
             recovering_bytes: 0,
         }
@@ -108,24 +113,27 @@ impl Core {
     pub(super) fn recover(&mut self, zxid: Zxid, payload: Bytes) -> Result<(), Failure> {
         self.recovering.push_back(payload.len());
         self.recovering_bytes += payload.len();
-        self.now = clock::now();
+        self.recovered += 1;
         self.handle(Event::Recovered { zxid, payload });
-        self.carry_out()?;
-        self.judge()?;
-        loop {
-            while self.recovering.len() > self.server.unapplied() {
-                self.recovering_bytes -= self.recovering.pop_front().unwrap_or_default();
-            }
-            let full = self.recovering.len() > RECOVERY_WINDOW || self.recovering_bytes > RECOVERY_WINDOW_BYTES;
-            // With nothing under way, what waits is above the watermark: the new epoch will commit it.
-            if !full || self.under_way == 0 {
-                return Ok(());
-            }
+        if self.recovered.is_multiple_of(RECOVERY_TURN) || self.many_wait_for_records() {
+            self.carry_out()?;
+            self.judge()?;
+        }
+        // With nothing under way, what waits is above the watermark: the new epoch will commit it.
+        while self.many_wait_for_records() && self.under_way > 0 {
             if let Flow::End = self.wait_and_handle()? {
                 let why = self.shared.failure();
                 return Err(why.unwrap_or_else(|| Failure::Failed("stopped while it started".to_owned())));
             }
         }
+        Ok(())
+    }
+
+    fn many_wait_for_records(&mut self) -> bool {
+        while self.recovering.len() > self.server.unapplied() {
+            self.recovering_bytes -= self.recovering.pop_front().unwrap_or_default();
+        }
+        self.recovering.len() > RECOVERY_WINDOW || self.recovering_bytes > RECOVERY_WINDOW_BYTES
     }
 
     /// Every entry was handed in: take part.

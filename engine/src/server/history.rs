@@ -208,11 +208,14 @@ impl Server {
     /// An entry of the log, handed in at start.
     pub(super) fn on_recovered(&mut self, zxid: Zxid, payload: Bytes) {
         if zxid > self.state.applied() {
-            if let Ok((_, txn)) = decode(&payload) {
+            self.history.push(zxid, payload.clone(), Origin::None);
+            self.apply_committed();
+            // Mostly it is applied by now. What it needs while it waits for another's records is fetched with those.
+            if self.state.applied() < zxid
+                && let Ok((_, txn)) = decode(&payload)
+            {
                 self.prefetch(&txn);
             }
-            self.history.push(zxid, payload, Origin::None);
-            self.apply_committed();
         }
     }
 

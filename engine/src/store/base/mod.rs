@@ -260,7 +260,8 @@ impl Base {
         if core.ledger.sync_failed() {
             return Err(BaseError::Io("an earlier sync failed".into()));
         }
-        core.merge_before_checkpoint(&mut writing)?;
+        let needed_bytes = if checkpoint.changes.is_empty() { 0 } else { estimate_bytes(&checkpoint.changes) };
+        core.merge_before_checkpoint(&mut writing, needed_bytes)?;
         let version = core.version();
         if checkpoint.changes.is_empty() && checkpoint.meta == version.meta {
             return Ok(());
@@ -268,7 +269,7 @@ impl Base {
         let meta = checkpoint.meta.clone();
         let mut next = Version { home: version.home.at(meta.zxid), runs: version.runs.clone(), meta };
         if !checkpoint.changes.is_empty() {
-            core.need_space(estimate_bytes(&checkpoint.changes))?;
+            core.need_space(needed_bytes)?;
             let run = core.write_run(&checkpoint.changes, checkpoint.meta.zxid, &mut writing.numbers)?;
             next.runs.insert(0, Arc::new(run));
         }
@@ -283,7 +284,7 @@ impl Base {
     pub fn merge(&self, eagerly: bool) -> Result<bool, BaseError> {
         let mut writing = self.0.writing();
         let Writing { numbers, merge } = &mut *writing;
-        merge::step(&self.0, merge, numbers, eagerly)
+        merge::step(&self.0, merge, numbers, eagerly, 0)
     }
 
     /// Holds the current generation for reading.
@@ -446,8 +447,8 @@ impl Core {
         RunWriter::create(&self.disk, run_name(self.id, number), number, &self.ledger, &self.cache, keys)
     }
 
-    /// Writers may be faster than merges are between checkpoints; then they wait, each a little.
-    fn merge_before_checkpoint(&self, writing: &mut Writing) -> Result<(), BaseError> {
+    /// Writers may be faster than merges are between checkpoints; then they wait, each a little. `needed_bytes`: what the checkpoint takes.
+    fn merge_before_checkpoint(&self, writing: &mut Writing, needed_bytes: u64) -> Result<(), BaseError> {
         let limit = self.options.runs_max.saturating_mul(RUNS_LIMIT);
         let (Writing { numbers, merge }, version) = (writing, self.version());
         let (runs, begin) = (version.runs.len(), limit / 2);
@@ -457,11 +458,20 @@ impl Core {
             // A merge of so many runs is done when as many new ones have come: so there are never more than twice of them.
             let checkpoints = (begin + merging.len().min(begin)).saturating_sub(runs).max(1) as u64;
             for _ in 0..left_bytes.div_ceil(self.options.merge_step_bytes).div_ceil(checkpoints) {
-                merge::step(self, merge, numbers, false)?;
+                match merge::step(self, merge, numbers, false, needed_bytes) {
+                    Ok(_) => {}
+                    // On a full disk it is the checkpoints that bring the deletes: they count before the merge.
+                    Err(BaseError::NoSpace) => break,
+                    Err(error) => return Err(error),
+                }
             }
         }
         while self.version().runs.len() >= limit {
-            merge::step(self, merge, numbers, false)?;
+            merge::step(self, merge, numbers, false, 0)?;
+        }
+        if matches!(merge, Some(Merge::IntoRun(_))) && self.need_space(needed_bytes).is_err() {
+            // Its half of a run goes with it.
+            *merge = None;
         }
         Ok(())
     }

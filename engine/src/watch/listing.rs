@@ -8,7 +8,6 @@
 use super::watchers::KindSet;
 use super::{PathId, WatchKind, WatchTable, Watched};
 use crate::event::ConnId;
-use std::collections::BTreeSet;
 use std::ops::Bound;
 
 /// Rows of one page, at most.

@@ -218,7 +218,7 @@ pub(crate) enum Pending {
     Children { listing: Listing, stat: Option<Stat> },
     Paths { listing: Listing },
     Count { listings: Vec<Listing> },
-    Many(Vec<PendingRead>),
+    Many { reads: Vec<PendingRead>, broken: bool },
 }
 
 /// One read of a multiRead.

@@ -36,9 +36,16 @@ impl Pending {
                 }
                 Reply::Count(i32::try_from(count).unwrap_or(i32::MAX))
             }
-            Self::Many(reads) => Reply::MultiRead(reads.iter().map(|read| read.run(base)).collect::<Result<_, _>>()?),
+            Self::Many { reads, broken } => {
+                many(reads.iter().map(|read| read.run(base)).collect::<Result<_, _>>()?, *broken)
+            }
         })
     }
+}
+
+/// What a multiRead has read, and whether it came to what cannot be read.
+pub(crate) fn many(results: Vec<ReadResult>, broken: bool) -> Reply {
+    if broken { Reply::MultiReadBroken(results) } else { Reply::MultiRead(results) }
 }
 
 /// What a name takes in an answer, about.
@@ -53,12 +60,12 @@ impl Pending {
             Self::Data { stat, .. } => data_bytes(stat),
             Self::Children { listing, .. } | Self::Paths { listing } => listing.bytes(),
             Self::Count { listings } => listings.iter().map(Listing::bytes).sum(),
-            Self::Many(reads) => reads.iter().map(PendingRead::bytes).sum(),
+            Self::Many { reads, .. } => reads.iter().map(PendingRead::bytes).sum(),
         }
     }
 
     pub(crate) fn is_many(&self) -> bool {
-        matches!(self, Self::Many(_))
+        matches!(self, Self::Many { .. })
     }
 }
 

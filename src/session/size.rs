@@ -25,6 +25,7 @@ pub(super) fn request_bytes(request: &Request) -> u64 {
                 .iter()
                 .map(|read| match read {
                     ReadOp::GetData { path } | ReadOp::GetChildren { path } => FIXED_BYTES + text_bytes(path),
+                    ReadOp::Unreadable => FIXED_BYTES,
                 })
                 .sum(),
             Request::Auth { scheme, auth } => optional(scheme.as_ref()) + data_bytes(auth.as_ref()),

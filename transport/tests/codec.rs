@@ -228,7 +228,9 @@ fn bodies_that_do_not_parse_are_requests_to_be_refused() {
         "0000006a 00000002 2f61 00000007",                                               // addWatch mode
         "00000011 00000002 2f61 00000009",                                               // WatcherType
         "00000012 00000002 2f61 00000000",                                               // WatcherType
-        "00000016 0000000500ffffffff 000000022f61 ffffffff ffffffff ffffffff01ffffffff", // a write in a multiRead
+        "00000016 0000000500ffffffff 000000022f61 ffffffff ffffffff", // a multiRead of a write, without end
+        "00000016 0000000700ffffffff 000000022f61 ffffffff ffffffff ffffffff01ffffffff", // setACL in a multiRead
+        "00000016 0000000200ffffffff 000000022f61 ffffffff 0000000400ffffffff 000000022f61 00 ffffffff01ffffffff", // mixed
     ] {
         assert_eq!(decoded(body), refused, "{body}");
     }
@@ -241,6 +243,20 @@ fn bodies_that_do_not_parse_are_requests_to_be_refused() {
     ] {
         assert_eq!(decoded(body), Request::Malformed { write: true }, "{body}");
     }
+}
+
+#[test]
+fn a_multi_read_is_read_up_to_what_is_no_read() {
+    let end = "ffffffff01ffffffff";
+    let write = "0000000d00ffffffff ffffffff ffffffff 0000000100ffffffff ffffffff ffffffff ffffffff 00000000";
+    assert_eq!(decoded(&format!("00000016 {write} {end}")), Request::MultiRead(vec![ReadOp::Unreadable]));
+    let read = "0000000400ffffffff 000000022f61 00";
+    let null = "0000000800ffffffff ffffffff 00";
+    let reads = vec![ReadOp::GetData { path: Text::from("/a") }, ReadOp::Unreadable];
+    assert_eq!(decoded(&format!("00000016 {read} {null} {read} {null} {end}")), Request::MultiRead(reads.clone()));
+    assert_eq!(decoded(&format!("00000016 {read} {null} {read} {null}")), Request::Malformed { write: false });
+    let written = written(|out| encode_request(7, &Request::MultiRead(reads), out));
+    assert_eq!(written, hex(&format!("00000007 00000016 {read} {} {end}", null.replacen('8', "4", 1))));
 }
 
 #[test]
@@ -307,10 +323,13 @@ fn inside_a_multi_the_flags_decide() {
     assert_eq!(multi(15, 3), one(valid(CreateKind::Ephemeral, true), true));
     for opcode in [1, 15, 19] {
         assert_eq!(multi(opcode, 4), one(valid(CreateKind::Container, false), true));
-        assert_eq!(multi(opcode, 5), one(CreateMode::Mismatched, opcode != 1));
-        assert_eq!(multi(opcode, 6), one(CreateMode::Mismatched, opcode != 1));
+        assert_eq!(multi(opcode, 5), one(CreateMode::Mismatched, opcode == 15));
+        assert_eq!(multi(opcode, 6), one(CreateMode::Mismatched, opcode == 15));
     }
-    assert_eq!(multi(19, 0), one(valid(CreateKind::Persistent, false), true));
+    // What the flags make of it, and only a create2 keeps its Stat.
+    assert_eq!(multi(19, 0), one(valid(CreateKind::Persistent, false), false));
+    assert_eq!(multi(19, 2), one(valid(CreateKind::Persistent, true), false));
+    assert_eq!(multi(21, 0), one(valid(CreateKind::Persistent, false), false));
     assert_eq!(multi(21, 5), one(CreateMode::Unimplemented, true));
     assert_eq!(multi(1, 7), one(CreateMode::BadArguments, false));
     assert_eq!(decoded("0000000e ffffffff 01 ffffffff"), Request::Multi(Vec::new()));
@@ -382,6 +401,15 @@ fn reply_bytes_are_zookeepers() {
             "{header} 00000004 00 00000000 ffffffff {stat_bytes} 00000008 00 00000000 00000001 00000001 62 \
              ffffffff 00 ffffff9b ffffff9b ffffffff 01 ffffffff"
         ))
+    );
+    // One that came to what is no read is an error with a body.
+    assert_eq!(
+        reply(Ok(Reply::MultiReadBroken(vec![]))),
+        hex("00000019 00000007 0000000000000009 fffffffb ffffffff 01 ffffffff")
+    );
+    assert_eq!(
+        reply(Ok(Reply::MultiReadBroken(vec![ReadResult::Failed(ErrorCode::NoNode)]))).slice(4..),
+        hex("00000007 0000000000000009 fffffffb ffffffff 00 ffffff9b ffffff9b ffffffff 01 ffffffff")
     );
     let mut out = BytesMut::new();
     encode_event(&WatchEvent { kind: EventKind::NodeDataChanged, path: Text::from("/a"), zxid: 5 }, &mut out);

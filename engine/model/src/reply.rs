@@ -37,6 +37,33 @@ pub enum Reply {
     Multi(Vec<OpResult>),
     /// multiRead, in order.
     MultiRead(Vec<ReadResult>),
+    /// A multiRead that came to a [`ReadOp::Unreadable`](crate::ReadOp::Unreadable): what it had read by then. On the wire this is
+    /// MARSHALLINGERROR with a body behind it, the one error that has one (surface 2.5).
+    MultiReadBroken(Vec<ReadResult>),
+}
+
+impl Reply {
+    /// The error that the header shows although there is a body.
+    pub fn error(&self) -> Option<ErrorCode> {
+        match self {
+            Self::MultiReadBroken(_) => Some(ErrorCode::MarshallingError),
+            Self::Empty
+            | Self::Path(_)
+            | Self::PathStat(..)
+            | Self::Stat(_)
+            | Self::Data(..)
+            | Self::Names(_)
+            | Self::NamesStat(..)
+            | Self::Acl(..)
+            | Self::Count(_)
+            | Self::Synced(_)
+            | Self::NullToken
+            | Self::Ids(_)
+            | Self::WatchAdded
+            | Self::Multi(_)
+            | Self::MultiRead(_) => None,
+        }
+    }
 }
 
 /// The outcome of one operation of a multi.

@@ -154,6 +154,8 @@ pub enum ReadOp {
         /// As sent.
         path: Text,
     },
+    /// A write, or a null path: the multiRead ends here, with [`Reply::MultiReadBroken`](crate::Reply::MultiReadBroken).
+    Unreadable,
 }
 
 /// WatcherType of checkWatches and removeWatches (surface 5.1).
@@ -223,7 +225,7 @@ pub enum Request {
     GetAllChildrenNumber {
         path: Text,
     },
-    /// Opcode 22: each read succeeds or fails by itself.
+    /// Opcode 22: each read succeeds or fails by itself, up to the first that is none.
     MultiRead(Vec<ReadOp>),
     /// Opcode 9; the path is only echoed and may be null.
     Sync {

@@ -274,7 +274,11 @@ impl Workload {
 
     fn read_op(&mut self) -> ReadOp {
         let path = self.path();
-        if self.random.one_in(2) { ReadOp::GetData { path } } else { ReadOp::GetChildren { path } }
+        match self.random.below(40) {
+            0 => ReadOp::Unreadable,
+            1..=20 => ReadOp::GetData { path },
+            _ => ReadOp::GetChildren { path },
+        }
     }
 
     /// Mostly of the small set, sometimes what a sequence left, seldom reserved or illegal.

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use zoolet_engine::{Event, Limits};
-use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
+use zoolet_model::{CreateKind, ErrorCode, ReadOp, ReadResult, Reply, Request, Text};
 use zoolet_sim::client::{CONN, create, set};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::machine::{Machine, Told, tiny_limits};
@@ -84,4 +84,25 @@ fn an_entry_waits_for_a_read_before_it_until_that_has_failed() {
     machine.settle().unwrap();
     assert_eq!(answers(&machine), [(1, Ok(1)), (2, Err(ErrorCode::SystemError)), (3, Ok(2))]);
     assert_eq!(machine.server.unapplied(), 0);
+}
+
+/// Surface 2.5: the eight that a server puts together at once, and many more, which it does not.
+#[test]
+fn a_multi_read_that_comes_to_what_is_no_read_answers_what_it_has_read_by_then() {
+    let mut machine = Machine::connected(&SimDisk::new(1), Limits::default());
+    machine.write(create("/a", 1, CreateKind::Persistent)).unwrap();
+    let read = |path| ReadOp::GetChildren { path: Text::from(path) };
+    for count in [0, 1, 20] {
+        let mut reads = vec![read("/a"); count];
+        reads.extend([read("/no"), ReadOp::Unreadable, read("/a")]);
+        send(&mut machine, vec![Request::MultiRead(reads)]);
+        machine.settle().unwrap();
+        let mut results = vec![ReadResult::Children(vec![].into()); count];
+        results.push(ReadResult::Failed(ErrorCode::NoNode));
+        let told: Vec<_> = machine.told.drain(..).collect();
+        assert!(
+            matches!(&told[..], [Told::Reply(_, 1, _, Ok(Reply::MultiReadBroken(told)))] if *told == results),
+            "{told:?}"
+        );
+    }
 }

@@ -4,6 +4,7 @@ use super::acl::{self, Identity};
 use super::record::{Data, Znode};
 use super::view::{Found, Stuck, View};
 use crate::action::{FetchWhat, Listing, Pending, PendingRead};
+use crate::completion::many;
 use crate::store::key::{self, Key};
 use bytes::Bytes;
 use zoolet_model::{
@@ -236,12 +237,21 @@ fn descendants(view: &mut impl View, identity: &Identity, path: &str) -> Result<
 /// A multiRead of more reads is put together off the core even when memory has all of it: its size is judged there.
 const READS_IN_MEMORY_MAX: usize = 8;
 
-/// Each read by itself, all of one state (surface 2.5).
+/// Each read by itself, all of one state, up to the first that is none (surface 2.5).
 fn multi(view: &mut impl View, identity: &Identity, reads: &[ReadOp]) -> Decided<Determined> {
     let mut missing = Vec::new();
     let mut results = Vec::with_capacity(reads.len());
+    let mut broken = false;
     for read in reads {
-        match settle(one_of_many(view, identity, read)) {
+        let read = match read {
+            ReadOp::GetData { path } => data_of_many(view, identity, path),
+            ReadOp::GetChildren { path } => children_of_many(view, identity, path),
+            ReadOp::Unreadable => {
+                broken = true;
+                break;
+            }
+        };
+        match settle(read) {
             Ok(Ok(result)) => results.push(result),
             Ok(Err(code)) => results.push(PendingRead::Ready(ReadResult::Failed(code))),
             Err(Stuck::Missing(mut more)) => missing.append(&mut more),
@@ -254,29 +264,26 @@ fn multi(view: &mut impl View, identity: &Identity, reads: &[ReadOp]) -> Decided
     let ready = |read: &PendingRead| if let PendingRead::Ready(result) = read { Some(result.clone()) } else { None };
     let in_memory = results.len() <= READS_IN_MEMORY_MAX;
     Ok(Ok(match results.iter().map(ready).collect::<Option<Vec<_>>>().filter(|_| in_memory) {
-        Some(results) => Determined::Reply(Reply::MultiRead(results)),
-        None => Determined::Pending(Pending::Many(results)),
+        Some(results) => Determined::Reply(many(results, broken)),
+        None => Determined::Pending(Pending::Many { reads: results, broken }),
     }))
 }
 
-fn one_of_many(view: &mut impl View, identity: &Identity, read: &ReadOp) -> Result<PendingRead, Stop> {
-    match read {
-        ReadOp::GetData { path } => {
-            let record = readable(view, identity, Perms::READ, path)?;
-            Ok(match known_data(view, path, &record)? {
-                Ok((data, stat)) => PendingRead::Ready(ReadResult::Data(data, stat)),
-                Err((key, stat)) => PendingRead::Data { key, stat },
-            })
-        }
-        ReadOp::GetChildren { path } => {
-            let record = readable(view, identity, Perms::READ, path)?;
-            let num_children = decode(&record)?.num_children;
-            Ok(match known_children(view, path, num_children) {
-                Ok(names) => PendingRead::Ready(ReadResult::Children(names)),
-                Err(listing) => PendingRead::Children { listing },
-            })
-        }
-    }
+fn data_of_many(view: &mut impl View, identity: &Identity, path: &str) -> Result<PendingRead, Stop> {
+    let record = readable(view, identity, Perms::READ, path)?;
+    Ok(match known_data(view, path, &record)? {
+        Ok((data, stat)) => PendingRead::Ready(ReadResult::Data(data, stat)),
+        Err((key, stat)) => PendingRead::Data { key, stat },
+    })
+}
+
+fn children_of_many(view: &mut impl View, identity: &Identity, path: &str) -> Result<PendingRead, Stop> {
+    let record = readable(view, identity, Perms::READ, path)?;
+    let num_children = decode(&record)?.num_children;
+    Ok(match known_children(view, path, num_children) {
+        Ok(names) => PendingRead::Ready(ReadResult::Children(names)),
+        Err(listing) => PendingRead::Children { listing },
+    })
 }
 
 /// The record of a znode that is there and that `identity` may use for `perms`.

@@ -152,6 +152,7 @@ impl Link {
 impl State {
     fn deliver_reply(&mut self, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) -> Wakers {
         self.last_zxid = self.last_zxid.max(zxid);
+        let result = result.and_then(|reply| reply.error().map_or(Ok(reply), Err));
         let auth_failed = result == Err(ErrorCode::AuthFailed);
         let mut wakers = Wakers::default();
         if let Some(slot) = SlotId::of_xid(xid) {

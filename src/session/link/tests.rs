@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll};
 use zoolet_engine::Event;
-use zoolet_model::{ConnectReply, ConnectRequest, EventKind, Request, WatchEvent};
+use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, EventKind, ReadOp, Request, WatchEvent};
 
 /// A session, and this test in the place of the machine.
 struct Machine {
@@ -125,4 +125,13 @@ fn a_session_given_up_before_it_was_connected_closes_once_it_is() {
     drop(session);
     machine.dial();
     assert_eq!(machine.accept(7), [Request::CloseSession]);
+}
+
+#[test]
+fn a_multi_read_that_breaks_off_is_an_error_in_process_too() {
+    let (machine, session) = Machine::connected();
+    let reading = session.submit(Request::MultiRead(vec![ReadOp::Unreadable])).unwrap();
+    let (xid, _) = machine.requests().remove(0);
+    machine.link.reply(xid, 5, Ok(Reply::MultiReadBroken(vec![])));
+    assert_eq!(reading.wait(), Err(Error::Refused(ErrorCode::MarshallingError)));
 }

@@ -571,7 +571,7 @@ impl Generator {
         if self.random.percent(5) {
             subs.push(self.check());
         }
-        with_paths(Op::multi("multiRead", subs))
+        Op::multi("multiRead", subs)
     }
 
     /// A path that mostly exists, sometimes could, rarely may not.
@@ -763,16 +763,6 @@ fn stumbles(op: &Op) -> bool {
     let acl = matches!(op.values.get(2), Some(Value::List(entries)) if entries.iter().any(without_id));
     let flags = matches!(op.values.get(3), Some(Value::Int(5 | 6))) && op.code != code("createTTL");
     acl || flags
-}
-
-/// ZooKeeper answers a multiRead that comes to a null path by an error with what it has read by then behind it, which no client reads.
-fn with_paths(mut multi: Op) -> Op {
-    for sub in multi.subs.iter_mut().flatten() {
-        if let Some(path @ Value::Bytes(None)) = sub.values.first_mut() {
-            *path = Value::text("");
-        }
-    }
-    multi
 }
 
 fn parent_of(path: &str) -> &str {

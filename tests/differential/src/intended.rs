@@ -2,9 +2,9 @@
 //! Each row names its rule of docs/ZOOKEEPER.md, applies to one precise situation, and is counted when it is needed.
 
 use crate::compare::Names;
-use crate::reply::{Atom, Item, Reply, What};
+use crate::reply::{Atom, Item, Reply, What, connected};
 use crate::script::{Action, Claim, Op};
-use crate::value::Value;
+use crate::value::{Value, parse_values};
 use crate::watches::{Watches, path_of};
 
 /// A row of the table.
@@ -68,7 +68,7 @@ const THEIRS: Taken = Taken { theirs: 1, ..NOTHING };
 const OURS: Taken = Taken { ours: 1, ..NOTHING };
 
 /// The table.
-pub const RULES: [Rule; 19] = [
+pub const RULES: [Rule; 18] = [
     Rule {
         surface: "15 event header zxid",
         reason: "3.8 sends -1; 3.9 sends the zxid of the change that fired the watch",
@@ -136,7 +136,7 @@ pub const RULES: [Rule; 19] = [
     },
     Rule {
         surface: "15 create2 inside multi",
-        reason: "3.8 answers a create2 (or a createContainer whose flags are no container's) inside a multi as a create, without its Stat; 3.9 with type 15 and the Stat",
+        reason: "3.8 answers a create2 inside a multi as a create, without its Stat; 3.9 with type 15 and the Stat",
         applies: create2_inside_multi,
     },
     Rule {
@@ -152,7 +152,7 @@ pub const RULES: [Rule; 19] = [
     },
     Rule {
         surface: "15 malformed write",
-        reason: "a null path inside a multi: 3.8 spends a zxid without an error txn, so that -5 and reads behind it have an older one, and an empty result follows it; 3.9 has the txn",
+        reason: "a null path inside a multi: 3.8 has no txn header by then, so it spends a zxid without an error txn, and -5 shows an older one with an empty result behind it; 3.9 always has the error txn",
         applies: |case| {
             let (theirs, ours) = case.replies()?;
             let null = |op: &Op| matches!(op.values.first(), Some(Value::Bytes(None)));
@@ -195,29 +195,29 @@ pub const RULES: [Rule; 19] = [
     },
     Rule {
         surface: "13.6 createSession",
-        reason: "an internal request that 3.8 and 3.9 take from clients too; refused, as an unknown request",
+        reason: "an internal request that 3.8 and 3.9 take from clients too, and answer as a handshake; refused, as an unknown request",
         applies: |case| {
             let Action::Fatal(ops) = case.action else { return None };
             let refused = matches!(&case.ours.first()?.what, What::Reply(Reply { code: -10, zxid: -1, error: -6, .. }));
             let closed = case.ours.get(1)?.what == What::Closed && case.ours.len() == 2;
-            (ops.last()?.code == -10 && refused && closed).then_some(Taken {
-                theirs: case.theirs.len(),
+            // The answer to the handshake once more, where a reply should be; and the connection goes on.
+            let [Item { op: None, what: What::Unknown(frame) }, Item { op: None, what: What::Reply(alive) }] =
+                case.theirs
+            else {
+                return None;
+            };
+            let [Value::Bytes(Some(frame))] = &parse_values(frame).ok()?[..] else { return None };
+            let (id, _, What::Connected(atoms)) = connected(frame)? else { return None };
+            let handshake = matches!(&atoms[..], [Atom::Text(start), Atom::Session(_), Atom::Password(true), Atom::Text(end)]
+                if start.starts_with("version 0 timeout ") && end == "then 00");
+            let lives = (alive.code, alive.error) == (11, 0);
+            let accepted = id != 0 && handshake && lives;
+            (ops.last()?.code == -10 && refused && closed && accepted).then_some(Taken {
+                theirs: 2,
                 ours: 2,
                 spends: true,
                 ..NOTHING
             })
-        },
-    },
-    Rule {
-        surface: "13.9 (NOT on the issue's list)",
-        reason: "ZooKeeper's -5 for a multiRead of what is no read has an empty result behind it, which no client reads; here an error has no body",
-        applies: |case| {
-            let (theirs, ours) = case.replies()?;
-            let subs = case.op?.subs.as_ref().filter(|_| theirs.code == 22)?;
-            let no_reads = subs.iter().all(|sub| matches!(sub.code, 1 | 2 | 5 | 13 | 15 | 19 | 21));
-            let empty = matches!(&theirs.parts[..], [part] if part[..] == [Atom::Text(NO_RESULTS.to_owned())]);
-            let alike = case.names.ours_of(theirs.zxid) == ours.zxid && (theirs.error, ours.error) == (-5, -5);
-            (no_reads && !subs.is_empty() && alike && empty && ours.parts.is_empty()).then_some(PAIR)
         },
     },
     Rule {
@@ -313,7 +313,7 @@ fn create2_inside_multi(case: &Case<'_>) -> Option<Taken> {
         let same = matches!((&theirs[..], &ours[..]), ([Atom::Text(their_type), path], [Atom::Text(our_type), our_path, stat @ ..])
             if their_type == "type 1 done 0 error 0" && our_type == "type 15 done 0 error 0"
                 && path == our_path && stat.len() == 8 && stat[..2] == born && stat[7] == born[0]);
-        if !matches!(sub.code, 15 | 19) || !same {
+        if sub.code != 15 || !same {
             return None;
         }
         needed = true;

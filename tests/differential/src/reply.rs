@@ -157,7 +157,8 @@ pub fn parts(code: i32, error: i32, body: &[u8]) -> Vec<Vec<Atom>> {
         return Vec::new();
     }
     let mut reader = Reader(body);
-    let decoded = if error == 0 { reader.reply(code) } else { None };
+    // A multiRead that comes to what is no read is an error with what it has read behind it.
+    let decoded = if error == 0 || (code, error) == (22, -5) { reader.reply(code) } else { None };
     match decoded {
         Some(parts) if reader.0.is_empty() => parts,
         _ => vec![vec![Atom::Text(format!("undecoded {}", hexadecimal(body)))]],

@@ -404,7 +404,10 @@ impl State {
         if *result == Err(ErrorCode::AuthFailed) {
             port.traffic.on_auth_failed();
         }
-        if let Ok(Reply::Data(..) | Reply::Names(_) | Reply::NamesStat(..) | Reply::MultiRead(_)) = result {
+        if let Ok(
+            Reply::Data(..) | Reply::Names(_) | Reply::NamesStat(..) | Reply::MultiRead(_) | Reply::MultiReadBroken(_),
+        ) = result
+        {
             let less = self.read_bytes - self.read_bytes / 16;
             self.read_bytes = u32::try_from(bytes).unwrap_or(u32::MAX).max(less).max(SMALL_REPLY_BYTES);
         }

@@ -109,7 +109,8 @@ fn is_small(reply: &Reply) -> bool {
         | Reply::Acl(..)
         | Reply::Ids(_)
         | Reply::Multi(_)
-        | Reply::MultiRead(_) => false,
+        | Reply::MultiRead(_)
+        | Reply::MultiReadBroken(_) => false,
     }
 }
 

@@ -132,11 +132,12 @@ fn body(request: &Request, out: &mut BytesMut) {
         Request::MultiRead(reads) => {
             for read in reads {
                 let (opcode, path) = match read {
-                    ReadOp::GetData { path } => (Opcode::GetData, path),
-                    ReadOp::GetChildren { path } => (Opcode::GetChildren, path),
+                    ReadOp::GetData { path } => (Opcode::GetData, Some(path)),
+                    ReadOp::GetChildren { path } => (Opcode::GetChildren, Some(path)),
+                    ReadOp::Unreadable => (Opcode::GetData, None),
                 };
                 writer::multi_header(out, opcode.code(), Done::No, -1);
-                writer::text(out, path);
+                writer::nullable_text(out, path);
                 writer::bool(out, false);
             }
             writer::multi_end(out);
@@ -240,7 +241,7 @@ pub struct Header {
     pub xid: i32,
     /// What the server had applied.
     pub zxid: i64,
-    /// 0, or an error code; with an error there is no body.
+    /// 0, or an error code; with an error there is no body, or none that a client reads.
     pub error: i32,
 }
 

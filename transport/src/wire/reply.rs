@@ -9,11 +9,12 @@ use zoolet_model::{AclEntry, ErrorCode, OpResult, ReadResult, Reply, WatchEvent}
 /// KeeperState.SyncConnected: the only state a server ever sends (surface 5.1).
 const SYNC_CONNECTED: i32 = 3;
 
-/// Appends the answer to one request. An error is a header and nothing else.
+/// Appends the answer to one request. An error is a header and nothing else, but for a multiRead that broke off.
 pub fn encode_reply(xid: i32, zxid: i64, result: &Result<Reply, ErrorCode>, out: &mut BytesMut) {
     writer::frame(out, |out| match result {
         Ok(reply) => {
-            header(xid, zxid, 0, out);
+            let error = reply.error().map_or(0, ErrorCode::code);
+            header(xid, zxid, error, out);
             body(reply, out);
         }
         Err(error) => header(xid, zxid, error.code(), out),
@@ -73,7 +74,7 @@ fn body(reply: &Reply, out: &mut BytesMut) {
             results.iter().for_each(|result| multi_result(result, out));
             writer::multi_end(out);
         }
-        Reply::MultiRead(results) => {
+        Reply::MultiRead(results) | Reply::MultiReadBroken(results) => {
             results.iter().for_each(|result| multi_read_result(result, out));
             writer::multi_end(out);
         }

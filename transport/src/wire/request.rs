@@ -121,8 +121,13 @@ struct CreateFields {
 
 impl CreateFields {
     fn read(opcode: Opcode, reader: &mut Reader) -> Read<Self> {
+        let path = reader.nullable_text()?;
+        Self::behind_path(path, opcode, reader)
+    }
+
+    fn behind_path(path: Option<Text>, opcode: Opcode, reader: &mut Reader) -> Read<Self> {
         Ok(Self {
-            path: reader.nullable_text()?,
+            path,
             data: reader.buffer()?,
             acl: acl(reader)?,
             flags: reader.i32()?,
@@ -243,41 +248,71 @@ fn acl(reader: &mut Reader) -> Read<Option<Vec<RequestedAcl>>> {
 fn multi(reader: &mut Reader, options: &DecodeOptions) -> Read<Vec<WriteOp>> {
     let mut operations = Vec::new();
     while let Some(code) = multi_header(reader)? {
-        let opcode = Opcode::from_code(code).ok_or(Malformed)?;
-        operations.push(match opcode {
-            Opcode::Create | Opcode::Create2 | Opcode::CreateContainer | Opcode::CreateTtl => {
+        let operation = match Opcode::from_code(code).ok_or(Malformed)? {
+            opcode @ (Opcode::Create | Opcode::Create2 | Opcode::CreateContainer | Opcode::CreateTtl) => {
                 let fields = CreateFields::read(opcode, reader)?;
                 if fields.path.is_none() {
                     return Err(Malformed);
                 }
                 let mode = multi_mode(opcode, &fields, options);
-                let container = matches!(mode, CreateMode::Valid { kind: CreateKind::Container, .. });
-                WriteOp::Create(fields.with(mode, container || opcode != Opcode::Create)?)
+                // The opcode that the flags stand for decides, unless it was create2 that was asked for.
+                let flagged = matches!(
+                    mode,
+                    CreateMode::Valid { kind: CreateKind::Container | CreateKind::Ttl { .. }, .. }
+                        | CreateMode::Unimplemented
+                );
+                WriteOp::Create(fields.with(mode, flagged || opcode == Opcode::Create2)?)
             }
             Opcode::Delete => delete(reader)?,
             Opcode::SetData => set_data(reader.text()?, reader)?,
             Opcode::Check => WriteOp::Check { path: reader.text()?, version: reader.i32()? },
             _ => return Err(Malformed),
-        });
+        };
+        operations.push(operation);
     }
     Ok(operations)
 }
 
-/// Sub-requests up to the header that says done. Anything but getData and getChildren makes all of it malformed; their
-/// watch flags mean nothing here.
+/// Sub-requests up to the header that says done; their watch flags mean nothing here. ZooKeeper reads all of them before it carries
+/// out the first, so what does not parse, or mixes reads and writes, is malformed; writes alone, and null paths, it comes to only
+/// then, and gives up there (surface 2.5).
 fn multi_read(reader: &mut Reader) -> Read<Vec<ReadOp>> {
     let mut reads = Vec::new();
+    let mut writes = None;
     while let Some(code) = multi_header(reader)? {
-        let path = |reader: &mut Reader| {
-            let path = reader.text()?;
-            reader.bool()?;
-            Ok(path)
-        };
-        reads.push(match Opcode::from_code(code) {
-            Some(Opcode::GetData) => ReadOp::GetData { path: path(reader)? },
-            Some(Opcode::GetChildren) => ReadOp::GetChildren { path: path(reader)? },
+        let opcode = Opcode::from_code(code).ok_or(Malformed)?;
+        let path = reader.nullable_text()?;
+        let (write, read) = match opcode {
+            Opcode::GetData | Opcode::GetChildren => {
+                reader.bool()?;
+                let read = match (opcode, path) {
+                    (_, None) => ReadOp::Unreadable,
+                    (Opcode::GetData, Some(path)) => ReadOp::GetData { path },
+                    (_, Some(path)) => ReadOp::GetChildren { path },
+                };
+                (false, read)
+            }
+            Opcode::Create | Opcode::Create2 | Opcode::CreateContainer | Opcode::CreateTtl => {
+                CreateFields::behind_path(path, opcode, reader)?;
+                (true, ReadOp::Unreadable)
+            }
+            Opcode::Delete | Opcode::Check => {
+                reader.i32()?;
+                (true, ReadOp::Unreadable)
+            }
+            Opcode::SetData => {
+                set_data(Text::EMPTY, reader)?;
+                (true, ReadOp::Unreadable)
+            }
             _ => return Err(Malformed),
-        });
+        };
+        if *writes.get_or_insert(write) != write {
+            return Err(Malformed);
+        }
+        // What comes behind it is never carried out.
+        if reads.last() != Some(&ReadOp::Unreadable) {
+            reads.push(read);
+        }
     }
     Ok(reads)
 }

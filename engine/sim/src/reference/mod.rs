@@ -301,7 +301,11 @@ impl Reference {
             Request::GetAllChildrenNumber { path } => {
                 self.readable(conn, path).map(|_| Reply::Count(self.tree.descendants(path) as i32))
             }
-            Request::MultiRead(reads) => Ok(Reply::MultiRead(reads.iter().map(|read| self.read(conn, read)).collect())),
+            Request::MultiRead(reads) => {
+                let results: Vec<_> = reads.iter().map_while(|read| self.read(conn, read)).collect();
+                let whole = results.len() == reads.len();
+                Ok(if whole { Reply::MultiRead(results) } else { Reply::MultiReadBroken(results) })
+            }
             Request::Sync { path } => Ok(Reply::Synced(path.clone())),
             Request::Ping => Ok(Reply::Empty),
             Request::Sasl => Ok(Reply::NullToken),
@@ -454,15 +458,17 @@ impl Reference {
         Reply::Names(paths.collect())
     }
 
-    fn read(&self, conn: ConnId, read: &ReadOp) -> ReadResult {
-        match read {
+    /// `None` for what is no read.
+    fn read(&self, conn: ConnId, read: &ReadOp) -> Option<ReadResult> {
+        Some(match read {
             ReadOp::GetData { path } => {
                 self.read_data(conn, path).map_or_else(ReadResult::Failed, |(data, stat)| ReadResult::Data(data, stat))
             }
             ReadOp::GetChildren { path } => self
                 .read_children(conn, path)
                 .map_or_else(ReadResult::Failed, |(names, _)| ReadResult::Children(names.into())),
-        }
+            ReadOp::Unreadable => return None,
+        })
     }
 
     /// Sorted, because the rules leave the order open.

@@ -110,7 +110,8 @@ pub(super) fn run(port: ClientPort, sockets: &Arc<Sockets>, shared: Arc<Shared>)
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build();
     let runtime = runtime.map_err(|error| format!("the io thread cannot start: {error}"))?;
     let outbox = Arc::clone(&sockets.outbox);
-    runtime
-        .block_on(port.serve(Arc::new(ToCore(shared)), outbox, sockets.stop.notified()))
-        .map_err(|error| format!("the client port failed: {error}"))
+    let served = runtime.block_on(port.serve(Arc::new(ToCore(shared)), outbox, sockets.stop.notified()));
+    // Who looks at the directory for `dirs` may hang with its disk.
+    runtime.shutdown_background();
+    served.map_err(|error| format!("the client port failed: {error}"))
 }

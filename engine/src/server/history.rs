@@ -200,6 +200,7 @@ impl Server {
             // What the session owns by then is known only when its turn comes.
             Need::Ephemerals(_) => {}
         });
+        missing.append(&mut tree::foreseen_names(txn, state));
         for what in missing {
             self.fetch(what, Waiter::Nobody);
         }

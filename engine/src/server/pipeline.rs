@@ -370,12 +370,11 @@ impl Server {
             Err(stuck) => return self.stuck(conn, head, stuck, since),
         };
         self.let_go(Waiter::Request(conn, head.number));
-        // Data may have become large since a write behind it was proposed: everybody's writes wait for that one, so it waits for no room.
+        // Data may have become large since a write behind it was proposed. Everybody's writes wait for that one, so it may have as much again: nobody
+        // else can take that.
         let all_wait_for_it = self.connections.get(&conn).is_some_and(|connection| !connection.proposed.is_empty());
-        if matches!(decided, Ok(Determined::Pending(_)))
-            && !all_wait_for_it
-            && self.completing_bytes >= u64::from(self.limits.outbound_bytes_max)
-        {
+        let room = u64::from(self.limits.outbound_bytes_max) * if all_wait_for_it { 2 } else { 1 };
+        if matches!(decided, Ok(Determined::Pending(_))) && self.completing_bytes >= room {
             self.waiting_for_room.insert(conn);
             return Step::Wait(head);
         }

@@ -4,7 +4,7 @@
 
 use super::acl::Identity;
 use super::attempt::{Attempt, Stop};
-use super::needs::{Need, parent_of};
+use super::needs::{Need, parent_of, sequential_name};
 use super::overlay::Overlay;
 use super::record::{Kind, Session, Totals, Znode};
 use super::view::{Stuck, View};
@@ -223,8 +223,7 @@ impl<V: View> Attempt<'_, V> {
         let parent = self.existing(parent_path)?;
         let parent_znode = parent.znode()?;
         permit(asker, Perms::CREATE, &parent_znode)?;
-        let path =
-            if sequential { Text::from(format!("{asked}{:010}", parent_znode.creates)) } else { self.text(asked) };
+        let path = if sequential { Text::from(sequential_name(asked, parent_znode.creates)) } else { self.text(asked) };
         if !path::is_valid(&path) {
             return Err(ErrorCode::BadArguments.into());
         }

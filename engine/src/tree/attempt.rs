@@ -3,7 +3,7 @@
 //! The rules of each operation are in [`mod@super::apply`]; here records, the digest and the counts are kept true to one another.
 
 use super::apply::Fired;
-use super::needs::needs;
+use super::needs::{foreseen_names, needs};
 use super::overlay::{Change, Overlay};
 use super::record::{Data, INLINE_DATA_MAX, Kind, Totals, Znode};
 use super::view::{Found, View};
@@ -69,6 +69,7 @@ impl<V: View> Attempt<'_, V> {
     pub(super) fn want(&mut self, txn: &Txn<'_>) {
         let Self { view, missing, .. } = self;
         needs(txn, &mut |need| missing.extend(need.missing_in(*view)));
+        missing.append(&mut foreseen_names(txn, *view));
     }
 
     /// Refuses what a session that has ended asks for.

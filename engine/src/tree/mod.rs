@@ -15,7 +15,7 @@ mod view;
 
 pub use apply::{Applied, Buffers, Fired, MultiFailure, OpOutcome, Outcome, apply};
 pub use birth::birth;
-pub use needs::{Need, needs};
+pub use needs::{Need, foreseen_names, needs};
 pub use overlay::{Change, Overlay};
 pub(crate) use read::{Determined, Remembered, missed, read, waits_for_bytes};
 pub use view::{Found, Stuck, View};

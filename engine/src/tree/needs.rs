@@ -1,9 +1,11 @@
 //! What an entry is known to need before its turn comes, so that it is fetched while the log syncs.
 
-use super::view::View;
+use super::record::Znode;
+use super::view::{Found, View};
 use crate::action::FetchWhat;
 use crate::store::key;
 use crate::txn::{Op, Txn};
+use std::collections::BTreeMap;
 use zoolet_model::{SessionId, path::parent_and_name};
 
 /// A record that an entry is known to need before anything else is known.
@@ -28,7 +30,7 @@ pub fn needs<'a>(txn: &Txn<'a>, need: &mut impl FnMut(Need<'a>)) {
 
 fn op_needs<'a>(op: &Op<'a>, need: &mut impl FnMut(Need<'a>)) {
     match *op {
-        // A sequential znode's name is known only when its turn comes.
+        // A sequential znode's name is known only when its turn comes; see `foreseen_names`.
         Op::Create { path, sequential: true, .. } => {
             if let Some(parent) = parent_of(path) {
                 need(Need::Znode(parent));
@@ -45,6 +47,47 @@ fn path_needs<'a>(path: &'a str, need: &mut impl FnMut(Need<'a>)) {
         need(Need::Znode(parent));
     }
     need(Need::Znode(path));
+}
+
+/// The names that an entry's sequential znodes will have if nothing comes between, as far as memory does not know them. Without this a multi of
+/// many would be tried once for each, and everybody's writes would wait for it.
+pub fn foreseen_names(txn: &Txn<'_>, view: &mut impl View) -> Vec<FetchWhat> {
+    let ops = match txn {
+        Txn::Write { op, .. } => std::slice::from_ref(op),
+        Txn::Multi { ops, .. } => ops.as_slice(),
+        Txn::NoOp | Txn::CreateSession { .. } | Txn::CloseSession { .. } | Txn::Reap { .. } => &[],
+    };
+    let mut missing = Vec::new();
+    if !ops.iter().any(|op| matches!(op, Op::Create { sequential: true, .. })) {
+        return missing;
+    }
+    // Each parent's next number; `None` while its record is not in memory.
+    let mut numbers: BTreeMap<&str, Option<i32>> = BTreeMap::new();
+    for op in ops {
+        let Op::Create { path, sequential, .. } = *op else { continue };
+        let Some(parent) = parent_of(path) else { continue };
+        let Some(number) = numbers.entry(parent).or_insert_with(|| creates_in(parent, view)) else { continue };
+        if sequential {
+            missing.extend(Need::Znode(&sequential_name(path, *number)).missing_in(view));
+        }
+        *number = number.saturating_add(1);
+    }
+    missing
+}
+
+/// How many children a znode has had; `None` when its record is not in memory.
+fn creates_in(path: &str, view: &mut impl View) -> Option<i32> {
+    match key::with_znode(path, |key| view.record(key))? {
+        Found::Record(record) => Znode::decode(&record).ok().map(|znode| znode.creates),
+        // Perhaps the entry itself creates it.
+        Found::Absent => Some(0),
+        Found::Unknown => None,
+    }
+}
+
+/// What a sequential znode is called.
+pub(super) fn sequential_name(asked: &str, number: i32) -> String {
+    format!("{asked}{number:010}")
 }
 
 impl Need<'_> {

@@ -216,6 +216,31 @@ fn a_missing_record_stops_an_entry_before_anything_changed() {
 }
 
 #[test]
+fn all_names_of_a_multi_of_sequential_znodes_are_asked_for_at_once() {
+    let mut whole = Whole::born();
+    whole.create("/a", CreateKind::Persistent).unwrap();
+    whole.create("/a/one", CreateKind::Persistent).unwrap();
+    let numbered = |number: usize| key::znode(&format!("/a/n{number:010}")).unwrap();
+    whole.hidden = (0..200).map(numbered).collect();
+    // What else is born under the parent counts too.
+    let mut ops = vec![create("/a/n", CreateKind::Ephemeral, true), create("/a/two", CreateKind::Persistent, false)];
+    ops.extend((0..50).map(|_| create("/a/n", CreateKind::Persistent, true)));
+    let txn = Txn::Multi { session: SESSION, identity: Identity::default(), ops };
+    let Err(Stuck::Missing(missing)) = whole.attempt(&txn) else { panic!("it has all it needs") };
+    let asked: BTreeSet<Key> = missing
+        .into_iter()
+        .map(|what| match what {
+            FetchWhat::Record(key) => key,
+            FetchWhat::KeysUnder(prefix) => panic!("{prefix:?}"),
+        })
+        .collect();
+    let wanted: BTreeSet<Key> = [1].into_iter().chain(3..53).map(numbered).collect();
+    assert_eq!(asked, wanted);
+    whole.hidden.retain(|key| !asked.contains(key));
+    assert!(matches!(whole.apply(&txn), Outcome::Multi(Ok(outcomes)) if outcomes.len() == 52));
+}
+
+#[test]
 fn ensemble_time_never_goes_back() {
     let mut whole = Whole::born();
     whole.totals.ensemble_ms = 1000;

@@ -112,8 +112,15 @@ pub enum Event {
 /// What is too much for a status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum List {
-    /// A page of the watches on data, from where the last one ended.
-    Watches(ListedBy, Mark),
+    /// A page of the watches on data.
+    Watches {
+        /// By what they are listed.
+        by: ListedBy,
+        /// Where the last page ended.
+        from: Mark,
+        /// How many it may have; [`watch::ROWS_MAX`](crate::watch::ROWS_MAX) is the most.
+        rows_max: usize,
+    },
     /// When silence ends each session.
     Deadlines,
     /// What one session owns. No answer when the base cannot be read.

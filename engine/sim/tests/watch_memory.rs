@@ -7,7 +7,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::{alloc::System, hint::black_box, time::Instant};
 use zoolet_engine::{
     ConnId,
-    watch::{ListedBy, Mark, WatchKind, WatchTable},
+    watch::{ListedBy, Mark, ROWS_MAX, WatchKind, WatchTable},
 };
 use zoolet_model::EventKind;
 
@@ -136,7 +136,7 @@ fn a_page_of_one_connections_watches_takes_little_in_the_worst_order() {
     let (mut from, mut rows) = (Some(Mark::default()), 0);
     while let Some(mark) = from {
         let region = Region::new(COUNTED);
-        from = table.page(ListedBy::Connection, mark, &mut |_, _| rows += 1);
+        from = table.page(ListedBy::Connection, mark, ROWS_MAX, &mut |_, _| rows += 1);
         let change = region.change();
         assert!(change.allocations + change.reallocations <= 20, "{change:?}");
         assert!(change.bytes_allocated <= 128 << 10, "{change:?}");

@@ -258,8 +258,8 @@ impl Server {
     pub(super) fn on_list(&mut self, ticket: u64, list: List) {
         let mut status = Status::default();
         match list {
-            List::Watches(by, from) => {
-                status.next = self.watches.page(by, from, &mut |conn, path| {
+            List::Watches { by, from, rows_max } => {
+                status.next = self.watches.page(by, from, rows_max, &mut |conn, path| {
                     if let Some(connection) = self.connections.get(&conn) {
                         status.listed.push((connection.session, path.into()));
                     }

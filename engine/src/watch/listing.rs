@@ -10,12 +10,12 @@ use super::{PathId, WatchKind, WatchTable, Watched};
 use crate::event::ConnId;
 use std::ops::Bound;
 
-/// Rows of one page, at most.
-const ROWS_MAX: usize = 4096;
-/// Bytes of paths after which a page ends: one path may be as long as a frame.
-const BYTES_MAX: usize = 256 << 10;
-/// Places of the table that one page looks at, about, before it ends; many may hold nothing of what is asked for.
-const STEPS_MAX: usize = 16 << 10;
+/// Rows of one page, at most. Whoever wants fewer gets a page that is smaller in every way.
+pub const ROWS_MAX: usize = 4096;
+/// Bytes of paths for each row a page may have, after which it ends: one path may be as long as a frame.
+const BYTES_PER_ROW: usize = 64;
+/// Places of the table for each row a page may have that it looks at, about, before it ends; many may hold nothing of what is asked for.
+const STEPS_PER_ROW: usize = 4;
 /// Numbers compared in the time of one other step.
 const COMPARED_PER_STEP: usize = 32;
 
@@ -42,6 +42,7 @@ fn listed() -> KindSet {
 
 /// What is left of a page.
 struct Page<'a> {
+    rows_max: usize,
     rows: usize,
     bytes: usize,
     steps: usize,
@@ -50,11 +51,11 @@ struct Page<'a> {
 
 impl Page<'_> {
     fn is_full(&self) -> bool {
-        self.is_long() || self.steps >= STEPS_MAX
+        self.is_long() || self.steps >= self.rows_max * STEPS_PER_ROW
     }
 
     fn is_long(&self) -> bool {
-        self.rows >= ROWS_MAX || self.bytes >= BYTES_MAX
+        self.rows >= self.rows_max || self.bytes >= self.rows_max * BYTES_PER_ROW
     }
 
     fn add(&mut self, conn: ConnId, path: &str) {
@@ -67,8 +68,8 @@ impl Page<'_> {
 impl WatchTable {
     /// Calls `row` with the connection and the path of some watches on data, from `from` on; a connection's several watches on one path are
     /// one row. Gives where the next page begins; `None` after the last.
-    pub fn page(&self, by: ListedBy, from: Mark, row: &mut dyn FnMut(ConnId, &str)) -> Option<Mark> {
-        let mut page = Page { rows: 0, bytes: 0, steps: 0, row };
+    pub fn page(&self, by: ListedBy, from: Mark, rows_max: usize, row: &mut dyn FnMut(ConnId, &str)) -> Option<Mark> {
+        let mut page = Page { rows_max: rows_max.clamp(1, ROWS_MAX), rows: 0, bytes: 0, steps: 0, row };
         match by {
             ListedBy::Connection => self.page_by_connection(from, &mut page),
             ListedBy::Path => self.page_by_path(from, &mut page),
@@ -84,7 +85,7 @@ impl WatchTable {
         for (&conn, watched) in self.connections.range((first, Bound::Unbounded)) {
             let mut after = from.path.filter(|_| from.conn == Some(conn));
             loop {
-                let (ids, looked_at) = watched.next_ids(after);
+                let (ids, looked_at) = watched.next_ids(after, page.rows_max);
                 page.steps += looked_at;
                 if ids.is_empty() {
                     break;
@@ -144,9 +145,9 @@ impl WatchTable {
 }
 
 impl Watched {
-    /// The smallest of its numbers above `after`, each once, in order, and how many were looked at. The list is in no order and may name one
+    /// Of its numbers above `after` the smallest, each once, in order, and how many were looked at. The list is in no order and may name one
     /// twice: so each page looks through all of it, and keeps no more than it may need.
-    fn next_ids(&self, after: Option<PathId>) -> (Vec<PathId>, usize) {
+    fn next_ids(&self, after: Option<PathId>, rows_max: usize) -> (Vec<PathId>, usize) {
         let ids = match self {
             Self::One(id) => std::slice::from_ref(id),
             Self::Many(watched) => &watched.ids,
@@ -156,9 +157,9 @@ impl Watched {
             if id < end {
                 next.push(id);
             }
-            if next.len() == 2 * ROWS_MAX {
-                end = *next.select_nth_unstable(ROWS_MAX).1;
-                next.truncate(ROWS_MAX);
+            if next.len() == 2 * rows_max {
+                end = *next.select_nth_unstable(rows_max).1;
+                next.truncate(rows_max);
             }
         }
         next.sort_unstable();

@@ -10,7 +10,7 @@ mod listing;
 mod paths;
 mod watchers;
 
-pub use listing::{ListedBy, Mark};
+pub use listing::{ListedBy, Mark, ROWS_MAX};
 
 use crate::budget::allocated;
 use crate::event::ConnId;

@@ -330,8 +330,8 @@ fn listed(table: &WatchTable, by: ListedBy) -> (Vec<(u64, String)>, usize) {
         pages += 1;
         assert!(pages < 10_000, "the list ends");
         let before = rows.len();
-        from = table.page(by, mark, &mut |conn, path| rows.push((conn.0, path.to_owned())));
-        assert!(rows.len() - before <= 4096, "a page has a bound");
+        from = table.page(by, mark, ROWS_MAX, &mut |conn, path| rows.push((conn.0, path.to_owned())));
+        assert!(rows.len() - before <= ROWS_MAX, "a page has a bound");
     }
     (rows, pages)
 }

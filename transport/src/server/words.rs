@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use zoolet_engine::Status;
 use zoolet_engine::budget::Part;
 use zoolet_engine::event::List;
-use zoolet_engine::watch::{ListedBy, Mark};
+use zoolet_engine::watch::{ListedBy, Mark, ROWS_MAX};
 use zoolet_model::{SessionId, Text};
 
 /// The words this server answers.
@@ -175,7 +175,7 @@ async fn watches(port: &Port, by: ListedBy, write: &OwnedWriteHalf) {
     }
     let (mut from, mut last) = (Some(Mark::default()), None);
     while let Some(mark) = from {
-        let Some(page) = port.ask_for(List::Watches(by, mark)).await else { return };
+        let Some(page) = port.ask_for(page(by, mark)).await else { return };
         let mut out = String::new();
         for (session, path) in page.listed {
             // Writing to a String cannot fail.
@@ -190,6 +190,10 @@ async fn watches(port: &Port, by: ListedBy, write: &OwnedWriteHalf) {
         from = page.next;
     }
     send(port, write, "\n").await;
+}
+
+fn page(by: ListedBy, from: Mark) -> List {
+    List::Watches { by, from, rows_max: ROWS_MAX }
 }
 
 /// What lines that follow one another have in common.
@@ -363,7 +367,7 @@ async fn wchs(port: &Port) -> Option<String> {
     let (mut watches, mut paths, mut sessions, mut last) = (0_u64, 0_u64, HashSet::new(), Text::EMPTY);
     let mut from = Some(Mark::default());
     while let Some(mark) = from {
-        let page = port.ask_for(List::Watches(ListedBy::Path, mark)).await?;
+        let page = port.ask_for(page(ListedBy::Path, mark)).await?;
         for (session, path) in page.listed {
             watches += 1;
             sessions.insert(session);

@@ -5,6 +5,7 @@
 //! its own ([`exercise`]), a corpus, whose files are replayed ([`replay`]), and a fuzzer that runs for hours (tests/fuzz).
 
 mod codecs;
+mod listing;
 mod server;
 mod state;
 mod stored;

@@ -8,22 +8,29 @@
 //! - a fetch is answered at most once, with what its question asked for or a failure; a checkpoint gets exactly one answer;
 //! - after `Fail` nothing is carried out.
 //!
+//! Lists are asked for a page at a time, with events between the pages: what was there all the time is listed, once.
+//!
 //! Everything else may come: requests before their connection's first message, after its last, and for connections that never were;
 //! answers of the disk in any order, late, or as any failure; a log that stalls and resumes, twice or without reason; deaths at any step.
 
+use super::listing::{Listing, Row};
 use super::{Target, script};
 use crate::replica::Replica;
 use crate::workload::{Random, Workload};
 use crate::world::{Conditions, Durable, Logged, Records, Snapshot, apply_changes, look_up, start};
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use zoolet_engine::{
-    Action, Budget, ConnId, Event, Limits, Now, Server, Settings,
+    Action, Budget, ConnId, Event, Limits, Now, Server, Settings, Status,
     action::{Append, BaseRead, Checkpoint, Completion, Fetch, FetchId, Generation, LogRecord},
     budget::Part,
-    event::{BaseFailure, Fetched},
-    store::{digest::record_hash, key::Key},
+    event::{BaseFailure, Fetched, List},
+    store::{
+        digest::record_hash,
+        key::{Key, ephemerals_prefix},
+    },
+    watch::{ListedBy, Mark, ROWS_MAX},
 };
 use zoolet_model::{
     ConnectRequest, Create, CreateKind, CreateMode, Request, SessionId, SessionSecret, SetWatches, Text, WriteOp, Zxid,
@@ -40,6 +47,9 @@ const STEPS_MAX: u32 = 3000;
 const ONE_REQUEST_BYTES: u64 = 64 << 10;
 /// Turns in which everything that is under way must come to an end.
 const TURNS_MAX: u32 = 20_000;
+
+/// Tells questions for a status from those for a list.
+const STATUS_TICKET: u64 = 1 << 63;
 
 fn check(bytes: &[u8]) {
     Run::new(bytes).play();
@@ -62,6 +72,10 @@ struct Client {
     connected: bool,
     /// It was told that the server closes it.
     closed: bool,
+    /// Its session, once it has one.
+    session: SessionId,
+    /// It may be taking watches away, and setting them again.
+    removes_watches: bool,
 }
 
 struct Run {
@@ -93,6 +107,12 @@ struct Run {
     applied: usize,
     /// The newest entry that anybody was told of.
     told: Zxid,
+    /// What was asked for and not answered, by ticket.
+    asked: BTreeMap<u64, List>,
+    tickets: u64,
+    /// The last answer to a question.
+    answer: Option<Box<Status>>,
+    listing: Option<Listing>,
     /// A fetch has failed: the machine may give up.
     harmed: bool,
     failed: bool,
@@ -132,6 +152,10 @@ impl Run {
             replica: Replica::new(false),
             applied: 0,
             told: Zxid::ZERO,
+            asked: BTreeMap::new(),
+            tickets: 0,
+            answer: None,
+            listing: None,
             harmed: false,
             failed: false,
             transcript: None,
@@ -154,6 +178,9 @@ impl Run {
             self.everybody_was_answered();
         }
         if !self.failed {
+            self.lists_are_whole();
+        }
+        if !self.failed {
             self.everybody_leaves();
         }
         if !self.failed {
@@ -174,6 +201,9 @@ impl Run {
     }
 
     fn step(&mut self) {
+        if self.listing.is_some() && self.random().one_in(3) {
+            return self.next_page();
+        }
         let trouble = 1u16 << self.random().below(16);
         match self.random().below(64) {
             0..=31 => self.request(),
@@ -201,7 +231,7 @@ impl Run {
                 self.happen(Event::LogResumed);
             }
             6 => {
-                let ticket = self.random().bits();
+                let ticket = self.random().bits() | STATUS_TICKET;
                 self.happen(Event::Status { ticket });
             }
             7 => self.stray(),
@@ -213,7 +243,108 @@ impl Run {
                 let is_short = self.random().one_in(2);
                 self.room(is_short);
             }
-            _ => self.time_passes(),
+            13 => self.time_passes(),
+            _ => self.list(),
+        }
+    }
+
+    // What operators ask.
+
+    fn list(&mut self) {
+        match self.random().below(4) {
+            0 => drop(self.ask(List::Deadlines)),
+            1 => {
+                let known = self.sessions.iter().map(|(session, _)| *session).collect::<Vec<_>>();
+                let session = if known.is_empty() { SessionId(7) } else { *self.random().pick(&known) };
+                drop(self.ask(List::Ephemerals(session)));
+            }
+            by => {
+                let by = if by == 2 { ListedBy::Connection } else { ListedBy::Path };
+                let rows_max = 1 + self.below(5);
+                let there = self.watches();
+                self.listing = Some(Listing::begin(by, rows_max, there));
+            }
+        }
+    }
+
+    /// The answer, if it came at once.
+    fn ask(&mut self, list: List) -> Option<Box<Status>> {
+        self.tickets += 1;
+        self.asked.insert(self.tickets, list);
+        self.answer = None;
+        self.happen(Event::List { ticket: self.tickets, list });
+        self.answer.take()
+    }
+
+    fn next_page(&mut self) {
+        let Some(mut listing) = self.listing.take() else { return };
+        let (by, from, rows_max) = (listing.by, listing.next, listing.rows_max);
+        let page = self.ask(List::Watches { by, from, rows_max }).expect("watches are in memory");
+        if !listing.page(page.listed, page.next) {
+            self.listing = Some(listing);
+        }
+    }
+
+    /// All watches on data, asked for without anything between.
+    fn watches(&mut self) -> BTreeSet<Row> {
+        let (by, from, rows_max) = (ListedBy::Path, Mark::default(), ROWS_MAX);
+        let page = self.ask(List::Watches { by, from, rows_max }).expect("watches are in memory");
+        assert_eq!(page.next, None, "the limits of these runs are far below a page");
+        page.listed.into_iter().collect()
+    }
+
+    fn answered_list(&mut self, ticket: u64, status: Box<Status>) {
+        let list = self.asked.remove(&ticket);
+        assert!(list.is_some(), "an answer that nobody waits for: {status:?}");
+        self.answer = Some(status);
+    }
+
+    /// What is not there any more, or may have gone and come again, has not stayed.
+    fn watch_the_listing(&mut self) {
+        let Some(mut listing) = self.listing.take() else { return };
+        // Whoever asked for something else still wants its answer.
+        let answer = self.answer.take();
+        let there = self.watches();
+        self.answer = answer;
+        let removing = |client: &&mut Client| client.removes_watches;
+        let removing: BTreeSet<_> = self.clients.values_mut().filter(removing).map(|client| client.session).collect();
+        listing.retain(|row| there.contains(row) && !removing.contains(&row.0));
+        self.clients.values_mut().for_each(|client| client.removes_watches &= !client.unanswered.is_empty());
+        self.listing = Some(listing);
+    }
+
+    /// Nothing happens any more: lists say exactly what there is.
+    fn lists_are_whole(&mut self) {
+        while self.listing.is_some() {
+            self.next_page();
+        }
+        assert!(self.asked.is_empty() || self.harmed, "nobody answers {:?}", self.asked);
+        for by in [ListedBy::Connection, ListedBy::Path] {
+            let there = self.watches();
+            self.listing = Some(Listing::begin(by, 2, there));
+            while self.listing.is_some() {
+                self.next_page();
+            }
+        }
+        let deadlines = self.ask(List::Deadlines).expect("sessions are in memory").deadlines;
+        let sessions: BTreeSet<SessionId> = deadlines.iter().map(|(_, session)| *session).collect();
+        assert_eq!((sessions.len(), sessions.len() as u64), (deadlines.len(), self.server.sessions() as u64));
+        for session in sessions {
+            let mut status = self.ask(List::Ephemerals(session));
+            if status.is_none() {
+                self.settle();
+                status = self.answer.take();
+            }
+            let Some(status) = status else {
+                assert!(self.failed, "nobody says what {session:?} owns");
+                return;
+            };
+            let prefix = ephemerals_prefix(session);
+            let paths = status.listed.iter().map(|(owner, path)| {
+                assert_eq!(*owner, session);
+                path.as_bytes()
+            });
+            assert!(paths.eq(self.replica.records.keys().filter_map(|key| key.strip_prefix(&*prefix))));
         }
     }
 
@@ -241,6 +372,7 @@ impl Run {
             && !client.closed
         {
             client.unanswered.push_back(if request == Request::Ping { -2 } else { xid });
+            client.removes_watches |= matches!(request, Request::RemoveWatches { .. });
         }
         self.happen(Event::Request { conn, xid, request });
     }
@@ -496,6 +628,8 @@ impl Run {
         self.fetches.clear();
         self.completions.clear();
         self.clients.clear();
+        self.asked.clear();
+        self.listing = None;
         (self.stalled, self.space_is_short) = (false, false);
         self.generations = BTreeMap::from([(Generation::default(), self.durable.records.clone())]);
         (self.replica, self.applied) = (Replica::new(false), 0);
@@ -524,6 +658,9 @@ impl Run {
         }
         self.follow();
         self.nothing_grows();
+        if !self.failed {
+            self.watch_the_listing();
+        }
     }
 
     /// What the machine holds stays within its bounds, and what one request may take beyond them.
@@ -564,6 +701,11 @@ impl Run {
                 assert!(!std::mem::replace(&mut client.connected, true), "{conn:?} was answered before");
                 if reply.timeout_ms != 0 {
                     assert!(reply.session.0 <= durable, "a session begins before it is durable");
+                    client.session = reply.session;
+                    if let Some(listing) = &mut self.listing {
+                        // Its watches went with its other connection, and may come again on this one.
+                        listing.retain(|(session, _)| *session != reply.session);
+                    }
                     self.tell(reply.session.0);
                     self.sessions.retain(|(session, _)| *session != reply.session);
                     self.sessions.push((reply.session, reply.secret));
@@ -576,11 +718,17 @@ impl Run {
                 self.completions.push((*completion, base));
             }
             Action::Notify { conn, event } => {
-                assert!(self.client(conn).connected, "{conn:?} has no session and is told {event:?}");
+                let client = self.client(conn);
+                assert!(client.connected, "{conn:?} has no session and is told {event:?}");
+                let session = client.session;
+                if let Some(listing) = &mut self.listing {
+                    listing.retain(|row| row.0 != session || row.1 != event.path);
+                }
                 self.tell(event.zxid);
             }
             Action::Close { conn } => self.client(conn).closed = true,
-            Action::Status { .. } => {}
+            Action::Status { ticket, .. } if ticket & STATUS_TICKET != 0 => {}
+            Action::Status { ticket, status } => self.answered_list(ticket, status),
             Action::Fail(reason) => {
                 assert!(self.harmed, "the server gave up for nothing: {reason}");
                 self.failed = true;

@@ -209,7 +209,7 @@ pub const RULES: [Rule; 18] = [
             let [Value::Bytes(Some(frame))] = &parse_values(frame).ok()?[..] else { return None };
             let (id, _, What::Connected(atoms)) = connected(frame)? else { return None };
             let handshake = matches!(&atoms[..], [Atom::Text(start), Atom::Session(_), Atom::Password(true), Atom::Text(end)]
-                if start.starts_with("version 0 timeout ") && end == "then 00");
+                if start.starts_with("version 0 timeout ") && matches!(end.as_str(), "then " | "then 00"));
             let lives = (alive.code, alive.error) == (11, 0);
             let accepted = id != 0 && handshake && lives;
             (ops.last()?.code == -10 && refused && closed && accepted).then_some(Taken {

@@ -86,7 +86,7 @@ impl Changes {
     pub fn insert(&mut self, key: Key, record: Option<Bytes>) {
         match record {
             Some(record) => self.set(key, record, true, |_| {}),
-            None => Self::unset(self.names.entry(key), &mut self.records, &mut self.bytes, |_| {}),
+            None => self.unset(key),
         }
     }
 
@@ -113,46 +113,34 @@ impl Changes {
         }
     }
 
-    /// Takes a record away. Gives the key back when nothing is left to write: it was born here. A key that is new here is told.
-    pub(super) fn remove(&mut self, key: Key, is_new: impl FnOnce(&Key)) -> Option<Key> {
-        match self.names.entry(key) {
-            btree_map::Entry::Occupied(name) if *name.get() == Life::Born => {
-                let (key, _) = name.remove_entry();
-                let record = self.records.remove(&key).flatten();
-                self.bytes -= name_cost(&key) + key_cost(&key) + record.as_ref().map_or(0, record_cost);
-                Some(key)
-            }
-            name => {
-                Self::unset(name, &mut self.records, &mut self.bytes, is_new);
-                None
-            }
+    /// Takes a record away. False when nothing is left to write: it was born here.
+    pub(super) fn remove(&mut self, key: &[u8]) -> bool {
+        if self.names.get(key) == Some(&Life::Born) {
+            self.forget(key);
+            return false;
         }
+        self.unset(key.into());
+        true
     }
 
-    fn unset(
-        name: btree_map::Entry<'_, Key, Life>,
-        records: &mut HashMap<Key, Option<Bytes>, KeyHash>,
-        bytes: &mut usize,
-        is_new: impl FnOnce(&Key),
-    ) {
-        match name {
+    fn unset(&mut self, key: Key) {
+        match self.names.entry(key) {
             btree_map::Entry::Occupied(mut name) => {
                 name.insert(Life::Dead);
-                if let Some(record) = records.get_mut(name.key()) {
-                    *bytes -= record.take().map_or(0, |record| record_cost(&record));
+                if let Some(record) = self.records.get_mut(name.key()) {
+                    self.bytes -= record.take().map_or(0, |record| record_cost(&record));
                 }
             }
             btree_map::Entry::Vacant(place) => {
                 let key = place.key().clone();
-                *bytes += name_cost(&key);
+                self.bytes += name_cost(&key);
                 place.insert(Life::Dead);
-                match records.entry(key) {
+                match self.records.entry(key) {
                     Entry::Occupied(mut here) => {
-                        *bytes -= here.insert(None).map_or(0, |record| record_cost(&record));
+                        self.bytes -= here.insert(None).map_or(0, |record| record_cost(&record));
                     }
                     Entry::Vacant(place) => {
-                        *bytes += key_cost(place.key());
-                        is_new(place.key());
+                        self.bytes += key_cost(place.key());
                         place.insert(None);
                     }
                 }
@@ -277,7 +265,7 @@ mod tests {
             let (choice, key) = ((*seed >> 40) % 3, Key::from([(*seed >> 33) as u8 % 8]));
             if choice == 0 {
                 if now.remove(&key).is_some() {
-                    changes.remove(key, |_| {});
+                    changes.remove(&key);
                 }
             } else {
                 let record = Bytes::from(vec![choice as u8; (*seed >> 50) as usize % 30]);

@@ -74,12 +74,10 @@ impl Memory {
             Some(record) => active.set(key, record, existed, |key| cache.remove(key)),
             // Born and dead in one entry: what there is has not changed.
             None if !existed => {}
-            None => {
-                // Nobody asks for a mark by its key, so that it is gone is nothing to remember.
-                if let Some(key) = active.remove(key, |key| cache.remove(key)).filter(|key| !key::is_mark(key)) {
-                    cache.insert(key, None);
-                }
-            }
+            None if active.remove(&key) => cache.remove(&key),
+            // Nobody asks for a mark by its key, so that it is gone is nothing to remember.
+            None if key::is_mark(&key) => {}
+            None => cache.insert(key, None),
         }
     }
 

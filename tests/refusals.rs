@@ -119,6 +119,48 @@ fn a_damaged_log_is_refused() {
     assert!(line.contains("/data: the log is damaged: seg-00.log at byte "), "{line}");
 }
 
+#[test]
+fn a_damaged_file_of_the_base_is_named() {
+    let scratch = Scratch::new();
+    let small = "memtable_bytes = 131072\nrecord_cache_bytes = 65536\n[settings]";
+    let mut server = Server::start_with(&scratch, &SMALL.replace("[settings]", small));
+    let mut client = server.client();
+    let mut number = 0;
+    while server.figure("checkpoints") == 0 {
+        client.create(&format!("/n-{number}"), &[b'x'; 20_000]).unwrap();
+        number += 1;
+        assert!(number < 1000, "no checkpoint");
+    }
+    server.kill();
+    let data = scratch.join("data");
+    let config = scratch.join("zoolet.toml");
+    let arguments = ["serve", "--config", config.to_str().unwrap(), "--data", data.to_str().unwrap(), "--listen"];
+    let names: Vec<_> = std::fs::read_dir(&data).unwrap().map(|file| file.unwrap().file_name()).collect();
+    let run = names.iter().find(|name| name.to_string_lossy().ends_with(".run")).unwrap().to_str().unwrap();
+    for name in [run, "base-0.crc"] {
+        let whole = std::fs::read(data.join(name)).unwrap();
+        for bytes in [0, 100] {
+            std::fs::write(data.join(name), &whole[..bytes]).unwrap();
+            let (code, line) = refusal(&scratch, &[&arguments[..], &["127.0.0.1:0"]].concat());
+            assert_eq!(code, 1, "{line}");
+            assert!(line.contains(&format!("the base is damaged: {name}: ")), "{line}");
+        }
+        std::fs::write(data.join(name), whole).unwrap();
+    }
+}
+
+#[test]
+fn a_reserve_that_cannot_be_made_refuses_no_writes() {
+    let scratch = Scratch::new();
+    let mut server = Server::start(&scratch);
+    let reserve = scratch.join("data/reserve");
+    let _ = std::fs::remove_file(&reserve);
+    std::fs::create_dir(&reserve).unwrap();
+    server.restart_with(SMALL);
+    server.client().create("/a", b"x").unwrap();
+    assert_eq!(server.figure("refusing_writes"), 0);
+}
+
 /// The base alone is an old state: serving it would take back what was acknowledged.
 #[test]
 fn a_base_whose_log_is_gone_is_refused_and_left_as_it_is() {

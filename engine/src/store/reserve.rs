@@ -116,18 +116,16 @@ impl Reserve {
             // Without its reserve a server goes on where there is room for all but the reserve itself: a small disk is no full one.
             return Ok(was_short || free < needed);
         }
-        if to_make > 0 && !self.make() {
-            return Ok(true);
-        }
-        Ok(false)
+        // Where it cannot be made for another reason than room, a server goes on without it, too.
+        Ok(to_make > 0 && self.make().is_err_and(|error| is_full(&error)))
     }
 
-    fn make(&self) -> bool {
-        let made = self.disk.create(NAME).and_then(|file| file.allocate(self.bytes)).is_ok();
-        if !made {
+    fn make(&self) -> io::Result<()> {
+        let made = self.disk.create(NAME).and_then(|file| file.allocate(self.bytes));
+        if made.is_err() {
             let _ = self.disk.remove(NAME);
         }
-        self.is_held.store(made, Relaxed);
+        self.is_held.store(made.is_ok(), Relaxed);
         made
     }
 
@@ -136,4 +134,8 @@ impl Reserve {
         let segments = names.iter().filter(|name| name.ends_with(".log"));
         segments.map(|name| self.disk.open(name)?.len()).sum()
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

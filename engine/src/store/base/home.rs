@@ -74,17 +74,19 @@ impl Home {
     }
 
     fn open_files(&self) -> Result<Opened, BaseError> {
-        let base = self.disk.open(&home_name(self.id)).map_err(missing_is_damage)?;
-        let side = self.disk.open(&side_name(self.id)).map_err(missing_is_damage)?;
+        let (home_name, side_name) = (home_name(self.id), side_name(self.id));
+        let open = |name: &str| self.disk.open(name).map_err(|error| missing_is_damage(error).of(name));
+        let (base, side) = (open(&home_name)?, open(&side_name)?);
         if base.len()? < BLOCK as u64 {
             // redb would take it for a new one.
-            return Err(BaseError::Damaged("its redb file is empty".into()));
+            return Err(BaseError::Damaged(format!("{home_name} is empty")));
         }
-        let side = Side::open(side, self.id, self.ledger.clone())?;
+        let side = Side::open(side, self.id, self.ledger.clone()).map_err(|error| error.of(&side_name))?;
         if !self.ledger.sync_failed() {
             side.sync()?;
         }
-        Opened::open(Backend::new(self.disk.clone(), base, side, self.ledger.clone()), self.cache_bytes)
+        let backend = Backend::new(self.disk.clone(), base, side, self.ledger.clone());
+        Opened::open(backend, self.cache_bytes).map_err(|error| error.of(&home_name))
     }
 
     fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
@@ -385,11 +387,7 @@ impl HomeCursor {
 
 /// Nobody opens a base that was not completed, so a file that is gone was lost.
 fn missing_is_damage(error: io::Error) -> BaseError {
-    if error.kind() == io::ErrorKind::NotFound {
-        BaseError::Damaged("a file of redb is gone".into())
-    } else {
-        error.into()
-    }
+    if error.kind() == io::ErrorKind::NotFound { BaseError::Damaged("it is gone".into()) } else { error.into() }
 }
 
 pub(super) fn home_name(id: u64) -> String {

@@ -104,6 +104,16 @@ impl BaseError {
             _ => Self::Io(error.to_string()),
         }
     }
+
+    /// The same, and of which file.
+    fn of(self, name: &str) -> Self {
+        let say = |what: String| if what.contains(name) { what } else { format!("{name}: {what}") };
+        match self {
+            Self::Damaged(what) => Self::Damaged(say(what)),
+            Self::Io(what) => Self::Io(say(what)),
+            Self::NoSpace => Self::NoSpace,
+        }
+    }
 }
 
 impl From<io::Error> for BaseError {
@@ -413,7 +423,7 @@ impl Core {
             let run = Run::open(&self.disk, name.clone(), id.number, &self.ledger, &self.cache);
             let run = run.map_err(|error| match error {
                 BaseError::Io(_) if !self.has(&name) => BaseError::Damaged(format!("{name} is gone")),
-                error => error,
+                error => error.of(&name),
             })?;
             if run.id() == id { Ok(Arc::new(run)) } else { Err(BaseError::Damaged(format!("{name} is another file"))) }
         };

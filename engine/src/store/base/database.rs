@@ -160,23 +160,22 @@ impl Opened {
         snapshot.ok_or_else(|| BaseError::Damaged("redb does not say how far merges have come".into()))
     }
 
-    /// Writes a step in one durable transaction.
-    pub(super) fn commit(&self, step: &Step, mark: Mark) -> Result<(), BaseError> {
+    /// Writes a step in one durable transaction; how many bytes of values it took out, or replaced.
+    pub(super) fn commit(&self, step: &Step, mark: Mark) -> Result<u64, BaseError> {
+        let mut freed = 0;
         self.transact(step.estimate_bytes(), |transaction| {
             let mut records = transaction.open_table(RECORDS)?;
             let mut data = transaction.open_table(DATA)?;
             for (key, stored) in step.iter() {
                 let table = if in_data(key) { &mut data } else { &mut records };
-                if stored == DELETED {
-                    table.remove(key)?
-                } else {
-                    table.insert(key, stored)?
-                };
+                let old = if stored == DELETED { table.remove(key)? } else { table.insert(key, stored)? };
+                freed += old.map_or(0, |old| old.value().len() as u64);
             }
             drop((records, data));
             write_mark(transaction, mark)
         })
-        .map_err(|error| classify(&self.backend, error))
+        .map_err(|error| classify(&self.backend, error))?;
+        Ok(freed)
     }
 
     /// Fills an empty database from records in key order, packing pages full: `fill` calls its argument with each key and its stored

@@ -36,7 +36,7 @@ pub(super) struct Home {
     /// Held by whoever writes or opens again. `None`: opening again failed; the next question or step tries once more.
     opened: Mutex<Option<Opened>>,
     pins: Mutex<Vec<Weak<Pin>>>,
-    /// Bytes written since redb was last compacted.
+    /// Bytes written and bytes of values taken out since redb was last compacted.
     loose_bytes: AtomicU64,
     /// Bytes of the file, as last seen.
     bytes: AtomicU64,
@@ -154,8 +154,9 @@ impl Home {
         // Counted from what redb has, not from what anybody holds: a step of which nobody heard that it is durable has had its number.
         let mark = Mark { zxid, steps: database.snapshot()?.mark.steps + 1 };
         let outcome = database.commit(step, mark);
-        self.loose_bytes.fetch_add(self.ledger.bytes_written.now() - before, Ordering::Relaxed);
-        let outcome = outcome.or_else(|error| {
+        let freed = *outcome.as_ref().unwrap_or(&0);
+        self.loose_bytes.fetch_add(self.ledger.bytes_written.now() - before + freed, Ordering::Relaxed);
+        let outcome = outcome.map(drop).or_else(|error| {
             // When only the second copy of the header could not be written, the step is durable all the same. When opening fails
             // too, whoever asks next tries again.
             let is_durable = |opened: &mut Opened| opened.snapshot().is_ok_and(|snapshot| snapshot.mark == mark);
@@ -178,7 +179,8 @@ impl Home {
     /// Gives space back to the file system, if there may be some to give and nobody holds a state that redb could not answer for
     /// afterwards.
     pub(super) fn compact(&self) -> Result<(), BaseError> {
-        if self.loose_bytes.load(Ordering::Relaxed) < self.bytes() / 8 {
+        // Its file has holes, at most about as large as what it holds.
+        if self.loose_bytes.load(Ordering::Relaxed) < self.bytes() / 32 {
             return Ok(());
         }
         let mut opened = self.opened();

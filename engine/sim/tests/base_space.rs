@@ -44,6 +44,24 @@ fn reads_survive_a_checkpoint_that_ran_out_of_space() {
     assert_holds(&open(&disk).unwrap(), &tried, "reopened");
 }
 
+/// What a delete of a value of a page writes is little; on a full disk it must count by what it frees.
+#[test]
+fn deletes_of_half_of_the_values_give_their_space_back() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let key = |at: u64| key::data(&format!("/value/{at}")).unwrap();
+    let mut model = Model::default();
+    let values = (0..2000).map(|at| (key(at), Some(Bytes::from(vec![3; 3900])))).collect();
+    base.checkpoint(&model.checkpoint(values)).unwrap();
+    merge(&base, true).unwrap();
+    let full = disk.used_bytes();
+    base.checkpoint(&model.checkpoint((0..1000).map(|at| (key(2 * at), None)).collect())).unwrap();
+    merge(&base, true).unwrap();
+    let left = disk.used_bytes();
+    assert!(left < full * 2 / 3, "{full} bytes before, {left} now");
+    assert_holds(&base, &model, "compacted");
+}
+
 /// Space that ends in the middle of a checkpoint, whichever write that is.
 #[test]
 fn reads_survive_a_write_that_ran_out_of_space_wherever_it_is() {

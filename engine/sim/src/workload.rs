@@ -458,7 +458,7 @@ mod tests {
         ] {
             assert!(errors.get(&error.code()) >= Some(&5), "{error}: {errors:?}");
         }
-        assert_eq!(successes.len(), 15, "every kind of reply: {successes:?}");
+        assert_eq!(successes.len(), 16, "every kind of reply: {successes:?}");
         assert!(multis[0] > 200 && multis[1] > 200, "multis that succeed and that fail: {multis:?}");
         assert!(server.tree().paths().count() > 20);
     }

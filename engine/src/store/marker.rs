@@ -72,7 +72,7 @@ impl Marker {
             Self::Absent | Self::Unborn | Self::Born { .. } => None,
             Self::Later => Some("was made by a later release of zoolet, and this one would not understand it"),
             Self::Damaged => Some(
-                "the file ZOOLET is damaged; if this directory is zoolet's, write its first line anew: \
+                "the file ZOOLET is damaged; if this directory is zoolet's and its log is there (seg-00.log and more), write its first line anew: \
                  zoolet data directory, format 1",
             ),
         }

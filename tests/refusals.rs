@@ -119,18 +119,24 @@ fn a_damaged_log_is_refused() {
     assert!(line.contains("/data: the log is damaged: seg-00.log at byte "), "{line}");
 }
 
-#[test]
-fn a_damaged_file_of_the_base_is_named() {
-    let scratch = Scratch::new();
+/// A server that has made its first checkpoint.
+fn with_a_base(scratch: &Scratch) -> Server {
     let small = "memtable_bytes = 131072\nrecord_cache_bytes = 65536\n[settings]";
-    let mut server = Server::start_with(&scratch, &SMALL.replace("[settings]", small));
+    let server = Server::start_with(scratch, &SMALL.replace("[settings]", small));
     let mut client = server.client();
     let mut number = 0;
     while server.figure("checkpoints") == 0 {
-        client.create(&format!("/n-{number}"), &[b'x'; 20_000]).unwrap();
+        assert_eq!(client.create(&format!("/n-{number}"), &[b'x'; 20_000]).err(), None);
         number += 1;
         assert!(number < 1000, "no checkpoint");
     }
+    server
+}
+
+#[test]
+fn a_damaged_file_of_the_base_is_named() {
+    let scratch = Scratch::new();
+    let mut server = with_a_base(&scratch);
     server.kill();
     let data = scratch.join("data");
     let config = scratch.join("zoolet.toml");
@@ -165,15 +171,7 @@ fn a_reserve_that_cannot_be_made_refuses_no_writes() {
 #[test]
 fn a_base_whose_log_is_gone_is_refused_and_left_as_it_is() {
     let scratch = Scratch::new();
-    let small = "memtable_bytes = 131072\nrecord_cache_bytes = 65536\n[settings]";
-    let mut server = Server::start_with(&scratch, &SMALL.replace("[settings]", small));
-    let mut client = server.client();
-    let mut number = 0;
-    while server.figure("checkpoints") == 0 {
-        client.create(&format!("/n-{number}"), &[b'x'; 20_000]).unwrap();
-        number += 1;
-        assert!(number < 1000, "no checkpoint");
-    }
+    let mut server = with_a_base(&scratch);
     assert!(server.terminate().success());
     let data = scratch.join("data");
     let files: Vec<_> = std::fs::read_dir(&data).unwrap().map(|file| file.unwrap().path()).collect();

@@ -5,6 +5,7 @@ pub mod disk;
 pub mod entries;
 pub mod fuzz;
 pub mod machine;
+pub mod oracle;
 pub mod reference;
 pub mod replica;
 pub mod workload;

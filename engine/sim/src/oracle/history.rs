@@ -1,0 +1,449 @@
+//! What happened in a run, as its clients saw it and as the simulator knows it: what the oracles judge, and nothing else.
+//!
+//! Whoever drives an ensemble records into a [`Recorder`], in the order in which things happen, and hands the [`History`] it gives to
+//! [`check`](super::check). Times are microseconds of the simulator's own clock, the true one, whatever the servers' clocks say. What a server
+//! sends counts when it reaches the client, what a client asks when it leaves the client.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use zoolet_engine::ConnId;
+use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, SessionId, WatchEvent, Zxid};
+
+/// One client, numbered by whoever drives the run. It may have many connections and sessions, one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClientId(pub u32);
+
+/// When something was recorded.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Moment {
+    /// Microseconds of true time.
+    pub us: u64,
+    /// Counts what was recorded: of two things in the same microsecond, the one that came first has the smaller number.
+    pub step: u64,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The client left it.
+    ByClient,
+    /// The server closed it, and the client heard of that.
+    ByServer,
+    /// It broke: the server's process died, or the network did.
+    Lost,
+}
+
+/// Something that reached the client on a connection, after the answer to its first message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Received {
+    /// The answer to this operation (an index of [`History::operations`]).
+    Answer(usize),
+    /// A watch event.
+    Event(Moment, WatchEvent),
+    /// An answer to nothing that was asked: its xid and zxid.
+    Stray(Moment, i32, i64),
+}
+
+/// One connection of one client to one server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Connection {
+    /// Its number, unique in the run.
+    pub id: ConnId,
+    /// Whose it is.
+    pub client: ClientId,
+    /// To which server.
+    pub server: ServerId,
+    /// Whether it is an in-process session of that server's process, which dies with it.
+    pub embedded: bool,
+    /// The address that `ip` ACLs see.
+    pub peer: Option<IpAddr>,
+    /// Its first message.
+    pub request: ConnectRequest,
+    /// When the client sent that.
+    pub begun: Moment,
+    /// The answer, if one came; timeout 0 when the session was refused.
+    pub reply: Option<(Moment, ConnectReply)>,
+    /// What was asked on it, in order (indices of [`History::operations`]).
+    pub operations: Vec<usize>,
+    /// What came on it, in order.
+    pub received: Vec<Received>,
+    /// When and how it ended; `None` when it was open at the end of the run.
+    pub ended: Option<(Moment, End)>,
+}
+
+impl Connection {
+    /// The session it was told it has.
+    pub fn session(&self) -> Option<SessionId> {
+        self.reply.as_ref().map(|(_, reply)| reply.session).filter(|session| session.0 != 0)
+    }
+
+    /// Whether it asked for a session of its own.
+    pub fn wants_new_session(&self) -> bool {
+        self.request.session.0 == 0
+    }
+
+    /// When the client was told that there is no such session any more.
+    pub fn refused(&self) -> Option<Moment> {
+        self.reply.as_ref().filter(|(_, reply)| reply.session.0 == 0).map(|(at, _)| *at)
+    }
+}
+
+/// The answer to an operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// When it reached the client.
+    pub at: Moment,
+    /// What the header carried.
+    pub zxid: i64,
+    /// The body, or why not.
+    pub result: Result<Reply, ErrorCode>,
+}
+
+/// One request of a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// On which connection (an index of [`History::connections`]).
+    pub connection: usize,
+    /// As sent.
+    pub xid: i32,
+    /// What it asked for.
+    pub request: Request,
+    /// When it left the client.
+    pub invoked: Moment,
+    /// `None`: the connection ended first, or the run did. Then nobody knows whether it took effect.
+    pub answer: Option<Answer>,
+}
+
+/// An entry that a server took for committed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Committed {
+    /// Its place.
+    pub zxid: Zxid,
+    /// Its bytes.
+    pub payload: Bytes,
+    /// When the first server applied it.
+    pub at: Moment,
+}
+
+/// A time in which something held, microseconds: from the first, up to and not including the second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// From.
+    pub from_us: u64,
+    /// Until.
+    pub to_us: u64,
+}
+
+impl Span {
+    /// Whether all of `from_us ..= to_us` lies in it.
+    pub fn covers(&self, from_us: u64, to_us: u64) -> bool {
+        self.from_us <= from_us && to_us <= self.to_us
+    }
+}
+
+/// Two servers took different entries for committed at one place, or one went back: the first such thing that was recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Disagreement {
+    /// Where.
+    pub zxid: Zxid,
+    /// When.
+    pub at: Moment,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// A whole run.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct History {
+    /// Every connection, in the order in which they were begun.
+    pub connections: Vec<Connection>,
+    /// Every request, in the order in which they left their clients.
+    pub operations: Vec<Operation>,
+    /// The one history of the ensemble, from its first entry, in order.
+    pub committed: Vec<Committed>,
+    /// The servers were of different minds about it.
+    pub disagreement: Option<Disagreement>,
+    /// Per server: when it led, or followed over an intact link, a leader that had an intact link to a quorum.
+    pub serving: BTreeMap<ServerId, Vec<Span>>,
+    /// When there was an established leader with a quorum and nothing disturbed it.
+    pub healthy: Vec<Span>,
+    /// When the run ended.
+    pub ended: Moment,
+    /// Whether, before it ended, everything committed had reached every server and client.
+    pub settled: bool,
+}
+
+impl History {
+    /// The index in [`History::committed`] of the last entry at or below this zxid.
+    pub fn committed_up_to(&self, zxid: i64) -> Option<usize> {
+        self.committed.partition_point(|entry| entry.zxid.as_i64() <= zxid).checked_sub(1)
+    }
+
+    /// The entry with this zxid.
+    pub fn entry(&self, zxid: i64) -> Option<&Committed> {
+        self.committed_up_to(zxid).map(|at| &self.committed[at]).filter(|entry| entry.zxid.as_i64() == zxid)
+    }
+
+    /// The connection of an operation.
+    pub fn connection_of(&self, operation: &Operation) -> &Connection {
+        &self.connections[operation.connection]
+    }
+}
+
+/// Writes a [`History`] while it happens.
+///
+/// The order of the calls is the order of the run: a client that asks because of what it was told is recorded after that. Nothing that is
+/// recorded here is judged here; whatever a broken server sends can be recorded.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    history: History,
+    now: Moment,
+    by_id: BTreeMap<ConnId, usize>,
+    serving_since: BTreeMap<ServerId, u64>,
+    healthy_since: Option<u64>,
+}
+
+impl Recorder {
+    /// Of a run that begins.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What was recorded so far.
+    pub fn so_far(&self) -> &History {
+        &self.history
+    }
+
+    fn moment(&mut self, at_us: u64) -> Moment {
+        debug_assert!(at_us >= self.now.us, "time goes on: {at_us} after {}", self.now.us);
+        self.now = Moment { us: at_us.max(self.now.us), step: self.now.step + 1 };
+        self.now
+    }
+
+    fn connection(&mut self, conn: ConnId) -> Option<(usize, &mut Connection)> {
+        let index = *self.by_id.get(&conn)?;
+        Some((index, self.history.connections.get_mut(index)?))
+    }
+
+    // What clients do and see.
+
+    /// A client opens a connection and sends its first message. `conn` was never used in this run, also not for another server.
+    pub fn connecting(
+        &mut self,
+        at_us: u64,
+        client: ClientId,
+        conn: ConnId,
+        server: ServerId,
+        peer: Option<IpAddr>,
+        request: ConnectRequest,
+    ) {
+        let begun = self.moment(at_us);
+        debug_assert!(!self.by_id.contains_key(&conn), "{conn:?} is used twice");
+        self.by_id.insert(conn, self.history.connections.len());
+        self.history.connections.push(Connection {
+            id: conn,
+            client,
+            server,
+            embedded: false,
+            peer,
+            request,
+            begun,
+            reply: None,
+            operations: Vec::new(),
+            received: Vec::new(),
+            ended: None,
+        });
+    }
+
+    /// This connection is an in-process session: when its server's process ends, so may the session, at once.
+    pub fn embedded(&mut self, conn: ConnId) {
+        if let Some((_, connection)) = self.connection(conn) {
+            connection.embedded = true;
+        }
+    }
+
+    /// The answer to the first message reached the client; a refusal too.
+    pub fn connected(&mut self, at_us: u64, conn: ConnId, reply: ConnectReply) {
+        let at = self.moment(at_us);
+        if let Some((_, connection)) = self.connection(conn) {
+            connection.reply = Some((at, reply));
+        }
+    }
+
+    /// A client sends a request.
+    pub fn invoked(&mut self, at_us: u64, conn: ConnId, xid: i32, request: Request) {
+        let invoked = self.moment(at_us);
+        let operation = self.history.operations.len();
+        if let Some((index, connection)) = self.connection(conn) {
+            connection.operations.push(operation);
+            self.history.operations.push(Operation { connection: index, xid, request, invoked, answer: None });
+        }
+    }
+
+    /// An answer reached the client. It is taken for the answer to the oldest request of the connection that has this xid and none yet
+    /// (for a ping -2 whatever its xid was).
+    pub fn answered(&mut self, at_us: u64, conn: ConnId, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
+        let at = self.moment(at_us);
+        let Some(&index) = self.by_id.get(&conn) else { return };
+        let History { connections, operations, .. } = &mut self.history;
+        let connection = &mut connections[index];
+        // Answers come in order, so the search ends at once but where a server is broken.
+        let answered = connection.received.iter().filter(|received| matches!(received, Received::Answer(_))).count();
+        let in_order = connection.operations.get(answered).copied();
+        let fits = |&at: &usize| {
+            let operation: &Operation = &operations[at];
+            let expected = if operation.request == Request::Ping { -2 } else { operation.xid };
+            operation.answer.is_none() && expected == xid
+        };
+        let found = in_order.filter(fits).or_else(|| connection.operations.iter().copied().find(fits));
+        match found {
+            Some(operation) => {
+                operations[operation].answer = Some(Answer { at, zxid, result });
+                connection.received.push(Received::Answer(operation));
+            }
+            None => connection.received.push(Received::Stray(at, xid, zxid)),
+        }
+    }
+
+    /// A watch event reached the client.
+    pub fn notified(&mut self, at_us: u64, conn: ConnId, event: WatchEvent) {
+        let at = self.moment(at_us);
+        if let Some((_, connection)) = self.connection(conn) {
+            connection.received.push(Received::Event(at, event));
+        }
+    }
+
+    /// The connection is over for the client; whatever is still under way on it never reaches it. Only the first end counts.
+    pub fn ended(&mut self, at_us: u64, conn: ConnId, end: End) {
+        let at = self.moment(at_us);
+        if let Some((_, connection)) = self.connection(conn) {
+            connection.ended.get_or_insert((at, end));
+        }
+    }
+
+    // What only the simulator knows.
+
+    /// A server applied an entry. To be called for every entry and every server, in each server's order; entries that were known before are
+    /// compared.
+    pub fn committed(&mut self, at_us: u64, zxid: Zxid, payload: &Bytes) {
+        let at = self.moment(at_us);
+        let committed = &mut self.history.committed;
+        let disagreement = match committed.last() {
+            Some(last) if zxid <= last.zxid => {
+                let known = committed.partition_point(|entry| entry.zxid < zxid);
+                match committed.get(known).filter(|entry| entry.zxid == zxid) {
+                    Some(entry) if entry.payload == *payload => None,
+                    Some(_) => Some("another server applied other bytes here"),
+                    None => Some("other servers applied nothing here, but something later"),
+                }
+            }
+            _ => {
+                committed.push(Committed { zxid, payload: payload.clone(), at });
+                None
+            }
+        };
+        if let Some(what) = disagreement {
+            self.history.disagreement.get_or_insert(Disagreement { zxid, at, what: what.to_owned() });
+        }
+    }
+
+    /// From now on (or no longer) the server leads a quorum over intact links, or follows such a leader over an intact link, and nothing
+    /// holds up its process or clock. When in doubt say no: it only makes the oracles milder.
+    pub fn serving(&mut self, at_us: u64, server: ServerId, is_serving: bool) {
+        let at = self.moment(at_us);
+        if is_serving {
+            self.serving_since.entry(server).or_insert(at.us);
+        } else if let Some(from_us) = self.serving_since.remove(&server) {
+            self.history.serving.entry(server).or_default().push(Span { from_us, to_us: at.us });
+        }
+    }
+
+    /// From now on (or no longer) there is an established leader, a quorum serves, and no fault is under way.
+    pub fn healthy(&mut self, at_us: u64, is_healthy: bool) {
+        let at = self.moment(at_us);
+        if is_healthy {
+            self.healthy_since.get_or_insert(at.us);
+        } else if let Some(from_us) = self.healthy_since.take() {
+            self.history.healthy.push(Span { from_us, to_us: at.us });
+        }
+    }
+
+    /// The run is over. `settled` when the ensemble was left alone at the end until every server had applied everything and every client
+    /// had got what was under way to it.
+    pub fn finish(mut self, at_us: u64, settled: bool) -> History {
+        let ended = self.moment(at_us);
+        let servers: Vec<_> = self.serving_since.keys().copied().collect();
+        for server in servers {
+            self.serving(at_us, server, false);
+        }
+        self.healthy(at_us, false);
+        self.history.ended = ended;
+        self.history.settled = settled;
+        self.history
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONN: ConnId = ConnId(7);
+
+    fn begun() -> Recorder {
+        let mut recorder = Recorder::new();
+        recorder.connecting(1, ClientId(1), CONN, ServerId::STANDALONE, None, ConnectRequest::for_new_session(9000));
+        recorder
+    }
+
+    #[test]
+    fn an_answer_belongs_to_the_oldest_open_request_with_its_xid() {
+        let mut recorder = begun();
+        for (xid, request) in [(5, Request::WhoAmI), (5, Request::Sasl), (9, Request::Ping)] {
+            recorder.invoked(2, CONN, xid, request);
+        }
+        for (xid, zxid) in [(5, 1), (-2, 2), (5, 3), (5, 4)] {
+            recorder.answered(3, CONN, xid, zxid, Ok(Reply::Empty));
+        }
+        let history = recorder.finish(4, false);
+        let zxids: Vec<_> =
+            history.operations.iter().map(|one| one.answer.as_ref().map(|answer| answer.zxid)).collect();
+        assert_eq!(zxids, [Some(1), Some(3), Some(2)]);
+        let [Received::Answer(0), Received::Answer(2), Received::Answer(1), Received::Stray(_, 5, 4)] =
+            history.connections[0].received[..]
+        else {
+            panic!("{:?}", history.connections[0].received)
+        };
+    }
+
+    #[test]
+    fn what_servers_apply_is_compared() {
+        let zxid = |counter| Zxid::from_bits(counter).unwrap();
+        let apply = |entries: &[(u64, &'static [u8])]| {
+            let mut recorder = Recorder::new();
+            for &(counter, bytes) in entries {
+                recorder.committed(1, zxid(counter), &Bytes::from_static(bytes));
+            }
+            let history = recorder.finish(2, false);
+            (history.committed.len(), history.disagreement.map(|disagreement| disagreement.zxid))
+        };
+        assert_eq!(apply(&[(1, b"a"), (1, b"a"), (2, b"b"), (1, b"a"), (2, b"b")]), (2, None));
+        assert_eq!(apply(&[(1, b"a"), (2, b"b"), (1, b"c")]), (2, Some(zxid(1))));
+        assert_eq!(apply(&[(1, b"a"), (3, b"b"), (2, b"c")]), (2, Some(zxid(2))));
+    }
+
+    #[test]
+    fn spans_end_with_the_run() {
+        let mut recorder = begun();
+        recorder.serving(5, ServerId::STANDALONE, true);
+        recorder.serving(6, ServerId::STANDALONE, true);
+        recorder.serving(8, ServerId::STANDALONE, false);
+        recorder.serving(9, ServerId::STANDALONE, true);
+        recorder.healthy(9, true);
+        let history = recorder.finish(12, true);
+        let spans = [Span { from_us: 5, to_us: 8 }, Span { from_us: 9, to_us: 12 }];
+        assert_eq!(history.serving[&ServerId::STANDALONE], spans);
+        assert_eq!(history.healthy, [Span { from_us: 9, to_us: 12 }]);
+        assert!(spans[0].covers(5, 8) && !spans[0].covers(5, 9));
+    }
+}

@@ -17,12 +17,12 @@ impl Ids {
         Self { ids: peer.map(|ip| id_of("ip", &ip.to_string())).into_iter().collect() }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &AuthId> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &AuthId> {
         self.ids.iter()
     }
 
     /// Surface 6.2.
-    pub(super) fn may(&self, acl: &[AclEntry], wanted: Perms) -> bool {
+    pub(crate) fn may(&self, acl: &[AclEntry], wanted: Perms) -> bool {
         acl.is_empty()
             || self.ids.iter().any(|id| id.scheme == "super")
             || acl.iter().any(|entry| {
@@ -32,7 +32,7 @@ impl Ids {
     }
 
     /// Surface 6.3: an auth packet; whether it was accepted.
-    pub(super) fn authenticate(
+    pub(crate) fn authenticate(
         &mut self,
         scheme: Option<&str>,
         auth: Option<&[u8]>,
@@ -150,7 +150,7 @@ pub(super) fn redacted(acl: &[AclEntry]) -> Vec<AclEntry> {
 }
 
 /// An identity as whoAmI shows it.
-pub(super) fn shown(id: &AuthId) -> AuthId {
+pub(crate) fn shown(id: &AuthId) -> AuthId {
     let user = if id.scheme == "digest" { id.id.split(':').next().map(Text::from) } else { None };
     AuthId { scheme: id.scheme.clone(), id: user.unwrap_or_else(|| id.id.clone()) }
 }

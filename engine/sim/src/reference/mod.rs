@@ -7,19 +7,18 @@
 //! The machine does not choose zxids or times; whoever drives it passes those that the engine chose.
 
 mod acl;
+mod answers;
 mod tree;
 
 pub use acl::{Ids, digest_of};
 pub use tree::{RefKind, RefZnode, Tree};
 
+pub(crate) use answers::{concerns, missed, watch_set_by};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use tree::{Change, Done, Writer};
+pub(crate) use tree::{Change, Writer};
 use zoolet_engine::{ConnId, watch::WatchKind};
-use zoolet_model::{
-    AuthId, ErrorCode, EventKind, Names, OpResult, Perms, ReadOp, ReadResult, Reply, Request, SetWatches, Text,
-    WatchEvent, WatcherType, WriteOp,
-};
+use zoolet_model::{AuthId, ErrorCode, Perms, Reply, Request, SetWatches, Text, WatchEvent, WatcherType, WriteOp};
 
 /// Something the server sends, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,11 +77,24 @@ struct Connection {
 
 /// [`WatchKind`] with an order, so that it fits a set.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum WatchKindOrd {
+pub(crate) enum WatchKindOrd {
     Data,
     Child,
     Persistent,
     Recursive,
+}
+
+impl WatchKindOrd {
+    /// Whether checkWatches and removeWatches of this type mean it.
+    pub(crate) fn is_meant_by(self, kind: WatcherType) -> bool {
+        match kind {
+            WatcherType::Data => self == Self::Data,
+            WatcherType::Children => self == Self::Child,
+            WatcherType::Persistent => self == Self::Persistent,
+            WatcherType::PersistentRecursive => self == Self::Recursive,
+            WatcherType::Any => true,
+        }
+    }
 }
 
 impl From<WatchKind> for WatchKindOrd {
@@ -282,30 +294,13 @@ impl Reference {
                 return if accepted { (Ok(Reply::Empty), false) } else { (Err(ErrorCode::AuthFailed), true) };
             }
             Request::Unknown => return (Err(ErrorCode::Unimplemented), true),
-            Request::Exists { path, watch } => self.exists(conn, path, *watch),
-            Request::GetData { path, watch } => {
-                let result = self.read_data(conn, path).map(|(data, stat)| Reply::Data(data, stat));
-                self.watch_if(*watch && result.is_ok(), conn, path, WatchKind::Data);
-                result
-            }
-            Request::GetChildren { path, watch, with_stat } => {
-                let result = self
-                    .read_children(conn, path)
-                    .map(|(names, stat)| (Names::from(names), stat))
-                    .map(|(names, stat)| if *with_stat { Reply::NamesStat(names, stat) } else { Reply::Names(names) });
-                self.watch_if(*watch && result.is_ok(), conn, path, WatchKind::Child);
-                result
-            }
-            Request::GetAcl { path } => self.get_acl(conn, path),
-            Request::GetEphemerals { prefix } => Ok(self.get_ephemerals(conn, prefix.as_deref())),
-            Request::GetAllChildrenNumber { path } => {
-                self.readable(conn, path).map(|_| Reply::Count(self.tree.descendants(path) as i32))
-            }
-            Request::MultiRead(reads) => {
-                let results: Vec<_> = reads.iter().map_while(|read| self.read(conn, read)).collect();
-                let whole = results.len() == reads.len();
-                Ok(if whole { Reply::MultiRead(results) } else { Reply::MultiReadBroken(results) })
-            }
+            Request::Exists { .. }
+            | Request::GetData { .. }
+            | Request::GetChildren { .. }
+            | Request::GetAcl { .. }
+            | Request::GetEphemerals { .. }
+            | Request::GetAllChildrenNumber { .. }
+            | Request::MultiRead(_) => self.read(conn, request),
             Request::Sync { path } => Ok(Reply::Synced(path.clone())),
             Request::Ping => Ok(Reply::Empty),
             Request::Sasl => Ok(Reply::NullToken),
@@ -354,18 +349,11 @@ impl Reference {
     ) -> Result<Reply, ErrorCode> {
         let writer = self.writer(conn, wall_ms);
         let mut changes = Vec::new();
-        let done = self.tree.write(&writer, op, &mut changes)?;
+        let result = self.tree.answer_write(&writer, op, &mut changes);
         self.fire_all(&changes, writer.zxid, outputs);
-        let with_stat = matches!(op, WriteOp::Create(create) if create.with_stat);
-        Ok(match done {
-            Done::Created(path, stat) if with_stat => Reply::PathStat(path.into(), stat),
-            Done::Created(path, _) => Reply::Path(path.into()),
-            Done::Deleted | Done::Checked => Reply::Empty,
-            Done::DataSet(stat) | Done::AclSet(stat) => Reply::Stat(stat),
-        })
+        result
     }
 
-    /// All or nothing (surface 2.4): tried on a copy.
     fn multi(
         &mut self,
         conn: ConnId,
@@ -374,101 +362,25 @@ impl Reference {
         outputs: &mut Vec<RefOutput>,
     ) -> Result<Reply, ErrorCode> {
         let writer = self.writer(conn, wall_ms);
-        let mut tree = self.tree.clone();
         let mut changes = Vec::new();
-        let mut results = Vec::new();
-        for (at, op) in ops.iter().enumerate() {
-            match tree.write(&writer, op, &mut changes) {
-                Ok(done) => {
-                    let with_stat = matches!(op, WriteOp::Create(create) if create.with_stat);
-                    results.push(match done {
-                        Done::Created(path, stat) if with_stat => OpResult::CreateStat(path.into(), stat),
-                        Done::Created(path, _) => OpResult::Create(path.into()),
-                        Done::Deleted => OpResult::Delete,
-                        Done::DataSet(stat) | Done::AclSet(stat) => OpResult::SetData(stat),
-                        Done::Checked => OpResult::Check,
-                    });
-                }
-                Err(ErrorCode::MarshallingError) => return Err(ErrorCode::MarshallingError),
-                Err(error) => {
-                    let code = |other: usize| match other.cmp(&at) {
-                        std::cmp::Ordering::Less => None,
-                        std::cmp::Ordering::Equal => Some(error),
-                        std::cmp::Ordering::Greater => Some(ErrorCode::RuntimeInconsistency),
-                    };
-                    return Ok(Reply::Multi((0..ops.len()).map(|other| OpResult::Failed(code(other))).collect()));
-                }
-            }
-        }
-        self.tree = tree;
+        let result = self.tree.answer_multi(&writer, ops, &mut changes);
         self.fire_all(&changes, writer.zxid, outputs);
-        Ok(Reply::Multi(results))
+        result
     }
 
     fn end_session(&mut self, session: i64, zxid: i64, outputs: &mut Vec<RefOutput>) {
         let mut changes = Vec::new();
-        for path in self.tree.ephemerals_of(session) {
-            self.tree.remove(&path, zxid, &mut changes);
-        }
+        self.tree.end_session(session, zxid, &mut changes);
         self.fire_all(&changes, zxid, outputs);
     }
 
-    // Reads.
-
-    fn readable(&self, conn: ConnId, path: &str) -> Result<&RefZnode, ErrorCode> {
-        let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
-        if self.connections[&conn].ids.may(&znode.acl, Perms::READ) { Ok(znode) } else { Err(ErrorCode::NoAuth) }
-    }
-
-    fn read_data(&self, conn: ConnId, path: &str) -> Result<(Option<bytes::Bytes>, zoolet_model::Stat), ErrorCode> {
-        let znode = self.readable(conn, path)?;
-        Ok((znode.data.clone().map(Into::into), self.tree.stat(path, znode)))
-    }
-
-    fn read_children(&self, conn: ConnId, path: &str) -> Result<(Vec<Text>, zoolet_model::Stat), ErrorCode> {
-        let znode = self.readable(conn, path)?;
-        let names = self.tree.children(path).into_iter().map(Into::into).collect();
-        Ok((names, self.tree.stat(path, znode)))
-    }
-
-    fn exists(&mut self, conn: ConnId, path: &str, watch: bool) -> Result<Reply, ErrorCode> {
-        if path.contains('\0') {
-            return Err(ErrorCode::BadArguments);
+    fn read(&mut self, conn: ConnId, request: &Request) -> Result<Reply, ErrorCode> {
+        let Connection { session, ids } = &self.connections[&conn];
+        let result = self.tree.answer_read(ids, *session, request).unwrap_or(Err(ErrorCode::SystemError));
+        if let Some((path, kind)) = watch_set_by(request, &result) {
+            self.watches.insert((conn, path.to_string(), kind));
         }
-        let result = self.readable(conn, path).map(|znode| Reply::Stat(self.tree.stat(path, znode)));
-        self.watch_if(watch && result != Err(ErrorCode::NoAuth), conn, path, WatchKind::Data);
         result
-    }
-
-    fn get_acl(&self, conn: ConnId, path: &str) -> Result<Reply, ErrorCode> {
-        let ids = &self.connections[&conn].ids;
-        let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
-        if !ids.may(&znode.acl, Perms::READ.union(Perms::ADMIN)) {
-            return Err(ErrorCode::NoAuth);
-        }
-        let full = ids.may(&znode.acl, Perms::ADMIN);
-        let shown = if full { znode.acl.clone() } else { acl::redacted(&znode.acl) };
-        Ok(Reply::Acl(shown, self.tree.stat(path, znode)))
-    }
-
-    fn get_ephemerals(&self, conn: ConnId, prefix: Option<&str>) -> Reply {
-        let prefix = prefix.filter(|prefix| !prefix.trim().is_empty() && *prefix != "/").unwrap_or("");
-        let session = self.connections[&conn].session;
-        let paths = self.tree.ephemerals_of(session).into_iter().filter(|path| path.starts_with(prefix));
-        Reply::Names(paths.collect())
-    }
-
-    /// `None` for what is no read.
-    fn read(&self, conn: ConnId, read: &ReadOp) -> Option<ReadResult> {
-        Some(match read {
-            ReadOp::GetData { path } => {
-                self.read_data(conn, path).map_or_else(ReadResult::Failed, |(data, stat)| ReadResult::Data(data, stat))
-            }
-            ReadOp::GetChildren { path } => self
-                .read_children(conn, path)
-                .map_or_else(ReadResult::Failed, |(names, _)| ReadResult::Children(names.into())),
-            ReadOp::Unreadable => return None,
-        })
     }
 
     /// Sorted, because the rules leave the order open.
@@ -488,21 +400,8 @@ impl Reference {
 
     // Watches.
 
-    fn watch_if(&mut self, wanted: bool, conn: ConnId, path: &str, kind: WatchKind) {
-        if wanted {
-            self.watches.insert((conn, path.to_owned(), kind.into()));
-        }
-    }
-
     fn matching(&self, conn: ConnId, path: &str, kind: WatcherType) -> Vec<(ConnId, String, WatchKindOrd)> {
-        let fits = |have: WatchKindOrd| match kind {
-            WatcherType::Data => have == WatchKindOrd::Data,
-            WatcherType::Children => have == WatchKindOrd::Child,
-            WatcherType::Persistent => have == WatchKindOrd::Persistent,
-            WatcherType::PersistentRecursive => have == WatchKindOrd::Recursive,
-            WatcherType::Any => true,
-        };
-        self.watches.iter().filter(|(c, p, k)| *c == conn && p == path && fits(*k)).cloned().collect()
+        self.watches.iter().filter(|(c, p, k)| *c == conn && p == path && k.is_meant_by(kind)).cloned().collect()
     }
 
     fn fire_all(&mut self, changes: &[Change], zxid: i64, outputs: &mut Vec<RefOutput>) {
@@ -514,15 +413,7 @@ impl Reference {
     /// Table 5.3, the use of one-shot watches, and the filter by READ permission.
     fn fire(&mut self, change: &Change, zxid: i64, outputs: &mut Vec<RefOutput>) {
         let Change { kind, path, acl } = change;
-        let concerned = |(_, watched, have): &(ConnId, String, WatchKindOrd)| match (have, kind) {
-            (WatchKindOrd::Data, EventKind::NodeChildrenChanged) => false,
-            (WatchKindOrd::Data, _) => watched == path,
-            (WatchKindOrd::Child, EventKind::NodeChildrenChanged | EventKind::NodeDeleted) => watched == path,
-            (WatchKindOrd::Child, _) => false,
-            (WatchKindOrd::Persistent, _) => watched == path,
-            (WatchKindOrd::Recursive, EventKind::NodeChildrenChanged) => false,
-            (WatchKindOrd::Recursive, _) => watched == path || tree::is_below(path, watched),
-        };
+        let concerned = |(_, watched, have): &(ConnId, String, WatchKindOrd)| concerns(*have, watched, change);
         let told: BTreeSet<ConnId> =
             self.watches.iter().filter(|watch| concerned(watch)).map(|watch| watch.0).collect();
         self.watches.retain(|watch| !(concerned(watch) && matches!(watch.2, WatchKindOrd::Data | WatchKindOrd::Child)));
@@ -536,43 +427,29 @@ impl Reference {
 
     /// Surface 5.5.
     fn set_watches(&mut self, conn: ConnId, watches: &SetWatches, outputs: &mut Vec<RefOutput>) {
-        let since = watches.relative_zxid;
-        let mut missed = |kind: EventKind, path: &Text| {
-            outputs.push(RefOutput::Notify { conn, event: WatchEvent { kind, path: path.clone(), zxid: -1 } });
-        };
-        for path in &watches.data {
-            match self.tree.get(path) {
-                None => missed(EventKind::NodeDeleted, path),
-                Some(znode) if znode.mzxid > since => missed(EventKind::NodeDataChanged, path),
-                Some(_) => {
-                    self.watches.insert((conn, path.to_string(), WatchKindOrd::Data));
+        for (path, kind, absent) in listed(watches) {
+            match missed(&self.tree, kind, absent, path, watches.relative_zxid) {
+                Some(kind) => {
+                    let event = WatchEvent { kind, path: path.clone(), zxid: -1 };
+                    outputs.push(RefOutput::Notify { conn, event });
                 }
-            }
-        }
-        for path in &watches.exist {
-            match self.tree.get(path) {
-                Some(_) => missed(EventKind::NodeCreated, path),
                 None => {
-                    self.watches.insert((conn, path.to_string(), WatchKindOrd::Data));
+                    self.watches.insert((conn, path.to_string(), kind));
                 }
             }
-        }
-        for path in &watches.child {
-            match self.tree.get(path) {
-                None => missed(EventKind::NodeDeleted, path),
-                Some(znode) if znode.pzxid > since => missed(EventKind::NodeChildrenChanged, path),
-                Some(_) => {
-                    self.watches.insert((conn, path.to_string(), WatchKindOrd::Child));
-                }
-            }
-        }
-        for path in &watches.persistent {
-            self.watches.insert((conn, path.to_string(), WatchKindOrd::Persistent));
-        }
-        for path in &watches.persistent_recursive {
-            self.watches.insert((conn, path.to_string(), WatchKindOrd::Recursive));
         }
     }
+}
+
+/// Every watch of a list, in order, and whether it waits for a znode that is absent.
+pub(crate) fn listed(watches: &SetWatches) -> impl Iterator<Item = (&Text, WatchKindOrd, bool)> {
+    let SetWatches { relative_zxid: _, data, exist, child, persistent, persistent_recursive } = watches;
+    let data = data.iter().map(|path| (path, WatchKindOrd::Data, false));
+    let exist = exist.iter().map(|path| (path, WatchKindOrd::Data, true));
+    let child = child.iter().map(|path| (path, WatchKindOrd::Child, false));
+    let persistent = persistent.iter().map(|path| (path, WatchKindOrd::Persistent, false));
+    let recursive = persistent_recursive.iter().map(|path| (path, WatchKindOrd::Recursive, false));
+    data.chain(exist).chain(child).chain(persistent).chain(recursive)
 }
 
 #[cfg(test)]

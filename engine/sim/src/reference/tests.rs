@@ -2,7 +2,7 @@
 
 use super::*;
 use bytes::Bytes;
-use zoolet_model::{AddWatchMode, Create, CreateKind, CreateMode, RequestedAcl, Stat};
+use zoolet_model::{AddWatchMode, Create, CreateKind, CreateMode, EventKind, OpResult, RequestedAcl, Stat};
 
 const WALL_MS: i64 = 1_700_000_000_000;
 

@@ -2,6 +2,8 @@
 
 use super::acl::Ids;
 use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
 use zoolet_model::{AclEntry, Create, CreateKind, CreateMode, ErrorCode, EventKind, Perms, Stat, WriteOp, open_acl};
 
 /// What kind of znode, as far as the rules differ.
@@ -36,22 +38,23 @@ pub struct RefZnode {
 /// Every znode under its path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tree {
-    znodes: BTreeMap<String, RefZnode>,
+    /// Shared, so that a copy of the whole tree is cheap.
+    znodes: BTreeMap<Arc<str>, Arc<RefZnode>>,
 }
 
 /// Something that watches may wait for, and the ACL that says who may hear of it.
-pub(super) struct Change {
-    pub(super) kind: EventKind,
-    pub(super) path: String,
-    pub(super) acl: Vec<AclEntry>,
+pub(crate) struct Change {
+    pub(crate) kind: EventKind,
+    pub(crate) path: String,
+    pub(crate) acl: Vec<AclEntry>,
 }
 
 /// On whose behalf, and when.
-pub(super) struct Writer {
-    pub(super) session: i64,
-    pub(super) ids: Ids,
-    pub(super) zxid: i64,
-    pub(super) wall_ms: i64,
+pub(crate) struct Writer {
+    pub(crate) session: i64,
+    pub(crate) ids: Ids,
+    pub(crate) zxid: i64,
+    pub(crate) wall_ms: i64,
 }
 
 pub(super) enum Done {
@@ -65,7 +68,7 @@ pub(super) enum Done {
 const RESERVED: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
 impl Tree {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let built_in = RefZnode {
             data: Some(Vec::new()),
             acl: open_acl(),
@@ -79,46 +82,48 @@ impl Tree {
             aversion: 0,
             creates: 0,
         };
-        let mut znodes: BTreeMap<String, RefZnode> =
-            RESERVED.iter().map(|path| ((*path).to_owned(), built_in.clone())).collect();
+        let mut znodes: BTreeMap<Arc<str>, Arc<RefZnode>> =
+            RESERVED.iter().map(|path| (Arc::from(*path), Arc::new(built_in.clone()))).collect();
         let mut readable = open_acl();
         readable[0].perms = Perms::READ;
-        znodes.insert("/zookeeper/config".to_owned(), RefZnode { acl: readable, aversion: -1, ..built_in });
+        let config = RefZnode { acl: readable, aversion: -1, ..built_in };
+        znodes.insert("/zookeeper/config".into(), Arc::new(config));
         Self { znodes }
     }
 
     /// The znode a client means: the empty path is the root (surface 7.4).
     pub fn get(&self, path: &str) -> Option<&RefZnode> {
-        self.znodes.get(if path.is_empty() { "/" } else { path })
+        self.znodes.get(if path.is_empty() { "/" } else { path }).map(|znode| &**znode)
     }
 
     /// Every path, sorted.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.znodes.keys().map(String::as_str)
+        self.znodes.keys().map(|path| &**path)
     }
 
     /// Lets a test start where billions of creates would lead.
     pub fn set_creates(&mut self, path: &str, creates: i32) {
         if let Some(znode) = self.znodes.get_mut(path) {
-            znode.creates = creates;
+            Arc::make_mut(znode).creates = creates;
         }
     }
 
     pub(super) fn children(&self, path: &str) -> Vec<&str> {
         let prefix = if path == "/" || path.is_empty() { "/".to_owned() } else { format!("{path}/") };
-        let names = self.znodes.keys().filter_map(|other| other.strip_prefix(&prefix));
+        let below = self.znodes.range::<str, _>((Bound::Excluded(&*prefix), Bound::Unbounded));
+        let names = below.map_while(|(other, _)| other.strip_prefix(&prefix));
         names.filter(|name| !name.is_empty() && !name.contains('/')).collect()
     }
 
     pub(super) fn descendants(&self, path: &str) -> usize {
         // Asked for by the empty path, the root counts too (surface 2.3).
-        let below = |other: &&String| path.is_empty() || is_below(other, path);
+        let below = |other: &&Arc<str>| path.is_empty() || is_below(other, path);
         self.znodes.keys().filter(below).count()
     }
 
-    pub(super) fn ephemerals_of(&self, session: i64) -> Vec<String> {
+    pub(crate) fn ephemerals_of(&self, session: i64) -> Vec<String> {
         let own = self.znodes.iter().filter(|(_, znode)| znode.kind == RefKind::Ephemeral(session));
-        own.map(|(path, _)| path.clone()).collect()
+        own.map(|(path, _)| path.to_string()).collect()
     }
 
     pub(super) fn stat(&self, path: &str, znode: &RefZnode) -> Stat {
@@ -152,7 +157,8 @@ impl Tree {
                 (znode.mzxid, znode.mtime) = (by.zxid, by.wall_ms);
                 let znode = self.znodes[path.as_str()].clone();
                 let stat = self.stat(path, &znode);
-                changes.push(Change { kind: EventKind::NodeDataChanged, path: path.to_string(), acl: znode.acl });
+                let acl = znode.acl.clone();
+                changes.push(Change { kind: EventKind::NodeDataChanged, path: path.to_string(), acl });
                 Ok(Done::DataSet(stat))
             }
             WriteOp::SetAcl { path, acl, version } => {
@@ -184,7 +190,7 @@ impl Tree {
         if !is_valid(path) {
             return Err(ErrorCode::BadArguments);
         }
-        let znode = self.znodes.get_mut(path).ok_or(ErrorCode::NoNode)?;
+        let znode = Arc::make_mut(self.znodes.get_mut(path).ok_or(ErrorCode::NoNode)?);
         if !by.ids.may(&znode.acl, perms) {
             return Err(ErrorCode::NoAuth);
         }
@@ -211,7 +217,7 @@ impl Tree {
         let Some(slash) = path.rfind('/').filter(|_| !path.contains('\0')) else { return Err(ErrorCode::BadArguments) };
         let acl = by.ids.resolve(&create.acl)?;
         let parent_path = if slash == 0 { "/".to_owned() } else { path[..slash].to_owned() };
-        let parent = self.znodes.get(&parent_path).ok_or(ErrorCode::NoNode)?;
+        let parent = self.znodes.get(&*parent_path).ok_or(ErrorCode::NoNode)?;
         if !by.ids.may(&parent.acl, Perms::CREATE) {
             return Err(ErrorCode::NoAuth);
         }
@@ -221,7 +227,7 @@ impl Tree {
         if !is_valid(&path) {
             return Err(ErrorCode::BadArguments);
         }
-        if self.znodes.contains_key(&path) {
+        if self.znodes.contains_key(&*path) {
             return Err(ErrorCode::NodeExists);
         }
         if matches!(parent.kind, RefKind::Ephemeral(_)) {
@@ -241,8 +247,8 @@ impl Tree {
             aversion: 0,
             creates: 0,
         };
-        self.znodes.insert(path.clone(), znode);
-        if let Some(parent) = self.znodes.get_mut(&parent_path) {
+        self.znodes.insert(path.as_str().into(), Arc::new(znode));
+        if let Some(parent) = self.znodes.get_mut(&*parent_path).map(Arc::make_mut) {
             // ZooKeeper stores only a larger count, so it sticks at the largest and takes pzxid with it.
             if let Some(more) = parent.creates.checked_add(1) {
                 parent.creates = more;
@@ -251,7 +257,7 @@ impl Tree {
         }
         changes.push(Change { kind: EventKind::NodeCreated, path: path.clone(), acl });
         changes.push(Change { kind: EventKind::NodeChildrenChanged, path: parent_path, acl: parent_acl });
-        let stat = self.stat(&path, &self.znodes[&path]);
+        let stat = self.stat(&path, &self.znodes[&*path]);
         Ok(Done::Created(path, stat))
     }
 
@@ -276,19 +282,19 @@ impl Tree {
     }
 
     /// Removes a childless znode that is there.
-    pub(super) fn remove(&mut self, path: &str, zxid: i64, changes: &mut Vec<Change>) {
+    pub(crate) fn remove(&mut self, path: &str, zxid: i64, changes: &mut Vec<Change>) {
         let Some(znode) = self.znodes.remove(path) else { return };
         let slash = path.rfind('/').unwrap_or(0);
         let parent_path = if slash == 0 { "/" } else { &path[..slash] };
-        let Some(parent) = self.znodes.get_mut(parent_path) else { return };
+        let Some(parent) = self.znodes.get_mut(parent_path).map(Arc::make_mut) else { return };
         parent.pzxid = zxid;
         let parent_acl = parent.acl.clone();
-        changes.push(Change { kind: EventKind::NodeDeleted, path: path.to_owned(), acl: znode.acl });
+        changes.push(Change { kind: EventKind::NodeDeleted, path: path.to_owned(), acl: znode.acl.clone() });
         changes.push(Change { kind: EventKind::NodeChildrenChanged, path: parent_path.to_owned(), acl: parent_acl });
     }
 
     /// Removes a container that has had children and has none; anything else stays.
-    pub(super) fn reap(&mut self, path: &str, zxid: i64, changes: &mut Vec<Change>) {
+    pub(crate) fn reap(&mut self, path: &str, zxid: i64, changes: &mut Vec<Change>) {
         let due = self.znodes.get(path).is_some_and(|znode| znode.kind == RefKind::Container && znode.creates > 0);
         if due && self.children(path).is_empty() {
             self.remove(path, zxid, changes);
@@ -297,7 +303,7 @@ impl Tree {
 }
 
 /// Whether `path` lies somewhere below `above`.
-pub(super) fn is_below(path: &str, above: &str) -> bool {
+pub(crate) fn is_below(path: &str, above: &str) -> bool {
     if above == "/" {
         return path.len() > 1 && path.starts_with('/');
     }

@@ -77,7 +77,7 @@ pub enum Action {
 }
 
 /// Records for the log: one call of the log's append, at most.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Append {
     /// The number of the last of `records`: each takes one, without gaps. Persisted reports it once all of this is durable.
     pub seq: AppendSeq,
@@ -85,6 +85,9 @@ pub struct Append {
     pub records: Vec<LogRecord>,
     /// Entries up to here are committed, for the batch header.
     pub watermark: Zxid,
+    /// The chain hash that the history must have before `records`, as whoever sends them says: where it is another, they continue
+    /// another history and none of them is written. Never written itself.
+    pub expect: Option<u128>,
 }
 
 /// One record of the log. An ensemble of one server needs only the first three; the rest is written down now because a

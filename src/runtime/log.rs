@@ -119,7 +119,8 @@ impl LogThread<'_> {
                 }
                 Ok(())
             }
-            Err(fatal @ AppendError::Fatal(_)) => Err(fatal),
+            // A server alone continues no history but its own.
+            Err(error @ (AppendError::Fatal(_) | AppendError::Diverged { .. })) => Err(error),
         }
     }
 
@@ -132,7 +133,7 @@ impl LogThread<'_> {
             Ok(more) => more,
             // An append that needs it will say so.
             Err(AppendError::Stalled(_)) => false,
-            Err(fatal @ AppendError::Fatal(_)) => return Err(fatal),
+            Err(error @ (AppendError::Fatal(_) | AppendError::Diverged { .. })) => return Err(error),
         };
         *lock(&self.counts.log) = self.log.counters();
         Ok(())

@@ -154,7 +154,9 @@ impl Machine {
                     }
                     return Ok(());
                 }
-                Err(fatal @ AppendError::Fatal(_)) => return Err(Stopped(fatal.to_string())),
+                Err(error @ (AppendError::Fatal(_) | AppendError::Diverged { .. })) => {
+                    return Err(Stopped(error.to_string()));
+                }
             }
         }
         Ok(())

@@ -436,7 +436,7 @@ impl World {
         self.digests.insert(self.server.applied(), self.server.digest());
     }
 
-    fn append(&mut self, Append { seq, records, watermark }: Append) {
+    fn append(&mut self, Append { seq, records, watermark, .. }: Append) {
         for record in &records {
             if let LogRecord::Entry { zxid, payload } = record {
                 self.entries.push(Entry { zxid: *zxid, payload: payload.clone() });

@@ -33,7 +33,12 @@ fn a_steady_append_allocates_nothing() {
         .map(|call| {
             let records = |counter| vec![entry(zxid(1, counter), 100)];
             (call * 50 + 1..=call * 50 + 50)
-                .map(|counter| Append { seq: AppendSeq(3 + counter), records: records(counter), watermark: Zxid::ZERO })
+                .map(|counter| Append {
+                    seq: AppendSeq(3 + counter),
+                    records: records(counter),
+                    watermark: Zxid::ZERO,
+                    expect: None,
+                })
                 .collect()
         })
         .collect();

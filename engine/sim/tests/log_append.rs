@@ -27,6 +27,7 @@ fn single_entries(log: &Log, from: Zxid, count: u64) -> Vec<Append> {
             seq: AppendSeq(log.appended().0 + 1 + position),
             records: vec![entry(zxid(from.epoch().as_u32(), from.counter() + position), 100)],
             watermark: Zxid::ZERO,
+            expect: None,
         })
         .collect()
 }
@@ -130,6 +131,7 @@ fn a_full_or_read_only_disk_stalls_and_the_same_call_goes_on() {
                     seq: AppendSeq(log.appended().0 + counter),
                     records: vec![entry(zxid(1, counter), 6000)],
                     watermark: zxid(1, counter - 1),
+                    expect: None,
                 })
                 .collect();
             let mut allowed = 0;
@@ -145,7 +147,7 @@ fn a_full_or_read_only_disk_stalls_and_the_same_call_goes_on() {
                 match log.append(&appends) {
                     Ok(persisted) => break persisted,
                     Err(AppendError::Stalled(error)) => assert_eq!(error.kind(), kind),
-                    Err(AppendError::Fatal(error)) => panic!("{error}"),
+                    Err(error @ (AppendError::Fatal(_) | AppendError::Diverged { .. })) => panic!("{error}"),
                 }
                 allowed += 1;
             };
@@ -234,7 +236,7 @@ fn a_record_that_would_break_a_promise_stops_the_log() {
     };
     let numbers = |log: &mut Log| {
         let seq = AppendSeq(log.appended().0 + 2);
-        log.append(&[Append { seq, records: vec![entry(zxid(1, 1), 1)], watermark: Zxid::ZERO }])
+        log.append(&[Append { seq, records: vec![entry(zxid(1, 1), 1)], watermark: Zxid::ZERO, expect: None }])
     };
     let too_large = |log: &mut Log| append(log, vec![entry(zxid(1, 1), 16 << 10)], Zxid::ZERO);
     type Wish<'a> = &'a dyn Fn(&mut Log) -> Result<zoolet_engine::store::log::Persisted, AppendError>;

@@ -163,7 +163,7 @@ impl Model {
             let watermark = if random.coin() && !is_cut { after.last() } else { after.watermark };
             records.iter().for_each(|record| after.pass(record, watermark));
             after.watermark = after.watermark.max(watermark.min(after.last()));
-            appends.push(Append { seq: AppendSeq(after.appended), records, watermark });
+            appends.push(Append { seq: AppendSeq(after.appended), records, watermark, expect: None });
         }
         appends
     }
@@ -220,6 +220,7 @@ fn run(
                 let end = beginnings.last().unwrap().clone();
                 model = Model { checkpoint: model.checkpoint.max(end.checkpoint), ..end };
             }
+            Err(AppendError::Diverged { at }) => panic!("nothing was expected at {at}"),
             Err(AppendError::Fatal(error)) => {
                 assert!(disk.crashed(), "{error}");
                 return run_out(disk, &beginnings, model.checkpoint);

@@ -32,6 +32,7 @@ fn calls(log: &Log, count: u64, entries: u64) -> Vec<Vec<Append>> {
                     seq: AppendSeq(seq + position),
                     records: vec![entry(zxid(1, first + position), 150)],
                     watermark: Zxid::ZERO,
+                    expect: None,
                 })
                 .collect()
         })

@@ -252,7 +252,7 @@ impl Server {
         }
         if let Some(seq) = last {
             let records = self.history.hand_over(seq);
-            self.actions.push_back(Action::Append(Append { seq, records, watermark: self.zab.committed() }));
+            self.actions.push_back(Action::Append(Append { seq, records, watermark: self.zab.committed(), expect: None }));
         }
     }
 

@@ -761,7 +761,7 @@ impl Run {
         self.told = self.told.max(zxid);
     }
 
-    fn append(&mut self, Append { seq, records, watermark }: Append) {
+    fn append(&mut self, Append { seq, records, watermark, .. }: Append) {
         let before = self.log.last().map_or(0, |logged| logged.seq.0);
         assert_eq!(before + records.len() as u64, seq.0, "each record takes one number, without gaps");
         assert!(watermark <= self.durable_zxid, "what is not durable is not committed");

@@ -34,12 +34,26 @@ impl Log {
     /// records makes its watermark durable.
     ///
     /// # Errors
-    /// [`AppendError::Stalled`] leaves the log as it was but for a leading part of `appends`; after [`AppendError::Fatal`] every
-    /// further call fails.
+    /// [`AppendError::Stalled`] leaves the log as it was but for a leading part of `appends`, [`AppendError::Diverged`] as it was but for the
+    /// appends before the one that diverges; after [`AppendError::Fatal`] every further call fails.
     pub fn append(&mut self, appends: &[Append]) -> Result<Persisted, AppendError> {
         self.check_alive()?;
+        let appends = self.skip_dropped(appends);
         let outcome = self.append_all(appends);
+        self.dropping |= matches!(outcome, Err(AppendError::Diverged { .. }));
         self.judge(outcome)
+    }
+
+    /// What was under way when an append diverged has numbers that lead on from that one, and is dropped with it; who has heard of it begins
+    /// anew with the next number.
+    fn skip_dropped<'a>(&mut self, appends: &'a [Append]) -> &'a [Append] {
+        if !self.dropping {
+            return appends;
+        }
+        let before = |append: &Append| append.seq.0.saturating_sub(append.records.len() as u64);
+        let fresh = appends.iter().position(|append| before(append) == self.appended().0);
+        self.dropping = fresh.is_none();
+        &appends[fresh.unwrap_or(appends.len())..]
     }
 
     pub(super) fn check_alive(&self) -> Result<(), AppendError> {
@@ -93,7 +107,12 @@ impl Log {
         let mut facts = self.facts.clone();
         let (mut records, mut entries, mut entry_bytes) = (0, 0, 0);
         let mut watermark = Zxid::ZERO;
+        let mut diverges = false;
         'batch: for append in appends {
+            diverges = self.diverges(append, facts.chain);
+            if diverges {
+                break 'batch;
+            }
             for (seq, record) in self.waiting(append) {
                 let bytes = encoded_bytes(record);
                 let is_over = buffer.len() + bytes > if records == 0 { room } else { room.min(BATCH_BYTES) };
@@ -119,7 +138,10 @@ impl Log {
             // Not before all records ahead of it are here: it may name entries that one of those cuts off.
             watermark = watermark.max(append.watermark);
         }
-        if let (0, Some(record)) = (records, first) {
+        if diverges && records == 0 && watermark.min(facts.last) <= facts.watermark {
+            return Err(AppendError::Diverged { at: facts.last });
+        }
+        if let (0, Some(record), false) = (records, first, diverges) {
             let segment_bytes = self.options.segment_bytes;
             let bytes = encoded_bytes(record);
             return Err(AppendError::misuse(format!("a record of {bytes} bytes in segments of {segment_bytes}")));
@@ -134,6 +156,12 @@ impl Log {
         let first = (append.seq.0 + 1).saturating_sub(append.records.len() as u64);
         let durable = usize::try_from(self.next_seq.0.saturating_sub(first)).unwrap_or(usize::MAX);
         (first..).zip(&append.records).skip(durable)
+    }
+
+    /// Whether `append` continues another history than one with this chain hash. What a stall has divided was looked at before.
+    fn diverges(&self, append: &Append, chain: u128) -> bool {
+        let is_whole = append.seq.0 + 1 >= self.next_seq.0 + append.records.len() as u64;
+        !append.records.is_empty() && is_whole && append.expect.is_some_and(|expect| expect != chain)
     }
 
     /// Whether an append without records says more than the log does.

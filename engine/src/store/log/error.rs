@@ -1,6 +1,7 @@
 //! What can go wrong with a log, and who is to blame.
 
 use std::{fmt, io};
+use zoolet_model::Zxid;
 
 /// The log cannot be opened or read. Each is one line for an operator.
 #[derive(Debug)]
@@ -77,6 +78,12 @@ pub enum AppendError {
     /// The disk is full or read-only, or the ring is full until a checkpoint. Records of this call that are not durable are
     /// nowhere; the same call, with more behind it if need be, may be repeated at any time.
     Stalled(io::Error),
+    /// The history is another than the one that an append continues ([`crate::action::Append::expect`]): nothing of that append and of later ones is
+    /// written. The log goes on: what else comes is passed over until an append that has the number after [`super::Log::appended`].
+    Diverged {
+        /// Where the history ends.
+        at: Zxid,
+    },
     /// Nobody knows what the disk holds now, or the caller asked for something that would break a promise. The log takes no
     /// further call; the server must stop.
     Fatal(io::Error),
@@ -102,6 +109,7 @@ impl fmt::Display for AppendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stalled(error) => write!(f, "the log cannot write now: {error}"),
+            Self::Diverged { at } => write!(f, "what should follow {at} continues another history"),
             Self::Fatal(error) => write!(f, "the log has stopped: {error}"),
         }
     }
@@ -111,6 +119,7 @@ impl std::error::Error for AppendError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Stalled(error) | Self::Fatal(error) => Some(error),
+            Self::Diverged { .. } => None,
         }
     }
 }

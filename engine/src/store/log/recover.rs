@@ -52,6 +52,7 @@ impl Log {
         let mut log = Self::new(disk, options, birth, AppendSeq(1), ring, 0);
         log.append_birth().map_err(|error| match error {
             AppendError::Stalled(error) | AppendError::Fatal(error) => LogError::io("", error),
+            AppendError::Diverged { .. } => LogError::damaged("", 0, error.to_string()),
         })?;
         Ok(log)
     }
@@ -133,6 +134,7 @@ impl Log {
             Ok((walk, tail)) if (walk.next_seq, walk.facts.chain) == (start.append_seq, start.chain) => {
                 End::of(before, tail, &self.options, start).map_err(|error| match error {
                     AppendError::Stalled(error) | AppendError::Fatal(error) => LogError::io(&before.name, error),
+                    AppendError::Diverged { .. } => LogError::damaged(&before.name, tail, error.to_string()),
                 })
             }
             // What is damaged there may not be needed any more; whoever reads it is told.
@@ -144,7 +146,8 @@ impl Log {
 
     fn new(disk: Arc<dyn Disk>, options: LogOptions, facts: Facts, next_seq: AppendSeq, ring: Ring, tail: u64) -> Self {
         let (checkpoint, buffer, counters) = (Zxid::ZERO, Vec::new(), Counters::default());
-        Self { disk, options, facts, next_seq, ring, tail, checkpoint, end: None, buffer, counters, failure: None }
+        let (end, dropping, failure) = (None, false, None);
+        Self { disk, options, facts, next_seq, ring, tail, checkpoint, end, buffer, counters, dropping, failure }
     }
 }
 

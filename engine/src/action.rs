@@ -1,11 +1,12 @@
 //! What comes out of the machine. Whoever drives it carries the actions out in order.
 
 use crate::event::{BaseFailure, ConnId};
+use crate::peer::{LinkId, PeerMessage, ReadId, TransferId};
 use crate::status::Status;
 use crate::store::key::Key;
 use bytes::Bytes;
 use std::{collections::BTreeMap, sync::Arc};
-use zoolet_model::{ConnectReply, ErrorCode, Reply, Stat, Text, WatchEvent, Zxid};
+use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId, Stat, Text, WatchEvent, Zxid};
 use zoolet_zab::{AppendSeq, Epoch};
 
 /// The number of a fetch.
@@ -74,6 +75,80 @@ pub enum Action {
     },
     /// The server must stop: going on could break a promise.
     Fail(String),
+    /// Say this to a peer: in order with everything else on this link that is no datagram. Dropped when the link is gone.
+    PeerSend {
+        /// To whom.
+        peer: ServerId,
+        /// On which link.
+        link: LinkId,
+        /// What.
+        message: PeerMessage,
+    },
+    /// Send nothing more on this link and close it; PeerDown follows.
+    PeerClose {
+        /// Whose.
+        peer: ServerId,
+        /// Which.
+        link: LinkId,
+        /// Why, for people.
+        reason: &'static str,
+    },
+    /// Read entries back from the log, answer LogRead. What is not durable yet is not asked for.
+    ReadLog(ReadLog),
+    /// The log keeps every entry above this one, as long as it has room without them; `None`: it need not.
+    HoldLog {
+        /// The entry before the first.
+        above: Option<Zxid>,
+    },
+    /// Send this generation of the base to a peer, on a stream of its own, tagged with `transfer`; answer SnapshotSent. The generation stays
+    /// readable until then.
+    SendSnapshot {
+        /// To whom.
+        peer: ServerId,
+        /// On which link; without it the transfer has failed.
+        link: LinkId,
+        /// Not used before.
+        transfer: TransferId,
+        /// What to send.
+        generation: Generation,
+    },
+    /// Write the snapshot that a peer sends under `transfer` into a base of its own beside the present one, verify it, make it durable, answer
+    /// SnapshotReceived. Its bytes may have come before this, and wait.
+    ReceiveSnapshot {
+        /// From whom.
+        peer: ServerId,
+        /// On which link; without it the transfer has failed.
+        link: LinkId,
+        /// The sender's number.
+        transfer: TransferId,
+        /// What it must hold.
+        meta: CheckpointMeta,
+    },
+    /// A snapshot that comes in is not wanted any more, nor what was received of it. No answer.
+    DropSnapshot {
+        /// From whom.
+        peer: ServerId,
+        /// The sender's number.
+        transfer: TransferId,
+    },
+    /// The log names this base now, durably: it replaces the present one, answer SnapshotInstalled.
+    InstallSnapshot {
+        /// Of [`ReceivedSnapshot`](crate::peer::ReceivedSnapshot).
+        base: u64,
+    },
+}
+
+/// A question to the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadLog {
+    /// Comes back with the answer.
+    pub id: ReadId,
+    /// The entry before the first.
+    pub after: Zxid,
+    /// The last that is wanted.
+    pub to: Zxid,
+    /// Bytes of payload that the answer may have; one entry it has whatever its size.
+    pub bytes_max: usize,
 }
 
 /// Records for the log: one call of the log's append, at most.

@@ -1,11 +1,12 @@
 //! What goes into the machine.
 
 use crate::action::{FetchId, Generation};
+use crate::peer::{Incarnation, LinkId, LogRange, LogReadFailure, PeerMessage, ReadId, ReceivedSnapshot, TransferId};
 use crate::store::key::Key;
 use crate::watch::{ListedBy, Mark};
 use bytes::Bytes;
 use std::net::IpAddr;
-use zoolet_model::{ConnectRequest, Request, SessionId, Zxid};
+use zoolet_model::{ConnectRequest, Request, ServerId, SessionId, Zxid};
 use zoolet_zab::AppendSeq;
 
 /// A connection, numbered by whoever drives the machine; never reused in one process. Embedded sessions have one too.
@@ -106,6 +107,66 @@ pub enum Event {
         ticket: u64,
         /// Which part.
         list: List,
+    },
+    /// A peer proved who it is, on a link that can be written to. It replaces an older link to that peer, whose PeerDown may come later.
+    PeerUp {
+        /// Who.
+        peer: ServerId,
+        /// A number not used before.
+        link: LinkId,
+        /// Its disk.
+        disk: Incarnation,
+        /// Drawn when its process started: another one than before has none of its former connections.
+        process: u64,
+    },
+    /// A link is gone, whoever closed it. What was sent on it may or may not have arrived.
+    PeerDown {
+        /// Whose.
+        peer: ServerId,
+        /// Which.
+        link: LinkId,
+    },
+    /// A peer said something.
+    PeerMessage {
+        /// Who.
+        peer: ServerId,
+        /// On which link.
+        link: LinkId,
+        /// What.
+        message: PeerMessage,
+    },
+    /// The answer to [`Action::ReadLog`](crate::Action::ReadLog).
+    LogRead {
+        /// Which question.
+        id: ReadId,
+        /// The entries.
+        result: Result<LogRange, LogReadFailure>,
+    },
+    /// The log has recycled entries: those above `floor` can still be read.
+    LogFloor {
+        /// The last entry that is gone; of a new log [`Zxid::ZERO`].
+        floor: Zxid,
+    },
+    /// The last byte of a snapshot was taken by the link, or the transfer has failed. Its generation is not read any more.
+    SnapshotSent {
+        /// Of [`Action::SendSnapshot`](crate::Action::SendSnapshot).
+        transfer: TransferId,
+        /// Why it failed, for people.
+        result: Result<(), String>,
+    },
+    /// A snapshot is here, whole, verified and durable, or will not come.
+    SnapshotReceived {
+        /// From whom.
+        peer: ServerId,
+        /// Of [`Action::ReceiveSnapshot`](crate::Action::ReceiveSnapshot).
+        transfer: TransferId,
+        /// What came, or why nothing did, for people.
+        result: Result<ReceivedSnapshot, String>,
+    },
+    /// The base is now the one that a snapshot came in.
+    SnapshotInstalled {
+        /// The generation that readers pin from now on; greater than all before.
+        generation: Generation,
     },
 }
 

@@ -375,6 +375,17 @@ impl Core {
             | Action::Reply { .. }
             | Action::Notify { .. }
             | Action::Close { .. }) => self.send_to_socket(to_socket),
+            // An ensemble of one has no peers to speak to, to read the log for, or to get a snapshot from.
+            for_peers @ (Action::PeerSend { .. }
+            | Action::PeerClose { .. }
+            | Action::ReadLog(_)
+            | Action::HoldLog { .. }
+            | Action::SendSnapshot { .. }
+            | Action::ReceiveSnapshot { .. }
+            | Action::DropSnapshot { .. }
+            | Action::InstallSnapshot { .. }) => {
+                return Err(Failure::Failed(format!("a standalone server has no peers: {for_peers:?}")));
+            }
         }
         Ok(())
     }

@@ -50,7 +50,15 @@ pub(super) fn output(action: Action) -> Option<Output> {
         | Action::Checkpoint(_)
         | Action::ReleaseGenerations { .. }
         | Action::Complete(_)
-        | Action::Fail(_) => return None,
+        | Action::Fail(_)
+        | Action::PeerSend { .. }
+        | Action::PeerClose { .. }
+        | Action::ReadLog(_)
+        | Action::HoldLog { .. }
+        | Action::SendSnapshot { .. }
+        | Action::ReceiveSnapshot { .. }
+        | Action::DropSnapshot { .. }
+        | Action::InstallSnapshot { .. } => return None,
     })
 }
 

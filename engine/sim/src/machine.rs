@@ -220,6 +220,14 @@ impl Machine {
                 Action::Status { status, .. } => self.status = Some(status),
                 Action::Notify { .. } => {}
                 Action::Fail(reason) => return Err(Stopped(reason)),
+                peers @ (Action::PeerSend { .. }
+                | Action::PeerClose { .. }
+                | Action::ReadLog(_)
+                | Action::HoldLog { .. }
+                | Action::SendSnapshot { .. }
+                | Action::ReceiveSnapshot { .. }
+                | Action::DropSnapshot { .. }
+                | Action::InstallSnapshot { .. }) => return Err(Stopped(format!("one voter has no peers: {peers:?}"))),
             }
         }
         Ok(())

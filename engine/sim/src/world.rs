@@ -431,6 +431,14 @@ impl World {
                 Action::Close { conn } => self.send(conn, Sent::Close),
                 Action::Status { status, .. } => self.statuses.push(*status),
                 Action::Fail(reason) => panic!("the server gave up: {reason}"),
+                peers @ (Action::PeerSend { .. }
+                | Action::PeerClose { .. }
+                | Action::ReadLog(_)
+                | Action::HoldLog { .. }
+                | Action::SendSnapshot { .. }
+                | Action::ReceiveSnapshot { .. }
+                | Action::DropSnapshot { .. }
+                | Action::InstallSnapshot { .. }) => panic!("one voter has no peers: {peers:?}"),
             }
         }
         self.digests.insert(self.server.applied(), self.server.digest());

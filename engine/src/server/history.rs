@@ -5,12 +5,13 @@ use super::fetches::Waiter;
 use crate::action::{Action, Append, LogRecord};
 use crate::event::{ConnId, Now};
 use crate::limits::Limits;
+use crate::peer::LinkId;
 use crate::session::Phase;
 use crate::tree::{self, Applied, Buffers, Fired, Need, OpOutcome, Outcome, Stuck};
 use crate::txn::{Header, Txn, decode, encode};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
-use zoolet_model::{ConnectReply, ErrorCode, OpResult, Perms, Reply, SessionId, WatchEvent, Zxid};
+use zoolet_model::{ConnectReply, ErrorCode, OpResult, Perms, Reply, ServerId, SessionId, WatchEvent, Zxid};
 use zoolet_zab::{self as zab, AppendSeq};
 
 /// Entries applied in one call, so that a turn of the core stays short.
@@ -25,6 +26,9 @@ pub(super) enum Origin {
     Request { conn: ConnId, xid: i32 },
     /// A connection whose session this entry creates.
     Connect { conn: ConnId, read_only_byte: bool },
+    /// Leader: a learner that forwarded it under this number, on this link.
+    #[allow(dead_code, reason = "sessions across servers are on their way")]
+    Forwarded { peer: ServerId, link: LinkId, seq: u64 },
 }
 
 #[derive(Debug)]
@@ -175,7 +179,7 @@ impl Server {
     pub(super) fn propose_encoded(&mut self, payload: Bytes, txn: &Txn<'_>, origin: Origin) -> bool {
         let zxid = match self.zab.propose() {
             Ok(zxid) => zxid,
-            Err(zab::Refused::NotLeading) => return false,
+            Err(zab::Refused::NotLeading) => return self.forward(payload, origin),
             Err(full @ zab::Refused::EpochFull) => {
                 self.fail(full.to_string());
                 return false;
@@ -242,11 +246,15 @@ impl Server {
                     last = Some(seq);
                 }
                 zab::Action::Commit { .. } => {}
-                zab::Action::Become(zab::Role::Leading) => {
+                zab::Action::Become(role @ zab::Role::Leading) => {
+                    self.on_role(role);
                     let ensemble_ms = self.state.totals().ensemble_ms.max(self.history.ensemble.0);
                     self.history.ensemble = (ensemble_ms, self.now.mono_ms);
                 }
-                zab::Action::Become(zab::Role::Looking) => self.history.serving = false,
+                zab::Action::Become(role @ zab::Role::Looking) => {
+                    self.history.serving = false;
+                    self.on_role(role);
+                }
                 zab::Action::Confirmed { round, up_to } => self.on_confirmed(round, up_to),
             }
         }
@@ -315,7 +323,7 @@ impl Server {
         // Not the opening of an earlier epoch that is read back from the log at start.
         if zxid == Zxid::first_of(self.zab.epoch()) && self.zab.role() == zab::Role::Leading {
             self.history.serving = true;
-            self.sessions.touch_all(self.now.mono_ms);
+            self.on_serving();
         }
         for fired in &applied.fired {
             self.fire(zxid, fired);

@@ -4,11 +4,15 @@ mod admission;
 mod connect;
 mod ephemerals;
 mod fetches;
+mod forward;
 mod history;
 mod ordered;
+mod owners;
+mod peers;
 mod pipeline;
 mod replay;
 mod state;
+mod touch;
 mod upkeep;
 
 use crate::action::Action;
@@ -18,9 +22,13 @@ use crate::limits::{Limits, Settings};
 use crate::session::{Connection, Secrets, SessionTable};
 use crate::watch::WatchTable;
 use fetches::Fetches;
+use forward::Forwards;
 use history::History;
+use owners::Owners;
+use peers::Peers;
 use state::State;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use touch::Touches;
 use upkeep::Upkeep;
 use xxhash_rust::xxh3::xxh3_128;
 use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId, SessionId, WatchEvent, Zxid};
@@ -85,6 +93,13 @@ pub struct Server {
     completing_bytes: u64,
     /// Syncs that wait for a confirmation, and what they then wait to be applied.
     syncs: Vec<pipeline::SyncWait>,
+    peers: Peers,
+    #[allow(dead_code, reason = "sessions across servers are on their way")]
+    forwards: Forwards,
+    #[allow(dead_code, reason = "sessions across servers are on their way")]
+    owners: Owners,
+    #[allow(dead_code, reason = "sessions across servers are on their way")]
+    touches: Touches,
     secrets: Secrets,
     actions: VecDeque<Action>,
     /// Set by [`Action::Fail`]: nothing more is done.
@@ -116,6 +131,10 @@ impl Server {
             identity_bytes: 0,
             completing_bytes: 0,
             syncs: Vec::new(),
+            peers: Peers::default(),
+            forwards: Forwards::default(),
+            owners: Owners::default(),
+            touches: Touches::default(),
             secrets: Secrets::new(seed),
             actions: VecDeque::new(),
             failed: false,
@@ -155,6 +174,14 @@ impl Server {
             Event::Recovered { zxid, payload } => self.on_recovered(zxid, payload),
             Event::Status { ticket } => self.on_status(ticket),
             Event::List { ticket, list } => self.on_list(ticket, list),
+            Event::PeerUp { peer, link, disk, process } => self.on_peer_up(peer, link, disk, process),
+            Event::PeerDown { peer, link } => self.on_peer_down(peer, link),
+            Event::PeerMessage { peer, link, message } => self.on_peer_message(peer, link, message),
+            Event::LogRead { id, result } => self.on_log_read(id, result),
+            Event::LogFloor { floor } => self.on_log_floor(floor),
+            Event::SnapshotSent { transfer, result } => self.on_snapshot_sent(transfer, result),
+            Event::SnapshotReceived { peer, transfer, result } => self.on_snapshot_received(peer, transfer, result),
+            Event::SnapshotInstalled { generation } => self.on_snapshot_installed(generation),
         }
         if !self.failed {
             self.run_ready();
@@ -166,7 +193,7 @@ impl Server {
         self.now = now;
         if !self.failed {
             self.apply_committed();
-            self.expire_sessions();
+            self.on_sessions_due();
             self.on_upkeep_due();
             self.run_ready();
         }
@@ -189,10 +216,10 @@ impl Server {
         if self.has_committed_work() {
             return Some(self.now.mono_ms);
         }
-        // Silence is judged, and containers are reaped, only while serving; a deadline that nothing comes of would wake for ever.
-        let silence = if self.is_serving() { self.sessions.next_deadline() } else { None };
+        let sessions = self.sessions_deadline();
+        // Containers are reaped only while serving.
         let upkeep = self.upkeep.next_deadline(self.is_serving() && self.state.totals().reapable > 0);
-        silence.into_iter().chain(upkeep).min()
+        sessions.into_iter().chain(upkeep).min()
     }
 
     /// Whether clients are served: this server leads, and its epoch's first entry is applied.

@@ -733,6 +733,14 @@ impl Run {
                 assert!(self.harmed, "the server gave up for nothing: {reason}");
                 self.failed = true;
             }
+            peers @ (Action::PeerSend { .. }
+            | Action::PeerClose { .. }
+            | Action::ReadLog(_)
+            | Action::HoldLog { .. }
+            | Action::SendSnapshot { .. }
+            | Action::ReceiveSnapshot { .. }
+            | Action::DropSnapshot { .. }
+            | Action::InstallSnapshot { .. }) => panic!("one voter has no peers: {peers:?}"),
         }
     }
 

@@ -1,0 +1,144 @@
+//! What servers say to each other: the protocol's messages with the bytes they stand for, and what clients' sessions need across servers.
+//!
+//! Everything but datagrams travels on one ordered stream per direction of a link. The bytes of a snapshot travel on a stream of their own, from
+//! disk to disk, and never come through the machine.
+
+use crate::event::ConnId;
+use bytes::Bytes;
+use zoolet_model::{ErrorCode, SessionId, SessionSecret, Zxid};
+
+/// A link to a peer, numbered by whoever drives the machine; never reused in one process. Streams are FIFO within one link, and nothing of
+/// an old link is delivered on a new one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct LinkId(pub u64);
+
+/// One life of a disk: drawn when its log is created.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Incarnation(pub u128);
+
+/// A snapshot on its way, numbered by its sender; never reused in one process of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct TransferId(pub u64);
+
+/// A question to the log.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ReadId(pub u64);
+
+/// One entry on its way to a learner.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerEntry {
+    /// Its place.
+    pub zxid: Zxid,
+    /// Header and body, as txn encodes them.
+    pub payload: Bytes,
+    /// The number under which the receiver forwarded it on this very link ([`PeerMessage::Forward`]); 0 when it is another's.
+    pub origin: u64,
+}
+
+/// What one server says to another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PeerMessage {
+    /// Learner to leader: a client of this server wants this entry. Both times of its header are 0; the leader fills them in.
+    Forward {
+        /// Numbered by the learner, from 1, without gaps on one link. The entry comes back with it, or [`PeerMessage::Refused`] does.
+        seq: u64,
+        /// The learner's connection that asks: the leader takes an entry of a session from its owner's connection only.
+        conn: ConnId,
+        /// As [`txn::encode`](crate::txn::encode) wrote it.
+        payload: Bytes,
+    },
+    /// Leader to learner: what was forwarded under this number is not proposed and never will be.
+    Refused {
+        /// Its number.
+        seq: u64,
+        /// What its client is told.
+        code: ErrorCode,
+    },
+    /// Learner to leader: the owner of this session has come to this connection. Does it live?
+    Revalidate {
+        /// The learner's connection.
+        conn: ConnId,
+        /// Which session.
+        session: SessionId,
+        /// What the client showed.
+        secret: SessionSecret,
+        /// The timeout it gets from now on, milliseconds.
+        timeout_ms: u32,
+    },
+    /// Leader to learner: the answer.
+    Revalidated {
+        /// As asked.
+        conn: ConnId,
+        /// As asked.
+        session: SessionId,
+        /// What this server must have applied before the client is answered, its earlier writes among it; `None`: the session is over, or the
+        /// secret is not its.
+        up_to: Option<Zxid>,
+    },
+    /// Leader to learner: this session's owner has come to another connection.
+    Moved {
+        /// Which session.
+        session: SessionId,
+        /// The connection it left, of the server that is told.
+        conn: ConnId,
+    },
+    /// Learner to leader: the owners of these sessions gave signs of life since the last such message.
+    Touch {
+        /// Which.
+        sessions: Vec<SessionId>,
+    },
+    /// Learner to leader: the digest of its state after this entry. The leader compares it with its own.
+    Digest {
+        /// The entry: one that every server takes the digest at.
+        zxid: Zxid,
+        /// [`Server::digest`](crate::Server::digest) after it.
+        digest: u128,
+    },
+}
+
+impl PeerMessage {
+    /// Whether it may be lost, repeated and overtaken.
+    pub fn is_datagram(&self) -> bool {
+        false
+    }
+
+    /// Bytes it takes on the way, about.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Forward { payload, .. } => 32 + payload.len(),
+            Self::Touch { sessions } => 16 + 8 * sessions.len(),
+            Self::Refused { .. }
+            | Self::Revalidate { .. }
+            | Self::Revalidated { .. }
+            | Self::Moved { .. }
+            | Self::Digest { .. } => 48,
+        }
+    }
+}
+
+/// What the log holds of a range that was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogRange {
+    /// The chain hash before the first of the entries.
+    pub chain_before: u128,
+    /// In order, without gaps, at least one; as many as fit the bytes that were allowed.
+    pub entries: Vec<(Zxid, Bytes)>,
+}
+
+/// Why the log gives nothing of a range.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LogReadFailure {
+    /// A part of it was recycled, or cut off.
+    Gone,
+    /// It cannot be read.
+    Unreadable(String),
+}
+
+/// A snapshot that came in: verified, and durable beside what is here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReceivedSnapshot {
+    /// The base file it is in. The log has to name it before it counts.
+    pub base: u64,
+    /// What it holds.
+    pub state: crate::BaseState,
+}

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod disk;
+pub mod ensemble;
 pub mod entries;
 pub mod fuzz;
 pub mod machine;

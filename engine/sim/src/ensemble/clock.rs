@@ -1,0 +1,151 @@
+//! The clocks of one box: one that only grows, one that people set.
+
+use super::MS;
+use zoolet_engine::Now;
+
+/// 56 years, milliseconds: from a box without a battery (1970) to one that was asked the time.
+pub const WALL_STEP_MS: i64 = 56 * 365 * 24 * 3_600_000;
+
+/// Where a wall clock that is right starts, milliseconds since 1970.
+const WALL_START_MS: i64 = 1_700_000_000_000;
+
+/// How fast a clock may be wrong, parts of a million.
+pub const DRIFT_PPM_MAX: i64 = 500;
+
+/// The two clocks of a box, as a function of the time of the run. The monotonic one counts while a process or the whole box sleeps.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    /// What it showed at `since_us`, microseconds.
+    shown_us: u64,
+    since_us: u64,
+    drift_ppm: i64,
+    frozen: bool,
+    wall_offset_ms: i64,
+}
+
+impl Clock {
+    /// A clock that shows `shown_us` at `now_us`.
+    pub fn new(now_us: u64, shown_us: u64, drift_ppm: i64) -> Self {
+        Self { shown_us, since_us: now_us, drift_ppm, frozen: false, wall_offset_ms: 0 }
+    }
+
+    /// What both clocks show.
+    pub fn now(&self, now_us: u64) -> Now {
+        let wall_us = i64::try_from(now_us).unwrap_or(i64::MAX);
+        let wall_ms = WALL_START_MS + wall_us / MS as i64 + self.wall_offset_ms;
+        Now { mono_ms: self.mono_us(now_us) / MS, wall_ms }
+    }
+
+    /// When the monotonic clock will show `mono_ms`; `None` while it stands still before that.
+    pub fn when(&self, now_us: u64, mono_ms: u64) -> Option<u64> {
+        let missing_us = mono_ms.saturating_mul(MS).saturating_sub(self.mono_us(now_us));
+        if missing_us == 0 {
+            return Some(now_us);
+        }
+        if self.frozen {
+            return None;
+        }
+        let rate = u128::from(self.rate());
+        let real_us = (u128::from(missing_us) * 1_000_000).div_ceil(rate);
+        // One more: the division in `mono_us` rounds down.
+        Some(now_us.saturating_add(u64::try_from(real_us).unwrap_or(u64::MAX)).saturating_add(1))
+    }
+
+    /// From now on it is too fast by so many parts of a million, or too slow.
+    pub fn drift(&mut self, now_us: u64, ppm: i64) {
+        self.settle(now_us);
+        self.drift_ppm = ppm;
+    }
+
+    /// It stands still from now on.
+    pub fn freeze(&mut self, now_us: u64) {
+        self.settle(now_us);
+        self.frozen = true;
+    }
+
+    /// It goes on: from where it stood, or, if it `catches_up`, as if it had never stopped.
+    pub fn thaw(&mut self, now_us: u64, catches_up: bool) {
+        if self.frozen {
+            let stood_us = now_us.saturating_sub(self.since_us);
+            self.settle(now_us);
+            self.frozen = false;
+            self.shown_us += if catches_up { stood_us } else { 0 };
+        }
+    }
+
+    /// Somebody sets the wall clock.
+    pub fn step_wall(&mut self, by_ms: i64) {
+        self.wall_offset_ms += by_ms;
+    }
+
+    /// The box was switched off and on: the monotonic clock starts again.
+    pub fn reboot(&mut self, now_us: u64) {
+        (self.since_us, self.shown_us, self.frozen) = (now_us, MS, false);
+    }
+
+    fn mono_us(&self, now_us: u64) -> u64 {
+        if self.frozen {
+            return self.shown_us;
+        }
+        let passed_us = u128::from(now_us.saturating_sub(self.since_us));
+        self.shown_us + u64::try_from(passed_us * u128::from(self.rate()) / 1_000_000).unwrap_or(u64::MAX / 2)
+    }
+
+    fn rate(&self) -> u64 {
+        1_000_000u64.saturating_add_signed(self.drift_ppm)
+    }
+
+    fn settle(&mut self, now_us: u64) {
+        self.shown_us = self.mono_us(now_us);
+        self.since_us = now_us;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_shown_when_it_is_said_to_be_and_not_a_millisecond_before() {
+        for drift_ppm in [-500, -3, 0, 7, 500] {
+            let clock = Clock::new(123, 5_000_789, drift_ppm);
+            for mono_ms in [5001, 5002, 60_000, 86_400_000] {
+                let at_us = clock.when(123, mono_ms).unwrap();
+                assert_eq!(clock.now(at_us).mono_ms, mono_ms);
+                assert!(clock.now(at_us - 3).mono_ms < mono_ms);
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_never_goes_back_whatever_is_done_to_it() {
+        let mut clock = Clock::new(0, 1_000_000, 0);
+        let mut last = clock.now(0).mono_ms;
+        for (step, now_us) in (0..40).map(|step| (step, step * 777_777)) {
+            match step % 5 {
+                0 => clock.drift(now_us, -500),
+                1 => clock.freeze(now_us),
+                2 => clock.step_wall(-WALL_STEP_MS),
+                3 => clock.thaw(now_us, step % 2 == 0),
+                _ => clock.drift(now_us, 500),
+            }
+            let now = clock.now(now_us);
+            assert!(now.mono_ms >= last && now.wall_ms < WALL_START_MS + 40_000);
+            last = now.mono_ms;
+        }
+    }
+
+    #[test]
+    fn a_frozen_clock_shows_nothing_new_until_it_is_thawed() {
+        let mut clock = Clock::new(0, 0, 0);
+        clock.freeze(10_000);
+        assert_eq!(
+            (clock.now(99_000).mono_ms, clock.when(99_000, 11), clock.when(99_000, 10)),
+            (10, None, Some(99_000))
+        );
+        let mut behind = clock.clone();
+        behind.thaw(110_000, false);
+        clock.thaw(110_000, true);
+        assert_eq!((behind.now(120_000).mono_ms, clock.now(120_000).mono_ms), (20, 120));
+    }
+}

@@ -1,0 +1,220 @@
+//! Which faults a run has.
+
+use super::SECOND;
+use crate::workload::Random;
+use std::fmt;
+
+/// Kinds of faults.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// A process dies; the page cache of its box lives.
+    Crash,
+    /// A box loses power: what was not synced is lost, torn, or in any order.
+    PowerLoss,
+    /// The same for all boxes at once.
+    PowerLossOfAll,
+    /// A process dies in the middle of a step of the disk.
+    CrashInStep,
+    /// The same, by a loss of power.
+    PowerLossInStep,
+    /// A process stands still, its box goes on.
+    Pause,
+    /// A box sleeps, its disk too; its clocks count on.
+    Suspend,
+    /// A clock goes too fast or too slow.
+    Drift,
+    /// A wall clock is set, by 56 years.
+    WallStep,
+    /// A monotonic clock stands still.
+    ClockFreeze,
+    /// The log's disk says EIO.
+    LogError,
+    /// The base's says it.
+    BaseError,
+    /// The disk is full.
+    DiskFull,
+    /// No write to the log ends any more.
+    LogHang,
+    /// No read of the base ends any more.
+    BaseHang,
+    /// The disk is many times slower.
+    DiskSlow,
+    /// A box reaches nobody and is reached by nobody.
+    Isolate,
+    /// One box does not reach another.
+    CutOneWay,
+    /// The ensemble falls into two parts.
+    Partition,
+    /// Links break, and both ends find out.
+    Reset,
+    /// Packets take longer, and many are lost.
+    BadPath,
+    /// Connections of clients break.
+    ClientReset,
+    /// Clients and a server do not reach each other.
+    ClientCut,
+    /// A box comes back with an empty disk.
+    Wipe,
+    /// A box's disk is put back to what it was.
+    Clone,
+    /// Bits flip on a disk.
+    Rot,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 26] = [
+        Self::Crash,
+        Self::PowerLoss,
+        Self::PowerLossOfAll,
+        Self::CrashInStep,
+        Self::PowerLossInStep,
+        Self::Pause,
+        Self::Suspend,
+        Self::Drift,
+        Self::WallStep,
+        Self::ClockFreeze,
+        Self::LogError,
+        Self::BaseError,
+        Self::DiskFull,
+        Self::LogHang,
+        Self::BaseHang,
+        Self::DiskSlow,
+        Self::Isolate,
+        Self::CutOneWay,
+        Self::Partition,
+        Self::Reset,
+        Self::BadPath,
+        Self::ClientReset,
+        Self::ClientCut,
+        Self::Wipe,
+        Self::Clone,
+        Self::Rot,
+    ];
+
+    /// Whether it makes sense with one server.
+    pub fn is_for_one(self) -> bool {
+        !matches!(
+            self,
+            Self::Isolate
+                | Self::CutOneWay
+                | Self::Partition
+                | Self::Reset
+                | Self::BadPath
+                | Self::Wipe
+                | Self::Clone
+                | Self::Rot
+        )
+    }
+
+    /// How long it lasts until it is mended, microseconds; `None` for what happens in a moment.
+    fn duration_us(self, random: &mut Random) -> Option<u64> {
+        let (from_us, to_us) = match self {
+            Self::WallStep | Self::Drift | Self::Reset | Self::ClientReset | Self::Rot => return None,
+            // How long a box stays away.
+            Self::Crash | Self::CrashInStep => (SECOND / 20, 8 * SECOND),
+            Self::PowerLoss | Self::PowerLossOfAll | Self::PowerLossInStep => (SECOND / 5, 15 * SECOND),
+            Self::Wipe | Self::Clone => (SECOND, 10 * SECOND),
+            Self::LogError | Self::LogHang | Self::BaseHang => (SECOND, 15 * SECOND),
+            Self::Pause | Self::Suspend | Self::ClockFreeze => (SECOND / 100, 20 * SECOND),
+            Self::BaseError | Self::DiskFull | Self::DiskSlow => (SECOND / 10, 15 * SECOND),
+            Self::Isolate | Self::CutOneWay | Self::Partition | Self::BadPath | Self::ClientCut => {
+                (SECOND / 50, 20 * SECOND)
+            }
+        };
+        Some(random.logarithmic(from_us, to_us))
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A fault, when, and how long. Whom it strikes is decided when its time has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// Microseconds since the run began.
+    pub at_us: u64,
+    /// What.
+    pub kind: Kind,
+    /// Until it is mended; `None` when there is nothing to mend.
+    pub lasts_us: Option<u64>,
+}
+
+/// The kinds of faults of one run. Each run has others: what never fails lets the rest get further.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    /// What may happen, and how much more often than others.
+    weights: Vec<(Kind, u64)>,
+}
+
+impl Mix {
+    /// Each of `kinds` is there or not.
+    pub fn drawn(kinds: &[Kind], random: &mut Random) -> Self {
+        let chosen: Vec<_> = kinds.iter().copied().filter(|_| random.one_in(3)).collect();
+        let mut weights: Vec<_> = chosen.into_iter().map(|kind| (kind, random.logarithmic(1, 16))).collect();
+        if weights.is_empty() {
+            weights.extend(kinds.first().map(|_| (*random.pick(kinds), 1)));
+        }
+        Self { weights }
+    }
+
+    /// Only these.
+    pub fn of(kinds: &[Kind]) -> Self {
+        Self { weights: kinds.iter().map(|&kind| (kind, 1)).collect() }
+    }
+
+    /// What may happen.
+    pub fn kinds(&self) -> impl Iterator<Item = Kind> + '_ {
+        self.weights.iter().map(|&(kind, _)| kind)
+    }
+
+    /// So many faults between two times, in order.
+    pub fn faults(&self, count: u64, from_us: u64, to_us: u64, random: &mut Random) -> Vec<Fault> {
+        let all: u64 = self.weights.iter().map(|(_, weight)| weight).sum();
+        let mut faults: Vec<Fault> = (0..if all == 0 { 0 } else { count })
+            .filter_map(|_| {
+                let mut left = random.below(all);
+                let found = self.weights.iter().find(|(_, weight)| {
+                    let is_it = left < *weight;
+                    left = left.saturating_sub(*weight);
+                    is_it
+                });
+                let kind = found?.0;
+                Some(Fault { at_us: random.between(from_us, to_us), kind, lasts_us: kind.duration_us(random) })
+            })
+            .collect();
+        faults.sort_by_key(|fault| fault.at_us);
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_seed_has_its_own_mix_and_all_kinds_are_in_some() {
+        let mixes: Vec<BTreeSet<Kind>> =
+            (0..100).map(|seed| Mix::drawn(&Kind::ALL, &mut Random::new(seed)).kinds().collect()).collect();
+        assert!(mixes.iter().collect::<BTreeSet<_>>().len() > 95);
+        assert_eq!(mixes.iter().flatten().collect::<BTreeSet<_>>().len(), Kind::ALL.len());
+        let pairs = mixes.iter().filter(|mix| mix.contains(&Kind::PowerLoss) && mix.contains(&Kind::Reset)).count();
+        assert!(pairs > 3, "any two meet: {pairs}");
+    }
+
+    #[test]
+    fn a_mix_has_as_many_faults_as_asked_for_in_order_and_of_its_kinds() {
+        let mut random = Random::new(3);
+        let faults = Mix::of(&[Kind::Pause, Kind::Reset]).faults(50, SECOND, 60 * SECOND, &mut random);
+        assert_eq!(faults.len(), 50);
+        assert!(faults.is_sorted_by_key(|fault| fault.at_us));
+        for fault in faults {
+            assert!((SECOND..60 * SECOND).contains(&fault.at_us));
+            assert_eq!(fault.kind == Kind::Pause, fault.lasts_us.is_some());
+        }
+    }
+}

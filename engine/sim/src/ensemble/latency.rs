@@ -1,0 +1,110 @@
+//! How long disks take.
+
+use super::{MS, SECOND};
+use crate::workload::Random;
+
+/// The mean time between two hangs of an SD card.
+const HANGS_APART: u64 = 3600 * SECOND;
+/// How long such a hang lasts.
+const HANG: u64 = 5 * SECOND;
+
+/// A kind of disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiskModel {
+    /// Takes no time.
+    Instant,
+    /// 40 to 400 us, 2 ms at worst, and now and then 50 to 108 ms: what an idle NVMe was seen to do.
+    Nvme,
+    /// 0.5 to 3 ms, one in a hundred 10 to 60 ms.
+    Emmc,
+    /// Mean 1.3 ms, p99 100 ms, at most 500 ms, and a hang of 5 s each hour.
+    Sd,
+}
+
+impl DiskModel {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Instant, Self::Nvme, Self::Emmc, Self::Sd];
+
+    /// How long one durable write takes, without hangs.
+    fn sync_us(self, random: &mut Random) -> u64 {
+        match self {
+            Self::Instant => 0,
+            Self::Nvme if random.in_a_million(300) => random.between(50 * MS, 108 * MS),
+            Self::Nvme => (40 + random.exponential(120)).min(2 * MS),
+            Self::Emmc if random.in_a_million(10_000) => random.between(10 * MS, 60 * MS),
+            Self::Emmc => (500 + random.exponential(700)).min(3 * MS),
+            // The tail begins just below the 99th percentile, and is steep: one per cent of the operations makes nearly all of the mean.
+            Self::Sd if random.in_a_million(10_500) => (99 * MS + random.exponential(9 * MS)).min(500 * MS),
+            Self::Sd => 80 + random.exponential(110),
+        }
+    }
+
+    fn read_us(self, random: &mut Random) -> u64 {
+        match self {
+            Self::Instant => 0,
+            Self::Nvme => 10 + random.exponential(40),
+            Self::Emmc => 100 + random.exponential(200),
+            Self::Sd => 200 + random.exponential(500),
+        }
+    }
+}
+
+/// The speed of one disk: a model, its next hang, and a factor while somebody else keeps it busy.
+#[derive(Clone, Debug)]
+pub struct Speed {
+    model: DiskModel,
+    random: Random,
+    next_hang_us: u64,
+    /// How many times slower than usual, 1 is usual.
+    pub slower: u64,
+}
+
+impl Speed {
+    /// Of a disk at `now_us`.
+    pub fn new(model: DiskModel, mut random: Random, now_us: u64) -> Self {
+        let next_hang_us = now_us + random.exponential(HANGS_APART);
+        Self { model, random, next_hang_us, slower: 1 }
+    }
+
+    /// Until one durable write that begins now is done.
+    pub fn sync_us(&mut self, now_us: u64) -> u64 {
+        let mut spent_us = self.model.sync_us(&mut self.random).saturating_mul(self.slower);
+        if self.model == DiskModel::Sd && now_us >= self.next_hang_us {
+            self.next_hang_us = now_us + HANG + self.random.exponential(HANGS_APART);
+            spent_us += HANG;
+        }
+        spent_us
+    }
+
+    /// Until one read that begins now is done.
+    pub fn read_us(&mut self) -> u64 {
+        self.model.read_us(&mut self.random).saturating_mul(self.slower)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sd_model_has_the_figures_that_it_is_named_for() {
+        let mut random = Random::new(7);
+        let mut draws: Vec<u64> = (0..1_000_000).map(|_| DiskModel::Sd.sync_us(&mut random)).collect();
+        draws.sort_unstable();
+        let mean = draws.iter().sum::<u64>() / draws.len() as u64;
+        let (p99, max) = (draws[990_000], draws[999_999]);
+        assert!((1200..1400).contains(&mean), "{mean}");
+        assert!((95 * MS..105 * MS).contains(&p99), "{p99}");
+        assert!((150 * MS..=500 * MS).contains(&max), "{max}");
+    }
+
+    #[test]
+    fn an_sd_card_hangs_about_once_an_hour_and_others_never() {
+        let hangs = |model| {
+            let mut speed = Speed::new(model, Random::new(3), 0);
+            (0..100 * 3600).filter(|second| speed.sync_us(second * SECOND) >= HANG).count()
+        };
+        assert!((70..130).contains(&hangs(DiskModel::Sd)), "{}", hangs(DiskModel::Sd));
+        assert_eq!((hangs(DiskModel::Nvme), hangs(DiskModel::Emmc)), (0, 0));
+    }
+}

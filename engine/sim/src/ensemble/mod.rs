@@ -1,0 +1,25 @@
+//! Whole ensembles on virtual time: servers of the real engine code with the real log and the real base, joined by links that lose, delay
+//! and cut, on disks that tear, stall and fail, with clocks that drift and jump, and clients that ask all of them.
+//!
+//! A run is a function of one seed. Time is a number of microseconds since the run began ([`Agenda`]); nothing here reads a clock, spawns a
+//! thread or iterates in an order that the seed does not decide. So a failing seed is repeated exactly, with every event written down ([`Trace`]).
+
+mod agenda;
+mod clock;
+mod faults;
+mod latency;
+mod link;
+mod random;
+mod trace;
+
+pub use agenda::{Agenda, Rank};
+pub use clock::{Clock, DRIFT_PPM_MAX, WALL_STEP_MS};
+pub use faults::{Fault, Kind, Mix};
+pub use latency::{DiskModel, Speed};
+pub use link::{Carrier, Flight, Landed, LinkId, Links, Network, Path, STREAMS};
+pub use trace::Trace;
+
+/// Microseconds in a millisecond.
+pub const MS: u64 = 1000;
+/// Microseconds in a second.
+pub const SECOND: u64 = 1000 * MS;

@@ -1,0 +1,76 @@
+//! What happened last, for people.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The last lines of a run; clones share them, so that they outlive a run that panics.
+///
+/// A run that is not watched writes nothing down and makes no text: since a seed repeats exactly, whoever wants to read what happened runs it again.
+#[derive(Clone, Debug, Default)]
+pub struct Trace(Option<Arc<Mutex<Ring>>>);
+
+#[derive(Debug)]
+struct Ring {
+    lines: VecDeque<String>,
+    lines_max: usize,
+    forgotten: u64,
+}
+
+impl Trace {
+    /// Nobody reads it.
+    pub fn off() -> Self {
+        Self(None)
+    }
+
+    /// Keeps the last `lines_max` lines.
+    pub fn last(lines_max: usize) -> Self {
+        Self(Some(Arc::new(Mutex::new(Ring { lines: VecDeque::new(), lines_max, forgotten: 0 }))))
+    }
+
+    /// Whether anybody reads it.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// One line: when, who, and what `text` makes of it, which is called only if somebody reads.
+    pub fn note<T: fmt::Display>(&self, now_us: u64, who: impl fmt::Display, text: impl FnOnce() -> T) {
+        let Some(mut ring) = self.ring() else { return };
+        if ring.lines.len() == ring.lines_max {
+            ring.lines.pop_front();
+            ring.forgotten += 1;
+        }
+        ring.lines.push_back(format!("{:>4}.{:06} {who:<4} {}", now_us / 1_000_000, now_us % 1_000_000, text()));
+    }
+
+    fn ring(&self) -> Option<MutexGuard<'_, Ring>> {
+        self.0.as_ref().map(|ring| ring.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(ring) = self.ring() else { return Ok(()) };
+        if ring.forgotten > 0 {
+            writeln!(f, "... {} earlier lines", ring.forgotten)?;
+        }
+        ring.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_lines_are_kept_and_no_text_is_made_for_nobody() {
+        let trace = Trace::last(2);
+        for number in 0..4u64 {
+            trace.note(number * 1_500_000, "s1", || format!("line {number}"));
+        }
+        assert_eq!(trace.to_string(), "... 2 earlier lines\n   3.000000 s1   line 2\n   4.500000 s1   line 3\n");
+        let off = Trace::off();
+        off.note(0, "s1", || -> String { unreachable!("nobody reads") });
+        assert_eq!((off.to_string(), off.is_on()), (String::new(), false));
+    }
+}

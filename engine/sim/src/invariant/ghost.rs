@@ -1,0 +1,558 @@
+//! What really happened, as only the harness knows it: what each disk holds, who broadcast what, and what is committed.
+
+use super::history::{History, Link};
+use super::seen::{Seen, State};
+use crate::replica::Replica;
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use zoolet_engine::action::{Append, LogRecord};
+use zoolet_engine::store::log::{Facts, chain_after};
+use zoolet_engine::tree::Applied;
+use zoolet_zab::{AppendSeq, Config, Epoch, Incarnation, Kind, Message, Role, ServerId, Zxid};
+
+/// The configurations a log knows; `None` before there is one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Configs {
+    /// The newest that it says is committed.
+    pub committed: Option<Config>,
+    /// The newest it has seen, if that is another one.
+    pub pending: Option<Config>,
+}
+
+impl Configs {
+    fn decode(committed: &[u8], last_seen: &[u8]) -> Self {
+        let committed = Config::decode(committed);
+        Self { pending: Config::decode(last_seen).filter(|last_seen| Some(last_seen) != committed.as_ref()), committed }
+    }
+
+    /// Both, or the founders' when there are none.
+    pub fn in_force<'a>(&'a self, founders: &'a Config) -> Vec<&'a Config> {
+        let committed = self.committed.as_ref().unwrap_or(founders);
+        std::iter::once(committed).chain(&self.pending).collect()
+    }
+}
+
+/// What a log says up to one of its records.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    /// The newest promised epoch (f.p).
+    pub accepted: Epoch,
+    /// The newest epoch whose initial history it holds (f.a).
+    pub current: Epoch,
+    /// The last entry.
+    pub last: Link,
+    /// The configurations.
+    pub configs: Arc<Configs>,
+}
+
+impl Held {
+    fn of(facts: &Facts) -> Self {
+        Self {
+            accepted: facts.accepted,
+            current: facts.current,
+            last: Link { zxid: facts.last, chain: facts.chain },
+            configs: Arc::new(Configs::decode(&facts.config_committed, &facts.config_last_seen)),
+        }
+    }
+
+    /// What a restart must find again: configurations are compared by the invariants about them.
+    fn is_same(&self, other: &Self) -> bool {
+        (self.accepted, self.current, self.last) == (other.accepted, other.current, other.last)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    Fact,
+    Entry,
+    Truncate(Zxid),
+    Snapshot(Link),
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    seq: AppendSeq,
+    change: Change,
+    after: Held,
+}
+
+/// How a process found its disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// A disk nobody has seen before.
+    New,
+    /// Everything that was durable, and perhaps some of what was on its way.
+    Everything,
+    /// Less than was durable, or something else; that was allowed, because the harness had damaged it.
+    Damaged,
+    /// Less than was durable, or something else, on a disk that nobody damaged: what was there, what was found.
+    Lost(Box<(Held, Held)>),
+}
+
+/// One server, and the disk it has now.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The disk.
+    pub disk: Incarnation,
+    /// Which process runs on it, or ran last.
+    pub process: u64,
+    /// Whether it runs.
+    pub is_running: bool,
+    /// How this process found its disk.
+    pub found: Found,
+    /// What a power loss leaves.
+    pub durable: Held,
+    /// What the process was told to be durable.
+    pub told: Held,
+    /// What was handed to the log.
+    pub tail: Held,
+    /// The durable entries.
+    pub history: History,
+    /// What it says of itself.
+    pub state: State,
+    /// The last entry in the base.
+    pub checkpoint: Zxid,
+    /// Entries up to here may be gone from the log.
+    pub purged: Zxid,
+    waiting: VecDeque<Waiting>,
+    /// How many of `waiting` are durable and not told.
+    synced: usize,
+}
+
+impl Host {
+    fn new(process: u64, facts: &Facts) -> Self {
+        let held = Held::of(facts);
+        Self {
+            disk: Incarnation(facts.disk_incarnation),
+            process,
+            is_running: true,
+            found: Found::New,
+            history: History::from(held.last),
+            state: State { committed: facts.watermark, ..State::default() },
+            checkpoint: Zxid::ZERO,
+            purged: Zxid::ZERO,
+            durable: held.clone(),
+            told: held.clone(),
+            tail: held,
+            waiting: VecDeque::new(),
+            synced: 0,
+        }
+    }
+
+    /// The link of `zxid` in the history as it was handed to the log.
+    pub fn tail_at(&self, zxid: Zxid) -> Option<Link> {
+        for waiting in self.waiting.iter().skip(self.synced).rev() {
+            let last = waiting.after.last;
+            match waiting.change {
+                Change::Entry if last.zxid == zxid => return Some(last),
+                Change::Snapshot(link) if link.zxid == zxid => return Some(link),
+                Change::Truncate(to) | Change::Snapshot(Link { zxid: to, .. }) if zxid > to => return None,
+                // What is before a snapshot is what its sender had, which is known of nobody here.
+                Change::Snapshot(_) => return None,
+                Change::Entry if last.zxid < zxid => return None,
+                Change::Entry | Change::Truncate(_) | Change::Fact => {}
+            }
+        }
+        self.history.at(zxid)
+    }
+
+    /// The links after `zxid` up to `to` in the history as it was handed to the log.
+    pub fn tail_links(&self, after: Zxid, to: Zxid) -> Vec<Link> {
+        let mut links: Vec<Link> = self.history.after(after).to_vec();
+        for waiting in self.waiting.iter().skip(self.synced) {
+            match waiting.change {
+                Change::Entry if waiting.after.last.zxid > after => links.push(waiting.after.last),
+                Change::Truncate(to) => links.retain(|link| link.zxid <= to),
+                Change::Snapshot(_) => links.clear(),
+                Change::Entry | Change::Fact => {}
+            }
+        }
+        links.retain(|link| link.zxid <= to);
+        links
+    }
+
+    /// How many records were handed to the log and are not durable.
+    pub fn unsynced(&self) -> usize {
+        self.waiting.len() - self.synced
+    }
+
+    /// Where truncations that are not told to be durable would leave the history, newest first.
+    pub fn cuts(&self) -> impl Iterator<Item = Zxid> + '_ {
+        self.waiting.iter().rev().filter_map(|waiting| match waiting.change {
+            Change::Truncate(to) | Change::Snapshot(Link { zxid: to, .. }) => Some(to),
+            Change::Entry | Change::Fact => None,
+        })
+    }
+
+    fn append(&mut self, seq: AppendSeq, record: &LogRecord) {
+        let mut after = self.tail.clone();
+        let change = match record {
+            LogRecord::Entry { zxid, payload } => {
+                after.last = Link { zxid: *zxid, chain: chain_after(after.last.chain, *zxid, payload) };
+                Change::Entry
+            }
+            LogRecord::Promise(epoch) => {
+                after.accepted = *epoch;
+                Change::Fact
+            }
+            LogRecord::Epoch(epoch) => {
+                after.current = *epoch;
+                Change::Fact
+            }
+            LogRecord::Truncate { to } => {
+                // Of an entry that is not there the log itself complains.
+                after.last = self.tail_at(*to).unwrap_or(Link { zxid: *to, chain: 0 });
+                Change::Truncate(*to)
+            }
+            LogRecord::Config { committed, last_seen } => {
+                after.configs = Arc::new(Configs::decode(committed, last_seen));
+                Change::Fact
+            }
+            LogRecord::SnapEnd { zxid, chain, .. } => {
+                after.last = Link { zxid: *zxid, chain: *chain };
+                Change::Snapshot(after.last)
+            }
+            LogRecord::SnapBegin { .. } | LogRecord::Birth { .. } => Change::Fact,
+        };
+        self.tail = after.clone();
+        self.waiting.push_back(Waiting { seq, change, after });
+    }
+
+    fn sync_one(&mut self) {
+        let waiting = &self.waiting[self.synced];
+        match waiting.change {
+            Change::Fact => {}
+            Change::Entry => self.history.push(waiting.after.last),
+            Change::Truncate(to) => drop(self.history.truncate(to)),
+            Change::Snapshot(link) => self.history = History::from(link),
+        }
+        self.durable = waiting.after.clone();
+        self.synced += 1;
+    }
+
+    fn sync(&mut self, seq: AppendSeq) {
+        while self.waiting.get(self.synced).is_some_and(|waiting| waiting.seq <= seq) {
+            self.sync_one();
+        }
+    }
+
+    fn tell(&mut self, seq: AppendSeq) {
+        self.sync(seq);
+        while self.waiting.front().is_some_and(|waiting| waiting.seq <= seq) {
+            if let Some(waiting) = self.waiting.pop_front() {
+                self.told = waiting.after;
+                self.synced -= 1;
+            }
+        }
+    }
+
+    fn restart(&mut self, process: u64, facts: &Facts, is_damaged: bool) {
+        let found = Held::of(facts);
+        // The longest beginning of what was on its way that gives what is there.
+        let mut rest = self.waiting.iter().skip(self.synced);
+        let survived = rest.rposition(|waiting| waiting.after.is_same(&found)).map(|at| at + 1);
+        let survived = survived.or_else(|| self.durable.is_same(&found).then_some(0));
+        self.found = match survived {
+            Some(count) => {
+                (0..count).for_each(|_| self.sync_one());
+                Found::Everything
+            }
+            None => {
+                if self.history.at(found.last.zxid) == Some(found.last) {
+                    let _ = self.history.truncate(found.last.zxid);
+                } else {
+                    self.history = History::from(found.last);
+                }
+                if is_damaged { Found::Damaged } else { Found::Lost(Box::new((self.durable.clone(), found.clone()))) }
+            }
+        };
+        self.waiting.clear();
+        self.synced = 0;
+        (self.durable, self.told, self.tail) = (found.clone(), found.clone(), found);
+        (self.process, self.is_running) = (process, true);
+        self.state = State { committed: facts.watermark, ..State::default() };
+    }
+}
+
+/// A disk that no server has any more. What it held, it held: acknowledgements it gave stay true.
+#[derive(Clone, Debug)]
+pub struct Retired {
+    /// Whose it was.
+    pub server: ServerId,
+    /// The disk.
+    pub disk: Incarnation,
+    /// What it promised and held.
+    pub durable: Held,
+    /// Its entries.
+    pub history: History,
+}
+
+/// The one that broadcasts in an epoch.
+#[derive(Clone, Debug)]
+pub struct Primary {
+    /// Who.
+    pub server: ServerId,
+    /// In which process: one that comes back is another.
+    pub process: u64,
+    /// What it started from: the initial history of its epoch.
+    pub initial: Link,
+    /// What it broadcast, by counter.
+    pub broadcast: Vec<Link>,
+}
+
+/// An entry that changes the membership.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Membership {
+    /// Which.
+    pub link: Link,
+    /// To what.
+    pub config: Config,
+}
+
+/// An entry became committed, and the naive state machine has applied it.
+#[derive(Clone, Debug)]
+pub struct Settled {
+    /// Which.
+    pub zxid: Zxid,
+    /// Its bytes.
+    pub payload: Bytes,
+    /// What it did.
+    pub applied: Applied,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub struct Ghost {
+    /// Who founded the ensemble.
+    pub founders: Config,
+    /// Every server ever seen.
+    pub hosts: BTreeMap<ServerId, Host>,
+    /// Disks that are gone.
+    pub retired: Vec<Retired>,
+    /// Who broadcast in which epoch.
+    pub primaries: BTreeMap<Epoch, Primary>,
+    /// Every change of the membership that was ever broadcast.
+    pub memberships: BTreeMap<Zxid, Vec<Membership>>,
+    /// What is committed: said to be by anybody, as that server has it.
+    pub committed: History,
+    /// The digest of the state after each entry of `committed`, as the naive state machine counts it.
+    pub digests: BTreeMap<Zxid, u128>,
+    /// The naive state machine; `None` once it could not follow.
+    pub model: Option<Replica>,
+    /// Why it could not.
+    pub stuck: Option<String>,
+    /// What became committed by what was just seen.
+    pub settled: Vec<Settled>,
+    payloads: BTreeMap<Zxid, Bytes>,
+}
+
+impl Ghost {
+    /// Before anything happened, of an ensemble that a configuration file founds.
+    pub fn new(founders: Config) -> Self {
+        Self {
+            founders,
+            hosts: BTreeMap::new(),
+            retired: Vec::new(),
+            primaries: BTreeMap::new(),
+            memberships: BTreeMap::new(),
+            committed: History::default(),
+            digests: BTreeMap::new(),
+            model: Some(Replica::new(false)),
+            stuck: None,
+            settled: Vec::new(),
+            payloads: BTreeMap::new(),
+        }
+    }
+
+    /// A server that was seen.
+    ///
+    /// # Panics
+    /// When it never started.
+    pub fn host(&self, server: ServerId) -> &Host {
+        self.hosts.get(&server).unwrap_or_else(|| panic!("server {} never started", server.as_u8()))
+    }
+
+    /// Whether `disk` of `server`, which it may have no more, holds `link` and so all before it.
+    pub fn holds(&self, server: ServerId, disk: Incarnation, link: Link) -> bool {
+        let now = self.hosts.get(&server).filter(|host| host.disk == disk).map(|host| &host.history);
+        let before = self.retired.iter().filter(|retired| (retired.server, retired.disk) == (server, disk));
+        now.into_iter().chain(before.map(|retired| &retired.history)).any(|history| self.is_in(history, link))
+    }
+
+    /// Whether `history` contains `link`. Below its floor, which a snapshot made, all that is committed is in it.
+    pub fn is_in(&self, history: &History, link: Link) -> bool {
+        if link.zxid < history.floor().zxid {
+            return self.committed.at(link.zxid) == Some(link) && self.is_committed(history.floor());
+        }
+        history.at(link.zxid) == Some(link)
+    }
+
+    /// Whether `link` is what is committed there. What the harness has forgotten was compared before it was forgotten.
+    pub fn is_committed(&self, link: Link) -> bool {
+        link.zxid < self.committed.floor().zxid || self.committed.at(link.zxid) == Some(link)
+    }
+
+    /// Every disk there ever was.
+    pub fn disks(&self) -> impl Iterator<Item = (ServerId, Incarnation)> + '_ {
+        let now = self.hosts.iter().map(|(&server, host)| (server, host.disk));
+        now.chain(self.retired.iter().map(|retired| (retired.server, retired.disk)))
+    }
+
+    /// Who of the voters of `config` has a disk that counts and that `holds` is true of, and whether they decide: more than half, and all
+    /// of the founders. Counted here and not by the protocol's own rule.
+    pub fn count(
+        &self,
+        config: &Config,
+        mut holds: impl FnMut(ServerId, Incarnation) -> bool,
+    ) -> (Vec<ServerId>, bool) {
+        let voters: Vec<_> = config.members().iter().filter(|member| member.kind == Kind::Voter).collect();
+        let mut who = Vec::new();
+        for voter in &voters {
+            let of_voter = self.disks().filter(|&(server, disk)| {
+                server == voter.id && (disk == voter.disk || voter.disk == Incarnation::default())
+            });
+            if of_voter.into_iter().any(|(server, disk)| holds(server, disk)) {
+                who.push(voter.id);
+            }
+        }
+        let decide = if config.is_born() { who.len() * 2 > voters.len() } else { who.len() == voters.len() };
+        (who, decide)
+    }
+
+    /// The newest configuration that is committed by the entries up to `zxid`.
+    pub fn config_at(&self, zxid: Zxid) -> &Config {
+        let committed = self.memberships.range(..=zxid).rev().flat_map(|(_, changes)| changes);
+        let mut committed = committed.filter(|change| self.is_committed(change.link));
+        committed.next().map_or(&self.founders, |change| &change.config)
+    }
+
+    /// What happened changes what is known. Judges nothing.
+    pub(super) fn note(&mut self, server: ServerId, seen: &Seen<'_>) {
+        self.settled.clear();
+        match seen {
+            Seen::Started { process, facts, is_damaged } => self.start(server, *process, facts, *is_damaged),
+            Seen::Stopped => self.host_mut(server).is_running = false,
+            Seen::Appended(append) => self.append(server, append),
+            Seen::Durable(seq) => self.host_mut(server).sync(*seq),
+            Seen::Told(seq) => self.host_mut(server).tell(*seq),
+            Seen::Checkpointed(zxid) => self.host_mut(server).checkpoint = *zxid,
+            Seen::Recycled(zxid) => self.host_mut(server).purged = *zxid,
+            Seen::Sent { message, .. } => self.sent(server, message),
+            Seen::Received { .. } | Seen::Holds { .. } => {}
+            Seen::State(state) => {
+                self.host_mut(server).state = *state;
+                self.declare(server, state.committed);
+            }
+        }
+    }
+
+    fn host_mut(&mut self, server: ServerId) -> &mut Host {
+        self.hosts.get_mut(&server).unwrap_or_else(|| panic!("server {} never started", server.as_u8()))
+    }
+
+    fn start(&mut self, server: ServerId, process: u64, facts: &Facts, is_damaged: bool) {
+        match self.hosts.get_mut(&server) {
+            Some(host) if host.disk == Incarnation(facts.disk_incarnation) => host.restart(process, facts, is_damaged),
+            _ => {
+                let host = Host::new(process, facts);
+                if let Some(Host { disk, durable, history, .. }) = self.hosts.insert(server, host) {
+                    self.retired.push(Retired { server, disk, durable, history });
+                }
+            }
+        }
+        self.declare(server, facts.watermark);
+    }
+
+    fn append(&mut self, server: ServerId, append: &Append) {
+        let count = append.records.len() as u64;
+        for (at, record) in (1..).zip(&append.records) {
+            let host = self.host_mut(server);
+            let before = host.tail.last;
+            host.append(AppendSeq(append.seq.0 - count + at), record);
+            let (process, link, configs) = (host.process, host.tail.last, Arc::clone(&host.tail.configs));
+            let LogRecord::Entry { zxid, payload } = record else { continue };
+            let epoch = zxid.epoch();
+            if zxid.counter() == 0 {
+                let new = Primary { server, process, initial: before, broadcast: Vec::new() };
+                self.primaries.entry(epoch).or_insert(new);
+            }
+            let Some(primary) = self.primaries.get_mut(&epoch) else { continue };
+            if (primary.server, primary.process) != (server, process)
+                || primary.broadcast.len() as u64 != zxid.counter()
+            {
+                continue;
+            }
+            primary.broadcast.push(link);
+            self.payloads.insert(*zxid, payload.clone());
+            let newest = configs.pending.iter().chain(&configs.committed).find(|config| config.version == *zxid);
+            if let Some(config) = newest {
+                let change = Membership { link, config: config.clone() };
+                self.memberships.entry(*zxid).or_default().push(change);
+            }
+        }
+        self.declare(server, Zxid::ZERO);
+    }
+
+    fn sent(&mut self, server: ServerId, message: &Message) {
+        match message {
+            Message::Commit { to, .. } => self.declare(server, *to),
+            Message::Proposal { committed, .. } => self.declare(server, *committed),
+            Message::Synced { up_to, .. } => self.declare(server, *up_to),
+            Message::Notification(_)
+            | Message::FollowerInfo { .. }
+            | Message::LeaderInfo { .. }
+            | Message::AckEpoch { .. }
+            | Message::Diff { .. }
+            | Message::Trunc { .. }
+            | Message::Snap { .. }
+            | Message::NewLeader { .. }
+            | Message::Ack { .. }
+            | Message::Sync { .. }
+            | Message::HandOver { .. }
+            | Message::Ping { .. }
+            | Message::Pong { .. } => {}
+        }
+    }
+
+    /// `server` says that everything up to `to` is committed: what it has there is, unless it contradicts what already is.
+    fn declare(&mut self, server: ServerId, to: Zxid) {
+        let last = self.committed.last();
+        let host = self.host(server);
+        if to <= last.zxid || host.tail_at(last.zxid) != Some(last) {
+            return;
+        }
+        for link in host.tail_links(last.zxid, to) {
+            self.committed.push(link);
+            self.settle(link.zxid);
+        }
+    }
+
+    fn settle(&mut self, zxid: Zxid) {
+        let Some(model) = &mut self.model else { return };
+        let outcome = match self.payloads.remove(&zxid) {
+            Some(payload) => model.apply(zxid, &payload).map(|applied| Settled { zxid, payload, applied }),
+            None => Err("nobody broadcast it"),
+        };
+        match outcome {
+            Ok(settled) => {
+                self.digests.insert(zxid, model.digest);
+                self.settled.push(settled);
+            }
+            Err(why) => {
+                self.stuck = Some(format!("{zxid:?} is committed and cannot be applied: {why}"));
+                self.model = None;
+            }
+        }
+    }
+}
+
+/// What a role is called in a report.
+pub(super) fn role_name(role: Role) -> String {
+    match role {
+        Role::Looking => "looking".into(),
+        Role::Leading => "leading".into(),
+        Role::Following(leader) => format!("following {}", leader.as_u8()),
+        Role::Observing(leader) => format!("observing {}", leader.as_u8()),
+    }
+}

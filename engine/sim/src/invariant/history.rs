@@ -1,0 +1,125 @@
+//! A history as the harness remembers it: every entry with the hash of all that led to it.
+
+use zoolet_zab::Zxid;
+
+/// An entry and everything before it: two equal links stand for two equal histories.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Link {
+    /// The entry; [`Zxid::ZERO`] before the first.
+    pub zxid: Zxid,
+    /// The chain hash after it.
+    pub chain: u128,
+}
+
+/// Consecutive links, oldest first.
+///
+/// Invariant: zxids strictly grow, and all are greater than that of `floor`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct History {
+    floor: Link,
+    links: Vec<Link>,
+}
+
+impl History {
+    /// A history of which only the end is known, as after a snapshot.
+    pub fn from(floor: Link) -> Self {
+        Self { floor, links: Vec::new() }
+    }
+
+    /// The end.
+    pub fn last(&self) -> Link {
+        self.links.last().copied().unwrap_or(self.floor)
+    }
+
+    /// What comes before everything that is known one by one.
+    pub fn floor(&self) -> Link {
+        self.floor
+    }
+
+    /// Everything known one by one.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The links after `zxid`.
+    pub fn after(&self, zxid: Zxid) -> &[Link] {
+        &self.links[self.links.partition_point(|link| link.zxid <= zxid)..]
+    }
+
+    /// The link of `zxid`, if it is known one by one or is the floor.
+    pub fn at(&self, zxid: Zxid) -> Option<Link> {
+        if zxid == self.floor.zxid {
+            return Some(self.floor);
+        }
+        let at = self.links.binary_search_by_key(&zxid, |link| link.zxid).ok()?;
+        Some(self.links[at])
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Panics
+    /// When it does not grow: the log refuses that itself.
+    pub fn push(&mut self, link: Link) {
+        assert!(link.zxid > self.last().zxid, "{:?} after {:?}", link.zxid, self.last().zxid);
+        self.links.push(link);
+    }
+
+    /// Forgets every entry above `to`; false when `to` is not in it.
+    #[must_use]
+    pub fn truncate(&mut self, to: Zxid) -> bool {
+        let known = self.at(to).is_some();
+        self.links.truncate(self.links.partition_point(|link| link.zxid <= to));
+        known
+    }
+
+    /// Forgets what leads to `to`, an entry of it: a long run need not remember its beginning.
+    pub fn forget_below(&mut self, to: Zxid) {
+        let at = self.links.partition_point(|link| link.zxid <= to);
+        if at > 0 {
+            self.floor = self.links[at - 1];
+            self.links.drain(..at);
+        }
+    }
+
+    /// The first entry after the floor of both in which they differ, if they do where both are known.
+    pub fn first_difference(&self, other: &Self) -> Option<(Link, Link)> {
+        let from = self.floor.zxid.max(other.floor.zxid);
+        let pairs = self.after(from).iter().zip(other.after(from));
+        let floors = self.at(from).zip(other.at(from)).filter(|(one, two)| one != two);
+        floors.or_else(|| pairs.map(|(one, two)| (*one, *two)).find(|(one, two)| one != two))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::story::{link, links};
+    use super::*;
+
+    fn history(of: &[(u32, u64)]) -> History {
+        let mut history = History::default();
+        links(Link::default(), of).into_iter().for_each(|link| history.push(link));
+        history
+    }
+
+    #[test]
+    fn a_link_is_found_by_its_zxid_and_stands_for_all_before_it() {
+        let (one, two) = (history(&[(1, 0), (1, 1), (2, 0)]), history(&[(1, 0), (2, 0)]));
+        let zxid = one.last().zxid;
+        assert_eq!(zxid, two.last().zxid);
+        assert_ne!(one.at(zxid), two.at(zxid));
+        assert_eq!(one.at(link(1, 0).zxid), two.at(link(1, 0).zxid));
+        assert!(one.first_difference(&two).is_some() && one.first_difference(&one).is_none());
+    }
+
+    #[test]
+    fn what_is_truncated_is_gone_and_what_is_forgotten_is_still_before() {
+        let mut history = history(&[(1, 0), (1, 1), (1, 2)]);
+        let last = history.last();
+        assert!(history.truncate(link(1, 1).zxid));
+        assert_eq!(history.at(last.zxid), None);
+        assert!(!history.clone().truncate(link(3, 0).zxid));
+        let end = history.last();
+        history.forget_below(end.zxid);
+        assert_eq!((history.last(), history.links().len()), (end, 0));
+    }
+}

@@ -113,6 +113,8 @@ pub enum Txn<'a> {
         /// Which.
         path: &'a str,
     },
+    /// The ensemble's members change, or are named for the first time. Means something to the protocol, nothing to the tree.
+    Membership(&'a [u8]),
 }
 
 /// The bytes are no entry this release knows.
@@ -126,6 +128,7 @@ mod tag {
     pub(super) const CREATE_SESSION: u8 = 3;
     pub(super) const CLOSE_SESSION: u8 = 5;
     pub(super) const REAP: u8 = 6;
+    pub(super) const MEMBERSHIP: u8 = 7;
 
     pub(super) const CREATE: u8 = 1;
     pub(super) const DELETE: u8 = 2;
@@ -177,6 +180,10 @@ pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
         Txn::Reap { path } => {
             buffer.put_u8(tag::REAP);
             put_bytes(buffer, path.as_bytes());
+        }
+        Txn::Membership(config) => {
+            buffer.put_u8(tag::MEMBERSHIP);
+            put_bytes(buffer, config);
         }
     }
     buffer.split().freeze()
@@ -285,6 +292,7 @@ pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
         tag::CREATE_SESSION => Txn::CreateSession { timeout_ms: reader.u32()?, secret: SessionSecret(reader.array()?) },
         tag::CLOSE_SESSION => Txn::CloseSession { session: SessionId(reader.i64()?) },
         tag::REAP => Txn::Reap { path: reader.text()? },
+        tag::MEMBERSHIP => Txn::Membership(reader.bytes()?),
         _ => return Err(Undecodable),
     };
     if reader.rest.is_empty() { Ok((header, txn)) } else { Err(Undecodable) }
@@ -294,6 +302,24 @@ pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
 pub fn header(payload: &[u8]) -> Option<Header> {
     let mut reader = Reader { rest: payload.get(..Header::BYTES)? };
     Some(Header { wall_ms: reader.i64().ok()?, ensemble_ms: reader.u64().ok()? })
+}
+
+/// The configuration that a membership entry carries, as the protocol encodes it; `None` of any other entry.
+pub fn membership(payload: &[u8]) -> Option<&[u8]> {
+    // A look at one byte: this is asked of every entry that comes from a leader.
+    let is_one = payload.get(Header::BYTES) == Some(&tag::MEMBERSHIP);
+    match is_one.then(|| decode(payload)) {
+        Some(Ok((_, Txn::Membership(config)))) => Some(config),
+        Some(_) | None => None,
+    }
+}
+
+/// The same entry with the leader's times.
+pub fn with_header(header: Header, payload: &[u8], buffer: &mut BytesMut) -> Bytes {
+    buffer.put_i64_le(header.wall_ms);
+    buffer.put_u64_le(header.ensemble_ms);
+    buffer.put_slice(payload.get(Header::BYTES..).unwrap_or_default());
+    buffer.split().freeze()
 }
 
 struct Reader<'a> {
@@ -443,6 +469,26 @@ mod tests {
         round_trip(&Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([9; 16]) });
         round_trip(&Txn::CloseSession { session: SessionId(1) });
         round_trip(&Txn::Reap { path: "/c" });
+        round_trip(&Txn::Membership(b"three"));
+    }
+
+    #[test]
+    fn a_membership_entry_is_told_from_every_other() {
+        let mut buffer = BytesMut::new();
+        let entry = encode(Header::default(), &Txn::Membership(b"three"), &mut buffer);
+        assert_eq!(membership(&entry), Some(&b"three"[..]));
+        assert_eq!(membership(&entry[..entry.len() - 1]), None);
+        assert_eq!(membership(&encode(Header::default(), &Txn::NoOp, &mut buffer)), None);
+        assert_eq!(membership(b""), None);
+    }
+
+    #[test]
+    fn the_leaders_times_change_nothing_else_of_an_entry() {
+        let mut buffer = BytesMut::new();
+        let txn = Txn::Reap { path: "/c" };
+        let header = Header { wall_ms: 5, ensemble_ms: 6 };
+        let forwarded = encode(Header::default(), &txn, &mut buffer);
+        assert_eq!(with_header(header, &forwarded, &mut buffer), encode(header, &txn, &mut buffer));
     }
 
     #[test]

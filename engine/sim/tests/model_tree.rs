@@ -383,7 +383,7 @@ impl Run {
             self.run_local(zxid);
             let (header, txn) = txn::decode(&entry.payload).expect("the machine proposes what it understands");
             match txn {
-                Txn::NoOp => self.reference.pass_zxid(zxid),
+                Txn::NoOp | Txn::Membership(_) => self.reference.pass_zxid(zxid),
                 Txn::CreateSession { .. } => {
                     self.reference.create_session(zxid);
                     let heard_ms = vec![self.world.now().mono_ms];

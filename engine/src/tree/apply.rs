@@ -151,7 +151,7 @@ struct Asker<'a> {
 impl<V: View> Attempt<'_, V> {
     fn run(&mut self, txn: &Txn<'_>) -> Result<Outcome, Stop> {
         match txn {
-            Txn::NoOp => Ok(Outcome::Nothing),
+            Txn::NoOp | Txn::Membership(_) => Ok(Outcome::Nothing),
             Txn::Write { session, identity, op } => {
                 let asker = Asker { session: *session, identity };
                 let done = self.live(asker.session).and_then(|()| self.op(asker, op));

@@ -3,7 +3,7 @@
 use super::base::{Base, BaseError, Options};
 use super::disk::Disk;
 use super::key::{self, Key, end_of_prefix};
-use super::log::{Facts, Log, LogError, LogOptions, ReplayError};
+use super::log::{Facts, Log, LogError, LogOptions, ReadError, ReplayError};
 use super::{MARKER, Marker, Reserve, Strategy};
 use crate::action::BaseRead;
 use crate::event::{BaseFailure, Event};
@@ -26,6 +26,12 @@ pub struct Store {
     pub reserve: Reserve,
     /// What the log says of the protocol.
     pub recovered: Recovered,
+    /// Everything that the log says, as it was found: ensemble, disk, configurations, the snapshot that was coming in.
+    pub facts: Facts,
+    /// Entries above it can be read from the log.
+    pub log_floor: Zxid,
+    /// The chain hash after the last entry in the base; with each entry after it comes the next ([`super::log::chain_after`]).
+    pub chain_at_base: u128,
     /// What the base holds; `None` when nothing was ever written to it.
     pub state: Option<BaseState>,
     /// File and byte offset of a batch that a crash had left incomplete.
@@ -136,7 +142,9 @@ impl Store {
         };
         let state = read_state(&base)?;
         let reserve = Reserve::open(reserve_disk, limits);
-        Ok(Self { log, base, reserve, recovered, state, torn_tail })
+        let (facts, log_floor) = (facts.clone(), log.floor());
+        let chain_at_base = chain_at(&log, base.meta().zxid)?;
+        Ok(Self { log, base, reserve, recovered, facts, log_floor, chain_at_base, state, torn_tail })
     }
 
     /// Hands every entry that the base does not have to `visit`, committed or not, in order.
@@ -186,6 +194,15 @@ fn create(
     let log = Log::create(disk, options, birth)?;
     let appended = log.appended();
     Ok((log, base, appended))
+}
+
+fn chain_at(log: &Log, base: Zxid) -> Result<u128, OpenError> {
+    log.chain_at(base).map_err(|error| match error {
+        ReadError::Log(error) => OpenError::Log(error),
+        ReadError::Gone => {
+            OpenError::Damaged(format!("the base ends at {base}, and the log does not go on from there"))
+        }
+    })
 }
 
 fn read_state(base: &Base) -> Result<Option<BaseState>, OpenError> {

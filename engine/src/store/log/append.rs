@@ -1,9 +1,10 @@
 //! Appending: drafts batches from what waits, and makes each durable with one write and one fdatasync.
 
 use super::{
-    AppendError, END_BYTES, Facts, Log, LogError, Persisted,
+    AppendError, END_BYTES, Facts, Log, LogError, Persisted, ReadError,
     batch::{HEADER_BYTES, Header, VERSION, payload_bytes},
     end::End,
+    entries::Cut,
     error::Failure,
     record::{Record, encoded_bytes},
     ring::Segment,
@@ -25,6 +26,7 @@ struct Draft {
     records: u64,
     entries: u64,
     entry_bytes: u64,
+    cuts: Vec<Cut>,
 }
 
 /// The one command that makes records durable.
@@ -74,7 +76,7 @@ impl Log {
         let mut buffer = vec![0; HEADER_BYTES];
         self.facts_record().encode(&mut buffer);
         let header = self.header(true, facts.watermark, &buffer);
-        self.persist(Draft { header, facts, records: 0, entries: 0, entry_bytes: 0 }, buffer)
+        self.persist(Draft { header, facts, records: 0, entries: 0, entry_bytes: 0, cuts: Vec::new() }, buffer)
     }
 
     fn append_all(&mut self, appends: &[Append]) -> Result<Persisted, AppendError> {
@@ -106,7 +108,7 @@ impl Log {
 
         let mut facts = self.facts.clone();
         let (mut records, mut entries, mut entry_bytes) = (0, 0, 0);
-        let mut watermark = Zxid::ZERO;
+        let (mut watermark, mut cuts) = (Zxid::ZERO, Vec::new());
         let mut diverges = false;
         'batch: for append in appends {
             diverges = self.diverges(append, facts.chain);
@@ -124,9 +126,10 @@ impl Log {
                 if seq != self.next_seq.0 + records {
                     return Err(AppendError::misuse(format!("append {seq} follows {}", self.next_seq.0 + records - 1)));
                 }
-                let chain = if let LogRecord::Truncate { to } = record { self.chain_at(*to)? } else { 0 };
+                let chain = if let LogRecord::Truncate { to } = record { self.chain_of_cut(*to)? } else { 0 };
                 let record = Record::of(record, chain);
                 facts.pass(&record).map_err(AppendError::misuse)?;
+                cuts.extend(Cut::of(seq, &record));
                 record.encode(&mut buffer);
                 if matches!(record, Record::Entry { .. }) {
                     entries += 1;
@@ -148,7 +151,7 @@ impl Log {
         }
         facts.commit(watermark);
         let header = self.header(rotates, facts.watermark, &buffer);
-        Ok(Some((Draft { header, facts, records, entries, entry_bytes }, buffer)))
+        Ok(Some((Draft { header, facts, records, entries, entry_bytes, cuts }, buffer)))
     }
 
     /// The records of `append` that are not durable yet, with their numbers.
@@ -189,7 +192,7 @@ impl Log {
     /// One write, one fdatasync, and where a segment begins, one of each more to end the one before; the draft's facts are the log's after the
     /// first.
     fn persist(&mut self, draft: Draft, mut buffer: Vec<u8>) -> Result<(), AppendError> {
-        let Draft { header, facts, records, entries, entry_bytes } = draft;
+        let Draft { header, facts, records, entries, entry_bytes, cuts } = draft;
         header.seal(facts.disk_incarnation, &mut buffer);
         let (file, at) = match self.ring.live.back() {
             Some(newest) if !header.is_first => (newest.file.clone(), self.tail),
@@ -222,6 +225,7 @@ impl Log {
         self.tail = at + written;
         self.facts = facts;
         self.next_seq = AppendSeq(header.append_seq_after(records));
+        self.keep_cuts(cuts);
         self.counters.batches += 1;
         self.counters.entries += entries;
         self.counters.entry_bytes += entry_bytes;
@@ -251,13 +255,13 @@ impl Log {
         Record::Facts { facts: Box::new(self.facts.clone()), file_bytes }
     }
 
-    /// The chain hash after `to`, an entry of the history.
-    fn chain_at(&self, to: Zxid) -> Result<u128, AppendError> {
-        match self.find_chain(to) {
-            Ok(Some(chain)) => Ok(chain),
-            Ok(None) => Err(AppendError::misuse(format!("a truncation to {to}, which is not in the log"))),
-            Err(LogError::Io { error, .. }) => Err(AppendError::Fatal(error)),
-            Err(error) => Err(AppendError::Fatal(std::io::Error::other(error.to_string()))),
+    /// The chain hash after `to`, an entry of the history where a truncation is to end.
+    fn chain_of_cut(&self, to: Zxid) -> Result<u128, AppendError> {
+        match self.chain_at(to) {
+            Ok(chain) => Ok(chain),
+            Err(ReadError::Gone) => Err(AppendError::misuse(format!("a truncation to {to}, which is not in the log"))),
+            Err(ReadError::Log(LogError::Io { error, .. })) => Err(AppendError::Fatal(error)),
+            Err(ReadError::Log(error)) => Err(AppendError::Fatal(std::io::Error::other(error.to_string()))),
         }
     }
 }

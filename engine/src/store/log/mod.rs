@@ -18,6 +18,7 @@ mod append;
 mod batch;
 mod chain;
 mod end;
+mod entries;
 mod error;
 mod facts;
 mod read;
@@ -28,14 +29,16 @@ mod ring;
 mod walk;
 
 pub use chain::chain_after;
+pub use entries::{Entries, LogReader, ReadError};
 pub use error::{AppendError, LogError, ReplayError};
 pub use facts::{Facts, Receiving};
 
 use super::{Strategy, disk::Disk};
 use end::End;
+use entries::Cut;
 use error::Failure;
 use ring::Ring;
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 use zoolet_model::Zxid;
 use zoolet_zab::AppendSeq;
 
@@ -137,6 +140,10 @@ pub struct Log {
     tail: u64,
     /// Everything up to here is in a durable checkpoint of the base.
     checkpoint: Zxid,
+    /// The cuts in the live segments, as far as they can be read, in order.
+    cuts: VecDeque<Cut>,
+    /// Segments of an older incarnation are damaged, or of no use because a later one is.
+    readable: u64,
     /// What ends the segment before the newest, while that is not durable.
     end: Option<End>,
     /// The batch being built; its capacity is kept between appends.

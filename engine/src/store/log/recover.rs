@@ -4,15 +4,16 @@ use super::{
     AppendError, BLOCK_BYTES, Counters, Facts, Log, LogError, LogOptions, Opened, ReplayError,
     batch::{Header, VERSION},
     end::{self, End},
+    entries::Cut,
     read::Reader,
     ring::{Ring, Segment, Spare, Stage},
-    walk::{First, Walk, first_facts},
+    walk::{First, Step, Walk, first_facts},
 };
 use crate::store::{
     Strategy,
     disk::{Disk, DiskFile},
 };
-use std::{convert::Infallible, sync::Arc};
+use std::{collections::VecDeque, convert::Infallible, sync::Arc};
 use zoolet_model::Zxid;
 use zoolet_zab::AppendSeq;
 
@@ -114,7 +115,35 @@ impl Log {
         let opened = Opened { facts: walk.facts.clone(), appended: AppendSeq(walk.next_seq - 1), torn_tail };
         let mut log = Self::new(disk, options, walk.facts, AppendSeq(walk.next_seq), ring, tail);
         log.end = log.missing_end(start)?;
+        log.find_cuts()?;
         Ok((log, opened))
+    }
+
+    /// Where the history was cut in the live segments. Most logs have no such place, and are not read for it. What is damaged there may not be
+    /// needed any more: then only what follows can be read.
+    fn find_cuts(&mut self) -> Result<(), LogError> {
+        for start in 0..self.ring.live.len() {
+            let segment = &self.ring.live[start];
+            self.readable = segment.incarnation;
+            if segment.start_cuts == self.facts.cuts {
+                return Ok(());
+            }
+            let mut cuts = VecDeque::new();
+            let walked = Walk::all(self.ring.live.range(start..), self.tail, &mut |step: Step<'_>| {
+                cuts.extend(Cut::of(step.seq, step.record));
+                Ok::<(), Infallible>(())
+            });
+            match walked {
+                Ok(_) => {
+                    self.cuts = cuts;
+                    return Ok(());
+                }
+                Err(ReplayError::Log(LogError::Damaged { .. } | LogError::Unsupported { .. })) => {}
+                Err(ReplayError::Log(error)) => return Err(error),
+                Err(ReplayError::Visit(never)) => match never {},
+            }
+        }
+        Ok(())
     }
 
     /// A crash may have left the segment before the newest, which starts with `start`, without its end; it gets it with the next append.
@@ -146,8 +175,23 @@ impl Log {
 
     fn new(disk: Arc<dyn Disk>, options: LogOptions, facts: Facts, next_seq: AppendSeq, ring: Ring, tail: u64) -> Self {
         let (checkpoint, buffer, counters) = (Zxid::ZERO, Vec::new(), Counters::default());
-        let (end, dropping, failure) = (None, false, None);
-        Self { disk, options, facts, next_seq, ring, tail, checkpoint, end, buffer, counters, dropping, failure }
+        let (cuts, readable, end, dropping, failure) = (VecDeque::new(), 0, None, false, None);
+        Self {
+            disk,
+            options,
+            facts,
+            next_seq,
+            ring,
+            tail,
+            checkpoint,
+            cuts,
+            readable,
+            end,
+            buffer,
+            counters,
+            dropping,
+            failure,
+        }
     }
 }
 

@@ -1,17 +1,21 @@
 //! The segments: which are live, which is next, and how a new one is made ready.
 
-use super::{AppendError, Counters, LogOptions};
+use super::{AppendError, Counters, LogOptions, entries::Shared};
 use crate::store::{
     Strategy,
     disk::{Disk, DiskFile},
 };
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering},
+};
 use zoolet_model::Zxid;
 
 /// Zeroes written in one step of preparing a segment.
 const FILL_BYTES: u64 = 256 << 10;
 
 /// A segment that holds records.
+#[derive(Clone)]
 pub(super) struct Segment {
     pub(super) name: String,
     pub(super) file: Arc<dyn DiskFile>,
@@ -57,6 +61,8 @@ pub(super) struct Ring {
     pub(super) stale: Vec<String>,
     /// The next segment.
     pub(super) spare: Option<Spare>,
+    /// For whoever reads on another thread.
+    pub(super) shared: Arc<Shared>,
 }
 
 impl Ring {
@@ -121,9 +127,17 @@ impl Ring {
     /// Removes every segment that is not needed from `checkpoint` on. What cannot be removed now is tried again.
     pub(super) fn delete_up_to(&mut self, disk: &dyn Disk, checkpoint: Zxid) {
         while self.recyclable(checkpoint) > 0 && disk.remove(&self.live[0].name).is_ok() {
-            self.live.pop_front();
+            self.let_go();
         }
         self.stale.retain(|name| disk.remove(name).is_err());
+    }
+
+    /// The oldest segment is used again, or gone; said before anything of it is written.
+    fn let_go(&mut self) -> Option<Segment> {
+        let oldest = self.live.pop_front();
+        let next = oldest.as_ref().map_or(0, |segment| segment.incarnation + 1);
+        self.shared.oldest.store(next, Ordering::Release);
+        oldest
     }
 
     /// How many segments, the oldest first, hold nothing newer than `checkpoint`, restated by a later one.
@@ -144,7 +158,7 @@ impl Ring {
             if !fits {
                 disk.remove(&self.live[0].name).map_err(AppendError::of_write)?;
             }
-            if let Some(Segment { name, file, .. }) = self.live.pop_front()
+            if let Some(Segment { name, file, .. }) = self.let_go()
                 && fits
             {
                 return Ok(Spare { name, file, stage: Stage::Ready });

@@ -141,7 +141,7 @@ pub(super) fn first_facts(reader: &mut Reader<'_>, name: &str) -> Result<Option<
     }
 }
 
-fn decode<'a>(records: &mut &'a [u8], name: &str, at: u64) -> Result<Record<'a>, LogError> {
+pub(super) fn decode<'a>(records: &mut &'a [u8], name: &str, at: u64) -> Result<Record<'a>, LogError> {
     Record::decode(records).map_err(|malformed| match malformed {
         Malformed::UnknownKind(kind) => {
             LogError::Unsupported { file: name.to_owned(), what: format!("record kind {kind}") }

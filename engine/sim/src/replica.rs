@@ -143,7 +143,7 @@ fn znode_key(path: &str) -> Key {
     key::znode(path).expect("a stored path has a key")
 }
 
-fn path_of(key: &[u8]) -> String {
+pub(crate) fn path_of(key: &[u8]) -> String {
     let text = std::str::from_utf8(&key[1..]).expect("a path is text");
     let (parent, name) = text.split_once('\0').expect("a separator");
     if parent.is_empty() && name.is_empty() { "/".into() } else { format!("{}/{name}", parent.trim_end_matches('/')) }

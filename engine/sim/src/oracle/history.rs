@@ -172,6 +172,8 @@ pub struct History {
     pub ended: Moment,
     /// Whether, before it ended, everything committed had reached every server and client.
     pub settled: bool,
+    /// `user:hash` of the digest identity that passes every check, if the servers know one.
+    pub super_digest: Option<String>,
 }
 
 impl History {
@@ -208,6 +210,12 @@ impl Recorder {
     /// Of a run that begins.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Of servers that know a super user: `user:hash` of its digest.
+    pub fn with_super_digest(mut self, super_digest: Option<String>) -> Self {
+        self.history.super_digest = super_digest;
+        self
     }
 
     /// What was recorded so far.

@@ -8,23 +8,83 @@
 //! - a server applies an entry: [`Recorder::committed`], for every server and entry, no-ops and sessions too,
 //! - links and leaders: [`Recorder::serving`], [`Recorder::healthy`].
 
+mod ephemeral;
+mod expiry;
+mod facts;
+mod fifo;
 mod history;
-#[allow(dead_code, reason = "the oracles that tell these stories follow")]
+mod identity;
+mod order;
+mod origin;
+mod realtime;
+mod replay;
+mod session;
+mod summary;
 mod violation;
+mod watch;
 
 pub use history::{
     Answer, ClientId, Committed, Connection, Disagreement, End, History, Moment, Operation, Received, Recorder, Span,
 };
+pub use summary::Summary;
 pub use violation::Violation;
+
+use facts::Facts;
+
+/// How fast an ensemble promises to be, where a rule is about time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Promises {
+    /// Until the leader knows that a session was heard by a server that follows it, microseconds.
+    pub propagation_us: u64,
+    /// Until a session whose timeout is over is closed, while the ensemble is well, microseconds.
+    pub expiry_us: u64,
+    /// How far a server's clock may run from true time, millionths.
+    pub drift_ppm: u64,
+}
+
+impl Default for Promises {
+    fn default() -> Self {
+        Self { propagation_us: 1_000_000, expiry_us: 5_000_000, drift_ppm: 0 }
+    }
+}
+
+impl Promises {
+    /// What a server's clock may take for so long, at least; a millisecond is its grain.
+    fn shortest_us(&self, us: u64) -> u64 {
+        (us - us.saturating_mul(self.drift_ppm.min(1_000_000)) / 1_000_000).saturating_sub(1000)
+    }
+
+    /// What a server's clock may take for so long, at most.
+    fn longest_us(&self, us: u64) -> u64 {
+        us + us.saturating_mul(self.drift_ppm) / 1_000_000 + 2000
+    }
+}
+
+/// Judges a run, with the promises that an ensemble makes when nothing else was said.
+///
+/// # Errors
+/// The first broken rule, and the story of how it was broken.
+pub fn check(history: &History) -> Result<(), Violation> {
+    check_with(history, &Promises::default())
+}
 
 /// Judges a run.
 ///
 /// # Errors
 /// The first broken rule, and the story of how it was broken.
-pub fn check(history: &History) -> Result<(), Violation> {
+pub fn check_with(history: &History, promises: &Promises) -> Result<(), Violation> {
     if let Some(Disagreement { zxid, at, what }) = &history.disagreement {
         return Err(Violation::of("there is one history")
             .and(format!("at {} a server applied {zxid}: {what}", violation::clock(*at))));
     }
-    Ok(())
+    let facts = Facts::of(history)?;
+    order::check(&facts)?;
+    session::check(&facts)?;
+    let origins = origin::check(&facts)?;
+    realtime::check(&facts, &origins)?;
+    fifo::check(&facts, &origins)?;
+    ephemeral::check(&facts)?;
+    expiry::check(&facts, &origins, promises)?;
+    let scripts = replay::check(&facts, &origins)?;
+    watch::check(&facts, &scripts)
 }

@@ -10,6 +10,7 @@ mod acl;
 mod answers;
 mod tree;
 
+pub(crate) use acl::shown;
 pub use acl::{Ids, digest_of};
 pub use tree::{RefKind, RefZnode, Tree};
 

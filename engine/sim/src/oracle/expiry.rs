@@ -1,0 +1,222 @@
+//! Expiry: who gives signs of life does not expire, who gives none does.
+//!
+//! What reaches the leader, and when, a client cannot see. So a sign of life counts from when it was sent, and must have arrived, for certain,
+//! before the session's time was up: a write has by what it is an entry, anything else when it was answered by a server that was
+//! connected to a leader from then on for as long as news takes.
+
+use super::Promises;
+use super::facts::{Facts, Session, has_place, is_refused};
+use super::history::{Connection, End};
+use super::origin::{Origin, Origins};
+use super::violation::{Violation, clock};
+use zoolet_engine::txn::Txn;
+use zoolet_model::{Request, SessionId};
+
+/// A sign of life, microseconds.
+struct Sign {
+    /// It was not sent before.
+    sent_us: u64,
+    /// The leader knows of it by then; `None`: it is known to have arrived in time.
+    known_us: Option<u64>,
+}
+
+pub(super) fn check(facts: &Facts<'_>, origins: &Origins, promises: &Promises) -> Result<(), Violation> {
+    for (&id, session) in &facts.sessions {
+        not_early(facts, origins, promises, id, session)?;
+        not_never(facts, origins, promises, id, session)?;
+    }
+    Ok(())
+}
+
+/// The shortest and the longest timeout that the session ever had, microseconds.
+fn timeouts_us(facts: &Facts<'_>, session: &Session) -> Option<(u64, u64)> {
+    let created = match facts.entries[session.created?].txn {
+        Some(Txn::CreateSession { timeout_ms, .. }) => u64::from(timeout_ms),
+        Some(Txn::NoOp | Txn::Write { .. } | Txn::Multi { .. } | Txn::CloseSession { .. } | Txn::Reap { .. })
+        | None => {
+            return None;
+        }
+    };
+    let renewed = session.connections.iter().filter_map(|&at| {
+        let (_, reply) = facts.connection(at).reply.as_ref()?;
+        u64::try_from(reply.timeout_ms).ok()
+    });
+    // One that was asked for on a connection that was never answered may count too.
+    let unknown = session.connections.iter().any(|&at| facts.connection(at).reply.is_none());
+    let (least, most) = renewed.fold((created, created), |(least, most), one| (least.min(one), most.max(one)));
+    Some((if unknown { 0 } else { least * 1000 }, most * 1000))
+}
+
+/// The entry that ended it without anybody having asked, if that is how it ended.
+fn expired(facts: &Facts<'_>, origins: &Origins, session: &Session) -> Option<usize> {
+    let closed = session.closed?;
+    let by = facts.entries[closed].at;
+    let asked = facts.operations_of(session).any(|operation| {
+        let asked = facts.operation(operation);
+        asked.request == Request::CloseSession && asked.invoked.us <= by.us
+    });
+    (origins.of_entry[closed] == Origin::Expiry && !asked).then_some(closed)
+}
+
+fn is_lost_embedded(connection: &Connection) -> bool {
+    connection.embedded && matches!(connection.ended, Some((_, End::Lost)))
+}
+
+fn not_early(
+    facts: &Facts<'_>,
+    origins: &Origins,
+    promises: &Promises,
+    id: SessionId,
+    session: &Session,
+) -> Result<(), Violation> {
+    let (Some(closed), Some((timeout_us, _))) = (expired(facts, origins, session), timeouts_us(facts, session)) else {
+        return Ok(());
+    };
+    // When a process ends, so may its own sessions, at once.
+    if session.connections.iter().any(|&at| is_lost_embedded(facts.connection(at))) {
+        return Ok(());
+    }
+    let end = &facts.entries[closed];
+    let Some(created) = session.created.map(|created| &facts.entries[created]) else { return Ok(()) };
+    let granted_us = promises.shortest_us(timeout_us);
+    let mut alive_until_us = created.at.us + granted_us;
+    let mut last = None;
+    for (sign, operation) in signs(facts, origins, promises, session, end.zxid) {
+        if sign.known_us.is_none_or(|known_us| known_us <= alive_until_us) && sign.sent_us + granted_us > alive_until_us
+        {
+            alive_until_us = sign.sent_us + granted_us;
+            last = operation;
+        }
+    }
+    if end.at.us >= alive_until_us {
+        return Ok(());
+    }
+    let mut broken = Violation::of("a session that keeps giving signs of life does not expire").and(format!(
+        "session {:#x} of {} ms was ended by {:#x}, applied first at {}, although it was alive until {}.{:06} s at least",
+        id.0,
+        timeout_us / 1000,
+        end.zxid,
+        clock(end.at),
+        alive_until_us / 1_000_000,
+        alive_until_us % 1_000_000
+    ));
+    if let Some(operation) = last {
+        broken = broken.and("its last sign of life that counts:").and_operation(facts.history, operation);
+    }
+    for &at in &session.connections {
+        broken = broken.and_connection(facts.connection(at));
+    }
+    Err(broken)
+}
+
+/// In the order in which the leader knew of them.
+fn signs(
+    facts: &Facts<'_>,
+    origins: &Origins,
+    promises: &Promises,
+    session: &Session,
+    end_zxid: i64,
+) -> Vec<(Sign, Option<usize>)> {
+    let served = |connection: &Connection, from_us: u64, to_us: u64| {
+        let spans = facts.history.serving.get(&connection.server);
+        spans.is_some_and(|spans| spans.iter().any(|span| span.covers(from_us, to_us)))
+    };
+    let mut signs = Vec::new();
+    for &at in &session.connections {
+        let connection = facts.connection(at);
+        if let Some((told, reply)) = &connection.reply
+            && reply.session.0 != 0
+        {
+            let known_us = told.us + promises.propagation_us;
+            if served(connection, connection.begun.us, known_us) {
+                signs.push((Sign { sent_us: connection.begun.us, known_us: Some(known_us) }, None));
+            }
+        }
+        for &operation in &connection.operations {
+            let asked = facts.operation(operation);
+            let sent_us = asked.invoked.us;
+            if let Some(entry) = origins.effect[operation] {
+                if facts.entries[entry].zxid < end_zxid {
+                    signs.push((Sign { sent_us, known_us: None }, Some(operation)));
+                }
+            } else if let Some(answer) = &asked.answer
+                && (has_place(&asked.request) || is_refused(asked))
+            {
+                let known_us = answer.at.us + promises.propagation_us;
+                if served(connection, sent_us, known_us) {
+                    signs.push((Sign { sent_us, known_us: Some(known_us) }, Some(operation)));
+                }
+            }
+        }
+    }
+    signs.sort_by_key(|(sign, _)| (sign.known_us.unwrap_or(sign.sent_us), sign.sent_us));
+    signs
+}
+
+fn not_never(
+    facts: &Facts<'_>,
+    origins: &Origins,
+    promises: &Promises,
+    id: SessionId,
+    session: &Session,
+) -> Result<(), Violation> {
+    let Some((_, timeout_us)) = timeouts_us(facts, session) else { return Ok(()) };
+    if session.closed.is_some() && expired(facts, origins, session).is_none() {
+        return Ok(());
+    }
+    let created = session.created.map_or(0, |created| facts.entries[created].at.us);
+    let mut silent_since_us = created;
+    // A client may have asked for it and never have been told; then a connection of its own does not show here.
+    let told = session.connections.iter().any(|&at| facts.connection(at).reply.is_some());
+    let orphan = !told;
+    for &at in &session.connections {
+        let connection = facts.connection(at);
+        let mut heard_us = connection.begun.us.max(connection.reply.as_ref().map_or(0, |(told, _)| told.us));
+        let mut waits = false;
+        for &operation in &connection.operations {
+            let asked = facts.operation(operation);
+            waits |= asked.answer.is_none();
+            heard_us = heard_us.max(asked.answer.as_ref().map_or(asked.invoked, |answer| answer.at).us);
+        }
+        match connection.ended {
+            // What was under way may arrive until then.
+            Some((ended, _)) => heard_us = heard_us.max(ended.us),
+            // Who waits for an answer is not silent.
+            None if waits => return Ok(()),
+            None => {}
+        }
+        silent_since_us = silent_since_us.max(heard_us);
+    }
+    if orphan {
+        // Its client's connection may have lasted for a while without a word.
+        let last = facts.history.connections.iter().filter(|one| one.wants_new_session() && one.reply.is_none());
+        let last = last.map(|one| one.ended.map_or(u64::MAX, |(ended, _)| ended.us)).max();
+        silent_since_us = silent_since_us.max(last.unwrap_or(0));
+    }
+    let by_us = session.closed.map_or(facts.history.ended.us, |closed| facts.entries[closed].at.us);
+    let silence_us = promises.longest_us(timeout_us).saturating_add(promises.expiry_us);
+    for span in &facts.history.healthy {
+        let from_us = span.from_us.max(silent_since_us);
+        if from_us.saturating_add(silence_us) < span.to_us.min(by_us) {
+            let mut broken = Violation::of("a session that gives no sign of life expires").and(format!(
+                "session {:#x} of {} ms was silent since {}.{:06} s, in an ensemble that was well from {}.{:06} s to {}.{:06} s, and \
+                 was not ended by {}.{:06} s",
+                id.0,
+                timeout_us / 1000,
+                silent_since_us / 1_000_000,
+                silent_since_us % 1_000_000,
+                span.from_us / 1_000_000,
+                span.from_us % 1_000_000,
+                span.to_us / 1_000_000,
+                span.to_us % 1_000_000,
+                by_us / 1_000_000,
+                by_us % 1_000_000
+            ));
+            for &at in &session.connections {
+                broken = broken.and_connection(facts.connection(at));
+            }
+            return Err(broken);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,330 @@
+//! Exactly once: an acknowledged write has one entry, one of unknown outcome at most one, and no entry comes from nowhere. What a session
+//! asked takes effect in the order in which it asked, on whichever connections.
+
+use super::facts::{Entry, Facts, Session, is_ordered, is_refused};
+use super::violation::{Violation, clock};
+use crate::reference::{Ids, Tree, Writer};
+use std::collections::BTreeSet;
+use zoolet_engine::txn::{Op, Txn};
+use zoolet_model::{CreateMode, ErrorCode, Request, SessionId, WriteOp};
+
+/// Where an entry comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Origin {
+    /// The ensemble itself: a no-op, a container reaped, bytes without meaning.
+    Ensemble,
+    /// A client that asked for a session.
+    Session,
+    /// This operation.
+    Operation(usize),
+    /// Nobody asked for this session's end.
+    Expiry,
+}
+
+/// Who caused what.
+pub(super) struct Origins {
+    /// For each entry.
+    pub(super) of_entry: Vec<Origin>,
+    /// For each operation, its entry.
+    pub(super) effect: Vec<Option<usize>>,
+}
+
+/// Finds the operation of every entry.
+///
+/// # Errors
+/// Where there is none, or more than one.
+pub(super) fn check(facts: &Facts<'_>) -> Result<Origins, Violation> {
+    let mut origins = Origins {
+        of_entry: facts
+            .entries
+            .iter()
+            .map(|entry| match entry.txn {
+                Some(Txn::CreateSession { .. }) => Origin::Session,
+                Some(Txn::CloseSession { .. }) => Origin::Expiry,
+                // A write that nobody asked for is found where its session's requests are.
+                Some(Txn::NoOp | Txn::Write { .. } | Txn::Multi { .. } | Txn::Reap { .. }) | None => Origin::Ensemble,
+            })
+            .collect(),
+        effect: vec![None; facts.history.operations.len()],
+    };
+    acknowledged_are_there(facts)?;
+    for session in facts.sessions.values() {
+        of_session(facts, session, &mut origins)?;
+    }
+    sessions_were_asked_for(facts)?;
+    Ok(origins)
+}
+
+/// The entry that an answer names.
+fn named(facts: &Facts<'_>, operation: usize) -> Option<usize> {
+    let asked = facts.operation(operation);
+    let answer = asked.answer.as_ref().filter(|_| is_ordered(asked) && !is_refused(asked))?;
+    let entry = facts.entry_at(answer.zxid)?;
+    // A session that is gone may be told so without an entry.
+    let told_gone = answer.result == Err(ErrorCode::SessionExpired);
+    (!told_gone || matches(facts, operation, &facts.entries[entry])).then_some(entry)
+}
+
+fn acknowledged_are_there(facts: &Facts<'_>) -> Result<(), Violation> {
+    for (at, operation) in facts.history.operations.iter().enumerate() {
+        let Some(answer) = operation.answer.as_ref().filter(|_| is_ordered(operation)) else { continue };
+        if is_refused(operation) || answer.result == Err(ErrorCode::SessionExpired) {
+            continue;
+        }
+        let story = || Violation::of("an acknowledged write is in the history").and_operation(facts.history, at);
+        let Some(entry) = facts.entry_at(answer.zxid).map(|entry| &facts.entries[entry]) else {
+            return Err(story().and("no committed entry has this zxid"));
+        };
+        let session = facts.history.connection_of(operation).session();
+        if entry.session() != session || !matches(facts, at, entry) {
+            return Err(story().and(format!("the entry with this zxid is another: {:?}", entry.txn)));
+        }
+    }
+    Ok(())
+}
+
+/// Walks a session's requests and entries side by side. On each connection what was acknowledged comes first; of the rest, whose outcome is
+/// unknown, a beginning took effect: the stream to the leader breaks once.
+fn of_session(facts: &Facts<'_>, session: &Session, origins: &mut Origins) -> Result<(), Violation> {
+    let writes: Vec<usize> =
+        session.entries.iter().copied().filter(|&entry| !facts.entries[entry].is_close()).collect();
+    let mut segment = Segment { facts, session, tails: Vec::new(), entries: &writes };
+    let mut next = 0;
+    let mut last: Option<usize> = None;
+    for &connection in &session.connections {
+        let mut tail = Vec::new();
+        for &operation in &facts.connection(connection).operations {
+            let asked = facts.operation(operation);
+            if !is_ordered(asked) || is_refused(asked) {
+                continue;
+            }
+            let Some(entry) = named(facts, operation) else {
+                if asked.answer.is_none() && asked.request != Request::CloseSession {
+                    tail.push(operation);
+                }
+                continue;
+            };
+            let at = writes.partition_point(|&one| one < entry);
+            if at < next {
+                let broken = Violation::of("a session's writes take effect once, in the order in which it asked");
+                let broken = broken.and_operation(facts.history, operation);
+                return Err(match last {
+                    Some(last) => broken
+                        .and("its entry is not behind that of this one, which was asked earlier:")
+                        .and_operation(facts.history, last),
+                    None => broken,
+                });
+            }
+            segment.entries = &writes[next..at];
+            segment.account(origins)?;
+            next = at + usize::from(writes.get(at) == Some(&entry));
+            origins.claim(entry, operation);
+            last = Some(operation);
+        }
+        segment.tails.push(tail);
+    }
+    segment.entries = &writes[next..];
+    segment.account(origins)
+}
+
+impl Origins {
+    fn claim(&mut self, entry: usize, operation: usize) {
+        self.of_entry[entry] = Origin::Operation(operation);
+        self.effect[operation] = Some(entry);
+    }
+}
+
+/// Entries of a session between two that are accounted for, and the requests that may have become them.
+struct Segment<'f, 'h> {
+    facts: &'f Facts<'h>,
+    session: &'f Session,
+    /// For each connection what was asked and not answered.
+    tails: Vec<Vec<usize>>,
+    entries: &'f [usize],
+}
+
+impl Segment<'_, '_> {
+    /// Finds a beginning of each tail that together are the entries, as much of the earlier ones as possible, and begins anew.
+    fn account(&mut self, origins: &mut Origins) -> Result<(), Violation> {
+        let mut taken = Vec::new();
+        let mut hopeless = BTreeSet::new();
+        if !self.search(0, 0, &mut taken, &mut hopeless) {
+            return Err(self.unaccounted(&hopeless));
+        }
+        let mut entries = self.entries.iter();
+        for (tail, taken) in self.tails.iter().zip(taken) {
+            tail.iter()
+                .zip(entries.by_ref().take(taken))
+                .for_each(|(&operation, &entry)| origins.claim(entry, operation));
+        }
+        self.tails.clear();
+        Ok(())
+    }
+
+    fn search(
+        &self,
+        tail: usize,
+        from: usize,
+        taken: &mut Vec<usize>,
+        hopeless: &mut BTreeSet<(usize, usize)>,
+    ) -> bool {
+        if from == self.entries.len() {
+            return true;
+        }
+        let Some(asked) = self.tails.get(tail) else {
+            hopeless.insert((tail, from));
+            return false;
+        };
+        let fitting = asked
+            .iter()
+            .zip(&self.entries[from..])
+            .take_while(|&(&operation, &entry)| matches(self.facts, operation, &self.facts.entries[entry]));
+        for many in (0..=fitting.count()).rev() {
+            if hopeless.contains(&(tail + 1, from + many)) {
+                continue;
+            }
+            taken.push(many);
+            if self.search(tail + 1, from + many, taken, hopeless) {
+                return true;
+            }
+            taken.pop();
+        }
+        hopeless.insert((tail, from));
+        false
+    }
+
+    fn unaccounted(&self, hopeless: &BTreeSet<(usize, usize)>) -> Violation {
+        let furthest = hopeless.iter().map(|&(_, from)| from).max().unwrap_or(0);
+        let entry = &self.facts.entries[self.entries[furthest]];
+        let mut broken =
+            Violation::of("a write has at most one entry, an entry is asked for, and nothing takes effect behind what was lost on the same connection")
+                .and(format!(
+                    "the entry with zxid {:#x}, applied first at {}, cannot come from any request of its session in this place: {:?}",
+                    entry.zxid,
+                    clock(entry.at),
+                    entry.txn
+                ));
+        for operation in self.facts.operations_of(self.session) {
+            if matches(self.facts, operation, entry) {
+                broken = broken.and("the same was asked by:").and_operation(self.facts.history, operation);
+            }
+        }
+        for operation in self.tails.iter().flatten() {
+            broken = broken.and("of unknown outcome before it:").and_operation(self.facts.history, *operation);
+        }
+        broken
+    }
+}
+
+/// Every session began because a client asked, and one request begins one at most.
+fn sessions_were_asked_for(facts: &Facts<'_>) -> Result<(), Violation> {
+    let told: BTreeSet<_> = facts
+        .history
+        .connections
+        .iter()
+        .filter(|one| one.wants_new_session())
+        .filter_map(|one| one.session())
+        .collect();
+    // Connections are in the order in which they were begun.
+    let unanswered: Vec<_> =
+        facts.history.connections.iter().filter(|one| one.wants_new_session() && one.reply.is_none()).collect();
+    let mut unknown = 0;
+    for entry in &facts.entries {
+        if !matches!(entry.txn, Some(Txn::CreateSession { .. })) || told.contains(&SessionId(entry.zxid)) {
+            continue;
+        }
+        let asked = unanswered.iter().take_while(|one| one.begun.us <= entry.at.us).count();
+        unknown += 1;
+        if unknown > asked {
+            return Err(Violation::of("a session begins once for each time that one was asked for").and(format!(
+                "{unknown} sessions were created whose clients were never told, the last one {:#x} at {}; but only {asked} \
+                 clients had asked and not been answered",
+                entry.zxid,
+                clock(entry.at)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether this is the entry that this request becomes.
+pub(super) fn matches(facts: &Facts<'_>, operation: usize, entry: &Entry<'_>) -> bool {
+    let request = &facts.operation(operation).request;
+    let ids = facts.identities.of_operation(operation);
+    match &entry.txn {
+        Some(Txn::Write { op, .. }) => match (request, op) {
+            (Request::Write(asked), op) => matches_op(ids, asked, op),
+            // A multi is refused as a whole when no entry could hold it.
+            (Request::Multi(_), Op::Refused(code)) => *code == ErrorCode::BadArguments,
+            (request, Op::Refused(code)) => refusal_of(request) == Some(*code),
+            (_, Op::Create { .. } | Op::Delete { .. } | Op::SetData { .. } | Op::SetAcl { .. } | Op::Check { .. }) => {
+                false
+            }
+        },
+        Some(Txn::Multi { ops, .. }) => {
+            let Request::Multi(asked) = request else { return false };
+            asked.len() == ops.len() && asked.iter().zip(ops).all(|(asked, op)| matches_op(ids, asked, op))
+        }
+        Some(Txn::CloseSession { .. }) => *request == Request::CloseSession,
+        Some(Txn::NoOp | Txn::CreateSession { .. } | Txn::Reap { .. }) | None => false,
+    }
+}
+
+/// What always fails, and as what.
+pub(super) fn refusal_of(request: &Request) -> Option<ErrorCode> {
+    match request {
+        Request::Reconfig => Some(ErrorCode::ReconfigDisabled),
+        Request::Malformed { .. } => Some(ErrorCode::MarshallingError),
+        Request::Write(_)
+        | Request::Multi(_)
+        | Request::Exists { .. }
+        | Request::GetData { .. }
+        | Request::GetChildren { .. }
+        | Request::GetAcl { .. }
+        | Request::GetEphemerals { .. }
+        | Request::GetAllChildrenNumber { .. }
+        | Request::MultiRead(_)
+        | Request::Sync { .. }
+        | Request::Ping
+        | Request::Auth { .. }
+        | Request::Sasl
+        | Request::WhoAmI
+        | Request::SetWatches(_)
+        | Request::AddWatch { .. }
+        | Request::CheckWatches { .. }
+        | Request::RemoveWatches { .. }
+        | Request::CloseSession
+        | Request::Unknown => None,
+    }
+}
+
+fn matches_op(ids: &Ids, asked: &WriteOp, op: &Op<'_>) -> bool {
+    match op {
+        Op::Create { path, data, acl: _, kind, sequential, with_stat } => {
+            let WriteOp::Create(create) = asked else { return false };
+            let mode = CreateMode::Valid { kind: *kind, sequential: *sequential };
+            create.path.as_str() == *path
+                && create.data.as_deref() == *data
+                && create.mode == mode
+                && create.with_stat == *with_stat
+        }
+        Op::Delete { path, version } => {
+            matches!(asked, WriteOp::Delete { path: p, version: v } if p.as_str() == *path && v == version)
+        }
+        Op::SetData { path, data, version } => {
+            matches!(asked, WriteOp::SetData { path: p, data: d, version: v }
+                if p.as_str() == *path && d.as_deref() == *data && v == version)
+        }
+        Op::SetAcl { path, acl: _, version } => {
+            matches!(asked, WriteOp::SetAcl { path: p, version: v, .. } if p.as_str() == *path && v == version)
+        }
+        Op::Check { path, version } => {
+            matches!(asked, WriteOp::Check { path: p, version: v } if p.as_str() == *path && v == version)
+        }
+        // What is refused before it is ordered is refused in any state, so also in the first.
+        Op::Refused(code) => {
+            let writer = Writer { session: 0, ids: ids.clone(), zxid: 0, wall_ms: 0 };
+            Tree::new().answer_write(&writer, asked, &mut Vec::new()) == Err(*code)
+        }
+    }
+}

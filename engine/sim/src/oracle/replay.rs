@@ -1,0 +1,203 @@
+//! Every answer is what the naive reference says at its place, and every event that a connection is owed comes where it belongs.
+//!
+//! The history is replayed in the order of its zxids: an entry changes the reference's tree and fires watches, then every answer with that
+//! zxid is compared and sets its watch. What comes out, besides, is the script of each connection: the events it is owed between its answers.
+//! Since an answer's zxid is the state it was given from, the script is exact: an event stands before the first answer from a
+//! state that has the change, and behind every answer from one that has not (surface 5.4).
+
+use super::facts::{Facts, has_place, is_ordered, is_refused};
+use super::origin::{Origin, Origins, refusal_of};
+use super::violation::Violation;
+use super::watch::{Script, Watches};
+use crate::reference::{Change, Tree, Writer, listed, missed, watch_set_by};
+use std::collections::BTreeSet;
+use zoolet_engine::txn::Txn;
+use zoolet_model::{ErrorCode, Reply, Request, SessionId};
+
+struct Replay<'f, 'h> {
+    facts: &'f Facts<'h>,
+    tree: Tree,
+    live: BTreeSet<SessionId>,
+    watches: Watches,
+    scripts: Vec<Script>,
+    zxid: i64,
+}
+
+/// Compares every answer, and gives each connection's script.
+pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<Vec<Script>, Violation> {
+    let mut replay = Replay {
+        facts,
+        tree: Tree::new(),
+        live: BTreeSet::new(),
+        watches: Watches::default(),
+        scripts: facts.history.connections.iter().map(|_| Script::default()).collect(),
+        zxid: 0,
+    };
+    let mut reads: Vec<(i64, usize)> = Vec::new();
+    for (at, operation) in facts.history.operations.iter().enumerate() {
+        if let Some(answer) = &operation.answer
+            && has_place(&operation.request)
+            && origins.effect[at].is_none()
+        {
+            reads.push((answer.zxid, at));
+        }
+    }
+    reads.sort_unstable();
+    let mut reads = reads.into_iter().peekable();
+    for (at, entry) in facts.entries.iter().enumerate() {
+        while let Some((_, read)) = reads.next_if(|(zxid, _)| *zxid < entry.zxid) {
+            replay.read(read)?;
+        }
+        replay.zxid = entry.zxid;
+        replay.entry(at, origins.of_entry[at])?;
+    }
+    reads.try_for_each(|(_, read)| replay.read(read))?;
+    Ok(replay.scripts)
+}
+
+impl Replay<'_, '_> {
+    fn entry(&mut self, at: usize, origin: Origin) -> Result<(), Violation> {
+        let entry = &self.facts.entries[at];
+        let mut changes = Vec::new();
+        match (&entry.txn, origin) {
+            (Some(Txn::CreateSession { .. }), _) => {
+                self.live.insert(SessionId(entry.zxid));
+            }
+            (Some(Txn::CloseSession { session }), _) => {
+                if self.live.contains(session) {
+                    self.tree.end_session(session.0, entry.zxid, &mut changes);
+                }
+            }
+            (Some(Txn::Reap { path }), _) => self.tree.reap(path, entry.zxid, &mut changes),
+            (Some(Txn::Write { session, .. } | Txn::Multi { session, .. }), Origin::Operation(operation)) => {
+                let expected = self.write(*session, operation, entry.wall_ms, &mut changes);
+                self.fire(&changes);
+                return self.answered(operation, expected);
+            }
+            // What nobody asked for is a violation already; what means nothing changes nothing.
+            (Some(Txn::Write { .. } | Txn::Multi { .. } | Txn::NoOp) | None, _) => {}
+        }
+        self.fire(&changes);
+        if let Some(Txn::CloseSession { session }) = entry.txn {
+            if let Origin::Operation(operation) = origin {
+                self.answered(operation, Ok(Reply::Empty))?;
+            }
+            self.live.remove(&session);
+            if let Some(session) = self.facts.sessions.get(&session) {
+                self.watches.forget(&session.connections);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        session: SessionId,
+        operation: usize,
+        wall_ms: i64,
+        changes: &mut Vec<Change>,
+    ) -> Result<Reply, ErrorCode> {
+        let asked = self.facts.operation(operation);
+        if let Some(refusal) = refusal_of(&asked.request) {
+            return if self.live.contains(&session) { Err(refusal) } else { Err(ErrorCode::SessionExpired) };
+        }
+        if !self.live.contains(&session) {
+            return Err(ErrorCode::SessionExpired);
+        }
+        let ids = self.facts.identities.of_operation(operation).clone();
+        let writer = Writer { session: session.0, ids, zxid: self.zxid, wall_ms };
+        match &asked.request {
+            Request::Write(op) => self.tree.answer_write(&writer, op, changes),
+            Request::Multi(ops) => self.tree.answer_multi(&writer, ops, changes),
+            other => unreachable!("no other request becomes an entry: {other:?}"),
+        }
+    }
+
+    fn fire(&mut self, changes: &[Change]) {
+        for change in changes {
+            let (zxid, identities, scripts) = (self.zxid, &self.facts.identities, &mut self.scripts);
+            self.watches.fire(change, |connection| {
+                let (may, must) = identities.may_read(connection, zxid, &change.acl);
+                if may {
+                    scripts[connection].owe(zxid, change, must);
+                }
+            });
+        }
+    }
+
+    /// An answer that is not an entry's.
+    fn read(&mut self, operation: usize) -> Result<(), Violation> {
+        let asked = self.facts.operation(operation);
+        let connection = asked.connection;
+        let Some(answer) = &asked.answer else { return Ok(()) };
+        if is_refused(asked) {
+            self.scripts[connection].answer(operation);
+            return Ok(());
+        }
+        if is_ordered(asked) {
+            // It was told that its session is gone, without an entry.
+            let session = self.facts.connection(connection).session();
+            if session.is_some_and(|session| self.live.contains(&session)) {
+                return Err(Violation::of("only a session that is gone is told so")
+                    .and_operation(self.facts.history, operation));
+            }
+            self.scripts[connection].answer(operation);
+            return Ok(());
+        }
+        let expected = match &asked.request {
+            Request::Ping => Ok(Reply::Empty),
+            Request::Sync { path } => Ok(Reply::Synced(path.clone())),
+            Request::WhoAmI => Ok(Reply::Ids(self.facts.identities.shown(operation, answer))),
+            Request::SetWatches(watches) => {
+                for (path, kind, absent) in listed(watches) {
+                    match missed(&self.tree, kind, absent, path, watches.relative_zxid) {
+                        Some(kind) => self.scripts[connection].owe_made_up(kind, path),
+                        None => self.watches.add(connection, path, kind),
+                    }
+                }
+                Ok(Reply::Empty)
+            }
+            Request::AddWatch { path, mode } => {
+                self.watches.add(connection, path, zoolet_engine::watch::WatchKind::from(*mode).into());
+                Ok(Reply::WatchAdded)
+            }
+            Request::CheckWatches { path, kind } => found(self.watches.has(connection, path, *kind)),
+            Request::RemoveWatches { path, kind } => found(self.watches.remove(connection, path, *kind)),
+            request => match refusal_of(request) {
+                Some(refusal) => Err(refusal),
+                None => {
+                    let session = self.facts.connection(connection).session().map_or(0, |session| session.0);
+                    let ids = self.facts.identities.of_operation(operation);
+                    let result = self.tree.answer_read(ids, session, request).unwrap_or(Err(ErrorCode::SystemError));
+                    if let Some((path, kind)) = watch_set_by(request, &result) {
+                        self.watches.add(connection, path, kind);
+                    }
+                    result
+                }
+            },
+        };
+        self.answered(operation, expected)
+    }
+
+    fn answered(&mut self, operation: usize, expected: Result<Reply, ErrorCode>) -> Result<(), Violation> {
+        let asked = self.facts.operation(operation);
+        let Some(answer) = &asked.answer else { return Ok(()) };
+        self.scripts[asked.connection].answer(operation);
+        if answer.result == expected {
+            return Ok(());
+        }
+        let rule = if is_ordered(asked) {
+            "a write is answered with what its entry came to"
+        } else {
+            "a read shows the state whose zxid it names"
+        };
+        Err(Violation::of(rule)
+            .and_operation(self.facts.history, operation)
+            .and(format!("expected: {expected:?}"))
+            .and(format!("answered: {:?}", answer.result)))
+    }
+}
+
+fn found(there: bool) -> Result<Reply, ErrorCode> {
+    if there { Ok(Reply::Empty) } else { Err(ErrorCode::NoWatcher) }
+}

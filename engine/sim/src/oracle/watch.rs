@@ -1,0 +1,197 @@
+//! Watches: no data with zxid z before the event of the first change up to z, events in the order of the entries, one-shot watches once, no
+//! event lost while a connection lasts, and none that nobody waited for.
+//!
+//! A connection's script says what it is owed between its answers; here what it got is held against it.
+
+use super::facts::{Facts, has_place};
+use super::history::{Connection, Received};
+use super::violation::{Violation, clock};
+use crate::reference::{Change, WatchKindOrd as Kind, concerns};
+use std::collections::BTreeMap;
+use zoolet_model::{EventKind, Text, WatcherType, path::parent_and_name};
+
+/// Who watches what, as the answers said.
+#[derive(Default)]
+pub(super) struct Watches {
+    by_path: BTreeMap<String, Vec<(usize, Kind)>>,
+    recursive: usize,
+    matched: Vec<usize>,
+}
+
+impl Watches {
+    pub(super) fn add(&mut self, connection: usize, path: &str, kind: Kind) {
+        if let Some(watchers) = self.by_path.get_mut(path) {
+            if watchers.contains(&(connection, kind)) {
+                return;
+            }
+            watchers.push((connection, kind));
+        } else {
+            self.by_path.insert(path.to_owned(), vec![(connection, kind)]);
+        }
+        self.recursive += usize::from(kind == Kind::Recursive);
+    }
+
+    pub(super) fn has(&self, connection: usize, path: &str, kind: WatcherType) -> bool {
+        let watchers = self.by_path.get(path);
+        watchers.is_some_and(|all| all.iter().any(|(who, have)| *who == connection && have.is_meant_by(kind)))
+    }
+
+    pub(super) fn remove(&mut self, connection: usize, path: &str, kind: WatcherType) -> bool {
+        let Some(watchers) = self.by_path.get_mut(path) else { return false };
+        let before = watchers.len();
+        watchers.retain(|(who, have)| {
+            let goes = *who == connection && have.is_meant_by(kind);
+            self.recursive -= usize::from(goes && *have == Kind::Recursive);
+            !goes
+        });
+        watchers.len() < before
+    }
+
+    /// These connections are over for good.
+    pub(super) fn forget(&mut self, connections: &[usize]) {
+        for watchers in self.by_path.values_mut() {
+            watchers.retain(|(who, have)| {
+                let goes = connections.contains(who);
+                self.recursive -= usize::from(goes && *have == Kind::Recursive);
+                !goes
+            });
+        }
+    }
+
+    /// Calls `tell` once for each connection that waited for this, and uses up the one-shot watches.
+    pub(super) fn fire(&mut self, change: &Change, mut tell: impl FnMut(usize)) {
+        self.matched.clear();
+        if let Some(watchers) = self.by_path.get_mut(&change.path) {
+            watchers.retain(|(who, kind)| {
+                let hears = concerns(*kind, &change.path, change);
+                if hears {
+                    self.matched.push(*who);
+                }
+                !(hears && matches!(kind, Kind::Data | Kind::Child))
+            });
+        }
+        if self.recursive > 0 && change.kind != EventKind::NodeChildrenChanged {
+            let mut path = change.path.as_str();
+            while let Some((above, _)) = parent_and_name(path) {
+                let watchers = self.by_path.get(above).into_iter().flatten();
+                self.matched.extend(watchers.filter(|(_, kind)| *kind == Kind::Recursive).map(|(who, _)| *who));
+                path = above;
+            }
+        }
+        self.matched.sort_unstable();
+        self.matched.dedup();
+        self.matched.iter().for_each(|&connection| tell(connection));
+    }
+}
+
+/// What a connection is to get, in order.
+#[derive(Default)]
+pub(super) struct Script {
+    lines: Vec<Line>,
+}
+
+enum Line {
+    Answer(usize),
+    Event {
+        kind: EventKind,
+        path: String,
+        zxid: i64,
+        /// Whether it may be left out.
+        optional: bool,
+    },
+}
+
+impl Script {
+    pub(super) fn answer(&mut self, operation: usize) {
+        self.lines.push(Line::Answer(operation));
+    }
+
+    /// A watch fired.
+    pub(super) fn owe(&mut self, zxid: i64, change: &Change, must: bool) {
+        self.lines.push(Line::Event { kind: change.kind, path: change.path.clone(), zxid, optional: !must });
+    }
+
+    /// setWatches finds that something was missed.
+    pub(super) fn owe_made_up(&mut self, kind: EventKind, path: &Text) {
+        self.lines.push(Line::Event { kind, path: path.to_string(), zxid: -1, optional: false });
+    }
+}
+
+pub(super) fn check(facts: &Facts<'_>, scripts: &[Script]) -> Result<(), Violation> {
+    facts.history.connections.iter().zip(scripts).try_for_each(|(one, script)| of_connection(facts, one, script))
+}
+
+fn of_connection(facts: &Facts<'_>, connection: &Connection, script: &Script) -> Result<(), Violation> {
+    let mut at = 0;
+    for received in &connection.received {
+        match received {
+            // Without a state it has no place among the events; what belongs to no request is judged elsewhere.
+            Received::Answer(operation) if !has_place(&facts.operation(*operation).request) => {}
+            Received::Stray(..) => {}
+            Received::Answer(operation) => {
+                while let Some(Line::Event { optional: true, .. }) = script.lines.get(at) {
+                    at += 1;
+                }
+                match script.lines.get(at) {
+                    Some(Line::Answer(expected)) if expected == operation => at += 1,
+                    Some(Line::Event { kind, path, zxid, .. }) => {
+                        return Err(Violation::of("no answer shows a change before the event that tells of it")
+                            .and_connection(connection)
+                            .and(format!("is owed {kind:?} of {path} (zxid {zxid:#x}) before this answer:"))
+                            .and_operation(facts.history, *operation));
+                    }
+                    Some(Line::Answer(_)) | None => {
+                        return Err(Violation::of("answers come in the order of their states")
+                            .and_connection(connection)
+                            .and_operation(facts.history, *operation));
+                    }
+                }
+            }
+            Received::Event(moment, event) => {
+                let is_it = |line: &Line| {
+                    matches!(line, Line::Event { kind, path, zxid, .. }
+                        if *kind == event.kind && path == event.path.as_str() && *zxid == event.zxid)
+                };
+                let mut next = at;
+                while script
+                    .lines
+                    .get(next)
+                    .is_some_and(|line| !is_it(line) && matches!(line, Line::Event { optional: true, .. }))
+                {
+                    next += 1;
+                }
+                if script.lines.get(next).is_some_and(is_it) {
+                    at = next + 1;
+                    continue;
+                }
+                let came = format!("at {} came {event:?}", clock(*moment));
+                let rule = if script.lines[..at].iter().any(is_it) {
+                    "a watch tells once, and before any answer that shows the change"
+                } else if script.lines[at..].iter().any(is_it) {
+                    "events come in the order of the entries, none is left out, and none overtakes an answer"
+                } else {
+                    "an event tells of a change that a watch of this connection waited for"
+                };
+                let broken = Violation::of(rule).and_connection(connection).and(came);
+                return Err(match script.lines.get(at) {
+                    Some(Line::Event { kind, path, zxid, .. }) => {
+                        broken.and(format!("next it was owed {kind:?} of {path} (zxid {zxid:#x})"))
+                    }
+                    Some(Line::Answer(operation)) => {
+                        broken.and("next it was owed this answer:").and_operation(facts.history, *operation)
+                    }
+                    None => broken.and("it was owed nothing more"),
+                });
+            }
+        }
+    }
+    if facts.history.settled && connection.ended.is_none() && connection.session().is_some() {
+        let owed = script.lines[at..].iter().find(|line| matches!(line, Line::Event { optional: false, .. }));
+        if let Some(Line::Event { kind, path, zxid, .. }) = owed {
+            return Err(Violation::of("no event is lost while its connection lasts")
+                .and_connection(connection)
+                .and(format!("at the end it was still owed {kind:?} of {path} (zxid {zxid:#x})")));
+        }
+    }
+    Ok(())
+}

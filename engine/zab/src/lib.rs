@@ -2,14 +2,34 @@
 //!
 //! Events go in through `handle_*` methods and commands, [`Action`]s come out of [`Zab::poll_action`]. Bytes never pass
 //! through: actions name entries by zxid and appends by number, and whoever drives the machine keeps the bytes.
+//!
+//! One file per phase: election, discovery, synchronization, broadcast; beside them heartbeats and linearizable reads.
 #![no_std]
 
+mod action;
+mod appends;
+mod broadcast;
+mod discovery;
+mod election;
+mod heartbeat;
+mod member;
+mod message;
+pub mod mutation;
+mod peer;
 mod quorum;
+mod reads;
 mod spans;
+mod synchronization;
+mod timing;
 mod zab;
 mod zxid;
 
-pub use quorum::{VOTERS_MAX, Voters};
+pub use action::{Action, Fault, Role, Round};
+pub use member::{CONFIG_BYTES_MAX, Config, Kind, MEMBERS_MAX, Member};
+pub use message::{Credentials, Message, Notification, Servers, Stance};
+pub use mutation::Mutation;
+pub use quorum::Voters;
 pub use spans::{SPANS_MAX, Span, Spans};
-pub use zab::{Action, Recovered, Refused, Role, Round, Zab};
-pub use zxid::{AppendSeq, Epoch, ServerId, Zxid};
+pub use timing::Timing;
+pub use zab::{PEERS_MAX, Recovered, Refused, Zab};
+pub use zxid::{AppendSeq, Attempt, EnsembleId, Epoch, Incarnation, LinkId, ServerId, Zxid};

@@ -1,77 +1,127 @@
 //! Which sets of voters decide.
 
-use crate::ServerId;
-use heapless::Vec;
+use crate::{Config, Incarnation, ServerId};
 
-/// Voters of one configuration at most.
-pub const VOTERS_MAX: usize = 16;
+/// How the voters of one configuration decide.
+///
+/// Majorities alone for now; weights, groups and a witness are further variants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rule {
+    /// More than half of the voters.
+    Majority,
+    /// All of them: nothing is born without everybody.
+    Unanimous,
+}
 
-/// Who decides. While a change of membership is under way, a majority of the old and of the new configuration each.
+impl Rule {
+    fn of(config: &Config) -> Self {
+        if config.is_born() { Self::Majority } else { Self::Unanimous }
+    }
+
+    fn agrees(self, config: &Config, holds: &mut impl FnMut(ServerId, Incarnation) -> bool) -> bool {
+        let (mut voters, mut held) = (0usize, 0usize);
+        for voter in config.voters() {
+            voters += 1;
+            held += usize::from(holds(voter.id, voter.disk));
+        }
+        match self {
+            Self::Majority => held > voters / 2,
+            Self::Unanimous => held == voters,
+        }
+    }
+}
+
+/// Who decides: the voters of the committed configuration and, while a change is under way, those of the configuration last seen as well.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Voters {
-    committed: Majority,
+    committed: Config,
     /// The configuration last seen, while it is not committed.
-    joint: Option<Majority>,
+    pending: Option<Config>,
 }
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Majority(Vec<ServerId, VOTERS_MAX>);
 
 impl Voters {
-    /// More than half of `voters` decide; `None` when there is nobody, a duplicate, or more than [`VOTERS_MAX`].
-    pub fn majority(voters: &[ServerId]) -> Option<Self> {
-        Some(Self { committed: Majority::new(voters)?, joint: None })
+    /// As a log or a file says.
+    pub fn new(committed: Config, pending: Option<Config>) -> Self {
+        Self { committed, pending }
     }
 
-    /// The same while `next` is proposed and not committed: both configurations must agree.
-    pub fn joint_with(mut self, next: &[ServerId]) -> Option<Self> {
-        self.joint = Some(Majority::new(next)?);
-        Some(self)
+    /// The newest configuration known to be committed.
+    pub fn committed(&self) -> &Config {
+        &self.committed
     }
 
-    /// Whether those that `holds` is true of decide.
-    pub fn is_quorum(&self, holds: impl Fn(ServerId) -> bool) -> bool {
-        self.committed.agrees(&holds) && self.joint.as_ref().is_none_or(|joint| joint.agrees(&holds))
-    }
-}
-
-impl Majority {
-    fn new(voters: &[ServerId]) -> Option<Self> {
-        let distinct = voters.iter().enumerate().all(|(i, voter)| !voters[..i].contains(voter));
-        if voters.is_empty() || !distinct { None } else { Vec::from_slice(voters).ok().map(Self) }
+    /// The one that is proposed.
+    pub fn pending(&self) -> Option<&Config> {
+        self.pending.as_ref()
     }
 
-    fn agrees(&self, holds: &impl Fn(ServerId) -> bool) -> bool {
-        self.0.iter().filter(|&&voter| holds(voter)).count() > self.0.len() / 2
+    /// Another one is proposed.
+    pub fn propose(&mut self, config: Config) {
+        self.pending = Some(config);
+    }
+
+    /// The one that was proposed is not in the history any more.
+    pub fn withdraw(&mut self) {
+        self.pending = None;
+    }
+
+    /// This one is committed, whatever was proposed before it.
+    pub fn commit(&mut self, config: Config) {
+        if self.pending.as_ref().is_some_and(|pending| pending.version <= config.version) {
+            self.pending = None;
+        }
+        self.committed = config;
+    }
+
+    /// Whether those that `holds` is true of decide, in every configuration that counts.
+    pub fn is_quorum(&self, mut holds: impl FnMut(ServerId, Incarnation) -> bool) -> bool {
+        self.configs().all(|config| Rule::of(config).agrees(config, &mut holds))
+    }
+
+    /// Whether this disk counts as a voter in any of them.
+    pub fn counts(&self, id: ServerId, disk: Incarnation) -> bool {
+        self.configs().any(|config| config.counts(id, disk))
+    }
+
+    fn configs(&self) -> impl Iterator<Item = &Config> {
+        core::iter::once(&self.committed).chain(&self.pending)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{EnsembleId, Kind, Member, Zxid};
 
-    fn ids<const N: usize>(ids: [u8; N]) -> [ServerId; N] {
-        ids.map(|id| ServerId::new(id).unwrap())
+    fn config(ids: &[u8]) -> Config {
+        let mut members = heapless::Vec::<Member, 16>::new();
+        for &id in ids {
+            let id = ServerId::new(id).unwrap();
+            members.push(Member { id, kind: Kind::Voter, disk: Incarnation(1) }).unwrap();
+        }
+        Config::new(EnsembleId(1), Zxid::ZERO, &members).unwrap()
     }
 
     #[test]
     fn half_is_not_a_majority() {
-        let voters = Voters::majority(&ids([1, 2, 3, 4])).unwrap();
-        assert!(!voters.is_quorum(|id| id.as_u8() <= 2));
-        assert!(voters.is_quorum(|id| id.as_u8() <= 3));
+        let voters = Voters::new(config(&[1, 2, 3, 4]), None);
+        assert!(!voters.is_quorum(|id, _| id.as_u8() <= 2));
+        assert!(voters.is_quorum(|id, _| id.as_u8() <= 3));
     }
 
     #[test]
     fn a_joint_quorum_needs_both_majorities() {
-        let voters = Voters::majority(&ids([1, 2, 3])).unwrap().joint_with(&ids([3, 4, 5])).unwrap();
-        assert!(!voters.is_quorum(|id| id.as_u8() <= 3));
-        assert!(!voters.is_quorum(|id| id.as_u8() >= 3));
-        assert!(voters.is_quorum(|id| [2, 3, 4].contains(&id.as_u8())));
+        let voters = Voters::new(config(&[1, 2, 3]), Some(config(&[3, 4, 5])));
+        assert!(!voters.is_quorum(|id, _| id.as_u8() <= 3));
+        assert!(!voters.is_quorum(|id, _| id.as_u8() >= 3));
+        assert!(voters.is_quorum(|id, _| [2, 3, 4].contains(&id.as_u8())));
     }
 
     #[test]
-    fn nobody_and_duplicates_are_no_configuration() {
-        assert_eq!(Voters::majority(&[]), None);
-        assert_eq!(Voters::majority(&ids([1, 1])), None);
+    fn nothing_is_born_without_everybody() {
+        let ids = [1, 2, 3].map(|id| ServerId::new(id).unwrap());
+        let voters = Voters::new(Config::of_voters(&ids).unwrap(), None);
+        assert!(!voters.is_quorum(|id, _| id.as_u8() <= 2));
+        assert!(voters.is_quorum(|_, _| true));
     }
 }

@@ -26,6 +26,21 @@ impl Spans {
     /// A history of nothing.
     pub const EMPTY: Self = Self(Deque::new());
 
+    /// What a snapshot that ends at `zxid` stands for: its epoch is known, those before it are not.
+    pub fn snapshot(zxid: Zxid) -> Self {
+        let mut spans = Self::EMPTY;
+        if zxid != Zxid::ZERO {
+            spans.push_span(Span { epoch: zxid.epoch(), last: zxid.counter() });
+        }
+        spans
+    }
+
+    /// Entries up to here may be of epochs that are not remembered any more.
+    pub fn forgotten(&self) -> Zxid {
+        let oldest = self.oldest().filter(|_| self.0.is_full());
+        oldest.and_then(|oldest| Zxid::from_bits(oldest.to_bits() - 1)).unwrap_or(Zxid::ZERO)
+    }
+
     /// The newest entry; [`Zxid::ZERO`] of an empty history.
     pub fn last(&self) -> Zxid {
         self.0.back().and_then(|span| Zxid::new(span.epoch, span.last)).unwrap_or(Zxid::ZERO)
@@ -54,6 +69,32 @@ impl Spans {
         }
     }
 
+    /// Adds entries of one epoch, the first of which follows [`Spans::last`].
+    ///
+    /// # Panics
+    /// As [`Spans::push`].
+    pub fn push_range(&mut self, from: Zxid, to: Zxid) {
+        assert!(from.epoch() == to.epoch() && from <= to, "a range is of one epoch");
+        self.push(from);
+        if let Some(span) = self.0.back_mut() {
+            span.last = to.counter();
+        }
+    }
+
+    /// Whether `zxid` can come directly after [`Spans::last`]: its successor, or the no-op of a later epoch. Nothing is of epoch 0.
+    pub fn is_next(&self, zxid: Zxid) -> bool {
+        let last = self.last();
+        if zxid.epoch() > last.epoch() { zxid.counter() == 0 } else { last != Zxid::ZERO && last.next() == Some(zxid) }
+    }
+
+    /// How many entries lie after `from` up to `to`, both in this history or [`Zxid::ZERO`].
+    pub fn distance(&self, from: Zxid, to: Zxid) -> u64 {
+        let upper = |span: &Span| if span.epoch == to.epoch() { to.counter().min(span.last) } else { span.last };
+        let counted = |span: &Span| if span.epoch == from.epoch() { from.counter() + 1 } else { 0 };
+        let between = self.0.iter().filter(|span| span.epoch >= from.epoch() && span.epoch <= to.epoch());
+        between.map(|span| (upper(span) + 1).saturating_sub(counted(span))).sum()
+    }
+
     /// Adds a whole epoch's run, as a log restates it.
     ///
     /// # Panics
@@ -65,6 +106,53 @@ impl Spans {
         }
         let pushed = self.0.push_back(span);
         debug_assert!(pushed.is_ok(), "room was made");
+    }
+
+    /// The oldest entry that is remembered; `None` of nothing.
+    pub fn oldest(&self) -> Option<Zxid> {
+        self.0.front().map(|span| Zxid::first_of(span.epoch))
+    }
+
+    /// Whether `zxid` is an entry of this history, as far as it is remembered.
+    pub fn contains(&self, zxid: Zxid) -> bool {
+        self.0.iter().any(|span| span.epoch == zxid.epoch() && zxid.counter() <= span.last)
+    }
+
+    /// The entry after `zxid`, which is in this history or [`Zxid::ZERO`]; `None` after the last.
+    pub fn after(&self, zxid: Zxid) -> Option<Zxid> {
+        let mut spans = self.0.iter();
+        if let Some(span) = spans.find(|span| span.epoch >= zxid.epoch()) {
+            if span.epoch > zxid.epoch() {
+                return Some(Zxid::first_of(span.epoch));
+            }
+            if zxid.counter() < span.last {
+                return zxid.next();
+            }
+        }
+        spans.next().map(|span| Zxid::first_of(span.epoch))
+    }
+
+    /// The last entry of the epoch of `zxid`.
+    pub fn last_of_epoch(&self, zxid: Zxid) -> Option<Zxid> {
+        self.0.iter().find(|span| span.epoch == zxid.epoch()).and_then(|span| Zxid::new(span.epoch, span.last))
+    }
+
+    /// The part above `zxid`: one span for each epoch that has an entry there.
+    pub fn above(&self, zxid: Zxid) -> Self {
+        let mut above = Self::EMPTY;
+        let parts = self.iter().filter(|span| Zxid::new(span.epoch, span.last).is_some_and(|last| last > zxid));
+        parts.for_each(|span| above.push_span(span));
+        above
+    }
+
+    /// The last entry that is in both. Only one server ever proposes in an epoch, after it has agreed on all that comes before: so two
+    /// histories that have an epoch in common are the same up to there.
+    pub fn last_common(&self, other: &Self) -> Option<Zxid> {
+        let in_both = |span: &Span| {
+            let also = other.0.iter().find(|also| also.epoch == span.epoch)?;
+            Zxid::new(span.epoch, span.last.min(also.last))
+        };
+        self.0.iter().rev().find_map(in_both)
     }
 
     /// Forgets every entry above `to`.
@@ -101,6 +189,38 @@ mod tests {
         assert_eq!(spans.iter().count(), 2);
         spans.truncate(zxid(1, 1));
         assert_eq!(spans.last(), zxid(1, 1));
+    }
+
+    fn spans(of: &[(u32, u64)]) -> Spans {
+        let mut spans = Spans::EMPTY;
+        of.iter().for_each(|&(epoch, last)| spans.push_span(Span { epoch: Epoch::new(epoch).unwrap(), last }));
+        spans
+    }
+
+    #[test]
+    fn two_histories_part_in_the_last_epoch_that_both_have() {
+        let leader = spans(&[(1, 9), (3, 4), (4, 0)]);
+        assert_eq!(leader.last_common(&spans(&[(1, 9), (3, 7)])), Some(zxid(3, 4)));
+        assert_eq!(leader.last_common(&spans(&[(1, 12), (2, 7)])), Some(zxid(1, 9)));
+        assert_eq!(leader.last_common(&spans(&[(1, 3)])), Some(zxid(1, 3)));
+        assert_eq!(leader.last_common(&spans(&[(2, 3)])), None);
+    }
+
+    #[test]
+    fn entries_follow_each_other_across_epochs() {
+        let history = spans(&[(1, 1), (3, 0)]);
+        let mut at = Zxid::ZERO;
+        for next in [zxid(1, 0), zxid(1, 1), zxid(3, 0)] {
+            assert_eq!(history.after(at), Some(next));
+            at = next;
+        }
+        assert_eq!(history.after(at), None);
+        assert_eq!(history.distance(Zxid::ZERO, zxid(3, 0)), 3);
+        assert_eq!(history.distance(zxid(1, 1), zxid(3, 0)), 1);
+        assert_eq!(history.distance(zxid(1, 0), zxid(1, 1)), 1);
+        assert_eq!(history.above(zxid(1, 0)), history);
+        assert_eq!(history.above(zxid(1, 1)), spans(&[(3, 0)]));
+        assert!(history.contains(zxid(1, 1)) && !history.contains(zxid(1, 2)) && !history.contains(zxid(2, 0)));
     }
 
     #[test]

@@ -1,91 +1,84 @@
-//! The protocol as one state machine.
+//! The protocol as one state machine: what it is made of, and who decides what comes in.
 
-use crate::{AppendSeq, Epoch, ServerId, Spans, Voters, Zxid};
-use heapless::Deque;
+use crate::appends::Appends;
+use crate::discovery::{Promise, Prospect};
+use crate::peer::{Peer, Stage};
+use crate::synchronization::Learning;
+use crate::{
+    Action, AppendSeq, Config, Credentials, EnsembleId, Epoch, Fault, Incarnation, LinkId, Message, Role, ServerId,
+    Servers, Spans, Timing, Voters, Zxid,
+};
+use heapless::{Deque, Vec};
 
-/// Runs of appended and not yet persisted records that are told apart; a run ends where a fact stands between entries.
-const RUNS_MAX: usize = 8;
-/// Actions that may wait to be polled: the most that one call can cause.
-const ACTIONS_MAX: usize = 16;
+/// Peers with a live link at most.
+pub const PEERS_MAX: usize = 16;
+/// Actions that may wait to be polled, messages apart: the most that one call can cause.
+const TODO_MAX: usize = 32;
 
 /// What this server's log says when it starts.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recovered {
+    /// This disk's own number.
+    pub disk: Incarnation,
+    /// The ensemble it belongs to.
+    pub ensemble: EnsembleId,
     /// The newest epoch this server promised (f.p of the paper).
     pub accepted: Epoch,
     /// The newest epoch whose initial history it holds (f.a).
     pub current: Epoch,
+    /// The newest configuration known to be committed; that of the configuration file before there is one.
+    pub config: Config,
+    /// A newer one that was seen.
+    pub pending: Option<Config>,
     /// Every entry in the log, committed or not. They are durable: a log reports no tail that it did not sync.
     pub history: Spans,
     /// Entries up to here are known to be committed.
     pub committed: Zxid,
     /// The number of the last append; the next one is one more.
     pub appended: AppendSeq,
+    /// Entries above it can be read from the log.
+    pub floor: Zxid,
+    /// Whether it is what it says: false of a server whose log is damaged below what it acknowledged. Then it counts nowhere until a leader has
+    /// repaired it.
+    pub is_whole: bool,
 }
 
-/// What a server does in the protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Role {
-    /// Knows no leader.
-    Looking,
-    /// Leads, and may propose.
-    Leading,
-}
-
-/// Which acknowledgement of being the leader a linearizable read waits for. Never reused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Round(pub u64);
-
-/// What the protocol wants done, in order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action {
-    /// Append a fact to the log: this server will follow no leader of an older epoch.
-    Promise {
-        /// The number of this append.
-        seq: AppendSeq,
-        /// The promised epoch.
-        epoch: Epoch,
-    },
-    /// Append a fact to the log: this server holds the initial history of this epoch.
-    Epoch {
-        /// The number of this append.
-        seq: AppendSeq,
-        /// The epoch.
-        epoch: Epoch,
-    },
-    /// Append these entries; the first of an epoch (counter 0) is its no-op. Each entry takes one append number and `seq` is
-    /// the last one's.
-    Append {
-        /// The number of the last of these appends.
-        seq: AppendSeq,
-        /// First entry.
-        from: Zxid,
-        /// Last entry, of the same epoch.
-        to: Zxid,
-    },
-    /// Entries up to here are committed: apply them.
-    Commit {
-        /// The watermark.
-        to: Zxid,
-    },
-    /// The role changed.
-    Become(Role),
-    /// A quorum confirmed, after the round was asked for, that this server leads.
-    Confirmed {
-        /// Which question.
-        round: Round,
-        /// A read that has applied this much is linearizable.
-        up_to: Zxid,
-    },
+impl Recovered {
+    /// Of a new disk.
+    pub fn empty(disk: Incarnation, config: Config) -> Self {
+        Self {
+            disk,
+            ensemble: EnsembleId::UNBORN,
+            accepted: Epoch::ZERO,
+            current: Epoch::ZERO,
+            config,
+            pending: None,
+            history: Spans::EMPTY,
+            committed: Zxid::ZERO,
+            appended: AppendSeq(0),
+            floor: Zxid::ZERO,
+            is_whole: true,
+        }
+    }
 }
 
 /// Why a command was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// Only an established leader proposes and confirms.
+    /// Only an established leader proposes; only one, or a learner of one, confirms.
     NotLeading,
     /// The zxids of this epoch are used up; a new epoch must begin.
     EpochFull,
+    /// The leader is handing over: ask the next one.
+    HandingOver,
+    /// A change of membership is under way.
+    ConfigPending,
+    /// It would be no configuration.
+    ConfigInvalid,
+    /// This new voter is not caught up.
+    NotCaughtUp(ServerId),
+    /// No quorum of the new configuration is caught up.
+    NoQuorum,
 }
 
 impl core::fmt::Display for Refused {
@@ -93,86 +86,159 @@ impl core::fmt::Display for Refused {
         f.write_str(match self {
             Self::NotLeading => "this server does not lead",
             Self::EpochFull => "the zxids of this epoch are used up",
+            Self::HandingOver => "this leader is handing over",
+            Self::ConfigPending => "a change of membership is under way",
+            Self::ConfigInvalid => "not a configuration: no voter, an id twice, or too many members",
+            Self::NotCaughtUp(server) => return write!(f, "server {} is not caught up", server.as_u8()),
+            Self::NoQuorum => "no quorum of the new configuration is caught up",
         })
     }
 }
 
 impl core::error::Error for Refused {}
 
-/// A run of consecutive appends: all entries of one epoch, or one fact.
+/// What has to be polled before any message: small, because there is a queue of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Run {
-    first: AppendSeq,
-    last: AppendSeq,
-    /// The entry appended as `first`; `None` when the run is a fact.
-    entry: Option<Zxid>,
+pub(crate) enum Todo {
+    Promise(AppendSeq, Epoch),
+    Epoch(AppendSeq, Epoch),
+    Birth(AppendSeq, EnsembleId),
+    Configs(AppendSeq),
+    Truncate(AppendSeq, Zxid),
+    SnapEnd(AppendSeq, Zxid),
+    Append(AppendSeq, Zxid, Zxid),
+    Commit(Zxid),
+    Become(Role),
+    Confirmed(u64, Option<Zxid>),
+    Close(ServerId, LinkId, Fault),
+}
+
+/// What this server does.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Elections: election.rs.
+    Looking {
+        /// It does not stand before that: back-off.
+        stand_at_ms: u64,
+        /// When it repeats itself.
+        retry_at_ms: u64,
+    },
+    /// discovery.rs and broadcast.rs.
+    Leading(Prospect),
+    /// synchronization.rs and heartbeat.rs.
+    Learning(Learning),
 }
 
 /// One server's part in Zab.
 ///
-/// Four kinds of methods, to be called in this order in one turn:
-/// 1. **handle**: [`Zab::handle_persisted`] tells what happened.
-/// 2. **commands**: [`Zab::start`], [`Zab::propose`], [`Zab::confirm`].
-/// 3. **poll**: [`Zab::poll_action`] until it says `None`. Commands are refused nothing by a late poll, but actions are
-///    bounded: poll after every call.
+/// Four kinds of methods; `now` is milliseconds of a clock that never goes back:
+/// 1. **handle**: what happened. [`Zab::handle_deadline`] comes last, after everything readable was handled.
+/// 2. **commands**: [`Zab::start`], [`Zab::propose`], [`Zab::confirm`], [`Zab::reconfigure`], [`Zab::hand_over`], [`Zab::set_busy`].
+/// 3. **poll**: [`Zab::poll_action`] until it says `None`, after every call.
 /// 4. **getters**: the rest; they change nothing.
 ///
-/// There is no state per entry: a history is [`Spans`], what is in flight is a few runs.
+/// There is no state per entry: a history is [`Spans`], a peer is a few cursors, what is in flight is a few runs. Messages are made when they
+/// are polled, from what is then true.
 ///
-/// Invariant: `committed <= persisted <= history.last()`. Proposals are committed by the voters' acknowledgements alone, and this
-/// server's own is built from [`Zab::handle_persisted`] and from nothing else, with one voter as with many.
-///
-/// This release runs with one voter. The predicates over voters are already joint ([`Voters`]).
+/// Invariants: `applied <= persisted <= history.last()`, `applied <= committed`; `current <= accepted`; what this server says of itself to others is
+/// durable.
 #[derive(Debug)]
 pub struct Zab {
-    id: ServerId,
-    voters: Voters,
-    role: Role,
-    accepted: Epoch,
-    current: Epoch,
-    history: Spans,
-    persisted: Zxid,
-    committed: Zxid,
-    appended: AppendSeq,
-    runs: Deque<Run, RUNS_MAX>,
-    next_round: Round,
-    actions: Deque<Action, ACTIONS_MAX>,
+    pub(crate) id: ServerId,
+    pub(crate) disk: Incarnation,
+    pub(crate) timing: Timing,
+    pub(crate) ensemble: EnsembleId,
+    pub(crate) voters: Voters,
+    pub(crate) accepted: Epoch,
+    pub(crate) current: Epoch,
+    pub(crate) history: Spans,
+    pub(crate) appends: Appends,
+    /// The append that made `accepted`.
+    pub(crate) promise_seq: AppendSeq,
+    pub(crate) committed: Zxid,
+    /// What was last told to be applied.
+    pub(crate) applied: Zxid,
+    pub(crate) floor: Zxid,
+    pub(crate) is_whole: bool,
+    pub(crate) role: Role,
+    pub(crate) state: State,
+    pub(crate) peers: Vec<Peer, PEERS_MAX>,
+    pub(crate) todo: Deque<Todo, TODO_MAX>,
+    pub(crate) is_started: bool,
+    pub(crate) is_busy: bool,
+    /// The last attempt to join somebody.
+    pub(crate) attempt: u32,
+    /// Doubled by each epoch that committed nothing.
+    pub(crate) backoff_ms: u32,
+    /// The newest question of [`Zab::confirm`].
+    pub(crate) asked: u64,
+    /// The newest one that is answered.
+    pub(crate) answered: u64,
+    /// What was last said in a notification.
+    pub(crate) stood: Option<crate::Notification>,
+    pub(crate) random: u64,
 }
 
 impl Zab {
-    /// A server as its log left it.
-    ///
-    /// # Panics
-    /// When `id` is not the only voter: more of them come with the whole protocol.
-    pub fn new(id: ServerId, voters: Voters, recovered: Recovered) -> Self {
-        assert!(voters.is_quorum(|voter| voter == id), "one voter, this one");
-        let persisted = recovered.history.last();
-        assert!(recovered.committed <= persisted, "a log holds what it says is committed");
-        assert!(recovered.current <= recovered.accepted, "an epoch is promised before it is entered");
+    /// A server as its log left it. `seed` is entropy, for back-off and for the ensemble's id.
+    pub fn new(id: ServerId, timing: Timing, recovered: Recovered, seed: u64) -> Self {
+        let Recovered { disk, ensemble, accepted, current, config, pending, history, committed, appended, .. } =
+            recovered;
+        let last = history.last();
+        assert!(committed <= last, "a log holds what it says is committed");
+        assert!(current <= accepted, "an epoch is promised before it is entered");
+        // The fact goes before the entry: of a crash in between only the fact is left.
+        let pending = pending.filter(|pending| pending.version > config.version && pending.version <= last);
         Self {
             id,
-            voters,
+            disk,
+            timing,
+            ensemble,
+            voters: Voters::new(config, pending),
+            accepted,
+            current,
+            history,
+            appends: Appends::new(appended, last),
+            promise_seq: appended,
+            committed,
+            applied: committed,
+            floor: recovered.floor,
+            is_whole: recovered.is_whole,
             role: Role::Looking,
-            accepted: recovered.accepted,
-            current: recovered.current,
-            history: recovered.history,
-            persisted,
-            committed: recovered.committed,
-            appended: recovered.appended,
-            runs: Deque::new(),
-            next_round: Round(0),
-            actions: Deque::new(),
+            state: State::Looking { stand_at_ms: 0, retry_at_ms: 0 },
+            peers: Vec::new(),
+            todo: Deque::new(),
+            is_started: false,
+            is_busy: false,
+            attempt: 0,
+            backoff_ms: timing.backoff_ms,
+            asked: 0,
+            answered: 0,
+            stood: None,
+            random: seed ^ (disk.0 as u64) ^ u64::from(id.as_u8()).rotate_left(32),
         }
     }
+}
 
+/// Getters.
+impl Zab {
     /// This server.
     pub fn id(&self) -> ServerId {
         self.id
     }
 
-    /// What it does now.
+    /// What it does now, as far as clients are concerned.
     pub fn role(&self) -> Role {
         self.role
+    }
+
+    /// Whom it follows or observes, itself when it leads; established or not.
+    pub fn leader(&self) -> Option<ServerId> {
+        match &self.state {
+            State::Looking { .. } => None,
+            State::Leading(_) => Some(self.id),
+            State::Learning(learning) => Some(learning.leader),
+        }
     }
 
     /// The newest epoch whose initial history it holds.
@@ -180,9 +246,24 @@ impl Zab {
         self.current
     }
 
-    /// The commit watermark.
+    /// The newest epoch it promised.
+    pub fn accepted(&self) -> Epoch {
+        self.accepted
+    }
+
+    /// The commit watermark, as far as this server knows.
     pub fn committed(&self) -> Zxid {
         self.committed
+    }
+
+    /// The newest entry that is to be applied: committed, and durable here.
+    pub fn applicable(&self) -> Zxid {
+        self.committed.min(self.appends.persisted)
+    }
+
+    /// The newest durable entry.
+    pub fn persisted(&self) -> Zxid {
+        self.appends.persisted
     }
 
     /// The newest entry, durable or not.
@@ -190,216 +271,346 @@ impl Zab {
         self.history.last()
     }
 
-    /// Command: take part. With one voter its own vote, promise and history are the quorum's, so the epoch, its fact and its
-    /// no-op go out at once: nothing is sent to anybody before they are durable, because there is nobody.
-    ///
-    /// # Errors
-    /// [`Refused::EpochFull`] when all 2^23 epochs were used.
-    pub fn start(&mut self) -> Result<(), Refused> {
-        assert_eq!(self.role, Role::Looking, "started once");
-        let epoch = self.accepted.next().ok_or(Refused::EpochFull)?;
-        self.accepted = epoch;
-        let seq = self.append_fact();
-        self.push(Action::Promise { seq, epoch });
-        self.current = epoch;
-        let seq = self.append_fact();
-        self.push(Action::Epoch { seq, epoch });
-        self.append_entry(Zxid::first_of(epoch));
-        Ok(())
+    /// All of the history that is remembered.
+    pub fn history(&self) -> &Spans {
+        &self.history
     }
 
-    /// Command: the next entry. Its zxid comes back at once; it is committed when [`Action::Commit`] says so.
-    ///
-    /// # Errors
-    /// [`Refused::NotLeading`] before the epoch's no-op is committed, [`Refused::EpochFull`] after 2^40 entries.
-    pub fn propose(&mut self) -> Result<Zxid, Refused> {
-        if self.role != Role::Leading {
-            return Err(Refused::NotLeading);
+    /// The ensemble this disk belongs to.
+    pub fn ensemble(&self) -> EnsembleId {
+        self.ensemble
+    }
+
+    /// This disk.
+    pub fn disk(&self) -> Incarnation {
+        self.disk
+    }
+
+    /// The newest configuration known to be committed.
+    pub fn config(&self) -> &Config {
+        self.voters.committed()
+    }
+
+    /// The one that is proposed.
+    pub fn pending_config(&self) -> Option<&Config> {
+        self.voters.pending()
+    }
+
+    /// Whether this server counts as a voter.
+    pub fn is_voter(&self) -> bool {
+        self.is_whole && self.voters.counts(self.id, self.disk)
+    }
+
+    /// When anything was last heard of the leader; `None` while there is none. A leader hears itself.
+    pub fn leader_heard_ms(&self, now: u64) -> Option<u64> {
+        match &self.state {
+            State::Looking { .. } => None,
+            State::Leading(_) => Some(now),
+            State::Learning(learning) => Some(learning.heard_ms),
         }
-        let zxid = self.history.last().next().ok_or(Refused::EpochFull)?;
-        self.append_entry(zxid);
-        Ok(zxid)
     }
 
-    /// Command: confirm with a quorum, from now on, that this server still leads.
-    ///
-    /// # Errors
-    /// [`Refused::NotLeading`].
-    pub fn confirm(&mut self) -> Result<Round, Refused> {
-        if self.role != Role::Leading {
-            return Err(Refused::NotLeading);
-        }
-        let round = self.next_round;
-        self.next_round = Round(round.0 + 1);
-        // One voter is a quorum of itself: nobody else can have been elected.
-        self.push(Action::Confirmed { round, up_to: self.committed });
-        Ok(round)
+    /// What this server tells of its history: only what is durable.
+    pub fn credentials(&self) -> Credentials {
+        let last = if crate::mutation::is_on(crate::Mutation::ReportUnpersisted) {
+            self.history.last()
+        } else {
+            self.appends.persisted
+        };
+        Credentials { current: self.current, last }
     }
+}
 
-    /// Everything appended up to `seq` is durable. Completions may be coalesced, late or repeated; only the newest counts.
-    pub fn handle_persisted(&mut self, seq: AppendSeq) {
-        assert!(seq <= self.appended, "nothing is durable before it is appended");
-        while let Some(run) = self.runs.front_mut() {
-            if seq < run.first {
-                break;
-            }
-            let last = run.last.min(seq);
-            if let Some(entry) = run.entry {
-                let done = last.0 - run.first.0;
-                self.persisted = Zxid::from_bits(entry.to_bits() + done).unwrap_or(self.persisted);
-                run.entry = Zxid::from_bits(entry.to_bits() + done + 1);
-            }
-            if last == run.last {
-                self.runs.pop_front();
-            } else {
-                run.first = last.next();
-                break;
-            }
-        }
-        self.maybe_commit();
-    }
-
-    /// Poll: the next thing to do.
-    pub fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
-    }
-
-    /// An entry of the current epoch that a quorum holds commits all before it (Zab's commit rule; entries of older epochs are
-    /// committed by this epoch's no-op alone).
-    fn maybe_commit(&mut self) {
-        let held = self.persisted;
-        let quorum = self.voters.is_quorum(|voter| voter == self.id);
-        if !quorum || held <= self.committed || held.epoch() != self.current {
+/// Handle: what happened.
+impl Zab {
+    /// A peer proved who it is on a new link, which replaces an older one to the same peer. More than [`PEERS_MAX`] peers are not heard.
+    pub fn handle_link_up(&mut self, now: u64, peer: ServerId, link: LinkId, disk: Incarnation) {
+        if peer == self.id {
             return;
         }
-        self.committed = held;
-        self.push(Action::Commit { to: held });
-        if self.role == Role::Looking {
-            self.role = Role::Leading;
-            self.push(Action::Become(Role::Leading));
+        if let Some(old) = self.peer(peer).map(|peer| peer.link) {
+            self.handle_link_down(now, peer, old);
+        }
+        if self.peers.push(Peer::new(peer, link, disk)).is_err() {
+            self.push(Todo::Close(peer, link, Fault::Protocol("more peers than an ensemble has")));
+        }
+        self.reconsider(now);
+    }
+
+    /// A link is gone.
+    pub fn handle_link_down(&mut self, now: u64, peer: ServerId, link: LinkId) {
+        let Some(at) = self.peers.iter().position(|known| known.id == peer && known.link == link) else { return };
+        self.peers.swap_remove(at);
+        match &self.state {
+            // The stream is broken: nothing more of it comes, and what was under way is lost.
+            State::Learning(learning) if learning.leader == peer => self.become_looking(now),
+            State::Looking { .. } | State::Leading(_) | State::Learning(_) => {}
+        }
+        self.reconsider(now);
+    }
+
+    /// A message from a peer. `config`: the Proposal is one entry, and that entry is this configuration.
+    pub fn handle_message(&mut self, now: u64, from: ServerId, link: LinkId, message: Message, config: Option<Config>) {
+        let Some(peer) = self.peers.iter_mut().find(|known| known.id == from && known.link == link) else { return };
+        peer.heard_ms = Some(now);
+        let handled = match message {
+            Message::Notification(notification) => self.on_notification(now, from, notification),
+            Message::FollowerInfo { attempt, accepted, credentials } => {
+                self.on_follower_info(now, from, attempt, accepted, credentials)
+            }
+            Message::LeaderInfo { attempt, epoch } => self.on_leader_info(now, from, attempt, epoch),
+            Message::AckEpoch { attempt, epoch, credentials, committed, tail, is_damaged } => {
+                let promise = Promise { credentials, committed, is_damaged };
+                self.on_ack_epoch(now, from, attempt, epoch, promise, &tail)
+            }
+            Message::Diff { attempt, epoch, from: at } => self.on_diff(now, from, attempt, epoch, at),
+            Message::Trunc { attempt, epoch, to } => self.on_trunc(now, from, attempt, epoch, to),
+            Message::Snap { attempt, epoch, at_least, config } => {
+                self.on_snap(now, from, attempt, epoch, at_least, config)
+            }
+            Message::NewLeader { attempt, epoch } => self.on_new_leader(now, from, attempt, epoch),
+            Message::Proposal { attempt, epoch, from: first, to, committed } => {
+                self.on_proposal(now, from, attempt, epoch, (first, to), committed, config)
+            }
+            Message::Commit { attempt, epoch, to } => self.on_commit(now, from, attempt, epoch, to),
+            Message::Ack { attempt, epoch, to } => self.on_ack(now, from, attempt, epoch, to),
+            Message::Sync { attempt, epoch, round } => self.on_sync(now, from, attempt, epoch, round),
+            Message::Synced { attempt, epoch, round, up_to } => self.on_synced(now, from, attempt, epoch, round, up_to),
+            Message::HandOver { attempt, epoch, to, last } => self.on_hand_over(now, from, attempt, epoch, to, last),
+            Message::Ping { attempt, epoch, round, interval_ms, disk_age_ms } => {
+                self.on_ping(now, from, attempt, epoch, round, interval_ms, disk_age_ms)
+            }
+            Message::Pong { attempt, epoch, round, disk_age_ms } => {
+                self.on_pong(now, from, attempt, epoch, round, disk_age_ms)
+            }
+        };
+        if let Err(fault) = handled {
+            self.push(Todo::Close(from, link, fault));
+            self.handle_link_down(now, from, link);
+        }
+        self.reconsider(now);
+    }
+
+    /// Everything appended up to `seq` is durable. Completions may be coalesced, late or repeated.
+    pub fn handle_persisted(&mut self, now: u64, seq: AppendSeq) {
+        self.appends.persisted(now, seq);
+        self.on_persisted(now);
+        self.reconsider(now);
+    }
+
+    /// Entries at or below `floor` can no longer be read from the log.
+    pub fn handle_log_floor(&mut self, floor: Zxid) {
+        self.floor = self.floor.max(floor);
+    }
+
+    /// Entries of a Proposal to this peer can no longer be read: it gets a snapshot instead.
+    pub fn handle_unreadable(&mut self, now: u64, peer: ServerId) {
+        let common = self.peer(peer).and_then(|peer| peer.learner.as_ref()).map(crate::peer::Learner::acked);
+        if let (State::Leading(_), Some(at_least)) = (&self.state, common)
+            && let Some(learner) = self.learner(peer)
+            && matches!(learner.stage, Stage::Streaming(_))
+        {
+            learner.stage = Stage::Snapping { at_least, is_told: false };
+        }
+        self.reconsider(now);
+    }
+
+    /// Everything readable was handled: judge what time has passed.
+    pub fn handle_deadline(&mut self, now: u64) {
+        self.excuse_lateness(now);
+        self.judge_silence(now);
+        self.reconsider(now);
+    }
+}
+
+/// Commands of every server; the others stand with what they are about.
+impl Zab {
+    /// Command: take part.
+    pub fn start(&mut self, now: u64) {
+        assert!(!self.is_started, "started once");
+        self.is_started = true;
+        self.state = State::Looking { stand_at_ms: now, retry_at_ms: now };
+        self.reconsider(now);
+    }
+
+    /// Command: whether heartbeats should be frequent, because writes or short sessions are live.
+    pub fn set_busy(&mut self, now: u64, is_busy: bool) {
+        if is_busy && !self.is_busy {
+            self.hasten_pings(now);
+        }
+        self.is_busy = is_busy;
+    }
+}
+
+/// Poll.
+impl Zab {
+    /// The next thing to do.
+    pub fn poll_action(&mut self, now: u64) -> Option<Action> {
+        if let Some(todo) = self.todo.pop_front() {
+            return Some(match todo {
+                Todo::Promise(seq, epoch) => Action::Promise { seq, epoch },
+                Todo::Epoch(seq, epoch) => Action::Epoch { seq, epoch },
+                Todo::Birth(seq, ensemble) => Action::Birth { seq, ensemble },
+                Todo::Configs(seq) => Action::Configs { seq },
+                Todo::Truncate(seq, to) => Action::Truncate { seq, to },
+                Todo::SnapEnd(seq, zxid) => Action::SnapEnd { seq, zxid },
+                Todo::Append(seq, from, to) => Action::Append { seq, from, to },
+                Todo::Commit(to) => Action::Commit { to },
+                Todo::Become(role) => Action::Become(role),
+                Todo::Confirmed(round, up_to) => Action::Confirmed { round: crate::Round(round), up_to },
+                Todo::Close(peer, link, fault) => Action::Close { peer, link, fault },
+            });
+        }
+        if !self.is_started {
+            return None;
+        }
+        (0..self.peers.len()).find_map(|at| {
+            let message = self.message_to(now, at)?;
+            let Peer { id, link, .. } = self.peers[at];
+            Some(Action::Send { peer: id, link, message })
+        })
+    }
+
+    fn message_to(&mut self, now: u64, at: usize) -> Option<Message> {
+        if core::mem::take(&mut self.peers[at].owes_notification) {
+            return Some(Message::Notification(self.notification(now)));
+        }
+        match &self.state {
+            State::Looking { .. } => None,
+            State::Leading(_) => self.message_to_learner(now, at),
+            State::Learning(learning) if learning.leader == self.peers[at].id => self.message_to_leader(now),
+            State::Learning(_) => None,
         }
     }
+}
 
-    fn append_fact(&mut self) -> AppendSeq {
-        self.appended = self.appended.next();
-        let run = Run { first: self.appended, last: self.appended, entry: None };
-        self.push_run(run);
-        self.appended
-    }
-
-    fn append_entry(&mut self, zxid: Zxid) {
-        self.history.push(zxid);
-        self.appended = self.appended.next();
-        let seq = self.appended;
-        match self.runs.back_mut() {
-            // Consecutive numbers and consecutive zxids: the run grows.
-            Some(run) if run.entry.is_some() => run.last = seq,
-            _ => self.push_run(Run { first: seq, last: seq, entry: Some(zxid) }),
+/// What all phases use.
+impl Zab {
+    pub(crate) fn push(&mut self, todo: Todo) {
+        // Consecutive entries of one call go out as one append, commits as one.
+        match (self.todo.back_mut(), todo) {
+            (Some(Todo::Append(last_seq, _, to)), Todo::Append(seq, first, last)) if to.next() == Some(first) => {
+                (*last_seq, *to) = (seq, last);
+                return;
+            }
+            (Some(Todo::Commit(to)), Todo::Commit(newer)) => {
+                *to = newer;
+                return;
+            }
+            _ => {}
         }
-        if let Some(Action::Append { seq: last, to, .. }) = self.actions.back_mut() {
-            (*last, *to) = (seq, zxid);
-        } else {
-            self.push(Action::Append { seq, from: zxid, to: zxid });
-        }
-    }
-
-    fn push_run(&mut self, run: Run) {
-        let pushed = self.runs.push_back(run);
-        assert!(pushed.is_ok(), "facts are appended one phase at a time");
-    }
-
-    fn push(&mut self, action: Action) {
-        let pushed = self.actions.push_back(action);
+        let pushed = self.todo.push_back(todo);
         assert!(pushed.is_ok(), "actions are polled after every call");
+    }
+
+    pub(crate) fn peer(&self, id: ServerId) -> Option<&Peer> {
+        self.peers.iter().find(|peer| peer.id == id)
+    }
+
+    pub(crate) fn learner(&mut self, id: ServerId) -> Option<&mut crate::peer::Learner> {
+        self.peers.iter_mut().find(|peer| peer.id == id)?.learner.as_mut()
+    }
+
+    /// Whether the peer counts as a voter.
+    pub(crate) fn counts(&self, peer: &Peer) -> bool {
+        crate::mutation::is_on(crate::Mutation::IncarnationIgnored) || self.voters.counts(peer.id, peer.disk)
+    }
+
+    /// Whether voters for which `holds` is true are a quorum; `me` is whether this server is one of them.
+    pub(crate) fn is_quorum(&self, me: bool, holds: impl Fn(&Peer) -> bool) -> bool {
+        self.voters.is_quorum(|id, disk| {
+            let is_disk = |live: Incarnation| {
+                disk == live || disk == Incarnation(0) || crate::mutation::is_on(crate::Mutation::IncarnationIgnored)
+            };
+            if id == self.id {
+                return me && self.is_whole && is_disk(self.disk);
+            }
+            self.peer(id).is_some_and(|peer| is_disk(peer.disk) && holds(peer))
+        })
+    }
+
+    /// Whom this server has heard lately, itself apart.
+    pub(crate) fn hears(&self, now: u64) -> Servers {
+        let mut hears = Servers::NOBODY;
+        let fresh = self.peers.iter().filter(|peer| peer.is_fresh(now, self.timing.fresh_ms));
+        fresh.for_each(|peer| hears.insert(peer.id));
+        hears
+    }
+
+    pub(crate) fn tell_everybody(&mut self) {
+        self.peers.iter_mut().for_each(|peer| peer.owes_notification = true);
+    }
+
+    pub(crate) fn set_role(&mut self, role: Role) {
+        if self.role == role {
+            return;
+        }
+        if self.answered < self.asked {
+            // Whoever asked a former leader must ask the next one.
+            self.answered = self.asked;
+            self.push(Todo::Confirmed(self.asked, None));
+        }
+        self.role = role;
+        self.push(Todo::Become(role));
+    }
+
+    /// Commits what the leader, or a quorum, says is committed. Configurations follow at once.
+    pub(crate) fn commit(&mut self, now: u64, to: Zxid) {
+        if to > self.committed {
+            self.committed = to;
+            if let Some(pending) = self.voters.pending().filter(|pending| pending.version <= to).cloned() {
+                self.voters.commit(pending);
+                self.record_configs(now);
+            }
+        }
+        let applicable = self.applicable();
+        if applicable > self.applied {
+            self.applied = applicable;
+            self.push(Todo::Commit(applicable));
+        }
+    }
+
+    pub(crate) fn record_configs(&mut self, now: u64) {
+        if crate::mutation::is_on(crate::Mutation::ConfigNotRecorded) {
+            return;
+        }
+        let seq = self.appends.fact(now);
+        self.push(Todo::Configs(seq));
+    }
+
+    pub(crate) fn promise(&mut self, now: u64, epoch: Epoch) {
+        self.accepted = epoch;
+        self.promise_seq = self.appends.fact(now);
+        self.push(Todo::Promise(self.promise_seq, epoch));
+    }
+
+    pub(crate) fn is_promise_durable(&self) -> bool {
+        self.appends.durable >= self.promise_seq
+    }
+
+    pub(crate) fn enter_epoch(&mut self, now: u64, epoch: Epoch) {
+        self.current = epoch;
+        if !crate::mutation::is_on(crate::Mutation::EpochNotRecorded) {
+            let seq = self.appends.fact(now);
+            self.push(Todo::Epoch(seq, epoch));
+        }
+    }
+
+    pub(crate) fn append(&mut self, now: u64, from: Zxid, to: Zxid) {
+        self.history.push_range(from, to);
+        let seq = self.appends.entries(now, from, to);
+        self.push(Todo::Append(seq, from, to));
+    }
+
+    /// A number below `bound`, from the seed.
+    pub(crate) fn random_below(&mut self, bound: u32) -> u64 {
+        // SplitMix64: enough for back-off, and it needs no state but one number.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % u64::from(bound.max(1))
     }
 }
 
 const _: () = assert!(size_of::<Zab>() <= 32 * 1024);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn alone() -> Voters {
-        Voters::majority(&[ServerId::STANDALONE]).unwrap()
-    }
-
-    fn started(recovered: Recovered) -> Zab {
-        let mut zab = Zab::new(ServerId::STANDALONE, alone(), recovered);
-        zab.start().unwrap();
-        zab
-    }
-
-    fn drain(zab: &mut Zab) -> std::vec::Vec<Action> {
-        core::iter::from_fn(|| zab.poll_action()).collect()
-    }
-
-    extern crate std;
-
-    #[test]
-    fn one_voter_leads_only_after_its_epoch_is_durable() {
-        let mut zab = started(Recovered::default());
-        let epoch = Epoch::new(1).unwrap();
-        let noop = Zxid::first_of(epoch);
-        assert_eq!(
-            drain(&mut zab),
-            [
-                Action::Promise { seq: AppendSeq(1), epoch },
-                Action::Epoch { seq: AppendSeq(2), epoch },
-                Action::Append { seq: AppendSeq(3), from: noop, to: noop },
-            ]
-        );
-        zab.handle_persisted(AppendSeq(2));
-        assert_eq!((zab.poll_action(), zab.propose()), (None, Err(Refused::NotLeading)));
-        zab.handle_persisted(AppendSeq(3));
-        assert_eq!(drain(&mut zab), [Action::Commit { to: noop }, Action::Become(Role::Leading)]);
-    }
-
-    #[test]
-    fn an_old_tail_is_committed_by_the_new_epochs_no_op_and_not_before() {
-        let mut history = Spans::EMPTY;
-        let one = Epoch::new(1).unwrap();
-        for counter in 0..=5 {
-            history.push(Zxid::new(one, counter).unwrap());
-        }
-        let committed = Zxid::new(one, 3).unwrap();
-        let mut zab = started(Recovered { accepted: one, current: one, history, committed, appended: AppendSeq(40) });
-        drain(&mut zab);
-        zab.handle_persisted(AppendSeq(42));
-        assert_eq!(zab.committed(), committed);
-        zab.handle_persisted(AppendSeq(43));
-        assert_eq!(zab.committed(), Zxid::first_of(Epoch::new(2).unwrap()));
-    }
-
-    #[test]
-    fn entries_commit_in_order_as_they_persist_and_not_before() {
-        let mut zab = started(Recovered::default());
-        drain(&mut zab);
-        zab.handle_persisted(AppendSeq(3));
-        drain(&mut zab);
-        let zxids: std::vec::Vec<_> = (0..5).map(|_| zab.propose().unwrap()).collect();
-        assert_eq!(drain(&mut zab), [Action::Append { seq: AppendSeq(8), from: zxids[0], to: zxids[4] }]);
-        zab.handle_persisted(AppendSeq(5));
-        assert_eq!(drain(&mut zab), [Action::Commit { to: zxids[1] }]);
-        zab.handle_persisted(AppendSeq(4));
-        assert_eq!(drain(&mut zab), [], "a late completion changes nothing");
-        zab.propose().unwrap();
-        zab.handle_persisted(AppendSeq(8));
-        assert_eq!(zab.committed(), zxids[4]);
-    }
-
-    #[test]
-    fn a_confirmation_is_asked_for_each_time_and_covers_what_was_committed() {
-        let mut zab = started(Recovered::default());
-        assert_eq!(zab.confirm(), Err(Refused::NotLeading));
-        drain(&mut zab);
-        zab.handle_persisted(AppendSeq(3));
-        drain(&mut zab);
-        let committed = zab.committed();
-        zab.propose().unwrap();
-        drain(&mut zab);
-        let first = zab.confirm().unwrap();
-        assert_eq!(drain(&mut zab), [Action::Confirmed { round: first, up_to: committed }]);
-        assert_ne!(zab.confirm().unwrap(), first);
-    }
-}

@@ -125,6 +125,30 @@ impl AppendSeq {
     }
 }
 
+/// One life of a disk: drawn when the log is created. A server that lost its disk comes back with its id and another of these, and counts in
+/// no quorum until the membership names the new one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Incarnation(pub u128);
+
+/// Which ensemble a disk belongs to; minted by the entry that gives birth to it. 0 before that.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct EnsembleId(pub u128);
+
+impl EnsembleId {
+    /// Of a disk that belongs to none yet.
+    pub const UNBORN: Self = Self(0);
+}
+
+/// A link to a peer, numbered by whoever drives the machine; never reused in one process. Streams are FIFO within one link, and nothing of
+/// an old link is delivered on a new one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct LinkId(pub u64);
+
+/// A learner's attempt to join a leader, numbered by the learner; every message of synchronization and broadcast carries it, so that
+/// what belongs to an earlier attempt is dropped.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Attempt(pub u32);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,195 @@
+//! What was appended and is not durable yet.
+
+use crate::{AppendSeq, Zxid};
+use heapless::Deque;
+
+/// Runs that are told apart. When there are more, the newest count only when all of them are durable.
+const RUNS_MAX: usize = 16;
+
+/// Consecutive appends of consecutive entries. Facts between them have numbers and no run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Run {
+    first: AppendSeq,
+    last: AppendSeq,
+    /// The last entry; `None` when a truncation took them all.
+    to: Option<Zxid>,
+    /// Entries of it are durable one by one as their numbers are; otherwise only all at once.
+    is_exact: bool,
+}
+
+/// Which entry is durable when which append is.
+#[derive(Debug)]
+pub(crate) struct Appends {
+    /// The newest number given out.
+    pub(crate) last: AppendSeq,
+    /// Everything up to here is durable.
+    pub(crate) durable: AppendSeq,
+    /// The newest entry of the history that is durable.
+    pub(crate) persisted: Zxid,
+    runs: Deque<Run, RUNS_MAX>,
+    /// Since when the log owes progress.
+    waiting_since_ms: Option<u64>,
+}
+
+impl Appends {
+    pub(crate) fn new(last: AppendSeq, persisted: Zxid) -> Self {
+        Self { last, durable: last, persisted, runs: Deque::new(), waiting_since_ms: None }
+    }
+
+    pub(crate) fn fact(&mut self, now: u64) -> AppendSeq {
+        self.last = self.last.next();
+        self.waiting_since_ms.get_or_insert(now);
+        self.last
+    }
+
+    /// Entries from `from` to `to`, of one epoch.
+    pub(crate) fn entries(&mut self, now: u64, from: Zxid, to: Zxid) -> AppendSeq {
+        let first = self.last.next();
+        self.last = AppendSeq(self.last.0 + (to.to_bits() - from.to_bits()) + 1);
+        self.waiting_since_ms.get_or_insert(now);
+        let run = Run { first, last: self.last, to: Some(to), is_exact: true };
+        let is_full = self.runs.is_full();
+        match self.runs.back_mut() {
+            Some(run) if run.is_exact && run.last.next() == first && run.to.and_then(Zxid::next) == Some(from) => {
+                (run.last, run.to) = (self.last, Some(to));
+            }
+            Some(newest) if is_full => (newest.last, newest.to, newest.is_exact) = (self.last, Some(to), false),
+            _ => {
+                let pushed = self.runs.push_back(run);
+                debug_assert!(pushed.is_ok(), "there was room");
+            }
+        }
+        self.last
+    }
+
+    /// Entries above `to` go: completions of their appends, which come all the same, say nothing any more.
+    pub(crate) fn truncate(&mut self, to: Zxid) {
+        self.persisted = self.persisted.min(to);
+        for run in self.runs.iter_mut() {
+            let Some(last) = run.to else { continue };
+            if last <= to {
+                continue;
+            }
+            let first = Zxid::from_bits(last.to_bits() - (run.last.0 - run.first.0));
+            let keeps = run.is_exact && last.epoch() == to.epoch() && first.is_some_and(|first| first <= to);
+            if keeps {
+                // What is left of it ends earlier; the numbers after that have no entry.
+                run.last = AppendSeq(run.last.0 - (last.to_bits() - to.to_bits()));
+                run.to = Some(to);
+            } else {
+                run.to = None;
+            }
+        }
+    }
+
+    /// The history is a snapshot that ends at `zxid` when append `seq` is durable; until then only `committed` is certain.
+    pub(crate) fn replace(&mut self, seq: AppendSeq, zxid: Zxid, committed: Zxid) {
+        self.runs.clear();
+        self.persisted = self.persisted.min(committed);
+        let pushed = self.runs.push_back(Run { first: seq, last: seq, to: Some(zxid), is_exact: false });
+        debug_assert!(pushed.is_ok(), "it was cleared");
+    }
+
+    pub(crate) fn persisted(&mut self, now: u64, seq: AppendSeq) {
+        assert!(seq <= self.last, "nothing is durable before it is appended");
+        if seq <= self.durable {
+            return;
+        }
+        self.durable = seq;
+        self.waiting_since_ms = (self.durable < self.last).then_some(now);
+        while let Some(run) = self.runs.front().copied() {
+            if seq >= run.last {
+                self.persisted = run.to.unwrap_or(self.persisted).max(self.persisted);
+                self.runs.pop_front();
+                continue;
+            }
+            if seq >= run.first
+                && run.is_exact
+                && let Some(to) = run.to
+            {
+                self.persisted = Zxid::from_bits(to.to_bits() - (run.last.0 - seq.0)).unwrap_or(self.persisted);
+            }
+            break;
+        }
+    }
+
+    /// For how long the log has made no progress although it owes some.
+    pub(crate) fn age_ms(&self, now: u64) -> u64 {
+        self.waiting_since_ms.map_or(0, |since| now.saturating_sub(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Epoch;
+
+    fn zxid(epoch: u32, counter: u64) -> Zxid {
+        Zxid::new(Epoch::new(epoch).unwrap(), counter).unwrap()
+    }
+
+    #[test]
+    fn entries_are_durable_as_their_numbers_are() {
+        let mut appends = Appends::new(AppendSeq(10), Zxid::ZERO);
+        assert_eq!(appends.fact(0), AppendSeq(11));
+        assert_eq!(appends.entries(0, zxid(1, 0), zxid(1, 2)), AppendSeq(14));
+        assert_eq!(appends.entries(0, zxid(1, 3), zxid(1, 3)), AppendSeq(15));
+        appends.persisted(0, AppendSeq(11));
+        assert_eq!(appends.persisted, Zxid::ZERO);
+        appends.persisted(0, AppendSeq(13));
+        assert_eq!(appends.persisted, zxid(1, 1));
+        appends.persisted(0, AppendSeq(12));
+        assert_eq!(appends.persisted, zxid(1, 1), "a late completion changes nothing");
+        appends.persisted(0, AppendSeq(15));
+        assert_eq!(appends.persisted, zxid(1, 3));
+    }
+
+    #[test]
+    fn a_late_completion_of_what_was_truncated_is_not_that_of_what_was_appended_again() {
+        let mut appends = Appends::new(AppendSeq(0), Zxid::ZERO);
+        appends.entries(0, zxid(1, 0), zxid(1, 5));
+        appends.truncate(zxid(1, 2));
+        appends.fact(0);
+        appends.entries(0, zxid(1, 3), zxid(1, 5));
+        appends.persisted(0, AppendSeq(6));
+        assert_eq!(appends.persisted, zxid(1, 2));
+        appends.persisted(0, AppendSeq(8));
+        assert_eq!(appends.persisted, zxid(1, 3));
+    }
+
+    #[test]
+    fn a_truncation_across_epochs_takes_whole_runs() {
+        let mut appends = Appends::new(AppendSeq(0), Zxid::ZERO);
+        appends.entries(0, zxid(1, 0), zxid(1, 5));
+        appends.entries(0, zxid(2, 0), zxid(2, 5));
+        appends.persisted(0, AppendSeq(8));
+        assert_eq!(appends.persisted, zxid(2, 1));
+        appends.truncate(zxid(1, 5));
+        appends.persisted(0, AppendSeq(12));
+        assert_eq!(appends.persisted, zxid(1, 5));
+    }
+
+    #[test]
+    fn more_runs_than_are_told_apart_count_later_and_never_too_early() {
+        let mut appends = Appends::new(AppendSeq(0), Zxid::ZERO);
+        for epoch in 1..=40 {
+            appends.entries(0, zxid(epoch, 0), zxid(epoch, 0));
+        }
+        appends.persisted(0, AppendSeq(39));
+        assert_eq!(appends.persisted, zxid(15, 0));
+        appends.persisted(0, AppendSeq(40));
+        assert_eq!(appends.persisted, zxid(40, 0));
+    }
+
+    #[test]
+    fn age_counts_from_the_last_progress() {
+        let mut appends = Appends::new(AppendSeq(0), Zxid::ZERO);
+        appends.fact(100);
+        appends.fact(150);
+        assert_eq!(appends.age_ms(400), 300);
+        appends.persisted(500, AppendSeq(1));
+        assert_eq!(appends.age_ms(600), 100);
+        appends.persisted(600, AppendSeq(2));
+        assert_eq!(appends.age_ms(900), 0);
+    }
+}

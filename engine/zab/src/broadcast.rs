@@ -1,0 +1,308 @@
+//! Phase 3: entries in order, committed when a quorum holds them durably; and what an established leader does besides.
+
+use crate::peer::{Learner, Peer, Stage, Stream};
+use crate::zab::State;
+use crate::{Attempt, Config, Epoch, Fault, Member, Mutation, Refused, Role, ServerId, Zab, Zxid, mutation};
+
+/// Entries that a learner may be sent beyond those it acknowledged.
+pub(crate) const WINDOW: u64 = 4096;
+
+/// A learner that lacks no more entries than this is caught up: it can become a voter.
+const CAUGHT_UP: u64 = 64;
+
+/// Commands of a leader.
+impl Zab {
+    /// Command: the next entry. Its zxid comes back at once; it is to be applied when [`crate::Action::Commit`] says so. It goes to the
+    /// learners before it is durable here.
+    ///
+    /// # Errors
+    /// [`Refused::NotLeading`] before the epoch's first entry is committed, [`Refused::HandingOver`], [`Refused::EpochFull`] after 2^40 entries.
+    pub fn propose(&mut self, now: u64) -> Result<Zxid, Refused> {
+        let State::Leading(prospect) = &self.state else { return Err(Refused::NotLeading) };
+        if !prospect.is_established {
+            return Err(Refused::NotLeading);
+        }
+        if prospect.handing_over.is_some() {
+            return Err(Refused::HandingOver);
+        }
+        let zxid = self.history.last().next().ok_or(Refused::EpochFull)?;
+        self.append(now, zxid, zxid);
+        self.maybe_commit(now);
+        Ok(zxid)
+    }
+
+    /// Command: another membership. Its entry is the zxid that comes back, and is made from [`Zab::pending_config`]. Until it is committed, a quorum of the old and one
+    /// of the new configuration decide.
+    ///
+    /// # Errors
+    /// [`Refused`]: one change at a time; new voters, and a quorum of the new configuration, are caught up.
+    pub fn reconfigure(&mut self, now: u64, members: &[Member]) -> Result<Zxid, Refused> {
+        let State::Leading(prospect) = &self.state else { return Err(Refused::NotLeading) };
+        if !prospect.is_established {
+            return Err(Refused::NotLeading);
+        }
+        if prospect.handing_over.is_some() {
+            return Err(Refused::HandingOver);
+        }
+        if self.voters.pending().is_some() {
+            return Err(Refused::ConfigPending);
+        }
+        let zxid = self.history.last().next().ok_or(Refused::EpochFull)?;
+        let config = Config::new(self.ensemble, zxid, members).ok_or(Refused::ConfigInvalid)?;
+        let is_here = |member: &Member| {
+            if member.id == self.id { member.disk == self.disk } else { self.is_caught_up(member) }
+        };
+        let mut here = 0;
+        for voter in config.voters() {
+            let is_new = !self.config().counts(voter.id, voter.disk);
+            let is_here = is_here(voter);
+            if is_new && !is_here {
+                return Err(Refused::NotCaughtUp(voter.id));
+            }
+            here += usize::from(is_here);
+        }
+        if here <= config.voters().count() / 2 {
+            return Err(Refused::NoQuorum);
+        }
+        self.voters.propose(config);
+        self.record_configs(now);
+        self.append(now, zxid, zxid);
+        self.maybe_commit(now);
+        Ok(zxid)
+    }
+
+    fn is_caught_up(&self, member: &Member) -> bool {
+        let live = self.peer(member.id).filter(|peer| peer.disk == member.disk);
+        let learner = live.and_then(|peer| peer.learner.as_ref());
+        learner.is_some_and(|learner| match learner.stage {
+            Stage::Streaming(Stream { acked, opening: None, is_led: true, .. }) => {
+                self.history.distance(acked, self.history.last()) <= CAUGHT_UP
+            }
+            _ => false,
+        })
+    }
+
+    /// Command: let another voter lead, before this server stops. Proposals are refused until it does, or until that took too long.
+    pub fn hand_over(&mut self, now: u64) {
+        let Some(target) = self.successor(now, u64::MAX) else { return };
+        self.hand_over_to(now, target);
+    }
+
+    pub(crate) fn hand_over_to(&mut self, now: u64, target: ServerId) {
+        let until_ms = now + u64::from(self.timing.hand_over_ms);
+        if let State::Leading(prospect) = &mut self.state
+            && prospect.is_established
+        {
+            prospect.handing_over.get_or_insert((target, until_ms));
+        }
+        self.reconsider(now);
+    }
+
+    /// The voter that is furthest, among those whose log is not older than this.
+    pub(crate) fn successor(&self, now: u64, disk_age_max_ms: u64) -> Option<ServerId> {
+        let fits = |peer: &&Peer| {
+            let learner = peer.learner.as_ref();
+            let lives = |learner: &Learner| {
+                now.saturating_sub(learner.heard_ms) <= u64::from(self.timing.fresh_ms)
+                    && u64::from(learner.disk_age_ms) <= disk_age_max_ms
+                    && matches!(learner.stage, Stage::Streaming(Stream { is_led: true, .. }))
+            };
+            self.counts(peer) && learner.is_some_and(lives)
+        };
+        let best =
+            self.peers.iter().filter(fits).max_by_key(|peer| (peer.learner.as_ref().map(Learner::acked), peer.id));
+        best.map(|peer| peer.id)
+    }
+}
+
+/// Leader.
+impl Zab {
+    pub(crate) fn on_ack(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+        to: Zxid,
+    ) -> Result<(), Fault> {
+        if !self.is_my_learner(now, from, attempt, epoch) {
+            return Ok(());
+        }
+        let (is_mine, committed, floor) =
+            (self.history.contains(to), self.committed, self.floor.max(self.history.forgotten()));
+        let Some(learner) = self.learner(from) else { return Ok(()) };
+        match &mut learner.stage {
+            Stage::Streaming(stream) if to <= stream.sent => stream.acked = stream.acked.max(to),
+            Stage::Snapping { at_least, is_told: true } => {
+                let at_least = *at_least;
+                if to < at_least || to > committed {
+                    return Err(Fault::Protocol("a snapshot that this leader did not send"));
+                }
+                learner.stage = if !is_mine || to < floor {
+                    // The log has moved on meanwhile.
+                    Stage::Snapping { at_least: to, is_told: false }
+                } else {
+                    Stage::Streaming(Stream { opening: None, sent: to, acked: to, told: Zxid::ZERO, is_led: false })
+                };
+            }
+            Stage::Asked { .. } | Stage::Invited { .. } | Stage::Promised { .. } | Stage::Snapping { .. } => {
+                return Err(Fault::Protocol("Ack before synchronization"));
+            }
+            Stage::Streaming(_) => return Err(Fault::Protocol("Ack of what was not sent")),
+        }
+        self.note_progress(now);
+        Ok(())
+    }
+
+    /// An entry of this epoch that a quorum holds durably commits all before it. Entries of older epochs are committed by this epoch's
+    /// first alone.
+    pub(crate) fn maybe_commit(&mut self, now: u64) {
+        let State::Leading(prospect) = &self.state else { return };
+        let Some(epoch) = prospect.epoch.filter(|_| prospect.is_closed) else { return };
+        let mine = if mutation::is_on(Mutation::LeaderCountsUnpersisted) {
+            self.history.last()
+        } else {
+            self.appends.persisted
+        };
+        let acked = |peer: &Peer| peer.learner.as_ref().map_or(Zxid::ZERO, Learner::acked);
+        let counted = self.peers.iter().map(acked).chain([mine]);
+        let held = counted.filter(|&zxid| zxid > self.committed && self.may_count(zxid, epoch)).filter(|&zxid| {
+            self.is_quorum(mine >= zxid, |peer| acked(peer) >= zxid) || self.is_almost_quorum(mine, zxid, &acked)
+        });
+        if let Some(held) = held.max() {
+            self.commit(now, held);
+        } else {
+            // Its own log may have come up to what was committed without it.
+            self.commit(now, self.committed);
+        }
+        if self.committed >= Zxid::first_of(epoch) {
+            self.establish();
+        }
+        self.maybe_retire(now);
+    }
+
+    fn may_count(&self, zxid: Zxid, epoch: Epoch) -> bool {
+        zxid.epoch() == epoch || mutation::is_on(Mutation::CommitOldEpoch)
+    }
+
+    fn is_almost_quorum(&self, mine: Zxid, zxid: Zxid, acked: &impl Fn(&Peer) -> Zxid) -> bool {
+        mutation::is_on(Mutation::CommitWithoutQuorum) && {
+            let holders = self.peers.iter().filter(|peer| acked(peer) >= zxid).count() + usize::from(mine >= zxid);
+            holders + 1 > self.config().voters().count() / 2
+        }
+    }
+
+    fn establish(&mut self) {
+        let State::Leading(prospect) = &mut self.state else { return };
+        if !core::mem::replace(&mut prospect.is_established, true) {
+            self.backoff_ms = self.timing.backoff_ms;
+            self.set_role(Role::Leading);
+        }
+    }
+
+    /// A leader that is no voter any more, by a configuration that is committed, stops when its learners know.
+    fn maybe_retire(&mut self, now: u64) {
+        let is_retired = self.voters.pending().is_none() && !self.voters.counts(self.id, self.disk);
+        let is_led = matches!(&self.state, State::Leading(prospect) if prospect.is_established);
+        if is_retired
+            && is_led
+            && let Some(target) = self.successor(now, u64::MAX)
+        {
+            let until_ms = now + u64::from(self.timing.hand_over_ms);
+            if let State::Leading(prospect) = &mut self.state {
+                prospect.handing_over.get_or_insert((target, until_ms));
+            }
+        }
+    }
+
+    /// A member that came back with another disk, and has been caught up, counts again: a leader has a quorum without it, and its old disk is gone.
+    pub(crate) fn maybe_readmit(&mut self, now: u64) {
+        let State::Leading(prospect) = &self.state else { return };
+        if !prospect.is_established || prospect.handing_over.is_some() || self.voters.pending().is_some() {
+            return;
+        }
+        let config = self.config();
+        let back = config.members().iter().find_map(|member| {
+            let peer = self.peer(member.id)?;
+            let renewed = Member { disk: peer.disk, ..*member };
+            (peer.disk != member.disk && self.is_caught_up(&renewed)).then_some(renewed)
+        });
+        let Some(back) = back else { return };
+        let mut members: heapless::Vec<Member, { crate::MEMBERS_MAX }> = heapless::Vec::new();
+        for member in config.members() {
+            let member = if member.id == back.id { back } else { *member };
+            let pushed = members.push(member);
+            debug_assert!(pushed.is_ok(), "as many as there were");
+        }
+        // Refused only for what passes: it is tried again at the next event.
+        let _ = self.reconfigure(now, &members);
+    }
+
+    /// The one that shall lead has everything: it is told, and everybody else.
+    pub(crate) fn maybe_hand_over(&mut self, now: u64) {
+        let State::Leading(prospect) = &self.state else { return };
+        let Some((target, until_ms)) = prospect.handing_over else { return };
+        let last = self.history.last();
+        let acked = self.peer(target).and_then(|peer| peer.learner.as_ref()).map(Learner::acked);
+        let is_lost = acked.is_none();
+        if is_lost || now >= until_ms {
+            if let State::Leading(prospect) = &mut self.state {
+                prospect.handing_over = None;
+            }
+            return;
+        }
+        if acked == Some(last) {
+            let learners = self.peers.iter_mut().filter_map(|peer| peer.learner.as_mut());
+            learners
+                .filter(|learner| matches!(learner.stage, Stage::Streaming(_)))
+                .for_each(|l| l.owes_hand_over = true);
+        }
+    }
+
+    /// The hand-over is said to everybody: this server is a looking one that does not stand for a while.
+    pub(crate) fn maybe_step_aside(&mut self, now: u64) {
+        let State::Leading(prospect) = &self.state else { return };
+        let Some((target, _)) = prospect.handing_over else { return };
+        let is_said = |peer: &Peer| peer.learner.as_ref().is_none_or(|learner| !learner.owes_hand_over);
+        let acked = self.peer(target).and_then(|peer| peer.learner.as_ref()).map(Learner::acked);
+        if acked == Some(self.history.last()) && self.peers.iter().all(is_said) {
+            let stand_at_ms = now + u64::from(self.timing.fresh_ms);
+            self.look_from(now, stand_at_ms);
+        }
+    }
+}
+
+/// Learner.
+impl Zab {
+    /// The leader stops. The one it wants leads without an election; phase 1 is not skipped.
+    pub(crate) fn on_hand_over(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+        to: ServerId,
+        last: Zxid,
+    ) -> Result<(), Fault> {
+        if self.learning_in(now, from, attempt, epoch).is_none() {
+            return Ok(());
+        }
+        let is_mine = to == self.id && self.appends.persisted >= last && self.is_voter();
+        let stand_at_ms = if is_mine { now } else { now + u64::from(self.timing.fresh_ms) };
+        self.look_from(now, stand_at_ms);
+        if is_mine {
+            self.become_leading(now);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn on_persisted(&mut self, now: u64) {
+        match &self.state {
+            State::Leading(_) => {
+                self.note_progress(now);
+                self.lead(now);
+            }
+            State::Looking { .. } | State::Learning(_) => self.commit(now, self.committed),
+        }
+    }
+}

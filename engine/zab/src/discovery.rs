@@ -1,0 +1,240 @@
+//! Phase 1: the prospective leader picks an epoch that a quorum promises, and makes sure that nobody in that quorum has more history.
+
+use crate::peer::{Learner, Stage};
+use crate::zab::{State, Todo};
+use crate::{
+    AppendSeq, Attempt, Config, Credentials, EnsembleId, Epoch, Fault, Incarnation, Member, Mutation, ServerId, Spans,
+    Zab, Zxid, mutation,
+};
+
+/// A server that was elected.
+#[derive(Debug)]
+pub(crate) struct Prospect {
+    /// The epoch it chose; `None` before a quorum said what it promised.
+    pub(crate) epoch: Option<Epoch>,
+    /// A quorum promised the epoch and none of it has more: the initial history is this server's.
+    pub(crate) is_closed: bool,
+    /// The epoch's first entry is committed.
+    pub(crate) is_established: bool,
+    /// When it gives up, unless there is progress.
+    pub(crate) give_up_at_ms: u64,
+    pub(crate) ping_at_ms: u64,
+    /// It wants this voter to lead, until then.
+    pub(crate) handing_over: Option<(ServerId, u64)>,
+}
+
+/// What a learner says with its promise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promise {
+    pub(crate) credentials: Credentials,
+    pub(crate) committed: Zxid,
+    pub(crate) is_damaged: bool,
+}
+
+impl Zab {
+    pub(crate) fn become_leading(&mut self, now: u64) {
+        let give_up_at_ms = self.give_up_at(now);
+        self.state = State::Leading(Prospect {
+            epoch: None,
+            is_closed: false,
+            is_established: false,
+            give_up_at_ms,
+            ping_at_ms: now,
+            handing_over: None,
+        });
+        self.tell_everybody();
+    }
+
+    pub(crate) fn give_up_at(&self, now: u64) -> u64 {
+        now + u64::from(self.timing.give_up_ms) + u64::from(self.backoff_ms)
+    }
+
+    /// Leader: a learner asks to join.
+    pub(crate) fn on_follower_info(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        accepted: Epoch,
+        _credentials: Credentials,
+    ) -> Result<(), Fault> {
+        let State::Leading(prospect) = &self.state else {
+            // It heard of a leadership that is over.
+            self.owe_notification(from);
+            return Ok(());
+        };
+        let is_behind_promise = prospect.epoch.is_some_and(|epoch| accepted > epoch);
+        if is_behind_promise && !mutation::is_on(Mutation::FollowOlderEpoch) {
+            // It promised a newer epoch to somebody who did not make it, and can never follow this one.
+            self.become_looking(now);
+            return Ok(());
+        }
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == from) {
+            peer.learner = Some(Learner::new(attempt, accepted, now));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn owe_notification(&mut self, to: ServerId) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == to) {
+            peer.owes_notification = true;
+        }
+    }
+
+    /// Leader: the learner promised.
+    pub(crate) fn on_ack_epoch(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+        promise: Promise,
+        tail: &Spans,
+    ) -> Result<(), Fault> {
+        let Promise { credentials, committed, is_damaged } = promise;
+        if !self.is_my_learner(now, from, attempt, epoch) {
+            return Ok(());
+        }
+        let common = self.common(committed, tail);
+        let Some(learner) = self.learner(from) else { return Ok(()) };
+        let Stage::Invited { counts } = learner.stage else {
+            return Err(Fault::Protocol("AckEpoch without LeaderInfo"));
+        };
+        learner.stage = Stage::Promised { counts: counts && !is_damaged, credentials, common, is_damaged };
+        self.note_progress(now);
+        Ok(())
+    }
+
+    /// The last entry that this history and a learner's have in common: in the part that it sent, else what it knows to be committed, which
+    /// every later leader has. `None` when this server does not remember so far back.
+    fn common(&self, committed: Zxid, tail: &Spans) -> Option<Zxid> {
+        if let Some(common) = self.history.last_common(tail) {
+            return Some(common.max(committed));
+        }
+        let is_remembered = committed == Zxid::ZERO || self.history.contains(committed);
+        is_remembered.then_some(committed)
+    }
+
+    /// Whether a message is of the attempt that this leader knows of, and of its epoch.
+    pub(crate) fn is_my_learner(&mut self, now: u64, from: ServerId, attempt: Attempt, epoch: Epoch) -> bool {
+        let State::Leading(prospect) = &self.state else { return false };
+        let is_epoch = prospect.epoch == Some(epoch);
+        let Some(learner) = self.learner(from) else { return false };
+        let is_mine = is_epoch && (learner.attempt == attempt || mutation::is_on(Mutation::StaleAttemptCounts));
+        if is_mine {
+            learner.heard_ms = now;
+        }
+        is_mine
+    }
+
+    pub(crate) fn note_progress(&mut self, now: u64) {
+        let give_up_at_ms = self.give_up_at(now);
+        if let State::Leading(prospect) = &mut self.state {
+            prospect.give_up_at_ms = give_up_at_ms;
+        }
+    }
+
+    /// What a leader does when anything changed.
+    pub(crate) fn lead(&mut self, now: u64) {
+        let State::Leading(prospect) = &self.state else { return };
+        match (prospect.epoch, prospect.is_closed) {
+            (None, _) => self.maybe_choose_epoch(now),
+            (Some(epoch), false) => self.maybe_close_discovery(now, epoch),
+            (Some(_), true) => {
+                self.begin_streams(now);
+                self.maybe_commit(now);
+                self.maybe_readmit(now);
+                self.maybe_hand_over(now);
+                self.confirm_rounds();
+            }
+        }
+    }
+
+    /// A quorum has said what it promised: the epoch is above all of that.
+    fn maybe_choose_epoch(&mut self, now: u64) {
+        let asked = |peer: &crate::peer::Peer| peer.learner.as_ref().map(|learner| learner.stage);
+        let is_quorum = self.is_quorum(true, |peer| asked(peer).is_some())
+            || (mutation::is_on(Mutation::BirthByMajority) && !self.config().is_born());
+        if !is_quorum {
+            return;
+        }
+        let promises = self.peers.iter().filter_map(|peer| match asked(peer)? {
+            Stage::Asked { accepted } => Some(accepted),
+            Stage::Invited { .. } | Stage::Promised { .. } | Stage::Snapping { .. } | Stage::Streaming(_) => None,
+        });
+        let Some(epoch) = promises.max().max(Some(self.accepted)).and_then(Epoch::next) else {
+            // All 2^23 epochs are used.
+            return self.look_from(now, u64::MAX);
+        };
+        self.promise(now, epoch);
+        if let State::Leading(prospect) = &mut self.state {
+            prospect.epoch = Some(epoch);
+        }
+        self.maybe_close_discovery(now, epoch);
+    }
+
+    fn maybe_close_discovery(&mut self, now: u64, epoch: Epoch) {
+        let is_promised = self.is_promise_durable();
+        let promised = |peer: &crate::peer::Peer| match peer.learner.as_ref()?.stage {
+            Stage::Promised { counts, credentials, .. } => {
+                (counts || mutation::is_on(Mutation::CountOldPromise)).then_some(credentials)
+            }
+            Stage::Asked { .. } | Stage::Invited { .. } | Stage::Snapping { .. } | Stage::Streaming(_) => None,
+        };
+        // Alone, nothing is sent to anybody before it is durable, because there is nobody: promise, epoch and first entry are one batch.
+        let is_alone = self.is_quorum(true, |_| false);
+        let is_quorum = is_alone
+            || is_promised && self.is_quorum(true, |peer| promised(peer).is_some())
+            || is_promised && mutation::is_on(Mutation::BirthByMajority) && !self.config().is_born();
+        let mine = Credentials { current: self.current, last: self.history.last() };
+        let is_less = self.peers.iter().any(|peer| self.counts(peer) && promised(peer).is_some_and(|c| c > mine));
+        if is_less && !mutation::is_on(Mutation::IgnoreBetterHistory) {
+            // Adopting that history would take a transfer; whoever has it can lead.
+            return self.become_looking(now);
+        }
+        if !is_quorum {
+            return;
+        }
+        if let State::Leading(prospect) = &mut self.state {
+            prospect.is_closed = true;
+        }
+        self.enter_epoch(now, epoch);
+        if self.ensemble == EnsembleId::UNBORN {
+            self.give_birth(now, epoch);
+        }
+        let first = Zxid::first_of(epoch);
+        self.append(now, first, first);
+        self.note_progress(now);
+        self.begin_streams(now);
+        self.maybe_commit(now);
+    }
+
+    /// The ensemble's first entry names it, and every disk. It is a configuration that is committed at once: everybody was asked and is empty, so no
+    /// other can come to be while this entry is anywhere.
+    fn give_birth(&mut self, now: u64, epoch: Epoch) {
+        let halves = [self.random_below(u32::MAX), self.random_below(u32::MAX), self.random_below(u32::MAX)];
+        let minted = halves.iter().fold(self.disk.0, |id, &half| (id ^ u128::from(half)).rotate_left(32));
+        let ensemble = EnsembleId(minted.max(1));
+        let mut members: heapless::Vec<Member, { crate::MEMBERS_MAX }> = heapless::Vec::new();
+        for member in self.config().members() {
+            let disk = if member.id == self.id { Some(self.disk) } else { self.peer(member.id).map(|peer| peer.disk) };
+            let member = Member { disk: disk.unwrap_or(Incarnation(0)), ..*member };
+            let pushed = members.push(member);
+            debug_assert!(pushed.is_ok(), "as many as there were");
+        }
+        if let Some(config) = Config::new(ensemble, Zxid::first_of(epoch), &members) {
+            self.adopt(now, config);
+        }
+    }
+
+    /// This configuration is committed, and says which ensemble this is.
+    pub(crate) fn adopt(&mut self, now: u64, config: Config) {
+        if self.ensemble == EnsembleId::UNBORN {
+            self.ensemble = config.ensemble;
+            let seq: AppendSeq = self.appends.fact(now);
+            self.push(Todo::Birth(seq, config.ensemble));
+        }
+        self.voters.commit(config);
+        self.record_configs(now);
+    }
+}

@@ -1,0 +1,205 @@
+//! Phase 0: who should lead. Nothing in safety depends on it; phase 1 checks again.
+//!
+//! There are no rounds: what a peer said last on its live link is what counts, while it is fresh. A vote is for a server that is heard
+//! directly, that hears the voter, and that hears a quorum: so nobody waits for a leader it cannot reach. Whoever has the votes of a quorum
+//! leads, provisionally; the others join a server when they hear *from it* that it leads.
+
+use crate::peer::Peer;
+use crate::zab::State;
+use crate::{Credentials, EnsembleId, Epoch, Fault, Mutation, Notification, Role, ServerId, Stance, Zab, mutation};
+use core::cmp::Ordering;
+
+impl Zab {
+    /// What this server says of itself.
+    pub(crate) fn notification(&self, now: u64) -> Notification {
+        let (stance, epoch) = match &self.state {
+            State::Looking { .. } => (Stance::Looking { vote: self.vote(now) }, self.accepted),
+            State::Leading(prospect) => {
+                (Stance::Leading { established: prospect.is_established }, prospect.epoch.unwrap_or(Epoch::ZERO))
+            }
+            State::Learning(learning) => {
+                (Stance::Following { leader: learning.leader, suspects: learning.suspects }, learning.epoch)
+            }
+        };
+        let (ensemble, credentials) = (self.ensemble, self.credentials());
+        Notification { ensemble, stance, epoch, credentials, hears: self.hears(now) }
+    }
+
+    /// Whom this server wants to lead: the best of itself and the looking voters that could.
+    pub(crate) fn vote(&self, now: u64) -> Option<ServerId> {
+        let fresh_ms = self.timing.fresh_ms;
+        let looking = self.peers.iter().filter_map(|peer| {
+            let said = peer.fresh(now, fresh_ms)?;
+            let could = matches!(said.stance, Stance::Looking { vote: Some(_) })
+                && self.counts(peer)
+                && said.hears.contains(self.id)
+                && self.hears_quorum(peer, said);
+            could.then_some((said.credentials, peer.id))
+        });
+        let myself = self.can_stand(now).then(|| (self.credentials(), self.id));
+        looking.chain(myself).max_by(|a, b| better(*a, *b)).map(|(_, id)| id)
+    }
+
+    fn hears_quorum(&self, peer: &Peer, said: &Notification) -> bool {
+        self.voters.is_quorum(|id, _| id == peer.id || said.hears.contains(id))
+    }
+
+    fn can_stand(&self, now: u64) -> bool {
+        let is_stalled = self.appends.age_ms(now) >= u64::from(self.timing.disk_stall_ms);
+        self.is_voter() && !is_stalled && self.accepted < Epoch::MAX
+    }
+
+    pub(crate) fn on_notification(&mut self, now: u64, from: ServerId, said: Notification) -> Result<(), Fault> {
+        let is_stranger = said.ensemble != self.ensemble
+            && said.ensemble != EnsembleId::UNBORN
+            && self.ensemble != EnsembleId::UNBORN;
+        if is_stranger {
+            return Err(Fault::WrongEnsemble);
+        }
+        let hears_me = said.hears.contains(self.id);
+        let is_settled = !matches!(self.state, State::Looking { .. });
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == from) {
+            peer.said = Some((said, now));
+            // Who looks is told where to go, and who does not know that it is heard, that it is.
+            let looks = matches!(said.stance, Stance::Looking { .. });
+            peer.owes_notification |= looks && (is_settled || !hears_me);
+        }
+        match &self.state {
+            State::Looking { .. } => {}
+            State::Leading(_) => self.meet_as_leader(now, from, &said),
+            State::Learning(learning) if learning.leader == from => self.meet_leader(now, &said),
+            State::Learning(_) => self.maybe_leave(now),
+        }
+        Ok(())
+    }
+
+    /// A leader hears where another server stands.
+    fn meet_as_leader(&mut self, now: u64, from: ServerId, said: &Notification) {
+        let State::Leading(prospect) = &self.state else { return };
+        let is_newer = said.epoch > prospect.epoch.unwrap_or(self.accepted);
+        match said.stance {
+            // It left; if it comes back it asks again.
+            Stance::Looking { .. } => self.drop_learner(from),
+            // A quorum promised a newer epoch: this one is over.
+            Stance::Leading { established: true } if is_newer => self.become_looking(now),
+            Stance::Following { leader, .. } if leader != self.id => {
+                self.drop_learner(from);
+                if is_newer && !matches!(&self.state, State::Leading(prospect) if !prospect.is_established) {
+                    self.become_looking(now);
+                }
+            }
+            Stance::Leading { .. } | Stance::Following { .. } => {}
+        }
+    }
+
+    fn drop_learner(&mut self, id: ServerId) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) {
+            peer.learner = None;
+        }
+    }
+
+    /// What follows from all that is known now. Called after every event.
+    pub(crate) fn reconsider(&mut self, now: u64) {
+        if !self.is_started {
+            return;
+        }
+        match &self.state {
+            State::Looking { .. } => self.look(now),
+            State::Leading(_) => self.lead(now),
+            State::Learning(_) => {}
+        }
+        let says = self.notification(now);
+        if self.stood != Some(says) {
+            // Whom a settled server hears is news only for those who look; they ask.
+            let is_news = match (self.stood, &self.state) {
+                (Some(said), State::Leading(_) | State::Learning(_)) => {
+                    (said.stance, said.epoch, said.ensemble) != (says.stance, says.epoch, says.ensemble)
+                }
+                (None, _) | (_, State::Looking { .. }) => true,
+            };
+            self.stood = Some(says);
+            if is_news {
+                self.tell_everybody();
+            }
+        }
+    }
+
+    fn look(&mut self, now: u64) {
+        if let Some(leader) = self.leader_to_join(now) {
+            return self.join(now, leader);
+        }
+        let State::Looking { stand_at_ms, .. } = self.state else { return };
+        if now >= stand_at_ms && self.vote(now) == Some(self.id) {
+            let fresh_ms = self.timing.fresh_ms;
+            let elected = self.is_quorum(true, |peer| {
+                let said = peer.fresh(now, fresh_ms);
+                said.is_some_and(|said| said.stance == Stance::Looking { vote: Some(self.id) })
+            });
+            let by_majority = mutation::is_on(Mutation::BirthByMajority) && !self.config().is_born() && {
+                let votes = self.peers.iter().filter(|peer| peer.fresh(now, fresh_ms).is_some()).count() + 1;
+                votes > self.config().voters().count() / 2
+            };
+            if elected || by_majority {
+                self.become_leading(now);
+            }
+        }
+    }
+
+    /// A server that said itself that it leads, and that this one may follow.
+    fn leader_to_join(&self, now: u64) -> Option<ServerId> {
+        let mine = self.credentials();
+        let fresh_ms = self.timing.fresh_ms;
+        let leaders = self.peers.iter().filter_map(|peer| {
+            let said = peer.fresh(now, fresh_ms)?;
+            match said.stance {
+                Stance::Leading { established: true } => Some((said.epoch, peer.id)),
+                // Whoever has more would only make it give up. Those that do not count wait until it is established.
+                Stance::Leading { established: false } => {
+                    (said.credentials >= mine && self.is_voter() && self.counts(peer)).then_some((said.epoch, peer.id))
+                }
+                Stance::Looking { .. } | Stance::Following { .. } => None,
+            }
+        });
+        leaders.max().map(|(_, id)| id)
+    }
+
+    /// Back to the election; a leader that was, or might have been, waits before it stands again if its epoch committed nothing.
+    pub(crate) fn become_looking(&mut self, now: u64) {
+        let mut stand_at_ms = now;
+        if let State::Leading(prospect) = &self.state
+            && !prospect.is_established
+        {
+            let backoff_ms = self.backoff_ms;
+            stand_at_ms = now + u64::from(backoff_ms) + self.random_below(backoff_ms);
+            self.backoff_ms = (backoff_ms * 2).min(self.timing.backoff_max_ms);
+        }
+        self.look_from(now, stand_at_ms);
+    }
+
+    pub(crate) fn look_from(&mut self, now: u64, stand_at_ms: u64) {
+        self.peers.iter_mut().for_each(|peer| peer.learner = None);
+        self.state = State::Looking { stand_at_ms, retry_at_ms: now + u64::from(self.timing.retry_ms) };
+        self.set_role(Role::Looking);
+    }
+
+    /// Said again and again, because the one it is for may not have been listening.
+    pub(crate) fn repeat_notification(&mut self, now: u64) {
+        if let State::Looking { retry_at_ms, .. } = &mut self.state
+            && *retry_at_ms <= now
+        {
+            *retry_at_ms = now + u64::from(self.timing.retry_ms);
+            self.tell_everybody();
+        }
+    }
+}
+
+/// The order of the election: newest epoch, then longest history, then greatest id.
+fn better(a: (Credentials, ServerId), b: (Credentials, ServerId)) -> Ordering {
+    if mutation::is_on(Mutation::ElectionByIdAlone) {
+        return a.1.cmp(&b.1);
+    }
+    if mutation::is_on(Mutation::ElectionByLengthAlone) {
+        return (a.0.last.counter(), a.1).cmp(&(b.0.last.counter(), b.1));
+    }
+    a.cmp(&b)
+}

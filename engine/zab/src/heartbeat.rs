@@ -1,0 +1,246 @@
+//! Who is alive. Heartbeats never wait for a disk; they carry how long the disk has been silent.
+
+use crate::peer::{Learner, Peer};
+use crate::zab::State;
+use crate::{Attempt, Epoch, Fault, Mutation, Notification, ServerId, Stance, Zab, mutation};
+
+/// A heartbeat may be lost twice before its sender is suspected.
+const MISSED_MAX: u64 = 3;
+/// And be late by so many times what it usually is off by.
+const JITTERS: u64 = 4;
+
+impl Zab {
+    pub(crate) fn interval_ms(&self) -> u32 {
+        if self.is_busy { self.timing.heartbeat_busy_ms } else { self.timing.heartbeat_idle_ms }
+    }
+
+    pub(crate) fn on_ping(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+        round: u64,
+        interval_ms: u32,
+        _disk_age_ms: u32,
+    ) -> Result<(), Fault> {
+        let Some(learning) = self.learning(now, from, attempt) else { return Ok(()) };
+        if let Some(pinged) = learning.pinged_ms {
+            let off_8ms = (now.saturating_sub(pinged)).abs_diff(u64::from(learning.interval_ms)).min(1000) * 8;
+            // An eighth of what is new: a smoothed mean deviation, as in TCP.
+            learning.jitter_8ms = (learning.jitter_8ms * 7 + off_8ms) / 8;
+        }
+        learning.pinged_ms = Some(now);
+        learning.interval_ms = interval_ms.clamp(1, 60_000);
+        if learning.epoch == epoch {
+            learning.owes_pong = Some(learning.owes_pong.map_or(round, |owed| owed.max(round)));
+        }
+        self.trust_again(now);
+        Ok(())
+    }
+
+    fn trust_again(&mut self, _now: u64) {
+        if let State::Learning(learning) = &mut self.state {
+            learning.suspects = false;
+        }
+    }
+
+    pub(crate) fn on_pong(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+        round: u64,
+        disk_age_ms: u32,
+    ) -> Result<(), Fault> {
+        let is_known =
+            matches!(&self.state, State::Leading(prospect) if prospect.epoch.unwrap_or(Epoch::ZERO) == epoch);
+        if is_known
+            && let Some(learner) = self.learner(from)
+            && (learner.attempt == attempt || mutation::is_on(Mutation::StaleAttemptCounts))
+        {
+            learner.heard_ms = now;
+            learner.ponged = learner.ponged.max(round);
+            learner.disk_age_ms = disk_age_ms;
+        }
+        Ok(())
+    }
+
+    /// Pings that were planned for later go out with the next poll.
+    pub(crate) fn hasten_pings(&mut self, now: u64) {
+        if let State::Leading(prospect) = &mut self.state {
+            prospect.ping_at_ms = now;
+        }
+    }
+
+    /// What this learner's leader says of itself.
+    pub(crate) fn meet_leader(&mut self, now: u64, said: &Notification) {
+        let State::Learning(learning) = &mut self.state else { return };
+        learning.heard_ms = now;
+        let is_settled = learning.epoch != Epoch::ZERO;
+        let leads = matches!(said.stance, Stance::Leading { .. });
+        // A leader that led, stopped and leads again has another epoch; what this server began with the former one is forgotten there.
+        if !leads || (is_settled && said.epoch != learning.epoch) {
+            self.become_looking(now);
+        }
+    }
+
+    /// A server that was late itself heard nobody in that time: silence is counted without it.
+    pub(crate) fn excuse_lateness(&mut self, now: u64) {
+        let Some(late_ms) = self.next_deadline().and_then(|due| now.checked_sub(due)) else { return };
+        if late_ms <= u64::from(self.timing.late_ms) {
+            return;
+        }
+        let excuse = |heard_ms: &mut u64| *heard_ms = heard_ms.saturating_add(late_ms).min(now);
+        match &mut self.state {
+            State::Looking { .. } => {}
+            State::Leading(prospect) => {
+                prospect.give_up_at_ms = prospect.give_up_at_ms.saturating_add(late_ms);
+                let learners = self.peers.iter_mut().filter_map(|peer| peer.learner.as_mut());
+                learners.for_each(|learner| excuse(&mut learner.heard_ms));
+            }
+            State::Learning(learning) => excuse(&mut learning.heard_ms),
+        }
+    }
+
+    /// Silence, judged after everything readable was handled.
+    pub(crate) fn judge_silence(&mut self, now: u64) {
+        self.repeat_notification(now);
+        match &self.state {
+            State::Looking { .. } => {}
+            State::Leading(_) => self.judge_as_leader(now),
+            State::Learning(_) => self.judge_leader(now),
+        }
+    }
+
+    fn judge_as_leader(&mut self, now: u64) {
+        self.maybe_step_aside(now);
+        let State::Leading(prospect) = &mut self.state else { return };
+        if prospect.ping_at_ms <= now {
+            let interval_ms = if self.is_busy { self.timing.heartbeat_busy_ms } else { self.timing.heartbeat_idle_ms };
+            // Waiting for answers: datagrams may be lost.
+            let interval_ms = if self.answered < self.asked { self.timing.heartbeat_busy_ms } else { interval_ms };
+            prospect.ping_at_ms = now + u64::from(interval_ms);
+            let learners = self.peers.iter_mut().filter_map(|peer| peer.learner.as_mut());
+            learners.for_each(|learner| learner.owes_ping = true);
+        }
+        if !prospect.is_established {
+            let is_receiving = self.peers.iter().any(|peer| peer.learner.as_ref().is_some_and(Learner::is_snapping));
+            if prospect.give_up_at_ms <= now {
+                if is_receiving && self.hears_quorum_of_learners(now) {
+                    self.note_progress(now);
+                } else {
+                    self.become_looking(now);
+                }
+            }
+            return;
+        }
+        if !self.hears_quorum_of_learners(now) {
+            return self.become_looking(now);
+        }
+        let age_ms = self.appends.age_ms(now);
+        if age_ms >= u64::from(self.timing.disk_stall_ms)
+            && let Some(faster) = self.successor(now, age_ms / 4)
+        {
+            self.hand_over_to(now, faster);
+        }
+    }
+
+    fn hears_quorum_of_learners(&self, now: u64) -> bool {
+        let quorum_ms = u64::from(self.timing.quorum_ms);
+        self.is_quorum(true, |peer| {
+            peer.learner.as_ref().is_some_and(|learner| now.saturating_sub(learner.heard_ms) <= quorum_ms)
+        })
+    }
+
+    fn judge_leader(&mut self, now: u64) {
+        let retry_ms = u64::from(self.timing.retry_ms);
+        let is_settled = self.is_settled();
+        let suspect_at_ms = self.suspect_at_ms();
+        let State::Learning(learning) = &mut self.state else { return };
+        if now < suspect_at_ms {
+            learning.suspects = false;
+            return;
+        }
+        if !is_settled || mutation::is_on(Mutation::LeaveAlone) {
+            // It was not taken in yet: nothing is lost by looking again.
+            return self.become_looking(now);
+        }
+        if !learning.suspects || learning.retry_at_ms <= now {
+            learning.suspects = true;
+            learning.retry_at_ms = now + retry_ms;
+            self.tell_everybody();
+        }
+        self.maybe_leave(now);
+    }
+
+    fn is_settled(&self) -> bool {
+        self.role != crate::Role::Looking
+    }
+
+    /// When the silence of the leader becomes suspect.
+    fn suspect_at_ms(&self) -> u64 {
+        let State::Learning(learning) = &self.state else { return u64::MAX };
+        let patience_ms = MISSED_MAX * u64::from(learning.interval_ms) + JITTERS * learning.jitter_8ms / 8;
+        let patience_ms = if self.is_settled() { patience_ms } else { patience_ms.max(u64::from(self.timing.join_ms)) };
+        learning.heard_ms + patience_ms
+    }
+
+    /// A follower leaves a leader that it does not hear only together with a quorum that does not hear it either: so nobody whose link alone is
+    /// bad disturbs the others.
+    pub(crate) fn maybe_leave(&mut self, now: u64) {
+        let State::Learning(learning) = &self.state else { return };
+        if !learning.suspects {
+            return;
+        }
+        let (leader, fresh_ms) = (learning.leader, self.timing.fresh_ms);
+        let misses = |peer: &Peer| {
+            peer.id != leader
+                && peer.fresh(now, fresh_ms).is_some_and(|said| match said.stance {
+                    Stance::Looking { .. } => true,
+                    Stance::Following { suspects, .. } => suspects,
+                    Stance::Leading { .. } => true,
+                })
+        };
+        // One that does not vote goes as soon as somebody else leads.
+        let is_led_elsewhere = self.peers.iter().any(|peer| {
+            let said = peer.fresh(now, fresh_ms);
+            peer.id != leader && said.is_some_and(|said| said.stance == Stance::Leading { established: true })
+        });
+        if is_led_elsewhere || self.is_quorum(true, misses) || !self.is_voter() {
+            self.become_looking(now);
+        }
+    }
+
+    /// When [`Zab::handle_deadline`] wants to be called; `None` when only something else can happen.
+    pub fn next_deadline(&self) -> Option<u64> {
+        if !self.is_started {
+            return None;
+        }
+        Some(match &self.state {
+            State::Looking { stand_at_ms, retry_at_ms } => {
+                if self.peers.is_empty() && *stand_at_ms == 0 {
+                    return None;
+                } else {
+                    *retry_at_ms
+                }
+            }
+            State::Leading(_) if self.peers.is_empty() && self.is_quorum(true, |_| false) => return None,
+            State::Leading(prospect) => {
+                let mut at = prospect.ping_at_ms;
+                if !prospect.is_established {
+                    at = at.min(prospect.give_up_at_ms);
+                }
+                if let Some((_, until_ms)) = prospect.handing_over {
+                    at = at.min(until_ms);
+                }
+                at
+            }
+            State::Learning(learning) => {
+                let suspect_at_ms = self.suspect_at_ms();
+                if learning.suspects { learning.retry_at_ms.max(suspect_at_ms) } else { suspect_at_ms }
+            }
+        })
+    }
+}

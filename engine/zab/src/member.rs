@@ -1,0 +1,164 @@
+//! Who belongs to an ensemble.
+
+use crate::{EnsembleId, Incarnation, ServerId, Zxid};
+use heapless::Vec;
+
+/// Members of one configuration at most, voters and observers together.
+pub const MEMBERS_MAX: usize = 16;
+
+/// What a member is there for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// It counts in quorums and may lead.
+    Voter,
+    /// It learns what is committed.
+    Observer,
+}
+
+/// One member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Its id.
+    pub id: ServerId,
+    /// What it is there for.
+    pub kind: Kind,
+    /// The disk that counts; [`Incarnation`] 0 in a configuration file, which knows no disks: before birth every disk counts.
+    pub disk: Incarnation,
+}
+
+/// A configuration of an ensemble.
+///
+/// Invariants: ids are distinct, at least one member votes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Which ensemble; [`EnsembleId::UNBORN`] in a configuration file.
+    pub ensemble: EnsembleId,
+    /// The entry that proposed it; [`Zxid::ZERO`] of a configuration file.
+    pub version: Zxid,
+    members: Vec<Member, MEMBERS_MAX>,
+}
+
+/// Bytes of an encoded configuration at most.
+pub const CONFIG_BYTES_MAX: usize = 16 + 8 + 1 + MEMBERS_MAX * MEMBER_BYTES;
+const MEMBER_BYTES: usize = 18;
+
+impl Config {
+    /// `None` when there is no voter, an id appears twice, or there are more than [`MEMBERS_MAX`].
+    pub fn new(ensemble: EnsembleId, version: Zxid, members: &[Member]) -> Option<Self> {
+        let distinct = members.iter().enumerate().all(|(i, member)| members[..i].iter().all(|m| m.id != member.id));
+        let votes = members.iter().any(|member| member.kind == Kind::Voter);
+        let members = Vec::from_slice(members).ok()?;
+        (distinct && votes).then_some(Self { ensemble, version, members })
+    }
+
+    /// As a configuration file gives it: voters whose disks nobody knows yet.
+    pub fn of_voters(ids: &[ServerId]) -> Option<Self> {
+        let mut members: Vec<Member, MEMBERS_MAX> = Vec::new();
+        for &id in ids {
+            members.push(Member { id, kind: Kind::Voter, disk: Incarnation(0) }).ok()?;
+        }
+        Self::new(EnsembleId::UNBORN, Zxid::ZERO, &members)
+    }
+
+    /// Whether an entry made it, and not a file.
+    pub fn is_born(&self) -> bool {
+        self.ensemble != EnsembleId::UNBORN
+    }
+
+    /// Its members.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// One member.
+    pub fn member(&self, id: ServerId) -> Option<&Member> {
+        self.members.iter().find(|member| member.id == id)
+    }
+
+    /// Ids of its voters.
+    pub fn voters(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.kind == Kind::Voter)
+    }
+
+    /// Whether `disk` of server `id` counts as a voter.
+    pub fn counts(&self, id: ServerId, disk: Incarnation) -> bool {
+        self.member(id).is_some_and(|m| m.kind == Kind::Voter && (m.disk == disk || m.disk == Incarnation(0)))
+    }
+
+    /// Its bytes, little-endian: ensemble u128, version u64, number of members u8, then of each id u8, kind u8 (0 voter, 1 observer),
+    /// disk u128.
+    pub fn encode(&self) -> Vec<u8, CONFIG_BYTES_MAX> {
+        let mut bytes = Vec::new();
+        let mut put = |part: &[u8]| {
+            let fits = bytes.extend_from_slice(part);
+            debug_assert!(fits.is_ok(), "CONFIG_BYTES_MAX is the most");
+        };
+        put(&self.ensemble.0.to_le_bytes());
+        put(&self.version.to_bits().to_le_bytes());
+        put(&[self.members.len() as u8]);
+        for member in &self.members {
+            put(&[member.id.as_u8(), u8::from(member.kind == Kind::Observer)]);
+            put(&member.disk.0.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// What [`Config::encode`] wrote; `None` for anything else.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (ensemble, bytes) = bytes.split_first_chunk()?;
+        let (version, bytes) = bytes.split_first_chunk()?;
+        let (&count, bytes) = bytes.split_first()?;
+        if bytes.len() != usize::from(count) * MEMBER_BYTES {
+            return None;
+        }
+        let mut members: Vec<Member, MEMBERS_MAX> = Vec::new();
+        for bytes in bytes.chunks_exact(MEMBER_BYTES) {
+            let kind = match bytes[1] {
+                0 => Kind::Voter,
+                1 => Kind::Observer,
+                _ => return None,
+            };
+            let disk = Incarnation(u128::from_le_bytes(bytes[2..].try_into().ok()?));
+            members.push(Member { id: ServerId::new(bytes[0])?, kind, disk }).ok()?;
+        }
+        let version = Zxid::from_bits(u64::from_le_bytes(*version))?;
+        Self::new(EnsembleId(u128::from_le_bytes(*ensemble)), version, &members)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(id: u8, kind: Kind) -> Member {
+        Member { id: ServerId::new(id).unwrap(), kind, disk: Incarnation(u128::from(id) << 100) }
+    }
+
+    #[test]
+    fn what_is_encoded_decodes_and_nothing_shorter_does() {
+        let members = [member(1, Kind::Voter), member(9, Kind::Observer)];
+        let config = Config::new(EnsembleId(7 << 90), Zxid::from_bits(5 << 40).unwrap(), &members).unwrap();
+        let bytes = config.encode();
+        assert_eq!(Config::decode(&bytes), Some(config));
+        for cut in 0..bytes.len() {
+            assert_eq!(Config::decode(&bytes[..cut]), None);
+        }
+    }
+
+    #[test]
+    fn the_largest_configuration_fits() {
+        let members: std::vec::Vec<_> = (1..=16).map(|id| member(id, Kind::Voter)).collect();
+        let config = Config::new(EnsembleId(1), Zxid::ZERO, &members).unwrap();
+        assert_eq!(config.encode().len(), CONFIG_BYTES_MAX);
+    }
+
+    #[test]
+    fn nobody_duplicates_and_observers_alone_are_no_configuration() {
+        let voter = member(1, Kind::Voter);
+        for members in [&[] as &[Member], &[voter, voter], &[member(1, Kind::Observer)]] {
+            assert_eq!(Config::new(EnsembleId(1), Zxid::ZERO, members), None);
+        }
+    }
+
+    extern crate std;
+}

@@ -1,0 +1,129 @@
+//! Rules that can be broken on purpose: a test of the tests.
+//!
+//! Compiled in only with the feature `mutations`, which nothing but the simulator's tests asks for; without it every check is the constant
+//! `false` and costs nothing.
+
+macro_rules! mutations {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A rule that is broken while its mutation is on.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Mutation {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Mutation {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// Its name.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+        }
+    };
+}
+
+mutations! {
+    /// D1: a leader announces its epoch before its own promise of it is durable.
+    LeaderInfoBeforePromise,
+    /// D2: a learner answers LeaderInfo before its promise is durable.
+    AckEpochBeforePromise,
+    /// D3: votes and reports name entries that are appended and not durable.
+    ReportUnpersisted,
+    /// D4: the epoch is recorded before the history that goes with it.
+    EpochBeforeHistory,
+    /// D4: the epoch is acknowledged, and counts, without being recorded.
+    EpochNotRecorded,
+    /// D5, D7: a leader counts its own entries before they are durable.
+    LeaderCountsUnpersisted,
+    /// D6: a learner acknowledges what it has appended and not persisted.
+    AckBeforePersist,
+    /// D9: a configuration is not recorded before its entry.
+    ConfigNotRecorded,
+    /// An entry is committed when one less than a quorum has it.
+    CommitWithoutQuorum,
+    /// An entry of an older epoch is committed because a quorum has it.
+    CommitOldEpoch,
+    /// The longest history wins an election, whatever its epoch.
+    ElectionByLengthAlone,
+    /// The greatest id wins an election.
+    ElectionByIdAlone,
+    /// A prospective leader goes on although a quorum's member has more history.
+    IgnoreBetterHistory,
+    /// A learner with entries that its leader does not have keeps them.
+    NoTrunc,
+    /// A learner that is below the log's beginning gets a Diff.
+    DiffBelowFloor,
+    /// A promise that may have been given to another leader counts.
+    CountOldPromise,
+    /// A learner follows a leader of an epoch below its promise.
+    FollowOlderEpoch,
+    /// Only the committed configuration decides, while another one is proposed.
+    JointDropped,
+    /// A disk counts whatever its incarnation.
+    IncarnationIgnored,
+    /// An ensemble is born by a majority.
+    BirthByMajority,
+    /// A confirmation counts answers to earlier rounds.
+    RoundReused,
+    /// A read is confirmed without asking anybody.
+    ConfirmWithoutQuorum,
+    /// Answers of learners that left for another attempt still count.
+    StaleAttemptCounts,
+    /// A late completion counts for an entry appended again after a truncation.
+    CompletionAba,
+    /// A follower leaves its leader as soon as it suspects it.
+    LeaveAlone,
+    /// A reply leaves before its entry is persisted.
+    ReplyBeforePersist,
+    /// A recovered tail is applied before it is committed.
+    ApplyUncommittedTail,
+    /// A watch event is queued behind everything that is still undetermined.
+    EventAtTail,
+    /// Sessions expire without asking a quorum.
+    ExpireWithoutQuorum,
+    /// A new leader goes on with old timeouts.
+    NoFullTimeout,
+    /// A recycled segment does not restate the facts.
+    FactsNotRestated,
+    /// The chain hash is not compared.
+    ChainIgnored,
+    /// A page of the base is not verified.
+    PageUnverified,
+    /// A session is continued at another server before its earlier writes are applied there.
+    ReadBeforeOwnWrites,
+    /// A session's old connection goes on after the session has moved.
+    OldOwnerGoesOn,
+    /// A client that has seen more than this server is taken.
+    ClientAheadTaken,
+}
+
+#[cfg(feature = "mutations")]
+mod switch {
+    use super::Mutation;
+    use core::sync::atomic::{AtomicUsize, Ordering};
+
+    /// 0, or one more than the number of the mutation that is on.
+    static ON: AtomicUsize = AtomicUsize::new(0);
+
+    /// Breaks one rule, in the whole process, until it is called again.
+    pub fn set(mutation: Option<Mutation>) {
+        ON.store(mutation.map_or(0, |mutation| mutation as usize + 1), Ordering::Relaxed);
+    }
+
+    /// Whether this rule is broken.
+    pub fn is_on(mutation: Mutation) -> bool {
+        ON.load(Ordering::Relaxed) == mutation as usize + 1
+    }
+}
+
+#[cfg(feature = "mutations")]
+pub use switch::{is_on, set};
+
+/// Whether this rule is broken: never, without the feature.
+#[cfg(not(feature = "mutations"))]
+pub const fn is_on(_: Mutation) -> bool {
+    false
+}

@@ -1,0 +1,103 @@
+//! Linearizable reads by quorum confirmation: who asks gets a commit watermark, and a quorum said after the question that this server still
+//! leads.
+
+use crate::zab::{State, Todo};
+use crate::{Attempt, Epoch, Fault, Mutation, Refused, Role, Round, ServerId, Zab, Zxid, mutation};
+
+impl Zab {
+    /// Command: from now on, does this server, or the one it follows, still lead, and what is committed? [`crate::Action::Confirmed`] answers this question and
+    /// every earlier one.
+    ///
+    /// # Errors
+    /// [`Refused::NotLeading`] when there is no established leader.
+    pub fn confirm(&mut self, now: u64) -> Result<Round, Refused> {
+        if self.role == Role::Looking {
+            return Err(Refused::NotLeading);
+        }
+        if mutation::is_on(Mutation::RoundReused) && self.asked > 0 && self.asked > self.answered {
+            return Ok(Round(self.asked));
+        }
+        self.asked += 1;
+        if matches!(self.state, State::Leading(_)) {
+            self.ask_now(now);
+            self.confirm_rounds();
+        }
+        Ok(Round(self.asked))
+    }
+
+    fn ask_now(&mut self, now: u64) {
+        self.hasten_pings(now);
+        let learners = self.peers.iter_mut().filter_map(|peer| peer.learner.as_mut());
+        learners.for_each(|learner| learner.owes_ping = true);
+    }
+
+    /// Leader: a learner asks. Its question gets a round of its own, so that no answer given before it counts.
+    pub(crate) fn on_sync(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+        round: u64,
+    ) -> Result<(), Fault> {
+        let is_established = matches!(&self.state, State::Leading(prospect) if prospect.is_established);
+        if !is_established || !self.is_my_learner(now, from, attempt, epoch) {
+            return Ok(());
+        }
+        self.asked += 1;
+        let asked = self.asked;
+        if let Some(learner) = self.learner(from) {
+            learner.sync = Some((round, asked));
+        }
+        self.ask_now(now);
+        self.confirm_rounds();
+        Ok(())
+    }
+
+    /// Leader: the newest round that a quorum answered.
+    pub(crate) fn confirm_rounds(&mut self) {
+        let State::Leading(prospect) = &self.state else { return };
+        if !prospect.is_established || self.answered == self.asked {
+            return;
+        }
+        let ponged = |peer: &crate::peer::Peer| peer.learner.as_ref().map_or(0, |learner| learner.ponged);
+        let rounds = self.peers.iter().map(ponged).chain([self.asked]).filter(|&round| round > self.answered);
+        let is_confirmed = |&round: &u64| {
+            self.is_quorum(true, |peer| ponged(peer) >= round) || mutation::is_on(Mutation::ConfirmWithoutQuorum)
+        };
+        let Some(confirmed) = rounds.filter(is_confirmed).max() else { return };
+        self.answered = confirmed;
+        let up_to = self.committed;
+        for learner in self.peers.iter_mut().filter_map(|peer| peer.learner.as_mut()) {
+            if let Some((round, asked)) = learner.sync
+                && asked <= confirmed
+            {
+                learner.sync = None;
+                learner.owes_synced = Some(round);
+            }
+        }
+        self.push(Todo::Confirmed(confirmed, Some(up_to)));
+    }
+
+    pub(crate) fn on_synced(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+        round: u64,
+        up_to: Zxid,
+    ) -> Result<(), Fault> {
+        if self.learning_in(now, from, attempt, epoch).is_none() {
+            return Ok(());
+        }
+        if round > self.asked {
+            return Err(Fault::Protocol("an answer to what was not asked"));
+        }
+        if round > self.answered {
+            self.answered = round;
+            self.push(Todo::Confirmed(round, Some(up_to)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,500 @@
+//! Phase 2: a learner's history becomes the leader's.
+//!
+//! Diff, catch-up and live stream are one cursor per learner, so there is no seam between what was cut and what is subscribed to.
+
+use crate::broadcast::WINDOW;
+use crate::peer::{Opening, Stage, Stream};
+use crate::zab::{State, Todo};
+use crate::{
+    Attempt, Config, EnsembleId, Epoch, Fault, LinkId, Message, Mutation, Role, ServerId, Spans, Zab, Zxid, mutation,
+};
+
+/// A server that joins a leader, or has joined it.
+#[derive(Debug)]
+pub(crate) struct Learning {
+    pub(crate) leader: ServerId,
+    pub(crate) link: LinkId,
+    pub(crate) attempt: Attempt,
+    /// The leader's epoch; [`Epoch::ZERO`] before LeaderInfo.
+    pub(crate) epoch: Epoch,
+    pub(crate) step: Step,
+    /// When anything came from the leader in this attempt.
+    pub(crate) heard_ms: u64,
+    /// When it last pinged, and what it said of the next one.
+    pub(crate) pinged_ms: Option<u64>,
+    pub(crate) interval_ms: u32,
+    /// How much heartbeats are off, eighths of a millisecond.
+    pub(crate) jitter_8ms: u64,
+    pub(crate) suspects: bool,
+    /// When it repeats that it suspects.
+    pub(crate) retry_at_ms: u64,
+    /// What was last acknowledged.
+    pub(crate) told: Zxid,
+    /// The round of the ping that has to be answered.
+    pub(crate) owes_pong: Option<u64>,
+    /// The newest question sent to the leader.
+    pub(crate) sync_sent: u64,
+}
+
+/// How far it has come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// FollowerInfo has to go out, or did.
+    Asking { is_told: bool },
+    /// AckEpoch goes out when the promise is durable.
+    Promising { is_told: bool },
+    /// It receives a snapshot.
+    Snapping { config: Config },
+    /// It receives the initial history.
+    Syncing,
+    /// It has it, and is on the live stream.
+    Led,
+}
+
+/// Leader.
+impl Zab {
+    /// Learners whose promise was waited for go on the stream.
+    pub(crate) fn begin_streams(&mut self, _now: u64) {
+        for at in 0..self.peers.len() {
+            let Some(learner) = &self.peers[at].learner else { continue };
+            if let Stage::Promised { credentials, common, is_damaged, .. } = learner.stage {
+                let stage = self.first_stage(credentials.last, common, is_damaged);
+                if let Some(learner) = &mut self.peers[at].learner {
+                    learner.stage = stage;
+                }
+            }
+        }
+    }
+
+    fn first_stage(&self, last: Zxid, common: Option<Zxid>, is_damaged: bool) -> Stage {
+        let snap = |at_least| Stage::Snapping { at_least, is_told: false };
+        let Some(common) = common else {
+            // All that the learner has is of epochs before those that are remembered.
+            return snap(self.history.oldest().unwrap_or(Zxid::ZERO));
+        };
+        if is_damaged {
+            return snap(common);
+        }
+        if common < self.floor.max(self.history.forgotten()) && !mutation::is_on(Mutation::DiffBelowFloor) {
+            return snap(common);
+        }
+        let opening = if last > common { Opening::Trunc } else { Opening::Diff };
+        Stage::Streaming(Stream {
+            opening: Some(opening),
+            sent: common,
+            acked: common,
+            told: Zxid::ZERO,
+            is_led: false,
+        })
+    }
+
+    /// The next thing to say to a learner.
+    pub(crate) fn message_to_learner(&mut self, now: u64, at: usize) -> Option<Message> {
+        let State::Leading(prospect) = &self.state else { return None };
+        let (epoch, is_closed) = (prospect.epoch, prospect.is_closed);
+        let interval_ms = self.interval_ms();
+        let disk_age_ms = u32::try_from(self.appends.age_ms(now)).unwrap_or(u32::MAX);
+        let (round, last, committed) = (self.asked, self.history.last(), self.committed);
+        let is_announced = self.is_promise_durable() || mutation::is_on(Mutation::LeaderInfoBeforePromise);
+        let gets_all = self.counts(&self.peers[at]);
+        let learner = self.peers[at].learner.as_mut()?;
+        let attempt = learner.attempt;
+        if core::mem::take(&mut learner.owes_ping) {
+            let epoch = epoch.unwrap_or(Epoch::ZERO);
+            return Some(Message::Ping { attempt, epoch, round, interval_ms, disk_age_ms });
+        }
+        let epoch = epoch?;
+        match learner.stage {
+            Stage::Asked { accepted } => is_announced.then(|| {
+                learner.stage = Stage::Invited { counts: accepted < epoch };
+                Message::LeaderInfo { attempt, epoch }
+            }),
+            Stage::Invited { .. } | Stage::Promised { .. } => None,
+            Stage::Snapping { is_told: true, .. } => None,
+            Stage::Snapping { at_least, .. } => {
+                debug_assert!(is_closed, "nobody is synchronized before discovery is closed");
+                learner.stage = Stage::Snapping { at_least, is_told: true };
+                let config = self.voters.committed().clone();
+                Some(Message::Snap { attempt, epoch, at_least, config })
+            }
+            Stage::Streaming(_) => {
+                let goal = if gets_all { last } else { committed };
+                self.next_on_stream(at, attempt, epoch, goal)
+            }
+        }
+    }
+
+    fn next_on_stream(&mut self, at: usize, attempt: Attempt, epoch: Epoch, goal: Zxid) -> Option<Message> {
+        let (history, committed) = (&self.history, self.committed);
+        let learner = self.peers[at].learner.as_mut()?;
+        let Stage::Streaming(stream) = &mut learner.stage else { return None };
+        match stream.opening.take() {
+            Some(Opening::Diff) => return Some(Message::Diff { attempt, epoch, from: stream.sent }),
+            Some(Opening::Trunc) if mutation::is_on(Mutation::NoTrunc) => {
+                return Some(Message::Diff { attempt, epoch, from: stream.sent });
+            }
+            Some(Opening::Trunc) => return Some(Message::Trunc { attempt, epoch, to: stream.sent }),
+            None => {}
+        }
+        // NewLeader stands before the first entry of the epoch that goes to this learner, or after all it was sent if that is of the epoch already.
+        let next = history.after(stream.sent);
+        let is_complete = stream.sent.epoch() == epoch || (stream.sent < goal && next == Some(Zxid::first_of(epoch)));
+        if is_complete && !core::mem::replace(&mut stream.is_led, true) {
+            return Some(Message::NewLeader { attempt, epoch });
+        }
+        let room = WINDOW.saturating_sub(history.distance(stream.acked, stream.sent));
+        if stream.sent < goal
+            && room > 0
+            && let Some(from) = next
+        {
+            let upper = Zxid::from_bits(from.to_bits() + room - 1).unwrap_or(from);
+            let to = history.last_of_epoch(from).unwrap_or(from).min(goal).min(upper);
+            (stream.sent, stream.told) = (to, committed);
+            return Some(Message::Proposal { attempt, epoch, from, to, committed });
+        }
+        if stream.told < committed && stream.sent >= goal {
+            stream.told = committed;
+            return Some(Message::Commit { attempt, epoch, to: committed });
+        }
+        if let Some(round) = learner.owes_synced.take() {
+            return Some(Message::Synced { attempt, epoch, round, up_to: committed });
+        }
+        if core::mem::take(&mut learner.owes_hand_over)
+            && let State::Leading(prospect) = &self.state
+            && let Some((to, _)) = prospect.handing_over
+        {
+            return Some(Message::HandOver { attempt, epoch, to, last: self.history.last() });
+        }
+        None
+    }
+}
+
+/// Learner.
+impl Zab {
+    pub(crate) fn join(&mut self, now: u64, leader: ServerId) {
+        let Some(link) = self.peer(leader).map(|peer| peer.link) else { return };
+        self.attempt += 1;
+        self.peers.iter_mut().for_each(|peer| peer.learner = None);
+        self.state = State::Learning(Learning {
+            leader,
+            link,
+            attempt: Attempt(self.attempt),
+            epoch: Epoch::ZERO,
+            step: Step::Asking { is_told: false },
+            heard_ms: now,
+            pinged_ms: None,
+            interval_ms: self.timing.heartbeat_busy_ms,
+            jitter_8ms: 0,
+            suspects: false,
+            retry_at_ms: now,
+            told: Zxid::ZERO,
+            owes_pong: None,
+            sync_sent: self.asked,
+        });
+    }
+
+    /// The learning that a message belongs to.
+    pub(crate) fn learning(&mut self, now: u64, from: ServerId, attempt: Attempt) -> Option<&mut Learning> {
+        match &mut self.state {
+            State::Learning(learning) if learning.leader == from && learning.attempt == attempt => {
+                learning.heard_ms = now;
+                Some(learning)
+            }
+            State::Learning(_) | State::Looking { .. } | State::Leading(_) => None,
+        }
+    }
+
+    /// The same, of a message that names the epoch.
+    pub(crate) fn learning_in(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+    ) -> Option<&mut Learning> {
+        self.learning(now, from, attempt).filter(|learning| learning.epoch == epoch)
+    }
+
+    /// The next thing to say to the leader.
+    pub(crate) fn message_to_leader(&mut self, now: u64) -> Option<Message> {
+        let (accepted, credentials) = (self.accepted, self.credentials());
+        let is_promised = self.is_promise_durable() || mutation::is_on(Mutation::AckEpochBeforePromise);
+        let disk_age_ms = u32::try_from(self.appends.age_ms(now)).unwrap_or(u32::MAX);
+        let durable =
+            if mutation::is_on(Mutation::AckBeforePersist) { self.history.last() } else { self.appends.persisted };
+        let (asked, is_whole) = (self.asked, self.is_whole);
+        let State::Learning(learning) = &mut self.state else { return None };
+        let (attempt, epoch) = (learning.attempt, learning.epoch);
+        if let Some(round) = learning.owes_pong.take() {
+            return Some(Message::Pong { attempt, epoch, round, disk_age_ms });
+        }
+        match &mut learning.step {
+            Step::Asking { is_told } => {
+                (!core::mem::replace(is_told, true)).then_some(Message::FollowerInfo { attempt, accepted, credentials })
+            }
+            Step::Promising { is_told } => {
+                if !is_promised || core::mem::replace(is_told, true) {
+                    return None;
+                }
+                // The promise is behind everything that was appended before it: all of the history is durable (D3).
+                let (committed, tail) = (self.committed, self.history.above(self.committed));
+                Some(Message::AckEpoch { attempt, epoch, credentials, committed, tail, is_damaged: !is_whole })
+            }
+            Step::Snapping { .. } => None,
+            Step::Syncing | Step::Led => {
+                if learning.told < durable {
+                    learning.told = durable;
+                    return Some(Message::Ack { attempt, epoch, to: durable });
+                }
+                if learning.sync_sent < asked {
+                    learning.sync_sent = asked;
+                    return Some(Message::Sync { attempt, epoch, round: asked });
+                }
+                None
+            }
+        }
+    }
+
+    pub(crate) fn on_leader_info(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+    ) -> Result<(), Fault> {
+        let accepted = self.accepted;
+        let Some(learning) = self.learning(now, from, attempt) else { return Ok(()) };
+        if !matches!(learning.step, Step::Asking { .. }) {
+            return Err(Fault::Protocol("LeaderInfo twice"));
+        }
+        if epoch < accepted && !mutation::is_on(Mutation::FollowOlderEpoch) {
+            self.become_looking(now);
+            return Ok(());
+        }
+        learning.epoch = epoch;
+        learning.step = Step::Promising { is_told: false };
+        if epoch > accepted {
+            self.promise(now, epoch);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn on_diff(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+        at: Zxid,
+    ) -> Result<(), Fault> {
+        let last = self.history.last();
+        let Some(learning) = self.learning_in(now, from, attempt, epoch) else { return Ok(()) };
+        if !matches!(learning.step, Step::Promising { is_told: true }) {
+            return Err(Fault::Protocol("Diff without AckEpoch"));
+        }
+        if at != last && !mutation::is_on(Mutation::NoTrunc) {
+            return Err(Fault::Protocol("Diff that does not start where this history ends"));
+        }
+        learning.step = Step::Syncing;
+        learning.told = last;
+        Ok(())
+    }
+
+    pub(crate) fn on_trunc(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+        to: Zxid,
+    ) -> Result<(), Fault> {
+        let is_mine = to == Zxid::ZERO || self.history.contains(to) || to == self.committed;
+        let is_committed = to < self.committed;
+        let Some(learning) = self.learning_in(now, from, attempt, epoch) else { return Ok(()) };
+        if !matches!(learning.step, Step::Promising { is_told: true }) {
+            return Err(Fault::Protocol("Trunc without AckEpoch"));
+        }
+        if !is_mine || is_committed {
+            return Err(Fault::Protocol("Trunc of committed entries, or to one that is not here"));
+        }
+        learning.step = Step::Syncing;
+        learning.told = to;
+        self.truncate(now, to);
+        Ok(())
+    }
+
+    fn truncate(&mut self, now: u64, to: Zxid) {
+        self.history.truncate(to);
+        if !mutation::is_on(Mutation::CompletionAba) {
+            self.appends.truncate(to);
+        }
+        if self.voters.pending().is_some_and(|pending| pending.version > to) {
+            self.voters.withdraw();
+            self.record_configs(now);
+        }
+        let seq = self.appends.fact(now);
+        self.push(Todo::Truncate(seq, to));
+    }
+
+    pub(crate) fn on_snap(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+        at_least: Zxid,
+        config: Config,
+    ) -> Result<(), Fault> {
+        let _ = at_least;
+        let Some(learning) = self.learning_in(now, from, attempt, epoch) else { return Ok(()) };
+        if matches!(learning.step, Step::Asking { .. } | Step::Promising { is_told: false }) {
+            return Err(Fault::Protocol("Snap without AckEpoch"));
+        }
+        learning.step = Step::Snapping { config };
+        Ok(())
+    }
+
+    /// The snapshot that was announced is received, verified and durable: it becomes the history.
+    pub fn handle_snapshot(&mut self, now: u64, zxid: Zxid) {
+        let State::Learning(learning) = &mut self.state else { return };
+        let Step::Snapping { config } = &learning.step else { return };
+        let (leader, link, config) = (learning.leader, learning.link, config.clone());
+        if zxid < self.committed {
+            self.push(Todo::Close(leader, link, Fault::Protocol("a snapshot older than what is committed here")));
+            self.handle_link_down(now, leader, link);
+            return;
+        }
+        learning.step = Step::Syncing;
+        learning.told = Zxid::ZERO;
+        // A birth that is under way is learned from its own entry.
+        let is_born = config.version <= zxid || self.ensemble != EnsembleId::UNBORN;
+        if config.version > self.config().version && is_born {
+            self.adopt(now, config);
+        }
+        if self.voters.pending().is_some() {
+            // Its entry, if it still is in the leader's history, comes again.
+            self.voters.withdraw();
+            self.record_configs(now);
+        }
+        self.history = Spans::snapshot(zxid);
+        let seq = self.appends.fact(now);
+        // Until that fact is durable a crash brings the old history back; what is committed is in both.
+        self.appends.replace(seq, zxid, self.committed);
+        self.floor = self.floor.max(zxid);
+        self.committed = self.committed.max(zxid);
+        self.applied = zxid;
+        self.is_whole = true;
+        self.push(Todo::SnapEnd(seq, zxid));
+        self.reconsider(now);
+    }
+
+    /// The snapshot that was announced did not come, or was not right.
+    pub fn handle_snapshot_failed(&mut self, now: u64) {
+        if let State::Learning(Learning { leader, link, step: Step::Snapping { .. }, .. }) = self.state {
+            self.push(Todo::Close(leader, link, Fault::Protocol("its snapshot could not be received")));
+            self.handle_link_down(now, leader, link);
+        }
+    }
+
+    /// The chain hash that a Proposal starts with is not this history's: this server and its leader differ where they should be equal. It counts
+    /// nowhere until it has a snapshot.
+    pub fn handle_diverged(&mut self, now: u64) {
+        if let State::Learning(Learning { leader, link, .. }) = self.state {
+            self.is_whole = false;
+            self.push(Todo::Close(leader, link, Fault::Protocol("its history differs from this one")));
+            self.handle_link_down(now, leader, link);
+        }
+    }
+
+    pub(crate) fn on_new_leader(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+    ) -> Result<(), Fault> {
+        let Some(learning) = self.learning_in(now, from, attempt, epoch) else { return Ok(()) };
+        if learning.step != Step::Syncing {
+            return Err(Fault::Protocol("NewLeader outside synchronization"));
+        }
+        learning.step = Step::Led;
+        // History first, epoch after: of a crash in between is left a server that claims less than it has.
+        if self.current != epoch {
+            self.enter_epoch(now, epoch);
+        }
+        self.maybe_settle();
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the fields of one message")]
+    pub(crate) fn on_proposal(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+        (first, to): (Zxid, Zxid),
+        committed: Zxid,
+        config: Option<Config>,
+    ) -> Result<(), Fault> {
+        let is_next = self.history.is_next(first) && first <= to && first.epoch() == to.epoch();
+        let Some(learning) = self.learning_in(now, from, attempt, epoch) else { return Ok(()) };
+        let is_led = learning.step == Step::Led;
+        if !is_led && learning.step != Step::Syncing {
+            return Err(Fault::Protocol("Proposal before synchronization"));
+        }
+        if !is_next || first.epoch() > epoch || (first.epoch() == epoch) != is_led {
+            return Err(Fault::Protocol("Proposal that does not follow"));
+        }
+        if let Some(config) = config {
+            if config.version != first || first != to {
+                return Err(Fault::Protocol("a configuration that is not its entry"));
+            }
+            self.see_config(now, config);
+        }
+        self.append(now, first, to);
+        self.commit(now, committed.min(to));
+        self.maybe_settle();
+        Ok(())
+    }
+
+    /// A configuration is in the history from the entry that follows. The fact goes first (D9).
+    fn see_config(&mut self, now: u64, config: Config) {
+        if config.version <= self.config().version {
+            // It was learned with a snapshot.
+        } else if self.ensemble == EnsembleId::UNBORN {
+            self.adopt(now, config);
+        } else {
+            self.voters.propose(config);
+            self.record_configs(now);
+        }
+    }
+
+    pub(crate) fn on_commit(
+        &mut self,
+        now: u64,
+        from: ServerId,
+        attempt: Attempt,
+        epoch: Epoch,
+        to: Zxid,
+    ) -> Result<(), Fault> {
+        let last = self.history.last();
+        let Some(learning) = self.learning_in(now, from, attempt, epoch) else { return Ok(()) };
+        if !matches!(learning.step, Step::Syncing | Step::Led) {
+            return Err(Fault::Protocol("Commit before synchronization"));
+        }
+        self.commit(now, to.min(last));
+        self.maybe_settle();
+        Ok(())
+    }
+
+    /// Once it knows that the epoch's first entry is committed, it serves (UPTODATE).
+    pub(crate) fn maybe_settle(&mut self) {
+        let State::Learning(learning) = &self.state else { return };
+        if learning.step == Step::Led && self.committed >= Zxid::first_of(learning.epoch) {
+            let leader = learning.leader;
+            let is_voter = self.is_voter();
+            self.set_role(if is_voter { Role::Following(leader) } else { Role::Observing(leader) });
+        }
+    }
+}

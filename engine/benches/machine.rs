@@ -16,7 +16,7 @@ use zoolet_engine::{Action, ConnId, Event, Limits, Now, Server, Settings};
 use zoolet_model::{
     ConnectRequest, Create, CreateKind, CreateMode, Request, RequestedAcl, ServerId, Text, WriteOp, Zxid,
 };
-use zoolet_zab::{Recovered, Voters};
+use zoolet_zab::{Config, Incarnation, Recovered, Timing};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -116,8 +116,9 @@ impl Machine {
             limits: Limits { memtable_bytes: 1 << 30, ..Limits::default() },
             settings: Settings::default(),
             id: ServerId::STANDALONE,
-            voters: Voters::majority(&[ServerId::STANDALONE]).unwrap(),
-            recovered: Recovered::default(),
+            members: Config::standalone(ServerId::STANDALONE),
+            timing: Timing::default(),
+            recovered: Recovered::empty(Incarnation(1), Config::standalone(ServerId::STANDALONE)),
             base: None,
             seed: [7; 32],
             log_bytes_used: 0,

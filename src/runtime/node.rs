@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use zoolet_engine::store::Store;
 use zoolet_engine::{Budget, Limits, Server, server};
 use zoolet_model::ServerId;
-use zoolet_zab::Voters;
+use zoolet_zab::Timing;
 
 /// How long a dropped node waits for its threads. What they still do afterwards is safe: they hold the directory until
 /// they end.
@@ -66,12 +66,12 @@ impl Node {
         let Store { log, base, reserve, recovered, state, .. } =
             store::open(&path, disk, config.log_strategy, &config.limits, u128::from_ne_bytes(entropy()?))?;
         let id = ServerId::new(config.server_id).unwrap_or(ServerId::STANDALONE);
-        let voters = Voters::majority(&[id]).ok_or_else(|| StartError::Directory("no voter".to_owned()))?;
         let start = server::Start {
             limits: config.limits,
             settings: config.settings.clone(),
             id,
-            voters,
+            members: zoolet_zab::Config::standalone(id),
+            timing: Timing::default(),
             recovered,
             base: state,
             seed: entropy()?,

@@ -12,7 +12,7 @@ use zoolet_engine::store::log::{AppendError, Log};
 use zoolet_engine::store::{Reserve, Store, Strategy};
 use zoolet_engine::{Action, ConnId, Event, Limits, Now, Server, Settings, Start, Status};
 use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId};
-use zoolet_zab::Voters;
+use zoolet_zab::{Config, Timing};
 
 /// What a connection was told.
 #[derive(Clone, Debug)]
@@ -74,7 +74,8 @@ impl Machine {
             limits,
             settings: Settings::default(),
             id: ServerId::STANDALONE,
-            voters: Voters::majority(&[ServerId::STANDALONE]).ok_or_else(|| Stopped("no voters".into()))?,
+            members: Config::standalone(ServerId::STANDALONE),
+            timing: Timing::default(),
             recovered: store.recovered.clone(),
             base: store.state.clone(),
             seed: [7; 32],

@@ -18,7 +18,7 @@ use zoolet_engine::{
     store::key::{self, Key},
 };
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, WatchEvent, Zxid};
-use zoolet_zab::{AppendSeq, Epoch, Recovered, Spans, Voters};
+use zoolet_zab::{AppendSeq, Config, Epoch, Incarnation, Recovered, Spans, Timing};
 
 /// How a world behaves; times are virtual milliseconds, each drawn between 0 and its maximum.
 #[derive(Clone, Debug)]
@@ -585,7 +585,7 @@ pub(crate) fn start(conditions: &Conditions, seed: u64, log: &[Logged], durable:
                 LogRecord::Entry { zxid, .. } if *zxid > history.last() || history.iter().next().is_none() => {
                     restate(&mut history, *zxid);
                 }
-                LogRecord::Entry { .. } => {}
+                LogRecord::Entry { .. } | LogRecord::Birth { .. } | LogRecord::Config { .. } => {}
                 other => panic!("one voter logs nothing like {other:?}"),
             }
         }
@@ -599,13 +599,15 @@ pub(crate) fn start(conditions: &Conditions, seed: u64, log: &[Logged], durable:
         limits: conditions.limits,
         settings: conditions.settings.clone(),
         id: STANDALONE,
-        voters: Voters::majority(&[STANDALONE]).expect("one voter is a majority"),
+        members: Config::standalone(STANDALONE),
+        timing: Timing::default(),
         recovered: Recovered {
             accepted,
             current,
             history,
             committed,
             appended: log.last().map_or(AppendSeq::default(), |last| last.seq),
+            ..Recovered::empty(Incarnation(1), Config::standalone(STANDALONE))
         },
         base,
         seed: std::array::from_fn(|at| (seed >> (at % 8 * 8)) as u8 ^ at as u8),

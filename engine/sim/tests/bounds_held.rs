@@ -11,7 +11,7 @@ use zoolet_engine::store::key::Key;
 use zoolet_engine::{Action, Budget, ConnId, Event, Limits, Server, Settings, Start};
 use zoolet_model::{ConnectRequest, CreateKind, Request, ServerId, Zxid};
 use zoolet_sim::client::{NOW, TIMEOUT_MS, create};
-use zoolet_zab::{Recovered, Voters};
+use zoolet_zab::{Config, Incarnation, Recovered, Timing};
 
 const CONNECTIONS: u64 = 20;
 
@@ -34,8 +34,9 @@ impl Held {
             limits,
             settings: Settings::default(),
             id: ServerId::STANDALONE,
-            voters: Voters::majority(&[ServerId::STANDALONE]).unwrap(),
-            recovered: Recovered::default(),
+            members: Config::standalone(ServerId::STANDALONE),
+            timing: Timing::default(),
+            recovered: Recovered::empty(Incarnation(1), Config::standalone(ServerId::STANDALONE)),
             base: None,
             seed: [7; 32],
             log_bytes_used: 0,

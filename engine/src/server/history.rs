@@ -177,11 +177,11 @@ impl Server {
     }
 
     pub(super) fn propose_encoded(&mut self, payload: Bytes, txn: &Txn<'_>, origin: Origin) -> bool {
-        let zxid = match self.zab.propose() {
+        let zxid = match self.zab.propose(self.now.mono_ms) {
             Ok(zxid) => zxid,
-            Err(zab::Refused::NotLeading) => return self.forward(payload, origin),
-            Err(full @ zab::Refused::EpochFull) => {
-                self.fail(full.to_string());
+            Err(zab::Refused::NotLeading | zab::Refused::HandingOver) => return self.forward(payload, origin),
+            Err(refused) => {
+                self.fail(refused.to_string());
                 return false;
             }
         };
@@ -227,7 +227,7 @@ impl Server {
     /// Carries out what the protocol wants done; everything it wants appended goes out as one append.
     pub(super) fn follow_zab(&mut self) {
         let mut last = None;
-        while let Some(action) = self.zab.poll_action() {
+        while let Some(action) = self.zab.poll_action(self.now.mono_ms) {
             match action {
                 zab::Action::Promise { seq, epoch } => {
                     self.history.unsent.push(LogRecord::Promise(epoch));
@@ -237,9 +237,26 @@ impl Server {
                     self.history.unsent.push(LogRecord::Epoch(epoch));
                     last = Some(seq);
                 }
+                zab::Action::Birth { seq, ensemble } => {
+                    self.history.unsent.push(LogRecord::Birth { ensemble: ensemble.0 });
+                    last = Some(seq);
+                }
+                zab::Action::Configs { seq } => {
+                    let committed = Bytes::copy_from_slice(&self.zab.config().encode());
+                    let pending = self.zab.pending_config().map(|pending| Bytes::copy_from_slice(&pending.encode()));
+                    let last_seen = pending.unwrap_or_else(|| committed.clone());
+                    self.history.unsent.push(LogRecord::Config { committed, last_seen });
+                    last = Some(seq);
+                }
                 zab::Action::Append { seq, from, .. } => {
                     if from.counter() == 0 {
-                        let payload = self.history.encode(self.now, &Txn::NoOp);
+                        let config = self.zab.config();
+                        let payload = if config.version == from {
+                            let config = config.encode();
+                            self.history.encode(self.now, &Txn::Membership(&config))
+                        } else {
+                            self.history.encode(self.now, &Txn::NoOp)
+                        };
                         self.history.push(from, payload.clone(), Origin::None);
                         self.history.send(from, payload);
                     }
@@ -256,18 +273,28 @@ impl Server {
                     self.on_role(role);
                 }
                 zab::Action::Confirmed { round, up_to } => self.on_confirmed(round, up_to),
+                zab::Action::Truncate { .. }
+                | zab::Action::SnapEnd { .. }
+                | zab::Action::Become(zab::Role::Following(_) | zab::Role::Observing(_))
+                | zab::Action::Send { .. }
+                | zab::Action::Close { .. } => self.fail(format!("one server alone does nothing like {action:?}")),
             }
         }
         if let Some(seq) = last {
             let records = self.history.hand_over(seq);
-            self.actions.push_back(Action::Append(Append { seq, records, watermark: self.zab.committed(), expect: None }));
+            self.actions.push_back(Action::Append(Append {
+                seq,
+                records,
+                watermark: self.zab.committed(),
+                expect: None,
+            }));
         }
     }
 
     pub(super) fn on_persisted(&mut self, seq: AppendSeq, log_bytes_used: u64, checkpoint: Zxid) {
         self.history.persisted(seq, log_bytes_used);
         self.history.log_checkpoint = checkpoint;
-        self.zab.handle_persisted(seq);
+        self.zab.handle_persisted(self.now.mono_ms, seq);
         self.follow_zab();
         self.maybe_checkpoint();
         self.apply_committed();
@@ -276,7 +303,7 @@ impl Server {
     pub(super) fn has_committed_work(&self) -> bool {
         !self.failed
             && !self.history.waits()
-            && self.history.entries.front().is_some_and(|entry| entry.zxid <= self.zab.committed())
+            && self.history.entries.front().is_some_and(|entry| entry.zxid <= self.zab.applicable())
     }
 
     /// Applies what is committed, in order, from memory. An entry that needs a record waits for it, and so does one whose session asked for
@@ -286,7 +313,7 @@ impl Server {
             return;
         }
         for _ in 0..APPLY_MAX {
-            let Some(entry) = self.history.entries.front().filter(|entry| entry.zxid <= self.zab.committed()) else {
+            let Some(entry) = self.history.entries.front().filter(|entry| entry.zxid <= self.zab.applicable()) else {
                 break;
             };
             if let Origin::Request { conn, .. } = entry.origin

@@ -32,7 +32,7 @@ use touch::Touches;
 use upkeep::Upkeep;
 use xxhash_rust::xxh3::xxh3_128;
 use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId, SessionId, WatchEvent, Zxid};
-use zoolet_zab::{Voters, Zab};
+use zoolet_zab::{Config, Timing, Zab};
 
 pub use state::BaseState;
 
@@ -45,8 +45,10 @@ pub struct Start {
     pub settings: Settings,
     /// Which member it is.
     pub id: ServerId,
-    /// Who decides with it.
-    pub voters: Voters,
+    /// The members as the configuration file names them; they count until the ensemble is born.
+    pub members: Config,
+    /// How long things may take among servers.
+    pub timing: Timing,
     /// What its log says of the protocol.
     pub recovered: zoolet_zab::Recovered,
     /// What its base holds; `None` when nothing was ever written there.
@@ -109,7 +111,10 @@ pub struct Server {
 impl Server {
     /// A server as its log and base left it. `now` starts every timeout.
     pub fn new(start: Start, now: Now) -> Self {
-        let Start { limits, settings, id, voters, recovered, base, seed, log_bytes_used } = start;
+        let Start { limits, settings, id, members, timing, mut recovered, base, seed, log_bytes_used } = start;
+        if !recovered.config.is_born() {
+            recovered.config = members;
+        }
         let hash_seed = xxh3_128(&seed);
         let state = State::new(base, limits.record_cache_bytes as usize, hash_seed as u64);
         let mut sessions = SessionTable::default();
@@ -117,7 +122,7 @@ impl Server {
             sessions.insert(id, session, now.mono_ms);
         }
         Self {
-            zab: Zab::new(id, voters, recovered),
+            zab: Zab::new(id, timing, recovered, hash_seed as u64),
             history: History::new(&limits, state.totals().ensemble_ms, log_bytes_used, state.applied(), now),
             upkeep: Upkeep::new(state.applied(), now, settings.container_check_interval_ms),
             state,
@@ -147,9 +152,7 @@ impl Server {
     /// Command: take part in the ensemble.
     pub fn start(&mut self, now: Now) {
         self.now = now;
-        if let Err(refused) = self.zab.start() {
-            self.fail(refused.to_string());
-        }
+        self.zab.start(now.mono_ms);
         self.follow_zab();
     }
 

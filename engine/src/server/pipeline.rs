@@ -444,7 +444,7 @@ impl Server {
 
     /// A sync is answered when a quorum has confirmed, after it came, that this server leads, and everything committed by then is applied.
     fn sync(&mut self, conn: ConnId, head: Waiting) -> Step {
-        let Ok(round) = self.zab.confirm() else {
+        let Ok(round) = self.zab.confirm(self.now.mono_ms) else {
             self.close(conn);
             return Step::Done;
         };
@@ -452,8 +452,15 @@ impl Server {
         Step::Block(head)
     }
 
-    pub(super) fn on_confirmed(&mut self, round: Round, up_to: Zxid) {
-        for sync in self.syncs.iter_mut().filter(|wait| wait.sync.is_some_and(|(_, asked)| asked == round)) {
+    /// Every question up to and including `round` is answered.
+    pub(super) fn on_confirmed(&mut self, round: Round, up_to: Option<Zxid>) {
+        let asked = |wait: &SyncWait| wait.up_to.is_none() && wait.sync.is_some_and(|(_, asked)| asked <= round);
+        let Some(up_to) = up_to else {
+            // Nobody leads any more: the outcome of these syncs is unknown.
+            let lost: Vec<_> = self.syncs.iter().filter(|wait| asked(wait)).map(SyncWait::conn).collect();
+            return lost.into_iter().for_each(|conn| self.close(conn));
+        };
+        for sync in self.syncs.iter_mut().filter(|wait| asked(wait)) {
             sync.up_to = Some(up_to);
         }
         self.answer_syncs();

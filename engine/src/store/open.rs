@@ -13,8 +13,8 @@ use bytes::Bytes;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use zoolet_model::Zxid;
-use zoolet_zab::{AppendSeq, Recovered};
+use zoolet_model::{ServerId, Zxid};
+use zoolet_zab::{AppendSeq, Config, EnsembleId, Incarnation, Recovered};
 
 /// What a server starts from.
 pub struct Store {
@@ -133,13 +133,7 @@ impl Store {
             // Before anything is acknowledged: from here on a log that is not there was lost.
             Marker::record_birth(&*disk, facts.disk_incarnation).map_err(OpenError::Marker)?;
         }
-        let recovered = Recovered {
-            accepted: facts.accepted,
-            current: facts.current,
-            history: facts.spans.clone(),
-            committed: facts.watermark,
-            appended,
-        };
+        let recovered = recovered(facts, appended);
         let state = read_state(&base)?;
         let reserve = Reserve::open(reserve_disk, limits);
         let (facts, log_floor) = (facts.clone(), log.floor());
@@ -153,6 +147,30 @@ impl Store {
     /// [`ReplayError`] of the log or of `visit`.
     pub fn replay<E>(&self, mut visit: impl FnMut(Event) -> Result<(), E>) -> Result<(), ReplayError<E>> {
         self.log.replay(self.base.meta().zxid, &mut |zxid, payload| visit(Event::Recovered { zxid, payload }))
+    }
+}
+
+/// What the facts say of the protocol. A birth whose entry is not in the history never was: a crash came between the two.
+fn recovered(facts: &Facts, appended: AppendSeq) -> Recovered {
+    let alone = Config::standalone(ServerId::STANDALONE);
+    let born = Config::decode(&facts.config_committed).filter(|config| config.version <= facts.last);
+    let pending = Config::decode(&facts.config_last_seen).filter(|pending| {
+        born.as_ref().is_some_and(|born| born.version < pending.version) && pending.version <= facts.last
+    });
+    let is_born = born.is_some();
+    let unborn = Recovered::empty(Incarnation(facts.disk_incarnation), alone);
+    Recovered {
+        ensemble: if is_born { EnsembleId(facts.ensemble_id) } else { EnsembleId::UNBORN },
+        accepted: facts.accepted,
+        current: facts.current,
+        config: born.unwrap_or(unborn.config),
+        pending,
+        history: facts.spans.clone(),
+        committed: facts.watermark,
+        appended,
+        disk: unborn.disk,
+        floor: unborn.floor,
+        is_whole: unborn.is_whole,
     }
 }
 

@@ -103,10 +103,11 @@ impl Zab {
         if !self.is_started {
             return;
         }
-        match &self.state {
-            State::Looking { .. } => self.look(now),
-            State::Leading(_) => self.lead(now),
-            State::Learning(_) => {}
+        if matches!(self.state, State::Looking { .. }) {
+            self.look(now);
+        }
+        if matches!(self.state, State::Leading(_)) {
+            self.lead(now);
         }
         let says = self.notification(now);
         if self.stood != Some(says) {

@@ -60,6 +60,14 @@ impl Config {
         Self::new(EnsembleId::UNBORN, Zxid::ZERO, &members)
     }
 
+    /// A server alone.
+    pub fn standalone(id: ServerId) -> Self {
+        let mut members = Vec::new();
+        let pushed = members.push(Member { id, kind: Kind::Voter, disk: Incarnation(0) });
+        debug_assert!(pushed.is_ok(), "one fits");
+        Self { ensemble: EnsembleId::UNBORN, version: Zxid::ZERO, members }
+    }
+
     /// Whether an entry made it, and not a file.
     pub fn is_born(&self) -> bool {
         self.ensemble != EnsembleId::UNBORN

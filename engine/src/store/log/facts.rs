@@ -129,9 +129,7 @@ impl Facts {
                 self.cuts += 1;
             }
             Record::Birth { ensemble } => {
-                if self.ensemble_id != 0 && self.ensemble_id != *ensemble {
-                    return Err("this disk belongs to another ensemble already");
-                }
+                // A birth comes before the entry that it is of: of a crash in between is left one that never was, and another may follow.
                 self.ensemble_id = *ensemble;
             }
         }

@@ -9,7 +9,6 @@ use super::facts::{Facts, Session, has_place, is_refused};
 use super::history::{Connection, End};
 use super::origin::{Origin, Origins};
 use super::violation::{Violation, clock};
-use zoolet_engine::txn::Txn;
 use zoolet_model::{Request, SessionId};
 
 /// A sign of life, microseconds.
@@ -30,13 +29,8 @@ pub(super) fn check(facts: &Facts<'_>, origins: &Origins, promises: &Promises) -
 
 /// The shortest and the longest timeout that the session ever had, microseconds.
 fn timeouts_us(facts: &Facts<'_>, session: &Session) -> Option<(u64, u64)> {
-    let created = match facts.entries[session.created?].txn {
-        Some(Txn::CreateSession { timeout_ms, .. }) => u64::from(timeout_ms),
-        Some(Txn::NoOp | Txn::Write { .. } | Txn::Multi { .. } | Txn::CloseSession { .. } | Txn::Reap { .. })
-        | None => {
-            return None;
-        }
-    };
+    let (created, _) = facts.entries[session.created?].begins()?;
+    let created = u64::from(created);
     let renewed = session.connections.iter().filter_map(|&at| {
         let (_, reply) = facts.connection(at).reply.as_ref()?;
         u64::try_from(reply.timeout_ms).ok()

@@ -6,7 +6,7 @@ use super::violation::Violation;
 use crate::reference::Reference;
 use std::collections::BTreeMap;
 use zoolet_engine::txn::{self, Txn};
-use zoolet_model::{ErrorCode, Request, SessionId};
+use zoolet_model::{ErrorCode, Request, SessionId, SessionSecret};
 
 /// A committed entry, decoded.
 #[derive(Debug)]
@@ -32,8 +32,13 @@ impl<'h> Entry<'h> {
     pub(super) fn session(&self) -> Option<SessionId> {
         match self.txn.as_ref()? {
             Txn::Write { session, .. } | Txn::Multi { session, .. } | Txn::CloseSession { session } => Some(*session),
-            Txn::NoOp | Txn::CreateSession { .. } | Txn::Reap { .. } => None,
+            Txn::NoOp | Txn::CreateSession { .. } | Txn::Reap { .. } | Txn::Membership(_) => None,
         }
+    }
+
+    /// Timeout in milliseconds and secret of the session that it begins.
+    pub(super) fn begins(&self) -> Option<(u32, SessionSecret)> {
+        if let Some(Txn::CreateSession { timeout_ms, secret }) = self.txn { Some((timeout_ms, secret)) } else { None }
     }
 
     pub(super) fn is_close(&self) -> bool {
@@ -67,7 +72,7 @@ impl<'h> Facts<'h> {
         let entries: Vec<_> = history.committed.iter().map(Entry::of).collect();
         let mut sessions: BTreeMap<SessionId, Session> = BTreeMap::new();
         for (at, entry) in entries.iter().enumerate() {
-            if matches!(entry.txn, Some(Txn::CreateSession { .. })) {
+            if entry.begins().is_some() {
                 sessions.entry(SessionId(entry.zxid)).or_default().created = Some(at);
             }
             if let Some(session) = entry.session() {

@@ -42,7 +42,8 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<Origins, Violation> {
                 Some(Txn::CreateSession { .. }) => Origin::Session,
                 Some(Txn::CloseSession { .. }) => Origin::Expiry,
                 // A write that nobody asked for is found where its session's requests are.
-                Some(Txn::NoOp | Txn::Write { .. } | Txn::Multi { .. } | Txn::Reap { .. }) | None => Origin::Ensemble,
+                Some(Txn::NoOp | Txn::Write { .. } | Txn::Multi { .. } | Txn::Reap { .. } | Txn::Membership(_))
+                | None => Origin::Ensemble,
             })
             .collect(),
         effect: vec![None; facts.history.operations.len()],
@@ -266,7 +267,7 @@ pub(super) fn matches(facts: &Facts<'_>, operation: usize, entry: &Entry<'_>) ->
             asked.len() == ops.len() && asked.iter().zip(ops).all(|(asked, op)| matches_op(ids, asked, op))
         }
         Some(Txn::CloseSession { .. }) => *request == Request::CloseSession,
-        Some(Txn::NoOp | Txn::CreateSession { .. } | Txn::Reap { .. }) | None => false,
+        Some(Txn::NoOp | Txn::CreateSession { .. } | Txn::Reap { .. } | Txn::Membership(_)) | None => false,
     }
 }
 

@@ -75,7 +75,7 @@ impl Replay<'_, '_> {
                 return self.answered(operation, expected);
             }
             // What nobody asked for is a violation already; what means nothing changes nothing.
-            (Some(Txn::Write { .. } | Txn::Multi { .. } | Txn::NoOp) | None, _) => {}
+            (Some(Txn::Write { .. } | Txn::Multi { .. } | Txn::NoOp | Txn::Membership(_)) | None, _) => {}
         }
         self.fire(&changes);
         if let Some(Txn::CloseSession { session }) = entry.txn {

@@ -5,7 +5,6 @@ use super::facts::{Facts, has_place};
 use super::history::Received;
 use super::violation::{Violation, clock};
 use std::collections::BTreeMap;
-use zoolet_engine::txn::Txn;
 use zoolet_model::{SessionId, SessionSecret};
 
 pub(super) fn check(facts: &Facts<'_>) -> Result<(), Violation> {
@@ -26,8 +25,8 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<(), Violation> {
             else {
                 return Err(broken("a session begins with a committed entry"));
             };
-            if let Some(Txn::CreateSession { timeout_ms, secret }) = &entry.txn
-                && (*secret != reply.secret || i64::from(*timeout_ms) != i64::from(reply.timeout_ms))
+            if let Some((timeout_ms, secret)) = entry.begins()
+                && (secret != reply.secret || i64::from(timeout_ms) != i64::from(reply.timeout_ms))
             {
                 return Err(broken("a client is told the secret and the timeout that its session's entry has")
                     .and(format!("the entry says {timeout_ms} ms, or has another secret")));
@@ -69,11 +68,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<(), Violation> {
 }
 
 fn secret_of(facts: &Facts<'_>, session: SessionId) -> Option<SessionSecret> {
-    match facts.entries[facts.sessions.get(&session)?.created?].txn {
-        Some(Txn::CreateSession { secret, .. }) => Some(secret),
-        Some(Txn::NoOp | Txn::Write { .. } | Txn::Multi { .. } | Txn::CloseSession { .. } | Txn::Reap { .. })
-        | None => None,
-    }
+    facts.entries[facts.sessions.get(&session)?.created?].begins().map(|(_, secret)| secret)
 }
 
 fn silent_after_their_end(facts: &Facts<'_>) -> Result<(), Violation> {

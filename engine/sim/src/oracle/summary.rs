@@ -59,7 +59,7 @@ impl Summary {
             match txn::decode(&entry.payload) {
                 Ok((_, Txn::CreateSession { .. })) => summary.sessions += 1,
                 Ok((_, Txn::CloseSession { .. })) => summary.closed += 1,
-                Ok((_, Txn::NoOp | Txn::Write { .. } | Txn::Multi { .. } | Txn::Reap { .. })) | Err(_) => {}
+                Ok(_) | Err(_) => {}
             }
         }
         let mut last_server: BTreeMap<SessionId, _> = BTreeMap::new();

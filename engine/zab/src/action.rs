@@ -24,6 +24,8 @@ pub struct Round(pub u64);
 pub enum Fault {
     /// Its disk belongs to another ensemble.
     WrongEnsemble,
+    /// Nothing: it has fallen behind what the log still has, and shall ask again for a snapshot.
+    Behind,
     /// It said what no correct server says in this state; what that was.
     Protocol(&'static str),
 }

@@ -247,11 +247,12 @@ impl Zab {
         let is_lost = acked.is_none();
         if is_lost || now >= until_ms {
             if let State::Leading(prospect) = &mut self.state {
-                prospect.handing_over = None;
+                (prospect.handing_over, prospect.is_handed_over) = (None, false);
             }
             return;
         }
-        if acked == Some(last) {
+        let State::Leading(prospect) = &mut self.state else { return };
+        if acked == Some(last) && !core::mem::replace(&mut prospect.is_handed_over, true) {
             let learners = self.peers.iter_mut().filter_map(|peer| peer.learner.as_mut());
             learners
                 .filter(|learner| matches!(learner.stage, Stage::Streaming(_)))
@@ -259,16 +260,15 @@ impl Zab {
         }
     }
 
-    /// The hand-over is said to everybody: this server is a looking one that does not stand for a while.
-    pub(crate) fn maybe_step_aside(&mut self, now: u64) {
-        let State::Leading(prospect) = &self.state else { return };
-        let Some((target, _)) = prospect.handing_over else { return };
-        let is_said = |peer: &Peer| peer.learner.as_ref().is_none_or(|learner| !learner.owes_hand_over);
-        let acked = self.peer(target).and_then(|peer| peer.learner.as_ref()).map(Learner::acked);
-        if acked == Some(self.history.last()) && self.peers.iter().all(is_said) {
+    /// Once the hand-over is said to everybody this server looks for a leader, and does not stand for a while. Called when nothing is left
+    /// to be said.
+    pub(crate) fn maybe_step_aside(&mut self, now: u64) -> bool {
+        let is_done = matches!(&self.state, State::Leading(prospect) if prospect.is_handed_over);
+        if is_done {
             let stand_at_ms = now + u64::from(self.timing.fresh_ms);
             self.look_from(now, stand_at_ms);
         }
+        is_done
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Prospect {
     pub(crate) ping_at_ms: u64,
     /// It wants this voter to lead, until then.
     pub(crate) handing_over: Option<(ServerId, u64)>,
+    /// That voter has everything, and everybody is being told.
+    pub(crate) is_handed_over: bool,
 }
 
 /// What a learner says with its promise.
@@ -41,6 +43,7 @@ impl Zab {
             give_up_at_ms,
             ping_at_ms: now,
             handing_over: None,
+            is_handed_over: false,
         });
         self.tell_everybody();
     }

@@ -115,7 +115,6 @@ impl Zab {
     }
 
     fn judge_as_leader(&mut self, now: u64) {
-        self.maybe_step_aside(now);
         let State::Leading(prospect) = &mut self.state else { return };
         if prospect.ping_at_ms <= now {
             let interval_ms = if self.is_busy { self.timing.heartbeat_busy_ms } else { self.timing.heartbeat_idle_ms };

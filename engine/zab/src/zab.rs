@@ -2,7 +2,7 @@
 
 use crate::appends::Appends;
 use crate::discovery::{Promise, Prospect};
-use crate::peer::{Peer, Stage};
+use crate::peer::Peer;
 use crate::synchronization::Learning;
 use crate::{
     Action, AppendSeq, Config, Credentials, EnsembleId, Epoch, Fault, Incarnation, LinkId, Message, Role, ServerId,
@@ -403,16 +403,14 @@ impl Zab {
         self.floor = self.floor.max(floor);
     }
 
-    /// Entries of a Proposal to this peer can no longer be read: it gets a snapshot instead.
+    /// Entries of a Proposal to this peer can no longer be read. It asks again, in a new attempt, so that no Ack on its way from this one is taken
+    /// for that of a snapshot; by then [`Zab::handle_log_floor`] has said what the log still has.
     pub fn handle_unreadable(&mut self, now: u64, peer: ServerId) {
-        let common = self.peer(peer).and_then(|peer| peer.learner.as_ref()).map(crate::peer::Learner::acked);
-        if let (State::Leading(_), Some(at_least)) = (&self.state, common)
-            && let Some(learner) = self.learner(peer)
-            && matches!(learner.stage, Stage::Streaming(_))
-        {
-            learner.stage = Stage::Snapping { at_least, is_told: false };
+        if let Some(Peer { id, link, learner: Some(_), .. }) = self.peer(peer) {
+            let (id, link) = (*id, *link);
+            self.push(Todo::Close(id, link, Fault::Behind));
+            self.handle_link_down(now, id, link);
         }
-        self.reconsider(now);
     }
 
     /// Everything readable was handled: judge what time has passed.
@@ -464,11 +462,16 @@ impl Zab {
         if !self.is_started {
             return None;
         }
-        (0..self.peers.len()).find_map(|at| {
+        let next = (0..self.peers.len()).find_map(|at| {
             let message = self.message_to(now, at)?;
             let Peer { id, link, .. } = self.peers[at];
             Some(Action::Send { peer: id, link, message })
-        })
+        });
+        if next.is_none() && self.maybe_step_aside(now) {
+            self.reconsider(now);
+            return self.poll_action(now);
+        }
+        next
     }
 
     fn message_to(&mut self, now: u64, at: usize) -> Option<Message> {

@@ -65,7 +65,7 @@ fn a_store_tells_what_the_protocol_must_know() {
     let mut counter = 60;
     store
         .replay(|event| {
-            let Event::Recovered { zxid, payload } = event else { return Err(event) };
+            let Event::Recovered { zxid, payload } = event else { return Err(()) };
             (chain, counter) = (chain_after(chain, zxid, &payload), counter + 1);
             assert_eq!((chain, zxid.counter()), (chains[counter], counter as u64));
             Ok(())

@@ -27,6 +27,8 @@ struct Draft {
     entries: u64,
     entry_bytes: u64,
     cuts: Vec<Cut>,
+    /// Of which state the base is that becomes the current one.
+    base: Option<Zxid>,
 }
 
 /// The one command that makes records durable.
@@ -76,7 +78,10 @@ impl Log {
         let mut buffer = vec![0; HEADER_BYTES];
         self.facts_record().encode(&mut buffer);
         let header = self.header(true, facts.watermark, &buffer);
-        self.persist(Draft { header, facts, records: 0, entries: 0, entry_bytes: 0, cuts: Vec::new() }, buffer)
+        self.persist(
+            Draft { header, facts, records: 0, entries: 0, entry_bytes: 0, cuts: Vec::new(), base: None },
+            buffer,
+        )
     }
 
     fn append_all(&mut self, appends: &[Append]) -> Result<Persisted, AppendError> {
@@ -108,7 +113,7 @@ impl Log {
 
         let mut facts = self.facts.clone();
         let (mut records, mut entries, mut entry_bytes) = (0, 0, 0);
-        let (mut watermark, mut cuts) = (Zxid::ZERO, Vec::new());
+        let (mut watermark, mut cuts, mut base) = (Zxid::ZERO, Vec::new(), None);
         let mut diverges = false;
         'batch: for append in appends {
             diverges = self.diverges(append, facts.chain);
@@ -118,18 +123,32 @@ impl Log {
             for (seq, record) in self.waiting(append) {
                 let bytes = encoded_bytes(record);
                 let is_over = buffer.len() + bytes > if records == 0 { room } else { room.min(BATCH_BYTES) };
-                // The chain hash at a truncation's end is looked up in what is durable.
-                let is_cut = matches!(record, LogRecord::Truncate { .. });
+                // The chain hash where it ends is looked up in what is durable.
+                let is_cut = matches!(record, LogRecord::Truncate { .. } | LogRecord::SnapEnd { .. });
                 if is_over || (is_cut && records > 0) {
                     break 'batch;
                 }
                 if seq != self.next_seq.0 + records {
                     return Err(AppendError::misuse(format!("append {seq} follows {}", self.next_seq.0 + records - 1)));
                 }
-                let chain = if let LogRecord::Truncate { to } = record { self.chain_of_cut(*to)? } else { 0 };
-                let record = Record::of(record, chain);
+                let record = match record {
+                    LogRecord::Truncate { to } => Record::of(record, self.chain_of_cut(*to)?),
+                    LogRecord::SnapEnd { base, zxid, chain } if self.has(*zxid, *chain)? => {
+                        Record::Rebase { base: *base, zxid: *zxid }
+                    }
+                    LogRecord::SnapEnd { .. }
+                    | LogRecord::Entry { .. }
+                    | LogRecord::Promise(_)
+                    | LogRecord::Epoch(_)
+                    | LogRecord::Config { .. }
+                    | LogRecord::SnapBegin { .. }
+                    | LogRecord::Birth { .. } => Record::of(record, 0),
+                };
                 facts.pass(&record).map_err(AppendError::misuse)?;
                 cuts.extend(Cut::of(seq, &record));
+                if let Record::SnapEnd { zxid, .. } | Record::Rebase { zxid, .. } = record {
+                    base = Some(zxid);
+                }
                 record.encode(&mut buffer);
                 if matches!(record, Record::Entry { .. }) {
                     entries += 1;
@@ -151,7 +170,7 @@ impl Log {
         }
         facts.commit(watermark);
         let header = self.header(rotates, facts.watermark, &buffer);
-        Ok(Some((Draft { header, facts, records, entries, entry_bytes, cuts }, buffer)))
+        Ok(Some((Draft { header, facts, records, entries, entry_bytes, cuts, base }, buffer)))
     }
 
     /// The records of `append` that are not durable yet, with their numbers.
@@ -192,12 +211,13 @@ impl Log {
     /// One write, one fdatasync, and where a segment begins, one of each more to end the one before; the draft's facts are the log's after the
     /// first.
     fn persist(&mut self, draft: Draft, mut buffer: Vec<u8>) -> Result<(), AppendError> {
-        let Draft { header, facts, records, entries, entry_bytes, cuts } = draft;
+        let Draft { header, facts, records, entries, entry_bytes, cuts, base } = draft;
         header.seal(facts.disk_incarnation, &mut buffer);
         let (file, at) = match self.ring.live.back() {
             Some(newest) if !header.is_first => (newest.file.clone(), self.tail),
             _ => {
-                let spare = self.ring.make_ready(&*self.disk, &self.options, self.checkpoint, &mut self.counters)?;
+                let spare =
+                    self.ring.make_ready(&*self.disk, &self.options, self.checkpoint, self.hold, &mut self.counters)?;
                 (spare.file.clone(), 0)
             }
         };
@@ -226,6 +246,8 @@ impl Log {
         self.facts = facts;
         self.next_seq = AppendSeq(header.append_seq_after(records));
         self.keep_cuts(cuts);
+        // What the new base does not have is needed, also where the one before had it.
+        self.checkpoint = base.unwrap_or(self.checkpoint);
         self.counters.batches += 1;
         self.counters.entries += entries;
         self.counters.entry_bytes += entry_bytes;
@@ -253,6 +275,16 @@ impl Log {
             Strategy::Append => 0,
         };
         Record::Facts { facts: Box::new(self.facts.clone()), file_bytes }
+    }
+
+    /// Whether the history has this entry, after the same history.
+    fn has(&self, zxid: Zxid, chain: u128) -> Result<bool, AppendError> {
+        match self.chain_at(zxid) {
+            Ok(ours) => Ok(ours == chain),
+            Err(ReadError::Log(LogError::Io { error, .. })) => Err(AppendError::Fatal(error)),
+            // What is damaged here a snapshot makes good.
+            Err(ReadError::Gone | ReadError::Log(_)) => Ok(false),
+        }
     }
 
     /// The chain hash after `to`, an entry of the history where a truncation is to end.

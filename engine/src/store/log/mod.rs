@@ -37,7 +37,7 @@ use super::{Strategy, disk::Disk};
 use end::End;
 use entries::Cut;
 use error::Failure;
-use ring::Ring;
+use ring::{Ring, held};
 use std::{collections::VecDeque, sync::Arc};
 use zoolet_model::Zxid;
 use zoolet_zab::AppendSeq;
@@ -140,6 +140,8 @@ pub struct Log {
     tail: u64,
     /// Everything up to here is in a durable checkpoint of the base.
     checkpoint: Zxid,
+    /// Somebody will need the entries above it.
+    hold: Option<Zxid>,
     /// The cuts in the live segments, as far as they can be read, in order.
     cuts: VecDeque<Cut>,
     /// Segments of an older incarnation are damaged, or of no use because a later one is.
@@ -200,8 +202,15 @@ impl Log {
     pub fn recycle(&mut self, durable_checkpoint: Zxid) {
         self.checkpoint = self.checkpoint.max(durable_checkpoint);
         if self.options.strategy == Strategy::Append && self.failure.is_none() {
-            self.ring.delete_up_to(&*self.disk, self.checkpoint);
+            self.ring.delete_up_to(&*self.disk, held(self.checkpoint, self.hold));
         }
+    }
+
+    /// Keeps the segments with entries above `above`, also those that a checkpoint has, for whoever will need them; until it is called again, or
+    /// until an append needs the room: nobody who lags stops the log.
+    pub fn hold(&mut self, above: Option<Zxid>) {
+        self.hold = above;
+        self.recycle(self.checkpoint);
     }
 
     /// Does one bounded step (at most 256 KiB) of making the next segment ready, so that no append has to wait for it. For idle
@@ -211,7 +220,8 @@ impl Log {
     /// As [`Log::append`]; a stall only means that there is no next segment yet.
     pub fn prepare_ahead(&mut self) -> Result<bool, AppendError> {
         self.check_alive()?;
-        let outcome = self.ring.prepare_step(&*self.disk, &self.options, self.checkpoint, &mut self.counters);
+        let outcome =
+            self.ring.prepare_step(&*self.disk, &self.options, held(self.checkpoint, self.hold), &mut self.counters);
         self.judge(outcome)
     }
 }

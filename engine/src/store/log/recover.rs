@@ -175,7 +175,7 @@ impl Log {
 
     fn new(disk: Arc<dyn Disk>, options: LogOptions, facts: Facts, next_seq: AppendSeq, ring: Ring, tail: u64) -> Self {
         let (checkpoint, buffer, counters) = (Zxid::ZERO, Vec::new(), Counters::default());
-        let (cuts, readable, end, dropping, failure) = (VecDeque::new(), 0, None, false, None);
+        let (hold, cuts, readable, end, dropping, failure) = (None, VecDeque::new(), 0, None, false, None);
         Self {
             disk,
             options,
@@ -184,6 +184,7 @@ impl Log {
             ring,
             tail,
             checkpoint,
+            hold,
             cuts,
             readable,
             end,

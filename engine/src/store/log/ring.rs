@@ -78,17 +78,24 @@ impl Ring {
         self.live.range(start.min(full)..full).map(|segment| segment.bytes).sum::<u64>() + tail
     }
 
-    /// Makes `spare` ready, however long it takes.
+    /// Makes `spare` ready, however long it takes. What is held goes last.
     pub(super) fn make_ready(
         &mut self,
         disk: &dyn Disk,
         options: &LogOptions,
         checkpoint: Zxid,
+        hold: Option<Zxid>,
         counters: &mut Counters,
     ) -> Result<&Spare, AppendError> {
         let mut spare = match self.spare.take() {
             Some(spare) => spare,
-            None => self.choose(disk, options, checkpoint)?,
+            None => match self.choose(disk, options, held(checkpoint, hold)) {
+                Err(AppendError::Stalled(_)) if hold.is_some() => {
+                    let oldest = self.live.get(1).map_or(checkpoint, |second| second.start_last.min(checkpoint));
+                    self.choose(disk, options, oldest)?
+                }
+                chosen => chosen?,
+            },
         };
         while spare.stage != Stage::Ready {
             if let Err(error) = spare.advance(disk, options, counters) {
@@ -187,6 +194,11 @@ impl Ring {
         };
         Ok(Spare { name, file, stage })
     }
+}
+
+/// What may be used again while segments are held.
+pub(super) fn held(checkpoint: Zxid, hold: Option<Zxid>) -> Zxid {
+    hold.map_or(checkpoint, |hold| checkpoint.min(hold))
 }
 
 impl Spare {

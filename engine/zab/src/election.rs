@@ -6,7 +6,9 @@
 
 use crate::peer::Peer;
 use crate::zab::State;
-use crate::{Credentials, EnsembleId, Epoch, Fault, Mutation, Notification, Role, ServerId, Stance, Zab, mutation};
+use crate::{
+    Config, Credentials, EnsembleId, Epoch, Fault, Kind, Mutation, Notification, Role, ServerId, Stance, Zab, mutation,
+};
 use core::cmp::Ordering;
 
 impl Zab {
@@ -154,14 +156,21 @@ impl Zab {
             let said = peer.fresh(now, fresh_ms)?;
             match said.stance {
                 Stance::Leading { established: true } => Some((said.epoch, peer.id)),
-                // Whoever has more would only make it give up. Those that do not count wait until it is established.
+                // Whoever has more would only make it give up. Observers wait until it is established. Whether this server's disk counts is for the
+                // leader's configuration to say, which may be newer than the one here.
                 Stance::Leading { established: false } => {
-                    (said.credentials >= mine && self.is_voter() && self.counts(peer)).then_some((said.epoch, peer.id))
+                    (said.credentials >= mine && self.may_vote()).then_some((said.epoch, peer.id))
                 }
                 Stance::Looking { .. } | Stance::Following { .. } => None,
             }
         });
         leaders.max().map(|(_, id)| id)
+    }
+
+    /// Whether this server may count as a voter in some configuration.
+    fn may_vote(&self) -> bool {
+        let is_voter = |config: &Config| config.member(self.id).is_some_and(|member| member.kind == Kind::Voter);
+        self.is_whole && (is_voter(self.config()) || self.pending_config().is_some_and(is_voter))
     }
 
     /// Back to the election; a leader that was, or might have been, waits before it stands again if its epoch committed nothing.

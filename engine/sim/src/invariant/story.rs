@@ -213,6 +213,7 @@ pub(crate) fn ack_epoch_of(epoch: u32, credentials: zoolet_zab::Credentials) -> 
         credentials,
         committed: Zxid::ZERO,
         tail: zoolet_zab::Spans::EMPTY,
+        is_damaged: false,
     }
 }
 

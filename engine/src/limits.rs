@@ -86,6 +86,8 @@ pub struct Settings {
     pub container_check_interval_ms: u32,
     /// Containers reaped in one minute at most (znode.container.maxPerMinute).
     pub containers_per_minute_max: u32,
+    /// A learner that has not heard its leader for so long serves no clients, milliseconds: what it would show could be older than that.
+    pub staleness_max_ms: u32,
 }
 
 impl Default for Settings {
@@ -99,6 +101,7 @@ impl Default for Settings {
             skip_acl: false,
             container_check_interval_ms: 60_000,
             containers_per_minute_max: 10_000,
+            staleness_max_ms: 3000,
         }
     }
 }

@@ -6,6 +6,7 @@
 use crate::event::ConnId;
 use bytes::Bytes;
 use zoolet_model::{ErrorCode, SessionId, SessionSecret, Zxid};
+use zoolet_zab::Epoch;
 
 /// A link to a peer, numbered by whoever drives the machine; never reused in one process. Streams are FIFO within one link, and nothing of
 /// an old link is delivered on a new one.
@@ -38,9 +39,11 @@ pub struct PeerEntry {
 /// What one server says to another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PeerMessage {
-    /// Learner to leader: a client of this server wants this entry. Both times of its header are 0; the leader fills them in.
+    /// Learner to leader: a client of this server wants this entry. The leader fills in the two times of its header.
     Forward {
-        /// Numbered by the learner, from 1, without gaps on one link. The entry comes back with it, or [`PeerMessage::Refused`] does.
+        /// The leader's epoch, as of every message about sessions that a learner sends: what an earlier epoch left on the way is dropped.
+        epoch: Epoch,
+        /// Numbered by the learner, from 1, never used twice in one process. The entry comes back with it, or [`PeerMessage::Refused`] does.
         seq: u64,
         /// The learner's connection that asks: the leader takes an entry of a session from its owner's connection only.
         conn: ConnId,
@@ -56,12 +59,14 @@ pub enum PeerMessage {
     },
     /// Learner to leader: the owner of this session has come to this connection. Does it live?
     Revalidate {
+        /// The leader's epoch.
+        epoch: Epoch,
         /// The learner's connection.
         conn: ConnId,
         /// Which session.
         session: SessionId,
-        /// What the client showed.
-        secret: SessionSecret,
+        /// What the client showed; `None` when it is no secret at all.
+        secret: Option<SessionSecret>,
         /// The timeout it gets from now on, milliseconds.
         timeout_ms: u32,
     },
@@ -71,8 +76,8 @@ pub enum PeerMessage {
         conn: ConnId,
         /// As asked.
         session: SessionId,
-        /// What this server must have applied before the client is answered, its earlier writes among it; `None`: the session is over, or the
-        /// secret is not its.
+        /// What this server must have applied before the client is answered, its earlier writes among it; `None`: the session is over in a
+        /// state that has everything committed when this was asked, or the secret is not its.
         up_to: Option<Zxid>,
     },
     /// Leader to learner: this session's owner has come to another connection.
@@ -82,10 +87,13 @@ pub enum PeerMessage {
         /// The connection it left, of the server that is told.
         conn: ConnId,
     },
-    /// Learner to leader: the owners of these sessions gave signs of life since the last such message.
+    /// Learner to leader: the owners of these sessions gave signs of life since the last such message. The first after it joined names
+    /// every session that is on one of its connections.
     Touch {
-        /// Which.
-        sessions: Vec<SessionId>,
+        /// The leader's epoch.
+        epoch: Epoch,
+        /// Which, and the learner's connection that each is on.
+        sessions: Vec<(SessionId, ConnId)>,
     },
     /// Learner to leader: the digest of its state after this entry. The leader compares it with its own.
     Digest {
@@ -106,7 +114,7 @@ impl PeerMessage {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Forward { payload, .. } => 32 + payload.len(),
-            Self::Touch { sessions } => 16 + 8 * sessions.len(),
+            Self::Touch { sessions, .. } => 16 + 16 * sessions.len(),
             Self::Refused { .. }
             | Self::Revalidate { .. }
             | Self::Revalidated { .. }

@@ -189,6 +189,15 @@ pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
     buffer.split().freeze()
 }
 
+/// Puts the leader's header in the place of the one that is there; `None` of bytes too short for one.
+pub fn stamp(header: Header, payload: Bytes) -> Option<Bytes> {
+    let mut bytes = payload.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+    let (wall, rest) = bytes.split_first_chunk_mut::<8>()?;
+    *wall = header.wall_ms.to_le_bytes();
+    *rest.first_chunk_mut::<8>()? = header.ensemble_ms.to_le_bytes();
+    Some(bytes.freeze())
+}
+
 fn put_origin(buffer: &mut BytesMut, session: SessionId, identity: &Identity) {
     buffer.put_i64_le(session.0);
     buffer.put_u8(u8::from(identity.is_super));
@@ -435,6 +444,9 @@ mod tests {
         let bytes = encode(header, txn, &mut BytesMut::new());
         assert_eq!(decode(&bytes), Ok((header, txn.clone())));
         assert_eq!(super::header(&bytes), Some(header));
+        let later = Header { wall_ms: 9, ensemble_ms: 80 };
+        assert_eq!(decode(&stamp(later, bytes.clone()).unwrap()), Ok((later, txn.clone())));
+        assert_eq!(stamp(later, bytes.slice(..Header::BYTES - 1)), None);
         for cut in 0..bytes.len() {
             assert_eq!(decode(&bytes[..cut]), Err(Undecodable), "{txn:?} cut at {cut}");
         }

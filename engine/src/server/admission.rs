@@ -1,6 +1,7 @@
 //! Whether there is room for one more entry, in memory and in the log.
 
 use super::Server;
+use crate::txn::{Op, Txn};
 use zoolet_model::{Request, WriteOp};
 
 /// What an entry is for: the fuller the log and memory are, the fewer kinds still go in.
@@ -32,11 +33,28 @@ pub(super) fn need(request: &Request) -> Need {
     if changes_the_tree && request.ops().iter().all(deletes) { Need::Delete } else { Need::Write }
 }
 
+/// The same of an entry; `None` of a session's end, which is always taken.
+pub(super) fn need_of(txn: &Txn<'_>) -> Option<Need> {
+    let deletes = |op: &Op<'_>| matches!(op, Op::Delete { .. } | Op::Check { .. });
+    let is_delete = match txn {
+        Txn::Write { op, .. } => deletes(op),
+        Txn::Multi { ops, .. } => ops.iter().all(deletes),
+        Txn::CreateSession { .. } => return Some(Need::Session),
+        Txn::CloseSession { .. } => return None,
+        Txn::NoOp | Txn::Reap { .. } | Txn::Membership(_) => false,
+    };
+    Some(if is_delete { Need::Delete } else { Need::Write })
+}
+
 impl Server {
-    /// Whether there is room for one more write, in memory and in the log.
+    /// Whether there is room for one more write: in memory and in the log of a leader, on the way to the leader of a learner.
     pub(super) fn admission(&self, need: Need) -> Admission {
         if self.upkeep.log_stalled {
             return Admission::Refuse;
+        }
+        if self.leader().is_some() {
+            // The leader refuses what its disk has no room for. Here entries are taken as they come, and applied as memory allows.
+            return self.forwards.admission(need);
         }
         if need == Need::Write && self.upkeep.is_space_short() {
             return Admission::Refuse;
@@ -72,8 +90,9 @@ impl Server {
         }
     }
 
-    /// Writes that waited for room are tried again.
+    /// Writes that waited for room are tried again, those of learners first: they have waited longer.
     pub(super) fn admit_waiting(&mut self) {
+        self.take_all_forwarded();
         if !self.waiting_for_room.is_empty() && self.admission(Need::Write) != Admission::Wait {
             self.ready.extend(std::mem::take(&mut self.waiting_for_room));
         }

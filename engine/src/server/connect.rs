@@ -6,7 +6,7 @@ use super::fetches::Waiter;
 use super::history::Origin;
 use crate::action::Action;
 use crate::event::ConnId;
-use crate::session::{Connection, Phase};
+use crate::session::{Connection, Phase, Place};
 use crate::store::key;
 use crate::txn::Txn;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use zoolet_model::{ConnectReply, ConnectRequest, Reply, SessionId, SessionSecret
 impl Server {
     pub(super) fn on_connect(&mut self, conn: ConnId, peer: Option<IpAddr>, request: &ConnectRequest) {
         // A client that has seen more than this server must find another one; it is told by a close, not by a refusal (surface 1.4).
-        if !self.is_serving() || request.last_zxid_seen > self.state.applied().as_i64() {
+        if !self.is_serving() || self.is_stale() || request.last_zxid_seen > self.state.applied().as_i64() {
             self.actions.push_back(Action::Close { conn });
             return;
         }
@@ -46,10 +46,11 @@ impl Server {
         if let Some(connection) = self.connections.get_mut(&conn)
             && connection.phase == Phase::Joining
         {
-            self.sessions.attach(reply.session, conn);
+            self.sessions.attach(reply.session, Place::Here(conn));
             connection.session = reply.session;
             connection.phase = Phase::Open;
             self.connected(conn, reply);
+            self.heard_of(conn);
             self.ready.push_back(conn);
         }
     }
@@ -57,6 +58,9 @@ impl Server {
     /// The secret is checked before anything happens to the connection that carries the session now: ZooKeeper closes that one
     /// first, for anybody who knows the id (surface 13.25).
     fn continue_session(&mut self, conn: ConnId, request: &ConnectRequest) {
+        if !self.is_alone() {
+            return self.ask_after_session(conn, request);
+        }
         let ConnectRequest { session, password, .. } = request;
         let proved = self.sessions.lookup(*session).filter(|live| {
             !live.closing && password.as_deref().is_some_and(|password| constant_time_eq(password, &live.secret.0))
@@ -65,9 +69,8 @@ impl Server {
             self.refused(conn, request.read_only.is_some());
             return self.close(conn);
         };
-        if let Some(old) = self.sessions.attach(*session, conn) {
-            self.close(old);
-        }
+        let old = self.sessions.attach(*session, Place::Here(conn));
+        self.evict(*session, old);
         // Like all of a session's liveness this is not replicated: coming back writes nothing, costs no zxid (surface 13.5) and works while
         // the log does not. After a restart the session has the timeout it began with, until its owner is back (surface 1.5).
         let timeout_ms = self.negotiate(request.timeout_ms);
@@ -86,7 +89,7 @@ impl Server {
         self.wait_for_own_writes(conn);
     }
 
-    fn negotiate(&self, asked_ms: i32) -> u32 {
+    pub(super) fn negotiate(&self, asked_ms: i32) -> u32 {
         let (min, max) = (self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms);
         u32::try_from(asked_ms).unwrap_or(0).clamp(min, max.max(min))
     }
@@ -130,38 +133,11 @@ impl Server {
             self.let_go(Waiter::Request(conn, number));
         }
         self.syncs.retain(|sync| sync.conn() != conn);
-    }
-
-    /// Silence is judged here, and only here: after everything readable was handled.
-    pub(super) fn expire_sessions(&mut self) {
-        if !self.is_serving() {
-            return;
-        }
-        let now_ms = self.now.mono_ms;
-        let late = self.sessions.next_deadline().is_some_and(|due_ms| now_ms.saturating_sub(due_ms) > LATE_MS);
-        if late {
-            // A server that slept or was paused heard nobody in that time: everybody gets a full timeout again.
-            self.sessions.touch_all(now_ms);
-        }
-        while let Some(session) = self.sessions.expired(now_ms) {
-            let conn = self.sessions.lookup(session).and_then(|live| live.conn);
-            let busy =
-                conn.and_then(|conn| self.connections.get(&conn)).is_some_and(|carrier| carrier.outstanding() > 0);
-            if busy {
-                // It asked for something and waits for this server.
-                self.sessions.touch(session, now_ms);
-                continue;
-            }
-            self.sessions.close(session);
-            self.upkeep.sessions_expired += 1;
-            self.propose(&Txn::CloseSession { session }, Origin::None);
-        }
+        self.forwards.forget_connection(conn);
+        self.owners.forget_connection(conn);
     }
 }
 
-/// Lateness of a deadline that is taken for a pause of this server, milliseconds.
-const LATE_MS: u64 = 200;
-
-fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
+pub(super) fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
 }

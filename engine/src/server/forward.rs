@@ -1,31 +1,349 @@
 //! Writes of a learner's clients: to the leader, and back as entries.
+//!
+//! The learner encodes an entry once; the leader fills in its times and proposes those bytes. What comes back in the stream under the number it was sent
+//! with finds who waits for it. Nothing is ever sent twice: when the leader is lost, what was sent and has not come back has an unknown outcome.
 
 use super::Server;
+use super::admission::{Admission, Need, need_of};
 use super::history::Origin;
+use crate::action::Action;
 use crate::event::ConnId;
-use crate::peer::LinkId;
+use crate::peer::{LinkId, PeerMessage};
+use crate::session::Place;
+use crate::txn::{self, Txn};
 use bytes::Bytes;
-use zoolet_model::{ErrorCode, ServerId};
+use std::collections::{BTreeMap, VecDeque};
+use zoolet_model::{ErrorCode, ServerId, SessionId};
+
+/// Entries of one learner that the leader has neither sent back nor refused, at most; beyond it pipelines wait.
+const FORWARDS_MAX: usize = 1024;
+/// The same of beginnings and ends of sessions: those do not wait for other clients' writes.
+const SESSION_FORWARDS_MAX: usize = FORWARDS_MAX + 256;
+/// Bytes of their payloads; one goes whatever its size.
+const FORWARD_BYTES_MAX: usize = 2 << 20;
+
+/// What was sent to the leader under one number.
+#[derive(Debug)]
+struct Sent {
+    seq: u64,
+    bytes: usize,
+    /// `None` when the leader has answered.
+    asker: Option<Asker>,
+}
+
+/// Who waits for it, and which of its connection's requests it is.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    origin: Origin,
+    number: u64,
+}
+
+/// What a learner sent to this leader.
+#[derive(Debug)]
+struct Inbound {
+    link: LinkId,
+    /// Not proposed yet, because there is no room: everything behind waits too.
+    waiting: VecDeque<(u64, ConnId, Bytes)>,
+}
 
 /// What was forwarded and has not come back.
 #[derive(Debug, Default)]
-pub(super) struct Forwards {}
+pub(super) struct Forwards {
+    /// The last number used. One is never used twice in one process: what comes back late finds nobody.
+    seq: u64,
+    /// Oldest first, by number.
+    sent: VecDeque<Sent>,
+    /// Of those that wait for the leader.
+    unanswered: usize,
+    bytes: usize,
+    /// Refused requests, and what each is told once everything before it on its connection is answered.
+    refused: BTreeMap<(ConnId, u64), (i32, ErrorCode)>,
+    /// Leader: sessions that learners' clients begin.
+    pub(super) sessions_joining: usize,
+    /// Leader: by learner.
+    inbound: BTreeMap<ServerId, Inbound>,
+}
 
+impl Forwards {
+    /// What waits here, in entries.
+    pub(super) fn len(&self) -> usize {
+        let inbound = self.inbound.values().map(|inbound| inbound.waiting.len()).sum::<usize>();
+        self.unanswered + self.refused.len() + inbound
+    }
+
+    /// What this leader holds of learners' entries that it has no room for.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.inbound.values().flat_map(|inbound| &inbound.waiting).map(|(_, _, payload)| payload.len()).sum()
+    }
+
+    pub(super) fn admission(&self, need: Need) -> Admission {
+        let has_room = match need {
+            Need::Session => self.unanswered < SESSION_FORWARDS_MAX,
+            Need::Write | Need::Delete => self.unanswered < FORWARDS_MAX && self.bytes < FORWARD_BYTES_MAX,
+        };
+        if has_room { Admission::Go } else { Admission::Wait }
+    }
+
+    fn answered(&mut self, seq: u64) -> Option<Asker> {
+        let at = self.sent.binary_search_by_key(&seq, |sent| sent.seq).ok()?;
+        let sent = self.sent.get_mut(at)?;
+        let asker = sent.asker.take()?;
+        self.unanswered -= 1;
+        self.bytes -= sent.bytes;
+        while self.sent.front().is_some_and(|sent| sent.asker.is_none()) {
+            self.sent.pop_front();
+        }
+        Some(asker)
+    }
+
+    /// The leader is lost, or this leader's time is over.
+    pub(super) fn clear(&mut self) {
+        // The numbers go on.
+        *self = Self { seq: self.seq, ..Self::default() };
+    }
+
+    pub(super) fn forget_connection(&mut self, conn: ConnId) {
+        if !self.refused.is_empty() {
+            self.refused.retain(|&(of, _), _| of != conn);
+        }
+    }
+
+    pub(super) fn forget_learner(&mut self, peer: ServerId) {
+        self.inbound.remove(&peer);
+    }
+}
+
+/// Learner.
 impl Server {
-    /// Learner: sends an entry to the leader, its times left 0. False when there is no leader.
-    pub(super) fn forward(&mut self, _payload: Bytes, _origin: Origin) -> bool {
-        false
+    /// Sends a client's entry to the leader. False when there is none, or nobody waits for the entry: a learner proposes nothing by itself.
+    pub(super) fn forward(&mut self, payload: Bytes, origin: Origin) -> bool {
+        let Some(leader) = self.leader().filter(|_| self.is_serving()) else { return false };
+        let (conn, number) = match origin {
+            Origin::Request { conn, .. } => {
+                let connection = self.connections.get(&conn);
+                (conn, connection.and_then(|connection| connection.proposed.back().copied()).unwrap_or(0))
+            }
+            Origin::Connect { conn, .. } => (conn, 0),
+            Origin::None | Origin::Forwarded { .. } => return false,
+        };
+        let (seq, bytes) = (self.forwards.seq + 1, payload.len());
+        let message = PeerMessage::Forward { epoch: self.zab.epoch(), seq, conn, payload };
+        if !self.send_to(leader, message) {
+            return false;
+        }
+        self.forwards.seq = seq;
+        self.forwards.sent.push_back(Sent { seq, bytes, asker: Some(Asker { origin, number }) });
+        self.forwards.unanswered += 1;
+        self.forwards.bytes += bytes;
+        true
     }
 
-    /// Learner: the entry that was forwarded under this number is being appended here; who waits for it?
-    #[allow(dead_code, reason = "sessions across servers are on their way")]
-    pub(super) fn claim_forwarded(&mut self, _seq: u64) -> Origin {
-        Origin::None
+    /// The entry that was forwarded under this number is being appended here; who waits for it?
+    #[allow(dead_code, reason = "streams of entries are on their way")]
+    pub(super) fn claim_forwarded(&mut self, seq: u64) -> Origin {
+        let asker = self.forwards.answered(seq);
+        self.room_for_forwards();
+        asker.map_or(Origin::None, |asker| asker.origin)
     }
 
-    /// Learner: it will not come.
-    pub(super) fn on_refused(&mut self, _seq: u64, _code: ErrorCode) {}
+    /// It will not come.
+    pub(super) fn on_refused(&mut self, seq: u64, code: ErrorCode) {
+        let Some(Asker { origin, number }) = self.forwards.answered(seq) else { return };
+        match origin {
+            Origin::Request { conn, xid } if matches!(code, ErrorCode::SystemError | ErrorCode::BadArguments) => {
+                if self.is_open(conn) {
+                    self.forwards.refused.insert((conn, number), (xid, code));
+                    self.ready.push_back(conn);
+                }
+            }
+            // Whether its session is over is said when it comes back and asks, and not by a write's answer (surface 1.5, 13.21).
+            Origin::Request { conn, .. } => self.close(conn),
+            Origin::Connect { conn, .. } => {
+                self.upkeep.sessions_joining -= 1;
+                self.close(conn);
+            }
+            Origin::None | Origin::Forwarded { .. } => {}
+        }
+        self.room_for_forwards();
+    }
 
-    /// Leader: a learner's client wants this entry. Propose it as [`Origin::Forwarded`], or answer Refused.
-    pub(super) fn on_forward(&mut self, _peer: ServerId, _link: LinkId, _seq: u64, _conn: ConnId, _payload: Bytes) {}
+    fn room_for_forwards(&mut self) {
+        if !self.waiting_for_room.is_empty() && self.forwards.admission(Need::Write) == Admission::Go {
+            self.ready.extend(std::mem::take(&mut self.waiting_for_room));
+        }
+    }
+
+    /// Whether the oldest write of this connection that has no answer was refused.
+    pub(super) fn is_next_refused(&self, conn: ConnId) -> bool {
+        if self.forwards.refused.is_empty() {
+            return false;
+        }
+        let oldest = self.connections.get(&conn).and_then(|connection| connection.proposed.front());
+        oldest.is_some_and(|&number| self.forwards.refused.contains_key(&(conn, number)))
+    }
+
+    /// Answers refused writes whose turn it is.
+    pub(super) fn answer_refused(&mut self, conn: ConnId) {
+        while self.is_next_refused(conn)
+            && let Some(connection) = self.connections.get(&conn)
+            && !connection.has_requests_before_writes()
+            && let Some(&number) = connection.proposed.front()
+            && let Some((xid, code)) = self.forwards.refused.remove(&(conn, number))
+        {
+            self.reply(conn, xid, self.state.applied().as_i64(), Err(code));
+            self.on_write_done(conn);
+        }
+    }
+}
+
+/// What becomes of a learner's entry.
+enum Verdict {
+    Proposed,
+    Wait,
+    Refuse(ErrorCode),
+    /// No correct server sends it.
+    Fault(&'static str),
+}
+
+/// Leader.
+impl Server {
+    /// A learner's client wants this entry.
+    pub(super) fn on_forward(&mut self, peer: ServerId, link: LinkId, seq: u64, conn: ConnId, payload: Bytes) {
+        let inbound = self.forwards.inbound.entry(peer).or_insert_with(|| Inbound::new(link));
+        if inbound.link != link {
+            *inbound = Inbound::new(link);
+        }
+        inbound.waiting.push_back((seq, conn, payload));
+        if inbound.waiting.len() > SESSION_FORWARDS_MAX {
+            return self.drop_learner(peer, link, "more forwarded entries than it may send");
+        }
+        self.take_forwarded(peer);
+    }
+
+    /// Proposes what learners sent, as far as there is room.
+    pub(super) fn take_all_forwarded(&mut self) {
+        let waiting: Vec<_> = self
+            .forwards
+            .inbound
+            .iter()
+            .filter(|(_, inbound)| !inbound.waiting.is_empty())
+            .map(|(&peer, _)| peer)
+            .collect();
+        waiting.into_iter().for_each(|peer| self.take_forwarded(peer));
+    }
+
+    fn take_forwarded(&mut self, peer: ServerId) {
+        loop {
+            let Some(inbound) = self.forwards.inbound.get_mut(&peer) else { return };
+            let (Some((seq, conn, payload)), link) = (inbound.waiting.pop_front(), inbound.link) else { return };
+            let header = self.history.header(self.now);
+            let Some(payload) = txn::stamp(header, payload) else {
+                return self.drop_learner(peer, link, "a forwarded entry without a header");
+            };
+            let verdict = match txn::decode(&payload) {
+                Ok((_, txn)) => self.answer_forwarded(peer, (seq, conn), &payload, &txn),
+                Err(txn::Undecodable) => Verdict::Fault("a forwarded entry that is none"),
+            };
+            match verdict {
+                Verdict::Proposed => {}
+                Verdict::Wait => {
+                    if let Some(inbound) = self.forwards.inbound.get_mut(&peer) {
+                        inbound.waiting.push_front((seq, conn, payload));
+                    }
+                    return;
+                }
+                Verdict::Refuse(code) => {
+                    self.send_to(peer, PeerMessage::Refused { seq, code });
+                }
+                Verdict::Fault(reason) => return self.drop_learner(peer, link, reason),
+            }
+        }
+    }
+
+    fn answer_forwarded(&mut self, peer: ServerId, from: (u64, ConnId), payload: &Bytes, txn: &Txn<'_>) -> Verdict {
+        let (seq, conn) = from;
+        match txn {
+            Txn::CreateSession { .. } => {
+                let sessions = self.sessions.len() + self.upkeep.sessions_joining + self.forwards.sessions_joining;
+                let full = sessions >= self.limits.sessions_max as usize;
+                self.upkeep.sessions_refused += u64::from(full);
+                if full || self.admission(Need::Session) != Admission::Go {
+                    return Verdict::Refuse(ErrorCode::SystemError);
+                }
+            }
+            Txn::CloseSession { session } | Txn::Write { session, .. } | Txn::Multi { session, .. } => {
+                if !self.is_owner(*session, peer, conn) {
+                    // Moved or over: which of the two is said to whoever comes back.
+                    return Verdict::Refuse(ErrorCode::SessionExpired);
+                }
+                self.touch_from(*session);
+                if payload.len() > self.limits.payload_bytes_max() {
+                    // It could never be made durable.
+                    return Verdict::Refuse(ErrorCode::BadArguments);
+                }
+                match need_of(txn).map_or(Admission::Go, |need| self.admission(need)) {
+                    Admission::Go => {}
+                    Admission::Wait => return Verdict::Wait,
+                    Admission::Refuse => return Verdict::Refuse(ErrorCode::SystemError),
+                }
+            }
+            Txn::NoOp | Txn::Reap { .. } | Txn::Membership(_) => {
+                return Verdict::Fault("a forwarded entry that no client asks for");
+            }
+        }
+        let Some(link) = self.forwards.inbound.get(&peer).map(|inbound| inbound.link) else { return Verdict::Proposed };
+        if !self.propose_encoded(payload.clone(), txn, Origin::Forwarded { peer, link, seq }) {
+            // It is handing over, or its epoch is used up: the next leader is asked by whoever comes back.
+            return Verdict::Refuse(ErrorCode::SessionExpired);
+        }
+        self.note_forwarded(txn);
+        Verdict::Proposed
+    }
+
+    fn note_forwarded(&mut self, txn: &Txn<'_>) {
+        let zxid = self.zab.last();
+        match txn {
+            Txn::CreateSession { .. } => self.forwards.sessions_joining += 1,
+            Txn::CloseSession { session } => {
+                self.sessions.close(*session);
+                self.sessions.wrote(*session, zxid);
+            }
+            Txn::Write { session, .. } | Txn::Multi { session, .. } => self.sessions.wrote(*session, zxid),
+            Txn::NoOp | Txn::Reap { .. } | Txn::Membership(_) => {}
+        }
+    }
+
+    /// A session is in the applied state.
+    pub(super) fn on_session_began(&mut self, origin: Origin) {
+        if let Origin::Forwarded { .. } = origin {
+            self.forwards.sessions_joining -= 1;
+        }
+    }
+
+    /// Whether this connection of a learner speaks for the session. The first that does after a leader's beginning is believed: it was
+    /// taken in by a former one.
+    pub(super) fn is_owner(&mut self, session: SessionId, peer: ServerId, conn: ConnId) -> bool {
+        let place = Place::There(peer, conn);
+        match self.sessions.lookup(session) {
+            Some(live) if live.closing => false,
+            Some(live) if live.place == Place::Nowhere => {
+                self.sessions.attach(session, place);
+                true
+            }
+            Some(live) => live.place == place,
+            // A learner may have applied more than this leader, whose disk may be the slowest. Whether it lives is decided in its turn.
+            None => session.0 > self.state.applied().as_i64(),
+        }
+    }
+
+    pub(super) fn drop_learner(&mut self, peer: ServerId, link: LinkId, reason: &'static str) {
+        self.forwards.forget_learner(peer);
+        self.actions.push_back(Action::PeerClose { peer, link, reason });
+    }
+}
+
+impl Inbound {
+    fn new(link: LinkId) -> Self {
+        Self { link, waiting: VecDeque::new() }
+    }
 }

@@ -130,11 +130,20 @@ impl History {
         self.serving
     }
 
-    /// Encodes an entry with the leader's two times. Ensemble time continues where the last entry left it and only grows.
-    pub(super) fn encode(&mut self, now: Now, txn: &Txn<'_>) -> Bytes {
+    /// The two times of a leader's entry. Ensemble time continues where the last entry left it and only grows.
+    pub(super) fn header(&self, now: Now) -> Header {
         let (ensemble_ms, at_ms) = self.ensemble;
-        let ensemble_ms = ensemble_ms + now.mono_ms.saturating_sub(at_ms);
-        let header = Header { wall_ms: now.wall_ms, ensemble_ms };
+        Header { wall_ms: now.wall_ms, ensemble_ms: ensemble_ms + now.mono_ms.saturating_sub(at_ms) }
+    }
+
+    /// Nobody here waits any more for what is under way.
+    pub(super) fn forget_origins(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.origin = Origin::None);
+    }
+
+    /// Encodes an entry with this server's two times.
+    pub(super) fn encode(&mut self, now: Now, txn: &Txn<'_>) -> Bytes {
+        let header = self.header(now);
         if self.buffer.capacity() < 512 {
             // Many small entries share a buffer; it goes when the last of them is applied.
             self.buffer.reserve(16 << 10);
@@ -381,6 +390,7 @@ impl Server {
             Outcome::SessionCreated(session) => {
                 let id = SessionId(zxid.as_i64());
                 self.sessions.insert(id, session, self.now.mono_ms);
+                self.on_session_began(origin);
                 if let Origin::Connect { conn, read_only_byte } = origin {
                     let reply = ConnectReply {
                         timeout_ms: i32::try_from(session.timeout_ms).unwrap_or(i32::MAX),

@@ -96,11 +96,8 @@ pub struct Server {
     /// Syncs that wait for a confirmation, and what they then wait to be applied.
     syncs: Vec<pipeline::SyncWait>,
     peers: Peers,
-    #[allow(dead_code, reason = "sessions across servers are on their way")]
     forwards: Forwards,
-    #[allow(dead_code, reason = "sessions across servers are on their way")]
     owners: Owners,
-    #[allow(dead_code, reason = "sessions across servers are on their way")]
     touches: Touches,
     secrets: Secrets,
     actions: VecDeque<Action>,
@@ -158,7 +155,7 @@ impl Server {
 
     /// Handle: something happened.
     pub fn handle(&mut self, now: Now, event: Event) {
-        self.now = now;
+        self.on_time(now);
         if self.failed {
             return;
         }
@@ -193,7 +190,7 @@ impl Server {
 
     /// Handle: everything readable was handled; judge what time has passed.
     pub fn handle_deadline(&mut self, now: Now) {
-        self.now = now;
+        self.on_time(now);
         if !self.failed {
             self.apply_committed();
             self.on_sessions_due();
@@ -255,7 +252,7 @@ impl Server {
     pub fn under_way(&self) -> usize {
         let waiting = self.ready.len() + self.waiting_for_room.len() + self.syncs.len() + self.upkeep.sessions_joining;
         let unanswered = self.fetches.len() + self.history.len() + self.completing_bytes as usize;
-        self.connections.len() + waiting + unanswered
+        self.connections.len() + waiting + unanswered + self.forwards.len() + self.owners.len()
     }
 
     /// Questions put to the base since the start.
@@ -284,7 +281,7 @@ impl Server {
             (Part::SessionBytes, self.sessions.bytes() as u64),
             (Part::Watches, self.watches.watches().into()),
             (Part::WatchBytes, self.watches.bytes() as u64),
-            (Part::Unapplied, self.history.held_bytes() as u64),
+            (Part::Unapplied, (self.history.held_bytes() + self.forwards.held_bytes()) as u64),
             (Part::Fetches, self.fetches.bytes() as u64),
             (Part::Completing, self.completing_bytes),
             (Part::Memtable, memory.memtable_bytes() as u64),

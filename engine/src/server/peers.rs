@@ -5,6 +5,7 @@ use crate::action::{Action, Generation};
 use crate::peer::{Incarnation, LinkId, LogRange, LogReadFailure, PeerMessage, ReadId, ReceivedSnapshot, TransferId};
 use std::collections::BTreeMap;
 use zoolet_model::{ServerId, Zxid};
+use zoolet_zab::Role;
 
 /// Who can be spoken to.
 #[derive(Debug, Default)]
@@ -33,20 +34,25 @@ impl Server {
             return;
         }
         match message {
-            PeerMessage::Forward { seq, conn, payload } => self.on_forward(peer, link, seq, conn, payload),
-            PeerMessage::Refused { seq, code } => self.on_refused(seq, code),
-            PeerMessage::Revalidate { conn, session, secret, timeout_ms } => {
+            PeerMessage::Forward { epoch, seq, conn, payload } if self.leads_in(epoch) => {
+                self.on_forward(peer, link, seq, conn, payload);
+            }
+            PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms } if self.leads_in(epoch) => {
                 self.on_revalidate(peer, conn, session, secret, timeout_ms);
             }
-            PeerMessage::Revalidated { conn, session, up_to } => self.on_revalidated(conn, session, up_to),
-            PeerMessage::Moved { session, conn } => self.on_moved(session, conn),
-            PeerMessage::Touch { sessions } => self.on_touch(peer, &sessions),
+            PeerMessage::Touch { epoch, sessions } if self.leads_in(epoch) => self.on_touch(peer, &sessions),
+            PeerMessage::Forward { .. } | PeerMessage::Revalidate { .. } | PeerMessage::Touch { .. } => {}
+            PeerMessage::Refused { seq, code } if self.leader() == Some(peer) => self.on_refused(seq, code),
+            PeerMessage::Revalidated { conn, session, up_to } if self.leader() == Some(peer) => {
+                self.on_revalidated(conn, session, up_to);
+            }
+            PeerMessage::Moved { session, conn } if self.leader() == Some(peer) => self.on_moved(session, conn),
+            PeerMessage::Refused { .. } | PeerMessage::Revalidated { .. } | PeerMessage::Moved { .. } => {}
             PeerMessage::Digest { .. } => {}
         }
     }
 
     /// Says something to a peer, after everything that was said before; false when there is no link to it.
-    #[allow(dead_code, reason = "sessions across servers are on their way")]
     pub(super) fn send_to(&mut self, peer: ServerId, message: PeerMessage) -> bool {
         let Some(&link) = self.peers.up.get(&peer) else { return false };
         self.actions.push_back(Action::PeerSend { peer, link, message });
@@ -54,9 +60,11 @@ impl Server {
     }
 
     /// Whom this server follows or observes, once that one is established.
-    #[allow(dead_code, reason = "sessions across servers are on their way")]
     pub(super) fn leader(&self) -> Option<ServerId> {
-        None
+        match self.zab.role() {
+            Role::Following(leader) | Role::Observing(leader) => Some(leader),
+            Role::Looking | Role::Leading => None,
+        }
     }
 
     pub(super) fn on_log_read(&mut self, _id: ReadId, _result: Result<LogRange, LogReadFailure>) {}

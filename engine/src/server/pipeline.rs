@@ -17,7 +17,7 @@ use crate::watch::WatchKind;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use zoolet_model::{AuthId, ErrorCode, Reply, Request, Text, Zxid};
-use zoolet_zab::Round;
+use zoolet_zab::{Role, Round};
 
 /// The xid of every ping's reply, whatever the request's was (surface 13.1).
 const PING_XID: i32 = -2;
@@ -32,10 +32,20 @@ const IDENTITIES_MAX: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SyncWait {
     conn: ConnId,
-    /// The sync at its head and the question it asked; `None` for a reconnected session's writes from its old connection.
-    sync: Option<(u64, Round)>,
+    awaits: Awaits,
     /// Known once the round is confirmed.
     up_to: Option<Zxid>,
+}
+
+/// What it waits with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Awaits {
+    /// The sync at its head, by its number, and the question it asked.
+    Sync(u64, Round),
+    /// A reconnected session's writes from its old connection.
+    OwnWrites,
+    /// The beginning of a connection that carries a session from another one.
+    Session,
 }
 
 impl SyncWait {
@@ -63,6 +73,10 @@ impl Server {
         self.requests += 1;
         connection.waiting.push_back(Waiting { number: self.requests, xid, request, done: 0 });
         self.sessions.touch(connection.session, self.now.mono_ms);
+        if self.zab.role() != Role::Leading {
+            connection.heard = true;
+            self.touches.tell_soon(self.now.mono_ms);
+        }
         self.ready.push_back(conn);
     }
 
@@ -70,14 +84,15 @@ impl Server {
     pub(super) fn run_ready(&mut self) {
         loop {
             while let Some(conn) = self.ready.pop_front() {
+                let syncs = self.syncs.len();
                 self.pump(conn);
-                if self.syncs.iter().any(|sync| sync.up_to.is_none()) {
-                    // A pipeline stops at its sync, so at most one question is open; the protocol's actions are few and polled at once.
+                if self.syncs.len() > syncs {
+                    // A server that decides alone has the answer at once.
                     self.follow_zab();
                 }
             }
             let Some(conn) = self.history.waits_for_requests_of else { return };
-            if self.has_requests_before_writes(conn) {
+            if self.has_requests_before_writes(conn) || self.is_next_refused(conn) {
                 return;
             }
             self.history.waits_for_requests_of = None;
@@ -91,15 +106,22 @@ impl Server {
 
     /// Whether an entry of this connection may be applied: everything asked before it has its outcome. Mostly it only has to be looked at.
     pub(super) fn is_next_of(&mut self, conn: ConnId) -> bool {
-        if !self.has_requests_before_writes(conn) {
+        if !self.has_requests_before_writes(conn) && !self.is_next_refused(conn) {
             return true;
         }
         self.pump(conn);
-        !self.has_requests_before_writes(conn)
+        !self.has_requests_before_writes(conn) && !self.is_next_refused(conn)
     }
 
     fn pump(&mut self, conn: ConnId) {
+        if self.is_stale() {
+            return;
+        }
         self.determine(conn);
+        if self.is_next_refused(conn) {
+            self.answer_refused(conn);
+            self.determine(conn);
+        }
         self.look_ahead(conn);
     }
 
@@ -119,10 +141,13 @@ impl Server {
                 return;
             };
             let identity = connection.identity.clone();
-            let step = if is_write(&head.request) {
-                let writes_pending = !connection.proposed.is_empty();
+            let writes_pending = !connection.proposed.is_empty();
+            let writes_before = connection.has_writes_before(head.number);
+            let step = if needs_leader(&head.request) && !self.is_serving() {
+                Step::Wait(head)
+            } else if is_write(&head.request) {
                 self.step_write(conn, head, &identity, writes_pending)
-            } else if connection.has_writes_before(head.number) {
+            } else if writes_before {
                 // A session sees its own earlier writes.
                 Step::Wait(head)
             } else {
@@ -289,10 +314,10 @@ impl Server {
         connection.proposed.push_back(write.number);
         connection.births = connection.births.saturating_add(births);
         let session = connection.session;
-        if matches!(write.request, Request::CloseSession) {
+        let is_leaving = matches!(write.request, Request::CloseSession);
+        if is_leaving {
             connection.phase = Phase::Leaving;
             connection.clear();
-            self.sessions.close(session);
         }
         let origin = Origin::Request { conn, xid: write.xid };
         let proposed = ordered::with_txn(session, identity, &write.request, |txn| {
@@ -303,10 +328,14 @@ impl Server {
             }
             self.propose_encoded(payload, txn, origin)
         });
-        if proposed {
-            self.sessions.wrote(session, self.zab.last());
-        } else {
+        if !proposed {
             self.close(conn);
+        } else if self.leads() {
+            // Of what a learner forwards the leader notes it.
+            self.sessions.wrote(session, self.zab.last());
+            if is_leaving {
+                self.sessions.close(session);
+            }
         }
     }
 
@@ -442,27 +471,33 @@ impl Server {
         self.done(conn, xid, 0, Ok(Reply::Empty))
     }
 
-    /// A sync is answered when a quorum has confirmed, after it came, that this server leads, and everything committed by then is applied.
+    /// A sync is answered when a quorum has confirmed, after it came, who leads, and everything committed by then is applied here. When the leader is lost
+    /// meanwhile the connection ends: asking the next one would be right too, but a client that is not answered finds another server sooner.
     fn sync(&mut self, conn: ConnId, head: Waiting) -> Step {
-        let Ok(round) = self.zab.confirm(self.now.mono_ms) else {
+        let Some(round) = self.confirm() else {
             self.close(conn);
             return Step::Done;
         };
-        self.syncs.push(SyncWait { conn, sync: Some((head.number, round)), up_to: None });
+        self.syncs.push(SyncWait { conn, awaits: Awaits::Sync(head.number, round), up_to: None });
         Step::Block(head)
     }
 
-    /// Every question up to and including `round` is answered.
-    pub(super) fn on_confirmed(&mut self, round: Round, up_to: Option<Zxid>) {
-        let asked = |wait: &SyncWait| wait.up_to.is_none() && wait.sync.is_some_and(|(_, asked)| asked <= round);
-        let Some(up_to) = up_to else {
-            // Nobody leads any more: the outcome of these syncs is unknown.
+    /// Asks a quorum, from now on, who leads; `None` when this server knows nobody who does.
+    pub(super) fn confirm(&mut self) -> Option<Round> {
+        self.zab.confirm(self.now.mono_ms).ok()
+    }
+
+    pub(super) fn on_syncs_confirmed(&mut self, round: Round, up_to: Option<Zxid>) {
+        if self.syncs.is_empty() {
+            return;
+        }
+        let asked =
+            |wait: &SyncWait| matches!(wait.awaits, Awaits::Sync(_, asked) if asked <= round) && wait.up_to.is_none();
+        if up_to.is_none() {
             let lost: Vec<_> = self.syncs.iter().filter(|wait| asked(wait)).map(SyncWait::conn).collect();
             return lost.into_iter().for_each(|conn| self.close(conn));
-        };
-        for sync in self.syncs.iter_mut().filter(|wait| asked(wait)) {
-            sync.up_to = Some(up_to);
         }
+        self.syncs.iter_mut().filter(|wait| asked(wait)).for_each(|wait| wait.up_to = up_to);
         self.answer_syncs();
     }
 
@@ -472,22 +507,34 @@ impl Server {
         let last = self.sessions.lookup(connection.session).map_or(Zxid::ZERO, |live| live.last_write);
         if last > self.state.applied() {
             connection.blocked = true;
-            self.syncs.push(SyncWait { conn, sync: None, up_to: Some(last) });
+            self.syncs.push(SyncWait { conn, awaits: Awaits::OwnWrites, up_to: Some(last) });
         }
+    }
+
+    /// Goes on with this connection when so much is applied, at once if it is.
+    pub(super) fn await_applied(&mut self, conn: ConnId, awaits: Awaits, up_to: Zxid) {
+        self.syncs.push(SyncWait { conn, awaits, up_to: Some(up_to) });
+        self.answer_syncs();
     }
 
     pub(super) fn answer_syncs(&mut self) {
         let applied = self.state.applied();
         while let Some(at) = self.syncs.iter().position(|sync| sync.up_to.is_some_and(|up_to| up_to <= applied)) {
-            let SyncWait { conn, sync, .. } = self.syncs.remove(at);
+            let SyncWait { conn, awaits, .. } = self.syncs.remove(at);
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
             connection.blocked = false;
             self.ready.push_back(conn);
-            let Some((number, _)) = sync else { continue };
-            if let Some(Waiting { xid, request: Request::Sync { path }, .. }) = connection.take_head(number) {
-                self.reply(conn, xid, applied.as_i64(), Ok(Reply::Synced(path)));
+            match awaits {
+                Awaits::OwnWrites => {}
+                Awaits::Session => self.take_in(conn),
+                Awaits::Sync(number, _) => {
+                    if let Some(Waiting { xid, request: Request::Sync { path }, .. }) = connection.take_head(number) {
+                        self.reply(conn, xid, applied.as_i64(), Ok(Reply::Synced(path)));
+                    }
+                }
             }
         }
+        self.answer_questions();
     }
 
     pub(super) fn is_open(&self, conn: ConnId) -> bool {
@@ -509,6 +556,12 @@ fn is_write(request: &Request) -> bool {
             | Request::Reconfig
             | Request::CloseSession
     )
+}
+
+/// Requests that only a server answers that leads or follows: while it does neither, reads go on from what it has applied, for the short time that their
+/// connections are kept (surface 13.38).
+fn needs_leader(request: &Request) -> bool {
+    is_write(request) || matches!(request, Request::Ping | Request::Sync { .. })
 }
 
 fn wanted_watch(request: &Request) -> Option<(&Text, WatchKind)> {

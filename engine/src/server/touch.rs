@@ -1,39 +1,299 @@
 //! Signs of life: who gave one, who must give one, and what the loss of a leader means to clients.
 
 use super::Server;
-use zoolet_model::{ServerId, SessionId};
-use zoolet_zab as zab;
+use super::history::Origin;
+use crate::event::{ConnId, Now};
+use crate::peer::PeerMessage;
+use crate::session::{Connection, Phase, Place};
+use crate::txn::Txn;
+use zoolet_model::{ServerId, SessionId, Zxid};
+use zoolet_zab::{self as zab, Round};
 
-/// Sessions heard of since the leader was told.
+/// A learner tells its leader of a sign of life after so long at most, milliseconds. The leader waits so much longer for sessions of others.
+const TELL_MS: u64 = 200;
+/// Sessions named in one message.
+const TOLD_AT_ONCE: usize = 4096;
+/// Without a leader, connections are kept for so long at most, milliseconds.
+const KEPT_MS: u64 = 2000;
+/// Lateness of a deadline that is taken for a pause of this server, milliseconds.
+const LATE_MS: u64 = 200;
+
+/// A leader's suspicion: some session was silent for its timeout.
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    /// Asked after it was noticed.
+    round: Round,
+    noticed_ms: u64,
+    /// A quorum has answered: nobody else ends or continues sessions.
+    is_confirmed: bool,
+}
+
+/// What is known of signs of life.
 #[derive(Debug, Default)]
-pub(super) struct Touches {}
+pub(super) struct Touches {
+    /// Learner: when the leader is told of sessions that were heard of.
+    tell_at_ms: Option<u64>,
+    /// Leader.
+    silence: Option<Silence>,
+    /// Since when there is no leader, while connections are kept all the same.
+    lost_at_ms: Option<u64>,
+    /// When the next of those goes.
+    keep_until_ms: Option<u64>,
+    /// Learner: this server was paused, and what it then reads of its leader may be as old. Nothing is answered before the leader is asked again.
+    paused: Option<Round>,
+}
 
+impl Touches {
+    /// Somebody was heard of.
+    pub(super) fn tell_soon(&mut self, now_ms: u64) {
+        self.tell_at_ms.get_or_insert(now_ms + TELL_MS);
+    }
+}
+
+/// Every server.
 impl Server {
+    /// Whether this server leads, and may propose.
+    pub(super) fn leads(&self) -> bool {
+        self.zab.role() == zab::Role::Leading
+    }
+
+    /// Whether nobody else decides.
+    pub(super) fn is_alone(&self) -> bool {
+        self.zab.config().members().len() == 1 && self.zab.pending_config().is_none()
+    }
+
+    /// The clock has come here. A server that did nothing for longer than it ever waits was paused.
+    pub(super) fn on_time(&mut self, now: Now) {
+        let gap_ms = now.mono_ms.saturating_sub(self.now.mono_ms);
+        self.now = now;
+        if gap_ms > LATE_MS {
+            self.on_gap(gap_ms);
+        }
+    }
+
+    /// Nobody was heard in that time. A leader wakes for each heartbeat, a learner before its leader's silence is too long.
+    fn on_gap(&mut self, gap_ms: u64) {
+        if self.is_alone() {
+            return;
+        }
+        if self.leads() && gap_ms > u64::from(self.zab.timing().heartbeat_idle_ms) + LATE_MS {
+            self.touches.silence = None;
+            self.sessions.touch_all(self.now.mono_ms);
+        }
+        if self.leader().is_some() && gap_ms > u64::from(self.settings.staleness_max_ms) {
+            self.touches.paused = self.confirm();
+        }
+    }
+
     /// The protocol's role changed. Called before anything else is done in the new one.
-    pub(super) fn on_role(&mut self, _role: zab::Role) {}
+    ///
+    /// Whatever was asked of the former leader, or by it, has an unknown outcome: those connections end, because nothing else would be true.
+    pub(super) fn on_role(&mut self, role: zab::Role) {
+        let has_unknown = |connection: &Connection| {
+            !connection.proposed.is_empty() || matches!(connection.phase, Phase::Joining | Phase::Leaving)
+        };
+        let unknown = self.connections.iter().filter(|(_, connection)| has_unknown(connection)).map(|(&conn, _)| conn);
+        let unknown: Vec<_> = unknown.chain(self.syncs.iter().map(super::pipeline::SyncWait::conn)).collect();
+        self.forwards.clear();
+        self.owners.clear();
+        self.history.forget_origins();
+        self.upkeep.sessions_joining = 0;
+        self.sessions.forget_leadership();
+        self.touches = Touches { lost_at_ms: self.touches.lost_at_ms, ..Touches::default() };
+        unknown.into_iter().for_each(|conn| self.close(conn));
+        if role == zab::Role::Looking {
+            self.touches.lost_at_ms.get_or_insert(self.now.mono_ms);
+        }
+        self.keep_connections();
+    }
 
     /// The first entry of the epoch that this server leads or follows in is applied: clients are served from now on.
     pub(super) fn on_serving(&mut self) {
-        self.sessions.touch_all(self.now.mono_ms);
+        self.touches.lost_at_ms = None;
+        self.touches.keep_until_ms = None;
+        if self.leads() {
+            self.sessions.touch_all(self.now.mono_ms);
+        } else {
+            // The leader does not know yet whose sessions they are.
+            self.connections.values_mut().for_each(|connection| connection.heard = true);
+            self.tell_leader();
+        }
+        self.ready.extend(self.connections.keys());
+    }
+
+    /// Without a leader every connection has its time.
+    fn keep_connections(&mut self) {
+        let Some(lost_at_ms) = self.touches.lost_at_ms else { return };
+        let mut over = Vec::new();
+        self.touches.keep_until_ms = None;
+        for (&conn, connection) in self.connections.iter().filter(|(_, c)| c.phase != Phase::Closed) {
+            let timeout_ms = self.sessions.lookup(connection.session).map_or(0, |live| live.timeout_ms);
+            let until_ms = lost_at_ms + KEPT_MS.min(u64::from(timeout_ms) / 3);
+            if until_ms <= self.now.mono_ms {
+                over.push(conn);
+            } else {
+                self.touches.keep_until_ms = Some(self.touches.keep_until_ms.map_or(until_ms, |at| at.min(until_ms)));
+            }
+        }
+        over.into_iter().for_each(|conn| self.close(conn));
+    }
+
+    /// Whether what this server knows may be too old to be shown: it follows a leader that it has not heard for too long.
+    pub(super) fn is_stale(&self) -> bool {
+        self.touches.paused.is_some() || self.stale_at_ms().is_some_and(|at_ms| at_ms <= self.now.mono_ms)
+    }
+
+    fn stale_at_ms(&self) -> Option<u64> {
+        self.leader()?;
+        Some(self.zab.leader_heard_ms(self.now.mono_ms)? + u64::from(self.settings.staleness_max_ms) + 1)
+    }
+
+    /// A link to a peer is gone.
+    pub(super) fn on_peer_lost(&mut self, peer: ServerId) {
+        self.forwards.forget_learner(peer);
     }
 
     /// A link to a peer came up; another process than before has none of its former connections.
     pub(super) fn on_peer_process(&mut self, _peer: ServerId, _process: u64) {}
 
-    /// A link to a peer is gone.
-    pub(super) fn on_peer_lost(&mut self, _peer: ServerId) {}
-
-    /// Leader: sessions that a learner heard of.
-    pub(super) fn on_touch(&mut self, _peer: ServerId, _sessions: &[SessionId]) {}
-
     /// When [`Server::on_sessions_due`] wants to be called. Silence is judged only while serving; a deadline that nothing comes of would wake
     /// for ever.
     pub(super) fn sessions_deadline(&self) -> Option<u64> {
-        if self.is_serving() { self.sessions.next_deadline() } else { None }
+        let Touches { tell_at_ms, silence, keep_until_ms, .. } = self.touches;
+        let silent = match silence {
+            _ if !self.leads() || !self.is_serving() => None,
+            None => self.sessions.next_deadline(),
+            Some(Silence { is_confirmed: true, .. }) => Some(self.now.mono_ms),
+            Some(Silence { is_confirmed: false, .. }) => None,
+        };
+        let stale = self.stale_at_ms().filter(|_| !self.connections.is_empty());
+        [silent, tell_at_ms, keep_until_ms, stale].into_iter().flatten().min()
     }
 
     /// Time has passed, and everything readable was handled.
     pub(super) fn on_sessions_due(&mut self) {
-        self.expire_sessions();
+        let now_ms = self.now.mono_ms;
+        if self.touches.keep_until_ms.is_some_and(|at| at <= now_ms) {
+            self.keep_connections();
+        }
+        if self.touches.tell_at_ms.is_some_and(|at| at <= now_ms) {
+            self.tell_leader();
+        }
+        if self.stale_at_ms().is_some_and(|at| at <= now_ms) {
+            let all: Vec<_> = self.connections.keys().copied().collect();
+            all.into_iter().for_each(|conn| self.close(conn));
+        }
+        if self.leads() && self.is_serving() {
+            self.judge_silence();
+        }
+    }
+
+    /// A session has come to this connection.
+    pub(super) fn heard_of(&mut self, conn: ConnId) {
+        if self.leads() {
+            return;
+        }
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.heard = true;
+            self.touches.tell_soon(self.now.mono_ms);
+        }
+    }
+}
+
+/// Learner.
+impl Server {
+    /// Tells the leader whose owners were heard of. Who waits for an answer counts as heard of, as often as it is told.
+    fn tell_leader(&mut self) {
+        self.touches.tell_at_ms = None;
+        let (Some(leader), epoch) = (self.leader(), self.zab.epoch()) else { return };
+        let mut heard = Vec::new();
+        let mut is_waited_for = false;
+        for (&conn, connection) in self.connections.iter_mut().filter(|(_, c)| c.phase == Phase::Open) {
+            let waits = connection.outstanding() > 0;
+            if std::mem::take(&mut connection.heard) || waits {
+                heard.push((connection.session, conn));
+            }
+            is_waited_for |= waits;
+        }
+        if is_waited_for {
+            self.touches.tell_at_ms = Some(self.now.mono_ms + TELL_MS);
+        }
+        for sessions in heard.chunks(TOLD_AT_ONCE) {
+            self.send_to(leader, PeerMessage::Touch { epoch, sessions: sessions.to_vec() });
+        }
+    }
+}
+
+/// Leader.
+impl Server {
+    /// Sessions that a learner heard of.
+    pub(super) fn on_touch(&mut self, peer: ServerId, sessions: &[(SessionId, ConnId)]) {
+        for &(session, conn) in sessions {
+            if self.is_owner(session, peer, conn) {
+                self.touch_from(session);
+            } else if self.sessions.lookup(session).is_some_and(|live| !live.closing) {
+                self.evict(session, Place::There(peer, conn));
+            }
+        }
+    }
+
+    /// Later than one's own: what a learner hears is told with a delay.
+    pub(super) fn touch_from(&mut self, session: SessionId) {
+        self.sessions.touch(session, self.now.mono_ms + TELL_MS);
+    }
+
+    /// Silence is judged here, and only here: after everything readable was handled.
+    fn judge_silence(&mut self) {
+        let now_ms = self.now.mono_ms;
+        if self.is_alone() {
+            let late = self.sessions.next_deadline().is_some_and(|due_ms| now_ms.saturating_sub(due_ms) > LATE_MS);
+            if late {
+                // A server that slept or was paused heard nobody in that time: everybody gets a full timeout again.
+                self.sessions.touch_all(now_ms);
+            }
+            return self.expire_silent_at(now_ms);
+        }
+        match self.touches.silence {
+            None if self.sessions.expired(now_ms).is_some() => {
+                // A leader that was deposed without knowing may have missed every sign of life since.
+                let round = self.confirm();
+                self.touches.silence = round.map(|round| Silence { round, noticed_ms: now_ms, is_confirmed: false });
+                self.follow_zab();
+            }
+            Some(Silence { is_confirmed: true, noticed_ms, .. }) => {
+                self.touches.silence = None;
+                self.expire_silent_at(noticed_ms);
+            }
+            None | Some(Silence { is_confirmed: false, .. }) => {}
+        }
+    }
+
+    /// Ends the sessions whose silence had lasted its time then.
+    fn expire_silent_at(&mut self, then_ms: u64) {
+        while let Some(session) = self.sessions.expired(then_ms) {
+            let conn = self.sessions.lookup(session).and_then(|live| live.conn());
+            let busy =
+                conn.and_then(|conn| self.connections.get(&conn)).is_some_and(|carrier| carrier.outstanding() > 0);
+            if busy || !self.propose(&Txn::CloseSession { session }, Origin::None) {
+                // It asked for something and waits for this server.
+                self.sessions.touch(session, self.now.mono_ms);
+                continue;
+            }
+            self.sessions.close(session);
+            self.upkeep.sessions_expired += 1;
+        }
+    }
+
+    /// The answer to a question of [`Server::confirm`], and to all before it.
+    pub(super) fn on_confirmed(&mut self, round: Round, up_to: Option<Zxid>) {
+        if let Some(silence) = self.touches.silence.as_mut().filter(|silence| silence.round <= round) {
+            silence.is_confirmed = up_to.is_some();
+        }
+        if self.touches.paused.is_some_and(|asked| asked <= round) && up_to.is_some() {
+            self.touches.paused = None;
+            self.ready.extend(self.connections.keys());
+        }
+        self.on_syncs_confirmed(round, up_to);
+        self.on_questions_confirmed(round, up_to);
     }
 }

@@ -28,7 +28,7 @@ pub fn identity_bytes(id: &AuthId) -> usize {
 /// How far a connection has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// Its session is being created.
+    /// Its session is being created, or whether it lives is being asked.
     Joining,
     /// It has a session.
     Open,
@@ -59,10 +59,12 @@ pub struct Connection {
     pub births: u32,
     /// A sync at the head of `waiting` is being confirmed, or a record it needs is being fetched.
     pub blocked: bool,
+    /// Its owner gave a sign of life that the leader was not told of.
+    pub heard: bool,
 }
 
 impl Connection {
-    /// A connection from `peer` whose session is being created.
+    /// A connection from `peer` whose session is being created, or asked after.
     pub fn new(peer: Option<IpAddr>, skip_acl: bool) -> Self {
         Self {
             session: SessionId::default(),
@@ -73,6 +75,7 @@ impl Connection {
             proposed: VecDeque::new(),
             births: 0,
             blocked: false,
+            heard: false,
         }
     }
 

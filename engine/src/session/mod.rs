@@ -6,4 +6,4 @@ mod table;
 
 pub use auth::{Proved, Secrets, digest_id, prove};
 pub use connection::{Connection, Phase, Waiting, identity_bytes};
-pub use table::{Live, SessionTable};
+pub use table::{Live, Place, SessionTable};

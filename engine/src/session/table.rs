@@ -3,7 +3,18 @@
 use crate::event::ConnId;
 use crate::tree::record::Session;
 use std::collections::{BTreeMap, BTreeSet};
-use zoolet_model::{SessionId, SessionSecret, Zxid};
+use zoolet_model::{ServerId, SessionId, SessionSecret, Zxid};
+
+/// Where a session's owner is: one place at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// On no connection that this server knows of.
+    Nowhere,
+    /// On a connection of this server.
+    Here(ConnId),
+    /// On a connection of another server. Only a leader knows.
+    There(ServerId, ConnId),
+}
 
 /// A session as its leader sees it.
 #[derive(Clone, Debug)]
@@ -12,8 +23,8 @@ pub struct Live {
     pub timeout_ms: u32,
     /// What its owner shows to continue it.
     pub secret: SessionSecret,
-    /// The connection it is on.
-    pub conn: Option<ConnId>,
+    /// Where its owner is.
+    pub place: Place,
     /// Its end is proposed: it is continued by nobody.
     pub closing: bool,
     /// The last entry it asked for here.
@@ -22,6 +33,13 @@ pub struct Live {
     deadline_ms: u64,
     /// The deadline it is filed under: not later than the real one, so that a touch costs nothing.
     filed_ms: u64,
+}
+
+impl Live {
+    /// The connection of this server that it is on.
+    pub fn conn(&self) -> Option<ConnId> {
+        if let Place::Here(conn) = self.place { Some(conn) } else { None }
+    }
 }
 
 /// Every replicated session with its liveness, which is not replicated: a server that starts grants each a full timeout.
@@ -66,7 +84,7 @@ impl SessionTable {
         let live = Live {
             timeout_ms,
             secret,
-            conn: None,
+            place: Place::Nowhere,
             closing: false,
             last_write: Zxid::ZERO,
             deadline_ms,
@@ -78,16 +96,16 @@ impl SessionTable {
         self.due.insert((deadline_ms, id));
     }
 
-    /// A session is gone. Gives back the connection it was on.
+    /// A session is gone. Gives back the connection of this server that it was on.
     pub fn remove(&mut self, id: SessionId) -> Option<ConnId> {
         let live = self.sessions.remove(&id)?;
         self.due.remove(&(live.filed_ms, id));
-        live.conn
+        live.conn()
     }
 
-    /// Puts a session on a connection; gives back the one it was on.
-    pub fn attach(&mut self, id: SessionId, conn: ConnId) -> Option<ConnId> {
-        self.sessions.get_mut(&id)?.conn.replace(conn)
+    /// Its owner has come to this place; gives back where it was.
+    pub fn attach(&mut self, id: SessionId, place: Place) -> Place {
+        self.sessions.get_mut(&id).map_or(Place::Nowhere, |live| std::mem::replace(&mut live.place, place))
     }
 
     /// It asked for this entry.
@@ -100,10 +118,28 @@ impl SessionTable {
     /// Takes a session off a connection, if it still is on that one.
     pub fn detach(&mut self, id: SessionId, conn: ConnId) {
         if let Some(live) = self.sessions.get_mut(&id)
-            && live.conn == Some(conn)
+            && live.place == Place::Here(conn)
         {
-            live.conn = None;
+            live.place = Place::Nowhere;
         }
+    }
+
+    /// A leadership ended: what only its leader knew is over, and ends that it proposed may never come.
+    pub fn forget_leadership(&mut self) {
+        for (&id, live) in &mut self.sessions {
+            live.last_write = Zxid::ZERO;
+            if let Place::There(..) = live.place {
+                live.place = Place::Nowhere;
+            }
+            if std::mem::take(&mut live.closing) {
+                self.due.insert((live.filed_ms, id));
+            }
+        }
+    }
+
+    /// Sessions whose owners are on this server.
+    pub fn here(&self) -> impl Iterator<Item = (SessionId, ConnId)> + '_ {
+        self.sessions.iter().filter_map(|(&id, live)| Some((id, live.conn()?)))
     }
 
     /// The owner gave a sign of life.
@@ -240,9 +276,22 @@ mod tests {
     #[test]
     fn only_the_owning_connection_detaches() {
         let mut table = table();
-        assert_eq!(table.attach(A, ConnId(1)), None);
-        assert_eq!(table.attach(A, ConnId(2)), Some(ConnId(1)));
+        assert_eq!(table.attach(A, Place::Here(ConnId(1))), Place::Nowhere);
+        assert_eq!(table.attach(A, Place::Here(ConnId(2))), Place::Here(ConnId(1)));
         table.detach(A, ConnId(1));
-        assert_eq!(table.lookup(A).unwrap().conn, Some(ConnId(2)));
+        assert_eq!(table.lookup(A).unwrap().conn(), Some(ConnId(2)));
+    }
+
+    #[test]
+    fn what_a_leader_knew_ends_with_its_leadership() {
+        let mut table = table();
+        table.attach(A, Place::There(ServerId::STANDALONE, ConnId(1)));
+        table.attach(B, Place::Here(ConnId(2)));
+        table.close(A);
+        assert_eq!(table.expired(12_000), None, "its end is proposed");
+        table.forget_leadership();
+        assert_eq!(table.lookup(A).map(|live| (live.place, live.closing)), Some((Place::Nowhere, false)));
+        assert_eq!(table.here().collect::<Vec<_>>(), [(B, ConnId(2))]);
+        assert_eq!(table.expired(12_000), Some(A), "the end that was proposed may never come");
     }
 }

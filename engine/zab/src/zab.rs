@@ -241,6 +241,11 @@ impl Zab {
         }
     }
 
+    /// How long things may take.
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
     /// The newest epoch whose initial history it holds.
     pub fn epoch(&self) -> Epoch {
         self.current

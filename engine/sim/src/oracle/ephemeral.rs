@@ -21,8 +21,10 @@ struct Owners {
 }
 
 pub(super) fn check(facts: &Facts<'_>) -> Result<(), Violation> {
-    let mut replica = Replica::new(false);
-    let mut owners = Owners::default();
+    check_on(facts, Replica::new(false), Owners::default())
+}
+
+fn check_on(facts: &Facts<'_>, mut replica: Replica, mut owners: Owners) -> Result<(), Violation> {
     for (entry, committed) in facts.entries.iter().zip(&facts.history.committed) {
         let applied = replica
             .apply(committed.zxid, &committed.payload)
@@ -109,4 +111,130 @@ fn session_of(key: &[u8]) -> Option<SessionId> {
     let bytes = key.get(1..9)?.try_into().ok()?;
     let session = SessionId(i64::from_be_bytes(bytes));
     (*key::session(session) == *key).then_some(session)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::{History, Recorder};
+    use bytes::BytesMut;
+    use zoolet_engine::tree::acl::Identity;
+    use zoolet_engine::txn::{self, Header, Op};
+    use zoolet_model::{CreateKind, SessionSecret, Zxid};
+
+    const A: SessionId = SessionId(1);
+    const B: SessionId = SessionId(2);
+
+    /// Sessions A and B begin, then this happens.
+    fn history(then: &[Txn<'_>]) -> History {
+        let mut recorder = Recorder::new();
+        let begins = Txn::CreateSession { timeout_ms: 1000, secret: SessionSecret([0; 16]) };
+        for (at, txn) in [&begins, &begins].into_iter().chain(then).enumerate() {
+            let payload = txn::encode(Header::default(), txn, &mut BytesMut::new());
+            recorder.committed(at as u64, Zxid::from_bits(at as u64 + 1).unwrap(), &payload);
+        }
+        recorder.finish(100, true)
+    }
+
+    fn write<'a>(session: SessionId, op: Op<'a>) -> Txn<'a> {
+        Txn::Write { session, identity: Identity::default(), op }
+    }
+
+    fn ephemeral<'a>(path: &'a str) -> Op<'a> {
+        Op::Create { path, data: None, acl: &[], kind: CreateKind::Ephemeral, sequential: false, with_stat: false }
+    }
+
+    fn verdict(then: &[Txn<'_>], replica: Replica, owners: Owners) -> Option<&'static str> {
+        let history = history(then);
+        check_on(&Facts::of(&history).unwrap(), replica, owners).err().map(|violation| violation.rule)
+    }
+
+    fn owned(path: &str, by: SessionId) -> Owners {
+        Owners { of_path: BTreeMap::from([(path.to_owned(), by)]), live: BTreeSet::new() }
+    }
+
+    #[test]
+    fn the_engines_own_states_keep_the_rules() {
+        let path = "/e";
+        let then = [
+            write(A, ephemeral(path)),
+            write(B, ephemeral("/f")),
+            write(A, Op::SetData { path, data: None, version: -1 }),
+            Txn::CloseSession { session: A },
+            write(A, ephemeral("/late")),
+            Txn::Multi {
+                session: B,
+                identity: Identity::default(),
+                ops: vec![Op::Delete { path: "/f", version: -1 }, ephemeral("/f")],
+            },
+            Txn::CloseSession { session: B },
+        ];
+        assert_eq!(verdict(&then, Replica::new(false), Owners::default()), None);
+    }
+
+    #[test]
+    fn what_breaks_the_rules_is_found() {
+        let mut replica = Replica::new(false);
+        let good = |then: &[Txn<'_>], owners| verdict(then, Replica::new(false), owners);
+        // A state with a session more than its entries began.
+        let stranger = SessionId(77);
+        let begins = txn::encode(
+            Header::default(),
+            &Txn::CreateSession { timeout_ms: 1, secret: SessionSecret([0; 16]) },
+            &mut BytesMut::new(),
+        );
+        replica.apply(Zxid::from_bits(77).unwrap(), &begins).unwrap();
+        assert_eq!(
+            verdict(&[write(stranger, ephemeral("/e"))], replica.clone(), Owners::default()),
+            Some("nothing is done for a session that is not there")
+        );
+        // One in which an ephemeral was left behind, and its owner's list has forgotten it.
+        let left = write(A, ephemeral("/e"));
+        let ends = Txn::CloseSession { session: A };
+        assert_eq!(
+            good(&[left.clone(), ends.clone()], owned("/left", A)),
+            Some("every ephemeral has an owner that lives")
+        );
+        // One in which it takes another's with it, or gives its own away.
+        let mut owners = owned("/e", B);
+        owners.live.insert(A);
+        let facts_of = history(&[left.clone(), ends]);
+        let facts = Facts::of(&facts_of).unwrap();
+        let mut replica = Replica::new(false);
+        let mut applied = Vec::new();
+        for entry in &facts.history.committed {
+            applied.push(replica.apply(entry.zxid, &entry.payload).unwrap());
+        }
+        assert_eq!(
+            owners.judge(&facts.entries[3], &applied[3]).unwrap_err().rule,
+            "a session's end takes only what it owned"
+        );
+        let set = history(&[left, write(A, Op::SetData { path: "/e", data: None, version: -1 })]);
+        let facts = Facts::of(&set).unwrap();
+        let mut replica = Replica::new(false);
+        let last =
+            facts.history.committed.iter().map(|entry| replica.apply(entry.zxid, &entry.payload).unwrap()).last();
+        let mut owners = owned("/e", B);
+        owners.live.insert(A);
+        assert_eq!(owners.judge(&facts.entries[3], &last.unwrap()).unwrap_err().rule, "an ephemeral keeps its owner");
+        // One born to nobody: the session ends in the same entry as far as the records say.
+        let mut owners = Owners::default();
+        owners.live.insert(A);
+        let mut born = applied[2].clone();
+        born.outcome = Outcome::Nothing;
+        let nobody = Entry { txn: Some(Txn::NoOp), ..entry_of(&facts, 2) };
+        owners.live.remove(&A);
+        assert_eq!(owners.judge(&nobody, &born).unwrap_err().rule, "every ephemeral has an owner that lives");
+        // One that cannot be read.
+        let mut damaged = Replica::new(false);
+        for record in damaged.records.values_mut() {
+            *record = bytes::Bytes::from_static(b"?");
+        }
+        assert_eq!(verdict(&[write(A, ephemeral("/e"))], damaged, Owners::default()), Some("an entry can be applied"));
+    }
+
+    fn entry_of(facts: &Facts<'_>, at: usize) -> Entry<'static> {
+        let Entry { zxid, at, wall_ms, .. } = facts.entries[at];
+        Entry { zxid, at, wall_ms, txn: None }
+    }
 }

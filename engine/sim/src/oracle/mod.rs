@@ -14,6 +14,7 @@ mod facts;
 mod fifo;
 mod history;
 mod identity;
+pub mod load;
 mod order;
 mod origin;
 mod realtime;
@@ -88,3 +89,8 @@ pub fn check_with(history: &History, promises: &Promises) -> Result<(), Violatio
     let scripts = replay::check(&facts, &origins)?;
     watch::check(&facts, &scripts)
 }
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod toy;

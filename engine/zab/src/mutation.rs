@@ -88,8 +88,6 @@ mutations! {
     NoFullTimeout,
     /// A recycled segment does not restate the facts.
     FactsNotRestated,
-    /// The chain hash is not compared.
-    ChainIgnored,
     /// A page of the base is not verified.
     PageUnverified,
     /// A session is continued at another server before its earlier writes are applied there.

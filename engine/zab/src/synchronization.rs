@@ -297,6 +297,9 @@ impl Zab {
         }
         learning.step = Step::Syncing;
         learning.told = last;
+        if mutation::is_on(Mutation::EpochBeforeHistory) {
+            self.enter_epoch(now, epoch);
+        }
         Ok(())
     }
 
@@ -319,6 +322,9 @@ impl Zab {
         }
         learning.step = Step::Syncing;
         learning.told = to;
+        if mutation::is_on(Mutation::EpochBeforeHistory) {
+            self.enter_epoch(now, epoch);
+        }
         self.truncate(now, to);
         Ok(())
     }

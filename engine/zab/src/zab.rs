@@ -5,8 +5,8 @@ use crate::discovery::{Promise, Prospect};
 use crate::peer::Peer;
 use crate::synchronization::Learning;
 use crate::{
-    Action, AppendSeq, Config, Credentials, EnsembleId, Epoch, Fault, Incarnation, LinkId, Message, Role, ServerId,
-    Servers, Spans, Timing, Voters, Zxid,
+    Action, AppendSeq, Config, Credentials, EnsembleId, Epoch, Fault, Incarnation, LinkId, Message, Mutation, Role,
+    ServerId, Servers, Spans, Timing, Voters, Zxid, mutation,
 };
 use heapless::{Deque, Vec};
 
@@ -185,6 +185,7 @@ impl Zab {
         let Recovered { disk, ensemble, accepted, current, config, pending, history, committed, appended, .. } =
             recovered;
         let last = history.last();
+        let committed = if mutation::is_on(Mutation::ApplyUncommittedTail) { last } else { committed };
         assert!(committed <= last, "a log holds what it says is committed");
         assert!(current <= accepted, "an epoch is promised before it is entered");
         // The fact goes before the entry: of a crash in between only the fact is left.
@@ -263,6 +264,9 @@ impl Zab {
 
     /// The newest entry that is to be applied: committed, and durable here.
     pub fn applicable(&self) -> Zxid {
+        if mutation::is_on(Mutation::ReplyBeforePersist) && self.role == Role::Leading {
+            return self.history.last();
+        }
         self.committed.min(self.appends.persisted)
     }
 
@@ -317,11 +321,8 @@ impl Zab {
 
     /// What this server tells of its history: only what is durable.
     pub fn credentials(&self) -> Credentials {
-        let last = if crate::mutation::is_on(crate::Mutation::ReportUnpersisted) {
-            self.history.last()
-        } else {
-            self.appends.persisted
-        };
+        let last =
+            if mutation::is_on(Mutation::ReportUnpersisted) { self.history.last() } else { self.appends.persisted };
         Credentials { current: self.current, last }
     }
 }
@@ -521,14 +522,14 @@ impl Zab {
 
     /// Whether the peer counts as a voter.
     pub(crate) fn counts(&self, peer: &Peer) -> bool {
-        crate::mutation::is_on(crate::Mutation::IncarnationIgnored) || self.voters.counts(peer.id, peer.disk)
+        mutation::is_on(Mutation::IncarnationIgnored) || self.voters.counts(peer.id, peer.disk)
     }
 
     /// Whether voters for which `holds` is true are a quorum; `me` is whether this server is one of them.
     pub(crate) fn is_quorum(&self, me: bool, holds: impl Fn(&Peer) -> bool) -> bool {
         self.voters.is_quorum(|id, disk| {
             let is_disk = |live: Incarnation| {
-                disk == live || disk == Incarnation(0) || crate::mutation::is_on(crate::Mutation::IncarnationIgnored)
+                disk == live || disk == Incarnation(0) || mutation::is_on(Mutation::IncarnationIgnored)
             };
             if id == self.id {
                 return me && self.is_whole && is_disk(self.disk);
@@ -579,7 +580,7 @@ impl Zab {
     }
 
     pub(crate) fn record_configs(&mut self, now: u64) {
-        if crate::mutation::is_on(crate::Mutation::ConfigNotRecorded) {
+        if mutation::is_on(Mutation::ConfigNotRecorded) {
             return;
         }
         let seq = self.appends.fact(now);
@@ -598,7 +599,7 @@ impl Zab {
 
     pub(crate) fn enter_epoch(&mut self, now: u64, epoch: Epoch) {
         self.current = epoch;
-        if !crate::mutation::is_on(crate::Mutation::EpochNotRecorded) {
+        if !mutation::is_on(Mutation::EpochNotRecorded) {
             let seq = self.appends.fact(now);
             self.push(Todo::Epoch(seq, epoch));
         }

@@ -245,7 +245,7 @@ impl Program {
     }
 
     /// What it does next, on an open connection.
-    pub fn next(&mut self) -> Deed {
+    pub fn deed(&mut self) -> Deed {
         if let Some(request) = self.next.pop_front() {
             return Deed::Ask(request);
         }

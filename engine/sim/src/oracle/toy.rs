@@ -192,7 +192,7 @@ impl Toy {
         if !client.is_open || client.queue.len() >= self.depth {
             return;
         }
-        match client.program.next() {
+        match client.program.deed() {
             Deed::Ask(request) => self.ask(who, request),
             Deed::Leave => self.disconnect(who, End::ByClient),
             Deed::Think(thousandths) => {

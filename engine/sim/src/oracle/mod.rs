@@ -94,3 +94,5 @@ pub fn check_with(history: &History, promises: &Promises) -> Result<(), Violatio
 mod tests;
 #[cfg(test)]
 mod toy;
+#[cfg(test)]
+mod wing_gong;

@@ -5,6 +5,7 @@ pub mod disk;
 pub mod ensemble;
 pub mod entries;
 pub mod fuzz;
+pub mod invariant;
 pub mod machine;
 pub mod oracle;
 pub mod reference;

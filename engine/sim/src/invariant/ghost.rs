@@ -6,10 +6,10 @@ use crate::replica::Replica;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use zoolet_engine::action::{Append, LogRecord};
+use zoolet_engine::action::LogRecord;
 use zoolet_engine::store::log::{Facts, chain_after};
 use zoolet_engine::tree::Applied;
-use zoolet_zab::{AppendSeq, Config, Epoch, Incarnation, Kind, Message, Role, ServerId, Zxid};
+use zoolet_zab::{AppendSeq, Config, Epoch, Incarnation, Kind, Message, ServerId, Zxid};
 
 /// The configurations a log knows; `None` before there is one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -140,6 +140,11 @@ impl Host {
         }
     }
 
+    /// Whether its disk has everything that it ever made durable.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.found, Found::New | Found::Everything)
+    }
+
     /// The link of `zxid` in the history as it was handed to the log.
     pub fn tail_at(&self, zxid: Zxid) -> Option<Link> {
         for waiting in self.waiting.iter().skip(self.synced).rev() {
@@ -170,6 +175,15 @@ impl Host {
         }
         links.retain(|link| link.zxid <= to);
         links
+    }
+
+    /// Before what is known one by one in the history as it was handed to the log.
+    pub fn tail_floor(&self) -> Link {
+        let snapshot = self.waiting.iter().skip(self.synced).rev().find_map(|waiting| match waiting.change {
+            Change::Snapshot(link) => Some(link),
+            Change::Entry | Change::Truncate(_) | Change::Fact => None,
+        });
+        snapshot.unwrap_or(self.history.floor())
     }
 
     /// How many records were handed to the log and are not durable.
@@ -217,6 +231,13 @@ impl Host {
         };
         self.tail = after.clone();
         self.waiting.push_back(Waiting { seq, change, after });
+    }
+
+    fn drop_above(&mut self, kept: AppendSeq) {
+        while self.waiting.len() > self.synced && self.waiting.back().is_some_and(|waiting| waiting.seq > kept) {
+            self.waiting.pop_back();
+        }
+        self.tail = self.waiting.back().map_or(&self.told, |waiting| &waiting.after).clone();
     }
 
     fn sync_one(&mut self) {
@@ -297,8 +318,8 @@ pub struct Primary {
     pub process: u64,
     /// What it started from: the initial history of its epoch.
     pub initial: Link,
-    /// What it broadcast, by counter.
-    pub broadcast: Vec<Link>,
+    /// What it broadcast, from counter 0 on.
+    pub broadcast: History,
 }
 
 /// An entry that changes the membership.
@@ -383,14 +404,54 @@ impl Ghost {
     /// Whether `history` contains `link`. Below its floor, which a snapshot made, all that is committed is in it.
     pub fn is_in(&self, history: &History, link: Link) -> bool {
         if link.zxid < history.floor().zxid {
-            return self.committed.at(link.zxid) == Some(link) && self.is_committed(history.floor());
+            return self.is_committed(link) && self.is_committed(history.floor());
         }
         history.at(link.zxid) == Some(link)
+    }
+
+    /// Whether `link` and all before it was handed to the log of `server`, and is there if nothing crashes.
+    pub fn has(&self, server: ServerId, link: Link) -> bool {
+        let host = self.host(server);
+        let floor = host.tail_floor();
+        if link.zxid < floor.zxid {
+            return self.is_committed(link) && self.is_committed(floor);
+        }
+        host.tail_at(link.zxid) == Some(link)
+    }
+
+    /// What everybody who has an entry of this place must have there: what the primary of its epoch broadcast.
+    pub fn broadcast(&self, zxid: Zxid) -> Option<Link> {
+        self.primaries.get(&zxid.epoch())?.broadcast.at(zxid).filter(|_| zxid != Zxid::ZERO)
     }
 
     /// Whether `link` is what is committed there. What the harness has forgotten was compared before it was forgotten.
     pub fn is_committed(&self, link: Link) -> bool {
         link.zxid < self.committed.floor().zxid || self.committed.at(link.zxid) == Some(link)
+    }
+
+    /// The epoch that `disk` of `server`, which it may have no more, has durably entered.
+    pub fn entered(&self, server: ServerId, disk: Incarnation) -> Epoch {
+        let now = self.hosts.get(&server).filter(|host| host.disk == disk).map(|host| &host.durable);
+        let before = self.retired.iter().filter(|retired| (retired.server, retired.disk) == (server, disk));
+        let held = now.into_iter().chain(before.map(|retired| &retired.durable));
+        held.map(|held| held.current).max().unwrap_or_default()
+    }
+
+    /// Whether `link` is committed, or durably held by a quorum of every configuration that `server` knows, so that it may be declared.
+    ///
+    /// # Errors
+    /// Who holds it.
+    pub fn is_chosen(&self, server: ServerId, link: Link) -> Result<(), Vec<ServerId>> {
+        if link.zxid <= self.committed.last().zxid && self.is_committed(link) {
+            return Ok(());
+        }
+        for config in self.host(server).tail.configs.in_force(&self.founders) {
+            let (holders, decide) = self.count(config, |server, disk| self.holds(server, disk, link));
+            if !decide {
+                return Err(holders);
+            }
+        }
+        Ok(())
     }
 
     /// Every disk there ever was.
@@ -427,13 +488,41 @@ impl Ghost {
         committed.next().map_or(&self.founders, |change| &change.config)
     }
 
+    /// Lets go of what is committed, applied and durable at every server, but for the newest `kept` entries of it: a run of a simulated day
+    /// broadcasts millions. Who comes later has a snapshot.
+    pub fn forget(&mut self, kept: usize) {
+        let everywhere = self.hosts.values().map(|host| host.durable.last.zxid.min(host.state.applied)).min();
+        let everywhere = everywhere.unwrap_or(Zxid::ZERO).min(self.committed.last().zxid);
+        let links = self.committed.links();
+        let at = links.partition_point(|link| link.zxid <= everywhere);
+        let Some(&Link { zxid, .. }) = at.checked_sub(kept).and_then(|at| links.get(at)) else { return };
+        let committed = &self.committed;
+        self.memberships.retain(|&version, changes| {
+            changes.retain(|change| version > zxid || committed.at(version).is_none_or(|link| link == change.link));
+            !changes.is_empty()
+        });
+        self.committed.forget_below(zxid);
+        self.hosts.values_mut().for_each(|host| host.history.forget_below(zxid));
+        self.retired.iter_mut().for_each(|retired| retired.history.forget_below(zxid));
+        self.primaries.values_mut().for_each(|primary| primary.broadcast.forget_below(zxid));
+        self.digests = self.digests.split_off(&zxid);
+        self.payloads = self.payloads.split_off(&zxid);
+    }
+
     /// What happened changes what is known. Judges nothing.
     pub(super) fn note(&mut self, server: ServerId, seen: &Seen<'_>) {
         self.settled.clear();
         match seen {
             Seen::Started { process, facts, is_damaged } => self.start(server, *process, facts, *is_damaged),
-            Seen::Stopped => self.host_mut(server).is_running = false,
-            Seen::Appended(append) => self.append(server, append),
+            Seen::Stopped => {
+                // One that could not even open its disk was never seen.
+                if let Some(host) = self.hosts.get_mut(&server) {
+                    host.is_running = false;
+                }
+            }
+            Seen::Record(seq, record) => self.append(server, *seq, record),
+            Seen::Diverged(kept) => self.host_mut(server).drop_above(*kept),
+            Seen::Appended(_) => {}
             Seen::Durable(seq) => self.host_mut(server).sync(*seq),
             Seen::Told(seq) => self.host_mut(server).tell(*seq),
             Seen::Checkpointed(zxid) => self.host_mut(server).checkpoint = *zxid,
@@ -461,37 +550,39 @@ impl Ghost {
                 }
             }
         }
+        // An epoch that its leader took back with it never began: nothing was said of it, or INV-PROMISE-MONOTONIC says so.
+        let never = |epoch: Epoch, primary: &Primary| primary.server == server && epoch > facts.accepted;
+        let gone: Vec<Epoch> =
+            self.primaries.iter().filter(|(epoch, primary)| never(**epoch, primary)).map(|(epoch, _)| *epoch).collect();
+        self.primaries.retain(|epoch, _| !gone.contains(epoch));
+        self.memberships.retain(|version, _| !gone.contains(&version.epoch()));
+        self.payloads.retain(|zxid, _| !gone.contains(&zxid.epoch()));
         self.declare(server, facts.watermark);
     }
 
-    fn append(&mut self, server: ServerId, append: &Append) {
-        let count = append.records.len() as u64;
-        for (at, record) in (1..).zip(&append.records) {
-            let host = self.host_mut(server);
-            let before = host.tail.last;
-            host.append(AppendSeq(append.seq.0 - count + at), record);
-            let (process, link, configs) = (host.process, host.tail.last, Arc::clone(&host.tail.configs));
-            let LogRecord::Entry { zxid, payload } = record else { continue };
-            let epoch = zxid.epoch();
-            if zxid.counter() == 0 {
-                let new = Primary { server, process, initial: before, broadcast: Vec::new() };
-                self.primaries.entry(epoch).or_insert(new);
-            }
-            let Some(primary) = self.primaries.get_mut(&epoch) else { continue };
-            if (primary.server, primary.process) != (server, process)
-                || primary.broadcast.len() as u64 != zxid.counter()
-            {
-                continue;
-            }
-            primary.broadcast.push(link);
-            self.payloads.insert(*zxid, payload.clone());
-            let newest = configs.pending.iter().chain(&configs.committed).find(|config| config.version == *zxid);
-            if let Some(config) = newest {
-                let change = Membership { link, config: config.clone() };
-                self.memberships.entry(*zxid).or_default().push(change);
-            }
+    fn append(&mut self, server: ServerId, seq: AppendSeq, record: &LogRecord) {
+        let host = self.host_mut(server);
+        let before = host.tail.last;
+        host.append(seq, record);
+        let (process, link, configs) = (host.process, host.tail.last, Arc::clone(&host.tail.configs));
+        let LogRecord::Entry { zxid, payload } = record else { return };
+        if zxid.counter() == 0 {
+            let broadcast = History::from(before);
+            let new = Primary { server, process, initial: before, broadcast };
+            self.primaries.entry(zxid.epoch()).or_insert(new);
         }
-        self.declare(server, Zxid::ZERO);
+        let Some(primary) = self.primaries.get_mut(&zxid.epoch()) else { return };
+        let is_primary = (primary.server, primary.process) == (server, process);
+        if !is_primary || link.zxid <= primary.broadcast.last().zxid {
+            return;
+        }
+        primary.broadcast.push(link);
+        self.payloads.insert(*zxid, payload.clone());
+        let newest = configs.pending.iter().chain(&configs.committed).find(|config| config.version == *zxid);
+        if let Some(config) = newest {
+            let change = Membership { link, config: config.clone() };
+            self.memberships.entry(*zxid).or_default().push(change);
+        }
     }
 
     fn sent(&mut self, server: ServerId, message: &Message) {
@@ -544,15 +635,5 @@ impl Ghost {
                 self.model = None;
             }
         }
-    }
-}
-
-/// What a role is called in a report.
-pub(super) fn role_name(role: Role) -> String {
-    match role {
-        Role::Looking => "looking".into(),
-        Role::Leading => "leading".into(),
-        Role::Following(leader) => format!("following {}", leader.as_u8()),
-        Role::Observing(leader) => format!("observing {}", leader.as_u8()),
     }
 }

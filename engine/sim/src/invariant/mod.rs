@@ -7,18 +7,44 @@
 //!
 //! A call costs a few comparisons, and a binary search in a history when entries are named.
 
+mod ack_durable;
+mod ackld_durable;
+mod bounded;
+mod commit_quorum;
+mod committed_immutable;
+mod configuration;
+mod continuity;
+mod determinism;
+mod ephemeral;
+mod epoch_after_history;
+mod epoch_quorum;
 mod ghost;
 mod history;
+mod integrity;
+mod last_zxid_durable;
+mod leader_completeness;
+mod monotonic;
+mod no_old_ack;
+mod one_primary;
+mod prefix;
+mod primary_integrity;
+mod primary_order;
+mod promise_monotonic;
+mod quorum_durable;
 mod seen;
+mod session_ids;
+mod state_order;
 #[cfg(test)]
 mod story;
+mod survives;
+mod total_order;
 
 pub use ghost::{Configs, Found, Ghost, Held, Host, Membership, Primary, Retired, Settled};
 pub use history::{History, Link};
 pub use seen::{Queue, Seen, State};
 
 use std::fmt;
-use zoolet_zab::{Config, ServerId};
+use zoolet_zab::{AppendSeq, Config, ServerId};
 
 /// Something that must always be true.
 pub trait Invariant: fmt::Debug {
@@ -70,6 +96,9 @@ impl fmt::Display for Violation {
 /// Violations that are kept: the first explains, the rest follow from it.
 const KEPT_MAX: usize = 16;
 
+/// Committed entries that are remembered one by one although every server has them.
+const REMEMBERED: usize = 20_000;
+
 /// The books and everything that is checked in them.
 #[derive(Debug)]
 pub struct Checks {
@@ -93,6 +122,14 @@ impl Checks {
 
     /// Something happened at a server.
     pub fn see(&mut self, server: ServerId, seen: Seen<'_>) {
+        let Seen::Appended(append) = seen else { return self.see_one(server, seen) };
+        let before = append.seq.0 - append.records.len() as u64;
+        for (seq, record) in (before + 1..).zip(&append.records) {
+            self.see_one(server, Seen::Record(AppendSeq(seq), record));
+        }
+    }
+
+    fn see_one(&mut self, server: ServerId, seen: Seen<'_>) {
         self.steps += 1;
         let (steps, ghost) = (self.steps, &mut self.ghost);
         let mut wrong: Vec<(&'static str, String)> = Vec::new();
@@ -108,6 +145,7 @@ impl Checks {
         self.keep(wrong);
         if steps.is_multiple_of(self.recount_every.max(1)) {
             self.recount();
+            self.ghost.forget(REMEMBERED);
         }
     }
 
@@ -148,5 +186,32 @@ impl Checks {
 
 /// Every invariant there is.
 pub fn every() -> Vec<Box<dyn Invariant>> {
-    Vec::new()
+    vec![
+        Box::new(promise_monotonic::PromiseMonotonic::default()),
+        Box::new(one_primary::OnePrimary::default()),
+        Box::new(epoch_quorum::EpochQuorum::default()),
+        Box::new(no_old_ack::NoOldAck),
+        Box::new(epoch_after_history::EpochAfterHistory::default()),
+        Box::new(ackld_durable::AckLdDurable),
+        Box::new(integrity::Integrity),
+        Box::new(total_order::TotalOrder::default()),
+        Box::new(prefix::Prefix),
+        Box::new(primary_order::PrimaryOrder::default()),
+        Box::new(primary_integrity::PrimaryIntegrity),
+        Box::new(continuity::Continuity),
+        Box::new(leader_completeness::LeaderCompleteness::default()),
+        Box::new(commit_quorum::CommitQuorum::default()),
+        Box::new(quorum_durable::QuorumDurable::default()),
+        Box::new(ack_durable::AckDurable),
+        Box::new(last_zxid_durable::LastZxidDurable),
+        Box::new(committed_immutable::CommittedImmutable),
+        Box::new(survives::Survives),
+        Box::new(state_order::StateOrder),
+        Box::new(monotonic::Monotonic::default()),
+        Box::new(determinism::Determinism::default()),
+        Box::new(configuration::Configuration::default()),
+        Box::new(ephemeral::Ephemeral::default()),
+        Box::new(session_ids::SessionIds::default()),
+        Box::new(bounded::Bounded),
+    ]
 }

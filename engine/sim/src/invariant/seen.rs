@@ -1,6 +1,6 @@
 //! What the simulator tells.
 
-use zoolet_engine::action::Append;
+use zoolet_engine::action::{Append, LogRecord};
 use zoolet_engine::budget::Part;
 use zoolet_engine::store::log::Facts;
 use zoolet_zab::{AppendSeq, Epoch, LinkId, Message, Role, ServerId, Zxid};
@@ -53,6 +53,10 @@ pub enum Seen<'a> {
     Stopped,
     /// The server handed this to its log (Action::Append), before it is written.
     Appended(&'a Append),
+    /// One record of that, with its number: [`super::Checks`] takes an append apart.
+    Record(AppendSeq, &'a LogRecord),
+    /// The log passed over an append that continues another history (AppendError::Diverged), and all after it; its last record is this one.
+    Diverged(AppendSeq),
     /// The disk has made everything durable up to here, whether or not the server was told.
     Durable(AppendSeq),
     /// The server is now told so (Event::Persisted), directly before it handles that.

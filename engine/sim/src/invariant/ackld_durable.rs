@@ -1,0 +1,73 @@
+//! INV-ACKLD-DURABLE: who acknowledges the first entry of an epoch to its leader has durably entered that epoch and holds all of its initial
+//! history.
+//!
+//! This acknowledgement is what the leader counts before it serves. ZooKeeper gave it for an epoch that a crash made it forget (A1), for a
+//! history that was only in memory or in a queue to the disk (A9, A10, A14), and from a snapshot that was not synced (A29).
+
+use super::{Ghost, Invariant, Seen};
+use zoolet_zab::{Message, ServerId};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct AckLdDurable;
+
+impl Invariant for AckLdDurable {
+    fn name(&self) -> &'static str {
+        "INV-ACKLD-DURABLE"
+    }
+
+    fn before(&mut self, ghost: &Ghost, server: ServerId, seen: &Seen<'_>) -> Result<(), String> {
+        let Seen::Sent { message: Message::Ack { epoch, to, .. }, .. } = seen else { return Ok(()) };
+        if to.epoch() != *epoch {
+            return Ok(());
+        }
+        let host = ghost.host(server);
+        let wrong =
+            |what: String| Err(format!("server {} acknowledges {to:?} of {epoch:?}, and {what}", server.as_u8()));
+        if host.durable.current < *epoch {
+            return wrong(format!("has durably entered {:?} only", host.durable.current));
+        }
+        match ghost.primaries.get(epoch) {
+            None => wrong("nobody has ever led in that epoch".into()),
+            Some(primary) if !ghost.is_in(&host.history, primary.initial) => {
+                wrong(format!("does not durably hold the epoch's initial history up to {:?}", primary.initial.zxid))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::story::{Story, ack, entered, entry, promise, zxid};
+    use super::*;
+
+    #[test]
+    fn an_acknowledgement_after_everything_is_durable_is_fine() {
+        let mut story = Story::of(AckLdDurable);
+        story.reign(1, &[2, 3]);
+        story.is_fine();
+    }
+
+    #[test]
+    fn an_acknowledgement_before_the_epoch_is_durable_is_reported() {
+        let mut story = Story::of(AckLdDurable);
+        story.reign(1, &[3]);
+        story.write(2, &[promise(1)]);
+        story.append(2, &[entered(1), entry(1, 0)]);
+        story.say(2, 1, &ack(1, zxid(1, 0)));
+        story.is_wrong(&["server 2 acknowledges 1.0 of Epoch(1)", "entered Epoch(0) only"]);
+    }
+
+    #[test]
+    fn an_acknowledgement_without_the_initial_history_is_reported() {
+        let mut story = Story::of(AckLdDurable);
+        story.reign(1, &[2, 3]);
+        story.write(1, &[entry(1, 1)]);
+        story.write(2, &[entry(1, 1)]);
+        story.reign(2, &[2]);
+        story.write(3, &[promise(2), entered(2)]);
+        story.say(3, 1, &ack(2, zxid(2, 0)));
+        story.is_wrong(&["server 3 acknowledges 2.0 of Epoch(2)", "initial history up to 1.1"]);
+    }
+}

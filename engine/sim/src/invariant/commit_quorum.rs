@@ -1,0 +1,142 @@
+//! INV-COMMIT-QUORUM: what is declared committed is durably held, with everything before it, by a quorum of the voters of every configuration
+//! that counts there, on the disks that the configuration names.
+//!
+//! Counted anew from what the disks hold: a sorted array that lost its order committed without a quorum (C15), stale acknowledgements after a
+//! truncation counted twice (C16, B14, B15), a wiped disk or an observer counted as a voter (E8, D8), a pending configuration was forgotten (E1).
+
+use super::{Ghost, Invariant, Link, Seen};
+use std::collections::BTreeMap;
+use zoolet_zab::{ServerId, Zxid};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct CommitQuorum {
+    judged: Zxid,
+}
+
+impl CommitQuorum {
+    fn judge(ghost: &Ghost, from: Zxid, link: Link, who: ServerId) -> Result<(), String> {
+        // The one before, and every one that becomes committed with this.
+        let mut configs = BTreeMap::from([(ghost.config_at(from).version, ghost.config_at(from))]);
+        for change in ghost.memberships.range(from..=link.zxid).flat_map(|(_, changes)| changes) {
+            if ghost.is_committed(change.link) {
+                configs.insert(change.config.version, &change.config);
+            }
+        }
+        if configs.values().any(|config| config.is_born()) {
+            // Birth: its entry says which disks the founders have, and that entry is committed by them.
+            configs.retain(|_, config| config.is_born());
+        }
+        for config in configs.values() {
+            let (holders, decide) = ghost.count(config, |server, disk| ghost.holds(server, disk, link));
+            if !decide {
+                return Err(format!(
+                    "server {} declares {:?} committed, and of the voters of configuration {:?} only {:?} durably hold it and all before it",
+                    who.as_u8(),
+                    link.zxid,
+                    config.version,
+                    holders.iter().map(|server| server.as_u8()).collect::<Vec<_>>()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Invariant for CommitQuorum {
+    fn name(&self) -> &'static str {
+        "INV-COMMIT-QUORUM"
+    }
+
+    fn after(&mut self, ghost: &Ghost, server: ServerId, _seen: &Seen<'_>) -> Result<(), String> {
+        let (from, committed) = (self.judged, ghost.committed.last());
+        if committed.zxid == from {
+            return Ok(());
+        }
+        self.judged = committed.zxid;
+        Self::judge(ghost, from, committed, server)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::story::{Story, commit, config, configs, cut, entry, zxid};
+    use super::*;
+    use zoolet_engine::store::log::Facts;
+
+    #[test]
+    fn two_of_three_durable_copies_commit() {
+        let mut story = Story::of(CommitQuorum::default());
+        story.reign(1, &[2]);
+        story.say(1, 2, &commit(1, zxid(1, 0)));
+        story.is_fine();
+    }
+
+    #[test]
+    fn a_copy_that_is_not_durable_does_not_count() {
+        let mut story = Story::of(CommitQuorum::default());
+        story.reign(1, &[2]);
+        story.say(1, 2, &commit(1, zxid(1, 0)));
+        story.write(1, &[entry(1, 1)]);
+        story.append(2, &[entry(1, 1)]);
+        story.say(1, 2, &commit(1, zxid(1, 1)));
+        story.is_wrong(&["server 1 declares 1.1 committed", "only [1] durably hold it"]);
+    }
+
+    #[test]
+    fn the_leaders_own_copy_is_not_needed() {
+        let mut story = Story::of(CommitQuorum::default());
+        story.reign(1, &[2, 3]);
+        story.append(1, &[entry(1, 1)]);
+        story.write(2, &[entry(1, 1)]);
+        story.write(3, &[entry(1, 1)]);
+        story.say(1, 2, &commit(1, zxid(1, 1)));
+        story.is_fine();
+    }
+
+    #[test]
+    fn a_copy_that_was_truncated_does_not_count() {
+        let mut story = Story::of(CommitQuorum::default());
+        story.reign(1, &[2]);
+        story.write(1, &[entry(1, 1)]);
+        story.write(2, &[entry(1, 1), cut(1, 0)]);
+        story.say(1, 3, &commit(1, zxid(1, 1)));
+        story.is_wrong(&["only [1] durably hold it"]);
+    }
+
+    #[test]
+    fn a_disk_that_the_configuration_does_not_name_does_not_count() {
+        let mut story = Story::of(CommitQuorum::default());
+        story.start(2, &Facts::birth(77, 22));
+        story.reign(1, &[2]);
+        story.say(1, 2, &commit(1, zxid(1, 0)));
+        story.is_wrong(&["server 1 declares 1.0 committed", "only [1] durably hold it"]);
+    }
+
+    #[test]
+    fn a_disk_that_held_it_and_is_gone_counts() {
+        let mut story = Story::of(CommitQuorum::default());
+        story.reign(1, &[2]);
+        story.start(2, &Facts::birth(77, 22));
+        story.say(1, 2, &commit(1, zxid(1, 0)));
+        story.is_fine();
+    }
+
+    #[test]
+    fn while_a_configuration_is_pending_both_must_agree() {
+        let (old, new) = (config(Zxid::ZERO, &[1, 2, 3]), config(zxid(1, 1), &[1, 4, 5]));
+        for (holders, is_fine) in [(&[1, 2][..], false), (&[1, 4], false), (&[1, 2, 4], true)] {
+            let mut story = Story::of(CommitQuorum::default());
+            for server in 4..=5 {
+                story.start(server, &Facts::birth(77, server.into()));
+            }
+            story.reign(1, &[2, 3, 4, 5]);
+            story.say(1, 2, &commit(1, zxid(1, 0)));
+            for &server in holders {
+                story.write(server, &[configs(&old, &new), entry(1, 1)]);
+            }
+            story.say(1, 2, &commit(1, zxid(1, 1)));
+            if is_fine { story.is_fine() } else { story.is_wrong(&["declares 1.1 committed"]) }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Integrity: what a server has in its log, bit for bit and after the same history, was broadcast by the primary of its epoch.
+//!
+//! An entry that nobody broadcast, a damaged one, or one put after another history than its primary's (A5, A15, A22, A23: entries passed over
+//! in synchronization) shows as another hash.
+
+use super::{Ghost, Invariant, Seen};
+use zoolet_engine::action::LogRecord;
+use zoolet_zab::ServerId;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Integrity;
+
+impl Invariant for Integrity {
+    fn name(&self) -> &'static str {
+        "integrity"
+    }
+
+    fn after(&mut self, ghost: &Ghost, server: ServerId, seen: &Seen<'_>) -> Result<(), String> {
+        let Seen::Record(_, LogRecord::Entry { zxid, .. }) = seen else { return Ok(()) };
+        let has = ghost.host(server).tail.last;
+        match ghost.broadcast(*zxid) {
+            Some(broadcast) if broadcast == has => Ok(()),
+            Some(_) => Err(format!(
+                "server {} appends {zxid:?}, and it or what comes before is not what the primary of {:?} broadcast",
+                server.as_u8(),
+                zxid.epoch()
+            )),
+            // Too long ago to remember; whoever continues it is compared again.
+            None if *zxid <= ghost.committed.floor().zxid => Ok(()),
+            None => Err(format!("server {} appends {zxid:?}, which nobody broadcast", server.as_u8())),
+        }
+    }
+
+    fn recount(&mut self, ghost: &Ghost) -> Result<(), String> {
+        for (server, host) in &ghost.hosts {
+            for link in host.history.links() {
+                if ghost.broadcast(link.zxid).is_some_and(|broadcast| broadcast != *link) {
+                    return Err(format!("server {} holds {:?}, which nobody broadcast", server.as_u8(), link.zxid));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::story::{Story, entered, entry, payload, promise, zxid};
+    use super::*;
+    use zoolet_engine::txn::Txn;
+    use zoolet_model::SessionId;
+
+    #[test]
+    fn what_the_primary_broadcast_is_fine_and_stays_so_when_it_is_appended_again() {
+        let mut story = Story::of(Integrity);
+        story.reign(1, &[2]);
+        story.write(1, &[entry(1, 1)]);
+        story.append(2, &[entry(1, 1)]);
+        story.restart(2);
+        story.append(2, &[entry(1, 1)]);
+        story.is_fine();
+    }
+
+    #[test]
+    fn an_epoch_that_a_crash_took_back_whole_may_begin_with_other_bytes() {
+        let mut story = Story::of(Integrity);
+        let payload = payload(&Txn::CloseSession { session: SessionId(7) });
+        story.append(1, &[promise(1), entered(1), LogRecord::Entry { zxid: zxid(1, 0), payload }]);
+        story.restart(1);
+        story.append(1, &[promise(1), entered(1), entry(1, 0)]);
+        story.is_fine();
+    }
+
+    #[test]
+    fn an_entry_that_nobody_broadcast_is_reported() {
+        let mut story = Story::of(Integrity);
+        story.reign(1, &[2]);
+        story.append(2, &[entry(1, 1)]);
+        story.is_wrong(&["server 2 appends 1.1, which nobody broadcast"]);
+    }
+
+    #[test]
+    fn other_bytes_at_the_same_place_are_reported() {
+        let mut story = Story::of(Integrity);
+        story.reign(1, &[2]);
+        story.write(1, &[entry(1, 1)]);
+        let payload = payload(&Txn::CloseSession { session: SessionId(7) });
+        story.append(2, &[LogRecord::Entry { zxid: zxid(1, 1), payload }]);
+        story.is_wrong(&["server 2 appends 1.1", "not what the primary of Epoch(1) broadcast"]);
+    }
+
+    #[test]
+    fn an_entry_passed_over_shows_at_the_next_one() {
+        let mut story = Story::of(Integrity);
+        story.reign(1, &[2]);
+        story.write(1, &[entry(1, 1), entry(1, 2)]);
+        story.append(2, &[entry(1, 2)]);
+        story.is_wrong(&["server 2 appends 1.2"]);
+    }
+}

@@ -1,0 +1,81 @@
+//! Session ids are never reused, and each is the zxid of the entry that began it.
+//!
+//! ZooKeeper's come from a clock that begins anew at every boot: two clients could hold one session, and each other's ephemerals.
+
+use super::{Ghost, Invariant, Seen};
+use std::collections::BTreeSet;
+use zoolet_engine::store::key;
+use zoolet_zab::{ServerId, Zxid};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct SessionIds {
+    /// The newest id there was; the ids that were seen of the same entry.
+    newest: Zxid,
+    begun: BTreeSet<Zxid>,
+}
+
+impl SessionIds {
+    fn begin(&mut self, id: Zxid, by: Zxid) -> Result<(), String> {
+        if id != by {
+            return Err(format!("{by:?} begins session {id}"));
+        }
+        if id <= self.newest || !self.begun.insert(id) {
+            return Err(format!("{by:?} begins session {id}, which there was before"));
+        }
+        self.newest = id;
+        self.begun.retain(|begun| *begun >= id);
+        Ok(())
+    }
+}
+
+impl Invariant for SessionIds {
+    fn name(&self) -> &'static str {
+        "session ids"
+    }
+
+    fn after(&mut self, ghost: &Ghost, _server: ServerId, _seen: &Seen<'_>) -> Result<(), String> {
+        for settled in &ghost.settled {
+            let new = settled
+                .applied
+                .changes
+                .iter()
+                .filter(|(key, change)| key[0] == key::SESSION && change.after.is_some() && !change.existed);
+            for (key, _) in new {
+                let id = key.get(1..9).and_then(|id| id.try_into().ok()).map_or(0, u64::from_be_bytes);
+                self.begin(Zxid::from_bits(id).unwrap_or(Zxid::ZERO), settled.zxid)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::story::{Story, commit, payload, zxid};
+    use super::*;
+    use zoolet_engine::action::LogRecord;
+    use zoolet_engine::txn::Txn;
+    use zoolet_model::{SessionId, SessionSecret};
+
+    #[test]
+    fn each_session_has_the_number_of_the_entry_that_began_it() {
+        let mut story = Story::of(SessionIds::default());
+        story.reign(1, &[2]);
+        let begin = Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([1; 16]) };
+        let end = Txn::CloseSession { session: SessionId(zxid(1, 1).as_i64()) };
+        for (counter, txn) in (1..).zip([&begin, &end, &begin]) {
+            story.write(1, &[LogRecord::Entry { zxid: zxid(1, counter), payload: payload(txn) }]);
+            story.say(1, 2, &commit(1, zxid(1, counter)));
+        }
+        story.is_fine();
+    }
+
+    #[test]
+    fn a_number_that_comes_again_or_from_elsewhere_is_reported() {
+        let mut ids = SessionIds::default();
+        ids.begin(zxid(1, 1), zxid(1, 1)).unwrap();
+        assert!(ids.begin(zxid(1, 1), zxid(1, 1)).unwrap_err().contains("there was before"));
+        assert!(ids.begin(zxid(1, 1), zxid(2, 1)).unwrap_err().contains("2.1 begins session 0x10000000001"));
+    }
+}

@@ -1,0 +1,82 @@
+//! State order: at every server purged <= checkpoint <= applied <= committed and durable, and both <= appended.
+//!
+//! Nothing is applied that is not durable here, so that a client never sees what a power loss takes back. What the log forgets is in the base
+//! (B3, B6, D8), and the base holds only what was applied (B10).
+
+use super::{Ghost, Invariant, Seen};
+use zoolet_zab::{ServerId, Zxid};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct StateOrder;
+
+impl Invariant for StateOrder {
+    fn name(&self) -> &'static str {
+        "state order"
+    }
+
+    fn after(&mut self, ghost: &Ghost, server: ServerId, seen: &Seen<'_>) -> Result<(), String> {
+        let host = ghost.host(server);
+        let in_order = |less: (&str, Zxid), more: (&str, Zxid)| {
+            if less.1 <= more.1 {
+                return Ok(());
+            }
+            Err(format!("server {} has {} {:?} and {} {:?}", server.as_u8(), less.0, less.1, more.0, more.1))
+        };
+        if matches!(seen, Seen::Recycled(_)) {
+            return in_order(("purged", host.purged), ("in the base", host.checkpoint));
+        }
+        let Seen::State(state) = seen else { return Ok(()) };
+        let (durable, appended) = (host.durable.last.zxid, host.tail.last.zxid);
+        in_order(("in the base", host.checkpoint), ("applied", state.applied))?;
+        // What the base holds was committed, whether or not the log was told so before the process began.
+        in_order(("applied", state.applied), ("committed", state.committed.max(host.checkpoint)))?;
+        in_order(("applied", state.applied), ("durable", durable))?;
+        // A leader's may be beyond what its own disk holds, because others hold it: INV-COMMIT-QUORUM has counted them.
+        in_order(("committed", state.committed), ("appended", appended))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::story::{Story, entry, zxid};
+    use super::*;
+    use zoolet_zab::Role;
+
+    #[test]
+    fn a_leader_may_know_more_committed_than_its_own_disk_holds() {
+        let mut story = Story::of(StateOrder);
+        story.reign(1, &[2, 3]);
+        story.append(1, &[entry(1, 1)]);
+        story.state(1, Role::Leading, 1, zxid(1, 1), zxid(1, 0));
+        story.see(1, Seen::Checkpointed(zxid(1, 0)));
+        story.see(1, Seen::Recycled(zxid(1, 0)));
+        story.is_fine();
+    }
+
+    #[test]
+    fn applying_what_is_not_durable_here_is_reported() {
+        let mut story = Story::of(StateOrder);
+        story.reign(1, &[2, 3]);
+        story.append(1, &[entry(1, 1)]);
+        story.state(1, Role::Leading, 1, zxid(1, 1), zxid(1, 1));
+        story.is_wrong(&["server 1 has applied 1.1 and durable 1.0"]);
+    }
+
+    #[test]
+    fn applying_what_is_not_committed_is_reported() {
+        let mut story = Story::of(StateOrder);
+        story.reign(1, &[2]);
+        story.write(1, &[entry(1, 1)]);
+        story.state(1, Role::Leading, 1, zxid(1, 0), zxid(1, 1));
+        story.is_wrong(&["server 1 has applied 1.1 and committed 1.0"]);
+    }
+
+    #[test]
+    fn forgetting_what_is_not_in_the_base_is_reported() {
+        let mut story = Story::of(StateOrder);
+        story.reign(1, &[2]);
+        story.see(1, Seen::Recycled(zxid(1, 0)));
+        story.is_wrong(&["server 1 has purged 1.0 and in the base 0.0"]);
+    }
+}

@@ -13,6 +13,7 @@ mod marker;
 mod memory;
 mod open;
 mod reserve;
+mod snapshot;
 
 pub(crate) use cache::Stamp;
 pub use changes::Changes;
@@ -21,3 +22,4 @@ pub use marker::{MARKER, MARKER_UNFINISHED, Marker};
 pub use memory::Memory;
 pub use open::{OpenError, Store};
 pub use reserve::Reserve;
+pub use snapshot::{Received, SnapshotSink};

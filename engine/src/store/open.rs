@@ -100,11 +100,7 @@ impl Store {
         incarnation: u128,
     ) -> Result<Self, OpenError> {
         let options = LogOptions { segment_bytes: limits.log_segment_bytes, segments: limits.log_segments, strategy };
-        let base_options = Options {
-            cache_bytes: limits.base_cache_bytes as usize,
-            merge_step_bytes: u64::from(limits.memtable_bytes) / 32,
-            ..Options::default()
-        };
+        let base_options = base_options(limits);
         let reserve_disk = Arc::clone(&disk);
         Marker::claim(&*disk).map_err(OpenError::Marker)?;
         let marker = Marker::read(&*disk).map_err(OpenError::Marker)?;
@@ -115,7 +111,8 @@ impl Store {
             Ok((mut log, opened)) => {
                 check_disk(marker, opened.facts.disk_incarnation)?;
                 let disk = Arc::clone(&disk);
-                let base = Base::open(disk, opened.facts.base_id, base_options)?;
+                let base = Base::open(Arc::clone(&disk), opened.facts.base_id, base_options)?;
+                remove_others(&*disk, &base);
                 log.recycle(base.meta().zxid);
                 (log, base, opened.appended, opened.torn_tail)
             }
@@ -174,6 +171,24 @@ fn recovered(facts: &Facts, appended: AppendSeq) -> Recovered {
     }
 }
 
+pub(super) fn base_options(limits: &Limits) -> Options {
+    Options {
+        cache_bytes: limits.base_cache_bytes as usize,
+        merge_step_bytes: u64::from(limits.memtable_bytes) / 32,
+        ..Options::default()
+    }
+}
+
+/// A crash left them: a snapshot that never was complete, or the base that one replaced.
+fn remove_others(disk: &dyn Disk, current: &Base) {
+    for id in Base::list(disk).unwrap_or_default() {
+        if id != current.id() {
+            // On a read-only disk it stays, and harms nobody.
+            let _ = Base::remove(disk, id);
+        }
+    }
+}
+
 /// What to do, for an operator.
 const LOG_GONE: &str = "the log is gone: ZOOLET says that there was one, and no segment (seg-NN.log) that can be read is left; bring its files back, or, if \
      what was stored here may be lost, empty the directory and start again";
@@ -223,7 +238,7 @@ fn chain_at(log: &Log, base: Zxid) -> Result<u128, OpenError> {
     })
 }
 
-fn read_state(base: &Base) -> Result<Option<BaseState>, OpenError> {
+pub(super) fn read_state(base: &Base) -> Result<Option<BaseState>, OpenError> {
     let meta = base.meta();
     if meta.zxid == Zxid::ZERO {
         return Ok(None);

@@ -20,7 +20,7 @@ use std::{
     ops::Bound,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 use zoolet_model::Zxid;
@@ -42,6 +42,18 @@ pub(super) struct Home {
     bytes: AtomicU64,
     /// Bytes in memory, as last seen.
     memory_bytes: AtomicU64,
+    is_garbage: AtomicBool,
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if *self.is_garbage.get_mut() {
+            // redb may say good-bye to its file when it is closed.
+            *self.opened.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+            let _ = self.disk.remove(&home_name(self.id));
+            let _ = self.disk.remove(&side_name(self.id));
+        }
+    }
 }
 
 impl Home {
@@ -56,6 +68,7 @@ impl Home {
             loose_bytes: AtomicU64::new(u64::MAX / 2),
             bytes: AtomicU64::new(0),
             memory_bytes: AtomicU64::new(0),
+            is_garbage: AtomicBool::new(false),
         })
     }
 
@@ -96,6 +109,11 @@ impl Home {
     fn put(&self, place: &mut Option<Opened>, opened: Opened) {
         *place = Some(opened);
         self.look_at_sizes(place.as_ref());
+    }
+
+    /// Nobody will open it again once it is closed.
+    pub(super) fn set_garbage(&self) {
+        self.is_garbage.store(true, Ordering::Release);
     }
 
     /// How large its file is, and what it takes in memory, now.

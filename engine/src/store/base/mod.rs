@@ -28,6 +28,7 @@ mod ledger;
 mod manifest;
 mod merge;
 mod reader;
+mod receive;
 pub(crate) mod record;
 mod run;
 mod scrub;
@@ -36,6 +37,7 @@ mod version;
 
 pub use ledger::Counters;
 pub use reader::BaseReader;
+pub use receive::BaseSink;
 pub use scrub::{Patrol, Scrub, Scrubbed};
 
 use crate::{
@@ -179,6 +181,14 @@ struct Writing {
     /// The number of the next file.
     numbers: u64,
     merge: Option<Merge>,
+    /// Another base is current.
+    is_retired: bool,
+}
+
+impl Writing {
+    fn check_current(&self) -> Result<(), BaseError> {
+        if self.is_retired { Err(BaseError::Io("another base is current".into())) } else { Ok(()) }
+    }
 }
 
 struct Live {
@@ -267,6 +277,7 @@ impl Base {
     pub fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), BaseError> {
         let core = &self.0;
         let mut writing = core.writing();
+        writing.check_current()?;
         if core.ledger.sync_failed() {
             return Err(BaseError::Io("an earlier sync failed".into()));
         }
@@ -293,8 +304,21 @@ impl Base {
     /// As [`BaseError`] says. Then everything is as before.
     pub fn merge(&self, eagerly: bool) -> Result<bool, BaseError> {
         let mut writing = self.0.writing();
-        let Writing { numbers, merge } = &mut *writing;
+        writing.check_current()?;
+        let Writing { numbers, merge, .. } = &mut *writing;
         merge::step(&self.0, merge, numbers, eagerly, 0)
+    }
+
+    /// The log names another base now: this one's files go when nobody reads them any more. Nothing more is written to it. Waits for whoever
+    /// writes to it.
+    pub fn retire(&self) {
+        let core = &self.0;
+        let mut writing = core.writing();
+        (writing.merge, writing.is_retired) = (None, true);
+        // Without it the others are nobody's. What stays behind is removed at the next start.
+        let _ = core.disk.remove(&manifest_name(core.id));
+        core.version().runs.iter().for_each(|run| run.set_garbage());
+        core.home.set_garbage();
     }
 
     /// Holds the current generation for reading.
@@ -396,7 +420,7 @@ impl Core {
             },
             ledger,
             cache: Arc::new(BlockCache::new(run_cache_bytes)),
-            writing: Mutex::new(Writing { numbers: 0, merge: None }),
+            writing: Mutex::new(Writing { numbers: 0, merge: None, is_retired: false }),
             live: RwLock::new(Live { version: Arc::new(version), generation: Generation::default() }),
         }
     }
@@ -460,7 +484,7 @@ impl Core {
     /// Writers may be faster than merges are between checkpoints; then they wait, each a little. `needed_bytes`: what the checkpoint takes.
     fn merge_before_checkpoint(&self, writing: &mut Writing, needed_bytes: u64) -> Result<(), BaseError> {
         let limit = self.options.runs_max.saturating_mul(RUNS_LIMIT);
-        let (Writing { numbers, merge }, version) = (writing, self.version());
+        let (Writing { numbers, merge, .. }, version) = (writing, self.version());
         let (runs, begin) = (version.runs.len(), limit / 2);
         if runs >= begin {
             let merging = merge.as_ref().map_or(&version.runs, Merge::runs);

@@ -2,7 +2,7 @@
 
 use super::version::Version;
 use crate::{
-    action::{BaseRead, Generation},
+    action::{BaseRead, CheckpointMeta, Generation},
     event::BaseFailure,
 };
 use bytes::Bytes;
@@ -27,6 +27,11 @@ impl BaseReader {
     /// The state it reads.
     pub fn generation(&self) -> Generation {
         self.generation
+    }
+
+    /// Which state that is.
+    pub fn meta(&self) -> CheckpointMeta {
+        self.version.meta.clone()
     }
 
     /// Calls `visit` with every key and stored value from `from` up to, not including, `to`, in order, until it says false.

@@ -328,6 +328,7 @@ pub(super) struct RunWriter {
     number: u64,
     ledger: Arc<Ledger>,
     cache: Arc<BlockCache>,
+    file: Arc<dyn DiskFile>,
     writer: Option<Writer>,
     filter: Option<Filter>,
 }
@@ -357,7 +358,8 @@ impl RunWriter {
             number,
             ledger: ledger.clone(),
             cache: cache.clone(),
-            writer: Some(Writer::new(file)),
+            writer: Some(Writer::new(file.clone())),
+            file,
             filter: keys.map(Filter::for_keys),
         })
     }
@@ -381,10 +383,9 @@ impl RunWriter {
     /// Makes it durable; its name only with the next sync of the directory.
     pub(super) fn finish(mut self, zxid: Zxid) -> Result<Run, BaseError> {
         let Some(writer) = self.writer.take() else { return Err(BaseError::Io("a run was finished twice".into())) };
-        let file = writer.file();
         let filter = self.filter.take().unwrap_or_default();
-        let finished = writer.finish(zxid, 0, filter.as_bytes()).map_err(BaseError::from).and_then(|header| {
-            self.ledger.sync(&*file)?;
+        let finished = writer.finish(zxid, 0, filter.as_bytes(), 0).map_err(BaseError::from).and_then(|(header, _)| {
+            self.ledger.sync(&*self.file)?;
             self.ledger.bytes_written.add(header.file_bytes);
             Run::open(&self.disk, self.name.clone(), self.number, &self.ledger, &self.cache)
         });

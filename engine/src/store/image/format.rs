@@ -23,6 +23,8 @@ pub(in crate::store) struct Header {
     pub(in crate::store) file_bytes: u64,
     /// XXH3-128 of everything after the first block.
     pub(in crate::store) hash: u128,
+    /// The log's chain hash after the entry `zxid`; 0 where nobody knows it.
+    pub(in crate::store) chain: u128,
 }
 
 impl Header {
@@ -43,23 +45,29 @@ impl Header {
         }
         put(&self.file_bytes.to_le_bytes());
         put(&self.hash.to_le_bytes());
+        put(&self.chain.to_le_bytes());
         let checksum = crc32c::crc32c(&block[..BLOCK - 4]);
         block[BLOCK - 4..].copy_from_slice(&checksum.to_le_bytes());
         block
     }
 
     pub(in crate::store) fn decode(block: &[u8], file_bytes: u64) -> Result<Self, ImageError> {
+        let header = Self::decode_alone(block)?;
+        if header.file_bytes != file_bytes {
+            return Err(damaged(format!("it is {file_bytes} bytes long and should be {}", header.file_bytes)));
+        }
+        Ok(header)
+    }
+
+    /// Without a file whose length it could be held against.
+    pub(in crate::store) fn decode_alone(block: &[u8]) -> Result<Self, ImageError> {
         if !block.starts_with(&MAGIC) {
             return Err(damaged("it does not begin as an image of this version does"));
         }
         if block.get(BLOCK - 4..) != Some(&crc32c::crc32c(&block[..BLOCK - 4]).to_le_bytes()) {
             return Err(damaged("its header does not match its checksum"));
         }
-        let header = Self::decode_fields(block).ok_or_else(|| damaged("its header makes no sense"))?;
-        if header.file_bytes != file_bytes {
-            return Err(damaged(format!("it is {file_bytes} bytes long and should be {}", header.file_bytes)));
-        }
-        Ok(header)
+        Self::decode_fields(block).ok_or_else(|| damaged("its header makes no sense"))
     }
 
     fn decode_fields(block: &[u8]) -> Option<Self> {
@@ -79,7 +87,8 @@ impl Header {
         let (sparse, totals, checksums) = (range()?, range()?, range()?);
         let file_bytes = word()?;
         let hash = u128::from(word()?) | u128::from(word()?) << 64;
-        let header = Self { zxid, digest, records, sparse, totals, checksums, file_bytes, hash };
+        let chain = u128::from(word()?) | u128::from(word()?) << 64;
+        let header = Self { zxid, digest, records, sparse, totals, checksums, file_bytes, hash, chain };
         header.makes_sense().then_some(header)
     }
 
@@ -303,6 +312,7 @@ mod tests {
             checksums: 12288..12296,
             file_bytes: 12296,
             hash: 5,
+            chain: 6,
         }
     }
 
@@ -313,11 +323,11 @@ mod tests {
         assert_eq!(block[8..16], [8, 7, 6, 5, 4, 3, 2, 1]);
         let digest = [0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11];
         assert_eq!(block[16..32], digest);
-        let words = [3, 8192, 8, 8200, 10, 12288, 8, 12296, 5, 0_u64];
+        let words = [3, 8192, 8, 8200, 10, 12288, 8, 12296, 5, 0, 6, 0_u64];
         let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        assert_eq!(block[32..112], words);
-        assert!(block[112..BLOCK - 4].iter().all(|&byte| byte == 0));
-        assert_eq!(block[BLOCK - 4..], 0x7517_7dac_u32.to_le_bytes());
+        assert_eq!(block[32..128], words);
+        assert!(block[128..BLOCK - 4].iter().all(|&byte| byte == 0));
+        assert_eq!(block[BLOCK - 4..], 0x8268_c0fc_u32.to_le_bytes());
         assert_eq!(Header::decode(&block, 12296), Ok(header()));
     }
 

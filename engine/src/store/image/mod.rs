@@ -14,8 +14,10 @@
 pub(in crate::store) mod format;
 #[cfg(feature = "mmap")]
 mod map;
+mod source;
 pub(in crate::store) mod write;
 
+pub use source::SnapshotSource;
 pub use write::write;
 
 use crate::{

@@ -50,7 +50,8 @@ fn remove_if_there(disk: &dyn Disk, name: &str) -> io::Result<()> {
 
 /// A sorted file in the making.
 pub(in crate::store) struct Writer {
-    file: Arc<dyn DiskFile>,
+    /// `None` when only its header and what follows the records are wanted.
+    file: Option<Arc<dyn DiskFile>>,
     /// Whole blocks that wait to be written at `end`.
     waiting: Vec<u8>,
     end: usize,
@@ -62,6 +63,18 @@ pub(in crate::store) struct Writer {
 }
 
 fn write_all(mut writer: Writer, source: &dyn BaseRead, meta: &CheckpointMeta) -> Result<u64, ImageError> {
+    let file = writer.file.clone();
+    let digest = fill(&mut writer, source)?;
+    if digest != meta.digest {
+        return Err(not_its_digest());
+    }
+    let (header, _) = writer.finish(meta.zxid, digest, &meta.totals, 0)?;
+    file.map_or(Ok(()), |file| file.sync())?;
+    Ok(header.file_bytes)
+}
+
+/// Every record of `source`; their digest.
+fn fill(writer: &mut Writer, source: &dyn BaseRead) -> Result<u128, ImageError> {
     let mut stored = Vec::new();
     let (mut digest, mut outcome) = (0_u128, Ok(()));
     let scanned = source.keys(b"", None, &mut |key| {
@@ -77,20 +90,22 @@ fn write_all(mut writer: Writer, source: &dyn BaseRead, meta: &CheckpointMeta) -
     });
     scanned.map_err(ImageError::Source)?;
     outcome?;
-    if digest != meta.digest {
-        let what = "its records do not add up to its digest".into();
-        return Err(ImageError::Source(BaseFailure::Damaged(what)));
-    }
-    let file = writer.file();
-    let header = writer.finish(meta.zxid, digest, &meta.totals)?;
-    file.sync()?;
-    Ok(header.file_bytes)
+    Ok(digest)
+}
+
+pub(super) fn not_its_digest() -> ImageError {
+    ImageError::Source(BaseFailure::Damaged("its records do not add up to its digest".into()))
 }
 
 impl Writer {
     pub(in crate::store) fn new(file: Arc<dyn DiskFile>) -> Self {
+        Self { file: Some(file), ..Self::of_nothing() }
+    }
+
+    /// Writes nothing.
+    pub(super) fn of_nothing() -> Self {
         Self {
-            file,
+            file: None,
             waiting: Vec::with_capacity(STRIDE + BLOCK),
             end: BLOCK,
             checksums: Vec::new(),
@@ -99,10 +114,6 @@ impl Writer {
             sparse: SparseBuilder::default(),
             records: 0,
         }
-    }
-
-    pub(in crate::store) fn file(&self) -> Arc<dyn DiskFile> {
-        self.file.clone()
     }
 
     /// Bytes so far, about.
@@ -134,14 +145,24 @@ impl Writer {
             self.checksums.extend_from_slice(&crc32c::crc32c(block).to_le_bytes());
         }
         self.hash.update(&self.waiting);
-        self.file.write_at(self.end as u64, &self.waiting)?;
+        self.put(self.end, &self.waiting)?;
         self.end = self.end.checked_add(self.waiting.len()).ok_or_else(too_large)?;
         self.waiting.clear();
         Ok(())
     }
 
-    /// Writes what is left, the header last; the caller syncs.
-    pub(in crate::store) fn finish(mut self, zxid: Zxid, digest: u128, totals: &[u8]) -> Result<Header, ImageError> {
+    fn put(&self, at: usize, bytes: &[u8]) -> io::Result<()> {
+        self.file.as_ref().map_or(Ok(()), |file| file.write_at(at as u64, bytes))
+    }
+
+    /// Writes what is left, the header last; the caller syncs. Gives it and, if there is no file, everything from the sparse table on.
+    pub(in crate::store) fn finish(
+        mut self,
+        zxid: Zxid,
+        digest: u128,
+        totals: &[u8],
+        chain: u128,
+    ) -> Result<(Header, Vec<u8>), ImageError> {
         if !self.extent.is_empty() {
             self.finish_extent()?;
         }
@@ -152,12 +173,19 @@ impl Writer {
         self.waiting.extend_from_slice(&table);
         self.waiting.extend_from_slice(totals);
         self.waiting.resize(self.waiting.len().next_multiple_of(BLOCK), 0);
+        let mut tail = Vec::new();
+        if self.file.is_none() {
+            tail.extend_from_slice(&self.waiting[start - self.end..]);
+        }
         self.write_out()?;
 
         // The checksums themselves have none: the hash covers them.
         let checksums = self.end..self.end + self.checksums.len();
         self.hash.update(&self.checksums);
-        self.file.write_at(self.end as u64, &self.checksums)?;
+        self.put(self.end, &self.checksums)?;
+        if self.file.is_none() {
+            tail.append(&mut self.checksums);
+        }
         let header = Header {
             zxid,
             digest,
@@ -167,9 +195,10 @@ impl Writer {
             file_bytes: checksums.end as u64,
             checksums,
             hash: self.hash.digest128(),
+            chain,
         };
-        self.file.write_at(0, &header.encode())?;
-        Ok(header)
+        self.put(0, &header.encode())?;
+        Ok((header, tail))
     }
 }
 

@@ -1,0 +1,258 @@
+//! A new base from the bytes of an image, as they come: how a snapshot of a peer becomes what a server serves.
+//!
+//! The records become one run above an empty redb. What is believed is what has been seen whole: each record has its checksum, all follow in
+//! order, they add up to the digest and to their number, and the bytes to their hash. Only then the manifest is written that makes files a base.
+
+use super::{
+    Base, BaseError, Core, Options,
+    database::{Mark, Opened, Step},
+    id_of, record,
+    run::RunWriter,
+    version::Version,
+};
+use crate::{
+    action::{CheckpointMeta, Generation},
+    store::{
+        digest::record_hash,
+        disk::Disk,
+        image::{
+            ImageError,
+            format::{BLOCK, Extent, Header},
+        },
+    },
+};
+use bytes::Bytes;
+use std::{fmt, ops::Range, sync::Arc};
+use xxhash_rust::xxh3::Xxh3Default;
+use zoolet_model::Zxid;
+
+/// No record is larger: frames are smaller.
+const EXTENT_BYTES_MAX: usize = 64 << 20;
+/// Totals are 44 bytes.
+const TOTALS_BYTES_MAX: usize = 64 << 10;
+/// Beside its run: redb's files and the manifest.
+const SPARE_BYTES: u64 = 4 << 20;
+
+/// Takes the bytes of an image in order. Dropped before it is finished, it leaves nothing.
+pub struct BaseSink {
+    core: Option<Arc<Core>>,
+    header: Option<Header>,
+    run: Option<RunWriter>,
+    /// Bytes taken.
+    received: u64,
+    /// Those of them that are not read yet: the beginning of an extent.
+    waiting: Vec<u8>,
+    hash: Xxh3Default,
+    digest: u128,
+    records: u64,
+    last_key: Vec<u8>,
+    totals: Vec<u8>,
+}
+
+impl fmt::Debug for BaseSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BaseSink")
+            .field("received", &self.received)
+            .field("header", &self.header)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for BaseSink {
+    fn drop(&mut self) {
+        self.run = None;
+        if let Some(core) = self.core.take() {
+            let (disk, id) = (core.disk.clone(), core.id);
+            drop(core);
+            // What stays behind is removed at the next start.
+            let _ = Base::remove(&*disk, id);
+        }
+    }
+}
+
+impl Base {
+    /// Begins a base that a peer's image fills. Which base is current only the log says.
+    ///
+    /// # Errors
+    /// As [`BaseError`] says; files of this id must be removed first.
+    pub fn receive(disk: Arc<dyn Disk>, id: u64, options: Options) -> Result<BaseSink, BaseError> {
+        if disk.list()?.iter().any(|name| id_of(name) == Some(id)) {
+            return Err(BaseError::Io(format!("there is a base {id} already")));
+        }
+        let core = Arc::new(Core::new(disk, id, options));
+        let sink = BaseSink {
+            core: Some(core.clone()),
+            header: None,
+            run: None,
+            received: 0,
+            waiting: Vec::new(),
+            hash: Xxh3Default::new(),
+            digest: 0,
+            records: 0,
+            last_key: Vec::new(),
+            totals: Vec::new(),
+        };
+        core.home.create(|opened: &Opened| opened.commit(&Step::default(), Mark { zxid: Zxid::ZERO, steps: 1 }))?;
+        Ok(sink)
+    }
+}
+
+impl BaseSink {
+    /// Where the next chunk begins.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Bytes of the whole image, once its first block is here.
+    pub fn bytes(&self) -> Option<u64> {
+        self.header.as_ref().map(|header| header.file_bytes)
+    }
+
+    /// Takes the bytes from [`BaseSink::received`] on, any number of them.
+    ///
+    /// # Errors
+    /// [`ImageError::Damaged`] when they cannot be an image's, else what the disk says. After an error it is of no use.
+    pub fn write(&mut self, mut chunk: &[u8]) -> Result<(), ImageError> {
+        while !chunk.is_empty() {
+            let Some(header) = &self.header else {
+                let missing = BLOCK - self.waiting.len();
+                let taken = self.take(&mut chunk, missing);
+                self.waiting.extend_from_slice(taken);
+                if self.waiting.len() == BLOCK {
+                    self.begin()?;
+                }
+                continue;
+            };
+            let (sparse, totals) = (header.sparse.start as u64, header.totals.clone());
+            if self.received < sparse {
+                let missing = (sparse - self.received).min(EXTENT_BYTES_MAX as u64) as usize;
+                let taken = self.take(&mut chunk, missing);
+                self.hash.update(taken);
+                self.waiting.extend_from_slice(taken);
+                self.read_extents()?;
+            } else if self.received < header.file_bytes {
+                let (from, missing) = (self.received as usize, header.file_bytes - self.received);
+                let taken = self.take(&mut chunk, usize::try_from(missing).unwrap_or(usize::MAX));
+                self.hash.update(taken);
+                self.totals.extend_from_slice(&taken[part_of(&totals, from, taken.len())]);
+            } else {
+                return Err(damaged("more comes than its header says"));
+            }
+        }
+        Ok(())
+    }
+
+    fn take<'a>(&mut self, chunk: &mut &'a [u8], bytes_max: usize) -> &'a [u8] {
+        let (taken, rest) = chunk.split_at(bytes_max.min(chunk.len()));
+        self.received += taken.len() as u64;
+        *chunk = rest;
+        taken
+    }
+
+    fn begin(&mut self) -> Result<(), ImageError> {
+        let header = Header::decode_alone(&self.waiting)?;
+        self.waiting.clear();
+        if header.totals.len() > TOTALS_BYTES_MAX {
+            return Err(damaged("its totals are too long"));
+        }
+        // A record takes twelve bytes beside its key.
+        if header.records > header.sparse.start as u64 / 12 {
+            return Err(damaged("it has no room for its records"));
+        }
+        let core = self.core.as_ref().ok_or_else(finished)?;
+        core.need_space(header.file_bytes + header.file_bytes / 8 + SPARE_BYTES)?;
+        self.run = Some(core.new_run(&mut core.writing().numbers, Some(header.records))?);
+        self.header = Some(header);
+        Ok(())
+    }
+
+    /// Reads the extents that are here whole.
+    fn read_extents(&mut self) -> Result<(), ImageError> {
+        let mut at = 0;
+        while let Some(bytes) = extent_bytes(&self.waiting[at..])? {
+            let Some(extent) = self.waiting.get(at..at + bytes) else { break };
+            for slot in 0..Extent(extent).len()? {
+                let (key, stored) = Extent(extent).entry(slot)?;
+                if self.records > 0 && *self.last_key >= *key {
+                    return Err(damaged("its keys are not in order"));
+                }
+                let stored = &extent[stored];
+                let value = record::unseal(key, stored)
+                    .ok_or_else(|| damaged(format!("record {} does not match its checksum", key.escape_ascii())))?;
+                self.digest = self.digest.wrapping_add(record_hash(key, value));
+                self.records += 1;
+                self.last_key.clear();
+                self.last_key.extend_from_slice(key);
+                self.run.as_mut().ok_or_else(finished)?.push(key, stored)?;
+            }
+            at += bytes;
+        }
+        self.waiting.drain(..at);
+        Ok(())
+    }
+
+    /// Says whether it is all true, and makes it a base: complete and durable when this returns. With the log's chain hash after its last entry.
+    ///
+    /// # Errors
+    /// [`ImageError::Damaged`] when something is missing or wrong, else what the disk says.
+    pub fn finish(mut self) -> Result<(Base, u128), ImageError> {
+        let header = self.header.take().ok_or_else(|| damaged("it ends in its header"))?;
+        if self.received != header.file_bytes || !self.waiting.is_empty() {
+            return Err(damaged("it ends before its end"));
+        }
+        if self.hash.digest128() != header.hash {
+            return Err(damaged("it does not match its hash"));
+        }
+        if (self.records, self.digest) != (header.records, header.digest) {
+            return Err(damaged("its records do not add up to its digest"));
+        }
+        let (Some(core), Some(run)) = (self.core.clone(), self.run.take()) else { return Err(finished()) };
+        let totals = Bytes::from(std::mem::take(&mut self.totals));
+        let meta = CheckpointMeta { zxid: header.zxid, digest: header.digest, totals };
+        let runs = if self.records > 0 { vec![Arc::new(run.finish(meta.zxid)?)] } else { Vec::new() };
+        let home = core.home.pin(meta.zxid)?;
+        core.publish(Version { meta, runs, home })?;
+        core.live_mut().generation = Generation::default();
+        self.core = None;
+        Ok((Base(core), header.chain))
+    }
+}
+
+/// How long the extent is that begins so; `None` while too little of it is here to know.
+fn extent_bytes(bytes: &[u8]) -> Result<Option<usize>, ImageError> {
+    let number = |at: usize| {
+        let four = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
+        four.map(|four| u32::from_le_bytes(*four) as usize)
+    };
+    match number(0) {
+        None => Ok(None),
+        Some(0) => Err(damaged("an extent of it has no record")),
+        Some(1) => {
+            let Some(place) = number(4) else { return Ok(None) };
+            if place != 8 {
+                return Err(damaged("the only record of an extent is not at its beginning"));
+            }
+            let (Some(key), Some(stored)) = (number(8), number(12)) else { return Ok(None) };
+            let whole = key.saturating_add(stored).saturating_add(16);
+            if whole > EXTENT_BYTES_MAX {
+                return Err(damaged("a record of it is too large"));
+            }
+            Ok(Some(whole.next_multiple_of(BLOCK)))
+        }
+        Some(_) => Ok(Some(BLOCK)),
+    }
+}
+
+/// What of `range` lies in `length` bytes from `from` on, from there.
+fn part_of(range: &Range<usize>, from: usize, length: usize) -> Range<usize> {
+    let within = |at: usize| at.saturating_sub(from).min(length);
+    within(range.start)..within(range.end)
+}
+
+fn damaged(what: impl Into<String>) -> ImageError {
+    ImageError::Damaged(what.into())
+}
+
+fn finished() -> ImageError {
+    ImageError::Io("it is finished already".into())
+}

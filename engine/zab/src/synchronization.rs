@@ -222,6 +222,14 @@ impl Zab {
         self.learning(now, from, attempt).filter(|learning| learning.epoch == epoch)
     }
 
+    /// Whether a Proposal that begins at `first` continues this history in the attempt that is under way: the chain hash it begins with must then be this
+    /// history's.
+    pub fn is_awaited(&self, from: ServerId, attempt: Attempt, epoch: Epoch, first: Zxid) -> bool {
+        let State::Learning(learning) = &self.state else { return false };
+        let is_mine = learning.leader == from && learning.attempt == attempt && learning.epoch == epoch;
+        is_mine && matches!(learning.step, Step::Syncing | Step::Led) && self.history.is_next(first)
+    }
+
     /// The next thing to say to the leader.
     pub(crate) fn message_to_leader(&mut self, now: u64) -> Option<Message> {
         let (accepted, credentials) = (self.accepted, self.credentials());

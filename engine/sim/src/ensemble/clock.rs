@@ -57,6 +57,11 @@ impl Clock {
         self.drift_ppm = ppm;
     }
 
+    /// Whether the monotonic clock stands still.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
     /// It stands still from now on.
     pub fn freeze(&mut self, now_us: u64) {
         self.settle(now_us);

@@ -5,19 +5,36 @@
 //! thread or iterates in an order that the seed does not decide. So a failing seed is repeated exactly, with every event written down ([`Trace`]).
 
 mod agenda;
+mod client;
 mod clock;
 mod faults;
+mod host;
+mod lane;
 mod latency;
 mod link;
+mod process;
 mod random;
+mod run;
+mod strike;
 mod trace;
+mod wire;
+mod witness;
+mod world;
 
+pub use crate::world::Sent;
 pub use agenda::{Agenda, Rank};
+pub use client::{Asks, Client, Habits, ToClient};
 pub use clock::{Clock, DRIFT_PPM_MAX, WALL_STEP_MS};
 pub use faults::{Fault, Kind, Mix};
+pub use host::{Death, Host};
 pub use latency::{DiskModel, Speed};
 pub use link::{Carrier, Flight, Landed, LinkId, Links, Network, Path, STREAMS};
+pub use process::{Configuration, Process, Stopped};
+pub use run::{Failure, Plan, Statistics, run, run_guarded, run_seeds};
 pub use trace::Trace;
+pub use wire::{WirePath, Wires};
+pub use witness::{State, Witness};
+pub use world::World;
 
 /// Microseconds in a millisecond.
 pub const MS: u64 = 1000;

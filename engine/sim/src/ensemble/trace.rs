@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Longer lines are cut: they hold somebody's data.
+const LINE_CHARS_MAX: usize = 240;
+
 /// The last lines of a run; clones share them, so that they outlive a run that panics.
 ///
 /// A run that is not watched writes nothing down and makes no text: since a seed repeats exactly, whoever wants to read what happened runs it again.
@@ -40,7 +43,12 @@ impl Trace {
             ring.lines.pop_front();
             ring.forgotten += 1;
         }
-        ring.lines.push_back(format!("{:>4}.{:06} {who:<4} {}", now_us / 1_000_000, now_us % 1_000_000, text()));
+        let mut line = format!("{:>4}.{:06} {who:<4} {}", now_us / 1_000_000, now_us % 1_000_000, text());
+        if let Some((end, _)) = line.char_indices().nth(LINE_CHARS_MAX) {
+            line.truncate(end);
+            line.push_str("...");
+        }
+        ring.lines.push_back(line);
     }
 
     fn ring(&self) -> Option<MutexGuard<'_, Ring>> {

@@ -1,7 +1,6 @@
 //! How links come up and go down.
 
-use super::{End, Flight, Landed, Link, LinkId, Links, Reliable, STREAMS, Side, State};
-use std::collections::BTreeMap;
+use super::{End, Flight, Landed, Link, LinkId, Links, Side, State};
 use zoolet_zab::ServerId;
 
 /// What one process does to reach one peer.
@@ -77,9 +76,8 @@ impl<M: Clone> Links<M> {
             server,
             process,
             state,
-            floors_us: [0; STREAMS],
-            sent: 0,
-            parked: BTreeMap::new(),
+            lanes: Default::default(),
+            is_confirm_parked: false,
             silent_since_us: None,
             silence: 0,
             is_overdue: false,
@@ -132,14 +130,33 @@ impl<M: Clone> Links<M> {
         if found.dialler.state == State::Joining && is_awake && self.reaches(link, Side::Dialler) {
             self.come_up(now_us, link, Side::Dialler);
             if self.links.get(&link).is_some_and(|found| found.dialler.state == State::Up) {
-                self.send_reliable(now_us, link, Side::Acceptor, Reliable::Confirm);
+                self.confirm(now_us, link);
             }
         }
     }
 
+    /// The dialler says that it is there, until the acceptor knows.
+    pub(super) fn confirm(&mut self, now_us: u64, link: LinkId) {
+        let Some(path) = self.path_to(link, Side::Acceptor).cloned() else { return };
+        if let Some(found) = self.links.get_mut(&link) {
+            found.acceptor.is_confirm_parked = path.is_cut;
+        }
+        if !path.is_cut {
+            self.flights.push_back((now_us + path.stream_us(&mut self.random), Flight::Confirm { link }));
+        }
+    }
+
     pub(super) fn on_confirm(&mut self, now_us: u64, link: LinkId) {
+        if !self.reaches(link, Side::Acceptor) {
+            // It will be said again.
+            if let Some(found) = self.links.get_mut(&link) {
+                found.acceptor.is_confirm_parked = found.dialler.state == State::Up;
+            }
+            return;
+        }
         if self.links.get(&link).is_some_and(|found| found.acceptor.state == State::Joining) {
             self.come_up(now_us, link, Side::Acceptor);
+            self.read(now_us, link, Side::Acceptor);
         }
     }
 
@@ -183,7 +200,7 @@ impl<M: Clone> Links<M> {
         let (at, peer) = (found.end(side).server, found.end(side.other()).server);
         let was = std::mem::replace(&mut found.end_mut(side).state, State::Down);
         // Nobody sends that again.
-        found.end_mut(side.other()).parked.clear();
+        found.end_mut(side.other()).lanes.iter_mut().for_each(|lane| drop(lane.take_parked()));
         let is_over = Side::BOTH.iter().all(|&side| matches!(found.end(side).state, State::Down | State::Absent));
         if was == State::Up {
             if self.up.get(&(at, peer)) == Some(&link) {

@@ -16,6 +16,7 @@ mod tests;
 
 pub use path::Path;
 
+use super::lane::Lane;
 use crate::workload::Random;
 use std::collections::{BTreeMap, VecDeque};
 use zoolet_zab::ServerId;
@@ -59,7 +60,9 @@ pub enum Flight<M> {
     #[doc(hidden)]
     Accept { link: LinkId },
     #[doc(hidden)]
-    Reliable { link: LinkId, to: Side, number: u64, what: Reliable<M> },
+    Confirm { link: LinkId },
+    #[doc(hidden)]
+    Stream { link: LinkId, to: Side, stream: usize, number: u64, message: M },
     #[doc(hidden)]
     Datagram { link: LinkId, to: Side, message: M },
     #[doc(hidden)]
@@ -108,15 +111,6 @@ impl Side {
     }
 }
 
-/// What arrives in order.
-#[derive(Debug)]
-#[doc(hidden)]
-pub enum Reliable<M> {
-    /// The end of the handshake, before everything else.
-    Confirm,
-    Message(usize, M),
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// It has not heard of the link.
@@ -132,12 +126,10 @@ struct End<M> {
     server: ServerId,
     process: u64,
     state: State,
-    /// Before these times nothing more arrives on each stream.
-    floors_us: [u64; STREAMS],
-    /// What was sent to this end in order, ever.
-    sent: u64,
-    /// What of that waits for a cut to heal.
-    parked: BTreeMap<u64, Reliable<M>>,
+    /// What is sent to this end.
+    lanes: [Lane<M>; STREAMS],
+    /// The end of the handshake waits for a cut to heal.
+    is_confirm_parked: bool,
     /// Since when it cannot hear the other end.
     silent_since_us: Option<u64>,
     /// Tells a silence from an earlier one.
@@ -252,7 +244,11 @@ impl<M: Clone> Links<M> {
     pub fn send(&mut self, now_us: u64, from: ServerId, link: LinkId, carrier: Carrier, message: M) {
         let Some((to, path)) = self.way(from, link) else { return };
         if let Carrier::Stream(stream) = carrier {
-            return self.send_reliable(now_us, link, to, Reliable::Message(stream, message));
+            if let Some(found) = self.links.get_mut(&link) {
+                let number = found.end_mut(to).lanes[stream].number();
+                self.launch(now_us, link, to, stream, number, message);
+            }
+            return;
         }
         let copies = 1 + usize::from(self.random.in_a_million(path.twice_ppm));
         for _ in 0..copies {
@@ -286,7 +282,10 @@ impl<M: Clone> Links<M> {
             Flight::Redial { from, to, attempt } => self.redial(now_us, from, to, attempt),
             Flight::Dial { link } => self.on_dial(now_us, link),
             Flight::Accept { link } => self.on_accept(now_us, link),
-            Flight::Reliable { link, to, number, what } => self.on_reliable(now_us, link, to, number, what),
+            Flight::Confirm { link } => self.on_confirm(now_us, link),
+            Flight::Stream { link, to, stream, number, message } => {
+                self.on_stream(now_us, link, to, stream, number, message);
+            }
             Flight::Datagram { link, to, message } => self.on_message(now_us, link, to, Carrier::Datagram, message),
             Flight::Closed { link, to } if self.reaches(link, to) => self.take_down(now_us, link, to, true),
             Flight::Closed { .. } => {}
@@ -306,53 +305,45 @@ impl<M: Clone> Links<M> {
         self.paths.get(&(found.end(to.other()).server, found.end(to).server))
     }
 
-    fn send_reliable(&mut self, now_us: u64, link: LinkId, to: Side, what: Reliable<M>) {
-        if let Some(found) = self.links.get_mut(&link) {
-            let number = found.end(to).sent;
-            found.end_mut(to).sent += 1;
-            self.launch(now_us, link, to, number, what);
-        }
-    }
-
-    fn launch(&mut self, now_us: u64, link: LinkId, to: Side, number: u64, what: Reliable<M>) {
+    fn launch(&mut self, now_us: u64, link: LinkId, to: Side, stream: usize, number: u64, message: M) {
         let Some(path) = self.path_to(link, to).cloned() else { return };
-        let Some(found) = self.links.get_mut(&link) else { return };
-        let end = found.end_mut(to);
-        if path.is_cut {
-            end.parked.insert(number, what);
-            return;
+        if !path.is_cut {
+            let at_us = now_us + path.stream_us(&mut self.random);
+            self.flights.push_back((at_us, Flight::Stream { link, to, stream, number, message }));
+        } else if let Some(found) = self.links.get_mut(&link) {
+            found.end_mut(to).lanes[stream].park(number, message);
         }
-        let at_us = now_us + path.stream_us(&mut self.random);
-        let at_us = match &what {
-            Reliable::Confirm => {
-                end.floors_us = end.floors_us.map(|floor_us| floor_us.max(at_us));
-                at_us
-            }
-            Reliable::Message(stream, _) => {
-                let floor_us = &mut end.floors_us[*stream];
-                *floor_us = at_us.max(*floor_us);
-                *floor_us
-            }
-        };
-        self.flights.push_back((at_us, Flight::Reliable { link, to, number, what }));
     }
 
-    fn on_reliable(&mut self, now_us: u64, link: LinkId, to: Side, number: u64, what: Reliable<M>) {
-        if self.path_to(link, to).is_none_or(|path| path.is_cut) {
+    fn on_stream(&mut self, now_us: u64, link: LinkId, to: Side, stream: usize, number: u64, message: M) {
+        let is_cut = self.path_to(link, to).is_none_or(|path| path.is_cut);
+        let Some(found) = self.links.get_mut(&link) else { return };
+        let is_sender_there = matches!(found.end(to.other()).state, State::Up | State::Joining);
+        let end = found.end_mut(to);
+        match end.state {
             // Lost on the way; it will be sent again, if its sender is still there to do so.
-            if let Some(found) = self.links.get_mut(&link)
-                && matches!(found.end(to.other()).state, State::Up | State::Joining)
-            {
-                found.end_mut(to).parked.insert(number, what);
+            _ if is_cut && is_sender_there => end.lanes[stream].park(number, message),
+            _ if is_cut => {}
+            State::Up | State::Joining => {
+                end.lanes[stream].arrive(number, message);
+                self.read(now_us, link, to);
             }
-            return;
+            State::Down | State::Absent => self.on_message(now_us, link, to, Carrier::Stream(stream), message),
         }
-        match what {
-            Reliable::Confirm => self.on_confirm(now_us, link),
-            Reliable::Message(stream, message) => {
+    }
+
+    /// What has arrived on the streams to an end, as far as it is up.
+    fn read(&mut self, now_us: u64, link: LinkId, to: Side) {
+        for stream in 0..STREAMS {
+            while let Some(message) = self.next_of(link, to, stream) {
                 self.on_message(now_us, link, to, Carrier::Stream(stream), message);
             }
         }
+    }
+
+    fn next_of(&mut self, link: LinkId, to: Side, stream: usize) -> Option<M> {
+        let found = self.links.get_mut(&link).filter(|found| found.end(to).state == State::Up)?;
+        found.end_mut(to).lanes[stream].read()
     }
 
     fn on_message(&mut self, now_us: u64, link: LinkId, to: Side, carrier: Carrier, message: M) {

@@ -13,13 +13,23 @@ impl<M: Clone> Links<M> {
     /// It gets through again, and what streams had to keep is sent again.
     pub fn heal(&mut self, now_us: u64, from: ServerId, to: ServerId) {
         self.set_cut(from, to, false);
-        let ways = self.links.iter_mut().filter_map(|(&link, found)| {
-            let side = found.side_of(to).filter(|side| found.end(side.other()).server == from)?;
-            Some((link, side, std::mem::take(&mut found.end_mut(side).parked)))
-        });
-        for (link, side, parked) in ways.collect::<Vec<_>>() {
-            for (number, what) in parked {
-                self.launch(now_us, link, side, number, what);
+        let mut again = Vec::new();
+        for (&link, found) in &mut self.links {
+            let Some(side) = found.side_of(to).filter(|&side| found.end(side.other()).server == from) else { continue };
+            let end = found.end_mut(side);
+            let is_confirm = std::mem::take(&mut end.is_confirm_parked);
+            let lanes = end.lanes.iter_mut().enumerate();
+            let parked: Vec<_> = lanes.map(|(stream, lane)| (stream, lane.take_parked())).collect();
+            again.push((link, side, is_confirm, parked));
+        }
+        for (link, side, is_confirm, parked) in again {
+            if is_confirm {
+                self.confirm(now_us, link);
+            }
+            for (stream, messages) in parked {
+                for (number, message) in messages {
+                    self.launch(now_us, link, side, stream, number, message);
+                }
             }
         }
         self.listen(now_us);

@@ -1,0 +1,301 @@
+//! Clients as ZooKeeper's libraries are: one connection at a time, a session kept from one to the next, pings, and patience that ends.
+
+use super::wire::ToServer;
+use super::witness::Witness;
+use super::{MS, SECOND, Sent, Wires};
+use crate::oracle::{ClientId, End};
+use crate::workload::{Random, Workload};
+use bytes::Bytes;
+use std::fmt;
+use zoolet_engine::ConnId;
+use zoolet_model::{ConnectReply, ConnectRequest, Request, SessionId, SessionSecret};
+use zoolet_zab::ServerId;
+
+/// The xid of every ping.
+const PING_XID: i32 = -2;
+
+/// What reaches a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ToClient {
+    /// What the server says; never [`Sent::Close`].
+    Sent(Sent),
+    /// The server closed the connection.
+    Fin,
+    /// There is no such connection, or no such process.
+    Reset,
+}
+
+/// Decides what a client asks for.
+pub trait Asks: fmt::Debug {
+    /// The next request; `last_zxid` is the newest that the client has seen.
+    fn next(&mut self, last_zxid: i64) -> Request;
+}
+
+impl Asks for Workload {
+    fn next(&mut self, last_zxid: i64) -> Request {
+        match self.random().below(200) {
+            0 => self.last_request(),
+            1..=8 => self.auth(),
+            _ => self.request(last_zxid),
+        }
+    }
+}
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct Habits {
+    /// The session timeout it asks for, milliseconds.
+    pub timeout_ms: i32,
+    /// Requests it has under way at most.
+    pub window: usize,
+    /// Between two requests, on average, microseconds.
+    pub think_us: u64,
+    /// One request in so many is followed by a new connection to another server; 0 is none.
+    pub moves_one_in: u64,
+    /// One in so many is followed by silence that is longer than the timeout; 0 is none.
+    pub vanishes_one_in: u64,
+}
+
+impl Habits {
+    /// As somebody may have them.
+    pub fn drawn(random: &mut Random) -> Self {
+        Self {
+            timeout_ms: random.logarithmic(2000, 16_000) as i32,
+            window: random.logarithmic(1, 16) as usize,
+            think_us: random.logarithmic(20 * MS, 200 * MS),
+            moves_one_in: if random.one_in(2) { random.between(20, 100) } else { 0 },
+            vanishes_one_in: if random.one_in(3) { random.between(50, 200) } else { 0 },
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// Without a connection, until then.
+    Away { until_us: u64 },
+    /// The first message is on its way, or its answer.
+    Joining { conn: ConnId, since_us: u64 },
+    /// With a session.
+    Open { conn: ConnId },
+}
+
+/// One client.
+#[derive(Debug)]
+pub struct Client {
+    id: ClientId,
+    servers: Vec<ServerId>,
+    habits: Habits,
+    asks: Box<dyn Asks>,
+    random: Random,
+    place: Place,
+    server: ServerId,
+    session: Option<(SessionId, SessionSecret, u64)>,
+    last_zxid: i64,
+    xid: i32,
+    outstanding: usize,
+    pings: usize,
+    heard_us: u64,
+    said_us: u64,
+    asks_us: u64,
+    /// It asks for nothing any more, and keeps its session.
+    pub(super) is_quiet: bool,
+    wakes_us: Option<u64>,
+}
+
+impl Client {
+    pub(super) fn new(
+        id: ClientId,
+        servers: Vec<ServerId>,
+        habits: Habits,
+        asks: Box<dyn Asks>,
+        mut random: Random,
+    ) -> Self {
+        let place = Place::Away { until_us: random.below(SECOND) };
+        let server = *random.pick(&servers);
+        Self {
+            id,
+            servers,
+            habits,
+            asks,
+            random,
+            place,
+            server,
+            session: None,
+            last_zxid: 0,
+            xid: 0,
+            outstanding: 0,
+            pings: 0,
+            heard_us: 0,
+            said_us: 0,
+            asks_us: 0,
+            is_quiet: false,
+            wakes_us: None,
+        }
+    }
+
+    /// Whether it has a connection with a session and nothing is under way on it.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.place, Place::Open { .. }) && self.outstanding + self.pings == 0
+    }
+
+    /// When it does something next, if it was not said before.
+    pub(super) fn arm(&mut self) -> Option<u64> {
+        let due_us = self.due_us();
+        if self.wakes_us.is_some_and(|wakes_us| wakes_us <= due_us) {
+            return None;
+        }
+        self.wakes_us = Some(due_us);
+        Some(due_us)
+    }
+
+    /// Its time has come.
+    pub(super) fn on_time(&mut self, now_us: u64, wires: &mut Wires, witness: &mut Witness) {
+        if self.wakes_us.is_none_or(|wakes_us| wakes_us > now_us) {
+            return;
+        }
+        self.wakes_us = None;
+        if self.due_us() > now_us {
+            return;
+        }
+        match self.place {
+            Place::Away { .. } => self.connect(now_us, wires, witness),
+            Place::Joining { conn, .. } => self.leave(now_us, conn, wires, witness),
+            Place::Open { conn } if now_us >= self.patience_us() => self.leave(now_us, conn, wires, witness),
+            Place::Open { conn } if now_us >= self.ping_us() => {
+                self.say(now_us, conn, PING_XID, Request::Ping, wires, witness);
+            }
+            Place::Open { conn } => self.ask(now_us, conn, wires, witness),
+        }
+    }
+
+    /// Something reached it.
+    pub(super) fn on_arrival(&mut self, now_us: u64, conn: ConnId, what: ToClient, witness: &mut Witness) {
+        let is_mine = match self.place {
+            Place::Joining { conn: mine, .. } | Place::Open { conn: mine } => mine == conn,
+            Place::Away { .. } => false,
+        };
+        if !is_mine {
+            return;
+        }
+        witness.trace.note(now_us, format_args!("c{}", self.id.0), || format!("{conn:?} <- {what:?}"));
+        self.heard_us = now_us;
+        match what {
+            ToClient::Sent(Sent::Connected(reply)) => self.on_connected(now_us, conn, reply, witness),
+            ToClient::Sent(Sent::Reply { xid, zxid, result }) => {
+                let under_way = if xid == PING_XID { &mut self.pings } else { &mut self.outstanding };
+                *under_way = under_way.saturating_sub(1);
+                self.last_zxid = self.last_zxid.max(zxid);
+                witness.recorder.answered(now_us, conn, xid, zxid, result);
+            }
+            ToClient::Sent(Sent::Event(event)) => {
+                self.last_zxid = self.last_zxid.max(event.zxid);
+                witness.recorder.notified(now_us, conn, event);
+            }
+            ToClient::Fin | ToClient::Sent(Sent::Close) => self.on_end(now_us, conn, End::ByServer, witness),
+            ToClient::Reset => self.on_end(now_us, conn, End::Lost, witness),
+        }
+    }
+
+    fn due_us(&self) -> u64 {
+        match self.place {
+            Place::Away { until_us } => until_us,
+            Place::Joining { since_us, .. } => since_us + self.timeout_us() / 3,
+            Place::Open { .. } => {
+                let asks = !self.is_quiet && self.outstanding < self.habits.window;
+                let asks_us = if asks { self.asks_us } else { u64::MAX };
+                asks_us.min(self.patience_us()).min(self.ping_us())
+            }
+        }
+    }
+
+    fn timeout_us(&self) -> u64 {
+        self.session.map_or(self.habits.timeout_ms as u64 * MS, |(_, _, timeout_us)| timeout_us)
+    }
+
+    /// When it gives the connection up if it hears nothing, as ZooKeeper's client does.
+    fn patience_us(&self) -> u64 {
+        self.heard_us + self.timeout_us() * 2 / 3
+    }
+
+    fn ping_us(&self) -> u64 {
+        self.said_us + self.timeout_us() / 3
+    }
+
+    fn connect(&mut self, now_us: u64, wires: &mut Wires, witness: &mut Witness) {
+        self.server = *self.random.pick(&self.servers);
+        let conn = wires.open(self.id, self.server);
+        let request = ConnectRequest {
+            last_zxid_seen: self.last_zxid,
+            timeout_ms: self.habits.timeout_ms,
+            session: self.session.map_or(SessionId(0), |(session, ..)| session),
+            password: self.session.map(|(_, secret, _)| Bytes::copy_from_slice(&secret.0)),
+            read_only: Some(false),
+        };
+        witness.trace.note(now_us, format_args!("c{}", self.id.0), || {
+            format!("{conn:?} to s{} {request:?}", self.server.as_u8())
+        });
+        let peer = wires.address_of(conn);
+        witness.recorder.connecting(now_us, self.id, conn, self.server, peer, request.clone());
+        wires.send_to_server(now_us, conn, ToServer::Connect(request));
+        self.place = Place::Joining { conn, since_us: now_us };
+        (self.heard_us, self.said_us) = (now_us, now_us);
+        (self.outstanding, self.pings, self.xid) = (0, 0, 0);
+    }
+
+    fn on_connected(&mut self, now_us: u64, conn: ConnId, reply: ConnectReply, witness: &mut Witness) {
+        witness.recorder.connected(now_us, conn, reply);
+        if reply.timeout_ms <= 0 {
+            self.session = None;
+            return;
+        }
+        self.session = Some((reply.session, reply.secret, reply.timeout_ms as u64 * MS));
+        self.place = Place::Open { conn };
+        self.asks_us = now_us;
+    }
+
+    fn ask(&mut self, now_us: u64, conn: ConnId, wires: &mut Wires, witness: &mut Witness) {
+        let one_in = |random: &mut Random, n: u64| n > 0 && random.one_in(n);
+        let request = self.asks.next(self.last_zxid);
+        let ends = request == Request::CloseSession;
+        self.xid += 1;
+        self.say(now_us, conn, self.xid, request, wires, witness);
+        self.asks_us = now_us + self.random.exponential(self.habits.think_us);
+        if ends {
+            // It wants nothing more of this session, whatever comes of it.
+            self.session = None;
+            self.asks_us = u64::MAX;
+        } else if one_in(&mut self.random, self.habits.moves_one_in) {
+            self.leave(now_us, conn, wires, witness);
+            self.place = Place::Away { until_us: now_us };
+        } else if one_in(&mut self.random, self.habits.vanishes_one_in) {
+            witness.recorder.ended(now_us, conn, End::ByClient);
+            self.place = Place::Away { until_us: now_us + self.timeout_us() * self.random.between(1, 3) };
+        }
+    }
+
+    fn say(&mut self, now_us: u64, conn: ConnId, xid: i32, request: Request, wires: &mut Wires, witness: &mut Witness) {
+        let xid = if request == Request::Ping { PING_XID } else { xid };
+        witness.trace.note(now_us, format_args!("c{}", self.id.0), || format!("{conn:?} -> {xid} {request:?}"));
+        *(if xid == PING_XID { &mut self.pings } else { &mut self.outstanding }) += 1;
+        self.said_us = now_us;
+        witness.recorder.invoked(now_us, conn, xid, request.clone());
+        wires.send_to_server(now_us, conn, ToServer::Request(xid, request));
+    }
+
+    fn leave(&mut self, now_us: u64, conn: ConnId, wires: &mut Wires, witness: &mut Witness) {
+        wires.send_to_server(now_us, conn, ToServer::Fin);
+        self.on_end(now_us, conn, End::ByClient, witness);
+    }
+
+    fn on_end(&mut self, now_us: u64, conn: ConnId, end: End, witness: &mut Witness) {
+        witness.recorder.ended(now_us, conn, end);
+        self.place = Place::Away { until_us: now_us + self.random.between(MS, 200 * MS) };
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, place, server, outstanding, .. } = self;
+        write!(f, "c{} {place:?} at s{} with {outstanding} outstanding", id.0, server.as_u8())
+    }
+}

@@ -1,0 +1,293 @@
+//! A box: a disk, clocks, and at most one process.
+
+use super::process::{Configuration, Job, Process, Stopped};
+use super::wire::ToServer;
+use super::world::{Around, Happening};
+use super::{Clock, SECOND, Speed};
+use crate::disk::SimDisk;
+use crate::workload::Random;
+use std::fmt;
+use zoolet_engine::{ConnId, Event, Now};
+use zoolet_zab::ServerId;
+
+/// What a process works with.
+pub(super) struct Context<'a> {
+    pub(super) now_us: u64,
+    pub(super) id: ServerId,
+    pub(super) process: u64,
+    pub(super) clock: &'a Clock,
+    pub(super) disk: &'a SimDisk,
+    pub(super) speed: &'a mut Speed,
+    pub(super) random: &'a mut Random,
+    pub(super) around: &'a mut Around,
+}
+
+impl Context<'_> {
+    pub(super) fn now(&self) -> Now {
+        self.clock.now(self.now_us)
+    }
+
+    pub(super) fn who(&self) -> Who {
+        Who(self.id)
+    }
+}
+
+/// A server in a trace.
+pub(super) struct Who(pub(super) ServerId);
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s{}", self.0.as_u8())
+    }
+}
+
+/// What comes to a process that does not run.
+enum Held {
+    Job(Job),
+    Client(ConnId, ToServer),
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Death {
+    /// It alone: what it wrote is in the page cache.
+    Process,
+    /// Its box lost power: what was not synced is as this seed says (0 nothing of it, 1 all of it).
+    Power(u64),
+}
+
+/// A box.
+pub struct Host {
+    pub(super) id: ServerId,
+    pub(super) disk: SimDisk,
+    pub(super) clock: Clock,
+    pub(super) speed: Speed,
+    pub(super) random: Random,
+    pub(super) configuration: Configuration,
+    pub(super) process: Option<Process>,
+    /// Whether there is a kernel that answers for a process that is gone.
+    is_powered: bool,
+    processes: u64,
+    held: Option<Vec<Held>>,
+    /// Jobs of the log, or of the base, do not end.
+    pub(super) log_hangs: bool,
+    pub(super) base_hangs: bool,
+    hung: Vec<Job>,
+    /// What happens if the process dies in a step of its disk.
+    pub(super) dies_in_step: Option<Death>,
+    /// The disk was made to fail since this process began: it may stop, and it may not start.
+    pub(super) is_disk_blamed: bool,
+    pub(super) is_disk_full: bool,
+}
+
+impl Host {
+    pub(super) fn new(id: ServerId, clock: Clock, speed: Speed, mut random: Random, with: Configuration) -> Self {
+        Self {
+            id,
+            disk: SimDisk::new(random.bits()),
+            clock,
+            speed,
+            random,
+            configuration: with,
+            process: None,
+            is_powered: true,
+            processes: 0,
+            held: None,
+            log_hangs: false,
+            base_hangs: false,
+            hung: Vec::new(),
+            dies_in_step: None,
+            is_disk_blamed: false,
+            is_disk_full: false,
+        }
+    }
+
+    /// Whether a process is there and goes on.
+    pub fn is_running(&self) -> bool {
+        self.process.is_some() && self.held.is_none()
+    }
+
+    /// Whether nothing holds up its process, its clock or its disk.
+    pub(super) fn is_sound(&self) -> bool {
+        self.is_running() && !self.log_hangs && !self.base_hangs && !self.clock.is_frozen() && self.speed.slower == 1
+    }
+
+    /// Whether a process is there and stands still.
+    pub fn is_asleep(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Starts a process, or tries to; another attempt follows.
+    pub(super) fn start(&mut self, around: &mut Around) {
+        around.has_changed = true;
+        if self.process.is_some() {
+            return;
+        }
+        if !std::mem::replace(&mut self.is_powered, true) {
+            self.clock.reboot(around.agenda.now_us());
+        }
+        self.processes += 1;
+        self.hung.clear();
+        let (number, now_us) = (self.processes, around.agenda.now_us());
+        let mut random = self.random.fork();
+        let mut cx = Context {
+            now_us,
+            id: self.id,
+            process: number,
+            clock: &self.clock,
+            disk: &self.disk,
+            speed: &mut self.speed,
+            random: &mut self.random,
+            around,
+        };
+        match Process::start(number, &self.configuration, &mut cx, &mut random) {
+            Ok(process) => {
+                self.process = Some(process);
+                self.is_disk_blamed = self.is_disk_full;
+                around.links.start(now_us, self.id, number);
+            }
+            Err(stopped) => self.on_stopped(around, &stopped),
+        }
+    }
+
+    /// The process is gone; its successor finds the disk as `death` leaves it.
+    pub(super) fn die(&mut self, around: &mut Around, death: Death) {
+        let now_us = around.agenda.now_us();
+        around.witness.trace.note(now_us, Who(self.id), || format!("dies: {death:?}"));
+        self.process = None;
+        self.held = None;
+        self.hung.clear();
+        self.dies_in_step = None;
+        self.disk.crash();
+        self.disk = match death {
+            Death::Process => self.disk.after_process_crash(),
+            Death::Power(seed) => self.disk.after_power_loss(seed),
+        };
+        self.is_powered = death == Death::Process;
+        around.witness.stopped(self.id);
+        around.has_changed = true;
+        around.links.stop(now_us, self.id);
+        if self.is_powered {
+            around.reset_clients_of(self.id);
+        }
+    }
+
+    /// Its process stands still from now on.
+    pub(super) fn sleep(&mut self, around: &mut Around) {
+        if self.process.is_some() && self.held.is_none() {
+            self.held = Some(Vec::new());
+            around.has_changed = true;
+            around.links.sleep(around.agenda.now_us(), self.id);
+        }
+    }
+
+    /// It goes on, and first hears what came meanwhile.
+    pub(super) fn wake(&mut self, around: &mut Around) {
+        let Some(held) = self.held.take() else { return };
+        around.has_changed = true;
+        around.links.wake(around.agenda.now_us(), self.id);
+        for held in held {
+            match held {
+                Held::Job(job) => self.on_job(around, job),
+                Held::Client(conn, what) => self.on_client(around, conn, what),
+            }
+        }
+        self.rearm(around);
+    }
+
+    /// Its clocks changed.
+    pub(super) fn rearm(&mut self, around: &mut Around) {
+        self.run(around, |process, cx| {
+            process.rearm(cx);
+            Ok(())
+        });
+    }
+
+    /// Jobs that hung end now.
+    pub(super) fn release(&mut self, around: &mut Around) {
+        (self.log_hangs, self.base_hangs) = (false, false);
+        for job in std::mem::take(&mut self.hung) {
+            self.on_job(around, job);
+        }
+    }
+
+    pub(super) fn on_job(&mut self, around: &mut Around, job: Job) {
+        if let Some(held) = &mut self.held {
+            held.push(Held::Job(job));
+        } else if if job.is_of_log() { self.log_hangs } else { self.base_hangs } {
+            self.hung.push(job);
+        } else {
+            self.run(around, |process, cx| process.job(cx, job));
+        }
+    }
+
+    pub(super) fn on_deadline(&mut self, around: &mut Around, at_us: u64) {
+        if self.held.is_none() {
+            self.run(around, |process, cx| if process.wakes_at(at_us) { process.deadline(cx) } else { Ok(()) });
+        }
+    }
+
+    /// Something came from a client.
+    pub(super) fn on_client(&mut self, around: &mut Around, conn: ConnId, what: ToServer) {
+        if let Some(held) = &mut self.held {
+            return held.push(Held::Client(conn, what));
+        }
+        let Some(process) = &self.process else {
+            if self.is_powered {
+                around.reset_client(conn);
+            }
+            return;
+        };
+        match what {
+            ToServer::Connect(request) => {
+                let peer = around.wires.address_of(conn);
+                self.run(around, |process, cx| process.event(cx, Event::Connect { conn, peer, request }));
+            }
+            // Of a process before this one, or closed.
+            ToServer::Request(..) if !process.has_connection(conn) => around.reset_client(conn),
+            ToServer::Request(xid, request) => {
+                self.run(around, |process, cx| process.event(cx, Event::Request { conn, xid, request }));
+            }
+            ToServer::Fin => self.run(around, |process, cx| process.disconnected(cx, conn)),
+        }
+    }
+
+    pub(super) fn on_closed(&mut self, around: &mut Around, conn: ConnId) {
+        if let Some(held) = &mut self.held {
+            return held.push(Held::Client(conn, ToServer::Fin));
+        }
+        self.run(around, |process, cx| process.disconnected(cx, conn));
+    }
+
+    pub(super) fn run(
+        &mut self,
+        around: &mut Around,
+        turn: impl FnOnce(&mut Process, &mut Context<'_>) -> Result<(), Stopped>,
+    ) {
+        let Self { id, clock, disk, speed, random, process, .. } = self;
+        let Some(process) = process else { return };
+        let now_us = around.agenda.now_us();
+        let mut cx =
+            Context { now_us, id: *id, process: process.number, clock, disk, speed, random, around: &mut *around };
+        if let Err(stopped) = turn(process, &mut cx) {
+            self.on_stopped(around, &stopped);
+        }
+    }
+
+    /// The process ended: in a step of its disk, as was decided before, or because it chose to.
+    fn on_stopped(&mut self, around: &mut Around, Stopped(why): &Stopped) {
+        let now_us = around.agenda.now_us();
+        around.witness.trace.note(now_us, Who(self.id), || format!("stops: {why}"));
+        let death = match self.dies_in_step.take() {
+            Some(death) if self.disk.crashed() => death,
+            Some(_) | None => Death::Process,
+        };
+        if !self.disk.crashed() && !self.is_disk_blamed {
+            around.witness.violation(now_us, format!("server {} stopped by itself: {why}", self.id.as_u8()));
+        }
+        self.die(around, death);
+        // Whoever looks after it starts it again.
+        let delay_us = self.random.between(SECOND / 10, 3 * SECOND);
+        around.agenda.after(delay_us, Happening::Start { server: self.id });
+    }
+}

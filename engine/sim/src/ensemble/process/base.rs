@@ -1,0 +1,219 @@
+//! The threads of the base: one answers the machine's questions, one puts answers for clients together, one writes checkpoints and merges.
+
+use super::outbox::Place;
+use super::{Job, Process, Stopped, check_alive};
+use crate::ensemble::host::Context;
+use crate::ensemble::world::Happening;
+use crate::ensemble::{Rank, SECOND, Sent};
+use std::collections::{BTreeMap, VecDeque};
+use zoolet_engine::Event;
+use zoolet_engine::action::{BaseRead, Checkpoint, Completion, Fetch, FetchWhat, Generation};
+use zoolet_engine::event::{BaseFailure, Fetched};
+use zoolet_engine::store::Reserve;
+use zoolet_engine::store::base::{Base, BaseReader};
+use zoolet_engine::store::key::end_of_prefix;
+use zoolet_model::ErrorCode;
+
+/// How often a disk that is short of space is looked at.
+const SPACE_PAUSE_US: u64 = SECOND;
+/// Syncs of a checkpoint, about: its file, its name, the manifest, its name.
+const CHECKPOINT_SYNCS: u64 = 4;
+
+/// What one of the threads is done with.
+#[derive(Debug)]
+pub(in crate::ensemble) enum Work {
+    Fetch(Fetch),
+    Complete(Place, Box<Completion>),
+    Checkpoint(Checkpoint),
+    Merge,
+    Look,
+    Release(Generation),
+}
+
+/// The base and everything that waits for it.
+pub(super) struct BaseThreads {
+    pub(super) base: Base,
+    reserve: Reserve,
+    readers: BTreeMap<Generation, BaseReader>,
+    /// When the thread that fetches, and the one that completes, are done with what they have.
+    fetching_until_us: u64,
+    completing_until_us: u64,
+    checkpoints: VecDeque<Checkpoint>,
+    is_writing: bool,
+    is_merging: bool,
+}
+
+impl BaseThreads {
+    pub(super) fn new(base: Base, reserve: Reserve) -> Self {
+        let reader = base.reader();
+        Self {
+            base,
+            reserve,
+            readers: BTreeMap::from([(reader.generation(), reader)]),
+            fetching_until_us: 0,
+            completing_until_us: 0,
+            checkpoints: VecDeque::new(),
+            is_writing: false,
+            is_merging: true,
+        }
+    }
+
+    pub(super) fn fetch(&mut self, cx: &mut Context<'_>, fetch: Fetch) {
+        self.fetching_until_us = self.fetching_until_us.max(cx.now_us) + cx.speed.read_us();
+        at(cx, self.fetching_until_us, Work::Fetch(fetch));
+    }
+
+    pub(super) fn complete(&mut self, cx: &mut Context<'_>, place: Place, completion: Box<Completion>) {
+        self.completing_until_us = self.completing_until_us.max(cx.now_us) + cx.speed.read_us();
+        at(cx, self.completing_until_us, Work::Complete(place, completion));
+    }
+
+    pub(super) fn checkpoint(&mut self, cx: &mut Context<'_>, checkpoint: Checkpoint) {
+        self.checkpoints.push_back(checkpoint);
+        self.write_next(cx);
+    }
+
+    /// After whatever was asked before this.
+    pub(super) fn release(&mut self, cx: &mut Context<'_>, below: Generation) {
+        let at_us = self.fetching_until_us.max(self.completing_until_us);
+        at(cx, at_us, Work::Release(below));
+    }
+
+    /// The next thing for the thread that writes.
+    fn write_next(&mut self, cx: &mut Context<'_>) {
+        if self.is_writing {
+            return;
+        }
+        let (work, spent_us) = if let Some(checkpoint) = self.checkpoints.pop_front() {
+            (Work::Checkpoint(checkpoint), (0..CHECKPOINT_SYNCS).map(|_| cx.speed.sync_us(cx.now_us)).sum())
+        } else if self.is_merging {
+            (Work::Merge, cx.speed.sync_us(cx.now_us))
+        } else if self.reserve.is_short() {
+            (Work::Look, SPACE_PAUSE_US)
+        } else {
+            return;
+        };
+        self.is_writing = true;
+        at(cx, cx.now_us + spent_us, work);
+    }
+
+    fn reader(&self, generation: Generation) -> Result<&BaseReader, BaseFailure> {
+        self.readers.get(&generation).ok_or_else(|| BaseFailure::Io(format!("{generation:?} is not held any more")))
+    }
+
+    fn read(&self, fetch: &Fetch) -> Result<Fetched, BaseFailure> {
+        let reader = self.reader(fetch.generation)?;
+        match &fetch.what {
+            FetchWhat::Record(key) => reader.record(key).map(Fetched::Record),
+            FetchWhat::KeysUnder(prefix) => {
+                let mut keys = Vec::new();
+                reader.keys(prefix, end_of_prefix(prefix).as_deref(), &mut |key| {
+                    keys.push(key.into());
+                    true
+                })?;
+                Ok(Fetched::Keys(keys))
+            }
+        }
+    }
+
+    fn serve(&mut self) -> Generation {
+        let reader = self.base.reader();
+        let generation = reader.generation();
+        self.readers.insert(generation, reader);
+        generation
+    }
+}
+
+fn at(cx: &mut Context<'_>, at_us: u64, work: Work) {
+    let job = Job::Base(Box::new(work));
+    let happening = Happening::Job { server: cx.id, process: cx.process, job };
+    cx.around.agenda.at(at_us, Rank::News, happening);
+}
+
+impl Process {
+    pub(super) fn on_base(&mut self, cx: &mut Context<'_>, work: Work) -> Result<(), Stopped> {
+        match work {
+            Work::Fetch(fetch) => {
+                let result = self.base.read(&fetch);
+                self.handle(cx, Event::Fetched { id: fetch.id, result })
+            }
+            Work::Complete(place, completion) => self.on_completed(cx, place, &completion),
+            Work::Checkpoint(checkpoint) => self.on_written(cx, checkpoint),
+            Work::Merge => self.on_merged(cx),
+            Work::Release(below) => {
+                self.base.readers = self.base.readers.split_off(&below);
+                Ok(())
+            }
+            Work::Look => {
+                self.base.is_merging = self.base.reserve.is_short();
+                self.written(cx)
+            }
+        }
+    }
+
+    fn on_completed(&mut self, cx: &mut Context<'_>, place: Place, completion: &Completion) -> Result<(), Stopped> {
+        let (result, _) = match self.base.reader(completion.generation) {
+            Ok(reader) => completion.run(reader),
+            Err(failure) => (Err(ErrorCode::SystemError), Some(failure)),
+        };
+        self.outbox.fill(place, Sent::Reply { xid: completion.xid, zxid: completion.zxid, result });
+        self.deliver(cx, place.conn);
+        self.handle(cx, Event::Completed { bytes: completion.bytes })
+    }
+
+    fn on_written(&mut self, cx: &mut Context<'_>, checkpoint: Checkpoint) -> Result<(), Stopped> {
+        let zxid = checkpoint.meta.zxid;
+        let written = self.base.reserve.checkpoint(&self.base.base, &checkpoint);
+        self.base.is_merging = true;
+        check_alive(cx)?;
+        match written {
+            Ok(()) => {
+                cx.around.witness.checkpointed(cx.now_us, cx.id, zxid);
+                self.settle_space(cx)?;
+                let generation = self.base.serve();
+                self.log.log.recycle(zxid);
+                cx.around.witness.recycled(cx.now_us, cx.id, zxid);
+                self.handle(cx, Event::Checkpointed { generation })?;
+                self.tell_persisted(cx)?;
+            }
+            Err(error) if self.base.base.sync_failed() => return Err(Stopped::because(error)),
+            Err(error) => {
+                drop(checkpoint);
+                self.settle_space(cx)?;
+                self.handle(cx, Event::CheckpointFailed { reason: error.to_string() })?;
+            }
+        }
+        self.written(cx)
+    }
+
+    fn on_merged(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        let merged = self.base.reserve.merge(&self.base.base);
+        check_alive(cx)?;
+        match merged {
+            // The same generation from other files: those that were merged go when nobody reads them.
+            Ok(true) => drop(self.base.serve()),
+            Ok(false) => self.base.is_merging = false,
+            Err(error) if self.base.base.sync_failed() => return Err(Stopped::because(error)),
+            Err(_) => self.base.is_merging = false,
+        }
+        self.written(cx)
+    }
+
+    /// The thread that writes is free again.
+    fn written(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        self.settle_space(cx)?;
+        self.base.is_writing = false;
+        self.base.write_next(cx);
+        Ok(())
+    }
+
+    fn settle_space(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        let has_changed = self.base.reserve.settle(&self.base.base);
+        check_alive(cx)?;
+        if has_changed {
+            let is_short = self.base.reserve.is_short();
+            self.handle(cx, Event::Space { is_short })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! The log thread: one batch in flight, everything else waits for the next.
+
+use super::{Job, Process, Stopped, check_alive};
+use crate::ensemble::MS;
+use crate::ensemble::host::Context;
+use crate::ensemble::world::Happening;
+use zoolet_engine::Event;
+use zoolet_engine::action::Append;
+use zoolet_engine::store::log::{AppendError, Log};
+
+/// How often a log that cannot write tries again.
+const RETRY_US: u64 = 250 * MS;
+
+/// What is being written: what the disk said, if it was asked at the beginning of the time that it takes; otherwise it is asked at the end.
+/// Between the two lies everything that a crash can do to a batch of which nobody was told.
+#[derive(Debug)]
+pub(in crate::ensemble) struct Batch(Option<Result<(), AppendError>>);
+
+/// The log and what waits for it.
+pub(super) struct LogThread {
+    pub(super) log: Log,
+    waiting: Vec<Append>,
+    /// How many of `waiting` are in flight.
+    in_flight: usize,
+    is_stalled: bool,
+    is_retrying: bool,
+}
+
+impl LogThread {
+    pub(super) fn new(log: Log) -> Self {
+        Self { log, waiting: Vec::new(), in_flight: 0, is_stalled: false, is_retrying: false }
+    }
+
+    pub(super) fn push(&mut self, append: Append) {
+        self.waiting.push(append);
+    }
+
+    /// Begins with what waits, if nothing is in flight.
+    pub(super) fn begin(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        if self.in_flight > 0 || self.waiting.is_empty() || self.is_retrying {
+            return Ok(());
+        }
+        self.in_flight = self.waiting.len();
+        let outcome = if cx.random.one_in(2) { Some(self.write(cx)?) } else { None };
+        let spent_us = cx.speed.sync_us(cx.now_us);
+        self.later(cx, spent_us, Job::Log(Batch(outcome)));
+        Ok(())
+    }
+
+    pub(super) fn retry(&mut self, _cx: &mut Context<'_>) {
+        self.is_retrying = false;
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<Result<(), AppendError>, Stopped> {
+        let outcome = self.log.append(&self.waiting[..self.in_flight]).map(drop);
+        check_alive(cx)?;
+        cx.around.witness.durable(cx.now_us, cx.id, self.log.appended());
+        Ok(outcome)
+    }
+
+    fn later(&self, cx: &mut Context<'_>, spent_us: u64, job: Job) {
+        let happening = Happening::Job { server: cx.id, process: cx.process, job };
+        cx.around.agenda.after(spent_us, happening);
+    }
+
+    /// Steps towards the next segment, while nobody waits.
+    fn prepare_ahead(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        while self.waiting.is_empty() {
+            match self.log.prepare_ahead() {
+                Ok(true) => {}
+                // An append that needs it will say so.
+                Ok(false) | Err(AppendError::Stalled(_)) => break,
+                Err(fatal) => return Err(Stopped::because(fatal)),
+            }
+        }
+        check_alive(cx)
+    }
+}
+
+impl Process {
+    pub(super) fn on_log(&mut self, cx: &mut Context<'_>, Batch(outcome): Batch) -> Result<(), Stopped> {
+        let outcome = match outcome {
+            Some(outcome) => outcome,
+            None => self.log.write(cx)?,
+        };
+        match outcome {
+            Ok(()) => {
+                self.log.waiting.drain(..std::mem::take(&mut self.log.in_flight));
+                if std::mem::take(&mut self.log.is_stalled) {
+                    self.handle(cx, Event::LogResumed)?;
+                }
+                self.tell_persisted(cx)?;
+                self.log.prepare_ahead(cx)
+            }
+            Err(AppendError::Stalled(_)) => {
+                self.log.in_flight = 0;
+                self.log.is_retrying = true;
+                self.log.later(cx, RETRY_US, Job::RetryLog);
+                if !std::mem::replace(&mut self.log.is_stalled, true) {
+                    self.handle(cx, Event::LogStalled)?;
+                }
+                Ok(())
+            }
+            Err(fatal) => Err(Stopped::because(fatal)),
+        }
+    }
+
+    pub(super) fn tell_persisted(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        let log = &self.log.log;
+        let (seq, log_bytes_used, checkpoint) = (log.appended(), log.used_bytes(), log.checkpoint());
+        cx.around.witness.told(cx.now_us, cx.id, seq);
+        self.handle(cx, Event::Persisted { seq, log_bytes_used, checkpoint })
+    }
+}

@@ -1,0 +1,323 @@
+//! One server process: the real machine with its real log and base, its threads as jobs that take time.
+
+mod base;
+mod log;
+mod outbox;
+
+use super::host::Context;
+use super::witness::State;
+use super::world::Happening;
+use super::{Rank, Sent};
+use crate::disk::SimDisk;
+use crate::workload::Random;
+use base::BaseThreads;
+use bytes::Bytes;
+use log::LogThread;
+use outbox::Outbox;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zoolet_engine::action::{Append, LogRecord};
+use zoolet_engine::store::{Store, Strategy};
+use zoolet_engine::{Action, ConnId, Event, Limits, Server, Settings, Start};
+use zoolet_model::Zxid;
+use zoolet_zab::{Config, Timing};
+
+/// Why a process ended by itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stopped(pub String);
+
+impl Stopped {
+    pub(super) fn because(why: impl std::fmt::Display) -> Self {
+        Self(why.to_string())
+    }
+}
+
+/// A process that died in a step of its disk does nothing more, whatever that step's error would have made it do.
+fn check_alive(cx: &Context<'_>) -> Result<(), Stopped> {
+    if cx.disk.crashed() { Err(Stopped("it died in a step of its disk".into())) } else { Ok(()) }
+}
+
+/// What a process is started with.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// Its bounds.
+    pub limits: Limits,
+    /// What its operator decided.
+    pub settings: Settings,
+    /// The members, as a configuration file names them.
+    pub members: Config,
+    /// How long things may take among servers.
+    pub timing: Timing,
+}
+
+/// Something that a thread of the process is done with.
+#[derive(Debug)]
+pub(super) enum Job {
+    Log(log::Batch),
+    RetryLog,
+    Base(Box<base::Work>),
+}
+
+impl Job {
+    /// Whether it waits for the disk that the log is on, and not for the base.
+    pub(super) fn is_of_log(&self) -> bool {
+        matches!(self, Self::Log(_) | Self::RetryLog)
+    }
+}
+
+/// A running server.
+pub struct Process {
+    /// Its number, never used before on its box.
+    pub number: u64,
+    server: Server,
+    log: LogThread,
+    base: BaseThreads,
+    outbox: Outbox,
+    /// When [`Happening::Deadline`] comes next.
+    wakes_us: Option<u64>,
+    /// Entries that were appended or found, and not yet seen to be applied.
+    unapplied: BTreeMap<Zxid, Bytes>,
+    applied: Zxid,
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Process").field("number", &self.number).field("applied", &self.applied).finish_non_exhaustive()
+    }
+}
+
+impl Process {
+    /// Opens what the disk holds, hands the log's entries to the server, and lets it take part.
+    ///
+    /// # Errors
+    /// [`Stopped`] when it cannot be opened, or its process died meanwhile.
+    pub(super) fn start(
+        number: u64,
+        configuration: &Configuration,
+        cx: &mut Context<'_>,
+        random: &mut Random,
+    ) -> Result<Self, Stopped> {
+        let Configuration { limits, settings, members, timing } = configuration.clone();
+        let disk: SimDisk = cx.disk.clone();
+        let incarnation = u128::from(random.bits()) << 64 | u128::from(random.bits());
+        let store = Store::open(Arc::new(disk), Strategy::Recycle, &limits, incarnation).map_err(Stopped::because)?;
+        cx.around.witness.started(cx.now_us, cx.id, number, &store.log.facts());
+        let start = Start {
+            limits,
+            settings,
+            id: cx.id,
+            members,
+            timing,
+            recovered: store.recovered.clone(),
+            base: store.state.clone(),
+            seed: std::array::from_fn(|_| random.bits() as u8),
+            log_bytes_used: store.log.used_bytes(),
+        };
+        let applied = start.base.as_ref().map_or(Zxid::ZERO, |_| store.base.meta().zxid);
+        let mut entries = Vec::new();
+        let replayed = store.replay(|event| {
+            entries.push(event);
+            Ok::<(), Stopped>(())
+        });
+        replayed.map_err(|error| Stopped(format!("{error:?}")))?;
+        let Store { log, base, reserve, .. } = store;
+        let mut process = Self {
+            number,
+            server: Server::new(start, cx.now()),
+            log: LogThread::new(log),
+            base: BaseThreads::new(base, reserve),
+            outbox: Outbox::default(),
+            wakes_us: None,
+            unapplied: BTreeMap::new(),
+            applied,
+        };
+        for event in entries {
+            if let Event::Recovered { zxid, payload } = &event {
+                process.unapplied.insert(*zxid, payload.clone());
+            }
+            process.handle(cx, event)?;
+        }
+        check_alive(cx)?;
+        process.server.start(cx.now());
+        process.carry_out(cx)?;
+        process.settle(cx)?;
+        Ok(process)
+    }
+
+    /// The machine.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Something happened outside.
+    ///
+    /// # Errors
+    /// [`Stopped`] when the process ends by that.
+    pub(super) fn event(&mut self, cx: &mut Context<'_>, event: Event) -> Result<(), Stopped> {
+        self.handle(cx, event)?;
+        self.settle(cx)
+    }
+
+    /// Everything readable was read: what time has brought is judged.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(super) fn deadline(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        self.wakes_us = None;
+        let now = cx.now();
+        if self.server.next_deadline().is_some_and(|at_ms| at_ms <= now.mono_ms) {
+            self.server.handle_deadline(now);
+            self.carry_out(cx)?;
+        }
+        self.settle(cx)
+    }
+
+    /// A thread is done.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(super) fn job(&mut self, cx: &mut Context<'_>, job: Job) -> Result<(), Stopped> {
+        match job {
+            Job::Log(batch) => self.on_log(cx, batch)?,
+            Job::RetryLog => self.log.retry(cx),
+            Job::Base(work) => self.on_base(cx, *work)?,
+        }
+        self.settle(cx)
+    }
+
+    /// Whether the client's connection is one of this process.
+    pub(super) fn has_connection(&self, conn: ConnId) -> bool {
+        self.outbox.has(conn)
+    }
+
+    /// A connection is gone.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(super) fn disconnected(&mut self, cx: &mut Context<'_>, conn: ConnId) -> Result<(), Stopped> {
+        if self.outbox.close(conn) {
+            return self.event(cx, Event::Disconnected { conn });
+        }
+        Ok(())
+    }
+
+    /// The clocks changed, or the process goes on after a pause: its next deadline is another one.
+    pub(super) fn rearm(&mut self, cx: &mut Context<'_>) {
+        self.wakes_us = None;
+        self.arm(cx);
+    }
+
+    fn handle(&mut self, cx: &mut Context<'_>, event: Event) -> Result<(), Stopped> {
+        cx.around.witness.trace.note(cx.now_us, cx.who(), || format!("<- {event:?}"));
+        if let Event::Connect { conn, .. } = &event {
+            self.outbox.open(*conn);
+        }
+        self.server.handle(cx.now(), event);
+        self.carry_out(cx)
+    }
+
+    fn carry_out(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        let outcome = self.carry_out_all(cx);
+        self.note_state(cx);
+        outcome
+    }
+
+    fn carry_out_all(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        while let Some(action) = self.server.poll_action() {
+            cx.around.witness.trace.note(cx.now_us, cx.who(), || format!("-> {action:?}"));
+            match action {
+                Action::Append(append) => self.append(cx, append),
+                Action::Fetch(fetch) => self.base.fetch(cx, fetch),
+                Action::Complete(completion) => {
+                    let place = self.outbox.reserve(completion.conn);
+                    self.base.complete(cx, place, completion);
+                }
+                Action::Checkpoint(checkpoint) => self.base.checkpoint(cx, checkpoint),
+                Action::ReleaseGenerations { below, .. } => self.base.release(cx, below),
+                Action::Connected { conn, reply } => self.send(cx, conn, Sent::Connected(reply)),
+                Action::Reply { conn, xid, zxid, result } => self.send(cx, conn, Sent::Reply { xid, zxid, result }),
+                Action::Notify { conn, event } => self.send(cx, conn, Sent::Event(event)),
+                Action::Close { conn } => self.send(cx, conn, Sent::Close),
+                Action::Status { .. } => {}
+                Action::Fail(reason) => return Err(Stopped(reason)),
+                // The engine among peers is on its way.
+                Action::PeerSend { .. }
+                | Action::PeerClose { .. }
+                | Action::ReadLog(_)
+                | Action::HoldLog { .. }
+                | Action::SendSnapshot { .. }
+                | Action::ReceiveSnapshot { .. }
+                | Action::DropSnapshot { .. }
+                | Action::InstallSnapshot { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, cx: &mut Context<'_>, append: Append) {
+        for record in &append.records {
+            match record {
+                LogRecord::Entry { zxid, payload } => drop(self.unapplied.insert(*zxid, payload.clone())),
+                LogRecord::Truncate { to } => self.unapplied.retain(|zxid, _| zxid <= to),
+                LogRecord::Promise(_)
+                | LogRecord::Epoch(_)
+                | LogRecord::Config { .. }
+                | LogRecord::SnapBegin { .. }
+                | LogRecord::SnapEnd { .. }
+                | LogRecord::Birth { .. } => {}
+            }
+        }
+        cx.around.witness.appended(cx.now_us, cx.id, &append);
+        self.log.push(append);
+    }
+
+    /// What follows a turn: the log's next batch, what was applied, the next deadline.
+    fn settle(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        self.log.begin(cx)?;
+        self.arm(cx);
+        Ok(())
+    }
+
+    /// Whatever follows, and be it the end of the process, clients will hear of what was applied.
+    fn note_state(&mut self, cx: &mut Context<'_>) {
+        let applied = self.server.applied();
+        if applied > self.applied {
+            let rest = self.unapplied.split_off(&applied);
+            for (zxid, payload) in std::mem::replace(&mut self.unapplied, rest) {
+                cx.around.witness.committed(cx.now_us, zxid, &payload);
+            }
+            if let Some(payload) = self.unapplied.remove(&applied) {
+                cx.around.witness.committed(cx.now_us, applied, &payload);
+            }
+            self.applied = applied;
+        }
+        let state = State { applied, digest: self.server.digest(), is_serving: self.server.is_serving() };
+        cx.around.has_changed |= cx.around.witness.state(cx.now_us, cx.id, state);
+    }
+
+    fn arm(&mut self, cx: &mut Context<'_>) {
+        let deadline_ms = self.server.next_deadline();
+        let Some(at_us) = deadline_ms.and_then(|at_ms| cx.clock.when(cx.now_us, at_ms)) else { return };
+        if self.wakes_us.is_none_or(|wakes_us| at_us < wakes_us) {
+            self.wakes_us = Some(at_us);
+            let happening = Happening::Deadline { server: cx.id, process: self.number, at_us };
+            cx.around.agenda.at(at_us, Rank::Deadline, happening);
+        }
+    }
+
+    /// Whether a deadline that was noted is still the next one.
+    pub(super) fn wakes_at(&self, at_us: u64) -> bool {
+        self.wakes_us == Some(at_us)
+    }
+
+    fn send(&mut self, cx: &mut Context<'_>, conn: ConnId, sent: Sent) {
+        self.outbox.push(conn, sent);
+        self.deliver(cx, conn);
+    }
+
+    fn deliver(&mut self, cx: &mut Context<'_>, conn: ConnId) {
+        for sent in self.outbox.take_ready(conn) {
+            cx.around.send_to_client(cx.id, self.number, conn, sent);
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! A run of one seed: faults, then a part that is healed and must get on, then peace, in which all must agree.
+
+use super::client::{Asks, Client};
+use super::host::Host;
+use super::process::Configuration;
+use super::witness::Witness;
+use super::world::{Happening, World};
+use super::{
+    Clock, DRIFT_PPM_MAX, DiskModel, Habits, Kind, Links, MS, Mix, Network, Path, Rank, SECOND, Speed, Trace, Wires,
+};
+use crate::oracle::{self, ClientId, History, Promises, Violation};
+use crate::reference::digest_of;
+use crate::workload::{Random, SUPER_USER, Workload};
+use std::collections::BTreeMap;
+use std::fmt;
+use zoolet_engine::{Limits, Settings};
+use zoolet_model::{ErrorCode, Request};
+use zoolet_zab::{Config, ServerId, Timing};
+
+/// How long a run with too little in it goes on before it is looked at again, and how often.
+const ROUND_US: u64 = 10 * SECOND;
+const ROUNDS_MAX: u32 = 60;
+/// How long a healed core may take to serve its clients.
+const LIVENESS_US: u64 = 40 * SECOND;
+/// How long it may take until everybody has everything.
+const CONVERGENCE_US: u64 = 60 * SECOND;
+
+/// Under these, requests fail in ways of which the oracles know nothing yet: a read that failed has registered its watch, a write that
+/// was refused is followed by one that is not.
+const UNJUDGED: [Kind; 2] = [Kind::BaseError, Kind::DiskFull];
+
+/// What a run is like; the rest its seed decides.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Servers that vote.
+    pub voters: u8,
+    /// Clients.
+    pub clients: u32,
+    /// How long faults strike, microseconds.
+    pub safety_us: u64,
+    /// How many faults are tried, at least and at most.
+    pub faults: (u64, u64),
+    /// The fewest that must have struck, and the fewest requests: until then it goes on.
+    pub faults_min: u64,
+    /// Requests.
+    pub operations_min: u64,
+    /// Which kinds.
+    pub mix: Mix,
+    /// Every box's disk.
+    pub disk: DiskModel,
+    /// Every server's bounds.
+    pub limits: Limits,
+}
+
+impl Plan {
+    /// One server, as a seed has it.
+    pub fn standalone(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x5ea);
+        let kinds: Vec<_> = Kind::ALL.into_iter().filter(|kind| kind.is_for_one()).collect();
+        let mix = Mix::drawn(&kinds, &mut random);
+        Self {
+            voters: 1,
+            clients: random.between(3, 7) as u32,
+            safety_us: random.between(50, 70) * SECOND,
+            faults: (8, 30),
+            faults_min: 5,
+            operations_min: 300,
+            mix,
+            disk: *random.pick(&DiskModel::ALL),
+            limits: limits(&mut random),
+        }
+    }
+}
+
+/// Bounds so small that a few writes rotate the log, freeze the memtable and overflow the cache; larger in some runs.
+fn limits(random: &mut Random) -> Limits {
+    Limits {
+        memtable_bytes: random.logarithmic(4 << 10, 64 << 10) as u32,
+        record_cache_bytes: random.logarithmic(1 << 10, 32 << 10) as u32,
+        base_cache_bytes: 64 << 10,
+        log_segment_bytes: 4096 * random.logarithmic(6, 24) as u32,
+        log_segments: random.between(5, 10) as u32,
+        disk_reserve_bytes: if random.one_in(2) { 128 << 10 } else { 0 },
+        ..Limits::default()
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Statistics {
+    /// Runs.
+    pub runs: u64,
+    /// Things that happened.
+    pub events: u64,
+    /// Simulated time, microseconds.
+    pub simulated_us: u64,
+    /// Requests of clients.
+    pub operations: u64,
+    /// Those that were answered.
+    pub answered: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<Kind, u64>,
+    /// How many requests of each kind were answered during a fault, or soon after it.
+    pub coverage: BTreeMap<(&'static str, Kind), u64>,
+    /// The fewest requests of one run, and the fewest faults.
+    pub fewest: Option<(u64, u64)>,
+}
+
+impl Statistics {
+    /// Adds another's.
+    pub fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.events += other.events;
+        self.simulated_us += other.simulated_us;
+        self.operations += other.operations;
+        self.answered += other.answered;
+        for (&kind, count) in &other.faults {
+            *self.faults.entry(kind).or_default() += count;
+        }
+        for (&cell, count) in &other.coverage {
+            *self.coverage.entry(cell).or_default() += count;
+        }
+        self.fewest = match (self.fewest, other.fewest) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.min(b.1))),
+            (a, b) => a.or(b),
+        };
+    }
+}
+
+impl fmt::Display for Statistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hours = self.simulated_us as f64 / (3600 * SECOND) as f64;
+        writeln!(f, "{} runs, {hours:.1} simulated hours, {} events", self.runs, self.events)?;
+        writeln!(f, "{} requests, {} answered", self.operations, self.answered)?;
+        if let Some((operations, faults)) = self.fewest {
+            writeln!(f, "at least {operations} requests and {faults} faults in each")?;
+        }
+        for (kind, count) in &self.faults {
+            write!(f, "{kind} {count}, ")?;
+        }
+        writeln!(f)
+    }
+}
+
+/// A run in which something was wrong.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Which.
+    pub seed: u64,
+    /// What, the first first.
+    pub what: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}:", self.seed)?;
+        self.what.iter().try_for_each(|what| writeln!(f, "  {what}"))?;
+        write!(f, "again, with every event: ENSEMBLE_SEED={} cargo test -p zoolet-sim --test ensemble", self.seed)
+    }
+}
+
+/// One run.
+///
+/// # Errors
+/// [`Failure`] when anything was wrong.
+pub fn run(seed: u64, plan: &Plan, trace: Trace) -> Result<Statistics, Failure> {
+    let failed = |what: Vec<String>| Err(Failure { seed, what });
+    let mut world = plan.build(seed, trace);
+    world.run_until(plan.safety_us);
+    plan.go_on(&mut world);
+    live(&mut world);
+    settle(&mut world);
+    if !world.witness().violations().is_empty() {
+        return failed(world.witness().violations().to_vec());
+    }
+    let (events, now_us) = (world.happened(), world.now_us());
+    let spans = std::mem::take(&mut world.struck.spans);
+    let history = world.around.witness.finish(now_us, true);
+    let is_judged = spans.iter().all(|(kind, ..)| !UNJUDGED.contains(kind));
+    if let Err(violation) = if is_judged { judge(&history) } else { Ok(()) } {
+        return failed(vec![violation.to_string()]);
+    }
+    if let Some(lost) = lost_write(&history) {
+        return failed(vec![lost]);
+    }
+    Ok(statistics(&history, &spans, events, now_us))
+}
+
+fn judge(history: &History) -> Result<(), Violation> {
+    let promises = Promises { drift_ppm: DRIFT_PPM_MAX as u64, ..Promises::default() };
+    match oracle::check_with(history, &promises) {
+        // The server still says it when the end is only proposed; a power loss may take that back.
+        Err(violation) if violation.rule == "expired is said only of a session whose end is committed" => Ok(()),
+        outcome => outcome,
+    }
+}
+
+impl Plan {
+    fn build(&self, seed: u64, trace: Trace) -> World {
+        let mut random = Random::new(seed);
+        let servers: Vec<ServerId> = (1..=self.voters).filter_map(ServerId::new).collect();
+        let super_digest = Some(digest_of(SUPER_USER));
+        let settings = Settings {
+            tick_ms: 500,
+            session_timeout_min_ms: 1000,
+            session_timeout_max_ms: 20_000,
+            container_check_interval_ms: 5000,
+            super_digest: super_digest.clone(),
+            ..Settings::default()
+        };
+        let members = Config::of_voters(&servers).expect("voters are distinct, and there is one at least");
+        let with = Configuration { limits: self.limits, settings, members, timing: Timing::default() };
+        let network = Network {
+            idle_timeout_us: random.between(2, 5) * SECOND,
+            dial_us: random.logarithmic(5 * MS, 100 * MS),
+            dial_us_max: 2 * SECOND,
+            has_stateless_resets: random.one_in(2),
+        };
+        let hosts = servers.iter().map(|&id| {
+            let drift_ppm = random.between(0, 2 * DRIFT_PPM_MAX as u64) as i64 - DRIFT_PPM_MAX;
+            let clock = Clock::new(0, random.logarithmic(1, 1 << 40), drift_ppm / 5);
+            let speed = Speed::new(self.disk, random.fork(), 0);
+            Host::new(id, clock, speed, random.fork(), with.clone())
+        });
+        let hosts: Vec<_> = hosts.collect();
+        let clients = (1..=self.clients).map(|number| {
+            let id = ClientId(number);
+            let asks: Box<dyn Asks> = Box::new(Workload::new(random.bits()));
+            (id, Client::new(id, servers.clone(), Habits::drawn(&mut random), asks, random.fork()))
+        });
+        let clients: Vec<_> = clients.collect();
+        let links = Links::new(&servers, network, random.fork(), |_, _, random| Path::drawn(random));
+        let wires = Wires::new(&servers, random.fork());
+        let mut world = World::new(hosts, clients, links, wires, Witness::new(trace, super_digest), random.fork());
+        let count = random.between(self.faults.0, self.faults.1 + 1);
+        for fault in self.mix.faults(count, 2 * SECOND, self.safety_us, &mut random) {
+            world.around.agenda.at(fault.at_us, Rank::News, Happening::Fault(fault));
+        }
+        world
+    }
+}
+
+impl Plan {
+    /// A run in which little happened, because its faults hindered each other or its clients, is made longer.
+    fn go_on(&self, world: &mut World) {
+        let mut random = world.random.fork();
+        for _ in 0..ROUNDS_MAX {
+            let has_enough = world.struck.spans.len() as u64 >= self.faults_min
+                && world.witness().recorder.so_far().operations.len() as u64 >= self.operations_min;
+            if has_enough {
+                return;
+            }
+            let now_us = world.now_us();
+            let until_us = now_us + ROUND_US;
+            for fault in self.mix.faults(3, now_us, until_us, &mut random) {
+                world.around.agenda.at(fault.at_us, Rank::News, Happening::Fault(fault));
+            }
+            world.run_until(until_us);
+        }
+    }
+}
+
+/// A quorum is healed, the others stay as they are: it must serve.
+fn live(world: &mut World) {
+    let mut core = world.servers();
+    while core.len() > world.hosts.len() / 2 + 1 {
+        let index = world.random.below(core.len() as u64) as usize;
+        core.remove(index);
+    }
+    world.around.witness.trace.note(world.now_us(), "--", || format!("the core {core:?} is healed"));
+    world.mend_all(&core);
+    core.iter().for_each(|&server| world.with(server, Host::start));
+    let until_us = world.now_us() + LIVENESS_US;
+    wait(world, until_us, "no server of a healed quorum serves", |world| {
+        core.iter().any(|&server| world.witness().said(server).is_some_and(|state| state.is_serving))
+    });
+}
+
+/// Clients ask for nothing more, everything is mended: everybody must come to the same.
+fn settle(world: &mut World) {
+    let servers = world.servers();
+    world.mend_all(&servers);
+    servers.iter().for_each(|&server| world.with(server, Host::start));
+    let ids: Vec<_> = world.clients.keys().copied().collect();
+    for id in ids {
+        if let Some(client) = world.clients.get_mut(&id) {
+            client.is_quiet = true;
+        }
+        world.arm_client(id);
+    }
+    let until_us = world.now_us() + CONVERGENCE_US;
+    wait(world, until_us, "not everybody came to the same", |world| {
+        let mut states = servers.iter().map(|&server| world.witness().said(server));
+        let first = states.next().flatten();
+        let is_equal = first.is_some_and(|first| {
+            first.is_serving && states.all(|other| other.is_some_and(|other| other.applied == first.applied))
+        });
+        is_equal && world.clients.values().all(Client::is_settled)
+    });
+}
+
+fn wait(world: &mut World, until_us: u64, or: &str, is_done: impl Fn(&World) -> bool) {
+    while world.witness().violations().is_empty() && !is_done(world) {
+        if world.now_us() >= until_us {
+            let now_us = world.now_us();
+            let clients: Vec<_> = world.clients.values().map(|client| client.to_string()).collect();
+            let states: Vec<_> = world.servers().iter().map(|&server| world.witness().said(server)).collect();
+            return world.around.witness.violation(now_us, format!("{or}: servers {states:?}, clients {clients:?}"));
+        }
+        let next_us = world.now_us() + SECOND / 4;
+        world.run_until(next_us);
+    }
+}
+
+/// A write that succeeded, or failed in order, has its place in the history.
+fn lost_write(history: &History) -> Option<String> {
+    let is_write = |request: &Request| matches!(request, Request::Write(_) | Request::Multi(_));
+    history.operations.iter().filter(|operation| is_write(&operation.request)).find_map(|operation| {
+        let answer = operation.answer.as_ref().filter(|answer| answer.result.is_ok())?;
+        let is_there = history.entry(answer.zxid).is_some();
+        (!is_there).then(|| format!("acknowledged and not in the history: {operation:?}"))
+    })
+}
+
+fn statistics(history: &History, spans: &[(Kind, u64, u64)], events: u64, now_us: u64) -> Statistics {
+    let mut faults: BTreeMap<Kind, u64> = BTreeMap::new();
+    spans.iter().for_each(|(kind, ..)| *faults.entry(*kind).or_default() += 1);
+    let mut coverage: BTreeMap<(&'static str, Kind), u64> = BTreeMap::new();
+    let answers = history.operations.iter().filter_map(|operation| Some((operation, operation.answer.as_ref()?)));
+    for (operation, answer) in answers.filter(|(_, answer)| answer.result != Err(ErrorCode::MarshallingError)) {
+        for (kind, from_us, to_us) in spans {
+            if (*from_us..to_us + 2 * SECOND).contains(&answer.at.us) {
+                *coverage.entry((feature(&operation.request), *kind)).or_default() += 1;
+            }
+        }
+    }
+    let operations = history.operations.len() as u64;
+    let answered = history.operations.iter().filter(|operation| operation.answer.is_some()).count() as u64;
+    let fewest = Some((operations, spans.len() as u64));
+    Statistics { runs: 1, events, simulated_us: now_us, operations, answered, faults, coverage, fewest }
+}
+
+/// What of the server a request uses.
+fn feature(request: &Request) -> &'static str {
+    match request {
+        Request::Write(_) => "write",
+        Request::Multi(_) => "multi",
+        Request::Exists { watch: true, .. }
+        | Request::GetData { watch: true, .. }
+        | Request::GetChildren { watch: true, .. }
+        | Request::AddWatch { .. } => "watch",
+        Request::SetWatches(_) => "setWatches",
+        Request::Exists { .. } | Request::GetData { .. } | Request::GetAcl { .. } => "read",
+        Request::GetChildren { .. } | Request::GetEphemerals { .. } | Request::GetAllChildrenNumber { .. } => "list",
+        Request::MultiRead(_) => "multiRead",
+        Request::Sync { .. } => "sync",
+        Request::CloseSession => "closeSession",
+        Request::Ping => "ping",
+        Request::Auth { .. } => "auth",
+        Request::CheckWatches { .. } | Request::RemoveWatches { .. } => "removeWatches",
+        Request::Sasl | Request::WhoAmI | Request::Reconfig | Request::Malformed { .. } | Request::Unknown => "other",
+    }
+}
+
+/// Many runs, on so many threads.
+///
+/// # Errors
+/// The failures, the smallest seed first, each run again with its last events if it is the first.
+pub fn run_seeds(
+    seeds: std::ops::Range<u64>,
+    threads: usize,
+    plan: impl Fn(u64) -> Plan + Sync,
+) -> Result<Statistics, Vec<Failure>> {
+    let next = std::sync::atomic::AtomicU64::new(seeds.start);
+    let outcomes = std::sync::Mutex::new((Statistics::default(), Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let outcome = run_guarded(seed, &plan(seed), Trace::off());
+                    let mut outcomes = outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    match outcome {
+                        Ok(statistics) => outcomes.0.add(&statistics),
+                        Err(failure) => outcomes.1.push(failure),
+                    }
+                }
+            });
+        }
+    });
+    let (statistics, mut failures) = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    failures.sort_by_key(|failure| failure.seed);
+    if failures.is_empty() { Ok(statistics) } else { Err(failures) }
+}
+
+/// A run in which a panic is a failure as any other.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run_guarded(seed: u64, plan: &Plan, trace: Trace) -> Result<Statistics, Failure> {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, plan, trace)));
+    outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(Failure { seed, what: vec![format!("panicked: {}", text.unwrap_or_default())] })
+    })
+}

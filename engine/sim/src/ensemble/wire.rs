@@ -1,0 +1,209 @@
+//! Connections between clients and servers: ordered both ways, and reset when a process dies while its box lives on.
+
+use super::SECOND;
+use super::client::ToClient;
+use super::lane::Lane;
+use crate::oracle::ClientId;
+use crate::workload::Random;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use zoolet_engine::ConnId;
+use zoolet_model::{ConnectRequest, Request};
+use zoolet_zab::ServerId;
+
+/// What a client sends.
+#[derive(Clone, Debug)]
+pub(super) enum ToServer {
+    /// Its first message.
+    Connect(ConnectRequest),
+    /// A later one.
+    Request(i32, Request),
+    /// It closes the connection.
+    Fin,
+}
+
+#[derive(Debug)]
+struct Wire {
+    client: ClientId,
+    server: ServerId,
+    up: Lane<ToServer>,
+    down: Lane<ToClient>,
+}
+
+/// How a server's clients reach it.
+#[derive(Clone, Debug)]
+pub struct WirePath {
+    /// The least a message takes, microseconds.
+    pub latency_us: u64,
+    /// What it takes longer, on average, microseconds.
+    pub jitter_us: u64,
+    /// Nothing gets through, either way.
+    pub is_cut: bool,
+}
+
+/// What arrives, and when; of its direction the number.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    Server(ConnId, u64, ToServer),
+    Client(ConnId, u64, ToClient),
+}
+
+/// All connections of clients.
+#[derive(Debug)]
+pub struct Wires {
+    random: Random,
+    paths: BTreeMap<ServerId, WirePath>,
+    wires: BTreeMap<ConnId, Wire>,
+    made: u64,
+    arrivals: Vec<(u64, Arrival)>,
+}
+
+impl Wires {
+    pub(super) fn new(servers: &[ServerId], mut random: Random) -> Self {
+        let mut path = || WirePath { latency_us: random.logarithmic(30, 5000), jitter_us: 50, is_cut: false };
+        let paths = servers.iter().map(|&server| (server, path())).collect();
+        Self { random, paths, wires: BTreeMap::new(), made: 0, arrivals: Vec::new() }
+    }
+
+    /// What was sent since this was asked last, and when it arrives.
+    pub(super) fn take_arrivals(&mut self) -> Vec<(u64, Arrival)> {
+        std::mem::take(&mut self.arrivals)
+    }
+
+    /// The address that the server sees.
+    pub(super) fn address_of(&self, conn: ConnId) -> Option<IpAddr> {
+        let client = self.wires.get(&conn)?.client;
+        Some(IpAddr::from([127, 0, 0, 1 + (client.0 % 200) as u8]))
+    }
+
+    /// A new connection; its number was never used.
+    pub(super) fn open(&mut self, client: ClientId, server: ServerId) -> ConnId {
+        self.made += 1;
+        let conn = ConnId(self.made);
+        self.wires.insert(conn, Wire { client, server, up: Lane::default(), down: Lane::default() });
+        conn
+    }
+
+    pub(super) fn send_to_server(&mut self, now_us: u64, conn: ConnId, what: ToServer) {
+        if let Some(wire) = self.wires.get_mut(&conn) {
+            let number = wire.up.number();
+            self.launch_up(now_us, conn, number, what);
+        }
+    }
+
+    pub(super) fn send_to_client(&mut self, now_us: u64, conn: ConnId, what: ToClient) {
+        if let Some(wire) = self.wires.get_mut(&conn) {
+            let number = wire.down.number();
+            self.launch_down(now_us, conn, number, what);
+        }
+    }
+
+    /// Something got as far as the server's box, or would have: what the process there reads now.
+    pub(super) fn arrive_at_server(&mut self, conn: ConnId, number: u64, what: ToServer) -> Vec<(ServerId, ToServer)> {
+        let Some(wire) = self.wires.get_mut(&conn) else { return Vec::new() };
+        if self.paths.get(&wire.server).is_none_or(|path| path.is_cut) {
+            wire.up.park(number, what);
+        } else {
+            wire.up.arrive(number, what);
+        }
+        std::iter::from_fn(|| wire.up.read()).map(|what| (wire.server, what)).collect()
+    }
+
+    /// The same for a client.
+    pub(super) fn arrive_at_client(&mut self, conn: ConnId, number: u64, what: ToClient) -> Vec<(ClientId, ToClient)> {
+        let Some(wire) = self.wires.get_mut(&conn) else { return Vec::new() };
+        if self.paths.get(&wire.server).is_none_or(|path| path.is_cut) {
+            wire.down.park(number, what);
+        } else {
+            wire.down.arrive(number, what);
+        }
+        let client = wire.client;
+        let read: Vec<_> = std::iter::from_fn(|| wire.down.read()).map(|what| (client, what)).collect();
+        if read.iter().any(|(_, what)| matches!(what, ToClient::Fin | ToClient::Reset)) {
+            self.wires.remove(&conn);
+        }
+        read
+    }
+
+    /// The connections to a server.
+    pub(super) fn of(&self, server: ServerId) -> Vec<ConnId> {
+        self.wires.iter().filter(|(_, wire)| wire.server == server).map(|(&conn, _)| conn).collect()
+    }
+
+    /// Clients and this server do not reach each other from now on, or do again.
+    pub(super) fn cut(&mut self, now_us: u64, server: ServerId, is_cut: bool) {
+        if let Some(path) = self.paths.get_mut(&server) {
+            path.is_cut = is_cut;
+        }
+        if is_cut {
+            return;
+        }
+        for conn in self.of(server) {
+            let Some(wire) = self.wires.get_mut(&conn) else { continue };
+            let (up, down) = (wire.up.take_parked(), wire.down.take_parked());
+            up.into_iter().for_each(|(number, what)| self.launch_up(now_us, conn, number, what));
+            down.into_iter().for_each(|(number, what)| self.launch_down(now_us, conn, number, what));
+        }
+    }
+
+    fn launch_up(&mut self, now_us: u64, conn: ConnId, number: u64, what: ToServer) {
+        let Some(wire) = self.wires.get_mut(&conn) else { return };
+        let Some(path) = self.paths.get(&wire.server) else { return };
+        if path.is_cut {
+            return wire.up.park(number, what);
+        }
+        let at_us = later(now_us, path, &mut self.random);
+        self.arrivals.push((at_us, Arrival::Server(conn, number, what)));
+    }
+
+    fn launch_down(&mut self, now_us: u64, conn: ConnId, number: u64, what: ToClient) {
+        let Some(wire) = self.wires.get_mut(&conn) else { return };
+        let Some(path) = self.paths.get(&wire.server) else { return };
+        if path.is_cut {
+            return wire.down.park(number, what);
+        }
+        let at_us = later(now_us, path, &mut self.random);
+        self.arrivals.push((at_us, Arrival::Client(conn, number, what)));
+    }
+}
+
+fn later(now_us: u64, path: &WirePath, random: &mut Random) -> u64 {
+    let slow_us = if random.in_a_million(2000) { random.between(SECOND / 50, SECOND / 2) } else { 0 };
+    now_us + path.latency_us + random.exponential(path.jitter_us) + slow_us
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_cut_held_back_arrives_after_it_and_in_order() {
+        let server = ServerId::STANDALONE;
+        let mut wires = Wires::new(&[server], Random::new(1));
+        let conn = wires.open(ClientId(1), server);
+        let xids = |arrivals: &[(u64, Arrival)]| -> Vec<(u64, i32)> {
+            let xid = |(_, arrival): &(u64, Arrival)| match arrival {
+                Arrival::Server(_, number, ToServer::Request(xid, _)) => Some((*number, *xid)),
+                Arrival::Server(..) | Arrival::Client(..) => None,
+            };
+            arrivals.iter().filter_map(xid).collect()
+        };
+        wires.send_to_server(0, conn, ToServer::Request(1, Request::Ping));
+        let in_the_air = xids(&wires.take_arrivals());
+        wires.cut(1, server, true);
+        wires.send_to_server(2, conn, ToServer::Request(2, Request::Ping));
+        assert_eq!(in_the_air, [(0, 1)]);
+        assert!(wires.arrive_at_server(conn, 0, ToServer::Request(1, Request::Ping)).is_empty());
+        assert!(wires.take_arrivals().is_empty());
+        wires.cut(100, server, false);
+        let mut read = Vec::new();
+        // The later one overtakes.
+        for (_, arrival) in wires.take_arrivals().into_iter().rev() {
+            if let Arrival::Server(conn, number, what) = arrival {
+                read.extend(wires.arrive_at_server(conn, number, what));
+            }
+        }
+        let xids: Vec<_> = read.into_iter().map(|(_, what)| format!("{what:?}")).collect();
+        assert_eq!(xids, ["Request(1, Ping)", "Request(2, Ping)"]);
+    }
+}

@@ -1,0 +1,258 @@
+//! Everything there is, and the loop that lets it happen.
+
+use super::client::{Client, ToClient};
+use super::host::Host;
+use super::process::Job;
+use super::strike::Struck;
+use super::wire::Arrival;
+use super::witness::Witness;
+use super::{Agenda, Fault, Flight, Landed, Links, Rank, Sent, Wires};
+use crate::oracle::ClientId;
+use crate::workload::Random;
+use std::collections::BTreeMap;
+use zoolet_engine::ConnId;
+use zoolet_engine::peer::PeerMessage;
+use zoolet_zab::ServerId;
+
+/// Things that may happen at one moment before it counts as a livelock.
+const AT_ONE_TIME_MAX: u64 = 200_000;
+
+/// Something that happens at its time.
+#[derive(Debug)]
+pub(super) enum Happening {
+    Flight(Flight<PeerMessage>),
+    Arrival(Arrival),
+    Job {
+        server: ServerId,
+        process: u64,
+        job: Job,
+    },
+    Deadline {
+        server: ServerId,
+        process: u64,
+        at_us: u64,
+    },
+    /// A server closed a connection, and knows that it is gone.
+    Closed {
+        server: ServerId,
+        process: u64,
+        conn: ConnId,
+    },
+    Client(ClientId),
+    Start {
+        server: ServerId,
+    },
+    Fault(Fault),
+    Mend(u64),
+}
+
+/// What is between the boxes.
+pub(super) struct Around {
+    pub(super) agenda: Agenda<Happening>,
+    pub(super) links: Links<PeerMessage>,
+    pub(super) wires: Wires,
+    pub(super) witness: Witness,
+    /// Who serves may have changed.
+    pub(super) has_changed: bool,
+}
+
+impl Around {
+    pub(super) fn send_to_client(&mut self, server: ServerId, process: u64, conn: ConnId, sent: Sent) {
+        let now_us = self.agenda.now_us();
+        if sent == Sent::Close {
+            self.wires.send_to_client(now_us, conn, ToClient::Fin);
+            self.agenda.after(1, Happening::Closed { server, process, conn });
+        } else {
+            self.wires.send_to_client(now_us, conn, ToClient::Sent(sent));
+        }
+    }
+
+    /// The kernel of a box answers for a process that does not know the connection.
+    pub(super) fn reset_client(&mut self, conn: ConnId) {
+        self.wires.send_to_client(self.agenda.now_us(), conn, ToClient::Reset);
+    }
+
+    pub(super) fn reset_clients_of(&mut self, server: ServerId) {
+        for conn in self.wires.of(server) {
+            self.reset_client(conn);
+        }
+    }
+
+    /// What was sent is on its way.
+    fn note_sent(&mut self) {
+        while let Some((at_us, flight)) = self.links.poll_flight() {
+            self.agenda.at(at_us, Rank::News, Happening::Flight(flight));
+        }
+        for (at_us, arrival) in self.wires.take_arrivals() {
+            self.agenda.at(at_us, Rank::News, Happening::Arrival(arrival));
+        }
+    }
+}
+
+/// An ensemble and its clients.
+pub struct World {
+    pub(super) around: Around,
+    pub(super) hosts: BTreeMap<ServerId, Host>,
+    pub(super) clients: BTreeMap<ClientId, Client>,
+    pub(super) random: Random,
+    pub(super) struck: Struck,
+    at_one_time: (u64, u64),
+}
+
+impl World {
+    pub(super) fn new(
+        hosts: Vec<Host>,
+        clients: Vec<(ClientId, Client)>,
+        links: Links<PeerMessage>,
+        wires: Wires,
+        witness: Witness,
+        random: Random,
+    ) -> Self {
+        let mut world = Self {
+            around: Around { agenda: Agenda::default(), links, wires, witness, has_changed: true },
+            hosts: hosts.into_iter().map(|host| (host.id, host)).collect(),
+            clients: clients.into_iter().collect(),
+            random,
+            struck: Struck::default(),
+            at_one_time: (0, 0),
+        };
+        let servers: Vec<_> = world.hosts.keys().copied().collect();
+        for server in servers {
+            let delay_us = world.random.below(super::SECOND / 5);
+            world.around.agenda.after(delay_us, Happening::Start { server });
+        }
+        let ids: Vec<_> = world.clients.keys().copied().collect();
+        ids.into_iter().for_each(|id| world.arm_client(id));
+        world
+    }
+
+    /// Microseconds since the run began.
+    pub fn now_us(&self) -> u64 {
+        self.around.agenda.now_us()
+    }
+
+    /// Things that happened.
+    pub fn happened(&self) -> u64 {
+        self.around.agenda.happened()
+    }
+
+    /// What was seen.
+    pub fn witness(&self) -> &Witness {
+        &self.around.witness
+    }
+
+    /// A box.
+    pub fn host(&self, server: ServerId) -> Option<&Host> {
+        self.hosts.get(&server)
+    }
+
+    /// All boxes.
+    pub fn servers(&self) -> Vec<ServerId> {
+        self.hosts.keys().copied().collect()
+    }
+
+    /// Lets everything happen until then.
+    ///
+    /// # Panics
+    /// When time stands still.
+    pub fn run_until(&mut self, until_us: u64) {
+        self.around.note_sent();
+        while let Some(happening) = self.around.agenda.next(until_us) {
+            let now_us = self.now_us();
+            self.at_one_time =
+                if self.at_one_time.0 == now_us { (now_us, self.at_one_time.1 + 1) } else { (now_us, 0) };
+            assert!(self.at_one_time.1 < AT_ONE_TIME_MAX, "time stands still at {now_us} us: {happening:?}");
+            self.take_place(happening);
+            self.hear();
+            if std::mem::take(&mut self.around.has_changed) {
+                self.tell_who_serves();
+            }
+            self.around.note_sent();
+            if !self.around.witness.violations().is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// For oracles that judge by time: when in doubt nobody serves.
+    fn tell_who_serves(&mut self) {
+        let now_us = self.now_us();
+        let mut serving = 0;
+        for (&server, host) in &self.hosts {
+            let witness = &mut self.around.witness;
+            let serves = host.is_sound() && witness.said(server).is_some_and(|state| state.is_serving);
+            serving += usize::from(serves);
+            witness.recorder.serving(now_us, server, serves);
+        }
+        let is_quorum = serving > self.hosts.len() / 2;
+        self.around.witness.recorder.healthy(now_us, is_quorum && self.struck.is_quiet());
+    }
+
+    fn take_place(&mut self, happening: Happening) {
+        let (now_us, around) = (self.around.agenda.now_us(), &mut self.around);
+        let is_of = |hosts: &BTreeMap<ServerId, Host>, server, process| {
+            let host: Option<&Host> = hosts.get(server);
+            host.and_then(|host| host.process.as_ref()).is_some_and(|running| running.number == process)
+        };
+        match happening {
+            Happening::Flight(flight) => around.links.land(now_us, flight),
+            Happening::Arrival(Arrival::Server(conn, number, what)) => {
+                for (server, what) in around.wires.arrive_at_server(conn, number, what) {
+                    self.with(server, |host, around| host.on_client(around, conn, what));
+                }
+            }
+            Happening::Arrival(Arrival::Client(conn, number, what)) => {
+                for (id, what) in around.wires.arrive_at_client(conn, number, what) {
+                    if let Some(client) = self.clients.get_mut(&id) {
+                        client.on_arrival(now_us, conn, what, &mut self.around.witness);
+                        self.arm_client(id);
+                    }
+                }
+            }
+            Happening::Job { server, process, job } if is_of(&self.hosts, &server, process) => {
+                self.with(server, |host, around| host.on_job(around, job));
+            }
+            Happening::Deadline { server, process, at_us } if is_of(&self.hosts, &server, process) => {
+                self.with(server, |host, around| host.on_deadline(around, at_us));
+            }
+            Happening::Closed { server, process, conn } if is_of(&self.hosts, &server, process) => {
+                self.with(server, |host, around| host.on_closed(around, conn));
+            }
+            Happening::Job { .. } | Happening::Deadline { .. } | Happening::Closed { .. } => {}
+            Happening::Client(id) => {
+                if let Some(client) = self.clients.get_mut(&id) {
+                    client.on_time(now_us, &mut around.wires, &mut around.witness);
+                    self.arm_client(id);
+                }
+            }
+            Happening::Start { server } => self.with(server, Host::start),
+            Happening::Fault(fault) => self.strike(fault),
+            Happening::Mend(number) => self.mend(number),
+        }
+    }
+
+    pub(super) fn with(&mut self, server: ServerId, turn: impl FnOnce(&mut Host, &mut Around)) {
+        if let Some(host) = self.hosts.get_mut(&server) {
+            turn(host, &mut self.around);
+        }
+    }
+
+    /// Processes hear what landed; what they say to that may land in the same moment.
+    fn hear(&mut self) {
+        while let Some(landed) = self.around.links.poll_landed() {
+            let server = landed.at();
+            self.with(server, |host, around| host.on_landed(around, landed));
+        }
+    }
+
+    pub(super) fn arm_client(&mut self, id: ClientId) {
+        if let Some(at_us) = self.clients.get_mut(&id).and_then(Client::arm) {
+            self.around.agenda.at(at_us, Rank::Deadline, Happening::Client(id));
+        }
+    }
+}
+
+impl Host {
+    /// A peer's link went up or down, or a peer said something. The engine among peers is on its way.
+    fn on_landed(&mut self, _around: &mut Around, _landed: Landed<PeerMessage>) {}
+}

@@ -1,0 +1,43 @@
+//! Seeds of the simulator of ensembles. `ENSEMBLE_SEEDS=N` runs so many, `ENSEMBLE_SEED=S` one, with its last events printed.
+
+use zoolet_sim::ensemble::{Failure, Plan, Statistics, Trace, run_guarded, run_seeds};
+
+/// Seeds of one `cargo test`.
+const SEEDS: u64 = 40;
+/// Lines of a trace that are shown.
+const LINES: u64 = 400;
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+fn again(seed: u64, plan: &Plan) -> Result<Statistics, String> {
+    let trace = Trace::last(variable("ENSEMBLE_LINES").unwrap_or(LINES) as usize);
+    run_guarded(seed, plan, trace.clone()).map_err(|failure| format!("{trace}\n{failure}"))
+}
+
+fn run(plan: impl Fn(u64) -> Plan + Sync) {
+    if let Some(seed) = variable("ENSEMBLE_SEED") {
+        let statistics = again(seed, &plan(seed)).unwrap_or_else(|story| panic!("{story}"));
+        return eprintln!("{statistics}");
+    }
+    let seeds = variable("ENSEMBLE_SEEDS").unwrap_or(SEEDS);
+    match run_seeds(0..seeds, 2, &plan) {
+        Ok(statistics) => {
+            eprint!("{statistics}");
+            let (operations, faults) = statistics.fewest.unwrap_or_default();
+            assert!(operations >= 300 && faults >= 5, "{operations} requests and {faults} faults are not enough");
+        }
+        Err(failures) => {
+            let story = again(failures[0].seed, &plan(failures[0].seed)).err().unwrap_or_default();
+            let rule = |failure: &Failure| failure.what[0].lines().next().unwrap_or_default().to_owned();
+            let all: Vec<_> = failures.iter().map(|failure| format!("{}: {}", failure.seed, rule(failure))).collect();
+            panic!("{story}\n{} seeds failed:\n{}", failures.len(), all.join("\n"))
+        }
+    }
+}
+
+#[test]
+fn a_server_alone_keeps_what_it_acknowledged() {
+    run(Plan::standalone);
+}

@@ -120,6 +120,7 @@ impl Machine {
             timing: Timing::default(),
             recovered: Recovered::empty(Incarnation(1), Config::standalone(ServerId::STANDALONE)),
             base: None,
+            chain_at_base: 0,
             seed: [7; 32],
             log_bytes_used: 0,
         };

@@ -48,6 +48,8 @@ pub enum Part {
     Outstanding,
     /// Bytes of entries proposed and not yet applied.
     Unapplied,
+    /// Bytes of entries that are kept for peers, or on their way to them.
+    Peers,
     /// Bytes of questions to the base that are under way.
     Fetches,
     /// Bytes of answers that are put together off the core.
@@ -66,7 +68,7 @@ pub enum Part {
 
 impl Part {
     /// Every part, in the order of a snapshot.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Connections,
         Self::ConnectionBytes,
         Self::IdentityBytes,
@@ -76,6 +78,7 @@ impl Part {
         Self::WatchBytes,
         Self::Outstanding,
         Self::Unapplied,
+        Self::Peers,
         Self::Fetches,
         Self::Completing,
         Self::Outbound,
@@ -97,6 +100,7 @@ impl Part {
             Self::WatchBytes => "watch_bytes",
             Self::Outstanding => "outstanding_bytes",
             Self::Unapplied => "unapplied_bytes",
+            Self::Peers => "peer_bytes",
             Self::Fetches => "fetch_bytes",
             Self::Completing => "completing_bytes",
             Self::Outbound => "outbound_bytes",
@@ -116,7 +120,7 @@ impl Part {
             Self::SessionBytes => u64::from(limits.sessions_max) * SESSION_BYTES_MAX,
             Self::Watches => limits.watches_max.into(),
             Self::WatchBytes => watch_bytes_max(limits),
-            Self::Outstanding | Self::Unapplied => limits.outstanding_bytes_max.into(),
+            Self::Outstanding | Self::Unapplied | Self::Peers => limits.outstanding_bytes_max.into(),
             Self::Fetches => fetch_bytes_max(limits),
             Self::Completing => limits.outbound_bytes_max.into(),
             Self::Outbound => limits.outbound_bytes_total_max.into(),

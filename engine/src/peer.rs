@@ -3,19 +3,13 @@
 //! Everything but datagrams travels on one ordered stream per direction of a link. The bytes of a snapshot travel on a stream of their own, from
 //! disk to disk, and never come through the machine.
 
+use crate::action::CheckpointMeta;
 use crate::event::ConnId;
 use bytes::Bytes;
 use zoolet_model::{ErrorCode, SessionId, SessionSecret, Zxid};
-use zoolet_zab::Epoch;
+use zoolet_zab::{Attempt, Epoch, Message};
 
-/// A link to a peer, numbered by whoever drives the machine; never reused in one process. Streams are FIFO within one link, and nothing of
-/// an old link is delivered on a new one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct LinkId(pub u64);
-
-/// One life of a disk: drawn when its log is created.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Incarnation(pub u128);
+pub use zoolet_zab::{Incarnation, LinkId};
 
 /// A snapshot on its way, numbered by its sender; never reused in one process of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -36,9 +30,43 @@ pub struct PeerEntry {
     pub origin: u64,
 }
 
+/// A Proposal of the protocol with its entries, or a part of one: all of one epoch, directly after what was sent before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entries {
+    /// As begun.
+    pub attempt: Attempt,
+    /// The leader's epoch, not that of the entries.
+    pub epoch: Epoch,
+    /// The first of them.
+    pub from: Zxid,
+    /// The last of them.
+    pub to: Zxid,
+    /// The leader's commit watermark.
+    pub committed: Zxid,
+    /// The chain hash before the first: the receiver's history must have the same.
+    pub chain_before: u128,
+    /// In order, without gaps, at least one.
+    pub entries: Vec<PeerEntry>,
+}
+
 /// What one server says to another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PeerMessage {
+    /// The protocol's own; Proposals go as Entries, Snap as Snapshot.
+    Zab(Box<Message>),
+    /// Leader to learner: entries of the history.
+    Entries(Entries),
+    /// Leader to learner: a snapshot takes the place of its history.
+    Snapshot {
+        /// The protocol's Snap.
+        message: Box<Message>,
+        /// What its bytes are tagged with, on their own stream.
+        transfer: TransferId,
+        /// What it holds.
+        meta: CheckpointMeta,
+        /// The chain hash after its last entry.
+        chain: u128,
+    },
     /// Learner to leader: a client of this server wants this entry. The leader fills in the two times of its header.
     Forward {
         /// The leader's epoch, as of every message about sessions that a learner sends: what an earlier epoch left on the way is dropped.
@@ -107,14 +135,18 @@ pub enum PeerMessage {
 impl PeerMessage {
     /// Whether it may be lost, repeated and overtaken.
     pub fn is_datagram(&self) -> bool {
-        false
+        matches!(self, Self::Zab(message) if message.is_datagram())
     }
 
     /// Bytes it takes on the way, about.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Forward { payload, .. } => 32 + payload.len(),
+            Self::Entries(Entries { entries, .. }) => {
+                64 + entries.iter().map(|entry| 24 + entry.payload.len()).sum::<usize>()
+            }
             Self::Touch { sessions, .. } => 16 + 16 * sessions.len(),
+            Self::Zab(_) | Self::Snapshot { .. } => 128,
             Self::Refused { .. }
             | Self::Revalidate { .. }
             | Self::Revalidated { .. }

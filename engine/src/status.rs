@@ -3,13 +3,21 @@
 use crate::budget::Part;
 use crate::event::ConnId;
 use crate::watch::Mark;
-use zoolet_model::{SessionId, Text, Zxid};
+use zoolet_model::{Epoch, ServerId, SessionId, Text, Zxid};
 
 /// The machine's part of what an operator asks; the transport adds its own (packets, latency, connections' addresses).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     /// `standalone`, `leader`, `follower`, `observer`, or empty while none of them.
     pub role: &'static str,
+    /// The newest epoch whose initial history it holds.
+    pub epoch: Epoch,
+    /// Whom it follows, or is joining; itself when it leads.
+    pub leader: Option<ServerId>,
+    /// Entries that its leader said are committed and that it has not applied.
+    pub behind: u64,
+    /// The first place where a peer's state was not this one's: one of the two is wrong.
+    pub differs: Option<(ServerId, Zxid)>,
     /// The last applied entry.
     pub zxid: Zxid,
     /// The digest of the state after it (`store::digest`).

@@ -323,14 +323,6 @@ pub fn membership(payload: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The same entry with the leader's times.
-pub fn with_header(header: Header, payload: &[u8], buffer: &mut BytesMut) -> Bytes {
-    buffer.put_i64_le(header.wall_ms);
-    buffer.put_u64_le(header.ensemble_ms);
-    buffer.put_slice(payload.get(Header::BYTES..).unwrap_or_default());
-    buffer.split().freeze()
-}
-
 struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -492,15 +484,6 @@ mod tests {
         assert_eq!(membership(&entry[..entry.len() - 1]), None);
         assert_eq!(membership(&encode(Header::default(), &Txn::NoOp, &mut buffer)), None);
         assert_eq!(membership(b""), None);
-    }
-
-    #[test]
-    fn the_leaders_times_change_nothing_else_of_an_entry() {
-        let mut buffer = BytesMut::new();
-        let txn = Txn::Reap { path: "/c" };
-        let header = Header { wall_ms: 5, ensemble_ms: 6 };
-        let forwarded = encode(Header::default(), &txn, &mut buffer);
-        assert_eq!(with_header(header, &forwarded, &mut buffer), encode(header, &txn, &mut buffer));
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Node {
         let client_address = port.as_ref().and_then(|port| port.local_addresses().first().copied());
         #[cfg(not(feature = "port"))]
         let client_address = None;
-        let Store { log, base, reserve, recovered, state, .. } =
+        let Store { log, base, reserve, recovered, state, chain_at_base, .. } =
             store::open(&path, disk, config.log_strategy, &config.limits, u128::from_ne_bytes(entropy()?))?;
         let id = ServerId::new(config.server_id).unwrap_or(ServerId::STANDALONE);
         let start = server::Start {
@@ -74,6 +74,7 @@ impl Node {
             timing: Timing::default(),
             recovered,
             base: state,
+            chain_at_base,
             seed: entropy()?,
             log_bytes_used: log.used_bytes(),
         };

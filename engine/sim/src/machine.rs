@@ -78,6 +78,7 @@ impl Machine {
             timing: Timing::default(),
             recovered: store.recovered.clone(),
             base: store.state.clone(),
+            chain_at_base: store.chain_at_base,
             seed: [7; 32],
             log_bytes_used: store.log.used_bytes(),
         };

@@ -610,6 +610,7 @@ pub(crate) fn start(conditions: &Conditions, seed: u64, log: &[Logged], durable:
             ..Recovered::empty(Incarnation(1), Config::standalone(STANDALONE))
         },
         base,
+        chain_at_base: 0,
         seed: std::array::from_fn(|at| (seed >> (at % 8 * 8)) as u8 ^ at as u8),
         log_bytes_used: 0,
     }

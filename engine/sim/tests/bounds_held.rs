@@ -38,6 +38,7 @@ impl Held {
             timing: Timing::default(),
             recovered: Recovered::empty(Incarnation(1), Config::standalone(ServerId::STANDALONE)),
             base: None,
+            chain_at_base: 0,
             seed: [7; 32],
             log_bytes_used: 0,
         };

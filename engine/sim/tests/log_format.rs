@@ -78,27 +78,6 @@ fn the_first_batch_of_a_segment_restates_the_facts_in_these_bytes() {
 }
 
 #[test]
-fn the_end_of_a_snapshot_of_our_own_history_has_these_bytes() {
-    let disk = SimDisk::new(1);
-    let mut log = create(&disk, small(Strategy::Append));
-    append(&mut log, open_epoch(0x10), Zxid::ZERO).unwrap();
-    let (zxid, chain) = (zxid(0x10, 0), log.facts().chain);
-    append(&mut log, vec![LogRecord::SnapBegin { zxid, base: 3 }], Zxid::ZERO).unwrap();
-    append(&mut log, vec![LogRecord::SnapEnd { base: 3, zxid, chain }], Zxid::ZERO).unwrap();
-    assert_golden(
-        &hex(&disk, 12288, 16384),
-        "
-        7a6c6f6712a134d10100000015000000
-        01000000000000000500000000000000
-        00000000001000000000000000100000
-        3d9620cdc1eacbcd22e4ba415fc99e37
-        100000000a0300000000000000000000
-        000010
-        ",
-    );
-}
-
-#[test]
 fn every_kind_of_record_has_these_bytes() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Append));

@@ -60,6 +60,11 @@ pub(super) struct Fetches {
 const APPLY_RETRIES_MAX: u32 = 3;
 
 impl Fetches {
+    /// Nothing under way, and no number used twice: late answers to `before` mean nothing.
+    pub(super) fn after(before: &Self) -> Self {
+        Self { next: before.next, asked: before.asked, ..Self::default() }
+    }
+
     /// Joins the question if it is under way; otherwise gives the number to ask it under. A waiter that needs one record twice waits
     /// for it once.
     fn ask(&mut self, what: FetchWhat, generation: Generation, waiter: Waiter) -> Option<FetchId> {

@@ -6,7 +6,6 @@
 use super::Server;
 use super::admission::{Admission, Need, need_of};
 use super::history::Origin;
-use crate::action::Action;
 use crate::event::ConnId;
 use crate::peer::{LinkId, PeerMessage};
 use crate::session::Place;
@@ -139,7 +138,6 @@ impl Server {
     }
 
     /// The entry that was forwarded under this number is being appended here; who waits for it?
-    #[allow(dead_code, reason = "streams of entries are on their way")]
     pub(super) fn claim_forwarded(&mut self, seq: u64) -> Origin {
         let asker = self.forwards.answered(seq);
         self.room_for_forwards();
@@ -338,7 +336,7 @@ impl Server {
 
     pub(super) fn drop_learner(&mut self, peer: ServerId, link: LinkId, reason: &'static str) {
         self.forwards.forget_learner(peer);
-        self.actions.push_back(Action::PeerClose { peer, link, reason });
+        self.refuse_link(peer, link, reason);
     }
 }
 

@@ -5,8 +5,9 @@ use super::fetches::Waiter;
 use crate::action::{Action, Append, LogRecord};
 use crate::event::{ConnId, Now};
 use crate::limits::Limits;
-use crate::peer::LinkId;
+use crate::peer::{LinkId, PeerEntry};
 use crate::session::Phase;
+use crate::store::log::chain_after;
 use crate::tree::{self, Applied, Buffers, Fired, Need, OpOutcome, Outcome, Stuck};
 use crate::txn::{Header, Txn, decode, encode};
 use bytes::{Bytes, BytesMut};
@@ -27,7 +28,6 @@ pub(super) enum Origin {
     /// A connection whose session this entry creates.
     Connect { conn: ConnId, read_only_byte: bool },
     /// Leader: a learner that forwarded it under this number, on this link.
-    #[allow(dead_code, reason = "sessions across servers are on their way")]
     Forwarded { peer: ServerId, link: LinkId, seq: u64 },
 }
 
@@ -36,16 +36,39 @@ struct Entry {
     zxid: Zxid,
     payload: Bytes,
     origin: Origin,
+    /// The chain hash after it.
+    chain: u128,
 }
 
-/// Entries that are appended, or about to be, and not yet applied; strictly in order.
+/// An entry that peers may be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held<'a> {
+    pub(super) zxid: Zxid,
+    pub(super) payload: &'a Bytes,
+}
+
+/// Entries that are appended, or about to be, and not yet applied; strictly in order. Before them the newest that are applied, as long as peers
+/// may want them and there is room.
 #[derive(Debug)]
 pub(super) struct History {
     entries: VecDeque<Entry>,
-    /// Bytes of their payloads.
+    /// How many of them, the oldest, are applied.
+    kept: usize,
+    /// Bytes of those, and how many there may be.
+    kept_bytes: usize,
+    kept_bytes_max: usize,
+    /// The chain hash before the first of `entries`.
+    chain_before: u128,
+    /// Bytes of payloads that are not applied.
     bytes: usize,
-    /// Proposed, and not yet handed to the log.
+    /// Proposed by this server; the protocol has not asked for their append yet.
+    proposed: VecDeque<(Zxid, Bytes, Origin)>,
+    /// Those of the message from the leader that is being handled.
+    incoming: VecDeque<PeerEntry>,
+    /// To be handed to the log.
     unsent: Vec<LogRecord>,
+    /// The chain hash before the first of `unsent`, when that is an entry.
+    expect: Option<u128>,
     /// Appends handed to the log and not yet persisted, with their payload bytes.
     unpersisted: VecDeque<(AppendSeq, u64)>,
     /// Bytes of all entries that are proposed and not persisted.
@@ -61,6 +84,8 @@ pub(super) struct History {
     serving: bool,
     /// The oldest entry waits for a record.
     waiting_for_base: bool,
+    /// The state is being replaced by a snapshot.
+    pub(super) is_replaced: bool,
     /// The oldest entry waits for what this connection asked before it.
     pub(super) waits_for_requests_of: Option<ConnId>,
     pub(super) acknowledged: u64,
@@ -69,12 +94,27 @@ pub(super) struct History {
 }
 
 impl History {
-    pub(super) fn new(limits: &Limits, ensemble_ms: u64, log_bytes_used: u64, checkpoint: Zxid, now: Now) -> Self {
+    /// After `checkpoint`, where the chain hash is `chain`. Of applied entries so many bytes are kept.
+    pub(super) fn new(
+        limits: &Limits,
+        ensemble_ms: u64,
+        log_bytes_used: u64,
+        (checkpoint, chain): (Zxid, u128),
+        kept_bytes_max: usize,
+        now: Now,
+    ) -> Self {
         let segment_bytes = u64::from(limits.log_segment_bytes);
         Self {
             entries: VecDeque::new(),
+            kept: 0,
+            kept_bytes: 0,
+            kept_bytes_max,
+            chain_before: chain,
             bytes: 0,
+            proposed: VecDeque::new(),
+            incoming: VecDeque::new(),
             unsent: Vec::new(),
+            expect: None,
             unpersisted: VecDeque::new(),
             unpersisted_bytes: 0,
             segment_bytes: (segment_bytes, u64::from(limits.frame_bytes_max).min(segment_bytes / 2)),
@@ -84,6 +124,7 @@ impl History {
             ensemble: (ensemble_ms, now.mono_ms),
             serving: false,
             waiting_for_base: false,
+            is_replaced: false,
             waits_for_requests_of: None,
             acknowledged: 0,
             buffers: Buffers::default(),
@@ -96,20 +137,27 @@ impl History {
 
     /// Whether the oldest entry waits for something, although it is committed.
     fn waits(&self) -> bool {
-        self.waiting_for_base || self.waits_for_requests_of.is_some()
+        self.waiting_for_base || self.is_replaced || self.waits_for_requests_of.is_some()
     }
 
+    /// Entries that are not applied.
     pub(super) fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.len() - self.kept + self.proposed.len()
     }
 
+    /// Bytes of their payloads.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Their payloads, and their places here and on the way to the log.
     pub(super) fn held_bytes(&self) -> usize {
-        self.bytes + self.entries.len() * (size_of::<Entry>() + size_of::<LogRecord>())
+        self.bytes + self.len() * (size_of::<Entry>() + size_of::<LogRecord>())
+    }
+
+    /// What is kept of applied entries.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.kept_bytes + self.kept * size_of::<Entry>()
     }
 
     /// Log bytes in use, with those that are on their way and what they may waste.
@@ -130,7 +178,7 @@ impl History {
         self.serving
     }
 
-    /// The two times of a leader's entry. Ensemble time continues where the last entry left it and only grows.
+    /// The two times of an entry that is made now. Ensemble time continues where the last entry left it and only grows.
     pub(super) fn header(&self, now: Now) -> Header {
         let (ensemble_ms, at_ms) = self.ensemble;
         Header { wall_ms: now.wall_ms, ensemble_ms: ensemble_ms + now.mono_ms.saturating_sub(at_ms) }
@@ -138,33 +186,64 @@ impl History {
 
     /// Nobody here waits any more for what is under way.
     pub(super) fn forget_origins(&mut self) {
-        self.entries.iter_mut().for_each(|entry| entry.origin = Origin::None);
+        self.entries.range_mut(self.kept..).for_each(|entry| entry.origin = Origin::None);
+        self.proposed.iter_mut().for_each(|(_, _, origin)| *origin = Origin::None);
+        self.waits_for_requests_of = None;
     }
 
-    /// Encodes an entry with this server's two times.
+    /// Ensemble time is not less than this now.
+    fn continue_time(&mut self, ensemble_ms: u64, now: Now) {
+        let running_ms = self.header(now).ensemble_ms;
+        self.ensemble = (running_ms.max(ensemble_ms), now.mono_ms);
+    }
+
+    /// Encodes an entry with the leader's two times.
     pub(super) fn encode(&mut self, now: Now, txn: &Txn<'_>) -> Bytes {
         let header = self.header(now);
+        encode(header, txn, self.buffer())
+    }
+
+    /// The buffer that entries are encoded in. Many small ones share it; it goes when the last of them is applied.
+    pub(super) fn buffer(&mut self) -> &mut BytesMut {
         if self.buffer.capacity() < 512 {
-            // Many small entries share a buffer; it goes when the last of them is applied.
             self.buffer.reserve(16 << 10);
         }
-        encode(header, txn, &mut self.buffer)
+        &mut self.buffer
+    }
+
+    /// The chain hash after the last entry.
+    pub(super) fn chain(&self) -> u128 {
+        self.entries.back().map_or(self.chain_before, |entry| entry.chain)
+    }
+
+    /// The chain hash after the last applied entry.
+    pub(super) fn chain_applied(&self) -> u128 {
+        self.kept.checked_sub(1).and_then(|at| self.entries.get(at)).map_or(self.chain_before, |entry| entry.chain)
     }
 
     fn push(&mut self, zxid: Zxid, payload: Bytes, origin: Origin) {
+        let chain = chain_after(self.chain(), zxid, &payload);
         self.bytes += payload.len();
-        self.entries.push_back(Entry { zxid, payload, origin });
+        self.entries.push_back(Entry { zxid, payload, origin, chain });
     }
 
     fn send(&mut self, zxid: Zxid, payload: Bytes) {
+        if self.unsent.is_empty() {
+            self.expect = Some(self.chain());
+        }
         self.unpersisted_bytes += payload.len() as u64;
         self.unsent.push(LogRecord::Entry { zxid, payload });
     }
 
-    fn hand_over(&mut self, seq: AppendSeq) -> Vec<LogRecord> {
+    /// A fact for the log.
+    pub(super) fn record(&mut self, fact: LogRecord) {
+        self.unsent.push(fact);
+    }
+
+    fn hand_over(&mut self, seq: AppendSeq) -> (Vec<LogRecord>, Option<u128>) {
         let bytes = self.unsent.iter().map(payload_bytes).sum();
         self.unpersisted.push_back((seq, bytes));
-        std::mem::take(&mut self.unsent)
+        (std::mem::take(&mut self.unsent), self.expect.take())
     }
 
     fn persisted(&mut self, seq: AppendSeq, log_bytes_used: u64) {
@@ -176,10 +255,77 @@ impl History {
             self.unpersisted_bytes -= bytes;
         }
     }
+
+    /// The oldest entry that is not applied.
+    fn next(&self) -> Option<&Entry> {
+        self.entries.get(self.kept)
+    }
+
+    /// It is applied now: gives who asked for it, and keeps it for peers while there is room.
+    fn pass(&mut self) -> Option<(Zxid, Origin)> {
+        let entry = self.entries.get_mut(self.kept)?;
+        let passed = (entry.zxid, std::mem::replace(&mut entry.origin, Origin::None));
+        let bytes = entry.payload.len();
+        self.bytes -= bytes;
+        self.kept += 1;
+        self.kept_bytes += bytes;
+        while self.kept_bytes > self.kept_bytes_max || (self.kept_bytes_max == 0 && self.kept > 0) {
+            let Some(oldest) = self.entries.pop_front() else { break };
+            self.kept -= 1;
+            self.kept_bytes -= oldest.payload.len();
+            self.chain_before = oldest.chain;
+        }
+        Some(passed)
+    }
+
+    /// Entries above `to` go; none of them is applied.
+    fn truncate(&mut self, to: Zxid) -> Vec<Origin> {
+        let mut cut = Vec::new();
+        while self.entries.len() > self.kept
+            && self.entries.back().is_some_and(|entry| entry.zxid > to)
+            && let Some(entry) = self.entries.pop_back()
+        {
+            self.bytes -= entry.payload.len();
+            cut.push(entry.origin);
+        }
+        cut
+    }
+
+    /// All entries go: a snapshot that ends with this chain hash takes their place.
+    pub(super) fn replace(&mut self, chain: u128) -> Vec<Origin> {
+        let cut = self.entries.drain(..).map(|entry| entry.origin).collect();
+        (self.kept, self.kept_bytes, self.bytes) = (0, 0, 0);
+        self.bytes = self.proposed.iter().map(|(_, payload, _)| payload.len()).sum();
+        self.chain_before = chain;
+        self.waiting_for_base = false;
+        self.waits_for_requests_of = None;
+        cut
+    }
+
+    /// The oldest entry that is in memory.
+    pub(super) fn oldest(&self) -> Option<Zxid> {
+        self.entries.front().map(|entry| entry.zxid)
+    }
+
+    /// Entries from `from` on, if they are in memory, with the chain hash before the first of them.
+    pub(super) fn held(&self, from: Zxid) -> Option<(u128, impl Iterator<Item = Held<'_>>)> {
+        let at = self.entries.partition_point(|entry| entry.zxid < from);
+        self.entries.get(at).filter(|entry| entry.zxid == from)?;
+        let chain =
+            at.checked_sub(1).and_then(|at| self.entries.get(at)).map_or(self.chain_before, |entry| entry.chain);
+        let entries = self.entries.range(at..);
+        Some((chain, entries.map(|Entry { zxid, payload, .. }| Held { zxid: *zxid, payload })))
+    }
+
+    /// Entries of a message from the leader, until it is handled.
+    pub(super) fn bring(&mut self, entries: impl Iterator<Item = PeerEntry>) {
+        self.incoming.clear();
+        self.incoming.extend(entries);
+    }
 }
 
 impl Server {
-    /// Proposes an entry; false when this server does not lead or its epoch is used up.
+    /// Proposes an entry, or forwards it to the leader; false when there is none, or its epoch is used up.
     pub(super) fn propose(&mut self, txn: &Txn<'_>, origin: Origin) -> bool {
         let payload = self.history.encode(self.now, txn);
         self.propose_encoded(payload, txn, origin)
@@ -188,21 +334,32 @@ impl Server {
     pub(super) fn propose_encoded(&mut self, payload: Bytes, txn: &Txn<'_>, origin: Origin) -> bool {
         let zxid = match self.zab.propose(self.now.mono_ms) {
             Ok(zxid) => zxid,
-            Err(zab::Refused::NotLeading | zab::Refused::HandingOver) => return self.forward(payload, origin),
-            Err(refused) => {
-                self.fail(refused.to_string());
+            Err(zab::Refused::NotLeading) => return self.forward(payload, origin),
+            Err(full @ zab::Refused::EpochFull) => {
+                self.fail(full.to_string());
                 return false;
             }
+            Err(
+                zab::Refused::HandingOver
+                | zab::Refused::ConfigPending
+                | zab::Refused::ConfigInvalid
+                | zab::Refused::NotCaughtUp(_)
+                | zab::Refused::NoQuorum,
+            ) => return false,
         };
         self.prefetch(txn);
-        self.history.push(zxid, payload.clone(), origin);
-        self.history.send(zxid, payload);
+        if let Origin::Forwarded { peer, link, seq } = origin {
+            self.note_origin(peer, link, zxid, seq);
+        }
+        self.history.bytes += payload.len();
+        self.history.unpersisted_bytes += payload.len() as u64;
+        self.history.proposed.push_back((zxid, payload, origin));
         true
     }
 
     /// What the entry will need is fetched while the log syncs.
     fn prefetch(&mut self, txn: &Txn<'_>) {
-        if self.fetches_are_many() {
+        if self.fetches_are_many() || self.history.is_replaced {
             // It asks when its turn has come.
             return;
         }
@@ -226,8 +383,9 @@ impl Server {
             self.apply_committed();
             // Mostly it is applied by now. What it needs while it waits for another's records is fetched with those.
             if self.state.applied() < zxid
-                && let Ok((_, txn)) = decode(&payload)
+                && let Ok((header, txn)) = decode(&payload)
             {
+                self.history.continue_time(header.ensemble_ms, self.now);
                 self.prefetch(&txn);
             }
         }
@@ -239,64 +397,106 @@ impl Server {
         while let Some(action) = self.zab.poll_action(self.now.mono_ms) {
             match action {
                 zab::Action::Promise { seq, epoch } => {
-                    self.history.unsent.push(LogRecord::Promise(epoch));
+                    self.history.record(LogRecord::Promise(epoch));
                     last = Some(seq);
                 }
                 zab::Action::Epoch { seq, epoch } => {
-                    self.history.unsent.push(LogRecord::Epoch(epoch));
+                    self.history.record(LogRecord::Epoch(epoch));
                     last = Some(seq);
                 }
                 zab::Action::Birth { seq, ensemble } => {
-                    self.history.unsent.push(LogRecord::Birth { ensemble: ensemble.0 });
+                    self.history.record(LogRecord::Birth { ensemble: ensemble.0 });
                     last = Some(seq);
                 }
                 zab::Action::Configs { seq } => {
-                    let committed = Bytes::copy_from_slice(&self.zab.config().encode());
-                    let pending = self.zab.pending_config().map(|pending| Bytes::copy_from_slice(&pending.encode()));
-                    let last_seen = pending.unwrap_or_else(|| committed.clone());
-                    self.history.unsent.push(LogRecord::Config { committed, last_seen });
+                    let configs = self.configs();
+                    self.history.record(configs);
                     last = Some(seq);
                 }
-                zab::Action::Append { seq, from, .. } => {
-                    if from.counter() == 0 {
-                        let config = self.zab.config();
-                        let payload = if config.version == from {
-                            let config = config.encode();
-                            self.history.encode(self.now, &Txn::Membership(&config))
-                        } else {
-                            self.history.encode(self.now, &Txn::NoOp)
-                        };
-                        self.history.push(from, payload.clone(), Origin::None);
-                        self.history.send(from, payload);
-                    }
+                zab::Action::Truncate { seq, to } => {
+                    let cut = self.history.truncate(to);
+                    self.lose(&cut);
+                    self.history.record(LogRecord::Truncate { to });
                     last = Some(seq);
                 }
+                zab::Action::SnapEnd { seq, zxid } => {
+                    self.replace_state(seq, zxid);
+                    last = Some(seq);
+                }
+                zab::Action::Append { seq, from, to } => {
+                    self.append(from, to);
+                    last = Some(seq);
+                }
+                // It is asked for when entries are applied.
                 zab::Action::Commit { .. } => {}
-                zab::Action::Become(role @ zab::Role::Leading) => {
-                    self.on_role(role);
-                    let ensemble_ms = self.state.totals().ensemble_ms.max(self.history.ensemble.0);
-                    self.history.ensemble = (ensemble_ms, self.now.mono_ms);
-                }
-                zab::Action::Become(role @ zab::Role::Looking) => {
-                    self.history.serving = false;
-                    self.on_role(role);
-                }
+                zab::Action::Become(role) => self.become_role(role),
                 zab::Action::Confirmed { round, up_to } => self.on_confirmed(round, up_to),
-                zab::Action::Truncate { .. }
-                | zab::Action::SnapEnd { .. }
-                | zab::Action::Become(zab::Role::Following(_) | zab::Role::Observing(_))
-                | zab::Action::Send { .. }
-                | zab::Action::Close { .. } => self.fail(format!("one server alone does nothing like {action:?}")),
+                zab::Action::Send { peer, link, message } => self.say(peer, link, message),
+                zab::Action::Close { peer, link, fault } => self.close_link(peer, link, fault),
             }
         }
         if let Some(seq) = last {
-            let records = self.history.hand_over(seq);
-            self.actions.push_back(Action::Append(Append {
-                seq,
-                records,
-                watermark: self.zab.committed(),
-                expect: None,
-            }));
+            let (records, expect) = self.history.hand_over(seq);
+            let watermark = self.zab.committed();
+            self.actions.push_back(Action::Append(Append { seq, records, watermark, expect }));
+        }
+        self.pump_streams();
+    }
+
+    /// Appends entries that were proposed here or came from the leader; those that the protocol itself decides on are made.
+    fn append(&mut self, from: Zxid, to: Zxid) {
+        let mut next = Some(from);
+        while let Some(zxid) = next.filter(|zxid| *zxid <= to) {
+            next = zxid.next();
+            let (payload, origin) = match (self.history.proposed.front(), self.history.incoming.front()) {
+                (Some((proposed, ..)), _) if *proposed == zxid => {
+                    let Some((_, payload, origin)) = self.history.proposed.pop_front() else { return };
+                    self.history.bytes -= payload.len();
+                    self.history.unpersisted_bytes -= payload.len() as u64;
+                    (payload, origin)
+                }
+                (_, Some(incoming)) if incoming.zxid == zxid => {
+                    let Some(PeerEntry { payload, origin, .. }) = self.history.incoming.pop_front() else { return };
+                    let origin = if origin == 0 { Origin::None } else { self.claim_forwarded(origin) };
+                    // It need not mean anything to this release: apply is total.
+                    if let Ok((header, txn)) = decode(&payload) {
+                        self.history.continue_time(header.ensemble_ms, self.now);
+                        self.prefetch(&txn);
+                    }
+                    (payload, origin)
+                }
+                _ => match self.entry_of_the_protocol(zxid) {
+                    Some(payload) => (payload, Origin::None),
+                    None => return self.fail(format!("entry {zxid:?} is to be appended, and nobody has it")),
+                },
+            };
+            self.history.send(zxid, payload.clone());
+            self.history.push(zxid, payload, origin);
+        }
+    }
+
+    /// What these asked for will not be, or is not told by anybody any more: their connections end, the outcome is unknown.
+    pub(super) fn lose(&mut self, cut: &[Origin]) {
+        for origin in cut {
+            match *origin {
+                Origin::Request { conn, .. } => self.close(conn),
+                Origin::Connect { conn, .. } => {
+                    self.upkeep.sessions_joining -= 1;
+                    self.close(conn);
+                }
+                Origin::None | Origin::Forwarded { .. } => {}
+            }
+        }
+    }
+
+    /// The first entry of an epoch, or one that changes the membership.
+    fn entry_of_the_protocol(&mut self, zxid: Zxid) -> Option<Bytes> {
+        let config = [self.zab.pending_config(), Some(self.zab.config())];
+        let config = config.into_iter().flatten().find(|config| config.version == zxid).map(zab::Config::encode);
+        match config {
+            Some(config) => Some(self.history.encode(self.now, &Txn::Membership(&config))),
+            None if zxid.counter() == 0 => Some(self.history.encode(self.now, &Txn::NoOp)),
+            None => None,
         }
     }
 
@@ -305,6 +505,7 @@ impl Server {
         self.history.log_checkpoint = checkpoint;
         self.zab.handle_persisted(self.now.mono_ms, seq);
         self.follow_zab();
+        self.maybe_install(seq);
         self.maybe_checkpoint();
         self.apply_committed();
     }
@@ -312,7 +513,7 @@ impl Server {
     pub(super) fn has_committed_work(&self) -> bool {
         !self.failed
             && !self.history.waits()
-            && self.history.entries.front().is_some_and(|entry| entry.zxid <= self.zab.applicable())
+            && self.history.next().is_some_and(|entry| entry.zxid <= self.zab.applicable())
     }
 
     /// Applies what is committed, in order, from memory. An entry that needs a record waits for it, and so does one whose session asked for
@@ -322,7 +523,7 @@ impl Server {
             return;
         }
         for _ in 0..APPLY_MAX {
-            let Some(entry) = self.history.entries.front().filter(|entry| entry.zxid <= self.zab.applicable()) else {
+            let Some(entry) = self.history.next().filter(|entry| entry.zxid <= self.zab.applicable()) else {
                 break;
             };
             if let Origin::Request { conn, .. } = entry.origin
@@ -331,10 +532,10 @@ impl Server {
                 self.history.waits_for_requests_of = Some(conn);
                 break;
             }
-            let Some(entry) = self.history.entries.front() else { break };
+            let buffers = std::mem::take(&mut self.history.buffers);
+            let Some(entry) = self.history.next() else { break };
             let since = self.state.memory_ref().stamp();
             let (totals, digest) = (*self.state.totals(), self.state.digest());
-            let buffers = std::mem::take(&mut self.history.buffers);
             match tree::apply(&mut self.state, totals, digest, entry.zxid, &entry.payload, buffers) {
                 Ok(applied) => self.on_applied(applied),
                 Err(Stuck::Missing(missing)) => {
@@ -350,17 +551,13 @@ impl Server {
 
     /// Installs an entry's changes, fires watches, fills the slot: one step, nothing in between.
     fn on_applied(&mut self, mut applied: Applied) {
-        let Some(Entry { zxid, payload, origin }) = self.history.entries.pop_front() else { return };
-        self.history.bytes -= payload.len();
+        let Some((zxid, origin)) = self.history.pass() else { return };
         self.let_go(Waiter::Apply);
         self.fetches.apply_retries = 0;
         self.state.install(zxid, &mut applied);
         self.note_reapable();
-        // Not the opening of an earlier epoch that is read back from the log at start.
-        if zxid == Zxid::first_of(self.zab.epoch()) && self.zab.role() == zab::Role::Leading {
-            self.history.serving = true;
-            self.on_serving();
-        }
+        self.note_digest(zxid);
+        self.serve_if_ready();
         for fired in &applied.fired {
             self.fire(zxid, fired);
         }
@@ -368,6 +565,33 @@ impl Server {
         self.history.buffers = applied.into_buffers();
         self.settle(zxid, origin, outcome);
         self.maybe_checkpoint();
+    }
+
+    fn become_role(&mut self, role: zab::Role) {
+        self.history.serving = false;
+        match role {
+            zab::Role::Looking => self.clear_streams(),
+            zab::Role::Leading => {
+                // All of its history is committed now, and applied before anything it proposes.
+                let ensemble_ms = self.state.totals().ensemble_ms;
+                self.history.continue_time(ensemble_ms, self.now);
+            }
+            zab::Role::Following(_) | zab::Role::Observing(_) => {}
+        }
+        self.on_role(role);
+        self.serve_if_ready();
+    }
+
+    /// Clients are served from the first entry of the leader's epoch on. Not from an earlier epoch's that is read back from the log at start.
+    pub(super) fn serve_if_ready(&mut self) {
+        let is_ready = !self.history.serving
+            && self.zab.role() != zab::Role::Looking
+            && !self.history.is_replaced
+            && self.state.applied() >= Zxid::first_of(self.zab.epoch());
+        if is_ready {
+            self.history.serving = true;
+            self.on_serving();
+        }
     }
 
     fn fire(&mut self, zxid: Zxid, fired: &Fired) {

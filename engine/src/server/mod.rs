@@ -6,12 +6,15 @@ mod ephemerals;
 mod fetches;
 mod forward;
 mod history;
+mod membership;
 mod ordered;
 mod owners;
 mod peers;
 mod pipeline;
 mod replay;
+mod snapshot;
 mod state;
+mod stream;
 mod touch;
 mod upkeep;
 
@@ -53,6 +56,8 @@ pub struct Start {
     pub recovered: zoolet_zab::Recovered,
     /// What its base holds; `None` when nothing was ever written there.
     pub base: Option<BaseState>,
+    /// The chain hash after the last entry in the base; 0 when there is none.
+    pub chain_at_base: u128,
     /// Entropy of the operating system: session secrets and hash seeds come from it.
     pub seed: [u8; 32],
     /// Log bytes in use by entries above the durable checkpoint.
@@ -99,6 +104,8 @@ pub struct Server {
     forwards: Forwards,
     owners: Owners,
     touches: Touches,
+    /// Keeps clients from choosing colliding names.
+    seed: u64,
     secrets: Secrets,
     actions: VecDeque<Action>,
     /// Set by [`Action::Fail`]: nothing more is done.
@@ -108,20 +115,27 @@ pub struct Server {
 impl Server {
     /// A server as its log and base left it. `now` starts every timeout.
     pub fn new(start: Start, now: Now) -> Self {
-        let Start { limits, settings, id, members, timing, mut recovered, base, seed, log_bytes_used } = start;
+        let Start { limits, settings, id, members, timing, mut recovered, base, chain_at_base, seed, log_bytes_used } =
+            start;
         if !recovered.config.is_born() {
             recovered.config = members;
         }
         let hash_seed = xxh3_128(&seed);
+        let meta = base.as_ref().map(BaseState::meta);
         let state = State::new(base, limits.record_cache_bytes as usize, hash_seed as u64);
+        // A standalone server sends no entries to anybody.
+        let is_alone = recovered.config.members().len() == 1;
+        let kept_bytes_max = if is_alone { 0 } else { limits.outstanding_bytes_max as usize / 8 };
+        let chain = (state.applied(), chain_at_base);
+        let ensemble_ms = state.totals().ensemble_ms;
         let mut sessions = SessionTable::default();
         for (id, session) in state.sessions() {
             sessions.insert(id, session, now.mono_ms);
         }
         Self {
             zab: Zab::new(id, timing, recovered, hash_seed as u64),
-            history: History::new(&limits, state.totals().ensemble_ms, log_bytes_used, state.applied(), now),
-            upkeep: Upkeep::new(state.applied(), now, settings.container_check_interval_ms),
+            history: History::new(&limits, ensemble_ms, log_bytes_used, chain, kept_bytes_max, now),
+            upkeep: Upkeep::new(meta.map(|meta| (meta, chain_at_base)), now, settings.container_check_interval_ms),
             state,
             sessions,
             connections: BTreeMap::new(),
@@ -137,6 +151,7 @@ impl Server {
             forwards: Forwards::default(),
             owners: Owners::default(),
             touches: Touches::default(),
+            seed: hash_seed as u64,
             secrets: Secrets::new(seed),
             actions: VecDeque::new(),
             failed: false,
@@ -192,6 +207,7 @@ impl Server {
     pub fn handle_deadline(&mut self, now: Now) {
         self.on_time(now);
         if !self.failed {
+            self.on_protocol_due();
             self.apply_committed();
             self.on_sessions_due();
             self.on_upkeep_due();
@@ -216,13 +232,15 @@ impl Server {
         if self.has_committed_work() {
             return Some(self.now.mono_ms);
         }
+        let protocol = self.zab.next_deadline();
         let sessions = self.sessions_deadline();
-        // Containers are reaped only while serving.
-        let upkeep = self.upkeep.next_deadline(self.is_serving() && self.state.totals().reapable > 0);
-        sessions.into_iter().chain(upkeep).min()
+        // Only a leader reaps containers, while it serves.
+        let may_reap = self.is_serving() && self.leads();
+        let upkeep = self.upkeep.next_deadline(may_reap, self.state.totals().reapable > 0);
+        protocol.into_iter().chain(sessions).chain(upkeep).min()
     }
 
-    /// Whether clients are served: this server leads, and its epoch's first entry is applied.
+    /// Whether clients are served: this server leads, or follows an established leader, and its epoch's first entry is applied.
     pub fn is_serving(&self) -> bool {
         self.history.is_serving() && !self.failed
     }
@@ -242,6 +260,11 @@ impl Server {
         self.state.applied()
     }
 
+    /// The protocol's part, to look at.
+    pub fn zab(&self) -> &Zab {
+        &self.zab
+    }
+
     /// Sessions, connected or not.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
@@ -252,7 +275,8 @@ impl Server {
     pub fn under_way(&self) -> usize {
         let waiting = self.ready.len() + self.waiting_for_room.len() + self.syncs.len() + self.upkeep.sessions_joining;
         let unanswered = self.fetches.len() + self.history.len() + self.completing_bytes as usize;
-        self.connections.len() + waiting + unanswered + self.forwards.len() + self.owners.len()
+        let across = self.forwards.len() + self.owners.len() + self.peers.under_way();
+        self.connections.len() + waiting + unanswered + across
     }
 
     /// Questions put to the base since the start.
@@ -273,7 +297,7 @@ impl Server {
     }
 
     /// What the machine holds of each part that it holds.
-    pub(crate) fn held(&self) -> [(Part, u64); 11] {
+    pub(crate) fn held(&self) -> [(Part, u64); 12] {
         let memory = self.state.memory_ref();
         [
             (Part::IdentityBytes, self.identity_bytes as u64),
@@ -282,6 +306,7 @@ impl Server {
             (Part::Watches, self.watches.watches().into()),
             (Part::WatchBytes, self.watches.bytes() as u64),
             (Part::Unapplied, (self.history.held_bytes() + self.forwards.held_bytes()) as u64),
+            (Part::Peers, (self.history.kept_bytes() + self.peers.bytes()) as u64),
             (Part::Fetches, self.fetches.bytes() as u64),
             (Part::Completing, self.completing_bytes),
             (Part::Memtable, memory.memtable_bytes() as u64),

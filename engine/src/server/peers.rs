@@ -1,39 +1,140 @@
 //! Links to the other members of the ensemble.
 
 use super::Server;
-use crate::action::{Action, Generation};
-use crate::peer::{Incarnation, LinkId, LogRange, LogReadFailure, PeerMessage, ReadId, ReceivedSnapshot, TransferId};
-use std::collections::BTreeMap;
+use super::snapshot::{Incoming, Installing};
+use super::stream::Stream;
+use crate::action::Action;
+use crate::peer::{Entries, Incarnation, LinkId, PeerMessage, TransferId};
+use crate::txn;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoolet_model::{ServerId, Zxid};
-use zoolet_zab::Role;
+use zoolet_zab::{Config, Fault, Message, Role};
 
-/// Who can be spoken to.
+/// What goes on between this server and the others.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    up: BTreeMap<ServerId, LinkId>,
+    streams: BTreeMap<ServerId, Stream>,
+    /// Streams that something happened to.
+    pub(super) to_pump: BTreeSet<ServerId>,
+    /// Questions put to the log since the start.
+    pub(super) reads: u64,
+    /// Snapshots sent since the start.
+    pub(super) transfers: u64,
+    /// Those that are being sent, and the last entry in each: the log goes on from there.
+    pub(super) sending: BTreeMap<TransferId, (ServerId, Zxid)>,
+    /// What the log was asked to keep.
+    pub(super) log_held: Option<Zxid>,
+    /// A snapshot for this server.
+    pub(super) incoming: Option<Incoming>,
+    /// One that is the state from now on, and the base not yet.
+    pub(super) installing: Option<Installing>,
+    /// Digests of this server's state at points that all servers take it at.
+    pub(super) digests: VecDeque<(Zxid, u128)>,
+    /// Those of learners, at points that this server has not come to.
+    pub(super) digests_said: BTreeMap<ServerId, VecDeque<(Zxid, u128)>>,
+    /// Where the state of another server was not this one's.
+    pub(super) differs: Option<(ServerId, Zxid)>,
+    /// Since when nothing was written, milliseconds.
+    pub(super) wrote_ms: Option<u64>,
+}
+
+impl Peers {
+    /// The stream of this very link.
+    pub(super) fn stream(&mut self, peer: ServerId, link: LinkId) -> Option<&mut Stream> {
+        self.streams.get_mut(&peer).filter(|stream| stream.link == link)
+    }
+
+    pub(super) fn stream_of(&mut self, peer: ServerId) -> Option<&mut Stream> {
+        self.streams.get_mut(&peer)
+    }
+
+    pub(super) fn streams(&mut self) -> impl Iterator<Item = &mut Stream> {
+        self.streams.values_mut()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (ServerId, &mut Stream)> {
+        self.streams.iter_mut().map(|(&peer, stream)| (peer, stream))
+    }
+
+    /// Links that are up.
+    pub(super) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Everything that waits or is waited for.
+    pub(super) fn under_way(&self) -> usize {
+        let waiting: usize = self.streams.values().map(Stream::len).sum();
+        waiting + self.sending.len() + usize::from(self.incoming.is_some()) + usize::from(self.installing.is_some())
+    }
+
+    /// What streams hold, bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.streams.values().map(Stream::bytes).sum()
+    }
+
+    /// Every stream is looked at again.
+    pub(super) fn pump_all(&mut self) {
+        self.to_pump.extend(self.streams.keys());
+    }
 }
 
 impl Server {
-    pub(super) fn on_peer_up(&mut self, peer: ServerId, link: LinkId, _disk: Incarnation, process: u64) {
-        if self.peers.up.insert(peer, link).is_some() {
-            self.on_peer_lost(peer);
+    pub(super) fn on_peer_up(&mut self, peer: ServerId, link: LinkId, disk: Incarnation, process: u64) {
+        if self.peers.streams.insert(peer, Stream::new(link)).is_some() {
+            self.on_link_lost(peer);
         }
         self.on_peer_process(peer, process);
+        self.zab.handle_link_up(self.now.mono_ms, peer, link, disk);
+        self.follow_zab();
     }
 
     pub(super) fn on_peer_down(&mut self, peer: ServerId, link: LinkId) {
-        if self.peers.up.get(&peer) == Some(&link) {
-            self.peers.up.remove(&peer);
-            self.on_peer_lost(peer);
+        if self.peers.stream(peer, link).is_some() {
+            self.peers.streams.remove(&peer);
+            self.on_link_lost(peer);
         }
+        self.zab.handle_link_down(self.now.mono_ms, peer, link);
+        self.follow_zab();
+    }
+
+    fn on_link_lost(&mut self, peer: ServerId) {
+        self.drop_incoming(|incoming| incoming.peer == peer);
+        self.peers.digests_said.remove(&peer);
+        self.on_peer_lost(peer);
+    }
+
+    /// The protocol drops a link.
+    pub(super) fn close_link(&mut self, peer: ServerId, link: LinkId, fault: Fault) {
+        let reason = match fault {
+            Fault::WrongEnsemble => "its disk belongs to another ensemble",
+            Fault::Behind => "it has fallen behind the log, and shall ask for a snapshot",
+            Fault::Protocol(what) => what,
+        };
+        if self.peers.stream(peer, link).is_some() {
+            self.peers.streams.remove(&peer);
+            self.on_link_lost(peer);
+        }
+        self.actions.push_back(Action::PeerClose { peer, link, reason });
+    }
+
+    /// A peer said what no server of this release says.
+    pub(super) fn refuse_link(&mut self, peer: ServerId, link: LinkId, what: &'static str) {
+        self.zab.handle_link_down(self.now.mono_ms, peer, link);
+        self.close_link(peer, link, Fault::Protocol(what));
+        self.follow_zab();
     }
 
     pub(super) fn on_peer_message(&mut self, peer: ServerId, link: LinkId, message: PeerMessage) {
-        if self.peers.up.get(&peer) != Some(&link) {
+        if self.peers.stream(peer, link).is_none() {
             // Of a link that was replaced or closed meanwhile.
             return;
         }
         match message {
+            PeerMessage::Zab(message) => self.on_protocol(peer, link, *message),
+            PeerMessage::Entries(entries) => self.on_entries(peer, link, entries),
+            PeerMessage::Snapshot { message, transfer, meta, chain } => {
+                self.on_snapshot_announced(Incoming::new(peer, link, transfer, meta, chain), *message);
+            }
             PeerMessage::Forward { epoch, seq, conn, payload } if self.leads_in(epoch) => {
                 self.on_forward(peer, link, seq, conn, payload);
             }
@@ -48,38 +149,85 @@ impl Server {
             }
             PeerMessage::Moved { session, conn } if self.leader() == Some(peer) => self.on_moved(session, conn),
             PeerMessage::Refused { .. } | PeerMessage::Revalidated { .. } | PeerMessage::Moved { .. } => {}
-            PeerMessage::Digest { .. } => {}
+            PeerMessage::Digest { zxid, digest } => self.on_digest(peer, zxid, digest),
         }
+        self.follow_zab();
+        self.apply_committed();
     }
 
-    /// Says something to a peer, after everything that was said before; false when there is no link to it.
-    pub(super) fn send_to(&mut self, peer: ServerId, message: PeerMessage) -> bool {
-        let Some(&link) = self.peers.up.get(&peer) else { return false };
-        self.actions.push_back(Action::PeerSend { peer, link, message });
-        true
+    fn on_protocol(&mut self, peer: ServerId, link: LinkId, message: Message) {
+        if matches!(message, Message::Proposal { .. } | Message::Snap { .. }) {
+            return self.refuse_link(peer, link, "a Proposal without entries, or a Snap without a snapshot");
+        }
+        if let Message::Ack { attempt, to, .. } = message
+            && let Some(stream) = self.peers.stream(peer, link)
+        {
+            stream.acked(attempt, to);
+            self.peers.to_pump.insert(peer);
+        }
+        self.zab.handle_message(self.now.mono_ms, peer, link, message, None);
+        self.follow_zab();
+    }
+
+    /// Hands entries to the protocol, which says whether they are appended. One that changes the membership goes alone, with what it says.
+    fn on_entries(&mut self, peer: ServerId, link: LinkId, message: Entries) {
+        let Entries { attempt, epoch, from, to, committed, chain_before, entries } = message;
+        let mut expected = Some(from);
+        for entry in &entries {
+            if expected != Some(entry.zxid) || entry.zxid > to {
+                return self.refuse_link(peer, link, "entries that are not those of their message");
+            }
+            if entry.payload.len() > self.limits.payload_bytes_max() {
+                let (bytes, max) = (entry.payload.len(), self.limits.payload_bytes_max());
+                return self.fail(format!("an entry of {bytes} bytes; the segments of this log take {max}"));
+            }
+            expected = entry.zxid.next();
+        }
+        if entries.last().is_none_or(|last| last.zxid != to) {
+            return self.refuse_link(peer, link, "entries that are not those of their message");
+        }
+        let is_next = self.zab.is_awaited(peer, attempt, epoch, from);
+        if is_next && chain_before != self.history.chain() {
+            // Nothing of it may be written: its history and this one differ where they should be equal.
+            self.zab.handle_diverged(self.now.mono_ms);
+            return self.follow_zab();
+        }
+        let mut entries = VecDeque::from(entries);
+        while let Some(first) = entries.front() {
+            let (from, config) = (first.zxid, txn::membership(&first.payload).and_then(Config::decode));
+            let count = match &config {
+                Some(_) => 1,
+                None => {
+                    let is_plain = |entry: &&crate::peer::PeerEntry| txn::membership(&entry.payload).is_none();
+                    entries.iter().skip(1).take_while(is_plain).count() + 1
+                }
+            };
+            let Some(to) = entries.get(count - 1).map(|last| last.zxid) else { return };
+            self.history.bring(entries.drain(..count));
+            let message = Message::Proposal { attempt, epoch, from, to, committed };
+            self.zab.handle_message(self.now.mono_ms, peer, link, message, config);
+            self.follow_zab();
+            self.history.bring(std::iter::empty());
+        }
     }
 
     /// Whom this server follows or observes, once that one is established.
     pub(super) fn leader(&self) -> Option<ServerId> {
         match self.zab.role() {
-            Role::Following(leader) | Role::Observing(leader) => Some(leader),
             Role::Looking | Role::Leading => None,
+            Role::Following(leader) | Role::Observing(leader) => Some(leader),
         }
     }
 
-    pub(super) fn on_log_read(&mut self, _id: ReadId, _result: Result<LogRange, LogReadFailure>) {}
-
-    pub(super) fn on_log_floor(&mut self, _floor: Zxid) {}
-
-    pub(super) fn on_snapshot_sent(&mut self, _transfer: TransferId, _result: Result<(), String>) {}
-
-    pub(super) fn on_snapshot_received(
-        &mut self,
-        _peer: ServerId,
-        _transfer: TransferId,
-        _result: Result<ReceivedSnapshot, String>,
-    ) {
+    pub(super) fn on_log_floor(&mut self, floor: Zxid) {
+        self.zab.handle_log_floor(floor);
+        self.follow_zab();
     }
 
-    pub(super) fn on_snapshot_installed(&mut self, _generation: Generation) {}
+    /// Everything readable was handled: the protocol judges silence.
+    pub(super) fn on_protocol_due(&mut self) {
+        self.note_busy();
+        self.zab.handle_deadline(self.now.mono_ms);
+        self.follow_zab();
+    }
 }

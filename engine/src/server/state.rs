@@ -20,6 +20,11 @@ pub struct BaseState {
 }
 
 impl BaseState {
+    /// What the base knows of it.
+    pub(super) fn meta(&self) -> CheckpointMeta {
+        CheckpointMeta { zxid: self.zxid, digest: self.digest, totals: self.totals.encode() }
+    }
+
     /// From the meta record and every record under the tag [`key::SESSION`].
     ///
     /// # Errors

@@ -153,6 +153,14 @@ impl Server {
         self.forwards.forget_learner(peer);
     }
 
+    /// Every session is another's now: a snapshot took the place of the state, and all connections are closed.
+    pub(super) fn on_state_replaced(&mut self) {}
+
+    /// Whether a session would end after a short silence: then heartbeats stay frequent.
+    pub(super) fn has_short_sessions(&self) -> bool {
+        false
+    }
+
     /// A link to a peer came up; another process than before has none of its former connections.
     pub(super) fn on_peer_process(&mut self, _peer: ServerId, _process: u64) {}
 

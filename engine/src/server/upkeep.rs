@@ -24,8 +24,12 @@ const REAP_AT_ONCE: usize = 64;
 pub(super) struct Upkeep {
     /// The last entry in the base.
     checkpointed: Zxid,
-    /// What is being written.
-    writing: Option<(Arc<Changes>, CheckpointMeta)>,
+    /// What the base holds, and the chain hash after it; `None` when nothing was ever written to it.
+    base: Option<(CheckpointMeta, u128)>,
+    /// What is being written, and the chain hash after it.
+    writing: Option<(Arc<Changes>, CheckpointMeta, u128)>,
+    /// A peer needs a checkpoint that holds this much.
+    wanted: Option<Zxid>,
     retry_at_ms: Option<u64>,
     retry_ms: u64,
     checkpoint_failure: Option<String>,
@@ -45,10 +49,12 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     /// As in ZooKeeper, containers are looked at for the first time an interval after the start.
-    pub(super) fn new(checkpointed: Zxid, now: Now, container_check_interval_ms: u32) -> Self {
+    pub(super) fn new(base: Option<(CheckpointMeta, u128)>, now: Now, container_check_interval_ms: u32) -> Self {
         Self {
-            checkpointed,
+            checkpointed: base.as_ref().map_or(Zxid::ZERO, |(meta, _)| meta.zxid),
+            base,
             writing: None,
+            wanted: None,
             retry_at_ms: None,
             retry_ms: CHECKPOINT_RETRY_MS,
             checkpoint_failure: None,
@@ -73,9 +79,28 @@ impl Upkeep {
         self.space_is_short
     }
 
+    /// What the base holds, and the chain hash after it.
+    pub(super) fn base(&self) -> Option<&(CheckpointMeta, u128)> {
+        self.base.as_ref()
+    }
+
+    /// A checkpoint is to be made that holds this much, as soon as that is applied.
+    pub(super) fn want_checkpoint(&mut self, at_least: Zxid) {
+        self.wanted = self.wanted.max(Some(at_least));
+    }
+
+    /// The base is another's snapshot.
+    pub(super) fn replaced(&mut self, meta: CheckpointMeta, chain: u128) {
+        self.checkpointed = meta.zxid;
+        self.base = Some((meta, chain));
+        (self.writing, self.wanted) = (None, None);
+        (self.checkpoint_failure, self.retry_ms) = (None, CHECKPOINT_RETRY_MS);
+        self.to_reap.clear();
+    }
+
     /// The reaper sleeps while nothing is reapable, so an idle server does.
-    pub(super) fn next_deadline(&self, reapable: bool) -> Option<u64> {
-        let reap = (reapable || !self.to_reap.is_empty()).then_some(self.reap_at_ms);
+    pub(super) fn next_deadline(&self, may_reap: bool, reapable: bool) -> Option<u64> {
+        let reap = (may_reap && (reapable || !self.to_reap.is_empty())).then_some(self.reap_at_ms);
         [self.retry_at_ms, reap].into_iter().flatten().min()
     }
 }
@@ -84,7 +109,7 @@ impl Server {
     /// Starts a checkpoint when memory or the log asks for one. There is no age trigger: an idle server writes nothing.
     pub(super) fn maybe_checkpoint(&mut self) {
         let memory = self.state.memory_ref();
-        if memory.is_frozen() || self.upkeep.checkpoint_failure.is_some() {
+        if memory.is_frozen() || self.upkeep.checkpoint_failure.is_some() || self.history.is_replaced {
             return;
         }
         let half_ring = u64::from(self.limits.log_segment_bytes) * u64::from(self.limits.log_segments) / 2;
@@ -92,22 +117,32 @@ impl Server {
         let log_knows = self.history.log_checkpoint() >= self.upkeep.checkpointed;
         let log_asks =
             log_knows && self.history.log_bytes_used() >= half_ring && self.state.applied() > self.upkeep.checkpointed;
-        if memory.active_bytes() >= self.limits.memtable_bytes as usize || log_asks {
-            self.upkeep.writing = Some(self.state.freeze());
-            self.write_checkpoint();
+        let applied = self.state.applied();
+        let peer_asks =
+            self.upkeep.wanted.is_some_and(|wanted| wanted <= applied && applied > self.upkeep.checkpointed);
+        if memory.active_bytes() >= self.limits.memtable_bytes as usize || log_asks || peer_asks {
+            self.freeze();
         }
     }
 
+    fn freeze(&mut self) {
+        let (changes, meta) = self.state.freeze();
+        self.upkeep.writing = Some((changes, meta, self.history.chain_applied()));
+        self.write_checkpoint();
+    }
+
     fn write_checkpoint(&mut self) {
-        if let Some((changes, meta)) = &self.upkeep.writing {
+        if let Some((changes, meta, _)) = &self.upkeep.writing {
             let checkpoint = Checkpoint { changes: changes.clone(), meta: meta.clone() };
             self.actions.push_back(Action::Checkpoint(checkpoint));
         }
     }
 
     pub(super) fn on_checkpointed(&mut self, generation: Generation) {
-        if let Some((_, meta)) = self.upkeep.writing.take() {
+        if let Some((_, meta, chain)) = self.upkeep.writing.take() {
             self.upkeep.checkpointed = meta.zxid;
+            self.upkeep.wanted = self.upkeep.wanted.filter(|wanted| *wanted > meta.zxid);
+            self.upkeep.base = Some((meta, chain));
         }
         self.upkeep.checkpoints += 1;
         self.upkeep.checkpoint_failure = None;
@@ -116,6 +151,8 @@ impl Server {
         self.actions.push_back(Action::ReleaseGenerations { below: generation, garbage });
         self.maybe_checkpoint();
         self.admit_waiting();
+        self.peers.pump_all();
+        self.pump_streams();
     }
 
     /// Memory and log go on while there is room; what is left of the changes by then is written later.
@@ -164,12 +201,11 @@ impl Server {
         if self.upkeep.retry_at_ms.is_some_and(|at| at <= now_ms) {
             self.upkeep.retry_at_ms = self.upkeep.space_is_short.then_some(now_ms + CHECKPOINT_RETRY_MS);
             let is_needed = self.upkeep.checkpoint_failure.is_some() || self.state.memory_ref().active_bytes() > 0;
-            if is_needed && !self.state.memory_ref().is_frozen() {
-                self.upkeep.writing = Some(self.state.freeze());
-                self.write_checkpoint();
+            if is_needed && !self.state.memory_ref().is_frozen() && !self.history.is_replaced {
+                self.freeze();
             }
         }
-        if self.upkeep.reap_at_ms <= now_ms && self.is_serving() {
+        if self.upkeep.reap_at_ms <= now_ms && self.is_serving() && self.leads() {
             self.reap();
         }
     }
@@ -228,7 +264,11 @@ impl Server {
             })
             .collect();
         let status = Status {
-            role: if self.is_serving() { "standalone" } else { "" },
+            role: self.role_name(),
+            epoch: self.zab.epoch(),
+            leader: self.zab.leader(),
+            behind: self.behind(),
+            differs: self.peers.differs,
             zxid: self.state.applied(),
             digest: self.state.digest(),
             refusing_writes: self.refusing_writes(),

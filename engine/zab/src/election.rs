@@ -1,21 +1,22 @@
 //! Phase 0: who should lead. Nothing in safety depends on it; phase 1 checks again.
 //!
 //! There are no rounds: what a peer said last on its live link is what counts, while it is fresh. A vote is for a server that is heard
-//! directly, that hears the voter, and that hears a quorum: so nobody waits for a leader it cannot reach. Whoever has the votes of a quorum
+//! directly, that hears the voter, and that is heard by a quorum that it hears: so nobody waits for a leader it cannot reach. Whoever has the votes of a quorum
 //! leads, provisionally; the others join a server when they hear *from it* that it leads.
 
 use crate::peer::Peer;
 use crate::zab::State;
-use crate::{
-    Config, Credentials, EnsembleId, Epoch, Fault, Kind, Mutation, Notification, Role, ServerId, Stance, Zab, mutation,
-};
+use crate::{Credentials, EnsembleId, Epoch, Fault, Mutation, Notification, Role, ServerId, Stance, Zab, mutation};
 use core::cmp::Ordering;
 
 impl Zab {
     /// What this server says of itself.
     pub(crate) fn notification(&self, now: u64) -> Notification {
         let (stance, epoch) = match &self.state {
-            State::Looking { .. } => (Stance::Looking { vote: self.vote(now) }, self.accepted),
+            // Who cannot lead says so by voting for nobody: else the others would wait for the best history on a disk that hangs or is damaged.
+            State::Looking { .. } => {
+                (Stance::Looking { vote: self.vote(now).filter(|_| self.is_fit(now)) }, self.accepted)
+            }
             State::Leading(prospect) => {
                 (Stance::Leading { established: prospect.is_established }, prospect.epoch.unwrap_or(Epoch::ZERO))
             }
@@ -24,31 +25,32 @@ impl Zab {
             }
         };
         let (ensemble, credentials) = (self.ensemble, self.credentials());
-        Notification { ensemble, stance, epoch, credentials, hears: self.hears(now) }
+        Notification { ensemble, stance, epoch, credentials, config: self.config().version, hears: self.hears(now) }
     }
 
-    /// Whom this server wants to lead: the best of itself and the looking voters that could.
+    /// Whom this server wants to lead: the best of those that stand and that it hears directly, itself perhaps. Whether somebody may
+    /// stand is for its own configuration to say, which may be newer than the one here: a server that was promoted, re-admitted or not yet born
+    /// with the others must be of use to those who know.
     pub(crate) fn vote(&self, now: u64) -> Option<ServerId> {
-        let fresh_ms = self.timing.fresh_ms;
-        let looking = self.peers.iter().filter_map(|peer| {
-            let said = peer.fresh(now, fresh_ms)?;
-            let could = matches!(said.stance, Stance::Looking { vote: Some(_) })
-                && self.counts(peer)
-                && said.hears.contains(self.id)
-                && self.hears_quorum(peer, said);
-            could.then_some((said.credentials, peer.id))
-        });
+        let stands = |peer: &Peer| {
+            let said = peer.fresh(now, self.timing.fresh_ms)?;
+            let stands = said.stance == Stance::Looking { vote: Some(peer.id) } && said.hears.contains(self.id);
+            stands.then_some((said.credentials, peer.id))
+        };
         let myself = self.can_stand(now).then(|| (self.credentials(), self.id));
-        looking.chain(myself).max_by(|a, b| better(*a, *b)).map(|(_, id)| id)
+        self.peers.iter().filter_map(stands).chain(myself).max_by(|a, b| better(*a, *b)).map(|(_, id)| id)
     }
 
-    fn hears_quorum(&self, peer: &Peer, said: &Notification) -> bool {
-        self.voters.is_quorum(|id, _| id == peer.id || said.hears.contains(id))
-    }
-
+    /// A server stands when it is a voter and hears a quorum that hears it.
     fn can_stand(&self, now: u64) -> bool {
+        let hears_me =
+            |peer: &Peer| peer.fresh(now, self.timing.fresh_ms).is_some_and(|said| said.hears.contains(self.id));
+        self.is_voter() && self.is_fit(now) && self.is_quorum(true, hears_me)
+    }
+
+    fn is_fit(&self, now: u64) -> bool {
         let is_stalled = self.appends.age_ms(now) >= u64::from(self.timing.disk_stall_ms);
-        self.is_voter() && !is_stalled && self.accepted < Epoch::MAX
+        self.is_whole && !is_stalled && self.accepted < Epoch::MAX
     }
 
     pub(crate) fn on_notification(&mut self, now: u64, from: ServerId, said: Notification) -> Result<(), Fault> {
@@ -57,6 +59,11 @@ impl Zab {
             && self.ensemble != EnsembleId::UNBORN;
         if is_stranger {
             return Err(Fault::WrongEnsemble);
+        }
+        // Else it might wait for a quorum of servers that know themselves to be members no more.
+        if let Some(pending) = self.voters.pending().filter(|pending| pending.version == said.config).cloned() {
+            self.voters.commit(pending);
+            self.record_configs(now);
         }
         let hears_me = said.hears.contains(self.id);
         let is_settled = !matches!(self.state, State::Looking { .. });
@@ -156,21 +163,15 @@ impl Zab {
             let said = peer.fresh(now, fresh_ms)?;
             match said.stance {
                 Stance::Leading { established: true } => Some((said.epoch, peer.id)),
-                // Whoever has more would only make it give up. Observers wait until it is established. Whether this server's disk counts is for the
-                // leader's configuration to say, which may be newer than the one here.
+                // Whoever has more would only make it give up. Whether this server counts is for the leader's configuration to say, which may be
+                // newer than the one here.
                 Stance::Leading { established: false } => {
-                    (said.credentials >= mine && self.may_vote()).then_some((said.epoch, peer.id))
+                    (said.credentials >= mine && self.is_whole).then_some((said.epoch, peer.id))
                 }
                 Stance::Looking { .. } | Stance::Following { .. } => None,
             }
         });
         leaders.max().map(|(_, id)| id)
-    }
-
-    /// Whether this server may count as a voter in some configuration.
-    fn may_vote(&self) -> bool {
-        let is_voter = |config: &Config| config.member(self.id).is_some_and(|member| member.kind == Kind::Voter);
-        self.is_whole && (is_voter(self.config()) || self.pending_config().is_some_and(is_voter))
     }
 
     /// Back to the election; a leader that was, or might have been, waits before it stands again if its epoch committed nothing.

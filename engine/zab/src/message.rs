@@ -44,6 +44,8 @@ pub struct Notification {
     pub epoch: Epoch,
     /// What it holds.
     pub credentials: Credentials,
+    /// The version of the newest configuration that it knows to be committed: whoever has that one proposed knows it too then.
+    pub config: Zxid,
     /// Whom it hears, and would hear as leader or follower.
     pub hears: Servers,
 }

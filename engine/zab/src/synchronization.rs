@@ -6,7 +6,8 @@ use crate::broadcast::WINDOW;
 use crate::peer::{Opening, Stage, Stream};
 use crate::zab::{State, Todo};
 use crate::{
-    Attempt, Config, EnsembleId, Epoch, Fault, LinkId, Message, Mutation, Role, ServerId, Spans, Zab, Zxid, mutation,
+    AppendSeq, Attempt, Config, EnsembleId, Epoch, Fault, LinkId, Message, Mutation, Role, ServerId, Spans, Zab, Zxid,
+    mutation,
 };
 
 /// A server that joins a leader, or has joined it.
@@ -30,6 +31,8 @@ pub(crate) struct Learning {
     pub(crate) retry_at_ms: u64,
     /// What was last acknowledged.
     pub(crate) told: Zxid,
+    /// Nothing is acknowledged before this append is durable: the last one before the promise, then the snapshot that replaced the history.
+    pub(crate) ack_after: AppendSeq,
     /// The round of the ping that has to be answered.
     pub(crate) owes_pong: Option<u64>,
     /// The newest question sent to the leader.
@@ -73,7 +76,8 @@ impl Zab {
             return snap(self.history.oldest().unwrap_or(Zxid::ZERO));
         };
         if is_damaged {
-            return snap(common);
+            // It may have acknowledged, to this very leader, what it does not have any more: only with all of that it is whole again.
+            return snap(self.history.last());
         }
         if common < self.floor.max(self.history.forgotten()) && !mutation::is_on(Mutation::DiffBelowFloor) {
             return snap(common);
@@ -111,6 +115,8 @@ impl Zab {
             }),
             Stage::Invited { .. } | Stage::Promised { .. } => None,
             Stage::Snapping { is_told: true, .. } => None,
+            // A snapshot is made of what is applied: this much has to be.
+            Stage::Snapping { at_least, .. } if self.applied < at_least => None,
             Stage::Snapping { at_least, .. } => {
                 debug_assert!(is_closed, "nobody is synchronized before discovery is closed");
                 learner.stage = Stage::Snapping { at_least, is_told: true };
@@ -188,6 +194,7 @@ impl Zab {
             suspects: false,
             retry_at_ms: now,
             told: Zxid::ZERO,
+            ack_after: AppendSeq(0),
             owes_pong: None,
             sync_sent: self.asked,
         });
@@ -215,6 +222,14 @@ impl Zab {
         self.learning(now, from, attempt).filter(|learning| learning.epoch == epoch)
     }
 
+    /// Whether a Proposal that begins at `first` continues this history in the attempt that is under way: the chain hash it begins with must then be this
+    /// history's.
+    pub fn is_awaited(&self, from: ServerId, attempt: Attempt, epoch: Epoch, first: Zxid) -> bool {
+        let State::Learning(learning) = &self.state else { return false };
+        let is_mine = learning.leader == from && learning.attempt == attempt && learning.epoch == epoch;
+        is_mine && matches!(learning.step, Step::Syncing | Step::Led) && self.history.is_next(first)
+    }
+
     /// The next thing to say to the leader.
     pub(crate) fn message_to_leader(&mut self, now: u64) -> Option<Message> {
         let (accepted, credentials) = (self.accepted, self.credentials());
@@ -223,7 +238,9 @@ impl Zab {
         let durable =
             if mutation::is_on(Mutation::AckBeforePersist) { self.history.last() } else { self.appends.persisted };
         let (asked, is_whole) = (self.asked, self.is_whole);
+        let log_durable = self.appends.durable;
         let State::Learning(learning) = &mut self.state else { return None };
+        let is_ackable = log_durable >= learning.ack_after;
         let (attempt, epoch) = (learning.attempt, learning.epoch);
         if let Some(round) = learning.owes_pong.take() {
             return Some(Message::Pong { attempt, epoch, round, disk_age_ms });
@@ -233,7 +250,7 @@ impl Zab {
                 (!core::mem::replace(is_told, true)).then_some(Message::FollowerInfo { attempt, accepted, credentials })
             }
             Step::Promising { is_told } => {
-                if !is_promised || core::mem::replace(is_told, true) {
+                if !is_promised || !is_ackable || core::mem::replace(is_told, true) {
                     return None;
                 }
                 // The promise is behind everything that was appended before it: all of the history is durable (D3).
@@ -242,7 +259,7 @@ impl Zab {
             }
             Step::Snapping { .. } => None,
             Step::Syncing | Step::Led => {
-                if learning.told < durable {
+                if learning.told < durable && is_ackable {
                     learning.told = durable;
                     return Some(Message::Ack { attempt, epoch, to: durable });
                 }
@@ -275,6 +292,11 @@ impl Zab {
         learning.step = Step::Promising { is_told: false };
         if epoch > accepted {
             self.promise(now, epoch);
+        }
+        // All that is said of the history in AckEpoch counts at the leader as acknowledged: it is durable first, also when the promise was before.
+        let appended = self.appends.last;
+        if let State::Learning(learning) = &mut self.state {
+            learning.ack_after = appended;
         }
         Ok(())
     }
@@ -391,6 +413,9 @@ impl Zab {
         self.applied = zxid;
         self.is_whole = true;
         self.push(Todo::SnapEnd(seq, zxid));
+        if let State::Learning(learning) = &mut self.state {
+            learning.ack_after = seq;
+        }
         self.reconsider(now);
     }
 

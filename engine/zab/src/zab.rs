@@ -151,6 +151,9 @@ pub struct Zab {
     pub(crate) voters: Voters,
     pub(crate) accepted: Epoch,
     pub(crate) current: Epoch,
+    /// The newest current epoch whose record is durable, as far as it was looked at; and the append that made `current`.
+    pub(crate) current_durable: Epoch,
+    pub(crate) epoch_seq: AppendSeq,
     pub(crate) history: Spans,
     pub(crate) appends: Appends,
     /// The append that made `accepted`.
@@ -188,8 +191,12 @@ impl Zab {
         let committed = if mutation::is_on(Mutation::ApplyUncommittedTail) { last } else { committed };
         assert!(committed <= last, "a log holds what it says is committed");
         assert!(current <= accepted, "an epoch is promised before it is entered");
-        // The fact goes before the entry: of a crash in between only the fact is left.
-        let pending = pending.filter(|pending| pending.version > config.version && pending.version <= last);
+        // The fact goes before the entry: of a crash in between only the fact is left, and other entries may have come after it.
+        let pending = pending.filter(|pending| pending.version > config.version && history.contains(pending.version));
+        let (config, pending) = match pending {
+            Some(pending) if pending.version <= committed => (pending, None),
+            pending => (config, pending),
+        };
         Self {
             id,
             disk,
@@ -198,6 +205,8 @@ impl Zab {
             voters: Voters::new(config, pending),
             accepted,
             current,
+            current_durable: current,
+            epoch_seq: appended,
             history,
             appends: Appends::new(appended, last),
             promise_seq: appended,
@@ -323,7 +332,9 @@ impl Zab {
     pub fn credentials(&self) -> Credentials {
         let last =
             if mutation::is_on(Mutation::ReportUnpersisted) { self.history.last() } else { self.appends.persisted };
-        Credentials { current: self.current, last }
+        // An epoch that is not recorded yet is not claimed: its history might be lost with it.
+        let current = if self.appends.durable >= self.epoch_seq { self.current } else { self.current_durable };
+        Credentials { current, last }
     }
 }
 
@@ -598,9 +609,11 @@ impl Zab {
     }
 
     pub(crate) fn enter_epoch(&mut self, now: u64, epoch: Epoch) {
+        self.current_durable = self.credentials().current;
         self.current = epoch;
         if !mutation::is_on(Mutation::EpochNotRecorded) {
             let seq = self.appends.fact(now);
+            self.epoch_seq = seq;
             self.push(Todo::Epoch(seq, epoch));
         }
     }

@@ -6,6 +6,7 @@
 //! state that has the change, and behind every answer from one that has not (surface 5.4).
 
 use super::facts::{Facts, has_place, is_ordered, is_refused};
+use super::history::Answer;
 use super::origin::{Origin, Origins, refusal_of};
 use super::violation::Violation;
 use super::watch::{Script, Watches};
@@ -116,10 +117,10 @@ impl Replay<'_, '_> {
     fn fire(&mut self, changes: &[Change]) {
         for change in changes {
             let (zxid, identities, scripts) = (self.zxid, &self.facts.identities, &mut self.scripts);
-            self.watches.fire(change, |connection| {
+            self.watches.fire(change, |connection, is_certain| {
                 let (may, must) = identities.may_read(connection, zxid, &change.acl);
                 if may {
-                    scripts[connection].owe(zxid, change, must);
+                    scripts[connection].owe(zxid, change, must && is_certain);
                 }
             });
         }
@@ -132,6 +133,7 @@ impl Replay<'_, '_> {
         let Some(answer) = &asked.answer else { return Ok(()) };
         if is_refused(asked) {
             self.scripts[connection].answer(operation);
+            self.perhaps_watch(operation);
             return Ok(());
         }
         if is_ordered(asked) {
@@ -152,31 +154,49 @@ impl Replay<'_, '_> {
                 for (path, kind, absent) in listed(watches) {
                     match missed(&self.tree, kind, absent, path, watches.relative_zxid) {
                         Some(kind) => self.scripts[connection].owe_made_up(kind, path),
-                        None => self.watches.add(connection, path, kind),
+                        None => self.watches.add(connection, path, kind, true),
                     }
                 }
                 Ok(Reply::Empty)
             }
             Request::AddWatch { path, mode } => {
-                self.watches.add(connection, path, zoolet_engine::watch::WatchKind::from(*mode).into());
+                self.watches.add(connection, path, zoolet_engine::watch::WatchKind::from(*mode).into(), true);
                 Ok(Reply::WatchAdded)
             }
-            Request::CheckWatches { path, kind } => found(self.watches.has(connection, path, *kind)),
-            Request::RemoveWatches { path, kind } => found(self.watches.remove(connection, path, *kind)),
+            Request::CheckWatches { path, kind } => found(self.watches.has(connection, path, *kind), answer),
+            Request::RemoveWatches { path, kind } => {
+                let there = self.watches.has(connection, path, *kind);
+                self.watches.remove(connection, path, *kind);
+                found(there, answer)
+            }
             request => match refusal_of(request) {
                 Some(refusal) => Err(refusal),
                 None => {
-                    let session = self.facts.connection(connection).session().map_or(0, |session| session.0);
-                    let ids = self.facts.identities.of_operation(operation);
-                    let result = self.tree.answer_read(ids, session, request).unwrap_or(Err(ErrorCode::SystemError));
+                    let result = self.state_says(operation);
                     if let Some((path, kind)) = watch_set_by(request, &result) {
-                        self.watches.add(connection, path, kind);
+                        self.watches.add(connection, path, kind, true);
                     }
                     result
                 }
             },
         };
         self.answered(operation, expected)
+    }
+
+    fn state_says(&self, operation: usize) -> Result<Reply, ErrorCode> {
+        let asked = self.facts.operation(operation);
+        let session = self.facts.connection(asked.connection).session().map_or(0, |session| session.0);
+        let ids = self.facts.identities.of_operation(operation);
+        self.tree.answer_read(ids, session, &asked.request).unwrap_or(Err(ErrorCode::SystemError))
+    }
+
+    /// What the base could not read was determined before, and its watch may have been set with that.
+    fn perhaps_watch(&mut self, operation: usize) {
+        let asked = self.facts.operation(operation);
+        let says = self.state_says(operation);
+        if let Some((path, kind)) = watch_set_by(&asked.request, &says) {
+            self.watches.add(asked.connection, path, kind, false);
+        }
     }
 
     fn answered(&mut self, operation: usize, expected: Result<Reply, ErrorCode>) -> Result<(), Violation> {
@@ -198,6 +218,8 @@ impl Replay<'_, '_> {
     }
 }
 
-fn found(there: bool) -> Result<Reply, ErrorCode> {
-    if there { Ok(Reply::Empty) } else { Err(ErrorCode::NoWatcher) }
+/// Where nobody knows, what was answered.
+fn found(there: Option<bool>, answer: &Answer) -> Result<Reply, ErrorCode> {
+    let nothing = Err(ErrorCode::NoWatcher);
+    if there.unwrap_or(answer.result != nothing) { Ok(Reply::Empty) } else { nothing }
 }

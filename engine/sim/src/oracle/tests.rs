@@ -4,8 +4,13 @@ use super::origin::Origins;
 use super::*;
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
-use zoolet_engine::txn::{self, Header, Txn};
-use zoolet_model::{ErrorCode, EventKind, Reply, Request, SessionId, SessionSecret, Zxid};
+use zoolet_engine::ConnId;
+use zoolet_engine::tree::acl::Identity;
+use zoolet_engine::txn::{self, Header, Op, Txn};
+use zoolet_model::{
+    ConnectReply, ConnectRequest, CreateKind, ErrorCode, EventKind, Reply, Request, ServerId, SessionId, SessionSecret,
+    WatchEvent, Zxid,
+};
 
 const PROMISES: Promises = Promises { propagation_us: 0, expiry_us: 3_000_000, drift_ppm: 0 };
 
@@ -705,6 +710,52 @@ fn events_come_once_each_in_order_and_before_what_shows_their_change() {
         true
     };
     assert_eq!(broken_by(watched, at_the_end), "no event is lost while its connection lasts");
+}
+
+/// A base that fails may do so before or after the watch is set.
+#[test]
+fn a_read_that_failed_may_have_set_its_watch() {
+    let verdict = |asked: bool, tell: usize| {
+        let mut recorder = Recorder::new();
+        let mut zxid = Zxid::ZERO;
+        let mut commit = |recorder: &mut Recorder, at_us: u64, txn: &Txn<'_>| {
+            zxid = zxid.next().unwrap();
+            recorder.committed(at_us, zxid, &txn::encode(Header::default(), txn, &mut BytesMut::new()));
+        };
+        let secret = SessionSecret([3; 16]);
+        let (reader, writer) = (ConnId(1), ConnId(2));
+        for (conn, session) in [(reader, 1), (writer, 2)] {
+            let client = ClientId(conn.0 as u32);
+            recorder.connecting(1, client, conn, ServerId::STANDALONE, None, ConnectRequest::for_new_session(9000));
+            commit(&mut recorder, 1, &Txn::CreateSession { timeout_ms: 9000, secret });
+            let reply = ConnectReply { timeout_ms: 9000, session: SessionId(session), secret, read_only_byte: false };
+            recorder.connected(1, conn, reply);
+        }
+        if asked {
+            recorder.invoked(2, reader, 1, Request::GetChildren { path: "/".into(), watch: true, with_stat: false });
+            recorder.answered(2, reader, 1, 2, Err(ErrorCode::SystemError));
+        }
+        for path in ["/a", "/b"] {
+            recorder.invoked(3, writer, 1, Request::Write(crate::client::create(path, 0, CreateKind::Persistent)));
+            let kind = CreateKind::Persistent;
+            let op = Op::Create { path, data: Some(b""), acl: &[], kind, sequential: false, with_stat: false };
+            commit(&mut recorder, 3, &Txn::Write { session: SessionId(2), identity: Identity::default(), op });
+        }
+        recorder.ended(3, writer, End::Lost);
+        for zxid in (3..).take(tell) {
+            let event = WatchEvent { kind: EventKind::NodeChildrenChanged, path: "/".into(), zxid };
+            recorder.notified(4, reader, event);
+        }
+        recorder.invoked(5, reader, 2, Request::Sync { path: None });
+        recorder.answered(5, reader, 2, 4, Ok(Reply::Synced(None)));
+        check(&recorder.finish(6, false)).err().map(|violation| violation.rule)
+    };
+    assert_eq!(verdict(true, 0), None);
+    assert_eq!(verdict(true, 1), None);
+    let unasked = Some("an event tells of a change that a watch of this connection waited for");
+    assert_eq!(verdict(true, 2), unasked, "it tells once");
+    assert_eq!(verdict(false, 0), None);
+    assert_eq!(verdict(false, 1), unasked);
 }
 
 /// What `docs` and failing seeds name are the rules' sentences: no two oracles share one by accident.

@@ -13,74 +13,90 @@ use zoolet_model::{EventKind, Text, WatcherType, path::parent_and_name};
 /// Who watches what, as the answers said.
 #[derive(Default)]
 pub(super) struct Watches {
-    by_path: BTreeMap<String, Vec<(usize, Kind)>>,
+    by_path: BTreeMap<String, Vec<Watch>>,
     recursive: usize,
-    matched: Vec<usize>,
+    matched: Vec<(usize, bool)>,
+}
+
+struct Watch {
+    connection: usize,
+    kind: Kind,
+    /// Not so when the answer was that the base failed: the watch may have been set before that.
+    is_certain: bool,
 }
 
 impl Watches {
-    pub(super) fn add(&mut self, connection: usize, path: &str, kind: Kind) {
-        if let Some(watchers) = self.by_path.get_mut(path) {
-            if watchers.contains(&(connection, kind)) {
-                return;
-            }
-            watchers.push((connection, kind));
-        } else {
-            self.by_path.insert(path.to_owned(), vec![(connection, kind)]);
+    pub(super) fn add(&mut self, connection: usize, path: &str, kind: Kind, is_certain: bool) {
+        if !self.by_path.contains_key(path) {
+            self.by_path.insert(path.to_owned(), Vec::new());
         }
+        let Some(watchers) = self.by_path.get_mut(path) else { return };
+        if let Some(known) = watchers.iter_mut().find(|one| one.connection == connection && one.kind == kind) {
+            known.is_certain |= is_certain;
+            return;
+        }
+        watchers.push(Watch { connection, kind, is_certain });
         self.recursive += usize::from(kind == Kind::Recursive);
     }
 
-    pub(super) fn has(&self, connection: usize, path: &str, kind: WatcherType) -> bool {
-        let watchers = self.by_path.get(path);
-        watchers.is_some_and(|all| all.iter().any(|(who, have)| *who == connection && have.is_meant_by(kind)))
+    /// Whether there is one of this kind; `None` when nobody knows.
+    pub(super) fn has(&self, connection: usize, path: &str, kind: WatcherType) -> Option<bool> {
+        let watchers = self.by_path.get(path).into_iter().flatten();
+        let meant = watchers.filter(|one| one.connection == connection && one.kind.is_meant_by(kind));
+        let (mut any, mut certain) = (false, false);
+        for one in meant {
+            any = true;
+            certain |= one.is_certain;
+        }
+        if certain { Some(true) } else { (!any).then_some(false) }
     }
 
-    pub(super) fn remove(&mut self, connection: usize, path: &str, kind: WatcherType) -> bool {
-        let Some(watchers) = self.by_path.get_mut(path) else { return false };
-        let before = watchers.len();
-        watchers.retain(|(who, have)| {
-            let goes = *who == connection && have.is_meant_by(kind);
-            self.recursive -= usize::from(goes && *have == Kind::Recursive);
-            !goes
-        });
-        watchers.len() < before
-    }
-
-    /// These connections are over for good.
-    pub(super) fn forget(&mut self, connections: &[usize]) {
-        for watchers in self.by_path.values_mut() {
-            watchers.retain(|(who, have)| {
-                let goes = connections.contains(who);
-                self.recursive -= usize::from(goes && *have == Kind::Recursive);
+    pub(super) fn remove(&mut self, connection: usize, path: &str, kind: WatcherType) {
+        if let Some(watchers) = self.by_path.get_mut(path) {
+            watchers.retain(|one| {
+                let goes = one.connection == connection && one.kind.is_meant_by(kind);
+                self.recursive -= usize::from(goes && one.kind == Kind::Recursive);
                 !goes
             });
         }
     }
 
-    /// Calls `tell` once for each connection that waited for this, and uses up the one-shot watches.
-    pub(super) fn fire(&mut self, change: &Change, mut tell: impl FnMut(usize)) {
+    /// These connections are over for good.
+    pub(super) fn forget(&mut self, connections: &[usize]) {
+        for watchers in self.by_path.values_mut() {
+            watchers.retain(|one| {
+                let goes = connections.contains(&one.connection);
+                self.recursive -= usize::from(goes && one.kind == Kind::Recursive);
+                !goes
+            });
+        }
+    }
+
+    /// Calls `tell` once for each connection that waited for this, and uses up the one-shot watches. With it goes whether it certainly did.
+    pub(super) fn fire(&mut self, change: &Change, mut tell: impl FnMut(usize, bool)) {
         self.matched.clear();
         if let Some(watchers) = self.by_path.get_mut(&change.path) {
-            watchers.retain(|(who, kind)| {
-                let hears = concerns(*kind, &change.path, change);
+            watchers.retain(|one| {
+                let hears = concerns(one.kind, &change.path, change);
                 if hears {
-                    self.matched.push(*who);
+                    self.matched.push((one.connection, one.is_certain));
                 }
-                !(hears && matches!(kind, Kind::Data | Kind::Child))
+                !(hears && matches!(one.kind, Kind::Data | Kind::Child))
             });
         }
         if self.recursive > 0 && change.kind != EventKind::NodeChildrenChanged {
             let mut path = change.path.as_str();
             while let Some((above, _)) = parent_and_name(path) {
                 let watchers = self.by_path.get(above).into_iter().flatten();
-                self.matched.extend(watchers.filter(|(_, kind)| *kind == Kind::Recursive).map(|(who, _)| *who));
+                let recursive = watchers.filter(|one| one.kind == Kind::Recursive);
+                self.matched.extend(recursive.map(|one| (one.connection, one.is_certain)));
                 path = above;
             }
         }
-        self.matched.sort_unstable();
-        self.matched.dedup();
-        self.matched.iter().for_each(|&connection| tell(connection));
+        // Of each connection the most certain first.
+        self.matched.sort_unstable_by_key(|&(connection, is_certain)| (connection, !is_certain));
+        self.matched.dedup_by_key(|(connection, _)| *connection);
+        self.matched.iter().for_each(|&(connection, is_certain)| tell(connection, is_certain));
     }
 }
 

@@ -123,30 +123,19 @@ impl Log {
             for (seq, record) in self.waiting(append) {
                 let bytes = encoded_bytes(record);
                 let is_over = buffer.len() + bytes > if records == 0 { room } else { room.min(BATCH_BYTES) };
-                // The chain hash where it ends is looked up in what is durable.
-                let is_cut = matches!(record, LogRecord::Truncate { .. } | LogRecord::SnapEnd { .. });
+                // The chain hash at a truncation's end is looked up in what is durable.
+                let is_cut = matches!(record, LogRecord::Truncate { .. });
                 if is_over || (is_cut && records > 0) {
                     break 'batch;
                 }
                 if seq != self.next_seq.0 + records {
                     return Err(AppendError::misuse(format!("append {seq} follows {}", self.next_seq.0 + records - 1)));
                 }
-                let record = match record {
-                    LogRecord::Truncate { to } => Record::of(record, self.chain_of_cut(*to)?),
-                    LogRecord::SnapEnd { base, zxid, chain } if self.has(*zxid, *chain)? => {
-                        Record::Rebase { base: *base, zxid: *zxid }
-                    }
-                    LogRecord::SnapEnd { .. }
-                    | LogRecord::Entry { .. }
-                    | LogRecord::Promise(_)
-                    | LogRecord::Epoch(_)
-                    | LogRecord::Config { .. }
-                    | LogRecord::SnapBegin { .. }
-                    | LogRecord::Birth { .. } => Record::of(record, 0),
-                };
+                let chain = if let LogRecord::Truncate { to } = record { self.chain_of_cut(*to)? } else { 0 };
+                let record = Record::of(record, chain);
                 facts.pass(&record).map_err(AppendError::misuse)?;
                 cuts.extend(Cut::of(seq, &record));
-                if let Record::SnapEnd { zxid, .. } | Record::Rebase { zxid, .. } = record {
+                if let Record::SnapEnd { zxid, .. } = record {
                     base = Some(zxid);
                 }
                 record.encode(&mut buffer);
@@ -247,7 +236,9 @@ impl Log {
         self.next_seq = AppendSeq(header.append_seq_after(records));
         self.keep_cuts(cuts);
         // What the new base does not have is needed, also where the one before had it.
-        self.checkpoint = base.unwrap_or(self.checkpoint);
+        if let Some(zxid) = base {
+            (self.checkpoint, self.hold) = (zxid, None);
+        }
         self.counters.batches += 1;
         self.counters.entries += entries;
         self.counters.entry_bytes += entry_bytes;
@@ -275,16 +266,6 @@ impl Log {
             Strategy::Append => 0,
         };
         Record::Facts { facts: Box::new(self.facts.clone()), file_bytes }
-    }
-
-    /// Whether the history has this entry, after the same history.
-    fn has(&self, zxid: Zxid, chain: u128) -> Result<bool, AppendError> {
-        match self.chain_at(zxid) {
-            Ok(ours) => Ok(ours == chain),
-            Err(ReadError::Log(LogError::Io { error, .. })) => Err(AppendError::Fatal(error)),
-            // What is damaged here a snapshot makes good.
-            Err(ReadError::Gone | ReadError::Log(_)) => Ok(false),
-        }
     }
 
     /// The chain hash after `to`, an entry of the history where a truncation is to end.

@@ -74,8 +74,7 @@ impl Cut {
             | Record::Epoch(_)
             | Record::Config { .. }
             | Record::SnapBegin { .. }
-            | Record::Birth { .. }
-            | Record::Rebase { .. } => None,
+            | Record::Birth { .. } => None,
         }
     }
 }
@@ -215,8 +214,7 @@ impl At {
             | Record::Epoch(_)
             | Record::Config { .. }
             | Record::SnapBegin { .. }
-            | Record::Birth { .. }
-            | Record::Rebase { .. } => {}
+            | Record::Birth { .. } => {}
         }
         self.seq += u64::from(record.is_numbered());
     }

@@ -128,17 +128,6 @@ impl Facts {
                 self.spans.push_span(Span { epoch: zxid.epoch(), last: zxid.counter() });
                 self.cuts += 1;
             }
-            Record::Rebase { base, zxid } => {
-                if self.receiving != Some(Receiving { zxid: *zxid, base_id: *base }) {
-                    return Err("a snapshot ends that did not begin");
-                }
-                if *zxid > self.last {
-                    return Err("a snapshot is not of this history");
-                }
-                self.receiving = None;
-                self.base_id = *base;
-                self.watermark = self.watermark.max(*zxid);
-            }
             Record::Birth { ensemble } => {
                 // A birth comes before the entry that it is of: of a crash in between is left one that never was, and another may follow.
                 self.ensemble_id = *ensemble;

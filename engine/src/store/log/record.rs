@@ -20,7 +20,6 @@ pub(super) mod kind {
     pub(super) const SNAP_BEGIN: u8 = 7;
     pub(super) const SNAP_END: u8 = 8;
     pub(super) const BIRTH: u8 = 9;
-    pub(super) const REBASE: u8 = 10;
 }
 
 /// A record as it stands in a segment: [`LogRecord`] and what the log itself adds.
@@ -58,11 +57,6 @@ pub(super) enum Record<'a> {
     },
     Birth {
         ensemble: u128,
-    },
-    /// A SnapEnd that ends inside the history it was given for: only the base is another.
-    Rebase {
-        base: u64,
-        zxid: Zxid,
     },
 }
 
@@ -145,11 +139,6 @@ impl<'a> Record<'a> {
                 put_u128(out, *ensemble);
                 kind::BIRTH
             }
-            Self::Rebase { base, zxid } => {
-                put_u64(out, *base);
-                put_u64(out, zxid.to_bits());
-                kind::REBASE
-            }
         };
         let length = length(out.len() - start - RECORD_HEADER_BYTES);
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
@@ -178,7 +167,6 @@ impl<'a> Record<'a> {
             kind::SNAP_BEGIN => Self::SnapBegin { zxid: body.zxid()?, base: body.u64()? },
             kind::SNAP_END => Self::SnapEnd { base: body.u64()?, zxid: body.zxid()?, chain: body.u128()? },
             kind::BIRTH => Self::Birth { ensemble: body.u128()? },
-            kind::REBASE => Self::Rebase { base: body.u64()?, zxid: body.zxid()? },
             unknown => return Err(Malformed::UnknownKind(unknown)),
         };
         if body.0.is_empty() { Ok(record) } else { Err(Malformed::Content("a record is too long")) }
@@ -298,7 +286,6 @@ mod tests {
             Record::SnapBegin { zxid: Zxid::ZERO, base: 1 },
             Record::SnapEnd { base: 1, zxid: Zxid::ZERO, chain: 9 },
             Record::Birth { ensemble: 5 },
-            Record::Rebase { base: 1, zxid: Zxid::ZERO },
         ];
         for record in records {
             let mut bytes = Vec::new();

@@ -1,0 +1,92 @@
+//! Who belongs to the ensemble, how the protocol is told of it, and how this server is told apart.
+
+use super::Server;
+use crate::action::LogRecord;
+use crate::peer::PeerMessage;
+use bytes::Bytes;
+use zoolet_model::{ServerId, Zxid};
+use zoolet_zab::Role;
+
+/// State is compared at each entry whose counter is a multiple of this, the first of an epoch among them.
+const DIGEST_EVERY: u64 = 1024;
+/// Digests that are remembered; of each learner as many that are ahead.
+const DIGESTS_MAX: usize = 64;
+/// Heartbeats stay frequent for so long after the last write, milliseconds.
+const BUSY_MS: u64 = 1000;
+
+impl Server {
+    /// The configurations as the protocol knows them now.
+    pub(super) fn configs(&self) -> LogRecord {
+        let committed = Bytes::copy_from_slice(&self.zab.config().encode());
+        let last_seen = self.zab.pending_config().map(|config| Bytes::copy_from_slice(&config.encode()));
+        LogRecord::Config { last_seen: last_seen.unwrap_or_else(|| committed.clone()), committed }
+    }
+
+    /// What this server is, for an operator; empty while it serves nobody.
+    pub(super) fn role_name(&self) -> &'static str {
+        match self.zab.role() {
+            _ if !self.is_serving() => "",
+            Role::Looking => "",
+            Role::Leading if self.zab.config().members().len() == 1 => "standalone",
+            Role::Leading => "leader",
+            Role::Following(_) => "follower",
+            Role::Observing(_) => "observer",
+        }
+    }
+
+    /// Entries that are committed and not applied, as far as this server knows; those of one epoch alone can be counted.
+    pub(super) fn behind(&self) -> u64 {
+        let (applied, committed) = (self.state.applied(), self.zab.committed());
+        let before = if applied.epoch() == committed.epoch() { applied.counter() } else { 0 };
+        if committed > applied { committed.counter().saturating_sub(before).max(1) } else { 0 }
+    }
+
+    /// Heartbeats follow the load.
+    pub(super) fn note_busy(&mut self) {
+        let now_ms = self.now.mono_ms;
+        if self.history.len() > 0 {
+            self.peers.wrote_ms = Some(now_ms);
+        }
+        let writes = self.peers.wrote_ms.is_some_and(|at_ms| now_ms.saturating_sub(at_ms) < BUSY_MS);
+        self.zab.set_busy(now_ms, writes || self.has_short_sessions());
+    }
+}
+
+/// Two servers that have applied the same entries have the same state.
+impl Server {
+    /// After `zxid` was applied: at some entries a learner tells its leader its digest.
+    pub(super) fn note_digest(&mut self, zxid: Zxid) {
+        if !zxid.counter().is_multiple_of(DIGEST_EVERY) || self.peers.len() == 0 {
+            return;
+        }
+        let digest = self.state.digest();
+        if self.peers.digests.len() == DIGESTS_MAX {
+            self.peers.digests.pop_front();
+        }
+        self.peers.digests.push_back((zxid, digest));
+        if let Some(leader) = self.leader() {
+            self.send_to(leader, PeerMessage::Digest { zxid, digest });
+        }
+        let said = std::mem::take(&mut self.peers.digests_said);
+        for (peer, said) in said {
+            said.into_iter().for_each(|(zxid, digest)| self.on_digest(peer, zxid, digest));
+        }
+    }
+
+    /// A learner's digest: compared now, or when this server has come to that entry.
+    pub(super) fn on_digest(&mut self, peer: ServerId, zxid: Zxid, digest: u128) {
+        if zxid > self.state.applied() {
+            let said = self.peers.digests_said.entry(peer).or_default();
+            if said.len() < DIGESTS_MAX {
+                said.push_back((zxid, digest));
+            }
+            return;
+        }
+        let own = self.peers.digests.iter().find(|(at, _)| *at == zxid);
+        if own.is_some_and(|(_, own)| *own != digest) {
+            // An alarm, and no more: which of the two is wrong is not known here.
+            tracing::error!(peer = peer.as_u8(), zxid = %zxid, "this server's state and its peer's differ");
+            self.peers.differs.get_or_insert((peer, zxid));
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Snapshots: a generation of the base goes to a peer that is too far behind, and another's takes the place of all that is here.
+
+use super::Server;
+use super::fetches::Fetches;
+use super::state::State;
+use crate::BaseState;
+use crate::action::{Action, CheckpointMeta, Generation, LogRecord};
+use crate::peer::{LinkId, PeerMessage, ReceivedSnapshot, TransferId};
+use crate::session::SessionTable;
+use zoolet_model::{ServerId, Zxid};
+use zoolet_zab::{AppendSeq, Message};
+
+/// A generation that can be sent.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) generation: Generation,
+    pub(super) meta: CheckpointMeta,
+    /// The chain hash after its last entry.
+    pub(super) chain: u128,
+}
+
+/// A snapshot that a leader sends to this server.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) peer: ServerId,
+    link: LinkId,
+    transfer: TransferId,
+    meta: CheckpointMeta,
+    chain: u128,
+    /// Its bytes are being received.
+    is_asked: bool,
+    received: Option<ReceivedSnapshot>,
+}
+
+impl Incoming {
+    pub(super) fn new(peer: ServerId, link: LinkId, transfer: TransferId, meta: CheckpointMeta, chain: u128) -> Self {
+        Self { peer, link, transfer, meta, chain, is_asked: false, received: None }
+    }
+}
+
+/// A snapshot that the log names, or will; then the base is switched.
+#[derive(Debug)]
+pub(super) struct Installing {
+    /// Of the record that names it.
+    seq: AppendSeq,
+    is_asked: bool,
+    base: u64,
+    state: BaseState,
+    meta: CheckpointMeta,
+    chain: u128,
+}
+
+/// Sending.
+impl Server {
+    /// The base's generation, if it holds this much. Otherwise a checkpoint is made as soon as one can be that does.
+    pub(super) fn snapshot_of(&mut self, at_least: Zxid) -> Option<Source> {
+        if self.history.is_replaced {
+            return None;
+        }
+        if let Some(source) = self.source().filter(|source| source.meta.zxid >= at_least) {
+            return Some(source);
+        }
+        self.upkeep.want_checkpoint(at_least);
+        self.maybe_checkpoint();
+        None
+    }
+
+    fn source(&self) -> Option<Source> {
+        let (meta, chain) = self.upkeep.base().filter(|(meta, _)| meta.zxid > Zxid::ZERO)?.clone();
+        Some(Source { generation: self.state.generation(), meta, chain })
+    }
+
+    pub(super) fn send_snapshot(&mut self, peer: ServerId, link: LinkId, message: Box<Message>, source: Source) {
+        let Source { generation, meta, chain } = source;
+        self.peers.transfers += 1;
+        let transfer = TransferId(self.peers.transfers);
+        self.peers.sending.insert(transfer, (peer, meta.zxid));
+        self.hold_log();
+        let message = PeerMessage::Snapshot { message, transfer, meta, chain };
+        self.actions.push_back(Action::PeerSend { peer, link, message });
+        self.actions.push_back(Action::SendSnapshot { peer, link, transfer, generation });
+    }
+
+    /// The last byte went out, or none will. Until it is written and verified over there the log may go on, and with it the snapshot may become
+    /// too old: then another one follows.
+    pub(super) fn on_snapshot_sent(&mut self, transfer: TransferId, result: Result<(), String>) {
+        let Some((peer, _)) = self.peers.sending.remove(&transfer) else { return };
+        self.hold_log();
+        if let Err(reason) = result {
+            tracing::warn!(peer = peer.as_u8(), reason, "a snapshot was not sent");
+        }
+    }
+
+    /// What peers with a snapshot will need next stays in the log.
+    fn hold_log(&mut self) {
+        let above = self.peers.sending.values().map(|&(_, zxid)| zxid).min();
+        if self.peers.log_held != above {
+            self.peers.log_held = above;
+            self.actions.push_back(Action::HoldLog { above });
+        }
+    }
+}
+
+/// Receiving.
+impl Server {
+    pub(super) fn on_snapshot_announced(&mut self, incoming: Incoming, message: Message) {
+        let (peer, link) = (incoming.peer, incoming.link);
+        self.drop_incoming(|_| true);
+        self.peers.incoming = Some(incoming);
+        self.zab.handle_message(self.now.mono_ms, peer, link, message, None);
+        self.follow_zab();
+        self.receive();
+    }
+
+    /// Asks for the bytes, one snapshot at a time.
+    fn receive(&mut self) {
+        if self.peers.installing.is_some() {
+            return;
+        }
+        if let Some(incoming) = self.peers.incoming.as_mut().filter(|incoming| !incoming.is_asked) {
+            incoming.is_asked = true;
+            let Incoming { peer, link, transfer, ref meta, .. } = *incoming;
+            let meta = meta.clone();
+            self.actions.push_back(Action::ReceiveSnapshot { peer, link, transfer, meta });
+        }
+    }
+
+    pub(super) fn drop_incoming(&mut self, which: impl FnOnce(&Incoming) -> bool) {
+        if self.peers.incoming.as_ref().is_some_and(which)
+            && let Some(Incoming { peer, transfer, .. }) = self.peers.incoming.take()
+        {
+            self.actions.push_back(Action::DropSnapshot { peer, transfer });
+        }
+    }
+
+    pub(super) fn on_snapshot_received(
+        &mut self,
+        peer: ServerId,
+        transfer: TransferId,
+        result: Result<ReceivedSnapshot, String>,
+    ) {
+        let Some(incoming) =
+            self.peers.incoming.as_mut().filter(|incoming| (incoming.peer, incoming.transfer) == (peer, transfer))
+        else {
+            return;
+        };
+        match result {
+            Ok(received) => {
+                let zxid = incoming.meta.zxid;
+                incoming.received = Some(received);
+                self.zab.handle_snapshot(self.now.mono_ms, zxid);
+                self.follow_zab();
+                // The protocol does not want it any more.
+                self.drop_incoming(|incoming| incoming.received.is_some());
+            }
+            Err(reason) => {
+                tracing::warn!(peer = peer.as_u8(), reason, "a snapshot was not received");
+                self.peers.incoming = None;
+                self.zab.handle_snapshot_failed(self.now.mono_ms);
+                self.follow_zab();
+            }
+        }
+    }
+
+    /// The snapshot becomes the history with the append `seq`. Its entries are the state from then on, so nothing of the old history is
+    /// applied any more.
+    pub(super) fn replace_state(&mut self, seq: AppendSeq, zxid: Zxid) {
+        let incoming = self.peers.incoming.take();
+        let Some(Incoming { meta, chain, received: Some(ReceivedSnapshot { base, state }), .. }) = incoming else {
+            return self.fail(format!("the history is to end at {zxid:?} with a snapshot that nobody has"));
+        };
+        self.history.record(LogRecord::SnapEnd { base, zxid, chain });
+        let cut = self.history.replace(chain);
+        self.lose(&cut);
+        self.history.is_replaced = true;
+        self.peers.installing = Some(Installing { seq, is_asked: false, base, state, meta, chain });
+        // Clients of the old state may have missed anything.
+        self.close_all();
+    }
+
+    fn close_all(&mut self) {
+        let open: Vec<_> = self.connections.keys().copied().collect();
+        open.into_iter().for_each(|conn| self.close(conn));
+    }
+
+    /// The log names the new base: the old one goes.
+    pub(super) fn maybe_install(&mut self, persisted: AppendSeq) {
+        if let Some(installing) = self.peers.installing.as_mut().filter(|it| it.seq <= persisted && !it.is_asked) {
+            installing.is_asked = true;
+            let base = installing.base;
+            self.actions.push_back(Action::InstallSnapshot { base });
+        }
+    }
+
+    pub(super) fn on_snapshot_installed(&mut self, generation: Generation) {
+        let Some(Installing { state, meta, chain, .. }) = self.peers.installing.take() else { return };
+        self.close_all();
+        self.state = State::new(Some(state), self.limits.record_cache_bytes as usize, self.seed);
+        let garbage = self.state.memory().thaw(generation);
+        self.actions.push_back(Action::ReleaseGenerations { below: generation, garbage });
+        let mut sessions = SessionTable::default();
+        for (id, session) in self.state.sessions() {
+            sessions.insert(id, session, self.now.mono_ms);
+        }
+        self.sessions = sessions;
+        self.fetches = Fetches::after(&self.fetches);
+        self.peers.digests.clear();
+        self.upkeep.replaced(meta, chain);
+        self.history.is_replaced = false;
+        self.on_state_replaced();
+        self.receive();
+        self.serve_if_ready();
+        self.apply_committed();
+    }
+}

@@ -1,0 +1,92 @@
+//! INV-EPOCH-QUORUM: the epoch a leader picks is above what a quorum reported to it, and it starts only when a quorum has promised it durably,
+//! each for the first time.
+
+use super::{Fact, Invariant, is_majority};
+use crate::net::World;
+use crate::net::log::Record;
+use std::collections::BTreeMap;
+use zoolet_zab::{Attempt, Config, Epoch, Incarnation, LinkId, Message};
+
+#[derive(Default)]
+pub(super) struct EpochQuorum {
+    /// What each server told a process when it asked to join: (process, server) -> attempt, link, disk, accepted.
+    asked: BTreeMap<(u64, u8), (Attempt, LinkId, Incarnation, Epoch)>,
+    /// Who promised a process its epoch anew: (process, epoch) -> disks.
+    promised: BTreeMap<(u64, Epoch), Vec<(u8, Incarnation)>>,
+    /// The epoch that a process announced.
+    announced: BTreeMap<u64, Epoch>,
+}
+
+impl EpochQuorum {
+    fn must_be_quorum(world: &World, by: u8, what: &str, holds: impl Fn(u8, Incarnation) -> bool) {
+        let server = world.server(by);
+        let zab = server.zab();
+        let state = &server.log.written;
+        // A birth is recorded in the very moment that the epoch begins.
+        let is_born = state.entries.iter().any(|entry| entry.config.is_some()) || state.current > Epoch::ZERO;
+        let mut configs: Vec<&Config> = vec![zab.config()];
+        configs.extend(zab.pending_config());
+        for config in configs {
+            let holds = |id: u8, disk: Incarnation| {
+                if id == by { disk == Incarnation(0) || disk == server.log.disk } else { holds(id, disk) }
+            };
+            let all = config.voters().all(|voter| holds(voter.id.as_u8(), voter.disk));
+            let is_quorum = all || is_born && is_majority(config, holds);
+            assert!(is_quorum, "server {by} {what} without a quorum of {config:?}");
+        }
+    }
+}
+
+impl Invariant for EpochQuorum {
+    fn see(&mut self, world: &World, fact: &Fact<'_>) {
+        match fact {
+            Fact::Heard { by, from, link, message } => {
+                let process = world.server(*by).process;
+                match message {
+                    Message::FollowerInfo { attempt, accepted, .. } => {
+                        let disk = world.server(*from).log.disk;
+                        self.asked.insert((process, *from), (*attempt, *link, disk, *accepted));
+                    }
+                    Message::AckEpoch { attempt, epoch, .. } => {
+                        let Some((asked, its_link, disk, accepted)) = self.asked.get(&(process, *from)) else { return };
+                        if asked == attempt && its_link == link && accepted < epoch {
+                            self.promised.entry((process, *epoch)).or_default().push((*from, *disk));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            Fact::Sent { by, message: Message::LeaderInfo { epoch, .. }, .. } => {
+                let server = world.server(*by);
+                let announced = self.announced.insert(server.process, *epoch);
+                if announced == Some(*epoch) {
+                    return;
+                }
+                Self::must_be_quorum(world, *by, "picks an epoch", |id, disk| {
+                    let asked = self.asked.get(&(server.process, id));
+                    asked.is_some_and(|(_, _, its, accepted)| {
+                        (disk == Incarnation(0) || disk == *its) && accepted < epoch
+                    })
+                });
+            }
+            Fact::Sent { by, message: Message::AckEpoch { epoch, .. }, .. } => {
+                let accepted = world.server(*by).log.durable.accepted;
+                assert_eq!(accepted, *epoch, "server {by} answers with a promise that is not durable");
+            }
+            Fact::Appended { by, record: Record::Entry(entry), is_own: true } if entry.zxid.counter() == 0 => {
+                let epoch = entry.zxid.epoch();
+                let server = world.server(*by);
+                let alone: Vec<_> = server.zab().config().voters().map(|voter| voter.id.as_u8()).collect();
+                let is_durable = server.log.durable.accepted == epoch || alone == [*by];
+                assert!(is_durable, "server {by} begins epoch {epoch:?} before its own promise is durable");
+                let promised = self.promised.get(&(server.process, epoch));
+                Self::must_be_quorum(world, *by, "begins an epoch", |id, disk| {
+                    promised.is_some_and(|promised| {
+                        promised.iter().any(|(it, its)| *it == id && (disk == Incarnation(0) || disk == *its))
+                    })
+                });
+            }
+            _ => {}
+        }
+    }
+}

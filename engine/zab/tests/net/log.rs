@@ -1,0 +1,244 @@
+//! A model of a server's log: numbered records, and a mark up to which they survive a crash.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use zoolet_zab::{AppendSeq, Config, EnsembleId, Epoch, Incarnation, Recovered, Span, Spans, Zxid};
+
+/// An entry. Two entries that differ in anything, or in anything before them, differ in their chain hash.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) zxid: Zxid,
+    /// Which proposal of the whole run it is; stands for its bytes.
+    pub(crate) payload: u64,
+    /// The hash of this entry and all before it.
+    pub(crate) chain: u128,
+    /// Of a membership entry.
+    pub(crate) config: Option<Rc<Config>>,
+}
+
+/// FNV-1a over 128 bits: enough to tell histories apart that nobody forges.
+pub(crate) fn chain_after(chain: u128, zxid: Zxid, payload: u64) -> u128 {
+    let mut hash = chain ^ 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    for byte in zxid.to_bits().to_le_bytes().into_iter().chain(payload.to_le_bytes()) {
+        hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+    }
+    hash
+}
+
+/// What a log is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Record {
+    Promise(Epoch),
+    Epoch(Epoch),
+    Birth(EnsembleId),
+    Configs { committed: Rc<Config>, pending: Option<Rc<Config>> },
+    Truncate(Zxid),
+    SnapEnd(Rc<Vec<Entry>>),
+    Entry(Entry),
+}
+
+/// What records add up to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct State {
+    pub(crate) accepted: Epoch,
+    pub(crate) current: Epoch,
+    pub(crate) ensemble: EnsembleId,
+    /// `None` until a Configs record: then the configuration file holds.
+    pub(crate) config: Option<Rc<Config>>,
+    pub(crate) pending: Option<Rc<Config>>,
+    /// The whole history; a real log has only what is above the floor.
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) spans: Spans,
+    /// Entries above it can be read.
+    pub(crate) floor: Zxid,
+    pub(crate) watermark: Zxid,
+}
+
+impl State {
+    fn empty() -> Self {
+        Self {
+            accepted: Epoch::ZERO,
+            current: Epoch::ZERO,
+            ensemble: EnsembleId::UNBORN,
+            config: None,
+            pending: None,
+            entries: Vec::new(),
+            spans: Spans::EMPTY,
+            floor: Zxid::ZERO,
+            watermark: Zxid::ZERO,
+        }
+    }
+
+    pub(crate) fn last(&self) -> Zxid {
+        self.entries.last().map_or(Zxid::ZERO, |entry| entry.zxid)
+    }
+
+    pub(crate) fn chain(&self) -> u128 {
+        self.entries.last().map_or(0, |entry| entry.chain)
+    }
+
+    pub(crate) fn entry(&self, zxid: Zxid) -> Option<&Entry> {
+        let at = self.entries.binary_search_by_key(&zxid, |entry| entry.zxid).ok()?;
+        self.entries.get(at)
+    }
+
+    /// Everything up to `zxid`.
+    pub(crate) fn up_to(&self, zxid: Zxid) -> &[Entry] {
+        &self.entries[..self.entries.partition_point(|entry| entry.zxid <= zxid)]
+    }
+
+    /// Whether this very entry, and so all before it, is here.
+    pub(crate) fn holds(&self, entry: &Entry) -> bool {
+        self.entry(entry.zxid).is_some_and(|own| own.chain == entry.chain)
+    }
+
+    /// Lets one record pass, by the rules of the engine's log.
+    fn pass(&mut self, record: &Record, watermark: Zxid) {
+        match record {
+            Record::Promise(epoch) => {
+                assert!(*epoch >= self.accepted, "a promise goes back");
+                self.accepted = *epoch;
+            }
+            Record::Epoch(epoch) => {
+                assert!(*epoch >= self.current, "the current epoch goes back");
+                assert!(*epoch <= self.accepted, "the current epoch was never promised");
+                self.current = *epoch;
+            }
+            Record::Birth(ensemble) => {
+                let same = self.ensemble == EnsembleId::UNBORN || self.ensemble == *ensemble;
+                assert!(same, "this disk belongs to another ensemble already");
+                self.ensemble = *ensemble;
+            }
+            Record::Configs { committed, pending } => {
+                (self.config, self.pending) = (Some(committed.clone()), pending.clone());
+            }
+            Record::Truncate(to) => {
+                assert!(*to >= self.watermark, "a truncation removes committed entries");
+                assert!(*to <= self.last(), "a truncation adds entries");
+                let stay = self.up_to(*to).len();
+                self.entries.truncate(stay);
+                assert_eq!(self.last(), *to, "a truncation ends at an entry of the history");
+                self.spans.truncate(*to);
+            }
+            Record::SnapEnd(entries) => {
+                let zxid = entries.last().expect("a snapshot holds something").zxid;
+                assert!(zxid >= self.watermark, "a snapshot removes committed entries");
+                self.entries = entries.to_vec();
+                (self.floor, self.watermark) = (zxid, zxid);
+                self.spans = Spans::EMPTY;
+                self.spans.push_span(Span { epoch: zxid.epoch(), last: zxid.counter() });
+            }
+            Record::Entry(entry) => {
+                let last = self.last();
+                let follows = if entry.zxid.epoch() > last.epoch() {
+                    entry.zxid.counter() == 0
+                } else {
+                    last != Zxid::ZERO && last.next() == Some(entry.zxid)
+                };
+                assert!(follows, "the history has a gap: {:?} after {last:?}", entry.zxid);
+                assert_eq!(chain_after(self.chain(), entry.zxid, entry.payload), entry.chain, "the chain is broken");
+                self.spans.push(entry.zxid);
+                self.entries.push(entry.clone());
+            }
+        }
+        self.watermark = self.watermark.max(watermark.min(self.last()));
+    }
+}
+
+/// One disk.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    pub(crate) disk: Incarnation,
+    /// What would survive a crash now.
+    pub(crate) durable: State,
+    /// What was appended.
+    pub(crate) written: State,
+    pub(crate) appended: AppendSeq,
+    pub(crate) persisted: AppendSeq,
+    /// Whether it lost something that was durable, and no leader has brought it up to date since.
+    pub(crate) damaged: bool,
+    /// Appended and not durable, each with the commit watermark its batch carries.
+    in_flight: VecDeque<(Record, Zxid)>,
+}
+
+impl Log {
+    pub(crate) fn empty(disk: Incarnation) -> Self {
+        Self {
+            disk,
+            durable: State::empty(),
+            written: State::empty(),
+            appended: AppendSeq(0),
+            persisted: AppendSeq(0),
+            damaged: false,
+            in_flight: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn append(&mut self, record: Record, watermark: Zxid) -> AppendSeq {
+        self.written.pass(&record, watermark);
+        self.in_flight.push_back((record, watermark));
+        self.appended = self.appended.next();
+        self.appended
+    }
+
+    /// What is appended and not durable, oldest first.
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = &Record> {
+        self.in_flight.iter().map(|(record, _)| record)
+    }
+
+    pub(crate) fn persist(&mut self, to: AppendSeq) {
+        while self.persisted < to {
+            let (record, watermark) = self.in_flight.pop_front().expect("nothing is durable before it is appended");
+            self.durable.pass(&record, watermark);
+            self.persisted = self.persisted.next();
+        }
+    }
+
+    /// The process ends. What is durable stays, and `keep` records of what is not.
+    pub(crate) fn crash(&mut self, keep: usize) {
+        let kept = self.persisted.0 + keep.min(self.in_flight.len()) as u64;
+        self.persist(AppendSeq(kept));
+        self.in_flight.clear();
+        self.written = self.durable.clone();
+        self.appended = self.persisted;
+    }
+
+    /// Entries up to `to` are not kept any more: a snapshot has them.
+    pub(crate) fn raise_floor(&mut self, to: Zxid) {
+        self.written.floor = self.written.floor.max(to);
+        self.durable.floor = self.durable.floor.max(to);
+    }
+
+    /// Reading it found damage: the last entries that were durable are lost.
+    pub(crate) fn rot(&mut self, entries: usize) {
+        let stay = self.durable.entries.len().saturating_sub(entries).max(self.durable.up_to(self.durable.floor).len());
+        self.durable.entries.truncate(stay);
+        let last = self.durable.last();
+        if last == Zxid::ZERO {
+            self.durable.spans = Spans::EMPTY;
+        } else {
+            self.durable.spans.truncate(last);
+        }
+        self.durable.watermark = self.durable.watermark.min(last);
+        self.written = self.durable.clone();
+        self.damaged = true;
+    }
+
+    /// What a server learns from it when it starts.
+    pub(crate) fn recovered(&self, file: &Config) -> Recovered {
+        let state = &self.durable;
+        Recovered {
+            disk: self.disk,
+            ensemble: state.ensemble,
+            accepted: state.accepted,
+            current: state.current,
+            config: state.config.as_ref().map_or_else(|| file.clone(), |config| Config::clone(config)),
+            pending: state.pending.as_ref().map(|config| Config::clone(config)),
+            history: state.spans.clone(),
+            committed: state.watermark,
+            appended: self.appended,
+            floor: state.floor,
+            is_whole: !self.damaged,
+        }
+    }
+}

@@ -11,11 +11,14 @@ use crate::store::key;
 use crate::txn::Txn;
 use std::net::IpAddr;
 use zoolet_model::{ConnectReply, ConnectRequest, Reply, SessionId, SessionSecret, Zxid};
+use zoolet_zab::{Mutation, mutation};
 
 impl Server {
     pub(super) fn on_connect(&mut self, conn: ConnId, peer: Option<IpAddr>, request: &ConnectRequest) {
         // A client that has seen more than this server must find another one; it is told by a close, not by a refusal (surface 1.4).
-        if !self.is_serving() || self.is_stale() || request.last_zxid_seen > self.state.applied().as_i64() {
+        let is_ahead = request.last_zxid_seen > self.state.applied().as_i64();
+        let is_ahead = is_ahead && !mutation::is_on(Mutation::ClientAheadTaken);
+        if !self.is_serving() || self.is_stale() || is_ahead {
             self.actions.push_back(Action::Close { conn });
             return;
         }

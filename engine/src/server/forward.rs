@@ -13,6 +13,7 @@ use crate::txn::{self, Txn};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use zoolet_model::{ErrorCode, ServerId, SessionId};
+use zoolet_zab::{Mutation, mutation};
 
 /// Entries of one learner that the leader has neither sent back nor refused, at most; beyond it pipelines wait.
 const FORWARDS_MAX: usize = 1024;
@@ -328,7 +329,7 @@ impl Server {
                 self.sessions.attach(session, place);
                 true
             }
-            Some(live) => live.place == place,
+            Some(live) => live.place == place || mutation::is_on(Mutation::OldOwnerGoesOn),
             // A learner may have applied more than this leader, whose disk may be the slowest. Whether it lives is decided in its turn.
             None => session.0 > self.state.applied().as_i64(),
         }

@@ -91,6 +91,9 @@ pub(super) struct History {
     pub(super) acknowledged: u64,
     /// What entries are tried in.
     buffers: Buffers,
+    /// Events that are told too late, on purpose.
+    #[cfg(feature = "mutations")]
+    pub(super) late_events: Vec<Action>,
 }
 
 impl History {
@@ -128,6 +131,8 @@ impl History {
             waits_for_requests_of: None,
             acknowledged: 0,
             buffers: Buffers::default(),
+            #[cfg(feature = "mutations")]
+            late_events: Vec::new(),
         }
     }
 
@@ -603,6 +608,10 @@ impl Server {
             });
             if told {
                 let event = WatchEvent { kind: fired.kind, path: fired.path.clone(), zxid: zxid.as_i64() };
+                #[cfg(feature = "mutations")]
+                if zab::mutation::is_on(zab::Mutation::EventAtTail) {
+                    return self.history.late_events.push(Action::Notify { conn, event });
+                }
                 actions.push_back(Action::Notify { conn, event });
             }
         });

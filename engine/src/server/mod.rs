@@ -201,6 +201,8 @@ impl Server {
         if !self.failed {
             self.run_ready();
         }
+        #[cfg(feature = "mutations")]
+        self.actions.extend(self.history.late_events.drain(..));
     }
 
     /// Handle: everything readable was handled; judge what time has passed.

@@ -10,7 +10,7 @@ use crate::peer::PeerMessage;
 use crate::session::{Phase, Place};
 use std::collections::BTreeMap;
 use zoolet_model::{ConnectReply, ConnectRequest, ServerId, SessionId, SessionSecret, Zxid};
-use zoolet_zab::{Epoch, Round};
+use zoolet_zab::{Epoch, Mutation, Round, mutation};
 
 /// A client that came back to this server, and whose session is being asked after.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +91,7 @@ impl Server {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.session = session;
         }
+        let up_to = if mutation::is_on(Mutation::ReadBeforeOwnWrites) { Zxid::ZERO } else { up_to };
         self.await_applied(conn, Awaits::Session, up_to);
     }
 
@@ -199,6 +200,9 @@ impl Server {
 
     /// Ends the connection that a session was on.
     pub(super) fn evict(&mut self, session: SessionId, place: Place) {
+        if mutation::is_on(Mutation::OldOwnerGoesOn) {
+            return;
+        }
         match place {
             Place::Here(conn) => self.close(conn),
             Place::There(peer, conn) => {

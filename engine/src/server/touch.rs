@@ -7,7 +7,7 @@ use crate::peer::PeerMessage;
 use crate::session::{Connection, Phase, Place};
 use crate::txn::Txn;
 use zoolet_model::{ServerId, SessionId, Zxid};
-use zoolet_zab::{self as zab, Round};
+use zoolet_zab::{self as zab, Mutation, Round, mutation};
 
 /// A learner tells its leader of a sign of life after so long at most, milliseconds. The leader waits so much longer for sessions of others.
 const TELL_MS: u64 = 200;
@@ -112,7 +112,9 @@ impl Server {
         self.touches.lost_at_ms = None;
         self.touches.keep_until_ms = None;
         if self.leads() {
-            self.sessions.touch_all(self.now.mono_ms);
+            if !mutation::is_on(Mutation::NoFullTimeout) {
+                self.sessions.touch_all(self.now.mono_ms);
+            }
         } else {
             // The leader does not know yet whose sessions they are.
             self.connections.values_mut().for_each(|connection| connection.heard = true);
@@ -253,6 +255,9 @@ impl Server {
     /// Silence is judged here, and only here: after everything readable was handled.
     fn judge_silence(&mut self) {
         let now_ms = self.now.mono_ms;
+        if mutation::is_on(Mutation::ExpireWithoutQuorum) {
+            return self.expire_silent_at(now_ms);
+        }
         if self.is_alone() {
             let late = self.sessions.next_deadline().is_some_and(|due_ms| now_ms.saturating_sub(due_ms) > LATE_MS);
             if late {

@@ -12,7 +12,7 @@ use super::{
 use crate::action::{Append, LogRecord};
 use crate::store::Strategy;
 use zoolet_model::Zxid;
-use zoolet_zab::AppendSeq;
+use zoolet_zab::{AppendSeq, Mutation, mutation};
 
 /// A batch is closed once it has this many bytes; a larger record is a batch by itself.
 const BATCH_BYTES: usize = 512 << 10;
@@ -265,7 +265,11 @@ impl Log {
             Strategy::Recycle => u64::from(self.options.segment_bytes),
             Strategy::Append => 0,
         };
-        Record::Facts { facts: Box::new(self.facts.clone()), file_bytes }
+        let mut facts = self.facts.clone();
+        if mutation::is_on(Mutation::FactsNotRestated) {
+            facts.accepted = facts.current;
+        }
+        Record::Facts { facts: Box::new(facts), file_bytes }
     }
 
     /// The chain hash after `to`, an entry of the history where a truncation is to end.

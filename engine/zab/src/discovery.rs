@@ -191,6 +191,13 @@ impl Zab {
             || is_promised && mutation::is_on(Mutation::BirthByMajority) && !self.config().is_born();
         let mine = Credentials { current: self.current, last: self.history.last() };
         let is_less = self.peers.iter().any(|peer| self.counts(peer) && promised(peer).is_some_and(|c| c > mine));
+        let is_born = |peer: &crate::peer::Peer| peer.said.is_some_and(|(said, _)| said.ensemble != EnsembleId::UNBORN);
+        if self.ensemble == EnsembleId::UNBORN
+            && self.peers.iter().any(|peer| promised(peer).is_some() && is_born(peer))
+        {
+            // An ensemble was born and this server has not heard of it: whoever has can lead.
+            return self.become_looking(now);
+        }
         if is_less && !mutation::is_on(Mutation::IgnoreBetterHistory) {
             // Adopting that history would take a transfer; whoever has it can lead.
             return self.become_looking(now);
@@ -202,7 +209,8 @@ impl Zab {
             prospect.is_closed = true;
         }
         self.enter_epoch(now, epoch);
-        if self.ensemble == EnsembleId::UNBORN {
+        // Of a birth a crash may have left the fact without the entry: then it is proposed again, under the same name.
+        if self.history == Spans::EMPTY {
             self.give_birth(now, epoch);
         }
         let first = Zxid::first_of(epoch);
@@ -217,11 +225,13 @@ impl Zab {
     fn give_birth(&mut self, now: u64, epoch: Epoch) {
         let halves = [self.random_below(u32::MAX), self.random_below(u32::MAX), self.random_below(u32::MAX)];
         let minted = halves.iter().fold(self.disk.0, |id, &half| (id ^ u128::from(half)).rotate_left(32));
-        let ensemble = EnsembleId(minted.max(1));
+        let is_named = self.ensemble != EnsembleId::UNBORN;
+        let ensemble = if is_named { self.ensemble } else { EnsembleId(minted.max(1)) };
         let mut members: heapless::Vec<Member, { crate::MEMBERS_MAX }> = heapless::Vec::new();
         for member in self.config().members() {
-            let disk = if member.id == self.id { Some(self.disk) } else { self.peer(member.id).map(|peer| peer.disk) };
-            let member = Member { disk: disk.unwrap_or(Incarnation(0)), ..*member };
+            let live = if member.id == self.id { Some(self.disk) } else { self.peer(member.id).map(|peer| peer.disk) };
+            let known = Some(member.disk).filter(|disk| *disk != Incarnation(0));
+            let member = Member { disk: known.or(live).unwrap_or(Incarnation(0)), ..*member };
             let pushed = members.push(member);
             debug_assert!(pushed.is_ok(), "as many as there were");
         }

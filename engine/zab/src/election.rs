@@ -45,7 +45,11 @@ impl Zab {
     fn can_stand(&self, now: u64) -> bool {
         let hears_me =
             |peer: &Peer| peer.fresh(now, self.timing.fresh_ms).is_some_and(|said| said.hears.contains(self.id));
-        self.is_voter() && self.is_fit(now) && self.is_quorum(true, hears_me)
+        // Nobody gives birth to an ensemble that exists.
+        let is_born =
+            |peer: &Peer| peer.fresh(now, self.timing.fresh_ms).is_some_and(|said| said.ensemble != EnsembleId::UNBORN);
+        let may_lead = self.ensemble != EnsembleId::UNBORN || !self.peers.iter().any(is_born);
+        self.is_voter() && self.is_fit(now) && may_lead && self.is_quorum(true, hears_me)
     }
 
     fn is_fit(&self, now: u64) -> bool {

@@ -356,12 +356,13 @@ impl Zab {
         if !mutation::is_on(Mutation::CompletionAba) {
             self.appends.truncate(to);
         }
+        let seq = self.appends.fact(now);
+        self.push(Todo::Truncate(seq, to));
+        // After the history: else a crash in between leaves a history with a change of membership that nobody knows of.
         if self.voters.pending().is_some_and(|pending| pending.version > to) {
             self.voters.withdraw();
             self.record_configs(now);
         }
-        let seq = self.appends.fact(now);
-        self.push(Todo::Truncate(seq, to));
     }
 
     pub(crate) fn on_snap(
@@ -394,15 +395,11 @@ impl Zab {
         }
         learning.step = Step::Syncing;
         learning.told = Zxid::ZERO;
-        // A birth that is under way is learned from its own entry.
+        // What is committed goes before the history, and what is withdrawn after it (poll_action): a crash in between leaves no history that
+        // says more of the membership than is known. A birth that is under way is learned from its own entry.
         let is_born = config.version <= zxid || self.ensemble != EnsembleId::UNBORN;
         if config.version > self.config().version && is_born {
             self.adopt(now, config);
-        }
-        if self.voters.pending().is_some() {
-            // Its entry, if it still is in the leader's history, comes again.
-            self.voters.withdraw();
-            self.record_configs(now);
         }
         self.history = Spans::snapshot(zxid);
         let seq = self.appends.fact(now);

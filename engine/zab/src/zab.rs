@@ -468,7 +468,14 @@ impl Zab {
                 Todo::Birth(seq, ensemble) => Action::Birth { seq, ensemble },
                 Todo::Configs(seq) => Action::Configs { seq },
                 Todo::Truncate(seq, to) => Action::Truncate { seq, to },
-                Todo::SnapEnd(seq, zxid) => Action::SnapEnd { seq, zxid },
+                Todo::SnapEnd(seq, zxid) => {
+                    if self.voters.pending().is_some() {
+                        // Its entry, if it still is in the leader's history, comes again.
+                        self.voters.withdraw();
+                        self.record_configs(now);
+                    }
+                    Action::SnapEnd { seq, zxid }
+                }
                 Todo::Append(seq, from, to) => Action::Append { seq, from, to },
                 Todo::Commit(to) => Action::Commit { to },
                 Todo::Become(role) => Action::Become(role),

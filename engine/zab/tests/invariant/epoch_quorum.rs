@@ -44,7 +44,8 @@ impl Invariant for EpochQuorum {
                 let process = world.server(*by).process;
                 match message {
                     Message::FollowerInfo { attempt, accepted, .. } => {
-                        let disk = world.server(*from).log.disk;
+                        let it = &world.links[link];
+                        let disk = it.disks[it.end_of(*from).expect("it is an end")];
                         self.asked.insert((process, *from), (*attempt, *link, disk, *accepted));
                     }
                     Message::AckEpoch { attempt, epoch, .. } => {

@@ -3,7 +3,7 @@
 use super::log::Entry;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use zoolet_zab::{Attempt, LinkId, Message};
+use zoolet_zab::{Attempt, Incarnation, LinkId, Message};
 
 /// What travels on a stream: a message, and of a Proposal its entries.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ pub(crate) enum End {
 pub(crate) struct Link {
     pub(crate) id: LinkId,
     pub(crate) ids: [u8; 2],
+    /// The disks they had when it came up.
+    pub(crate) disks: [Incarnation; 2],
     pub(crate) ends: [End; 2],
     /// What is on its way to each end.
     pub(crate) streams: [VecDeque<Item>; 2],
@@ -54,11 +56,12 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(id: LinkId, ids: [u8; 2]) -> Self {
+    pub(crate) fn new(id: LinkId, ids: [u8; 2], disks: [Incarnation; 2]) -> Self {
         let stream = || VecDeque::from([Item::Up]);
         Self {
             id,
             ids,
+            disks,
             ends: [End::Coming; 2],
             streams: [stream(), stream()],
             parcels: [VecDeque::new(), VecDeque::new()],

@@ -352,7 +352,8 @@ impl Net {
         self.links += 1;
         let id = LinkId(self.links);
         self.say(|_| format!("a link comes up between {a} and {b}"));
-        self.world.links.insert(id, Link::new(id, [a, b]));
+        let disks = [a, b].map(|id| self.world.server(id).log.disk);
+        self.world.links.insert(id, Link::new(id, [a, b], disks));
         for end in 0..2 {
             self.wakes.push(Wake::Stream { link: id, end });
         }
@@ -419,7 +420,7 @@ impl Net {
         match item {
             Item::Up => {
                 it.ends[end] = End::Up;
-                let disk = self.world.servers[&peer].log.disk;
+                let disk = it.disks[1 - end];
                 let older: Vec<LinkId> = self
                     .world
                     .links

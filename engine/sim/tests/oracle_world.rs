@@ -216,7 +216,13 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn the_oracles_find_nothing_wrong_with_one_machine() {
-    let promises = Promises { propagation_us: 0, expiry_us: 1_000_000, drift_ppm: 0 };
+    let promises = Promises {
+        propagation_us: 0,
+        expiry_us: 1_000_000,
+        answer_us: 100_000,
+        staleness_us: Some(0),
+        ..Promises::default()
+    };
     let (mut took, mut all) = (Duration::ZERO, Summary::default());
     for seed in seeds() {
         let history = record(seed, 2000);

@@ -7,6 +7,9 @@
 //! - a request leaves it: [`Recorder::invoked`]; an answer or an event arrives: [`Recorder::answered`], [`Recorder::notified`],
 //! - a server applies an entry: [`Recorder::committed`], for every server and entry, no-ops and sessions too,
 //! - links and leaders: [`Recorder::serving`], [`Recorder::healthy`].
+//!
+//! Then [`check_with`] judges what was recorded: at the end, or [so far](Recorder::so_far) (what is owed at the end is then not asked for). It
+//! takes a few microseconds for each operation. [`Summary`] says whether there was anything to judge, [`load`] is a workload made for this.
 
 mod ephemeral;
 mod expiry;
@@ -21,6 +24,7 @@ mod realtime;
 mod replay;
 mod session;
 mod summary;
+mod timeliness;
 mod violation;
 mod watch;
 
@@ -41,11 +45,21 @@ pub struct Promises {
     pub expiry_us: u64,
     /// How far a server's clock may run from true time, millionths.
     pub drift_ppm: u64,
+    /// Until a request is answered or its connection ends, while the ensemble is well, microseconds.
+    pub answer_us: u64,
+    /// For how long a state may be shown after another server had a newer one, microseconds; `None` when that is not bounded.
+    pub staleness_us: Option<u64>,
 }
 
 impl Default for Promises {
     fn default() -> Self {
-        Self { propagation_us: 1_000_000, expiry_us: 5_000_000, drift_ppm: 0 }
+        Self {
+            propagation_us: 1_000_000,
+            expiry_us: 5_000_000,
+            drift_ppm: 0,
+            answer_us: 10_000_000,
+            staleness_us: None,
+        }
     }
 }
 
@@ -86,6 +100,7 @@ pub fn check_with(history: &History, promises: &Promises) -> Result<(), Violatio
     fifo::check(&facts, &origins)?;
     ephemeral::check(&facts)?;
     expiry::check(&facts, &origins, promises)?;
+    timeliness::check(&facts, promises)?;
     let scripts = replay::check(&facts, &origins)?;
     watch::check(&facts, &scripts)
 }

@@ -12,7 +12,13 @@ use zoolet_model::{
     WatchEvent, Zxid,
 };
 
-const PROMISES: Promises = Promises { propagation_us: 0, expiry_us: 3_000_000, drift_ppm: 0 };
+const PROMISES: Promises = Promises {
+    propagation_us: 0,
+    expiry_us: 3_000_000,
+    drift_ppm: 0,
+    answer_us: 1_000_000,
+    staleness_us: Some(60_000_000),
+};
 
 #[test]
 fn good_histories_break_no_rule() {
@@ -385,6 +391,34 @@ fn who_gives_signs_of_life_does_not_expire_and_who_gives_none_does() {
         });
         assert!(spared, "has_leader {has_leader}");
     }
+}
+
+#[test]
+fn what_is_shown_is_not_too_old_and_nobody_waits_for_ever() {
+    let pass: Pass = |facts, _| timeliness::check(facts, &PROMISES);
+    let stale = |history: &mut History| {
+        let Some(read) = answered(history, is_read) else { return false };
+        let zxid = zxid_of(history, read);
+        let fresh = history.committed.iter().all(|entry| entry.zxid.as_i64() <= zxid);
+        history.operations[read].invoked.us += 70_000_000;
+        !fresh
+    };
+    assert_eq!(broken_by(pass, stale), "what a client is shown is not older than promised");
+    let rule = "in an ensemble that is well everybody is answered, or sees his connection end";
+    let waits = |history: &mut History| {
+        let Some(open) = open(history) else { return false };
+        let Some(last) = history.connections[open].operations.last().copied() else { return false };
+        history.operations[last].invoked.us -= 5_000_000;
+        true
+    };
+    assert_eq!(broken_by(pass, waits), rule);
+    let knocks = |history: &mut History| {
+        open(history).is_some_and(|open| {
+            history.connections[open].reply.as_mut().unwrap().0 = history.ended;
+            true
+        })
+    };
+    assert_eq!(broken_by(pass, knocks), rule);
 }
 
 // Writes.

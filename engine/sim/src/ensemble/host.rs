@@ -3,10 +3,11 @@
 use super::process::{Configuration, Job, Process, Stopped};
 use super::wire::ToServer;
 use super::world::{Around, Happening};
-use super::{Clock, SECOND, Speed};
+use super::{Clock, Landed, SECOND, Said, Speed};
 use crate::disk::SimDisk;
 use crate::workload::Random;
 use std::fmt;
+use zoolet_engine::peer::LinkId;
 use zoolet_engine::{ConnId, Event, Now};
 use zoolet_zab::ServerId;
 
@@ -45,6 +46,7 @@ impl fmt::Display for Who {
 enum Held {
     Job(Job),
     Client(ConnId, ToServer),
+    LinkClosed(ServerId, LinkId),
 }
 
 /// How a process ends.
@@ -190,6 +192,7 @@ impl Host {
             match held {
                 Held::Job(job) => self.on_job(around, job),
                 Held::Client(conn, what) => self.on_client(around, conn, what),
+                Held::LinkClosed(peer, link) => self.on_link_closed(around, peer, link),
             }
         }
         self.rearm(around);
@@ -257,6 +260,19 @@ impl Host {
             return held.push(Held::Client(conn, ToServer::Fin));
         }
         self.run(around, |process, cx| process.disconnected(cx, conn));
+    }
+
+    /// A link came up or went down, or a peer said something. Links hold back what comes to a process that sleeps.
+    pub(super) fn on_landed(&mut self, around: &mut Around, landed: Landed<Said>) {
+        around.has_changed |= !matches!(landed, Landed::Message { .. });
+        self.run(around, |process, cx| process.landed(cx, landed));
+    }
+
+    pub(super) fn on_link_closed(&mut self, around: &mut Around, peer: ServerId, link: LinkId) {
+        if let Some(held) = &mut self.held {
+            return held.push(Held::LinkClosed(peer, link));
+        }
+        self.run(around, |process, cx| process.link_down(cx, peer, link));
     }
 
     pub(super) fn run(

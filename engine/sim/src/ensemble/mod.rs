@@ -36,6 +36,20 @@ pub use wire::{WirePath, Wires};
 pub use witness::{State, Witness};
 pub use world::World;
 
+/// What one process says to another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Said {
+    /// Its machine said this.
+    Message(zoolet_engine::peer::PeerMessage),
+    /// A part of a snapshot; `None` after the last.
+    Chunk {
+        /// The sender's number.
+        transfer: zoolet_engine::peer::TransferId,
+        /// The next bytes.
+        bytes: Option<Vec<u8>>,
+    },
+}
+
 /// Microseconds in a millisecond.
 pub const MS: u64 = 1000;
 /// Microseconds in a second.

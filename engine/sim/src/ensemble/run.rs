@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use zoolet_engine::{Limits, Settings};
 use zoolet_model::{ErrorCode, Request};
-use zoolet_zab::{Config, ServerId, Timing};
+use zoolet_zab::{Config, EnsembleId, Incarnation, Member, ServerId, Timing, Zxid};
 
 /// How long a run with too little in it goes on before it is looked at again, and how often.
 const ROUND_US: u64 = 10 * SECOND;
@@ -34,6 +34,8 @@ const UNJUDGED: [Kind; 2] = [Kind::BaseError, Kind::DiskFull];
 pub struct Plan {
     /// Servers that vote.
     pub voters: u8,
+    /// Servers that do not.
+    pub observers: u8,
     /// Clients.
     pub clients: u32,
     /// How long faults strike, microseconds.
@@ -60,6 +62,7 @@ impl Plan {
         let mix = Mix::drawn(&kinds, &mut random);
         Self {
             voters: 1,
+            observers: 0,
             clients: random.between(3, 7) as u32,
             safety_us: random.between(50, 70) * SECOND,
             faults: (8, 30),
@@ -69,6 +72,22 @@ impl Plan {
             disk: *random.pick(&DiskModel::ALL),
             limits: limits(&mut random),
         }
+    }
+}
+
+impl Plan {
+    /// Three or five voters, sometimes one, and up to two observers.
+    pub fn ensemble(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0xe5e);
+        let voters = *random.pick(&[1, 3, 3, 3, 3, 5, 5]);
+        let observers = if random.one_in(3) { 1 + random.below(2) as u8 } else { 0 };
+        let mix = Mix::drawn(&Kind::ALL, &mut random);
+        Self { voters, observers, mix, ..Self::standalone(seed) }
+    }
+
+    /// The same in peace.
+    pub fn peaceful(seed: u64) -> Self {
+        Self { mix: Mix::of(&[]), faults_min: 0, ..Self::ensemble(seed) }
     }
 }
 
@@ -198,7 +217,14 @@ fn judge(history: &History) -> Result<(), Violation> {
 impl Plan {
     fn build(&self, seed: u64, trace: Trace) -> World {
         let mut random = Random::new(seed);
-        let servers: Vec<ServerId> = (1..=self.voters).filter_map(ServerId::new).collect();
+        let servers: Vec<ServerId> = (1..=self.voters + self.observers).filter_map(ServerId::new).collect();
+        let members: Vec<Member> = servers
+            .iter()
+            .map(|&id| {
+                let kind = if id.as_u8() <= self.voters { zoolet_zab::Kind::Voter } else { zoolet_zab::Kind::Observer };
+                Member { id, kind, disk: Incarnation(0) }
+            })
+            .collect();
         let super_digest = Some(digest_of(SUPER_USER));
         let settings = Settings {
             tick_ms: 500,
@@ -208,7 +234,7 @@ impl Plan {
             super_digest: super_digest.clone(),
             ..Settings::default()
         };
-        let members = Config::of_voters(&servers).expect("voters are distinct, and there is one at least");
+        let members = Config::new(EnsembleId::UNBORN, Zxid::ZERO, &members).expect("ids are distinct, one votes");
         let with = Configuration { limits: self.limits, settings, members, timing: Timing::default() };
         let network = Network {
             idle_timeout_us: random.between(2, 5) * SECOND,

@@ -5,6 +5,7 @@ use crate::oracle::{History, Recorder};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use zoolet_engine::action::Append;
+use zoolet_engine::peer::{LinkId, PeerMessage};
 use zoolet_engine::store::log::Facts;
 use zoolet_zab::{AppendSeq, ServerId, Zxid};
 
@@ -71,6 +72,10 @@ impl Witness {
     pub(super) fn durable(&mut self, _now_us: u64, _server: ServerId, _seq: AppendSeq) {}
 
     pub(super) fn told(&mut self, _now_us: u64, _server: ServerId, _seq: AppendSeq) {}
+
+    pub(super) fn sent(&mut self, _server: ServerId, _peer: ServerId, _link: LinkId, _message: &PeerMessage) {}
+
+    pub(super) fn received(&mut self, _server: ServerId, _peer: ServerId, _link: LinkId, _message: &PeerMessage) {}
 
     pub(super) fn checkpointed(&mut self, _now_us: u64, _server: ServerId, _zxid: Zxid) {}
 

@@ -6,12 +6,12 @@ use super::process::Job;
 use super::strike::Struck;
 use super::wire::Arrival;
 use super::witness::Witness;
-use super::{Agenda, Fault, Flight, Landed, Links, Rank, Sent, Wires};
+use super::{Agenda, Fault, Flight, Links, Rank, Said, Sent, Wires};
 use crate::oracle::ClientId;
 use crate::workload::Random;
 use std::collections::BTreeMap;
 use zoolet_engine::ConnId;
-use zoolet_engine::peer::PeerMessage;
+use zoolet_engine::peer::LinkId;
 use zoolet_zab::ServerId;
 
 /// Things that may happen at one moment before it counts as a livelock.
@@ -20,7 +20,7 @@ const AT_ONE_TIME_MAX: u64 = 200_000;
 /// Something that happens at its time.
 #[derive(Debug)]
 pub(super) enum Happening {
-    Flight(Flight<PeerMessage>),
+    Flight(Flight<Said>),
     Arrival(Arrival),
     Job {
         server: ServerId,
@@ -38,6 +38,13 @@ pub(super) enum Happening {
         process: u64,
         conn: ConnId,
     },
+    /// A process closed a link, and is told that it is gone.
+    LinkClosed {
+        server: ServerId,
+        process: u64,
+        peer: ServerId,
+        link: LinkId,
+    },
     Client(ClientId),
     Start {
         server: ServerId,
@@ -49,11 +56,13 @@ pub(super) enum Happening {
 /// What is between the boxes.
 pub(super) struct Around {
     pub(super) agenda: Agenda<Happening>,
-    pub(super) links: Links<PeerMessage>,
+    pub(super) links: Links<Said>,
     pub(super) wires: Wires,
     pub(super) witness: Witness,
     /// Who serves may have changed.
     pub(super) has_changed: bool,
+    /// Which disk each process of each server has.
+    pub(super) incarnations: BTreeMap<(ServerId, u64), u128>,
 }
 
 impl Around {
@@ -65,6 +74,11 @@ impl Around {
         } else {
             self.wires.send_to_client(now_us, conn, ToClient::Sent(sent));
         }
+    }
+
+    /// The disk of a process, which its peers learn when a link to it comes up.
+    pub(super) fn incarnation_of(&self, server: ServerId, process: u64) -> u128 {
+        self.incarnations.get(&(server, process)).copied().unwrap_or_default()
     }
 
     /// The kernel of a box answers for a process that does not know the connection.
@@ -103,13 +117,20 @@ impl World {
     pub(super) fn new(
         hosts: Vec<Host>,
         clients: Vec<(ClientId, Client)>,
-        links: Links<PeerMessage>,
+        links: Links<Said>,
         wires: Wires,
         witness: Witness,
         random: Random,
     ) -> Self {
         let mut world = Self {
-            around: Around { agenda: Agenda::default(), links, wires, witness, has_changed: true },
+            around: Around {
+                agenda: Agenda::default(),
+                links,
+                wires,
+                witness,
+                has_changed: true,
+                incarnations: BTreeMap::new(),
+            },
             hosts: hosts.into_iter().map(|host| (host.id, host)).collect(),
             clients: clients.into_iter().collect(),
             random,
@@ -218,7 +239,13 @@ impl World {
             Happening::Closed { server, process, conn } if is_of(&self.hosts, &server, process) => {
                 self.with(server, |host, around| host.on_closed(around, conn));
             }
-            Happening::Job { .. } | Happening::Deadline { .. } | Happening::Closed { .. } => {}
+            Happening::LinkClosed { server, process, peer, link } if is_of(&self.hosts, &server, process) => {
+                self.with(server, |host, around| host.on_link_closed(around, peer, link));
+            }
+            Happening::Job { .. }
+            | Happening::Deadline { .. }
+            | Happening::Closed { .. }
+            | Happening::LinkClosed { .. } => {}
             Happening::Client(id) => {
                 if let Some(client) = self.clients.get_mut(&id) {
                     client.on_time(now_us, &mut around.wires, &mut around.witness);
@@ -250,9 +277,4 @@ impl World {
             self.around.agenda.at(at_us, Rank::Deadline, Happening::Client(id));
         }
     }
-}
-
-impl Host {
-    /// A peer's link went up or down, or a peer said something. The engine among peers is on its way.
-    fn on_landed(&mut self, _around: &mut Around, _landed: Landed<PeerMessage>) {}
 }

@@ -12,7 +12,7 @@ use zoolet_engine::event::{BaseFailure, Fetched};
 use zoolet_engine::store::Reserve;
 use zoolet_engine::store::base::{Base, BaseReader};
 use zoolet_engine::store::key::end_of_prefix;
-use zoolet_model::ErrorCode;
+use zoolet_model::{ErrorCode, Zxid};
 
 /// How often a disk that is short of space is looked at.
 const SPACE_PAUSE_US: u64 = SECOND;
@@ -35,6 +35,8 @@ pub(super) struct BaseThreads {
     pub(super) base: Base,
     reserve: Reserve,
     readers: BTreeMap<Generation, BaseReader>,
+    /// What the machine calls a generation is this much more than what the present base does: a base that came in begins anew.
+    before: u64,
     /// When the thread that fetches, and the one that completes, are done with what they have.
     fetching_until_us: u64,
     completing_until_us: u64,
@@ -50,6 +52,7 @@ impl BaseThreads {
             base,
             reserve,
             readers: BTreeMap::from([(reader.generation(), reader)]),
+            before: 0,
             fetching_until_us: 0,
             completing_until_us: 0,
             checkpoints: VecDeque::new(),
@@ -97,12 +100,12 @@ impl BaseThreads {
         at(cx, cx.now_us + spent_us, work);
     }
 
-    fn reader(&self, generation: Generation) -> Result<&BaseReader, BaseFailure> {
+    pub(super) fn reader_of(&self, generation: Generation) -> Result<&BaseReader, BaseFailure> {
         self.readers.get(&generation).ok_or_else(|| BaseFailure::Io(format!("{generation:?} is not held any more")))
     }
 
     fn read(&self, fetch: &Fetch) -> Result<Fetched, BaseFailure> {
-        let reader = self.reader(fetch.generation)?;
+        let reader = self.reader_of(fetch.generation)?;
         match &fetch.what {
             FetchWhat::Record(key) => reader.record(key).map(Fetched::Record),
             FetchWhat::KeysUnder(prefix) => {
@@ -118,9 +121,19 @@ impl BaseThreads {
 
     fn serve(&mut self) -> Generation {
         let reader = self.base.reader();
-        let generation = reader.generation();
+        let generation = Generation(reader.generation().0 + self.before);
         self.readers.insert(generation, reader);
         generation
+    }
+
+    /// Another base is the current one.
+    pub(super) fn replace(&mut self, base: Base) -> Generation {
+        let old = std::mem::replace(&mut self.base, base);
+        self.before += old.generation().0 + 1;
+        old.retire();
+        self.checkpoints.clear();
+        self.is_merging = true;
+        self.serve()
     }
 }
 
@@ -152,7 +165,7 @@ impl Process {
     }
 
     fn on_completed(&mut self, cx: &mut Context<'_>, place: Place, completion: &Completion) -> Result<(), Stopped> {
-        let (result, _) = match self.base.reader(completion.generation) {
+        let (result, _) = match self.base.reader_of(completion.generation) {
             Ok(reader) => completion.run(reader),
             Err(failure) => (Err(ErrorCode::SystemError), Some(failure)),
         };
@@ -172,9 +185,8 @@ impl Process {
                 self.settle_space(cx)?;
                 let generation = self.base.serve();
                 self.log.log.recycle(zxid);
-                cx.around.witness.recycled(cx.now_us, cx.id, zxid);
                 self.handle(cx, Event::Checkpointed { generation })?;
-                self.tell_persisted(cx)?;
+                self.recycled(cx, zxid)?;
             }
             Err(error) if self.base.base.sync_failed() => return Err(Stopped::because(error)),
             Err(error) => {
@@ -184,6 +196,12 @@ impl Process {
             }
         }
         self.written(cx)
+    }
+
+    /// The log may use segments again, and says so.
+    pub(super) fn recycled(&mut self, cx: &mut Context<'_>, checkpoint: Zxid) -> Result<(), Stopped> {
+        cx.around.witness.recycled(cx.now_us, cx.id, checkpoint);
+        self.tell_persisted(cx)
     }
 
     fn on_merged(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {

@@ -108,7 +108,13 @@ impl Process {
     pub(super) fn tell_persisted(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         let log = &self.log.log;
         let (seq, log_bytes_used, checkpoint) = (log.appended(), log.used_bytes(), log.checkpoint());
+        let floor = log.floor();
         cx.around.witness.told(cx.now_us, cx.id, seq);
-        self.handle(cx, Event::Persisted { seq, log_bytes_used, checkpoint })
+        self.handle(cx, Event::Persisted { seq, log_bytes_used, checkpoint })?;
+        if floor > self.floor {
+            self.floor = floor;
+            self.handle(cx, Event::LogFloor { floor })?;
+        }
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 mod base;
 mod log;
 mod outbox;
+mod peers;
 
 use super::host::Context;
 use super::witness::State;
@@ -14,6 +15,7 @@ use base::BaseThreads;
 use bytes::Bytes;
 use log::LogThread;
 use outbox::Outbox;
+use peers::PeerThreads;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zoolet_engine::action::{Append, LogRecord};
@@ -56,6 +58,7 @@ pub(super) enum Job {
     Log(log::Batch),
     RetryLog,
     Base(Box<base::Work>),
+    Peer(Box<peers::PeerJob>),
 }
 
 impl Job {
@@ -73,6 +76,12 @@ pub struct Process {
     log: LogThread,
     base: BaseThreads,
     outbox: Outbox,
+    peers: PeerThreads,
+    limits: Limits,
+    /// Entries above it can be read from the log, as the machine knows.
+    floor: Zxid,
+    /// The end of a snapshot that is the state from now on.
+    installed: Option<Zxid>,
     /// When [`Happening::Deadline`] comes next.
     wakes_us: Option<u64>,
     /// Entries that were appended or found, and not yet seen to be applied.
@@ -101,7 +110,7 @@ impl Process {
         let disk: SimDisk = cx.disk.clone();
         let incarnation = u128::from(random.bits()) << 64 | u128::from(random.bits());
         let store = Store::open(Arc::new(disk), Strategy::Recycle, &limits, incarnation).map_err(Stopped::because)?;
-        cx.around.witness.started(cx.now_us, cx.id, number, &store.log.facts());
+        cx.around.witness.started(cx.now_us, cx.id, number, store.log.facts());
         let start = Start {
             limits,
             settings,
@@ -110,6 +119,7 @@ impl Process {
             timing,
             recovered: store.recovered.clone(),
             base: store.state.clone(),
+            chain_at_base: store.chain_at_base,
             seed: std::array::from_fn(|_| random.bits() as u8),
             log_bytes_used: store.log.used_bytes(),
         };
@@ -120,6 +130,8 @@ impl Process {
             Ok::<(), Stopped>(())
         });
         replayed.map_err(|error| Stopped(format!("{error:?}")))?;
+        let floor = store.log_floor;
+        cx.around.incarnations.insert((cx.id, number), store.facts.disk_incarnation);
         let Store { log, base, reserve, .. } = store;
         let mut process = Self {
             number,
@@ -127,6 +139,10 @@ impl Process {
             log: LogThread::new(log),
             base: BaseThreads::new(base, reserve),
             outbox: Outbox::default(),
+            peers: PeerThreads::default(),
+            limits,
+            floor,
+            installed: None,
             wakes_us: None,
             unapplied: BTreeMap::new(),
             applied,
@@ -181,6 +197,7 @@ impl Process {
             Job::Log(batch) => self.on_log(cx, batch)?,
             Job::RetryLog => self.log.retry(cx),
             Job::Base(work) => self.on_base(cx, *work)?,
+            Job::Peer(job) => self.on_peer_job(cx, *job)?,
         }
         self.settle(cx)
     }
@@ -240,15 +257,16 @@ impl Process {
                 Action::Close { conn } => self.send(cx, conn, Sent::Close),
                 Action::Status { .. } => {}
                 Action::Fail(reason) => return Err(Stopped(reason)),
-                // The engine among peers is on its way.
-                Action::PeerSend { .. }
-                | Action::PeerClose { .. }
-                | Action::ReadLog(_)
-                | Action::HoldLog { .. }
-                | Action::SendSnapshot { .. }
-                | Action::ReceiveSnapshot { .. }
-                | Action::DropSnapshot { .. }
-                | Action::InstallSnapshot { .. } => {}
+                Action::PeerSend { peer, link, message } => self.say(cx, peer, link, message),
+                Action::PeerClose { peer, link, .. } => self.close_link(cx, peer, link),
+                Action::ReadLog(read) => self.read_log(cx, read),
+                Action::HoldLog { above } => self.log.log.hold(above),
+                Action::SendSnapshot { peer, link, transfer, generation } => {
+                    self.send_snapshot(cx, peer, link, transfer, generation);
+                }
+                Action::ReceiveSnapshot { peer, link, transfer, .. } => self.receive_snapshot(cx, peer, link, transfer),
+                Action::DropSnapshot { peer, transfer } => self.drop_snapshot(peer, transfer),
+                Action::InstallSnapshot { base } => self.install_snapshot(cx, base),
             }
         }
         Ok(())
@@ -259,11 +277,11 @@ impl Process {
             match record {
                 LogRecord::Entry { zxid, payload } => drop(self.unapplied.insert(*zxid, payload.clone())),
                 LogRecord::Truncate { to } => self.unapplied.retain(|zxid, _| zxid <= to),
+                LogRecord::SnapEnd { zxid, .. } => self.unapplied.retain(|at, _| at > zxid),
                 LogRecord::Promise(_)
                 | LogRecord::Epoch(_)
                 | LogRecord::Config { .. }
                 | LogRecord::SnapBegin { .. }
-                | LogRecord::SnapEnd { .. }
                 | LogRecord::Birth { .. } => {}
             }
         }
@@ -282,7 +300,12 @@ impl Process {
     fn note_state(&mut self, cx: &mut Context<'_>) {
         let applied = self.server.applied();
         if applied > self.applied {
-            let rest = self.unapplied.split_off(&applied);
+            let mut rest = self.unapplied.split_off(&applied);
+            if self.installed.take_if(|installed| *installed <= applied).is_some() {
+                // What was in the snapshot this server never applied.
+                self.unapplied.clear();
+                rest.retain(|zxid, _| *zxid > applied);
+            }
             for (zxid, payload) in std::mem::replace(&mut self.unapplied, rest) {
                 cx.around.witness.committed(cx.now_us, zxid, &payload);
             }

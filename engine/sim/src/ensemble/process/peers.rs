@@ -1,0 +1,289 @@
+//! What a process and its peers say to each other, what it reads from its log for them, and snapshots on their way.
+
+use super::{Job, Process, Stopped, check_alive};
+use crate::ensemble::host::Context;
+use crate::ensemble::link;
+use crate::ensemble::world::Happening;
+use crate::ensemble::{Carrier, Landed, Rank, Said};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zoolet_engine::Event;
+use zoolet_engine::action::{Generation, ReadLog};
+use zoolet_engine::peer::{Incarnation, LinkId, LogRange, LogReadFailure, PeerMessage, ReceivedSnapshot, TransferId};
+use zoolet_engine::store::SnapshotSink;
+use zoolet_engine::store::image::SnapshotSource;
+use zoolet_engine::store::log::ReadError;
+use zoolet_zab::ServerId;
+
+/// The stream of everything ordered, and the one of snapshots.
+const LOG_STREAM: usize = 0;
+const BULK_STREAM: usize = 1;
+/// Bytes of a snapshot that travel as one message.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// Something for peers that takes time.
+#[derive(Debug)]
+pub(in crate::ensemble) enum PeerJob {
+    Read(ReadLog),
+    Chunk { peer: ServerId, link: LinkId, transfer: TransferId, source: Arc<SnapshotSource>, offset: u64 },
+    Open { peer: ServerId, link: LinkId, transfer: TransferId, generation: Generation },
+    Write { peer: ServerId, transfer: TransferId },
+    Install { base: u64 },
+}
+
+/// A snapshot that comes in.
+#[derive(Debug, Default)]
+struct Incoming {
+    /// What came and is not written.
+    chunks: std::collections::VecDeque<Vec<u8>>,
+    /// Everything came, or nothing more will.
+    end: Option<Result<(), String>>,
+    sink: Option<SnapshotSink>,
+    is_wanted: bool,
+    is_writing: bool,
+}
+
+/// Links as this process knows them, and snapshots under way.
+#[derive(Debug, Default)]
+pub(super) struct PeerThreads {
+    links: BTreeMap<ServerId, LinkId>,
+    incoming: BTreeMap<(ServerId, TransferId), Incoming>,
+    /// Whole, durable, and perhaps to become the base.
+    received: Option<zoolet_engine::store::base::Base>,
+    reading_until_us: u64,
+}
+
+impl Process {
+    /// A link went up or down, or a peer said something.
+    pub(in crate::ensemble) fn landed(&mut self, cx: &mut Context<'_>, landed: Landed<Said>) -> Result<(), Stopped> {
+        match landed {
+            Landed::Up { peer, link, process, .. } => {
+                let link = LinkId(link.0);
+                self.peers.links.insert(peer, link);
+                let disk = Incarnation(cx.around.incarnation_of(peer, process));
+                self.event(cx, Event::PeerUp { peer, link, disk, process })
+            }
+            Landed::Down { peer, link, .. } => self.link_down(cx, peer, LinkId(link.0)),
+            Landed::Message { peer, link, message: Said::Message(message), .. } => {
+                let link = LinkId(link.0);
+                cx.around.witness.received(cx.id, peer, link, &message);
+                self.event(cx, Event::PeerMessage { peer, link, message })
+            }
+            Landed::Message { peer, message: Said::Chunk { transfer, bytes }, .. } => {
+                let incoming = self.peers.incoming.entry((peer, transfer)).or_default();
+                match bytes {
+                    Some(bytes) => incoming.chunks.push_back(bytes),
+                    None => incoming.end = Some(Ok(())),
+                }
+                self.write_snapshot(cx, peer, transfer);
+                Ok(())
+            }
+        }
+    }
+
+    /// A link is gone, and with it whatever was on its way there.
+    pub(in crate::ensemble) fn link_down(
+        &mut self,
+        cx: &mut Context<'_>,
+        peer: ServerId,
+        link: LinkId,
+    ) -> Result<(), Stopped> {
+        if self.peers.links.get(&peer) == Some(&link) {
+            self.peers.links.remove(&peer);
+            let lost: Vec<_> = self.peers.incoming.keys().copied().filter(|(from, _)| *from == peer).collect();
+            for (peer, transfer) in lost {
+                if let Some(incoming) = self.peers.incoming.get_mut(&(peer, transfer)) {
+                    incoming.end.get_or_insert(Err("the link is gone".into()));
+                }
+                self.write_snapshot(cx, peer, transfer);
+            }
+        }
+        self.event(cx, Event::PeerDown { peer, link })
+    }
+
+    pub(super) fn say(&mut self, cx: &mut Context<'_>, peer: ServerId, link: LinkId, message: PeerMessage) {
+        cx.around.witness.sent(cx.id, peer, link, &message);
+        let carrier = if message.is_datagram() { Carrier::Datagram } else { Carrier::Stream(LOG_STREAM) };
+        cx.around.links.send(cx.now_us, cx.id, link::LinkId(link.0), carrier, Said::Message(message));
+    }
+
+    pub(super) fn close_link(&mut self, cx: &mut Context<'_>, peer: ServerId, link: LinkId) {
+        cx.around.links.close(cx.now_us, cx.id, link::LinkId(link.0));
+        let happening = Happening::LinkClosed { server: cx.id, process: self.number, peer, link };
+        cx.around.agenda.after(1, happening);
+    }
+
+    pub(super) fn read_log(&mut self, cx: &mut Context<'_>, read: ReadLog) {
+        self.peers.reading_until_us = self.peers.reading_until_us.max(cx.now_us) + cx.speed.read_us();
+        at(cx, self.peers.reading_until_us, PeerJob::Read(read));
+    }
+
+    pub(super) fn send_snapshot(
+        &mut self,
+        cx: &mut Context<'_>,
+        peer: ServerId,
+        link: LinkId,
+        transfer: TransferId,
+        generation: Generation,
+    ) {
+        let spent_us = cx.speed.read_us() * 4;
+        at(cx, cx.now_us + spent_us, PeerJob::Open { peer, link, transfer, generation });
+    }
+
+    pub(super) fn receive_snapshot(
+        &mut self,
+        cx: &mut Context<'_>,
+        peer: ServerId,
+        link: LinkId,
+        transfer: TransferId,
+    ) {
+        let is_there = self.peers.links.get(&peer) == Some(&link);
+        let incoming = self.peers.incoming.entry((peer, transfer)).or_default();
+        incoming.is_wanted = true;
+        if !is_there {
+            incoming.end.get_or_insert(Err("the link is gone".into()));
+        }
+        self.write_snapshot(cx, peer, transfer);
+    }
+
+    pub(super) fn drop_snapshot(&mut self, peer: ServerId, transfer: TransferId) {
+        self.peers.incoming.remove(&(peer, transfer));
+        self.peers.received = None;
+    }
+
+    pub(super) fn install_snapshot(&mut self, cx: &mut Context<'_>, base: u64) {
+        let spent_us = cx.speed.sync_us(cx.now_us);
+        at(cx, cx.now_us + spent_us, PeerJob::Install { base });
+    }
+
+    fn write_snapshot(&mut self, cx: &mut Context<'_>, peer: ServerId, transfer: TransferId) {
+        let Some(incoming) = self.peers.incoming.get_mut(&(peer, transfer)) else { return };
+        let has_work = !incoming.chunks.is_empty() || incoming.end.is_some();
+        if incoming.is_wanted && !incoming.is_writing && has_work {
+            incoming.is_writing = true;
+            let spent_us = cx.speed.sync_us(cx.now_us);
+            at(cx, cx.now_us + spent_us, PeerJob::Write { peer, transfer });
+        }
+    }
+
+    pub(super) fn on_peer_job(&mut self, cx: &mut Context<'_>, job: PeerJob) -> Result<(), Stopped> {
+        match job {
+            PeerJob::Read(ReadLog { id, after, to, bytes_max }) => {
+                let result = match self.log.log.read_entries(after, to, bytes_max) {
+                    Ok(read) => Ok(LogRange { chain_before: read.chain, entries: read.entries }),
+                    Err(ReadError::Gone) => Err(LogReadFailure::Gone),
+                    Err(ReadError::Log(error)) => Err(LogReadFailure::Unreadable(error.to_string())),
+                };
+                self.handle(cx, Event::LogRead { id, result })
+            }
+            PeerJob::Open { peer, link, transfer, generation } => self.on_open(cx, peer, link, transfer, generation),
+            PeerJob::Chunk { peer, link, transfer, source, offset } => {
+                self.on_chunk(cx, peer, link, transfer, source, offset)
+            }
+            PeerJob::Write { peer, transfer } => self.on_write(cx, peer, transfer),
+            PeerJob::Install { base } => self.on_install(cx, base),
+        }
+    }
+
+    fn on_open(
+        &mut self,
+        cx: &mut Context<'_>,
+        peer: ServerId,
+        link: LinkId,
+        transfer: TransferId,
+        generation: Generation,
+    ) -> Result<(), Stopped> {
+        let source = self.base.reader_of(generation).map_err(|failure| format!("{failure:?}")).and_then(|reader| {
+            let chain = self.log.log.chain_at(reader.meta().zxid).map_err(|error| error.to_string())?;
+            SnapshotSource::open(reader.clone(), chain).map_err(|error| error.to_string())
+        });
+        match source {
+            Ok(source) => self.on_chunk(cx, peer, link, transfer, Arc::new(source), 0),
+            Err(why) => self.handle(cx, Event::SnapshotSent { transfer, result: Err(why) }),
+        }
+    }
+
+    fn on_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+        peer: ServerId,
+        link: LinkId,
+        transfer: TransferId,
+        source: Arc<SnapshotSource>,
+        offset: u64,
+    ) -> Result<(), Stopped> {
+        let read = match source.read(offset, CHUNK_BYTES) {
+            _ if self.peers.links.get(&peer) != Some(&link) => Err("the link is gone".to_owned()),
+            Ok(bytes) => Ok(bytes),
+            Err(error) => Err(error.to_string()),
+        };
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(why) => return self.handle(cx, Event::SnapshotSent { transfer, result: Err(why) }),
+        };
+        let next = offset + bytes.len() as u64;
+        let mut send = |bytes| {
+            let said = Said::Chunk { transfer, bytes };
+            cx.around.links.send(cx.now_us, cx.id, link::LinkId(link.0), Carrier::Stream(BULK_STREAM), said);
+        };
+        send(Some(bytes));
+        if next < source.bytes() {
+            let spent_us = cx.speed.read_us() + 100;
+            at(cx, cx.now_us + spent_us, PeerJob::Chunk { peer, link, transfer, source, offset: next });
+            return Ok(());
+        }
+        send(None);
+        self.handle(cx, Event::SnapshotSent { transfer, result: Ok(()) })
+    }
+
+    fn on_write(&mut self, cx: &mut Context<'_>, peer: ServerId, transfer: TransferId) -> Result<(), Stopped> {
+        let id = self.base.base.id() + 1;
+        let Some(incoming) = self.peers.incoming.get_mut(&(peer, transfer)) else { return Ok(()) };
+        incoming.is_writing = false;
+        let mut outcome = match &incoming.end {
+            Some(Err(why)) => Err(why.clone()),
+            Some(Ok(())) | None => Ok(()),
+        };
+        while let (Ok(()), Some(chunk)) = (&outcome, incoming.chunks.pop_front()) {
+            let begun = match incoming.sink.take() {
+                Some(sink) => Ok(sink),
+                None => SnapshotSink::begin(Arc::new(cx.disk.clone()), id, &self.limits),
+            };
+            outcome =
+                begun.and_then(|mut sink| sink.write(&chunk).map(|()| sink)).map_err(|e| e.to_string()).map(|sink| {
+                    incoming.sink = Some(sink);
+                });
+        }
+        check_alive(cx)?;
+        if outcome.is_ok() && incoming.end.is_none() {
+            return Ok(());
+        }
+        let sink = self.peers.incoming.remove(&(peer, transfer)).and_then(|incoming| incoming.sink);
+        let finished = outcome.and_then(|()| {
+            let received = sink.ok_or("nothing came")?.finish().map_err(|error| error.to_string())?;
+            let state = received.state.ok_or("a snapshot of nothing")?;
+            self.peers.received = Some(received.base);
+            Ok(ReceivedSnapshot { base: id, state })
+        });
+        check_alive(cx)?;
+        self.handle(cx, Event::SnapshotReceived { peer, transfer, result: finished })
+    }
+
+    fn on_install(&mut self, cx: &mut Context<'_>, base: u64) -> Result<(), Stopped> {
+        let received = self.peers.received.take().filter(|received| received.id() == base);
+        let Some(received) = received else { return Err(Stopped(format!("base {base} was not received"))) };
+        let zxid = received.meta().zxid;
+        let generation = self.base.replace(received);
+        check_alive(cx)?;
+        cx.around.witness.checkpointed(cx.now_us, cx.id, zxid);
+        self.log.log.recycle(zxid);
+        self.installed = Some(zxid);
+        self.handle(cx, Event::SnapshotInstalled { generation })?;
+        self.recycled(cx, zxid)
+    }
+}
+
+fn at(cx: &mut Context<'_>, at_us: u64, job: PeerJob) {
+    let happening = Happening::Job { server: cx.id, process: cx.process, job: Job::Peer(Box::new(job)) };
+    cx.around.agenda.at(at_us, Rank::News, happening);
+}

@@ -58,8 +58,8 @@ pub(super) struct Forwards {
     bytes: usize,
     /// Refused requests, and what each is told once everything before it on its connection is answered.
     refused: BTreeMap<(ConnId, u64), (i32, ErrorCode)>,
-    /// Leader: sessions that learners' clients begin.
-    pub(super) sessions_joining: usize,
+    /// Leader: sessions that learners' clients begin, and where.
+    joining: BTreeMap<SessionId, Place>,
     /// Leader: by learner.
     inbound: BTreeMap<ServerId, Inbound>,
 }
@@ -263,7 +263,7 @@ impl Server {
         let (seq, conn) = from;
         match txn {
             Txn::CreateSession { .. } => {
-                let sessions = self.sessions.len() + self.upkeep.sessions_joining + self.forwards.sessions_joining;
+                let sessions = self.sessions.len() + self.upkeep.sessions_joining + self.forwards.joining.len();
                 let full = sessions >= self.limits.sessions_max as usize;
                 self.upkeep.sessions_refused += u64::from(full);
                 if full || self.admission(Need::Session) != Admission::Go {
@@ -295,14 +295,16 @@ impl Server {
             // It is handing over, or its epoch is used up: the next leader is asked by whoever comes back.
             return Verdict::Refuse(ErrorCode::SessionExpired);
         }
-        self.note_forwarded(txn);
+        self.note_forwarded(Place::There(peer, conn), txn);
         Verdict::Proposed
     }
 
-    fn note_forwarded(&mut self, txn: &Txn<'_>) {
+    fn note_forwarded(&mut self, from: Place, txn: &Txn<'_>) {
         let zxid = self.zab.last();
         match txn {
-            Txn::CreateSession { .. } => self.forwards.sessions_joining += 1,
+            Txn::CreateSession { .. } => {
+                self.forwards.joining.insert(SessionId(zxid.as_i64()), from);
+            }
             Txn::CloseSession { session } => {
                 self.sessions.close(*session);
                 self.sessions.wrote(*session, zxid);
@@ -313,9 +315,9 @@ impl Server {
     }
 
     /// A session is in the applied state.
-    pub(super) fn on_session_began(&mut self, origin: Origin) {
-        if let Origin::Forwarded { .. } = origin {
-            self.forwards.sessions_joining -= 1;
+    pub(super) fn on_session_began(&mut self, session: SessionId) {
+        if let Some(place) = self.forwards.joining.remove(&session) {
+            self.sessions.attach(session, place);
         }
     }
 

@@ -623,7 +623,7 @@ impl Server {
             Outcome::SessionCreated(session) => {
                 let id = SessionId(zxid.as_i64());
                 self.sessions.insert(id, session, self.now.mono_ms);
-                self.on_session_began(origin);
+                self.on_session_began(id);
                 if let Origin::Connect { conn, read_only_byte } = origin {
                     let reply = ConnectReply {
                         timeout_ms: i32::try_from(session.timeout_ms).unwrap_or(i32::MAX),

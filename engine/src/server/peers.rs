@@ -212,7 +212,7 @@ impl Server {
     }
 
     /// Whom this server follows or observes, once that one is established.
-    pub(super) fn leader(&self) -> Option<ServerId> {
+    pub fn leader(&self) -> Option<ServerId> {
         match self.zab.role() {
             Role::Looking | Role::Leading => None,
             Role::Following(leader) | Role::Observing(leader) => Some(leader),

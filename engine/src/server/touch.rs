@@ -53,7 +53,7 @@ impl Touches {
 /// Every server.
 impl Server {
     /// Whether this server leads, and may propose.
-    pub(super) fn leads(&self) -> bool {
+    pub fn leads(&self) -> bool {
         self.zab.role() == zab::Role::Leading
     }
 
@@ -92,7 +92,10 @@ impl Server {
         let has_unknown = |connection: &Connection| {
             !connection.proposed.is_empty() || matches!(connection.phase, Phase::Joining | Phase::Leaving)
         };
-        let unknown = self.connections.iter().filter(|(_, connection)| has_unknown(connection)).map(|(&conn, _)| conn);
+        // What a paused server knows may be as old as the pause, and the leader that could have told is gone.
+        let all = self.touches.paused.is_some();
+        let unknown = self.connections.iter().filter(|(_, connection)| all || has_unknown(connection));
+        let unknown = unknown.map(|(&conn, _)| conn);
         let unknown: Vec<_> = unknown.chain(self.syncs.iter().map(super::pipeline::SyncWait::conn)).collect();
         self.forwards.clear();
         self.owners.clear();
@@ -156,11 +159,15 @@ impl Server {
     }
 
     /// Every session is another's now: a snapshot took the place of the state, and all connections are closed.
-    pub(super) fn on_state_replaced(&mut self) {}
+    pub(super) fn on_state_replaced(&mut self) {
+        self.forwards.clear();
+        self.owners.clear();
+        self.upkeep.sessions_joining = 0;
+    }
 
     /// Whether a session would end after a short silence: then heartbeats stay frequent.
     pub(super) fn has_short_sessions(&self) -> bool {
-        false
+        self.sessions.has_short()
     }
 
     /// A link to a peer came up; another process than before has none of its former connections.

@@ -49,7 +49,12 @@ impl Live {
 pub struct SessionTable {
     sessions: BTreeMap<SessionId, Live>,
     due: BTreeSet<(u64, SessionId)>,
+    /// How many have a short timeout.
+    short: usize,
 }
+
+/// Timeouts below this are short: a leader that is lost must be found out sooner for them, milliseconds.
+const SHORT_MS: u32 = 4000;
 
 /// What one session takes in the three B-trees that know it (replicated state, table, deadlines). They fill in order, which leaves six entries
 /// in a leaf for eleven; the rest is inner nodes.
@@ -72,6 +77,11 @@ impl SessionTable {
         self.sessions.is_empty()
     }
 
+    /// Whether some session ends after a short silence.
+    pub fn has_short(&self) -> bool {
+        self.short > 0
+    }
+
     /// One session.
     pub fn lookup(&self, id: SessionId) -> Option<&Live> {
         self.sessions.get(&id)
@@ -90,7 +100,9 @@ impl SessionTable {
             deadline_ms,
             filed_ms: deadline_ms,
         };
+        self.short += usize::from(timeout_ms < SHORT_MS);
         if let Some(replaced) = self.sessions.insert(id, live) {
+            self.short -= usize::from(replaced.timeout_ms < SHORT_MS);
             self.due.remove(&(replaced.filed_ms, id));
         }
         self.due.insert((deadline_ms, id));
@@ -99,6 +111,7 @@ impl SessionTable {
     /// A session is gone. Gives back the connection of this server that it was on.
     pub fn remove(&mut self, id: SessionId) -> Option<ConnId> {
         let live = self.sessions.remove(&id)?;
+        self.short -= usize::from(live.timeout_ms < SHORT_MS);
         self.due.remove(&(live.filed_ms, id));
         live.conn()
     }
@@ -172,6 +185,8 @@ impl SessionTable {
     pub fn renew(&mut self, id: SessionId, timeout_ms: u32, now_ms: u64) {
         let deadline_ms = deadline(timeout_ms, now_ms);
         if let Some(live) = self.sessions.get_mut(&id) {
+            self.short += usize::from(timeout_ms < SHORT_MS);
+            self.short -= usize::from(live.timeout_ms < SHORT_MS);
             (live.timeout_ms, live.deadline_ms) = (timeout_ms, deadline_ms);
             if deadline_ms < live.filed_ms && !live.closing {
                 self.due.remove(&(live.filed_ms, id));
@@ -271,6 +286,18 @@ mod tests {
         table.touch(B, 10_400);
         assert_eq!(table.expired(11_000), None);
         assert_eq!(table.expired(11_001), Some(A));
+    }
+
+    #[test]
+    fn a_session_is_short_by_the_timeout_that_it_has_now() {
+        let mut table = table();
+        assert!(table.has_short());
+        table.renew(A, SHORT_MS, 0);
+        table.renew(B, SHORT_MS, 0);
+        assert!(!table.has_short());
+        table.renew(A, SHORT_MS - 1, 0);
+        table.remove(A);
+        assert!(!table.has_short());
     }
 
     #[test]

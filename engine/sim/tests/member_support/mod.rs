@@ -1,0 +1,524 @@
+//! A few whole servers wired by hand: what one says to another is delivered when a test lets it, every disk is a list in memory, and time passes
+//! when a test says so.
+#![allow(dead_code, reason = "each file of tests uses a part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![allow(unreachable_pub, reason = "shared by several files")]
+
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use zoolet_engine::action::{Append, BaseRead, FetchWhat, LogRecord};
+use zoolet_engine::event::{BaseFailure, Fetched};
+use zoolet_engine::peer::{LogRange, LogReadFailure};
+use zoolet_engine::store::log::chain_after;
+use zoolet_engine::{Action, ConnId, Event, Limits, Now, PeerMessage, Server, Settings, Start};
+use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, SessionId, WatchEvent, Zxid};
+use zoolet_sim::client::NOW;
+use zoolet_zab::{AppendSeq, Config, EnsembleId, Incarnation, LinkId, Recovered, Timing};
+
+/// What a connection was told.
+#[derive(Clone, Debug)]
+pub enum Told {
+    Connected(ConnectReply),
+    Reply(i32, i64, Result<Reply, ErrorCode>),
+    Notified(WatchEvent),
+    Closed,
+}
+
+/// A disk: what was made durable.
+#[derive(Clone, Debug)]
+struct Disk {
+    recovered: Recovered,
+    entries: Vec<(Zxid, Bytes)>,
+}
+
+struct Running {
+    server: Server,
+    /// Appends that are not durable.
+    waiting: VecDeque<Append>,
+    /// What each connection was told.
+    told: BTreeMap<ConnId, Vec<Told>>,
+    process: u64,
+}
+
+/// Servers 1 to n.
+pub struct Members {
+    pub now: Now,
+    settings: Settings,
+    limits: Limits,
+    disks: Vec<Disk>,
+    running: Vec<Option<Running>>,
+    links: BTreeMap<(u8, u8), LinkId>,
+    wires: BTreeMap<(u8, u8), VecDeque<PeerMessage>>,
+    /// From whom to whom nothing is delivered; datagrams are lost.
+    held: BTreeSet<(u8, u8)>,
+    /// Servers whose disks complete nothing.
+    pub hanging: BTreeSet<u8>,
+    /// Servers that are paused: nothing is handled.
+    pub paused: BTreeSet<u8>,
+    /// Everything that was delivered, from whom to whom.
+    pub said: Vec<(u8, u8, PeerMessage)>,
+    next_link: u64,
+    next_process: u64,
+    next_conn: u64,
+}
+
+/// A client on a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Client {
+    pub server: u8,
+    pub conn: ConnId,
+    pub session: SessionId,
+    pub secret: [u8; 16],
+    pub timeout_ms: i32,
+}
+
+fn id(server: u8) -> ServerId {
+    ServerId::new(server).unwrap()
+}
+
+impl Members {
+    /// An ensemble of `count` that was just born and serves.
+    pub fn born(count: u8) -> Self {
+        Self::born_with(count, Settings::default(), Limits::default())
+    }
+
+    pub fn born_with(count: u8, settings: Settings, limits: Limits) -> Self {
+        let ids: Vec<_> = (1..=count).map(id).collect();
+        let config = Config::of_voters(&ids).unwrap();
+        let disk = |server: u8| Disk {
+            recovered: Recovered::empty(Incarnation(u128::from(server) + 100), config.clone()),
+            entries: Vec::new(),
+        };
+        let mut members = Self {
+            now: NOW,
+            settings,
+            limits,
+            disks: (1..=count).map(disk).collect(),
+            running: (1..=count).map(|_| None).collect(),
+            links: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            held: BTreeSet::new(),
+            hanging: BTreeSet::new(),
+            paused: BTreeSet::new(),
+            said: Vec::new(),
+            next_link: 0,
+            next_process: 0,
+            next_conn: 0,
+        };
+        (1..=count).for_each(|server| members.start(server));
+        members.until_all_serve();
+        members
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = u8> + use<> {
+        1..=self.disks.len() as u8
+    }
+
+    pub fn server(&self, server: u8) -> &Server {
+        &self.running[usize::from(server) - 1].as_ref().expect("it runs").server
+    }
+
+    fn running(&mut self, server: u8) -> &mut Running {
+        self.running[usize::from(server) - 1].as_mut().expect("it runs")
+    }
+
+    pub fn runs(&self, server: u8) -> bool {
+        self.running[usize::from(server) - 1].is_some()
+    }
+
+    /// Who leads.
+    pub fn leader(&self) -> u8 {
+        let leads = |&server: &u8| self.runs(server) && self.server(server).leads() && self.server(server).is_serving();
+        self.ids().find(leads).expect("somebody leads")
+    }
+
+    /// The others that run.
+    pub fn learners(&self) -> Vec<u8> {
+        let leader = self.leader();
+        self.ids().filter(|&server| server != leader && self.runs(server)).collect()
+    }
+
+    /// Starts a server on its disk, linked to all that run.
+    pub fn start(&mut self, server: u8) {
+        let Disk { recovered, entries } = self.disks[usize::from(server) - 1].clone();
+        self.next_process += 1;
+        let start = Start {
+            limits: self.limits,
+            settings: self.settings.clone(),
+            id: id(server),
+            members: recovered.config.clone(),
+            timing: Timing::default(),
+            recovered,
+            base: None,
+            chain_at_base: 0,
+            seed: [server; 32],
+            log_bytes_used: 0,
+        };
+        let mut machine = Server::new(start, self.now);
+        for (zxid, payload) in entries {
+            machine.handle(self.now, Event::Recovered { zxid, payload });
+        }
+        machine.start(self.now);
+        self.running[usize::from(server) - 1] = Some(Running {
+            server: machine,
+            waiting: VecDeque::new(),
+            told: BTreeMap::new(),
+            process: self.next_process,
+        });
+        for other in self.ids().filter(|&other| other != server) {
+            if self.runs(other) {
+                self.link(server, other);
+            }
+        }
+        self.settle();
+    }
+
+    /// The process dies: what was not durable is lost, and so are its links.
+    pub fn stop(&mut self, server: u8) {
+        for other in self.ids().filter(|&other| other != server) {
+            self.unlink(server, other);
+        }
+        self.running[usize::from(server) - 1] = None;
+        self.paused.remove(&server);
+        self.settle();
+    }
+
+    pub fn link(&mut self, a: u8, b: u8) {
+        self.next_link += 1;
+        let link = LinkId(self.next_link);
+        for (from, to) in [(a, b), (b, a)] {
+            self.links.insert((from, to), link);
+            self.wires.insert((from, to), VecDeque::new());
+        }
+        for (at, peer) in [(a, b), (b, a)] {
+            let (disk, process) = (self.disks[usize::from(peer) - 1].recovered.disk, self.running(peer).process);
+            self.handle(at, Event::PeerUp { peer: id(peer), link, disk, process });
+        }
+    }
+
+    pub fn unlink(&mut self, a: u8, b: u8) {
+        for (at, peer) in [(a, b), (b, a)] {
+            self.wires.remove(&(at, peer));
+            if let Some(link) = self.links.remove(&(at, peer))
+                && self.runs(at)
+            {
+                self.handle(at, Event::PeerDown { peer: id(peer), link });
+            }
+        }
+    }
+
+    /// Nothing goes this way until it is released.
+    pub fn hold(&mut self, from: u8, to: u8) {
+        self.held.insert((from, to));
+    }
+
+    /// Nothing goes between these two until it is released.
+    pub fn cut(&mut self, a: u8, b: u8) {
+        self.hold(a, b);
+        self.hold(b, a);
+    }
+
+    pub fn release_all(&mut self) {
+        self.held.clear();
+        self.settle();
+    }
+
+    pub fn handle(&mut self, server: u8, event: Event) {
+        let now = self.now;
+        self.running(server).server.handle(now, event);
+        self.carry_out(server);
+    }
+
+    fn carry_out(&mut self, server: u8) {
+        let now = self.now;
+        while let Some(action) = self.running(server).server.poll_action() {
+            match action {
+                Action::Append(append) => self.running(server).waiting.push_back(append),
+                Action::Fetch(fetch) => {
+                    let found = match fetch.what {
+                        FetchWhat::Record(_) => Fetched::Record(None),
+                        FetchWhat::KeysUnder(_) => Fetched::Keys(Vec::new()),
+                    };
+                    self.running(server).server.handle(now, Event::Fetched { id: fetch.id, result: Ok(found) });
+                }
+                Action::Connected { conn, reply } => self.tell(server, conn, Told::Connected(reply)),
+                Action::Reply { conn, xid, zxid, result } => self.tell(server, conn, Told::Reply(xid, zxid, result)),
+                Action::Notify { conn, event } => self.tell(server, conn, Told::Notified(event)),
+                Action::Complete(completion) => {
+                    let (result, _) = completion.run(&Empty);
+                    self.tell(server, completion.conn, Told::Reply(completion.xid, completion.zxid, result));
+                    self.running(server).server.handle(now, Event::Completed { bytes: completion.bytes });
+                }
+                Action::Close { conn } => {
+                    self.tell(server, conn, Told::Closed);
+                    self.running(server).server.handle(now, Event::Disconnected { conn });
+                }
+                Action::PeerSend { peer, link, message } => {
+                    let (from, to) = (server, peer.as_u8());
+                    if self.links.get(&(from, to)) == Some(&link)
+                        && !(message.is_datagram() && self.held.contains(&(from, to)))
+                    {
+                        self.wires.entry((from, to)).or_default().push_back(message);
+                    }
+                }
+                Action::PeerClose { peer, .. } => self.unlink(server, peer.as_u8()),
+                Action::ReadLog(read) => {
+                    let held = &self.disks[usize::from(server) - 1].entries;
+                    let mut chain_before = 0;
+                    for (zxid, payload) in held.iter().take_while(|(zxid, _)| *zxid <= read.after) {
+                        chain_before = chain_after(chain_before, *zxid, payload);
+                    }
+                    let wanted = held.iter().filter(|(zxid, _)| *zxid > read.after && *zxid <= read.to);
+                    let entries: Vec<_> = wanted.cloned().collect();
+                    let result = if entries.is_empty() {
+                        Err(LogReadFailure::Gone)
+                    } else {
+                        Ok(LogRange { chain_before, entries })
+                    };
+                    self.running(server).server.handle(now, Event::LogRead { id: read.id, result });
+                }
+                Action::Status { .. } | Action::HoldLog { .. } | Action::ReleaseGenerations { .. } => {}
+                Action::Fail(reason) => panic!("server {server} failed: {reason}"),
+                Action::Checkpoint(_)
+                | Action::SendSnapshot { .. }
+                | Action::ReceiveSnapshot { .. }
+                | Action::DropSnapshot { .. }
+                | Action::InstallSnapshot { .. } => panic!("server {server} has no base here"),
+            }
+        }
+    }
+
+    fn tell(&mut self, server: u8, conn: ConnId, told: Told) {
+        self.running(server).told.entry(conn).or_default().push(told);
+    }
+
+    /// Makes everything durable that may be, delivers everything that may be, until nothing moves.
+    pub fn settle(&mut self) {
+        loop {
+            let mut moved = false;
+            for server in self.ids() {
+                if !self.runs(server) || self.paused.contains(&server) {
+                    continue;
+                }
+                self.carry_out(server);
+                moved |= self.persist(server);
+                // A turn applies so many entries and no more.
+                let applied = self.server(server).applied();
+                self.judge_one(server);
+                moved |= self.server(server).applied() != applied;
+            }
+            let wires: Vec<_> = self.wires.keys().copied().collect();
+            for (from, to) in wires {
+                moved |= self.deliver(from, to);
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// Delivers what waits on one wire.
+    pub fn deliver(&mut self, from: u8, to: u8) -> bool {
+        if self.held.contains(&(from, to)) || self.paused.contains(&to) || !self.runs(to) {
+            return false;
+        }
+        let Some(messages) = self.wires.get_mut(&(from, to)).map(std::mem::take) else { return false };
+        let (moved, link) = (!messages.is_empty(), self.links[&(from, to)]);
+        for message in messages {
+            self.said.push((from, to, message.clone()));
+            self.handle(to, Event::PeerMessage { peer: id(from), link, message });
+        }
+        moved
+    }
+
+    /// Something goes this way that the sender did not say just now.
+    pub fn inject(&mut self, from: u8, to: u8, message: PeerMessage) {
+        self.wires.entry((from, to)).or_default().push_back(message);
+    }
+
+    fn persist(&mut self, server: u8) -> bool {
+        if self.hanging.contains(&server) {
+            return false;
+        }
+        let appends = std::mem::take(&mut self.running(server).waiting);
+        let Some(seq) = appends.back().map(|append| append.seq) else { return false };
+        let disk = &mut self.disks[usize::from(server) - 1];
+        appends.into_iter().for_each(|append| disk.take(append));
+        self.handle(server, Event::Persisted { seq, log_bytes_used: 0, checkpoint: Zxid::ZERO });
+        true
+    }
+
+    /// Lets time pass, in steps of 10 ms; everything that can be delivered is.
+    pub fn advance(&mut self, ms: u64) {
+        let until = self.now.mono_ms + ms;
+        self.settle();
+        while self.now.mono_ms < until {
+            self.now.mono_ms = (self.now.mono_ms + 10).min(until);
+            self.now.wall_ms += 10;
+            self.judge();
+        }
+    }
+
+    /// Time jumps, and nothing is done in it.
+    pub fn jump(&mut self, ms: u64) {
+        self.now.mono_ms += ms;
+    }
+
+    /// Deliveries, then deadlines.
+    pub fn judge(&mut self) {
+        self.settle();
+        for server in self.ids() {
+            if !self.runs(server) || self.paused.contains(&server) {
+                continue;
+            }
+            self.judge_one(server);
+        }
+        self.settle();
+    }
+
+    fn judge_one(&mut self, server: u8) {
+        let now = self.now;
+        if self.server(server).next_deadline().is_some_and(|at| at <= now.mono_ms) {
+            self.running(server).server.handle_deadline(now);
+            self.carry_out(server);
+        }
+    }
+
+    /// Lets time pass until everybody that runs and is not paused serves.
+    pub fn until_all_serve(&mut self) {
+        for _ in 0..1000 {
+            let all = self.ids().all(|s| !self.runs(s) || self.paused.contains(&s) || self.server(s).is_serving());
+            if all {
+                return;
+            }
+            self.advance(10);
+        }
+        panic!("somebody does not serve");
+    }
+
+    /// Lets time pass until a server serves.
+    pub fn until_serves(&mut self, server: u8) {
+        for _ in 0..1000 {
+            if self.server(server).is_serving() {
+                return;
+            }
+            self.advance(10);
+        }
+        panic!("server {server} does not serve");
+    }
+
+    /// A connection number not used before.
+    pub fn conn(&mut self) -> ConnId {
+        self.next_conn += 1;
+        ConnId(self.next_conn)
+    }
+
+    /// The first message of a new connection.
+    pub fn connect(&mut self, server: u8, request: ConnectRequest) -> ConnId {
+        let conn = self.conn();
+        self.handle(server, Event::Connect { conn, peer: Some([127, 0, 0, 1].into()), request });
+        conn
+    }
+
+    /// A client with a session of its own.
+    pub fn client(&mut self, server: u8, timeout_ms: i32) -> Client {
+        let conn = self.connect(server, ConnectRequest::for_new_session(timeout_ms));
+        self.settle();
+        let told = self.take(server, conn);
+        let [Told::Connected(reply)] = &told[..] else { panic!("{told:?}") };
+        Client { server, conn, session: reply.session, secret: reply.secret.0, timeout_ms }
+    }
+
+    /// The client shows its session to a server, on a new connection; nothing is delivered yet.
+    pub fn come_back(&mut self, client: &mut Client, server: u8, last_zxid_seen: i64) {
+        let request = ConnectRequest {
+            last_zxid_seen,
+            timeout_ms: client.timeout_ms,
+            session: client.session,
+            password: Some(client.secret.to_vec().into()),
+            read_only: None,
+        };
+        client.server = server;
+        client.conn = self.connect(server, request);
+    }
+
+    /// Sends a request; nothing is delivered yet.
+    pub fn send(&mut self, client: &Client, xid: i32, request: Request) {
+        self.handle(client.server, Event::Request { conn: client.conn, xid, request });
+    }
+
+    /// Sends a request, lets everything happen, and gives the answer.
+    pub fn ask(&mut self, client: &Client, request: Request) -> Result<Reply, ErrorCode> {
+        self.send(client, 77, request);
+        self.settle();
+        let told = self.take(client.server, client.conn);
+        let answer = told.iter().find_map(|told| match told {
+            Told::Reply(77 | -2, _, result) => Some(result.clone()),
+            Told::Reply(..) | Told::Connected(_) | Told::Notified(_) | Told::Closed => None,
+        });
+        answer.unwrap_or_else(|| panic!("no answer: {told:?}"))
+    }
+
+    /// What a connection was told since this was last asked.
+    pub fn take(&mut self, server: u8, conn: ConnId) -> Vec<Told> {
+        self.running(server).told.remove(&conn).unwrap_or_default()
+    }
+
+    /// The same of a client's.
+    pub fn told(&mut self, client: &Client) -> Vec<Told> {
+        self.take(client.server, client.conn)
+    }
+
+    /// Whether the connection was closed, and nothing else was said.
+    pub fn is_just_closed(&mut self, client: &Client) -> bool {
+        matches!(self.told(client)[..], [Told::Closed])
+    }
+
+    /// The client goes away without a word.
+    pub fn leave(&mut self, client: &Client) {
+        self.handle(client.server, Event::Disconnected { conn: client.conn });
+    }
+}
+
+impl Disk {
+    fn take(&mut self, append: Append) {
+        let recovered = &mut self.recovered;
+        recovered.appended = AppendSeq(append.seq.0);
+        for record in append.records {
+            match record {
+                LogRecord::Entry { zxid, payload } => {
+                    recovered.history.push(zxid);
+                    self.entries.push((zxid, payload));
+                }
+                LogRecord::Promise(epoch) => recovered.accepted = epoch,
+                LogRecord::Epoch(epoch) => {
+                    recovered.current = epoch;
+                    recovered.accepted = recovered.accepted.max(epoch);
+                }
+                LogRecord::Truncate { to } => {
+                    recovered.history.truncate(to);
+                    self.entries.retain(|(zxid, _)| *zxid <= to);
+                }
+                LogRecord::Config { committed, last_seen } => {
+                    recovered.config = Config::decode(&committed).unwrap();
+                    recovered.pending = (last_seen != committed).then(|| Config::decode(&last_seen).unwrap());
+                }
+                LogRecord::Birth { ensemble } => recovered.ensemble = EnsembleId(ensemble),
+                LogRecord::SnapBegin { .. } | LogRecord::SnapEnd { .. } => panic!("no base here"),
+            }
+        }
+        recovered.committed = recovered.committed.max(append.watermark.min(recovered.history.last()));
+    }
+}
+
+struct Empty;
+
+impl BaseRead for Empty {
+    fn record(&self, _: &[u8]) -> Result<Option<Bytes>, BaseFailure> {
+        Ok(None)
+    }
+
+    fn keys(&self, _: &[u8], _: Option<&[u8]>, _: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), BaseFailure> {
+        Ok(())
+    }
+}

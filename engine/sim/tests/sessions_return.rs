@@ -1,0 +1,258 @@
+//! Clients that come back, to another server: only a leader that a quorum has just confirmed says whose session lives.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod member_support;
+
+use member_support::{Client, Members, Told};
+use zoolet_engine::PeerMessage;
+use zoolet_model::{CreateKind, ErrorCode, EventKind, Reply, Request, SessionId, SetWatches, Text};
+use zoolet_sim::client::{create, set};
+
+const TIMEOUT_MS: i32 = 9000;
+
+fn get(path: &'static str) -> Request {
+    Request::GetData { path: Text::from(path), watch: false }
+}
+
+fn write(path: &str) -> Request {
+    Request::Write(set(path.to_owned(), 5))
+}
+
+fn born(path: &str) -> Request {
+    Request::Write(create(path.to_owned(), 5, CreateKind::Persistent))
+}
+
+fn version(answer: Result<Reply, ErrorCode>) -> i32 {
+    let Ok(Reply::Data(_, stat) | Reply::Stat(stat)) = answer else { panic!("{answer:?}") };
+    stat.version
+}
+
+fn is_continued(members: &mut Members, client: &Client) -> bool {
+    match members.told(client)[..] {
+        [Told::Connected(reply)] => reply.session == client.session && reply.timeout_ms == client.timeout_ms,
+        _ => false,
+    }
+}
+
+fn is_over(members: &mut Members, client: &Client) -> bool {
+    match members.told(client)[..] {
+        [Told::Connected(reply), Told::Closed] => reply.session == SessionId(0) && reply.timeout_ms == 0,
+        _ => false,
+    }
+}
+
+#[test]
+fn a_session_goes_on_at_any_other_server() {
+    let mut members = Members::born(3);
+    for from in members.ids() {
+        for to in members.ids() {
+            let mut client = members.client(from, TIMEOUT_MS);
+            let path = format!("/from{from}to{to}");
+            members.ask(&client, Request::Write(create(path.clone(), 1, CreateKind::Ephemeral))).unwrap();
+            members.leave(&client);
+            members.come_back(&mut client, to, 0);
+            members.settle();
+            assert!(is_continued(&mut members, &client), "from {from} to {to}");
+            assert_eq!(version(members.ask(&client, write(&path))), 1);
+        }
+    }
+}
+
+#[test]
+fn the_connection_that_it_left_is_closed_wherever_that_is() {
+    let mut members = Members::born(3);
+    for from in members.ids() {
+        for to in members.ids() {
+            let old = members.client(from, TIMEOUT_MS);
+            let mut new = old;
+            members.come_back(&mut new, to, 0);
+            members.settle();
+            assert!(is_continued(&mut members, &new), "from {from} to {to}");
+            assert!(members.is_just_closed(&old), "from {from} to {to}");
+        }
+    }
+}
+
+#[test]
+fn what_the_old_connection_sends_late_is_not_done() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let old = members.client(servers[0], TIMEOUT_MS);
+    members.ask(&old, born("/a")).unwrap();
+    members.hold(servers[0], leader);
+    members.send(&old, 1, write("/a"));
+    let mut new = old;
+    members.come_back(&mut new, servers[1], 0);
+    members.settle();
+    assert!(is_continued(&mut members, &new));
+    members.release_all();
+    assert!(members.is_just_closed(&old));
+    assert_eq!(version(members.ask(&new, get("/a"))), 0);
+    assert_eq!(version(members.ask(&new, write("/a"))), 1);
+}
+
+#[test]
+fn who_comes_back_sees_what_it_did_before_and_nothing_of_that_comes_later() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let old = members.client(servers[0], TIMEOUT_MS);
+    members.ask(&old, born("/a")).unwrap();
+    // Proposed, and not committed yet.
+    members.hanging = members.ids().collect();
+    members.send(&old, 1, write("/a"));
+    members.settle();
+    let mut new = old;
+    members.come_back(&mut new, servers[1], 0);
+    members.send(&new, 2, get("/a"));
+    members.settle();
+    assert!(members.told(&new).is_empty(), "it is not known yet whether the write comes");
+    // This server hears of the commit later than the others.
+    members.hold(leader, servers[1]);
+    members.hanging.clear();
+    members.settle();
+    assert!(members.told(&new).is_empty());
+    members.release_all();
+    let told = members.told(&new);
+    assert!(
+        matches!(&told[..], [Told::Connected(_), Told::Reply(2, _, Ok(Reply::Data(_, stat)))] if stat.version == 1),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_wrong_secret_ends_nothing() {
+    let mut members = Members::born(3);
+    for to in members.ids() {
+        let owner = members.client(members.leader(), TIMEOUT_MS);
+        let mut thief = Client { secret: [1; 16], ..owner };
+        members.come_back(&mut thief, to, 0);
+        members.settle();
+        assert!(is_over(&mut members, &thief));
+        assert_eq!(members.ask(&owner, Request::Ping), Ok(Reply::Empty));
+    }
+}
+
+#[test]
+fn who_has_seen_more_than_a_server_finds_another_one() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let mut client = members.client(leader, TIMEOUT_MS);
+    members.hold(leader, servers[0]);
+    members.ask(&client, born("/a")).unwrap();
+    let seen = members.server(leader).applied().as_i64();
+    members.come_back(&mut client, servers[0], seen);
+    members.settle();
+    assert!(members.is_just_closed(&client));
+    members.come_back(&mut client, servers[1], seen);
+    members.settle();
+    assert!(is_continued(&mut members, &client));
+}
+
+/// A leader that was deposed without knowing it has never heard of this session, and must not call it over.
+#[test]
+fn only_a_leader_that_a_quorum_confirms_says_that_a_session_is_over() {
+    let mut members = Members::born(3);
+    let (deposed, servers) = (members.leader(), members.learners());
+    servers.iter().for_each(|&other| members.cut(deposed, other));
+    members.paused.insert(deposed);
+    for _ in 0..300 {
+        members.advance(10);
+        if servers.iter().any(|&server| members.server(server).leads()) {
+            break;
+        }
+    }
+    servers.iter().for_each(|&server| members.until_serves(server));
+    let client = members.client(servers[0], TIMEOUT_MS);
+    assert_eq!(members.ask(&client, born("/a")), Ok(Reply::Path("/a".into())));
+    members.paused.clear();
+    assert!(members.server(deposed).leads(), "it does not know yet");
+    let mut there = client;
+    members.come_back(&mut there, deposed, 0);
+    members.advance(5000);
+    assert!(members.is_just_closed(&there));
+    members.release_all();
+    members.until_all_serve();
+    members.come_back(&mut there, deposed, 0);
+    members.advance(100);
+    assert!(is_continued(&mut members, &there), "the session lives");
+}
+
+#[test]
+fn an_end_that_is_only_proposed_is_not_told_before_it_is_committed() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let old = members.client(servers[0], TIMEOUT_MS);
+    servers.iter().for_each(|&from| members.hold(from, leader));
+    members.said.clear();
+    members.hanging.insert(leader);
+    members.release_all();
+    servers.iter().for_each(|&server| {
+        members.hanging.insert(server);
+    });
+    members.send(&old, 1, Request::CloseSession);
+    members.settle();
+    let mut new = old;
+    members.come_back(&mut new, servers[1], 0);
+    members.settle();
+    assert!(members.told(&new).is_empty());
+    members.hanging.clear();
+    members.settle();
+    assert!(is_over(&mut members, &new));
+}
+
+#[test]
+fn a_server_without_a_leader_says_nothing_of_sessions() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let client = members.client(servers[0], TIMEOUT_MS);
+    members.stop(leader);
+    members.stop(servers[1]);
+    members.advance(5000);
+    assert!(!members.server(servers[0]).is_serving());
+    let mut again = client;
+    members.come_back(&mut again, servers[0], 0);
+    assert!(members.is_just_closed(&again));
+    let new = members.connect(servers[0], zoolet_model::ConnectRequest::for_new_session(TIMEOUT_MS));
+    assert!(matches!(members.take(servers[0], new)[..], [Told::Closed]));
+}
+
+#[test]
+fn watches_set_again_at_another_server_tell_what_was_missed() {
+    let mut members = Members::born(3);
+    let servers = members.learners();
+    let mut client = members.client(servers[0], TIMEOUT_MS);
+    for path in ["/seen", "/missed"] {
+        members.ask(&client, born(path)).unwrap();
+    }
+    let seen = members.server(servers[0]).applied().as_i64();
+    members.leave(&client);
+    let other = members.client(members.leader(), TIMEOUT_MS);
+    members.ask(&other, write("/missed")).unwrap();
+    members.come_back(&mut client, servers[1], seen);
+    let data = vec![Text::from("/seen"), Text::from("/missed")];
+    let (exist, child, persistent, persistent_recursive) = Default::default();
+    let watches = SetWatches { relative_zxid: seen, data, exist, child, persistent, persistent_recursive };
+    members.send(&client, 3, Request::SetWatches(watches));
+    members.settle();
+    let told = members.told(&client);
+    let [Told::Connected(_), Told::Notified(missed), Told::Reply(3, _, Ok(Reply::Empty))] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!((missed.kind, &*missed.path), (EventKind::NodeDataChanged, "/missed"));
+    members.ask(&other, write("/seen")).unwrap();
+    assert!(matches!(&members.told(&client)[..], [Told::Notified(event)] if &*event.path == "/seen"));
+}
+
+#[test]
+fn a_question_that_comes_late_is_of_no_epoch_that_this_leader_leads() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let client = members.client(servers[0], TIMEOUT_MS);
+    let epoch = zoolet_zab::Epoch::new(0).unwrap();
+    let sessions = vec![(client.session, zoolet_engine::ConnId(4000))];
+    let stale = PeerMessage::Touch { epoch, sessions };
+    members.inject(servers[1], leader, stale);
+    members.settle();
+    assert_eq!(members.ask(&client, Request::Ping), Ok(Reply::Empty));
+    assert!(members.said.iter().all(|(_, _, message)| !matches!(message, PeerMessage::Moved { .. })));
+}

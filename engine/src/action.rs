@@ -111,6 +111,8 @@ pub enum Action {
         transfer: TransferId,
         /// What to send.
         generation: Generation,
+        /// The chain hash after its last entry, for whoever receives it.
+        chain: u128,
     },
     /// Write the snapshot that a peer sends under `transfer` into a base of its own beside the present one, verify it, make it durable, answer
     /// SnapshotReceived. Its bytes may have come before this, and wait.

@@ -78,7 +78,7 @@ impl Server {
         self.hold_log();
         let message = PeerMessage::Snapshot { message, transfer, meta, chain };
         self.actions.push_back(Action::PeerSend { peer, link, message });
-        self.actions.push_back(Action::SendSnapshot { peer, link, transfer, generation });
+        self.actions.push_back(Action::SendSnapshot { peer, link, transfer, generation, chain });
     }
 
     /// The last byte went out, or none will. Until it is written and verified over there the log may go on, and with it the snapshot may become

@@ -130,7 +130,10 @@ impl Store {
             // Before anything is acknowledged: from here on a log that is not there was lost.
             Marker::record_birth(&*disk, facts.disk_incarnation).map_err(OpenError::Marker)?;
         }
-        let recovered = recovered(facts, appended);
+        let mut recovered = recovered(facts, appended);
+        // A checkpoint that no later batch followed is not in any watermark.
+        recovered.committed = recovered.committed.max(base.meta().zxid);
+        recovered.floor = log.floor();
         let state = read_state(&base)?;
         let reserve = Reserve::open(reserve_disk, limits);
         let (facts, log_floor) = (facts.clone(), log.floor());

@@ -1,0 +1,573 @@
+//! Whole servers with the real log and the real base, wired by hand: what one says is delivered at once, what is appended is durable at once, and
+//! time passes when a test says so.
+#![allow(dead_code, reason = "each file of tests uses a part")]
+#![allow(unreachable_pub, reason = "shared by several files")]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use zoolet_engine::action::{Append, BaseRead, Fetch, FetchWhat, Generation, ReadLog};
+use zoolet_engine::event::{BaseFailure, Fetched};
+use zoolet_engine::peer::{Incarnation, LinkId, LogRange, LogReadFailure, ReceivedSnapshot, TransferId};
+use zoolet_engine::store::base::{Base, BaseReader};
+use zoolet_engine::store::image::SnapshotSource;
+use zoolet_engine::store::key::end_of_prefix;
+use zoolet_engine::store::log::{Log, ReadError};
+use zoolet_engine::store::{Reserve, SnapshotSink, Store, Strategy};
+use zoolet_engine::{Action, ConnId, Event, Limits, Now, PeerMessage, Server, Settings, Start, Status};
+use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, Zxid};
+use zoolet_sim::client::NOW;
+use zoolet_sim::disk::SimDisk;
+use zoolet_zab::{Config, Timing};
+
+/// What a connection was told.
+#[derive(Clone, Debug)]
+pub enum Told {
+    Connected(ConnectReply),
+    Reply(Result<Reply, ErrorCode>),
+    Closed,
+}
+
+/// A process.
+pub struct Running {
+    pub server: Server,
+    log: Log,
+    base: Base,
+    /// Received, and not yet named by the log.
+    next_base: Option<Base>,
+    reserve: Reserve,
+    readers: BTreeMap<Generation, BaseReader>,
+    /// The generation of the present base's first reader: a base that came in counts its own from 0.
+    generations_before: u64,
+    waiting: Vec<Append>,
+    floor: Zxid,
+    receiving: Option<(ServerId, TransferId)>,
+    process: u64,
+    pub told: BTreeMap<ConnId, Vec<Told>>,
+    pub status: Option<Box<Status>>,
+}
+
+/// Servers 1 to n, and what is between them.
+pub struct Boxes {
+    pub now: Now,
+    pub limits: Limits,
+    pub settings: Settings,
+    members: Config,
+    disks: Vec<SimDisk>,
+    running: Vec<Option<Running>>,
+    links: BTreeMap<(u8, u8), LinkId>,
+    wires: BTreeMap<(u8, u8), VecDeque<PeerMessage>>,
+    snapshots: BTreeMap<(u8, u8, TransferId), Vec<u8>>,
+    /// Nothing is delivered between these.
+    pub cut: BTreeSet<(u8, u8)>,
+    /// Disks that complete nothing.
+    pub hanging: BTreeSet<u8>,
+    /// Everything that was delivered, from whom to whom.
+    pub said: Vec<(u8, u8, PeerMessage)>,
+    numbers: u64,
+}
+
+/// Bounds so small that a few writes rotate the log, and a short silence makes a server lag by more than the log has.
+pub fn small_limits() -> Limits {
+    Limits {
+        memtable_bytes: 16 << 10,
+        record_cache_bytes: 8 << 10,
+        base_cache_bytes: 64 << 10,
+        log_segment_bytes: 16 << 10,
+        log_segments: 8,
+        frame_bytes_max: 2 << 10,
+        outstanding_bytes_max: 64 << 10,
+        disk_reserve_bytes: 256 << 10,
+        ..Limits::default()
+    }
+}
+
+fn id(server: u8) -> ServerId {
+    ServerId::new(server).unwrap()
+}
+
+impl Boxes {
+    /// So many boxes with empty disks; nothing runs.
+    pub fn new(count: u8, limits: Limits) -> Self {
+        let ids: Vec<_> = (1..=count).map(id).collect();
+        Self {
+            now: NOW,
+            limits,
+            settings: Settings::default(),
+            members: Config::of_voters(&ids).unwrap(),
+            disks: (1..=count).map(|server| SimDisk::new(server.into())).collect(),
+            running: (1..=count).map(|_| None).collect(),
+            links: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            hanging: BTreeSet::new(),
+            said: Vec::new(),
+            numbers: 100,
+        }
+    }
+
+    /// All of them, born and serving.
+    pub fn born(count: u8, limits: Limits) -> Self {
+        let mut boxes = Self::new(count, limits);
+        (1..=count).for_each(|server| boxes.start(server));
+        boxes.until_all_serve();
+        boxes
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = u8> + use<> {
+        1..=self.disks.len() as u8
+    }
+
+    pub fn runs(&self, server: u8) -> bool {
+        self.running[usize::from(server) - 1].is_some()
+    }
+
+    pub fn at(&self, server: u8) -> &Running {
+        self.running[usize::from(server) - 1].as_ref().expect("it runs")
+    }
+
+    fn at_mut(&mut self, server: u8) -> &mut Running {
+        self.running[usize::from(server) - 1].as_mut().expect("it runs")
+    }
+
+    pub fn server(&self, server: u8) -> &Server {
+        &self.at(server).server
+    }
+
+    pub fn disk(&self, server: u8) -> &SimDisk {
+        &self.disks[usize::from(server) - 1]
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// The only one that leads and serves.
+    pub fn leader(&self) -> u8 {
+        let leads = |&server: &u8| self.runs(server) && self.server(server).leads() && self.server(server).is_serving();
+        let all: Vec<_> = self.ids().filter(leads).collect();
+        assert_eq!(all.len(), 1, "one leads");
+        all[0]
+    }
+
+    pub fn learners(&self) -> Vec<u8> {
+        let leader = self.leader();
+        self.ids().filter(|&server| server != leader && self.runs(server)).collect()
+    }
+
+    /// Starts a server on what its disk holds.
+    pub fn start(&mut self, server: u8) {
+        let (incarnation, process) = (u128::from(self.number()) << 64, self.number());
+        let disk = self.disk(server).clone();
+        let store = Store::open(Arc::new(disk), Strategy::Recycle, &self.limits, incarnation).unwrap();
+        let start = Start {
+            limits: self.limits,
+            settings: self.settings.clone(),
+            id: id(server),
+            members: self.members.clone(),
+            timing: Timing::default(),
+            recovered: store.recovered.clone(),
+            base: store.state.clone(),
+            chain_at_base: store.chain_at_base,
+            seed: [server; 32],
+            log_bytes_used: store.log.used_bytes(),
+        };
+        let mut machine = Server::new(start, self.now);
+        let now = self.now;
+        store
+            .replay(|event| {
+                machine.handle(now, event);
+                Ok::<(), String>(())
+            })
+            .unwrap();
+        let Store { log, base, reserve, log_floor, .. } = store;
+        let reader = base.reader();
+        self.running[usize::from(server) - 1] = Some(Running {
+            server: machine,
+            log,
+            readers: BTreeMap::from([(reader.generation(), reader)]),
+            base,
+            next_base: None,
+            reserve,
+            generations_before: 0,
+            waiting: Vec::new(),
+            floor: log_floor,
+            receiving: None,
+            process,
+            told: BTreeMap::new(),
+            status: None,
+        });
+        self.carry_out(server);
+        self.at_mut(server).server.start(now);
+        self.carry_out(server);
+        for other in self.ids().filter(|&other| other != server) {
+            if self.runs(other) {
+                self.link(server, other);
+            }
+        }
+        self.settle();
+    }
+
+    /// The process dies: of what was not synced nothing is left.
+    pub fn kill(&mut self, server: u8) {
+        for other in self.ids().filter(|&other| other != server) {
+            self.unlink(server, other);
+        }
+        self.running[usize::from(server) - 1] = None;
+        let (seed, at) = (self.number(), usize::from(server) - 1);
+        self.disks[at] = self.disks[at].after_power_loss(seed);
+        self.settle();
+    }
+
+    /// A new disk takes the place of the old one.
+    pub fn wipe(&mut self, server: u8) {
+        assert!(!self.runs(server));
+        let seed = self.number();
+        self.disks[usize::from(server) - 1] = SimDisk::new(seed);
+    }
+
+    pub fn link(&mut self, a: u8, b: u8) {
+        let link = LinkId(self.number());
+        for (from, to) in [(a, b), (b, a)] {
+            self.links.insert((from, to), link);
+            self.wires.insert((from, to), VecDeque::new());
+        }
+        for (at, peer) in [(a, b), (b, a)] {
+            let disk = Incarnation(self.at(peer).log.facts().disk_incarnation);
+            let process = self.at(peer).process;
+            self.handle(at, Event::PeerUp { peer: id(peer), link, disk, process });
+        }
+    }
+
+    pub fn unlink(&mut self, a: u8, b: u8) {
+        for (at, peer) in [(a, b), (b, a)] {
+            self.wires.remove(&(at, peer));
+            self.snapshots.retain(|(from, to, _), _| (*from, *to) != (at, peer));
+            if let Some(link) = self.links.remove(&(at, peer))
+                && self.runs(at)
+            {
+                self.handle(at, Event::PeerDown { peer: id(peer), link });
+            }
+        }
+    }
+
+    /// Nothing is delivered between this server and the others; what is said waits, and datagrams are lost.
+    pub fn isolate(&mut self, server: u8) {
+        for other in self.ids().filter(|&other| other != server) {
+            self.cut.extend([(server, other), (other, server)]);
+        }
+    }
+
+    /// The links of a server that was cut off are made anew.
+    pub fn rejoin(&mut self, server: u8) {
+        self.cut.retain(|&(from, to)| from != server && to != server);
+        for other in self.ids().filter(|&other| other != server) {
+            if self.runs(other) {
+                self.unlink(server, other);
+                self.link(server, other);
+            }
+        }
+        self.settle();
+    }
+
+    pub fn handle(&mut self, server: u8, event: Event) {
+        let now = self.now;
+        self.at_mut(server).server.handle(now, event);
+        self.carry_out(server);
+    }
+
+    fn carry_out(&mut self, server: u8) {
+        while let Some(action) = self.at_mut(server).server.poll_action() {
+            self.carry_out_one(server, action);
+        }
+    }
+
+    fn carry_out_one(&mut self, server: u8, action: Action) {
+        let now = self.now;
+        let box_of = self.at_mut(server);
+        match action {
+            Action::Append(append) => box_of.waiting.push(append),
+            Action::Fetch(fetch) => {
+                let result = box_of.read(&fetch);
+                box_of.server.handle(now, Event::Fetched { id: fetch.id, result });
+            }
+            Action::Checkpoint(checkpoint) => {
+                box_of.reserve.checkpoint(&box_of.base, &checkpoint).unwrap();
+                let generation = box_of.serve();
+                box_of.log.recycle(checkpoint.meta.zxid);
+                box_of.server.handle(now, Event::Checkpointed { generation });
+                box_of.tell_persisted(now);
+            }
+            Action::ReleaseGenerations { below, .. } => box_of.readers = box_of.readers.split_off(&below),
+            Action::Connected { conn, reply } => box_of.tell(conn, Told::Connected(reply)),
+            Action::Reply { conn, result, .. } => box_of.tell(conn, Told::Reply(result)),
+            Action::Complete(completion) => {
+                let (result, _) = completion.run(&box_of.readers[&completion.generation]);
+                box_of.tell(completion.conn, Told::Reply(result));
+                box_of.server.handle(now, Event::Completed { bytes: completion.bytes });
+            }
+            Action::Notify { .. } => {}
+            Action::Close { conn } => {
+                box_of.tell(conn, Told::Closed);
+                box_of.server.handle(now, Event::Disconnected { conn });
+            }
+            Action::Status { status, .. } => box_of.status = Some(status),
+            Action::Fail(reason) => panic!("server {server} stopped: {reason}"),
+            Action::PeerSend { peer, link, message } => {
+                let way = (server, peer.as_u8());
+                if self.links.get(&way) == Some(&link) && !(message.is_datagram() && self.cut.contains(&way)) {
+                    self.wires.entry(way).or_default().push_back(message);
+                }
+            }
+            Action::PeerClose { peer, link, .. } => {
+                if self.links.get(&(server, peer.as_u8())) == Some(&link) {
+                    self.unlink(server, peer.as_u8());
+                    self.link(server, peer.as_u8());
+                }
+            }
+            Action::ReadLog(ReadLog { id, after, to, bytes_max }) => {
+                let result = match box_of.log.read_entries(after, to, bytes_max) {
+                    Ok(read) => Ok(LogRange { chain_before: read.chain, entries: read.entries }),
+                    Err(ReadError::Gone) => Err(LogReadFailure::Gone),
+                    Err(ReadError::Log(error)) => Err(LogReadFailure::Unreadable(error.to_string())),
+                };
+                box_of.server.handle(now, Event::LogRead { id, result });
+            }
+            Action::HoldLog { above } => box_of.log.hold(above),
+            Action::SendSnapshot { peer, transfer, generation, chain, .. } => {
+                let source = SnapshotSource::open(box_of.serve_again(generation), chain).unwrap();
+                let mut bytes = Vec::new();
+                while (bytes.len() as u64) < source.bytes() {
+                    bytes.extend(source.read(bytes.len() as u64, 10_000).unwrap());
+                }
+                box_of.server.handle(now, Event::SnapshotSent { transfer, result: Ok(()) });
+                self.snapshots.insert((server, peer.as_u8(), transfer), bytes);
+            }
+            Action::ReceiveSnapshot { peer, transfer, .. } => box_of.receiving = Some((peer, transfer)),
+            Action::DropSnapshot { peer, transfer } => {
+                if box_of.receiving == Some((peer, transfer)) {
+                    box_of.receiving = None;
+                }
+                if let Some(base) = box_of.next_base.take() {
+                    base.retire();
+                }
+            }
+            Action::InstallSnapshot { base } => {
+                let next = box_of.next_base.take().expect("it was received");
+                assert_eq!(box_of.log.facts().base_id, base, "the log names it");
+                let newest = *box_of.readers.keys().next_back().unwrap();
+                std::mem::replace(&mut box_of.base, next).retire();
+                box_of.generations_before = newest.0 + 1;
+                let generation = box_of.serve();
+                box_of.server.handle(now, Event::SnapshotInstalled { generation });
+            }
+        }
+    }
+
+    /// Until nothing moves: everything appended is durable, everything said is heard.
+    pub fn settle(&mut self) {
+        loop {
+            let mut moved = false;
+            for server in self.ids().filter(|server| !self.hanging.contains(server)).collect::<Vec<_>>() {
+                if self.runs(server) {
+                    moved |= self.persist(server) | self.receive(server);
+                }
+            }
+            let ways: Vec<_> = self.wires.keys().copied().collect();
+            for way in ways {
+                moved |= self.deliver(way);
+            }
+            for server in self.ids() {
+                let now = self.now;
+                // A turn applies so many entries and no more.
+                if self.runs(server) && self.server(server).next_deadline() == Some(now.mono_ms) {
+                    let applied = self.server(server).applied();
+                    self.at_mut(server).server.handle_deadline(now);
+                    self.carry_out(server);
+                    moved |= self.server(server).applied() > applied;
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    fn persist(&mut self, server: u8) -> bool {
+        let now = self.now;
+        let box_of = self.at_mut(server);
+        let appends = std::mem::take(&mut box_of.waiting);
+        if appends.is_empty() {
+            return false;
+        }
+        box_of.log.append(&appends).unwrap();
+        box_of.tell_persisted(now);
+        self.carry_out(server);
+        true
+    }
+
+    fn deliver(&mut self, way: (u8, u8)) -> bool {
+        let (from, to) = way;
+        if self.cut.contains(&way) || !self.runs(to) {
+            return false;
+        }
+        let Some(messages) = self.wires.get_mut(&way).map(std::mem::take) else { return false };
+        let (moved, link) = (!messages.is_empty(), self.links[&way]);
+        for message in messages {
+            if self.links.get(&way) == Some(&link) {
+                self.said.push((from, to, message.clone()));
+                self.handle(to, Event::PeerMessage { peer: id(from), link, message });
+            }
+        }
+        moved
+    }
+
+    fn receive(&mut self, server: u8) -> bool {
+        let Some((peer, transfer)) = self.at(server).receiving else { return false };
+        let Some(bytes) = self.snapshots.remove(&(peer.as_u8(), server, transfer)) else { return false };
+        let (disk, limits) = (Arc::new(self.disk(server).clone()), self.limits);
+        let box_of = self.at_mut(server);
+        box_of.receiving = None;
+        let base = box_of.log.facts().base_id + 1;
+        let mut sink = SnapshotSink::begin(disk, base, &limits).unwrap();
+        bytes.chunks(7_000).for_each(|chunk| sink.write(chunk).unwrap());
+        let received = sink.finish().unwrap();
+        box_of.next_base = Some(received.base);
+        let result = Ok(ReceivedSnapshot { base, state: received.state.unwrap() });
+        self.handle(server, Event::SnapshotReceived { peer, transfer, result });
+        true
+    }
+
+    /// Lets time pass, 10 ms at a time.
+    pub fn advance(&mut self, ms: u64) {
+        let until = self.now.mono_ms + ms;
+        while self.now.mono_ms < until {
+            self.now.mono_ms += 10;
+            self.now.wall_ms += 10;
+            self.settle();
+            for server in self.ids() {
+                let now = self.now;
+                if self.runs(server) && self.server(server).next_deadline().is_some_and(|at| at <= now.mono_ms) {
+                    self.at_mut(server).server.handle_deadline(now);
+                    self.carry_out(server);
+                }
+            }
+            self.settle();
+        }
+    }
+
+    /// # Panics
+    /// When `is_so` does not come true within ten seconds.
+    pub fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        for _ in 0..1000 {
+            if is_so(self) {
+                return;
+            }
+            self.advance(10);
+        }
+        panic!("not within ten seconds: {what}");
+    }
+
+    pub fn until_all_serve(&mut self) {
+        self.until("everybody serves", |boxes| {
+            boxes.ids().all(|server| !boxes.runs(server) || boxes.server(server).is_serving())
+        });
+    }
+
+    /// Until every server that runs has the same state, and serves.
+    pub fn until_equal(&mut self) {
+        self.until_all_serve();
+        self.until("everybody has applied the same", |boxes| {
+            let running = boxes.ids().filter(|&server| boxes.runs(server));
+            let mut states =
+                running.map(|server| boxes.server(server)).map(|server| (server.applied(), server.digest()));
+            let first = states.next().unwrap();
+            states.all(|state| state == first)
+        });
+    }
+
+    /// A session on this server.
+    pub fn connect(&mut self, server: u8) -> ConnId {
+        let conn = ConnId(self.number());
+        let request = ConnectRequest::for_new_session(30_000);
+        self.handle(server, Event::Connect { conn, peer: None, request });
+        self.until("a session", |boxes| boxes.at(server).told.contains_key(&conn));
+        let told = self.at_mut(server).told.remove(&conn);
+        assert!(matches!(told.as_deref(), Some([Told::Connected(_)])), "{told:?}");
+        conn
+    }
+
+    /// Asks; nothing is delivered yet.
+    pub fn send(&mut self, server: u8, conn: ConnId, request: Request) {
+        self.handle(server, Event::Request { conn, xid: 1, request });
+    }
+
+    /// Asks and gives the answer.
+    pub fn ask(&mut self, server: u8, conn: ConnId, request: Request) -> Result<Reply, ErrorCode> {
+        self.send(server, conn, request);
+        self.until("an answer", |boxes| boxes.at(server).told.contains_key(&conn));
+        match self.at_mut(server).told.remove(&conn).as_deref() {
+            Some([Told::Reply(result)]) => result.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What a connection was told since this was last asked.
+    pub fn told(&mut self, server: u8, conn: ConnId) -> Vec<Told> {
+        self.at_mut(server).told.remove(&conn).unwrap_or_default()
+    }
+
+    /// How the server says that it is.
+    pub fn status(&mut self, server: u8) -> Status {
+        self.handle(server, Event::Status { ticket: 1 });
+        *self.at_mut(server).status.take().expect("a status")
+    }
+
+    /// Whether this was said, from one to the other.
+    pub fn was_said(&self, from: u8, to: u8, is_it: impl Fn(&PeerMessage) -> bool) -> bool {
+        self.said.iter().any(|(sender, receiver, message)| (*sender, *receiver) == (from, to) && is_it(message))
+    }
+}
+
+impl Running {
+    fn tell(&mut self, conn: ConnId, told: Told) {
+        self.told.entry(conn).or_default().push(told);
+    }
+
+    fn tell_persisted(&mut self, now: Now) {
+        let (seq, log_bytes_used, checkpoint) = (self.log.appended(), self.log.used_bytes(), self.log.checkpoint());
+        self.server.handle(now, Event::Persisted { seq, log_bytes_used, checkpoint });
+        let floor = self.log.floor();
+        if std::mem::replace(&mut self.floor, floor) != floor {
+            self.server.handle(now, Event::LogFloor { floor });
+        }
+    }
+
+    fn serve(&mut self) -> Generation {
+        let reader = self.base.reader();
+        let generation = Generation(self.generations_before + reader.generation().0);
+        self.readers.insert(generation, reader);
+        generation
+    }
+
+    fn serve_again(&self, generation: Generation) -> BaseReader {
+        assert!(self.readers.contains_key(&generation), "it is held");
+        self.base.reader()
+    }
+
+    fn read(&self, fetch: &Fetch) -> Result<Fetched, BaseFailure> {
+        let reader = &self.readers[&fetch.generation];
+        match &fetch.what {
+            FetchWhat::Record(key) => reader.record(key).map(Fetched::Record),
+            FetchWhat::KeysUnder(prefix) => {
+                let mut keys = Vec::new();
+                reader.keys(prefix, end_of_prefix(prefix).as_deref(), &mut |key| {
+                    keys.push(key.into());
+                    true
+                })?;
+                Ok(Fetched::Keys(keys))
+            }
+        }
+    }
+}

@@ -168,6 +168,8 @@ pub struct History {
     pub serving: BTreeMap<ServerId, Vec<Span>>,
     /// When there was an established leader with a quorum and nothing disturbed it.
     pub healthy: Vec<Span>,
+    /// When some server may have refused requests, for want of room or because its base failed.
+    pub refusing: Vec<Span>,
     /// When the run ended.
     pub ended: Moment,
     /// Whether, before it ended, everything committed had reached every server and client.
@@ -204,6 +206,7 @@ pub struct Recorder {
     by_id: BTreeMap<ConnId, usize>,
     serving_since: BTreeMap<ServerId, u64>,
     healthy_since: Option<u64>,
+    refusing_since: Option<u64>,
 }
 
 impl Recorder {
@@ -377,6 +380,16 @@ impl Recorder {
         }
     }
 
+    /// From now on (or no longer) some server may answer SYSTEMERROR to what it would otherwise take: its disk is full, its base fails.
+    pub fn refusing(&mut self, at_us: u64, may_refuse: bool) {
+        let at = self.moment(at_us);
+        if may_refuse {
+            self.refusing_since.get_or_insert(at.us);
+        } else if let Some(from_us) = self.refusing_since.take() {
+            self.history.refusing.push(Span { from_us, to_us: at.us });
+        }
+    }
+
     /// The run is over. `settled` when the ensemble was left alone at the end until every server had applied everything and every client
     /// had got what was under way to it.
     pub fn finish(mut self, at_us: u64, settled: bool) -> History {
@@ -386,6 +399,7 @@ impl Recorder {
             self.serving(at_us, server, false);
         }
         self.healthy(at_us, false);
+        self.refusing(at_us, false);
         self.history.ended = ended;
         self.history.settled = settled;
         self.history

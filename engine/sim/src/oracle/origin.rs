@@ -149,53 +149,57 @@ impl Segment<'_, '_> {
     fn account(&mut self, origins: &mut Origins) -> Result<(), Violation> {
         let mut taken = Vec::new();
         let mut hopeless = BTreeSet::new();
-        if !self.search(0, 0, &mut taken, &mut hopeless) {
+        if !self.search((0, 0), 0, &mut taken, &mut hopeless) {
             return Err(self.unaccounted(&hopeless));
         }
-        let mut entries = self.entries.iter();
-        for (tail, taken) in self.tails.iter().zip(taken) {
-            tail.iter()
-                .zip(entries.by_ref().take(taken))
-                .for_each(|(&operation, &entry)| origins.claim(entry, operation));
-        }
+        taken.into_iter().for_each(|(operation, entry)| origins.claim(entry, operation));
         self.tails.clear();
         Ok(())
     }
 
+    /// `next` is a tail and a place in it, `from` the first entry that is not accounted for.
     fn search(
         &self,
-        tail: usize,
+        next: (usize, usize),
         from: usize,
-        taken: &mut Vec<usize>,
-        hopeless: &mut BTreeSet<(usize, usize)>,
+        taken: &mut Vec<(usize, usize)>,
+        hopeless: &mut BTreeSet<(usize, usize, usize)>,
     ) -> bool {
-        if from == self.entries.len() {
-            return true;
-        }
-        let Some(asked) = self.tails.get(tail) else {
-            hopeless.insert((tail, from));
+        let (tail, at) = next;
+        let Some(&entry) = self.entries.get(from) else { return true };
+        let Some(asked) = self.tails.get(tail).filter(|_| !hopeless.contains(&(tail, at, from))) else {
+            hopeless.insert((tail, at, from));
             return false;
         };
-        let fitting = asked
-            .iter()
-            .zip(&self.entries[from..])
-            .take_while(|&(&operation, &entry)| matches(self.facts, operation, &self.facts.entries[entry]));
-        for many in (0..=fitting.count()).rev() {
-            if hopeless.contains(&(tail + 1, from + many)) {
-                continue;
+        if let Some(&operation) = asked.get(at) {
+            if matches(self.facts, operation, &self.facts.entries[entry]) {
+                taken.push((operation, entry));
+                if self.search((tail, at + 1), from + 1, taken, hopeless) {
+                    return true;
+                }
+                taken.pop();
             }
-            taken.push(many);
-            if self.search(tail + 1, from + many, taken, hopeless) {
+            if self.may_be_refused(operation) && self.search((tail, at + 1), from, taken, hopeless) {
                 return true;
             }
-            taken.pop();
         }
-        hopeless.insert((tail, from));
+        if self.search((tail + 1, 0), from, taken, hopeless) {
+            return true;
+        }
+        hopeless.insert((tail, at, from));
         false
     }
 
-    fn unaccounted(&self, hopeless: &BTreeSet<(usize, usize)>) -> Violation {
-        let furthest = hopeless.iter().map(|&(_, from)| from).max().unwrap_or(0);
+    /// Whether its answer, which was lost, may have said that it could not be taken.
+    fn may_be_refused(&self, operation: usize) -> bool {
+        let asked = self.facts.operation(operation);
+        let ended = self.facts.connection(asked.connection).ended.map_or(self.facts.history.ended, |(at, _)| at);
+        let spans = &self.facts.history.refusing;
+        spans.iter().any(|span| span.from_us <= ended.us && asked.invoked.us <= span.to_us)
+    }
+
+    fn unaccounted(&self, hopeless: &BTreeSet<(usize, usize, usize)>) -> Violation {
+        let furthest = hopeless.iter().map(|&(_, _, from)| from).max().unwrap_or(0);
         let entry = &self.facts.entries[self.entries[furthest]];
         let mut broken =
             Violation::of("a write has at most one entry, an entry is asked for, and nothing takes effect behind what was lost on the same connection")

@@ -500,6 +500,15 @@ fn every_entry_is_asked_for_once_and_in_order() {
         true
     };
     assert_eq!(broken_by(none, two_under_way), rule);
+    // What is lost may have been refused, where servers refuse.
+    let refused = (0..60).any(|seed| {
+        let mut history = toy::history(seed, 3000);
+        two_under_way(&mut history) && {
+            history.refusing.push(Span { from_us: 0, to_us: history.ended.us });
+            origin::check(&Facts::of(&history).unwrap()).is_ok()
+        }
+    });
+    assert!(refused);
     let begun = |history: &mut History| {
         append(history, &Txn::CreateSession { timeout_ms: 1000, secret: SessionSecret([1; 16]) });
         true

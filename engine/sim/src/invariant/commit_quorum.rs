@@ -5,8 +5,7 @@
 //! truncation counted twice (C16, B14, B15), a wiped disk or an observer counted as a voter (E8, D8), a pending configuration was forgotten (E1).
 
 use super::{Ghost, Invariant, Link, Seen};
-use std::collections::BTreeMap;
-use zoolet_zab::{ServerId, Zxid};
+use zoolet_zab::{Config, ServerId, Zxid};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -15,31 +14,33 @@ pub(super) struct CommitQuorum {
 }
 
 impl CommitQuorum {
-    fn judge(ghost: &Ghost, from: Zxid, link: Link, who: ServerId) -> Result<(), String> {
-        // The one before, and every one that becomes committed with this.
-        let mut configs = BTreeMap::from([(ghost.config_at(from).version, ghost.config_at(from))]);
-        for change in ghost.memberships.range(from..=link.zxid).flat_map(|(_, changes)| changes) {
-            if ghost.is_committed(change.link) {
-                configs.insert(change.config.version, &change.config);
-            }
-        }
-        if configs.values().any(|config| config.is_born()) {
+    fn judge(ghost: &Ghost, from: Zxid, committed: Link, who: ServerId) -> Result<(), String> {
+        let mut config = ghost.config_at(from);
+        let changes = ghost.memberships.range(from..=committed.zxid).flat_map(|(_, changes)| changes);
+        for change in changes.filter(|change| change.link.zxid > from && ghost.is_committed(change.link)) {
             // Birth: its entry says which disks the founders have, and that entry is committed by them.
-            configs.retain(|_, config| config.is_born());
-        }
-        for config in configs.values() {
-            let (holders, decide) = ghost.count(config, |server, disk| ghost.holds(server, disk, link));
-            if !decide {
-                return Err(format!(
-                    "server {} declares {:?} committed, and of the voters of configuration {:?} only {:?} durably hold it and all before it",
-                    who.as_u8(),
-                    link.zxid,
-                    config.version,
-                    holders.iter().map(|server| server.as_u8()).collect::<Vec<_>>()
-                ));
+            if config.is_born() {
+                Self::count(ghost, config, change.link, who)?;
             }
+            Self::count(ghost, &change.config, change.link, who)?;
+            // Once a change is committed, it alone counts.
+            config = &change.config;
         }
-        Ok(())
+        Self::count(ghost, config, committed, who)
+    }
+
+    fn count(ghost: &Ghost, config: &Config, link: Link, who: ServerId) -> Result<(), String> {
+        let (holders, decide) = ghost.count(config, |server, disk| ghost.holds(server, disk, link));
+        if decide {
+            return Ok(());
+        }
+        Err(format!(
+            "server {} declares {:?} committed, and of the voters of configuration {:?} only {:?} durably hold it and all before it",
+            who.as_u8(),
+            link.zxid,
+            config.version,
+            holders.iter().map(|server| server.as_u8()).collect::<Vec<_>>()
+        ))
     }
 }
 
@@ -138,5 +139,19 @@ mod tests {
             story.say(1, 2, &commit(1, zxid(1, 1)));
             if is_fine { story.is_fine() } else { story.is_wrong(&["declares 1.1 committed"]) }
         }
+    }
+
+    #[test]
+    fn what_follows_a_change_that_both_agreed_on_needs_the_new_one_alone() {
+        let (old, new) = (config(Zxid::ZERO, &[1, 2]), config(zxid(1, 1), &[1, 2, 3]));
+        let mut story = Story::of(CommitQuorum::default());
+        story.reign(1, &[2, 3]);
+        story.say(1, 2, &commit(1, zxid(1, 0)));
+        story.write(1, &[configs(&old, &new), entry(1, 1)]);
+        story.append(1, &[entry(1, 2)]);
+        story.write(2, &[configs(&old, &new), entry(1, 1), entry(1, 2)]);
+        story.write(3, &[configs(&old, &new), entry(1, 1), entry(1, 2)]);
+        story.say(1, 2, &commit(1, zxid(1, 2)));
+        story.is_fine();
     }
 }

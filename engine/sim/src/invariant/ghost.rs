@@ -115,6 +115,8 @@ pub struct Host {
     pub checkpoint: Zxid,
     /// Entries up to here may be gone from the log.
     pub purged: Zxid,
+    /// Something that was durable is gone, and no snapshot has made up for it.
+    is_damaged: bool,
     waiting: VecDeque<Waiting>,
     /// How many of `waiting` are durable and not told.
     synced: usize,
@@ -135,6 +137,7 @@ impl Host {
             durable: held.clone(),
             told: held.clone(),
             tail: held,
+            is_damaged: false,
             waiting: VecDeque::new(),
             synced: 0,
         }
@@ -142,7 +145,7 @@ impl Host {
 
     /// Whether its disk has everything that it ever made durable.
     pub fn is_whole(&self) -> bool {
-        matches!(self.found, Found::New | Found::Everything)
+        !self.is_damaged
     }
 
     /// The link of `zxid` in the history as it was handed to the log.
@@ -246,7 +249,10 @@ impl Host {
             Change::Fact => {}
             Change::Entry => self.history.push(waiting.after.last),
             Change::Truncate(to) => drop(self.history.truncate(to)),
-            Change::Snapshot(link) => self.history = History::from(link),
+            Change::Snapshot(link) => {
+                self.history = History::from(link);
+                self.is_damaged = false;
+            }
         }
         self.durable = waiting.after.clone();
         self.synced += 1;
@@ -280,6 +286,7 @@ impl Host {
                 Found::Everything
             }
             None => {
+                self.is_damaged = true;
                 if self.history.at(found.last.zxid) == Some(found.last) {
                     let _ = self.history.truncate(found.last.zxid);
                 } else {
@@ -296,7 +303,7 @@ impl Host {
     }
 }
 
-/// A disk that no server has any more. What it held, it held: acknowledgements it gave stay true.
+/// A disk that no server has any more, or what it held before it was damaged. What it held, it held: acknowledgements it gave stay true.
 #[derive(Clone, Debug)]
 pub struct Retired {
     /// Whose it was.
@@ -316,6 +323,8 @@ pub struct Primary {
     pub server: ServerId,
     /// In which process: one that comes back is another.
     pub process: u64,
+    /// On which disk.
+    pub disk: Incarnation,
     /// What it started from: the initial history of its epoch.
     pub initial: Link,
     /// What it broadcast, from counter 0 on.
@@ -542,7 +551,15 @@ impl Ghost {
 
     fn start(&mut self, server: ServerId, process: u64, facts: &Facts, is_damaged: bool) {
         match self.hosts.get_mut(&server) {
-            Some(host) if host.disk == Incarnation(facts.disk_incarnation) => host.restart(process, facts, is_damaged),
+            Some(host) if host.disk == Incarnation(facts.disk_incarnation) => {
+                let durable = host.durable.accepted.max(facts.accepted);
+                let (disk, before, history) = (host.disk, host.durable.clone(), host.history.clone());
+                host.restart(process, facts, is_damaged);
+                if host.found == Found::Damaged {
+                    self.retired.push(Retired { server, disk, durable: before, history });
+                }
+                self.take_back(server, durable);
+            }
             _ => {
                 let host = Host::new(process, facts);
                 if let Some(Host { disk, durable, history, .. }) = self.hosts.insert(server, host) {
@@ -550,25 +567,31 @@ impl Ghost {
                 }
             }
         }
-        // An epoch that its leader took back with it never began: nothing was said of it, or INV-PROMISE-MONOTONIC says so.
-        let never = |epoch: Epoch, primary: &Primary| primary.server == server && epoch > facts.accepted;
-        let gone: Vec<Epoch> =
-            self.primaries.iter().filter(|(epoch, primary)| never(**epoch, primary)).map(|(epoch, _)| *epoch).collect();
-        self.primaries.retain(|epoch, _| !gone.contains(epoch));
-        self.memberships.retain(|version, _| !gone.contains(&version.epoch()));
-        self.payloads.retain(|zxid, _| !gone.contains(&zxid.epoch()));
         self.declare(server, facts.watermark);
+    }
+
+    /// An epoch that its leader alone had, and in memory, never began: nothing was said of it, or INV-PROMISE-MONOTONIC says so.
+    fn take_back(&mut self, server: ServerId, durable: Epoch) {
+        let disk = self.host(server).disk;
+        let is_its = |primary: &Primary| (primary.server, primary.disk) == (server, disk);
+        let of_server = self.primaries.iter().filter(|(epoch, primary)| is_its(primary) && **epoch > durable);
+        for epoch in of_server.map(|(epoch, _)| *epoch).collect::<Vec<_>>() {
+            self.primaries.remove(&epoch);
+            self.memberships.retain(|version, _| version.epoch() != epoch);
+            self.payloads.retain(|zxid, _| zxid.epoch() != epoch);
+        }
     }
 
     fn append(&mut self, server: ServerId, seq: AppendSeq, record: &LogRecord) {
         let host = self.host_mut(server);
         let before = host.tail.last;
         host.append(seq, record);
-        let (process, link, configs) = (host.process, host.tail.last, Arc::clone(&host.tail.configs));
+        let (process, disk, link) = (host.process, host.disk, host.tail.last);
+        let configs = Arc::clone(&host.tail.configs);
         let LogRecord::Entry { zxid, payload } = record else { return };
         if zxid.counter() == 0 {
             let broadcast = History::from(before);
-            let new = Primary { server, process, initial: before, broadcast };
+            let new = Primary { server, process, disk, initial: before, broadcast };
             self.primaries.entry(zxid.epoch()).or_insert(new);
         }
         let Some(primary) = self.primaries.get_mut(&zxid.epoch()) else { return };

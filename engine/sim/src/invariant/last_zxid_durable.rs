@@ -4,7 +4,7 @@
 //! More, and entries that it can lose decide an election (A16, D3). Less, and a server with committed entries loses one and is truncated (A19).
 
 use super::{Ghost, Host, Invariant, Seen};
-use zoolet_zab::{Credentials, Message, ServerId, Span};
+use zoolet_zab::{Credentials, Message, ServerId, Span, Zxid};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -16,7 +16,12 @@ fn judge(host: &Host, credentials: Credentials) -> Result<(), String> {
         return Err(format!("and {:?} with a history up to {:?} is durable", durable.current, durable.last.zxid));
     }
     // A truncation that is on its way may be told of before it is durable: what it removes will not be claimed again.
-    let least = host.cuts().fold(told.last.zxid, |least, to| least.min(to));
+    let mut least = host.cuts().fold(told.last.zxid, |least, to| least.min(to));
+    if host.tail_floor() != host.history.floor() {
+        // A snapshot takes the history's place, and holds all of it that can be committed. Until the log has named it a server may say less;
+        // AckEpoch, which alone counts, waits for that.
+        least = Zxid::ZERO;
+    }
     if credentials.current < told.current || credentials.last < least {
         return Err(format!("and knows {:?} with a history up to {:?} to be durable", told.current, told.last.zxid));
     }

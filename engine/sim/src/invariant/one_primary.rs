@@ -36,10 +36,10 @@ impl Invariant for OnePrimary {
 
     fn after(&mut self, ghost: &Ghost, server: ServerId, seen: &Seen<'_>) -> Result<(), String> {
         let process = ghost.host(server).process;
-        if let Seen::Started { facts, .. } = seen {
+        if let Seen::Started { .. } = seen {
             // What was in memory alone, and in nobody else's, never was.
             let (leaders, shown) = (&mut self.leaders, &self.shown);
-            leaders.retain(|epoch, leader| leader.0 != server || *epoch <= facts.accepted || shown.contains(epoch));
+            leaders.retain(|epoch, _| ghost.primaries.contains_key(epoch) || shown.contains(epoch));
         }
         let evidence = match seen {
             Seen::Sent { message, .. } => led_by(message).map(|epoch| (epoch, server, process)),

@@ -27,7 +27,8 @@ impl Invariant for StateOrder {
             return in_order(("purged", host.purged), ("in the base", host.checkpoint));
         }
         let Seen::State(state) = seen else { return Ok(()) };
-        let (durable, appended) = (host.durable.last.zxid, host.tail.last.zxid);
+        // A snapshot that came in is durable before the log is told to name it.
+        let (durable, appended) = (host.durable.last.zxid.max(host.tail_floor().zxid), host.tail.last.zxid);
         in_order(("in the base", host.checkpoint), ("applied", state.applied))?;
         // What the base holds was committed, whether or not the log was told so before the process began.
         in_order(("applied", state.applied), ("committed", state.committed.max(host.checkpoint)))?;

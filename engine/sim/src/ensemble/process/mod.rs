@@ -261,7 +261,7 @@ impl Process {
                 Action::PeerClose { peer, link, .. } => self.close_link(cx, peer, link),
                 Action::ReadLog(read) => self.read_log(cx, read),
                 Action::HoldLog { above } => self.log.log.hold(above),
-                Action::SendSnapshot { peer, link, transfer, generation } => {
+                Action::SendSnapshot { peer, link, transfer, generation, .. } => {
                     self.send_snapshot(cx, peer, link, transfer, generation);
                 }
                 Action::ReceiveSnapshot { peer, link, transfer, .. } => self.receive_snapshot(cx, peer, link, transfer),

@@ -189,6 +189,8 @@ pub fn run(seed: u64, plan: &Plan, trace: Trace) -> Result<Statistics, Failure> 
     plan.go_on(&mut world);
     live(&mut world);
     settle(&mut world);
+    let now_us = world.now_us();
+    world.around.witness.recount(now_us);
     if !world.witness().violations().is_empty() {
         return failed(world.witness().violations().to_vec());
     }
@@ -257,7 +259,14 @@ impl Plan {
         let clients: Vec<_> = clients.collect();
         let links = Links::new(&servers, network, random.fork(), |_, _, random| Path::drawn(random));
         let wires = Wires::new(&servers, random.fork());
-        let mut world = World::new(hosts, clients, links, wires, Witness::new(trace, super_digest), random.fork());
+        let mut world = World::new(
+            hosts,
+            clients,
+            links,
+            wires,
+            Witness::new(trace, super_digest, with.members.clone()),
+            random.fork(),
+        );
         let count = random.between(self.faults.0, self.faults.1 + 1);
         for fault in self.mix.faults(count, 2 * SECOND, self.safety_us, &mut random) {
             world.around.agenda.at(fault.at_us, Rank::News, Happening::Fault(fault));

@@ -315,7 +315,7 @@ impl Process {
             self.applied = applied;
         }
         let state = State { applied, digest: self.server.digest(), is_serving: self.server.is_serving() };
-        cx.around.has_changed |= cx.around.witness.state(cx.now_us, cx.id, state);
+        cx.around.has_changed |= cx.around.witness.state(cx.now_us, cx.id, state, self.server.zab());
     }
 
     fn arm(&mut self, cx: &mut Context<'_>) {

@@ -66,7 +66,7 @@ impl Process {
             Landed::Down { peer, link, .. } => self.link_down(cx, peer, LinkId(link.0)),
             Landed::Message { peer, link, message: Said::Message(message), .. } => {
                 let link = LinkId(link.0);
-                cx.around.witness.received(cx.id, peer, link, &message);
+                cx.around.witness.received(cx.id, peer, &message);
                 self.event(cx, Event::PeerMessage { peer, link, message })
             }
             Landed::Message { peer, message: Said::Chunk { transfer, bytes }, .. } => {

@@ -512,7 +512,7 @@ impl Explorer {
             world.servers.get(&id).is_some_and(|server| {
                 let state = &server.log.durable;
                 let knows = state.config.as_ref().is_some_and(|known| known.version == config.version);
-                server.log.disk == disk && !server.log.damaged && knows && state.pending.is_none()
+                server.log.disk == disk && !server.log.damaged && knows && server.log.written.pending.is_none()
             })
         };
         let voters: Vec<_> = config.voters().collect();
@@ -661,7 +661,7 @@ impl Explorer {
         if configs.is_empty() {
             configs.extend(servers().filter_map(|server| server.log.durable.config.clone()));
         }
-        for state in servers().map(|server| &server.log.durable) {
+        for state in servers().map(|server| if server.runs() { &server.log.written } else { &server.log.durable }) {
             if let Some(pending) = state.pending.as_ref().filter(|pending| state.entry(pending.version).is_some()) {
                 configs.extend([Some(pending.clone()), state.config.clone()].into_iter().flatten());
             }

@@ -18,7 +18,7 @@ use short::Short;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use zoolet_zab::{
-    Action, AppendSeq, Config, Epoch, Incarnation, LinkId, Member, Message, Refused, Role, Round, ServerId, Timing,
+    Action, AppendSeq, Attempt, Config, Epoch, Incarnation, LinkId, Member, Message, Refused, Role, Round, ServerId, Timing,
     Zab, Zxid,
 };
 
@@ -41,6 +41,8 @@ pub(crate) struct Server {
     pub(crate) role: Role,
     /// Entries of the Proposal that is being handled.
     arrived: Vec<Entry>,
+    /// Which snapshot was announced last: whoever drives the machine drops every other.
+    announced: Option<(LinkId, Attempt)>,
     /// The snapshot that is being handled.
     received: Option<Rc<Vec<Entry>>>,
     /// Confirmations asked for, with what was committed anywhere when they were.
@@ -190,6 +192,7 @@ impl Net {
             applied: Zxid::ZERO,
             role: Role::Looking,
             arrived: Vec::new(),
+            announced: None,
             received: None,
             questions: BTreeMap::new(),
             clock: (0, 1000),
@@ -243,6 +246,7 @@ impl Net {
         let server = self.server_mut(id);
         server.zab = None;
         (server.role, server.applied) = (Role::Looking, Zxid::ZERO);
+        server.announced = None;
         server.log.crash(keep);
         server.questions.clear();
         let mine: Vec<LinkId> =
@@ -462,9 +466,11 @@ impl Net {
         }
         let (me, peer) = (it.ids[end], it.ids[1 - end]);
         let Some(parcel) = it.parcels[end].pop_front() else { return };
-        if !self.world.servers[&me].runs() || !it.parcels[end].is_empty() {
+        let server = &self.world.servers[&me];
+        if !server.runs() || server.announced != Some((link, parcel.attempt)) {
             return;
         }
+        self.server_mut(me).announced = None;
         let zxid = parcel.entries.last().map_or(Zxid::ZERO, |entry| entry.zxid);
         if is_complete {
             self.say(|_| format!("{me} has the snapshot of {peer} up to {zxid:?}"));
@@ -490,6 +496,9 @@ impl Net {
         self.say(|_| format!("{me} <- {peer} {}", Short(&letter.message)));
         let Letter { message, entries } = letter;
         self.check(&Fact::Heard { by: me, from: peer, link, message: &message });
+        if let Message::Snap { attempt, .. } = message {
+            self.server_mut(me).announced = Some((link, attempt));
+        }
         let Message::Proposal { attempt, epoch, committed, .. } = message else {
             self.turn(me, |zab, now| zab.handle_message(now, server_id(peer), link, message, None));
             return;

@@ -115,8 +115,8 @@ impl Zab {
             }),
             Stage::Invited { .. } | Stage::Promised { .. } => None,
             Stage::Snapping { is_told: true, .. } => None,
-            // A snapshot is made of what is applied: this much has to be.
-            Stage::Snapping { at_least, .. } if self.applied < at_least => None,
+            // A snapshot is made of what is applied: this much has to be, and the configuration that goes with it.
+            Stage::Snapping { at_least, .. } if self.applied < at_least.max(self.voters.committed().version) => None,
             Stage::Snapping { at_least, .. } => {
                 debug_assert!(is_closed, "nobody is synchronized before discovery is closed");
                 learner.stage = Stage::Snapping { at_least, is_told: true };

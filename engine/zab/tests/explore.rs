@@ -680,10 +680,12 @@ impl Explorer {
     fn recover(&mut self) {
         let cuts: Vec<_> = self.cuts.iter().copied().collect();
         self.mend(&cuts);
-        self.paused.clear();
         self.armed.clear();
-        let Some(core) = self.choose_core() else { return };
         self.calm = true;
+        // What waits for somebody who sleeps comes when it wakes.
+        let awake = self.paused.values().copied().max().unwrap_or_default().max(self.now());
+        self.run_until(awake, |_| false);
+        let Some(core) = self.choose_core() else { return };
         self.core = core;
         for id in self.ids() {
             if !self.core.contains(&id) && self.runs(id) {

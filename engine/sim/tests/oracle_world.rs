@@ -231,10 +231,6 @@ fn the_oracles_find_nothing_wrong_with_one_machine() {
         took += started.elapsed();
         all += Summary::of(&history);
         if let Err(violation) = verdict {
-            // The machine still says it when the end is only proposed; a power loss may take that back.
-            if violation.rule == "expired is said only of a session whose end is committed" {
-                continue;
-            }
             panic!("ORACLE_SEED={seed}: {violation}");
         }
     }

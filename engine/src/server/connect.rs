@@ -65,13 +65,18 @@ impl Server {
             return self.ask_after_session(conn, request);
         }
         let ConnectRequest { session, password, .. } = request;
-        let proved = self.sessions.lookup(*session).filter(|live| {
-            !live.closing && password.as_deref().is_some_and(|password| constant_time_eq(password, &live.secret.0))
-        });
-        let Some(secret) = proved.map(|live| live.secret) else {
+        let proved = self
+            .sessions
+            .lookup(*session)
+            .filter(|live| password.as_deref().is_some_and(|password| constant_time_eq(password, &live.secret.0)));
+        let Some((secret, is_ending)) = proved.map(|live| (live.secret, live.closing)) else {
             self.refused(conn, request.read_only.is_some());
             return self.close(conn);
         };
+        if is_ending {
+            // A power loss may take back an end that is only proposed: whoever asks is told nothing, and asks again.
+            return self.close(conn);
+        }
         let old = self.sessions.attach(*session, Place::Here(conn));
         self.evict(*session, old);
         // Like all of a session's liveness this is not replicated: coming back writes nothing, costs no zxid (surface 13.5) and works while

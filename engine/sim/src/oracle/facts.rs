@@ -38,7 +38,11 @@ impl<'h> Entry<'h> {
 
     /// Timeout in milliseconds and secret of the session that it begins.
     pub(super) fn begins(&self) -> Option<(u32, SessionSecret)> {
-        if let Some(Txn::CreateSession { timeout_ms, secret }) = self.txn { Some((timeout_ms, secret)) } else { None }
+        if let Some(Txn::CreateSession { timeout_ms, secret, .. }) = self.txn {
+            Some((timeout_ms, secret))
+        } else {
+            None
+        }
     }
 
     pub(super) fn is_close(&self) -> bool {

@@ -20,6 +20,6 @@ pub use changes::Changes;
 pub use fs::{FsDisk, Strategy};
 pub use marker::{MARKER, MARKER_UNFINISHED, Marker};
 pub use memory::Memory;
-pub use open::{OpenError, Store};
+pub use open::{Health, OpenError, Store};
 pub use reserve::Reserve;
 pub use snapshot::{Received, SnapshotSink};

@@ -34,8 +34,47 @@ pub struct Store {
     pub chain_at_base: u128,
     /// What the base holds; `None` when nothing was ever written to it.
     pub state: Option<BaseState>,
+    /// Whether all of this can be believed.
+    pub health: Health,
     /// File and byte offset of a batch that a crash had left incomplete.
     pub torn_tail: Option<(String, u64)>,
+}
+
+/// What is left of what this server had acknowledged. One that is alone must be whole; a member of an ensemble gets from its peers what it lost,
+/// and counts nowhere until it has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Health {
+    /// All of it.
+    Whole,
+    /// The log: promise, epochs and history are what they were, and entries above [`Store::log_floor`] can be read. The base is an empty one that
+    /// stands in until a snapshot comes.
+    BaseLost {
+        /// For an operator.
+        what: String,
+    },
+    /// The base, as it was, and the log but for some entries between that and [`Store::log_floor`]: promise, epochs and history are known, and what comes
+    /// after the base cannot be applied until a snapshot comes.
+    LogDamaged {
+        /// For an operator.
+        what: String,
+    },
+    /// The promise, and what names ensemble and peers: the log's end is not known. The log is a new one, of a new disk, and the base empty.
+    LogLost {
+        /// For an operator.
+        what: String,
+        /// The disk that this was.
+        former: Option<u128>,
+    },
+}
+
+impl Health {
+    /// Whether this server may count.
+    pub fn is_whole(&self) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::BaseLost { .. } | Self::LogDamaged { .. } | Self::LogLost { .. } => false,
+        }
+    }
 }
 
 /// Why a store cannot be opened.
@@ -89,63 +128,91 @@ impl From<BaseFailure> for OpenError {
 }
 
 impl Store {
-    /// Opens log and base, or makes them on a disk that never had any; then `incarnation` names it.
+    /// Opens log and base, or makes them on a disk that never had any; then `incarnation` names it. For a server that is alone: nobody could
+    /// give back what is lost, so it refuses.
     ///
     /// # Errors
-    /// [`OpenError`]; nothing was changed but the log's torn tail and a marker that said less than is true.
+    /// [`OpenError`]; nothing was changed but the log's torn tail, leftovers of snapshots, and a marker that said less than is true.
     pub fn open(
         disk: Arc<dyn Disk>,
         strategy: Strategy,
         limits: &Limits,
         incarnation: u128,
     ) -> Result<Self, OpenError> {
+        Self::open_as(disk, strategy, limits, incarnation, false)
+    }
+
+    /// The same for a member of an ensemble: what is damaged it says in [`Store::health`] instead of refusing. `incarnation` must be a new number
+    /// each time: a log that is lost is replaced by one of a new disk.
+    ///
+    /// # Errors
+    /// [`OpenError`], but not for damage.
+    pub fn open_member(
+        disk: Arc<dyn Disk>,
+        strategy: Strategy,
+        limits: &Limits,
+        incarnation: u128,
+    ) -> Result<Self, OpenError> {
+        Self::open_as(disk, strategy, limits, incarnation, true)
+    }
+
+    fn open_as(
+        disk: Arc<dyn Disk>,
+        strategy: Strategy,
+        limits: &Limits,
+        incarnation: u128,
+        is_member: bool,
+    ) -> Result<Self, OpenError> {
         let options = LogOptions { segment_bytes: limits.log_segment_bytes, segments: limits.log_segments, strategy };
-        let base_options = base_options(limits);
-        let reserve_disk = Arc::clone(&disk);
-        Marker::claim(&*disk).map_err(OpenError::Marker)?;
-        let marker = Marker::read(&*disk).map_err(OpenError::Marker)?;
+        let opening = Opening { disk, options, base_options: base_options(limits), incarnation, is_member };
+        let disk = &opening.disk;
+        Marker::claim(&**disk).map_err(OpenError::Marker)?;
+        let marker = Marker::read(&**disk).map_err(OpenError::Marker)?;
         if let Some(refusal) = marker.refusal() {
             return Err(OpenError::Directory(refusal.to_owned()));
         }
-        let (log, base, appended, torn_tail) = match Log::open(Arc::clone(&disk), options) {
-            Ok((mut log, opened)) => {
-                check_disk(marker, opened.facts.disk_incarnation)?;
-                let disk = Arc::clone(&disk);
-                let base = Base::open(Arc::clone(&disk), opened.facts.base_id, base_options)?;
-                remove_others(&*disk, &base);
-                log.recycle(base.meta().zxid);
-                (log, base, opened.appended, opened.torn_tail)
-            }
-            Err(LogError::Empty) if matches!(marker, Marker::Born { .. }) => {
-                return Err(OpenError::Directory(LOG_GONE.to_owned()));
-            }
-            Err(LogError::Empty) => {
-                let (log, base, appended) = create(Arc::clone(&disk), options, base_options, incarnation)?;
-                (log, base, appended, None)
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let facts = log.facts();
+        let Parts { mut log, base, state, appended, torn_tail, mut health } = opening.open(marker)?;
         if marker == Marker::Unborn {
             // Before anything is acknowledged: from here on a log that is not there was lost.
-            Marker::record_birth(&*disk, facts.disk_incarnation).map_err(OpenError::Marker)?;
+            Marker::record_birth(&**disk, log.facts().disk_incarnation).map_err(OpenError::Marker)?;
         }
-        let mut recovered = recovered(facts, appended);
+        let base_zxid = base.meta().zxid;
+        if is_member
+            && health == Health::Whole
+            && let Some(damage) = log.find_damage(base_zxid)?
+        {
+            health = Health::LogDamaged { what: damage.to_string() };
+        }
+        let chain_at_base = if health.is_whole() {
+            if base_zxid > Zxid::ZERO {
+                base.remove_others();
+                Log::remove_lost(&**disk);
+            }
+            log.recycle(base_zxid);
+            chain_at(&log, base_zxid)?
+        } else {
+            // No checkpoint will make room before a snapshot has come: what is committed yields when it must.
+            log.hold(Some(log.floor()));
+            log.recycle(log.facts().watermark);
+            log.chain_at(base_zxid).unwrap_or(0)
+        };
+        let (facts, log_floor) = (log.facts().clone(), log.floor());
+        let mut recovered = recovered(&facts, appended);
         // A checkpoint that no later batch followed is not in any watermark.
-        recovered.committed = recovered.committed.max(base.meta().zxid);
-        recovered.floor = log.floor();
-        let state = read_state(&base)?;
-        let reserve = Reserve::open(reserve_disk, limits);
-        let (facts, log_floor) = (facts.clone(), log.floor());
-        let chain_at_base = chain_at(&log, base.meta().zxid)?;
-        Ok(Self { log, base, reserve, recovered, facts, log_floor, chain_at_base, state, torn_tail })
+        recovered.committed = recovered.committed.max(base_zxid);
+        (recovered.floor, recovered.is_whole) = (log_floor, health.is_whole());
+        let reserve = Reserve::open(Arc::clone(disk), limits);
+        Ok(Self { log, base, reserve, recovered, facts, log_floor, chain_at_base, state, health, torn_tail })
     }
 
-    /// Hands every entry that the base does not have to `visit`, committed or not, in order.
+    /// Hands every entry that the base does not have to `visit`, committed or not, in order; none where the store is not whole.
     ///
     /// # Errors
     /// [`ReplayError`] of the log or of `visit`.
     pub fn replay<E>(&self, mut visit: impl FnMut(Event) -> Result<(), E>) -> Result<(), ReplayError<E>> {
+        if !self.health.is_whole() {
+            return Ok(());
+        }
         self.log.replay(self.base.meta().zxid, &mut |zxid, payload| visit(Event::Recovered { zxid, payload }))
     }
 }
@@ -182,14 +249,91 @@ pub(super) fn base_options(limits: &Limits) -> Options {
     }
 }
 
-/// A crash left them: a snapshot that never was complete, or the base that one replaced.
-fn remove_others(disk: &dyn Disk, current: &Base) {
-    for id in Base::list(disk).unwrap_or_default() {
-        if id != current.id() {
-            // On a read-only disk it stays, and harms nobody.
-            let _ = Base::remove(disk, id);
+/// How a store is to be opened.
+struct Opening {
+    disk: Arc<dyn Disk>,
+    options: LogOptions,
+    base_options: Options,
+    incarnation: u128,
+    is_member: bool,
+}
+
+/// What was opened.
+struct Parts {
+    log: Log,
+    base: Base,
+    state: Option<BaseState>,
+    appended: AppendSeq,
+    torn_tail: Option<(String, u64)>,
+    health: Health,
+}
+
+impl Opening {
+    fn open(&self, marker: Marker) -> Result<Parts, OpenError> {
+        let (log, opened) = match Log::open(Arc::clone(&self.disk), self.options) {
+            Ok(opened) => opened,
+            Err(LogError::Empty) if matches!(marker, Marker::Born { .. }) => {
+                return if self.is_member { self.replace(marker, LOG_GONE) } else { Err(gone()) };
+            }
+            Err(LogError::Empty) => {
+                let (log, base, appended) =
+                    create(Arc::clone(&self.disk), self.options, self.base_options, self.incarnation)?;
+                return Ok(Parts { log, base, state: None, appended, torn_tail: None, health: Health::Whole });
+            }
+            Err(damage @ LogError::Damaged { .. }) if self.is_member => {
+                return self.replace(marker, &damage.to_string());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        check_disk(marker, opened.facts.disk_incarnation)?;
+        let (base, state, health) = match self.open_base(opened.facts.base_id) {
+            Ok((base, state)) => (base, state, Health::Whole),
+            Err(damage @ (OpenError::Base(BaseError::Damaged(_)) | OpenError::Damaged(_))) if self.is_member => {
+                (self.new_base()?, None, Health::BaseLost { what: damage.to_string() })
+            }
+            Err(error) => return Err(error),
+        };
+        let base_zxid = base.meta().zxid;
+        if self.is_member && base_zxid > opened.facts.last {
+            // It was durable in the log before it was committed.
+            let what = format!("the base ends at {base_zxid}, and the log ends at {}", opened.facts.last);
+            drop((log, base));
+            return self.replace(marker, &what);
         }
+        Ok(Parts { log, base, state, appended: opened.appended, torn_tail: opened.torn_tail, health })
     }
+
+    fn open_base(&self, id: u64) -> Result<(Base, Option<BaseState>), OpenError> {
+        let base = Base::open(Arc::clone(&self.disk), id, self.base_options)?;
+        let state = read_state(&base)?;
+        Ok((base, state))
+    }
+
+    /// An empty one, of an id that no other has.
+    fn new_base(&self) -> Result<Base, OpenError> {
+        let id = Base::list(&*self.disk)?.last().map_or(0, |id| id + 1);
+        Ok(Base::create(Arc::clone(&self.disk), id, self.base_options)?)
+    }
+
+    /// A new log and an empty base. The old base stays as it is until there is another with something in it: it may be the last of its kind.
+    fn replace(&self, marker: Marker, what: &str) -> Result<Parts, OpenError> {
+        let known = if let Marker::Born { disk_incarnation } = marker { Some(disk_incarnation) } else { None };
+        let salvaged = Log::salvage(&*self.disk, known)?;
+        let former = salvaged.disk_incarnation;
+        // Whoever draws the number of the disk that is lost must not be taken for it.
+        let incarnation = if former == Some(self.incarnation) { !self.incarnation } else { self.incarnation };
+        let base = self.new_base()?;
+        // Before the log: with the old log there is damage, whatever the marker says.
+        Marker::record_birth(&*self.disk, incarnation).map_err(OpenError::Marker)?;
+        let log = Log::replace(Arc::clone(&self.disk), self.options, &salvaged, incarnation, base.id())?;
+        let appended = log.appended();
+        let health = Health::LogLost { what: what.to_owned(), former };
+        Ok(Parts { log, base, state: None, appended, torn_tail: None, health })
+    }
+}
+
+fn gone() -> OpenError {
+    OpenError::Directory(LOG_GONE.to_owned())
 }
 
 /// What to do, for an operator.

@@ -253,6 +253,18 @@ impl Base {
         Ok(ids.into_iter().collect())
     }
 
+    /// Removes the files of every other base: a crash left them, of a snapshot that never was complete, or of the base that one replaced. For
+    /// whoever knows that this one is current.
+    pub fn remove_others(&self) {
+        let core = &self.0;
+        for id in Self::list(&*core.disk).unwrap_or_default() {
+            if id != core.id {
+                // On a read-only disk it stays, and harms nobody.
+                let _ = Self::remove(&*core.disk, id);
+            }
+        }
+    }
+
     /// Whether a base of this id was never completed: it has no manifest, nor a file of which one must have told.
     ///
     /// # Errors

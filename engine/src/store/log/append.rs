@@ -183,7 +183,7 @@ impl Log {
 
     /// The header of a batch that follows what is durable.
     fn header(&self, is_first: bool, watermark: Zxid, batch: &[u8]) -> Header {
-        let newest = self.ring.live.back().map_or(0, |segment| segment.incarnation);
+        let newest = self.ring.live.back().map_or(self.ring.before, |segment| segment.incarnation);
         Header {
             version: VERSION,
             is_first,

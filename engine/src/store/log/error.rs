@@ -100,6 +100,14 @@ impl AppendError {
         }
     }
 
+    /// While a log is made or opened.
+    pub(super) fn of_recovery(self, file: &str) -> LogError {
+        match self {
+            Self::Stalled(error) | Self::Fatal(error) => LogError::io(file, error),
+            Self::Diverged { .. } => LogError::damaged(file, 0, self.to_string()),
+        }
+    }
+
     pub(super) fn misuse(what: impl Into<String>) -> Self {
         Self::Fatal(io::Error::new(io::ErrorKind::InvalidInput, what.into()))
     }

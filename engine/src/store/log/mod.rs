@@ -26,12 +26,14 @@ mod record;
 mod recover;
 mod replay;
 mod ring;
+mod salvage;
 mod walk;
 
 pub use chain::chain_after;
 pub use entries::{Entries, LogReader, ReadError};
 pub use error::{AppendError, LogError, ReplayError};
 pub use facts::{Facts, Receiving};
+pub use salvage::Salvaged;
 
 use super::{Strategy, disk::Disk};
 use end::End;

@@ -1,7 +1,7 @@
 //! Creating and opening a log: which segments are alive, where the tail is, and whether anything durable is missing.
 
 use super::{
-    AppendError, BLOCK_BYTES, Counters, Facts, Log, LogError, LogOptions, Opened, ReplayError,
+    BLOCK_BYTES, Counters, Facts, Log, LogError, LogOptions, Opened, ReplayError,
     batch::{Header, VERSION},
     end::{self, End},
     entries::Cut,
@@ -51,10 +51,7 @@ impl Log {
         let mut ring = Ring::default();
         seen.into_iter().for_each(|seen| ring.keep_unused(seen, &options));
         let mut log = Self::new(disk, options, birth, AppendSeq(1), ring, 0);
-        log.append_birth().map_err(|error| match error {
-            AppendError::Stalled(error) | AppendError::Fatal(error) => LogError::io("", error),
-            AppendError::Diverged { .. } => LogError::damaged("", 0, error.to_string()),
-        })?;
+        log.append_birth().map_err(|error| error.of_recovery(""))?;
         Ok(log)
     }
 
@@ -161,10 +158,7 @@ impl Log {
         });
         match walked {
             Ok((walk, tail)) if (walk.next_seq, walk.facts.chain) == (start.append_seq, start.chain) => {
-                End::of(before, tail, &self.options, start).map_err(|error| match error {
-                    AppendError::Stalled(error) | AppendError::Fatal(error) => LogError::io(&before.name, error),
-                    AppendError::Diverged { .. } => LogError::damaged(&before.name, tail, error.to_string()),
-                })
+                End::of(before, tail, &self.options, start).map_err(|error| error.of_recovery(&before.name))
             }
             // What is damaged there may not be needed any more; whoever reads it is told.
             Ok(_) | Err(ReplayError::Log(LogError::Damaged { .. } | LogError::Unsupported { .. })) => Ok(None),
@@ -173,7 +167,14 @@ impl Log {
         }
     }
 
-    fn new(disk: Arc<dyn Disk>, options: LogOptions, facts: Facts, next_seq: AppendSeq, ring: Ring, tail: u64) -> Self {
+    pub(super) fn new(
+        disk: Arc<dyn Disk>,
+        options: LogOptions,
+        facts: Facts,
+        next_seq: AppendSeq,
+        ring: Ring,
+        tail: u64,
+    ) -> Self {
         let (checkpoint, buffer, counters) = (Zxid::ZERO, Vec::new(), Counters::default());
         let (hold, cuts, readable, end, dropping, failure) = (None, VecDeque::new(), 0, None, false, None);
         Self {
@@ -271,7 +272,7 @@ fn look_at(disk: &dyn Disk, name: String) -> Result<Seen, LogError> {
     Ok(Seen { name, file, bytes, content })
 }
 
-fn is_segment(name: &str) -> bool {
+pub(super) fn is_segment(name: &str) -> bool {
     let number = name.strip_prefix("seg-").and_then(|rest| rest.strip_suffix(".log"));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -59,6 +59,10 @@ pub(super) struct Ring {
     pub(super) free: Vec<Spare>,
     /// Files to be removed: of the wrong size, or of no use to the strategy.
     pub(super) stale: Vec<String>,
+    /// Names that no new file may have.
+    pub(super) taken: Vec<String>,
+    /// The incarnation that the first segment follows.
+    pub(super) before: u64,
     /// The next segment.
     pub(super) spare: Option<Spare>,
     /// For whoever reads on another thread.
@@ -185,6 +189,7 @@ impl Ring {
             self.live.iter().all(|segment| segment.name != *name)
                 && self.free.iter().all(|spare| spare.name != *name)
                 && !self.stale.contains(name)
+                && !self.taken.contains(name)
         };
         let name = (0u32..).map(|number| format!("seg-{number:02}.log")).find(is_free).unwrap_or_default();
         let file = disk.create(&name).map_err(AppendError::of_write)?;

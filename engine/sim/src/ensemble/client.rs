@@ -8,7 +8,7 @@ use crate::workload::{Random, Workload};
 use bytes::Bytes;
 use std::fmt;
 use zoolet_engine::ConnId;
-use zoolet_model::{ConnectReply, ConnectRequest, Request, SessionId, SessionSecret};
+use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, SessionId, SessionSecret, WatchEvent};
 use zoolet_zab::ServerId;
 
 /// The xid of every ping.
@@ -29,6 +29,15 @@ pub enum ToClient {
 pub trait Asks: fmt::Debug {
     /// The next request; `last_zxid` is the newest that the client has seen.
     fn next(&mut self, last_zxid: i64) -> Request;
+
+    /// It has a session on a new connection, which may be another session than before.
+    fn connected(&mut self, _reply: &ConnectReply) {}
+
+    /// The oldest request that it made on this connection and that was not answered yet was answered; pings are the client's own.
+    fn answered(&mut self, _zxid: i64, _result: &Result<Reply, ErrorCode>) {}
+
+    /// A watch fired.
+    fn notified(&mut self, _event: &WatchEvent) {}
 }
 
 impl Asks for Workload {
@@ -185,10 +194,14 @@ impl Client {
                 let under_way = if xid == PING_XID { &mut self.pings } else { &mut self.outstanding };
                 *under_way = under_way.saturating_sub(1);
                 self.last_zxid = self.last_zxid.max(zxid);
+                if xid != PING_XID {
+                    self.asks.answered(zxid, &result);
+                }
                 witness.recorder.answered(now_us, conn, xid, zxid, result);
             }
             ToClient::Sent(Sent::Event(event)) => {
-                self.last_zxid = self.last_zxid.max(event.zxid);
+                // Not taken for something that was seen: more events of the same zxid may come, and as real clients do.
+                self.asks.notified(&event);
                 witness.recorder.notified(now_us, conn, event);
             }
             ToClient::Fin | ToClient::Sent(Sent::Close) => self.on_end(now_us, conn, End::ByServer, witness),
@@ -249,6 +262,7 @@ impl Client {
             return;
         }
         self.session = Some((reply.session, reply.secret, reply.timeout_ms as u64 * MS));
+        self.asks.connected(&reply);
         self.place = Place::Open { conn };
         self.asks_us = now_us;
     }

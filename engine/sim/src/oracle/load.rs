@@ -5,6 +5,7 @@
 //! servers; whoever drives it decides when it is asked and where it connects.
 
 use super::history::ClientId;
+use crate::ensemble::Asks;
 use crate::workload::Random;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -153,7 +154,10 @@ impl Program {
         if reply.session == SessionId(0) {
             return self.ended();
         }
-        let is_new = self.session.is_none();
+        let is_new = self.session.is_none_or(|session| session.session != reply.session);
+        if is_new {
+            self.ended();
+        }
         self.session = Some(reply);
         if is_new {
             // Whoever is first makes the parents; for all others they are there.
@@ -435,5 +439,49 @@ impl Program {
             data.resize(1100, b'.');
         }
         Some(data.into())
+    }
+}
+
+/// A [`Program`] as a client of the [simulator of ensembles](crate::ensemble), whose habits are its own: what it asks for is the program's.
+#[derive(Debug)]
+pub struct Asking {
+    program: Program,
+    under_way: VecDeque<Request>,
+}
+
+impl Asking {
+    /// One client's.
+    pub fn new(seed: u64, client: ClientId, mix: Mix) -> Self {
+        Self { program: Program::new(seed, client, mix, 0), under_way: VecDeque::new() }
+    }
+}
+
+impl Asks for Asking {
+    fn next(&mut self, _last_zxid: i64) -> Request {
+        let request = loop {
+            match self.program.deed() {
+                // Pings are the client's own.
+                Deed::Ask(Request::Ping) => break Request::Sync { path: None },
+                Deed::Ask(request) => break request,
+                Deed::Leave | Deed::Think(_) | Deed::Silence(_) => {}
+            }
+        };
+        self.under_way.push_back(request.clone());
+        request
+    }
+
+    fn connected(&mut self, reply: &ConnectReply) {
+        self.under_way.clear();
+        self.program.connected(*reply);
+    }
+
+    fn answered(&mut self, zxid: i64, result: &Result<Reply, ErrorCode>) {
+        if let Some(request) = self.under_way.pop_front() {
+            self.program.answered(&request, zxid, result);
+        }
+    }
+
+    fn notified(&mut self, event: &WatchEvent) {
+        self.program.notified(event);
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod link;
 pub(crate) mod log;
 pub(crate) mod rng;
 pub(crate) mod short;
+pub(crate) mod stage;
 
 use invariant::{Checks, Fact};
 use link::{End, Item, Letter, Link, Parcel};
@@ -18,8 +19,8 @@ use short::Short;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use zoolet_zab::{
-    Action, AppendSeq, Attempt, Config, Epoch, Incarnation, LinkId, Member, Message, Refused, Role, Round, ServerId, Timing,
-    Zab, Zxid,
+    Action, AppendSeq, Attempt, Config, Epoch, Incarnation, LinkId, Member, Message, Refused, Role, Round, ServerId,
+    Timing, Zab, Zxid,
 };
 
 pub(crate) fn server_id(id: u8) -> ServerId {

@@ -3,7 +3,7 @@
 //!
 //! Commands: `servers ID...` (voters of the file), `spare ID`, `history ID EPOCH:LAST... [committed ZXID]` (a disk of a born ensemble), `start ID...`,
 //! `crash ID [KEEP]`, `wipe ID`, `rot ID ENTRIES`, `connect [A B]`, `reset A B`, `cut A B` and `mend A B` (one way), `deliver A B [COUNT]`,
-//! `persist ID [COUNT]`, `hang ID` and `unhang ID` (its disk), `lose datagrams`, `settle` (deliver and persist everything now), `run MS` (and let
+//! `persist ID [COUNT]`, `hang ID` and `unhang ID` (its disk), `lose datagrams`, `keep datagrams`, `settle` (deliver and persist everything now), `run MS` (and let
 //! time pass), `tick MS` (time alone), `propose ID [COUNT]`, `confirm ID`, `reconfigure ID MEMBER...` (`o4`: an observer), `handover ID`,
 //! `floor ID ZXID`, `status`, `show notifications`, `show disk`.
 
@@ -87,6 +87,7 @@ impl Player {
                 stage.hung.remove(&id());
             }
             "lose" => stage.loses_datagrams = true,
+            "keep" => stage.loses_datagrams = false,
             "settle" => stage.settle(),
             "run" => stage.run(count(0).expect("how long")),
             "tick" => stage.tick(count(0).expect("how long")),

@@ -63,21 +63,30 @@ impl Server {
         if need != Need::Session && self.history.bytes() >= self.limits.outstanding_bytes_max as usize {
             return Admission::Wait;
         }
-        let segment = u64::from(self.limits.log_segment_bytes);
         let memtable = self.limits.memtable_bytes as usize;
-        // The last segment is for rotation and for sessions' ends, which are always taken; the others for what may still go in.
-        let (reserve, memory_room) = match need {
-            Need::Write => (3, memtable * 2),
-            Need::Delete => (2, memtable * 2 + memtable / 4),
-            Need::Session => (1, usize::MAX),
+        let memory_room = match need {
+            Need::Write => memtable * 2,
+            Need::Delete => memtable * 2 + memtable / 4,
+            Need::Session => usize::MAX,
         };
-        let log_room = segment * u64::from(self.limits.log_segments.saturating_sub(reserve).max(1));
-        let full = self.history.log_bytes() >= log_room || self.state.memory_ref().memtable_bytes() >= memory_room;
+        let full =
+            self.history.log_bytes() >= self.log_room(need) || self.state.memory_ref().memtable_bytes() >= memory_room;
         match (full, self.upkeep.is_checkpoint_failing()) {
             (false, _) => Admission::Go,
             (true, false) => Admission::Wait,
             (true, true) => Admission::Refuse,
         }
+    }
+
+    /// Log bytes that may be in use when one more goes in. The last segment is for rotation and for sessions' ends, which are always taken; the
+    /// others for what may still go in.
+    pub(super) fn log_room(&self, need: Need) -> u64 {
+        let reserve = match need {
+            Need::Write => 3,
+            Need::Delete => 2,
+            Need::Session => 1,
+        };
+        u64::from(self.limits.log_segment_bytes) * u64::from(self.limits.log_segments.saturating_sub(reserve).max(1))
     }
 
     /// Why any write is refused now, for an operator; `None` while one is taken or would wait.

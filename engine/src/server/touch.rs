@@ -183,7 +183,9 @@ impl Server {
             Some(Silence { is_confirmed: true, .. }) => Some(self.now.mono_ms),
             Some(Silence { is_confirmed: false, .. }) => None,
         };
-        let stale = self.stale_at_ms().filter(|_| !self.connections.is_empty());
+        // Those that were closed are gone only when whoever drives this machine says so.
+        let is_open = |connection: &Connection| connection.phase != Phase::Closed;
+        let stale = self.stale_at_ms().filter(|_| self.connections.values().any(is_open));
         [silent, tell_at_ms, keep_until_ms, stale].into_iter().flatten().min()
     }
 

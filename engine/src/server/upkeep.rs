@@ -1,6 +1,7 @@
 //! What a server does by itself: checkpoints, reaping, telling how it is.
 
 use super::Server;
+use super::admission::Need;
 use super::fetches::Waiter;
 use super::history::Origin;
 use crate::action::{Action, Changes, Checkpoint, CheckpointMeta, FetchWhat, Generation};
@@ -112,7 +113,10 @@ impl Server {
         if memory.is_frozen() || self.upkeep.checkpoint_failure.is_some() || self.history.is_replaced {
             return;
         }
-        let half_ring = u64::from(self.limits.log_segment_bytes) * u64::from(self.limits.log_segments) / 2;
+        let segment = u64::from(self.limits.log_segment_bytes);
+        // In a short ring writes wait for room before half of it is used: they would wait for ever.
+        let half_ring =
+            (segment * u64::from(self.limits.log_segments) / 2).min(self.log_room(Need::Write) - segment / 2);
         // What the log said before it knew of the last checkpoint counts bytes that are free by now.
         let log_knows = self.history.log_checkpoint() >= self.upkeep.checkpointed;
         let log_asks =

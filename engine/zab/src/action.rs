@@ -32,6 +32,7 @@ pub enum Fault {
 
 /// What the protocol wants done, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(clippy::large_enum_variant, reason = "nothing is allocated, so nothing is boxed")]
 pub enum Action {
     /// Append a fact to the log: this server will follow no leader of an older epoch.
     Promise {

@@ -14,6 +14,7 @@ impl Zab {
         if self.is_busy { self.timing.heartbeat_busy_ms } else { self.timing.heartbeat_idle_ms }
     }
 
+    #[allow(clippy::too_many_arguments, reason = "the fields of one message")]
     pub(crate) fn on_ping(
         &mut self,
         now: u64,

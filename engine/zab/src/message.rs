@@ -52,6 +52,7 @@ pub struct Notification {
 
 /// A message from one server to another. Everything but Ping and Pong travels on the link's ordered streams.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(clippy::large_enum_variant, reason = "nothing is allocated, so nothing is boxed")]
 pub enum Message {
     /// See [`Notification`].
     Notification(Notification),

@@ -41,6 +41,7 @@ pub(crate) struct Learning {
 
 /// How far it has come.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(clippy::large_enum_variant, reason = "nothing is allocated, so nothing is boxed")]
 pub(crate) enum Step {
     /// FollowerInfo has to go out, or did.
     Asking { is_told: bool },

@@ -115,6 +115,7 @@ pub(crate) enum Todo {
 
 /// What this server does.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nothing is allocated, so nothing is boxed")]
 pub(crate) enum State {
     /// Elections: election.rs.
     Looking {

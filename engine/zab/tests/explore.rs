@@ -91,6 +91,7 @@ impl Mix {
     }
 }
 
+#[allow(clippy::large_enum_variant, reason = "there are few of them")]
 #[derive(Clone, Debug)]
 enum Event {
     Stream(LinkId, usize),

@@ -1,6 +1,8 @@
 //! One test for each sentence of the Zab papers (Junqueira, Reed, Serafini, DSN 2011; Medeiros 2012) that the core alone can show, as a claim,
 //! with the phase or rule it stands for. D1 to D9 are the durability contract: what is on disk before what is said.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod net;
 
 use net::link::Item;

@@ -14,6 +14,7 @@ pub(crate) struct Letter {
 }
 
 /// What the end of a stream gives, in order.
+#[allow(clippy::large_enum_variant, reason = "there are few of them")]
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
     Up,

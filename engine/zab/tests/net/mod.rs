@@ -86,6 +86,7 @@ pub(crate) struct Primary {
 }
 
 /// Something that a driver may want to plan for.
+#[allow(clippy::large_enum_variant, reason = "there are few of them")]
 #[derive(Clone, Debug)]
 pub(crate) enum Wake {
     /// One more item is on its way to this end of a link.

@@ -43,6 +43,8 @@ impl Incoming {
 pub(super) struct Installing {
     /// Of the record that names it.
     seq: AppendSeq,
+    /// That is durable.
+    is_named: bool,
     is_asked: bool,
     base: u64,
     state: BaseState,
@@ -173,7 +175,7 @@ impl Server {
         let cut = self.history.replace(chain);
         self.lose(&cut);
         self.history.is_replaced = true;
-        self.peers.installing = Some(Installing { seq, is_asked: false, base, state, meta, chain });
+        self.peers.installing = Some(Installing { seq, is_named: false, is_asked: false, base, state, meta, chain });
         // Clients of the old state may have missed anything.
         self.close_all();
     }
@@ -185,7 +187,17 @@ impl Server {
 
     /// The log names the new base: the old one goes.
     pub(super) fn maybe_install(&mut self, persisted: AppendSeq) {
-        if let Some(installing) = self.peers.installing.as_mut().filter(|it| it.seq <= persisted && !it.is_asked) {
+        if let Some(installing) = &mut self.peers.installing {
+            installing.is_named |= installing.seq <= persisted;
+            self.install_when_quiet();
+        }
+    }
+
+    /// Not while a checkpoint of the old state is being written: it would end up in the new base.
+    pub(super) fn install_when_quiet(&mut self) {
+        let is_quiet = !self.upkeep.is_writing();
+        let due = self.peers.installing.as_mut().filter(|it| is_quiet && it.is_named && !it.is_asked);
+        if let Some(installing) = due {
             installing.is_asked = true;
             let base = installing.base;
             self.actions.push_back(Action::InstallSnapshot { base });

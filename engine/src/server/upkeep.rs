@@ -72,6 +72,11 @@ impl Upkeep {
         }
     }
 
+    /// Whether a checkpoint is being written.
+    pub(super) fn is_writing(&self) -> bool {
+        self.writing.is_some()
+    }
+
     pub(super) fn is_checkpoint_failing(&self) -> bool {
         self.checkpoint_failure.is_some()
     }
@@ -157,6 +162,7 @@ impl Server {
         self.admit_waiting();
         self.peers.pump_all();
         self.pump_streams();
+        self.install_when_quiet();
     }
 
     /// Memory and log go on while there is room; what is left of the changes by then is written later.
@@ -169,6 +175,7 @@ impl Server {
         self.upkeep.retry_ms = (self.upkeep.retry_ms * 2).min(CHECKPOINT_RETRY_MAX_MS);
         // Writes that waited for this checkpoint are refused instead.
         self.ready.extend(std::mem::take(&mut self.waiting_for_room));
+        self.install_when_quiet();
     }
 
     /// Only what deletes is admitted while space is short.

@@ -295,6 +295,10 @@ impl Host {
                 if is_damaged { Found::Damaged } else { Found::Lost(Box::new((self.durable.clone(), found.clone()))) }
             }
         };
+        if is_damaged {
+            // The base may be what was lost; what there is shows by the next checkpoint.
+            (self.checkpoint, self.purged) = (Zxid::ZERO, Zxid::ZERO);
+        }
         self.waiting.clear();
         self.synced = 0;
         (self.durable, self.told, self.tail) = (found.clone(), found.clone(), found);

@@ -48,11 +48,15 @@ pub struct Held {
 
 impl Held {
     fn of(facts: &Facts) -> Self {
+        let mut configs = Configs::decode(&facts.config_committed, &facts.config_last_seen);
+        // The fact goes before the entry: of a crash in between only the fact is left, and the configuration never was.
+        configs.committed = configs.committed.filter(|config| config.version <= facts.last);
+        configs.pending = configs.pending.filter(|config| config.version <= facts.last);
         Self {
             accepted: facts.accepted,
             current: facts.current,
             last: Link { zxid: facts.last, chain: facts.chain },
-            configs: Arc::new(Configs::decode(&facts.config_committed, &facts.config_last_seen)),
+            configs: Arc::new(configs),
         }
     }
 

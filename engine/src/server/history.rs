@@ -84,7 +84,7 @@ pub(super) struct History {
     serving: bool,
     /// The oldest entry waits for a record.
     waiting_for_base: bool,
-    /// The state is being replaced by a snapshot.
+    /// The state is being replaced by a snapshot, or waits for one.
     pub(super) is_replaced: bool,
     /// The oldest entry waits for what this connection asked before it.
     pub(super) waits_for_requests_of: Option<ConnId>,

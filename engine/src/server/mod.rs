@@ -128,13 +128,16 @@ impl Server {
         let kept_bytes_max = if is_alone { 0 } else { limits.outstanding_bytes_max as usize / 8 };
         let chain = (state.applied(), chain_at_base);
         let ensemble_ms = state.totals().ensemble_ms;
+        let mut history = History::new(&limits, ensemble_ms, log_bytes_used, chain, kept_bytes_max, now);
+        // What is here is not all that was acknowledged: nothing of it is shown before a snapshot has taken its place.
+        history.is_replaced = !recovered.is_whole;
         let mut sessions = SessionTable::default();
         for (id, session) in state.sessions() {
             sessions.insert(id, session, now.mono_ms);
         }
         Self {
             zab: Zab::new(id, timing, recovered, hash_seed as u64),
-            history: History::new(&limits, ensemble_ms, log_bytes_used, chain, kept_bytes_max, now),
+            history,
             upkeep: Upkeep::new(meta.map(|meta| (meta, chain_at_base)), now, settings.container_check_interval_ms),
             state,
             sessions,

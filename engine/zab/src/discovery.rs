@@ -210,7 +210,8 @@ impl Zab {
         }
         self.enter_epoch(now, epoch);
         // Of a birth a crash may have left the fact without the entry: then it is proposed again, under the same name.
-        if self.history == Spans::EMPTY {
+        // A server alone may have a history from before memberships were entries: nobody else can know another name for it.
+        if self.history == Spans::EMPTY || (is_alone && !self.config().is_born()) {
             self.give_birth(now, epoch);
         }
         let first = Zxid::first_of(epoch);

@@ -160,7 +160,7 @@ impl Boxes {
     pub fn start(&mut self, server: u8) {
         let (incarnation, process) = (u128::from(self.number()) << 64, self.number());
         let disk = self.disk(server).clone();
-        let store = Store::open(Arc::new(disk), Strategy::Recycle, &self.limits, incarnation).unwrap();
+        let store = Store::open_member(Arc::new(disk), Strategy::Recycle, &self.limits, incarnation).unwrap();
         let start = Start {
             limits: self.limits,
             settings: self.settings.clone(),
@@ -429,7 +429,7 @@ impl Boxes {
         let (disk, limits) = (Arc::new(self.disk(server).clone()), self.limits);
         let box_of = self.at_mut(server);
         box_of.receiving = None;
-        let base = box_of.log.facts().base_id + 1;
+        let base = Base::list(&*disk).unwrap().last().map_or(0, |id| id + 1);
         let mut sink = SnapshotSink::begin(disk, base, &limits).unwrap();
         bytes.chunks(7_000).for_each(|chunk| sink.write(chunk).unwrap());
         let received = sink.finish().unwrap();
@@ -437,6 +437,11 @@ impl Boxes {
         let result = Ok(ReceivedSnapshot { base, state: received.state.unwrap() });
         self.handle(server, Event::SnapshotReceived { peer, transfer, result });
         true
+    }
+
+    /// Something goes this way that the sender did not say.
+    pub fn inject(&mut self, from: u8, to: u8, message: PeerMessage) {
+        self.wires.entry((from, to)).or_default().push_back(message);
     }
 
     /// Lets time pass, 10 ms at a time.

@@ -1,0 +1,129 @@
+//! A server that is not what it should be is repaired by the others, and never believed meanwhile.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+mod member_boxes;
+
+use bytes::{Bytes, BytesMut};
+use member_boxes::{Boxes, small_limits};
+use std::sync::Arc;
+use zoolet_engine::action::{Append, LogRecord};
+use zoolet_engine::store::disk::Disk;
+use zoolet_engine::store::{Store, Strategy};
+use zoolet_engine::txn::{self, Header, Txn};
+use zoolet_engine::{Event, Limits, PeerMessage};
+use zoolet_model::{CreateKind, Epoch, Request, ServerId, SessionSecret, Zxid};
+use zoolet_sim::client;
+use zoolet_zab::AppendSeq;
+
+fn write_much(boxes: &mut Boxes, server: u8, count: u32) {
+    let conn = boxes.connect(server);
+    let _ = boxes.ask(server, conn, Request::Write(client::create("/a", 10, CreateKind::Persistent)));
+    for _ in 0..count {
+        boxes.ask(server, conn, Request::Write(client::set("/a", 900))).unwrap();
+    }
+}
+
+#[test]
+fn a_server_whose_base_is_lost_gets_a_snapshot_before_it_counts_again() {
+    let mut boxes = Boxes::born(3, small_limits());
+    let (leader, lost) = (boxes.leader(), boxes.learners()[0]);
+    write_much(&mut boxes, leader, 150);
+    boxes.until_equal();
+    boxes.kill(lost);
+    let disk = boxes.disk(lost).clone();
+    for name in disk.list().unwrap().into_iter().filter(|name| name.starts_with("base")) {
+        disk.remove(&name).unwrap();
+    }
+    disk.sync_directory().unwrap();
+    boxes.said.clear();
+    boxes.start(lost);
+    boxes.until_equal();
+    assert!(boxes.was_said(leader, lost, |message| matches!(message, PeerMessage::Snapshot { .. })));
+    assert!(boxes.server(lost).zab().is_voter());
+    let third = boxes.ids().find(|&server| server != leader && server != lost).unwrap();
+    boxes.kill(third);
+    write_much(&mut boxes, leader, 3);
+    boxes.until_equal();
+}
+
+#[test]
+fn entries_that_continue_another_history_are_not_written() {
+    let mut boxes = Boxes::born(3, Limits::default());
+    let (leader, learner) = (boxes.leader(), boxes.learners()[0]);
+    write_much(&mut boxes, leader, 3);
+    boxes.until_equal();
+    let before = boxes.server(learner).applied();
+    boxes.said.clear();
+    write_much(&mut boxes, leader, 1);
+    let entries = boxes.said.iter().rev().find_map(|(_, to, message)| match message {
+        PeerMessage::Entries(entries) if *to == learner => Some(entries.clone()),
+        _ => None,
+    });
+    // The next one, with another past.
+    let mut entries = entries.unwrap();
+    let next = boxes.server(learner).zab().last().next().unwrap();
+    (entries.from, entries.to, entries.entries[0].zxid) = (next, next, next);
+    entries.entries.truncate(1);
+    entries.chain_before ^= 1;
+    boxes.said.clear();
+    boxes.inject(leader, learner, PeerMessage::Entries(entries));
+    boxes.settle();
+    assert!(boxes.server(learner).zab().last() < next && boxes.server(learner).applied() > before);
+    // It asks for a snapshot, because it cannot know what else differs.
+    boxes.until_equal();
+    assert!(boxes.was_said(leader, learner, |message| matches!(message, PeerMessage::Snapshot { .. })));
+}
+
+#[test]
+fn states_that_differ_raise_an_alarm_and_nothing_else() {
+    let mut boxes = Boxes::born(3, Limits::default());
+    let (leader, learner) = (boxes.leader(), boxes.learners()[0]);
+    write_much(&mut boxes, leader, 1100);
+    boxes.until_equal();
+    let said: Vec<_> = boxes
+        .said
+        .iter()
+        .filter(|(_, to, message)| *to == leader && matches!(message, PeerMessage::Digest { .. }))
+        .collect();
+    assert!(said.len() >= 2, "both learners have told theirs");
+    assert_eq!(boxes.status(leader).differs, None);
+    let zxid = Zxid::new(boxes.server(leader).zab().epoch(), 1024).unwrap();
+    boxes.inject(learner, leader, PeerMessage::Digest { zxid, digest: 5 });
+    boxes.settle();
+    assert_eq!(boxes.status(leader).differs, Some((ServerId::new(learner).unwrap(), zxid)));
+    write_much(&mut boxes, leader, 3);
+    boxes.until_equal();
+}
+
+/// What a server of an earlier release left: an epoch without a membership.
+#[test]
+fn a_directory_from_before_memberships_is_born_when_it_is_started_next() {
+    let mut boxes = Boxes::new(1, Limits::default());
+    let disk = boxes.disk(1).clone();
+    let mut store = Store::open(Arc::new(disk), Strategy::Recycle, &boxes.limits, 77).unwrap();
+    let epoch = Epoch::new(1).unwrap();
+    let mut buffer = BytesMut::new();
+    let mut encode =
+        |ensemble_ms, txn: &Txn<'_>| -> Bytes { txn::encode(Header { wall_ms: 5, ensemble_ms }, txn, &mut buffer) };
+    let session = Txn::CreateSession { timeout_ms: 30_000, secret: SessionSecret([3; 16]) };
+    let records = vec![
+        LogRecord::Promise(epoch),
+        LogRecord::Epoch(epoch),
+        LogRecord::Entry { zxid: Zxid::new(epoch, 0).unwrap(), payload: encode(0, &Txn::NoOp) },
+        LogRecord::Entry { zxid: Zxid::new(epoch, 1).unwrap(), payload: encode(900, &session) },
+    ];
+    store.log.append(&[Append { seq: AppendSeq(store.log.appended().0 + 4), records, ..Append::default() }]).unwrap();
+    drop(store);
+    boxes.start(1);
+    boxes.until_all_serve();
+    assert_eq!(boxes.status(1).role, "standalone");
+    assert_eq!((boxes.server(1).sessions(), boxes.server(1).applied().epoch().as_u32()), (1, 2));
+    assert!(boxes.server(1).zab().config().is_born());
+    let ensemble = boxes.server(1).zab().ensemble();
+    write_much(&mut boxes, 1, 3);
+    boxes.kill(1);
+    boxes.start(1);
+    boxes.until_all_serve();
+    assert_eq!(boxes.server(1).zab().ensemble(), ensemble);
+    boxes.handle(1, Event::Status { ticket: 3 });
+}

@@ -168,6 +168,7 @@ fn a_crash_at_any_step_of_a_switch_leaves_the_old_state_or_the_new_one() {
         let mut stage = Stage::Old;
         let outcome = take_in(&disk, &leader, &mut stage);
         assert!(outcome.is_err() || step >= steps, "step {step}");
+        // Seed 1 loses nothing, as a process crash, but for what is lost later.
         let seeds = [0, 1, 2 + step];
         let losses = seeds.iter().map(|seed| (format!("power loss {seed}"), disk.after_power_loss(*seed)));
         for (kind, image) in [("process crash".to_owned(), disk.after_process_crash())].into_iter().chain(losses) {
@@ -176,12 +177,12 @@ fn a_crash_at_any_step_of_a_switch_leaves_the_old_state_or_the_new_one() {
             let found = check(&image, &old, &leader, stage, &story);
             seen[found as usize] += 1;
             // It can be done over again.
-            if found == Stage::Old && step % 4 == 0 {
+            if found == Stage::Old && step % 4 == 0 && kind != "power loss 1" {
                 take_in(&image, &leader, &mut Stage::Old).unwrap_or_else(|error| panic!("{story}, again: {error}"));
                 check(&image.after_power_loss(0), &old, &leader, Stage::More, &format!("{story}, again"));
             }
             // The process that finds it dies too.
-            for second in (0..6).filter(|second| (second + step) % 3 == 0) {
+            for second in (0..6).filter(|second| (second + step) % 6 == 0 && kind != "power loss 1") {
                 let image = copy.after_process_crash();
                 image.set_crash_at(second);
                 let _ = open(&image);

@@ -7,7 +7,7 @@ use super::{
     entries::Cut,
     error::Failure,
     record::{Record, encoded_bytes},
-    ring::Segment,
+    ring::{Segment, full},
 };
 use crate::action::{Append, LogRecord};
 use crate::store::Strategy;
@@ -104,6 +104,12 @@ impl Log {
         let room = self.ring.live.back().map_or(0, |newest| newest.bytes.saturating_sub(taken)) as usize;
         let rotates = HEADER_BYTES + first.map_or(0, encoded_bytes) > room;
         let room = if rotates { self.options.segment_bytes.saturating_sub(END_BYTES) as usize } else { room };
+        // A promise or a truncation must not wait for the checkpoint that can only come after it: facts may take one segment more.
+        let is_tight = rotates || self.ring.live.len() > self.options.segments as usize;
+        let is_for_facts = is_tight && self.ring.is_full(&self.options, self.checkpoint);
+        if is_for_facts && first.is_some_and(|record| matches!(record, LogRecord::Entry { .. })) {
+            return Err(full());
+        }
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         buffer.resize(HEADER_BYTES, 0);
@@ -125,7 +131,8 @@ impl Log {
                 let is_over = buffer.len() + bytes > if records == 0 { room } else { room.min(BATCH_BYTES) };
                 // The chain hash at a truncation's end is looked up in what is durable.
                 let is_cut = matches!(record, LogRecord::Truncate { .. });
-                if is_over || (is_cut && records > 0) {
+                let is_late = is_for_facts && matches!(record, LogRecord::Entry { .. });
+                if is_over || is_late || (is_cut && records > 0) {
                     break 'batch;
                 }
                 if seq != self.next_seq.0 + records {
@@ -202,11 +209,18 @@ impl Log {
     fn persist(&mut self, draft: Draft, mut buffer: Vec<u8>) -> Result<(), AppendError> {
         let Draft { header, facts, records, entries, entry_bytes, cuts, base } = draft;
         header.seal(facts.disk_incarnation, &mut buffer);
+        let segments_max = self.options.segments as usize + usize::from(records > 0 && entries == 0);
         let (file, at) = match self.ring.live.back() {
             Some(newest) if !header.is_first => (newest.file.clone(), self.tail),
             _ => {
-                let spare =
-                    self.ring.make_ready(&*self.disk, &self.options, self.checkpoint, self.hold, &mut self.counters)?;
+                let spare = self.ring.make_ready(
+                    &*self.disk,
+                    &self.options,
+                    self.checkpoint,
+                    self.hold,
+                    segments_max,
+                    &mut self.counters,
+                )?;
                 (spare.file.clone(), 0)
             }
         };
@@ -234,6 +248,7 @@ impl Log {
         self.tail = at + written;
         self.facts = facts;
         self.next_seq = AppendSeq(header.append_seq_after(records));
+        cuts.iter().for_each(|cut| self.ring.cut(cut.to, |_| true));
         self.keep_cuts(cuts);
         // What the new base does not have is needed, also where the one before had it.
         if let Some(zxid) = base {

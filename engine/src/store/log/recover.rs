@@ -132,6 +132,10 @@ impl Log {
             });
             match walked {
                 Ok(_) => {
+                    let first = self.facts.cuts - cuts.len() as u64;
+                    for (number, cut) in (first..).zip(&cuts) {
+                        self.ring.cut(cut.to, |segment| segment.start_cuts <= number);
+                    }
                     self.cuts = cuts;
                     return Ok(());
                 }

@@ -23,7 +23,7 @@ pub(super) struct Segment {
     pub(super) bytes: u64,
     /// Which life of the file this is; the ring's are consecutive.
     pub(super) incarnation: u64,
-    /// The last entry before its first batch.
+    /// The last entry before its first batch that is in the history still, or a later one.
     pub(super) start_last: Zxid,
     /// How often history had been cut before its first batch.
     pub(super) start_cuts: u64,
@@ -89,14 +89,15 @@ impl Ring {
         options: &LogOptions,
         checkpoint: Zxid,
         hold: Option<Zxid>,
+        segments_max: usize,
         counters: &mut Counters,
     ) -> Result<&Spare, AppendError> {
         let mut spare = match self.spare.take() {
             Some(spare) => spare,
-            None => match self.choose(disk, options, held(checkpoint, hold)) {
+            None => match self.choose(disk, options, held(checkpoint, hold), segments_max) {
                 Err(AppendError::Stalled(_)) if hold.is_some() => {
                     let oldest = self.live.get(1).map_or(checkpoint, |second| second.start_last.min(checkpoint));
-                    self.choose(disk, options, oldest)?
+                    self.choose(disk, options, oldest, segments_max)?
                 }
                 chosen => chosen?,
             },
@@ -143,6 +144,21 @@ impl Ring {
         self.stale.retain(|name| disk.remove(name).is_err());
     }
 
+    /// Whether no segment can be begun before a checkpoint.
+    pub(super) fn is_full(&self, options: &LogOptions, checkpoint: Zxid) -> bool {
+        self.spare.is_none()
+            && self.free.is_empty()
+            && self.live.len() >= options.segments as usize
+            && self.recyclable(checkpoint) == 0
+    }
+
+    /// The history was cut in the segments that `began` before it: what came before them and is above `to` is needed by nobody any more.
+    pub(super) fn cut(&mut self, to: Zxid, began: impl Fn(&Segment) -> bool) {
+        for segment in self.live.iter_mut().filter(|segment| began(segment)) {
+            segment.start_last = segment.start_last.min(to);
+        }
+    }
+
     /// The oldest segment is used again, or gone; said before anything of it is written.
     fn let_go(&mut self) -> Option<Segment> {
         let oldest = self.live.pop_front();
@@ -156,7 +172,13 @@ impl Ring {
         self.start_of(checkpoint).unwrap_or(0)
     }
 
-    fn choose(&mut self, disk: &dyn Disk, options: &LogOptions, checkpoint: Zxid) -> Result<Spare, AppendError> {
+    fn choose(
+        &mut self,
+        disk: &dyn Disk,
+        options: &LogOptions,
+        checkpoint: Zxid,
+        segments_max: usize,
+    ) -> Result<Spare, AppendError> {
         while let Some(name) = self.stale.last() {
             disk.remove(name).map_err(AppendError::of_write)?;
             self.stale.pop();
@@ -165,7 +187,10 @@ impl Ring {
             return Ok(spare);
         }
         while self.recyclable(checkpoint) > 0 {
-            let fits = options.strategy == Strategy::Recycle && self.live[0].bytes == u64::from(options.segment_bytes);
+            // The one more that facts may take goes again.
+            let fits = options.strategy == Strategy::Recycle
+                && self.live[0].bytes == u64::from(options.segment_bytes)
+                && self.live.len() <= options.segments as usize;
             if !fits {
                 disk.remove(&self.live[0].name).map_err(AppendError::of_write)?;
             }
@@ -175,11 +200,8 @@ impl Ring {
                 return Ok(Spare { name, file, stage: Stage::Ready });
             }
         }
-        if self.live.len() >= options.segments as usize {
-            return Err(AppendError::Stalled(std::io::Error::new(
-                std::io::ErrorKind::StorageFull,
-                "every segment holds entries that no checkpoint has yet",
-            )));
+        if self.live.len() >= segments_max {
+            return Err(full());
         }
         self.create(disk, options)
     }
@@ -199,6 +221,11 @@ impl Ring {
         };
         Ok(Spare { name, file, stage })
     }
+}
+
+pub(super) fn full() -> AppendError {
+    let what = "every segment holds entries that no checkpoint has yet";
+    AppendError::Stalled(std::io::Error::new(std::io::ErrorKind::StorageFull, what))
 }
 
 /// What may be used again while segments are held.

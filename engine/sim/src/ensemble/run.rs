@@ -98,7 +98,7 @@ fn limits(random: &mut Random) -> Limits {
         record_cache_bytes: random.logarithmic(1 << 10, 32 << 10) as u32,
         base_cache_bytes: 64 << 10,
         log_segment_bytes: 4096 * random.logarithmic(6, 24) as u32,
-        log_segments: random.between(5, 10) as u32,
+        log_segments: random.between(8, 13) as u32,
         disk_reserve_bytes: if random.one_in(2) { 128 << 10 } else { 0 },
         ..Limits::default()
     }

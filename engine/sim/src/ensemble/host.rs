@@ -21,6 +21,8 @@ pub(super) struct Context<'a> {
     pub(super) speed: &'a mut Speed,
     pub(super) random: &'a mut Random,
     pub(super) around: &'a mut Around,
+    /// What is on the disk may be less than was durable, or something else.
+    pub(super) is_damaged: bool,
 }
 
 impl Context<'_> {
@@ -80,6 +82,8 @@ pub struct Host {
     /// The disk was made to fail since this process began: it may stop, and it may not start.
     pub(super) is_disk_blamed: bool,
     pub(super) is_disk_full: bool,
+    /// Bytes on it were changed, or it is another's.
+    pub(super) is_damaged: bool,
 }
 
 impl Host {
@@ -101,6 +105,7 @@ impl Host {
             dies_in_step: None,
             is_disk_blamed: false,
             is_disk_full: false,
+            is_damaged: false,
         }
     }
 
@@ -141,11 +146,13 @@ impl Host {
             speed: &mut self.speed,
             random: &mut self.random,
             around,
+            is_damaged: self.is_damaged,
         };
         match Process::start(number, &self.configuration, &mut cx, &mut random) {
             Ok(process) => {
                 self.process = Some(process);
                 self.is_disk_blamed = self.is_disk_full;
+                self.is_damaged = false;
                 around.links.start(now_us, self.id, number);
             }
             Err(stopped) => self.on_stopped(around, &stopped),
@@ -166,7 +173,7 @@ impl Host {
             Death::Power(seed) => self.disk.after_power_loss(seed),
         };
         self.is_powered = death == Death::Process;
-        around.witness.stopped(self.id);
+        around.witness.stopped(now_us, self.id, around.incarnations.contains_key(&(self.id, self.processes)));
         around.has_changed = true;
         around.links.stop(now_us, self.id);
         if self.is_powered {
@@ -283,8 +290,17 @@ impl Host {
         let Self { id, clock, disk, speed, random, process, .. } = self;
         let Some(process) = process else { return };
         let now_us = around.agenda.now_us();
-        let mut cx =
-            Context { now_us, id: *id, process: process.number, clock, disk, speed, random, around: &mut *around };
+        let mut cx = Context {
+            now_us,
+            id: *id,
+            process: process.number,
+            clock,
+            disk,
+            speed,
+            random,
+            around: &mut *around,
+            is_damaged: false,
+        };
         if let Err(stopped) = turn(process, &mut cx) {
             self.on_stopped(around, &stopped);
         }

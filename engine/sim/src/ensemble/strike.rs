@@ -2,7 +2,7 @@
 
 use super::host::{Death, Host};
 use super::world::{Happening, World};
-use super::{DRIFT_PPM_MAX, Fault, Kind, WALL_STEP_MS};
+use super::{DRIFT_PPM_MAX, Fault, Kind, SECOND, WALL_STEP_MS};
 use crate::disk::{Operation, OperationKind};
 use std::collections::BTreeMap;
 use std::io;
@@ -16,6 +16,8 @@ pub(super) struct Struck {
     /// What struck, from when to when.
     pub(super) spans: Vec<(Kind, u64, u64)>,
     cuts: BTreeMap<(ServerId, ServerId), u32>,
+    /// Until then servers may refuse for want of room, or because they cannot read.
+    refusing_until_us: u64,
 }
 
 /// A fault that is to be mended.
@@ -26,7 +28,16 @@ struct Active {
     cuts: Vec<(ServerId, ServerId)>,
 }
 
+/// How long after a disk has room again, and can be read again, a server may go on to refuse.
+const REFUSING_US: u64 = 3 * SECOND;
+
 impl Struck {
+    /// Whether servers may refuse what they are asked for.
+    pub(super) fn may_refuse(&self, now_us: u64) -> bool {
+        let is_active = self.active.values().any(|active| matches!(active.kind, Kind::BaseError | Kind::DiskFull));
+        is_active || now_us < self.refusing_until_us
+    }
+
     /// Whether no fault lasts.
     pub(super) fn is_quiet(&self) -> bool {
         self.active.is_empty()
@@ -163,11 +174,18 @@ impl World {
                     host.rearm(around);
                 });
             }
-            Kind::LogError | Kind::BaseError => self.with(victim, |host, _| host.disk.heal()),
-            Kind::DiskFull => self.with(victim, |host, _| {
-                host.is_disk_full = false;
-                host.disk.set_capacity(None);
-            }),
+            Kind::LogError => self.with(victim, |host, _| host.disk.heal()),
+            Kind::BaseError => {
+                self.refuse_no_more();
+                self.with(victim, |host, _| host.disk.heal());
+            }
+            Kind::DiskFull => {
+                self.refuse_no_more();
+                self.with(victim, |host, _| {
+                    host.is_disk_full = false;
+                    host.disk.set_capacity(None);
+                });
+            }
             Kind::DiskSlow => self.with(victim, |host, _| host.speed.slower = 1),
             Kind::LogHang | Kind::BaseHang => self.end_hang(victim),
             Kind::ClientCut => self.around.wires.cut(now_us, victim, false),
@@ -181,6 +199,12 @@ impl World {
             | Kind::ClientReset
             | Kind::Rot => {}
         }
+    }
+
+    fn refuse_no_more(&mut self) {
+        self.struck.refusing_until_us = self.now_us() + REFUSING_US;
+        // No fault has this number: it is looked at again who serves.
+        self.around.agenda.after(REFUSING_US, Happening::Mend(0));
     }
 
     fn is_alive(&self, server: ServerId) -> bool {

@@ -4,11 +4,15 @@ use super::Trace;
 use crate::invariant::{self, Checks, Seen};
 use crate::oracle::{History, Recorder};
 use bytes::Bytes;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use zoolet_engine::action::Append;
 use zoolet_engine::peer::{Entries, LinkId, PeerMessage};
 use zoolet_engine::store::log::Facts;
-use zoolet_zab::{AppendSeq, Config, Message, ServerId, Zab, Zxid};
+use zoolet_zab::{AppendSeq, Config, Epoch, Message, Role, ServerId, Zxid};
+
+/// Invariants count everything again after so many things that they saw.
+const RECOUNT_EVERY: u64 = 50_000;
 
 /// What a server says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,13 +23,16 @@ pub struct State {
     pub digest: u128,
     /// Whether it serves clients.
     pub is_serving: bool,
+    /// What it does in the protocol.
+    pub role: Role,
+    /// In which epoch.
+    pub epoch: Epoch,
+    /// Its commit watermark.
+    pub committed: Zxid,
 }
 
-/// Steps after which the invariants count everything again.
-const RECOUNT_EVERY: u64 = 5000;
-
 /// Sees everything, changes nothing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Witness {
     /// The last events, if anybody reads them.
     pub trace: Trace,
@@ -35,37 +42,22 @@ pub struct Witness {
     /// Digests by entry, of whoever was there first.
     digests: BTreeMap<Zxid, (ServerId, u128)>,
     violations: Vec<String>,
-    /// The invariants; of a run that nobody checks none.
-    checks: Option<Checks>,
+    checks: Checks,
+    /// Violations of invariants that are in `violations`.
+    told: usize,
 }
 
 impl Witness {
     pub(super) fn new(trace: Trace, super_digest: Option<String>, founders: Config) -> Self {
-        let checks = Some(Checks::new(founders, RECOUNT_EVERY));
-        Self { trace, recorder: Recorder::new().with_super_digest(super_digest), checks, ..Self::default() }
-    }
-
-    /// The invariants judge what happened at a server.
-    fn see(&mut self, server: ServerId, seen: Seen<'_>) {
-        if let Some(checks) = &mut self.checks {
-            checks.see(server, seen);
+        Self {
+            trace,
+            recorder: Recorder::new().with_super_digest(super_digest),
+            states: BTreeMap::new(),
+            digests: BTreeMap::new(),
+            violations: Vec::new(),
+            checks: Checks::new(founders, RECOUNT_EVERY),
+            told: 0,
         }
-    }
-
-    /// What the invariants found becomes a violation.
-    fn judge(&mut self, now_us: u64) {
-        let wrong = self.checks.as_ref().and_then(|checks| checks.verdict().err()).map(ToString::to_string);
-        if let Some(what) = wrong.filter(|what| !self.violations.contains(what)) {
-            self.violation(now_us, what);
-        }
-    }
-
-    /// The invariants count everything again.
-    pub(super) fn recount(&mut self, now_us: u64) {
-        if let Some(checks) = &mut self.checks {
-            checks.recount();
-        }
-        self.judge(now_us);
     }
 
     /// What was wrong, the first first.
@@ -84,58 +76,78 @@ impl Witness {
         self.violations.push(what);
     }
 
+    /// Everything is counted again, once more.
+    pub(super) fn recount(&mut self, now_us: u64) {
+        self.checks.recount();
+        self.judge(now_us);
+    }
+
     pub(super) fn finish(self, now_us: u64, is_settled: bool) -> History {
         self.recorder.finish(now_us, is_settled)
     }
 
-    pub(super) fn started(&mut self, now_us: u64, server: ServerId, process: u64, facts: &Facts) {
+    /// Tells the invariants what happened.
+    fn see(&mut self, now_us: u64, server: ServerId, seen: Seen<'_>) {
+        self.checks.see(server, seen);
+        self.judge(now_us);
+    }
+
+    fn judge(&mut self, now_us: u64) {
+        let new: Vec<_> = self.checks.violations()[self.told..].iter().map(ToString::to_string).collect();
+        self.told += new.len();
+        new.into_iter().for_each(|what| self.violation(now_us, what));
+    }
+
+    pub(super) fn started(&mut self, now_us: u64, server: ServerId, process: u64, facts: &Facts, is_damaged: bool) {
         let last = facts.last;
         self.trace.note(now_us, super::host::Who(server), || format!("process {process} begins with {last:?}"));
-        self.see(server, Seen::Started { process, facts, is_damaged: false });
-        self.judge(now_us);
+        self.see(now_us, server, Seen::Started { process, facts, is_damaged });
     }
 
-    pub(super) fn stopped(&mut self, server: ServerId) {
+    pub(super) fn stopped(&mut self, now_us: u64, server: ServerId, has_begun: bool) {
         self.states.remove(&server);
-        self.see(server, Seen::Stopped);
-    }
-
-    pub(super) fn appended(&mut self, now_us: u64, server: ServerId, append: &Append) {
-        self.see(server, Seen::Appended(append));
-        self.judge(now_us);
-    }
-
-    pub(super) fn durable(&mut self, now_us: u64, server: ServerId, seq: AppendSeq) {
-        self.see(server, Seen::Durable(seq));
-        self.judge(now_us);
-    }
-
-    pub(super) fn told(&mut self, now_us: u64, server: ServerId, seq: AppendSeq) {
-        self.see(server, Seen::Told(seq));
-        self.judge(now_us);
-    }
-
-    pub(super) fn sent(&mut self, server: ServerId, peer: ServerId, link: LinkId, message: &PeerMessage) {
-        if let Some(message) = of_protocol(message) {
-            self.see(server, Seen::Sent { peer, link, message: &message });
+        if has_begun {
+            self.see(now_us, server, Seen::Stopped);
         }
     }
 
-    pub(super) fn received(&mut self, server: ServerId, peer: ServerId, message: &PeerMessage) {
-        let process = self.checks.as_ref().and_then(|checks| checks.ghost.hosts.get(&peer)).map(|host| host.process);
-        if let Some((message, process)) = of_protocol(message).zip(process) {
-            self.see(server, Seen::Received { peer, process, message: &message });
+    pub(super) fn appended(&mut self, now_us: u64, server: ServerId, append: &Append) {
+        self.see(now_us, server, Seen::Appended(append));
+    }
+
+    pub(super) fn durable(&mut self, now_us: u64, server: ServerId, seq: AppendSeq) {
+        self.see(now_us, server, Seen::Durable(seq));
+    }
+
+    pub(super) fn told(&mut self, now_us: u64, server: ServerId, seq: AppendSeq) {
+        self.see(now_us, server, Seen::Told(seq));
+    }
+
+    pub(super) fn sent(&mut self, now_us: u64, server: ServerId, peer: ServerId, link: LinkId, message: &PeerMessage) {
+        if let Some(message) = protocol(message) {
+            self.see(now_us, server, Seen::Sent { peer, link, message: &message });
+        }
+    }
+
+    pub(super) fn received(
+        &mut self,
+        now_us: u64,
+        server: ServerId,
+        peer: ServerId,
+        process: u64,
+        message: &PeerMessage,
+    ) {
+        if let Some(message) = protocol(message) {
+            self.see(now_us, server, Seen::Received { peer, process, message: &message });
         }
     }
 
     pub(super) fn checkpointed(&mut self, now_us: u64, server: ServerId, zxid: Zxid) {
-        self.see(server, Seen::Checkpointed(zxid));
-        self.judge(now_us);
+        self.see(now_us, server, Seen::Checkpointed(zxid));
     }
 
     pub(super) fn recycled(&mut self, now_us: u64, server: ServerId, zxid: Zxid) {
-        self.see(server, Seen::Recycled(zxid));
-        self.judge(now_us);
+        self.see(now_us, server, Seen::Recycled(zxid));
     }
 
     pub(super) fn committed(&mut self, now_us: u64, zxid: Zxid, payload: &Bytes) {
@@ -144,16 +156,7 @@ impl Witness {
 
     /// What a server says after a turn: equal histories make equal states, and nothing that was applied is taken back.
     /// Says whether it serves now and did not before, or the other way.
-    pub(super) fn state(&mut self, now_us: u64, server: ServerId, state: State, zab: &Zab) -> bool {
-        let said = invariant::State {
-            role: zab.role(),
-            epoch: zab.epoch(),
-            committed: zab.committed(),
-            applied: state.applied,
-            digest: Some(state.digest),
-        };
-        self.see(server, Seen::State(said));
-        self.judge(now_us);
+    pub(super) fn state(&mut self, now_us: u64, server: ServerId, state: State) -> bool {
         let before = self.states.insert(server, state);
         if before == Some(state) {
             return false;
@@ -161,21 +164,30 @@ impl Witness {
         if let Some(before) = before.filter(|before| before.applied > state.applied) {
             self.violation(now_us, format!("server {} went back: {before:?}, then {state:?}", server.as_u8()));
         }
-        let (first, digest) = *self.digests.entry(state.applied).or_insert((server, state.digest));
-        if digest != state.digest {
+        let State { role, epoch, committed, applied, digest, .. } = state;
+        let known = (applied > Zxid::ZERO).then_some(digest);
+        self.see(now_us, server, Seen::State(invariant::State { role, epoch, committed, applied, digest: known }));
+        let (first, expected) = *self.digests.entry(applied).or_insert((server, digest));
+        if expected != digest && applied > Zxid::ZERO {
             let (a, b) = (first.as_u8(), server.as_u8());
-            self.violation(now_us, format!("servers {a} and {b} differ in the state after {:?}", state.applied));
+            self.violation(now_us, format!("servers {a} and {b} differ in the state after {applied:?}"));
         }
-        before.map(|before| before.is_serving) != Some(state.is_serving)
+        before.map(|before| (before.is_serving, before.role)) != Some((state.is_serving, role))
     }
 }
 
-/// What of it is the protocol's own.
-fn of_protocol(message: &PeerMessage) -> Option<Message> {
+/// What of a message is the protocol's.
+fn protocol(message: &PeerMessage) -> Option<Cow<'_, Message>> {
     match message {
-        PeerMessage::Zab(message) | PeerMessage::Snapshot { message, .. } => Some(Message::clone(message)),
+        PeerMessage::Zab(message) | PeerMessage::Snapshot { message, .. } => Some(Cow::Borrowed(message)),
         PeerMessage::Entries(Entries { attempt, epoch, from, to, committed, .. }) => {
-            Some(Message::Proposal { attempt: *attempt, epoch: *epoch, from: *from, to: *to, committed: *committed })
+            Some(Cow::Owned(Message::Proposal {
+                attempt: *attempt,
+                epoch: *epoch,
+                from: *from,
+                to: *to,
+                committed: *committed,
+            }))
         }
         PeerMessage::Forward { .. }
         | PeerMessage::Refused { .. }

@@ -12,7 +12,7 @@ use crate::workload::Random;
 use std::collections::BTreeMap;
 use zoolet_engine::ConnId;
 use zoolet_engine::peer::LinkId;
-use zoolet_zab::ServerId;
+use zoolet_zab::{Role, ServerId};
 
 /// Things that may happen at one moment before it counts as a livelock.
 const AT_ONE_TIME_MAX: u64 = 200_000;
@@ -110,6 +110,7 @@ pub struct World {
     pub(super) clients: BTreeMap<ClientId, Client>,
     pub(super) random: Random,
     pub(super) struck: Struck,
+    voters: Vec<ServerId>,
     at_one_time: (u64, u64),
 }
 
@@ -120,6 +121,7 @@ impl World {
         links: Links<Said>,
         wires: Wires,
         witness: Witness,
+        voters: Vec<ServerId>,
         random: Random,
     ) -> Self {
         let mut world = Self {
@@ -135,6 +137,7 @@ impl World {
             clients: clients.into_iter().collect(),
             random,
             struck: Struck::default(),
+            voters,
             at_one_time: (0, 0),
         };
         let servers: Vec<_> = world.hosts.keys().copied().collect();
@@ -198,15 +201,27 @@ impl World {
     /// For oracles that judge by time: when in doubt nobody serves.
     fn tell_who_serves(&mut self) {
         let now_us = self.now_us();
-        let mut serving = 0;
-        for (&server, host) in &self.hosts {
-            let witness = &mut self.around.witness;
-            let serves = host.is_sound() && witness.said(server).is_some_and(|state| state.is_serving);
-            serving += usize::from(serves);
-            witness.recorder.serving(now_us, server, serves);
+        let said = |server: &ServerId| self.around.witness.said(*server);
+        let is_sound = |server: &ServerId| self.hosts.get(server).is_some_and(Host::is_sound);
+        let serves = |server: &ServerId| is_sound(server) && said(server).is_some_and(|state| state.is_serving);
+        let leads = |server: &&ServerId| said(server).is_some_and(|state| state.role == Role::Leading);
+        let leader =
+            self.hosts.keys().filter(leads).max_by_key(|server| said(server).map(|state| state.epoch)).copied();
+        let follows = |server: &ServerId| {
+            let (Some(leader), Some(state)) = (leader, said(server)) else { return false };
+            let is_led = matches!(state.role, Role::Following(by) | Role::Observing(by) if by == leader);
+            *server == leader || (is_led && self.around.links.is_intact(*server, leader))
+        };
+        let serving: Vec<ServerId> =
+            self.hosts.keys().filter(|server| serves(server) && follows(server)).copied().collect();
+        let voters = serving.iter().filter(|server| self.voters.contains(server)).count();
+        let is_quorum = voters > self.voters.len() / 2 && leader.is_some_and(|leader| serving.contains(&leader));
+        let recorder = &mut self.around.witness.recorder;
+        for &server in self.hosts.keys() {
+            recorder.serving(now_us, server, is_quorum && serving.contains(&server));
         }
-        let is_quorum = serving > self.hosts.len() / 2;
-        self.around.witness.recorder.healthy(now_us, is_quorum && self.struck.is_quiet());
+        recorder.refusing(now_us, self.struck.may_refuse(now_us));
+        recorder.healthy(now_us, is_quorum && serving.len() == self.hosts.len() && self.struck.is_quiet());
     }
 
     fn take_place(&mut self, happening: Happening) {

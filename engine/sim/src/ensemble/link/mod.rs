@@ -230,6 +230,13 @@ impl<M: Clone> Links<M> {
         self.up.get(&(at, peer)).copied()
     }
 
+    /// Whether two processes have one link, and packets fare well on it.
+    pub fn is_intact(&self, one: ServerId, other: ServerId) -> bool {
+        let is_well = |way| self.paths.get(&way).is_some_and(Path::is_well);
+        let link = self.link(one, other);
+        link.is_some() && link == self.link(other, one) && is_well((one, other)) && is_well((other, one))
+    }
+
     /// Poll: what lands later, and when.
     pub fn poll_flight(&mut self) -> Option<(u64, Flight<M>)> {
         self.flights.pop_front()

@@ -38,6 +38,11 @@ impl Path {
         path
     }
 
+    /// Whether nothing disturbs it that a protocol would notice.
+    pub(super) fn is_well(&self) -> bool {
+        !self.is_cut && self.loss_ppm <= 20_000 && self.latency_us + 4 * self.jitter_us <= 100 * MS
+    }
+
     /// How long a packet takes.
     pub(super) fn packet_us(&self, random: &mut Random) -> u64 {
         self.latency_us + random.exponential(self.jitter_us)

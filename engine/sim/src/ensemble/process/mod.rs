@@ -110,7 +110,7 @@ impl Process {
         let disk: SimDisk = cx.disk.clone();
         let incarnation = u128::from(random.bits()) << 64 | u128::from(random.bits());
         let store = Store::open(Arc::new(disk), Strategy::Recycle, &limits, incarnation).map_err(Stopped::because)?;
-        cx.around.witness.started(cx.now_us, cx.id, number, store.log.facts());
+        cx.around.witness.started(cx.now_us, cx.id, number, store.log.facts(), cx.is_damaged);
         let start = Start {
             limits,
             settings,
@@ -314,8 +314,10 @@ impl Process {
             }
             self.applied = applied;
         }
-        let state = State { applied, digest: self.server.digest(), is_serving: self.server.is_serving() };
-        cx.around.has_changed |= cx.around.witness.state(cx.now_us, cx.id, state, self.server.zab());
+        let (zab, digest) = (self.server.zab(), self.server.digest());
+        let (role, epoch, committed) = (zab.role(), zab.epoch(), zab.committed());
+        let state = State { applied, digest, is_serving: self.server.is_serving(), role, epoch, committed };
+        cx.around.has_changed |= cx.around.witness.state(cx.now_us, cx.id, state);
     }
 
     fn arm(&mut self, cx: &mut Context<'_>) {

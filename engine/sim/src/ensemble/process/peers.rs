@@ -47,6 +47,8 @@ struct Incoming {
 #[derive(Debug, Default)]
 pub(super) struct PeerThreads {
     links: BTreeMap<ServerId, LinkId>,
+    /// Which process is at the other end.
+    processes: BTreeMap<LinkId, u64>,
     incoming: BTreeMap<(ServerId, TransferId), Incoming>,
     /// Whole, durable, and perhaps to become the base.
     received: Option<zoolet_engine::store::base::Base>,
@@ -60,13 +62,15 @@ impl Process {
             Landed::Up { peer, link, process, .. } => {
                 let link = LinkId(link.0);
                 self.peers.links.insert(peer, link);
+                self.peers.processes.insert(link, process);
                 let disk = Incarnation(cx.around.incarnation_of(peer, process));
                 self.event(cx, Event::PeerUp { peer, link, disk, process })
             }
             Landed::Down { peer, link, .. } => self.link_down(cx, peer, LinkId(link.0)),
             Landed::Message { peer, link, message: Said::Message(message), .. } => {
                 let link = LinkId(link.0);
-                cx.around.witness.received(cx.id, peer, &message);
+                let process = self.peers.processes.get(&link).copied().unwrap_or_default();
+                cx.around.witness.received(cx.now_us, cx.id, peer, process, &message);
                 self.event(cx, Event::PeerMessage { peer, link, message })
             }
             Landed::Message { peer, message: Said::Chunk { transfer, bytes }, .. } => {
@@ -102,7 +106,7 @@ impl Process {
     }
 
     pub(super) fn say(&mut self, cx: &mut Context<'_>, peer: ServerId, link: LinkId, message: PeerMessage) {
-        cx.around.witness.sent(cx.id, peer, link, &message);
+        cx.around.witness.sent(cx.now_us, cx.id, peer, link, &message);
         let carrier = if message.is_datagram() { Carrier::Datagram } else { Carrier::Stream(LOG_STREAM) };
         cx.around.links.send(cx.now_us, cx.id, link::LinkId(link.0), carrier, Said::Message(message));
     }

@@ -122,6 +122,8 @@ pub enum PeerMessage {
         epoch: Epoch,
         /// Which, and the learner's connection that each is on.
         sessions: Vec<(SessionId, ConnId)>,
+        /// In the first message: every session that was begun in the learner's own process, connected or not. Those of its former processes end.
+        of_this_process: Option<Vec<SessionId>>,
     },
     /// Learner to leader: the digest of its state after this entry. The leader compares it with its own.
     Digest {
@@ -145,7 +147,9 @@ impl PeerMessage {
             Self::Entries(Entries { entries, .. }) => {
                 64 + entries.iter().map(|entry| 24 + entry.payload.len()).sum::<usize>()
             }
-            Self::Touch { sessions, .. } => 16 + 16 * sessions.len(),
+            Self::Touch { sessions, of_this_process, .. } => {
+                16 + 16 * sessions.len() + 8 * of_this_process.as_ref().map_or(0, Vec::len)
+            }
             Self::Zab(_) | Self::Snapshot { .. } => 128,
             Self::Refused { .. }
             | Self::Revalidate { .. }

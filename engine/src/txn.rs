@@ -7,7 +7,7 @@
 use crate::tree::acl::{self, Identity};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::net::IpAddr;
-use zoolet_model::{AuthId, CreateKind, ErrorCode, SessionId, SessionSecret, Text};
+use zoolet_model::{AuthId, CreateKind, ErrorCode, ServerId, SessionId, SessionSecret, Text};
 
 /// What the leader fills in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,6 +102,8 @@ pub enum Txn<'a> {
         timeout_ms: u32,
         /// The proof its owner will show.
         secret: SessionSecret,
+        /// The server in whose process its owner lives: it ends when that process does. `None` of a client that came over a socket.
+        home: Option<ServerId>,
     },
     /// A session ends, closed or expired, with all its ephemerals.
     CloseSession {
@@ -129,6 +131,7 @@ mod tag {
     pub(super) const CLOSE_SESSION: u8 = 5;
     pub(super) const REAP: u8 = 6;
     pub(super) const MEMBERSHIP: u8 = 7;
+    pub(super) const CREATE_SESSION_AT_HOME: u8 = 8;
 
     pub(super) const CREATE: u8 = 1;
     pub(super) const DELETE: u8 = 2;
@@ -168,8 +171,11 @@ pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
             put_length(buffer, ops.len());
             ops.iter().for_each(|op| put_op(buffer, op));
         }
-        Txn::CreateSession { timeout_ms, secret } => {
-            buffer.put_u8(tag::CREATE_SESSION);
+        Txn::CreateSession { timeout_ms, secret, home } => {
+            match home {
+                None => buffer.put_u8(tag::CREATE_SESSION),
+                Some(home) => buffer.put_slice(&[tag::CREATE_SESSION_AT_HOME, home.as_u8()]),
+            }
             buffer.put_u32_le(*timeout_ms);
             buffer.put_slice(&secret.0);
         }
@@ -298,7 +304,11 @@ pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
             }
             Txn::Multi { session, identity, ops }
         }
-        tag::CREATE_SESSION => Txn::CreateSession { timeout_ms: reader.u32()?, secret: SessionSecret(reader.array()?) },
+        tag::CREATE_SESSION => reader.create_session(None)?,
+        tag::CREATE_SESSION_AT_HOME => {
+            let home = ServerId::new(reader.u8()?).ok_or(Undecodable)?;
+            reader.create_session(Some(home))?
+        }
         tag::CLOSE_SESSION => Txn::CloseSession { session: SessionId(reader.i64()?) },
         tag::REAP => Txn::Reap { path: reader.text()? },
         tag::MEMBERSHIP => Txn::Membership(reader.bytes()?),
@@ -377,6 +387,10 @@ impl<'a> Reader<'a> {
             1 => Ok(Some(bytes)),
             _ => Err(Undecodable),
         }
+    }
+
+    fn create_session(&mut self, home: Option<ServerId>) -> Result<Txn<'a>, Undecodable> {
+        Ok(Txn::CreateSession { timeout_ms: self.u32()?, secret: SessionSecret(self.array()?), home })
     }
 
     /// An encoded ACL, checked, so that whatever is stored can be read back.
@@ -470,7 +484,9 @@ mod tests {
         round_trip(&Txn::NoOp);
         round_trip(&Txn::Write { session: SessionId(7), identity: identity.clone(), op: create });
         round_trip(&Txn::Multi { session: SessionId(7), identity, ops });
-        round_trip(&Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([9; 16]) });
+        for home in [None, Some(ServerId::STANDALONE)] {
+            round_trip(&Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([9; 16]), home });
+        }
         round_trip(&Txn::CloseSession { session: SessionId(1) });
         round_trip(&Txn::Reap { path: "/c" });
         round_trip(&Txn::Membership(b"three"));

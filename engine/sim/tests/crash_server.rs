@@ -59,7 +59,7 @@ fn play(machine: &mut Machine, one_by_one: bool, seen: &mut impl FnMut(&Machine)
     };
     let result = (|| {
         let request = ConnectRequest::for_new_session(TIMEOUT_MS);
-        machine.handle(Event::Connect { conn: CONN, peer: None, request })?;
+        machine.handle(Event::Connect { conn: CONN, peer: Some([127, 0, 0, 1].into()), request })?;
         machine.settle()?;
         promise(machine);
         for (xid, act) in script().into_iter().enumerate() {

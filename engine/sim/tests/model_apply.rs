@@ -77,7 +77,7 @@ fn sequence_numbers_stick_at_the_largest() {
         let payload = txn::encode(Header::default(), &txn, &mut BytesMut::new());
         state.apply(Zxid::from_bits(counter).unwrap(), &payload).unwrap().outcome
     };
-    run(&mut state, Txn::CreateSession { timeout_ms: 1, secret: SessionSecret([0; 16]) });
+    run(&mut state, Txn::CreateSession { timeout_ms: 1, secret: SessionSecret([0; 16]), home: None });
     let create = || Txn::Write {
         session: SessionId(1),
         identity: Identity::default(),

@@ -5,7 +5,7 @@
 //! `MODEL_SEED=n` runs one seed, `MODEL_SEEDS=n` so many.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use zoolet_engine::{
     ConnId, Limits, Settings,
@@ -74,6 +74,8 @@ struct Run {
     clients: Vec<Client>,
     connections: BTreeMap<ConnId, Connection>,
     lives: BTreeMap<i64, SessionLife>,
+    /// Sessions that were begun without an address: they end with the process that they were begun in.
+    of_processes: BTreeSet<i64>,
     /// Entries that the reference knows.
     replayed: usize,
     attaching: Option<(ConnId, i64, Option<IpAddr>)>,
@@ -118,6 +120,7 @@ impl Run {
             clients: (0..CLIENTS).map(|_| Client::default()).collect(),
             connections: BTreeMap::new(),
             lives: BTreeMap::new(),
+            of_processes: BTreeSet::new(),
             replayed: 0,
             attaching: None,
             stalled: false,
@@ -384,7 +387,10 @@ impl Run {
             let (header, txn) = txn::decode(&entry.payload).expect("the machine proposes what it understands");
             match txn {
                 Txn::NoOp | Txn::Membership(_) => self.reference.pass_zxid(zxid),
-                Txn::CreateSession { .. } => {
+                Txn::CreateSession { home, .. } => {
+                    if home.is_some() {
+                        self.of_processes.insert(zxid);
+                    }
                     self.reference.create_session(zxid);
                     let heard_ms = vec![self.world.now().mono_ms];
                     // A connection that crashed away before it heard of its session.
@@ -397,6 +403,14 @@ impl Run {
                 }
                 Txn::Reap { path } => {
                     let outputs = self.reference.reap(path, zxid);
+                    self.expect(outputs);
+                }
+                // Each process opens an epoch, and ends what lived in the one before.
+                Txn::CloseSession { session }
+                    if self.of_processes.contains(&session.0) && session.0 >> 40 < zxid >> 40 =>
+                {
+                    self.note(format!("session {:#x} ended with its process at {zxid:#x}", session.0));
+                    let outputs = self.reference.expire(session.0, zxid);
                     self.expect(outputs);
                 }
                 Txn::CloseSession { session }

@@ -250,7 +250,7 @@ fn a_question_that_comes_late_is_of_no_epoch_that_this_leader_leads() {
     let client = members.client(servers[0], TIMEOUT_MS);
     let epoch = zoolet_zab::Epoch::new(0).unwrap();
     let sessions = vec![(client.session, zoolet_engine::ConnId(4000))];
-    let stale = PeerMessage::Touch { epoch, sessions };
+    let stale = PeerMessage::Touch { epoch, sessions, of_this_process: None };
     members.inject(servers[1], leader, stale);
     members.settle();
     assert_eq!(members.ask(&client, Request::Ping), Ok(Reply::Empty));

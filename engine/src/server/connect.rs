@@ -32,7 +32,10 @@ impl Server {
 
     fn begin_session(&mut self, conn: ConnId, request: &ConnectRequest) {
         let secret = SessionSecret(self.secrets.next_secret());
-        let txn = Txn::CreateSession { timeout_ms: self.negotiate(request.timeout_ms), secret };
+        // Without an address it is of this process, and ends with it.
+        let is_of_this_process = self.connections.get(&conn).is_some_and(|connection| connection.identity.ip.is_none());
+        let home = is_of_this_process.then(|| self.zab.id());
+        let txn = Txn::CreateSession { timeout_ms: self.negotiate(request.timeout_ms), secret, home };
         let full = self.sessions.len() + self.upkeep.sessions_joining >= self.limits.sessions_max as usize;
         self.upkeep.sessions_refused += u64::from(full);
         let refused = full || self.admission(Need::Session) != Admission::Go;
@@ -52,6 +55,9 @@ impl Server {
             self.sessions.attach(reply.session, Place::Here(conn));
             connection.session = reply.session;
             connection.phase = Phase::Open;
+            if connection.identity.ip.is_none() {
+                self.owners.of_this_process.insert(reply.session);
+            }
             self.connected(conn, reply);
             self.heard_of(conn);
             self.ready.push_back(conn);
@@ -105,6 +111,7 @@ impl Server {
     /// A session is gone: its owner asked for it and is answered, or it expired and its connection just ends.
     pub(super) fn on_session_closed(&mut self, zxid: Zxid, origin: Origin, session: SessionId) {
         let carried_by = self.sessions.remove(session);
+        self.owners.of_this_process.remove(&session);
         self.state.memory().forget_keys(&key::ephemerals_prefix(session));
         if let Origin::Request { conn, xid, .. } = origin {
             self.history.acknowledged += 1;

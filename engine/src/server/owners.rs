@@ -4,11 +4,13 @@
 //! committed by then. So "expired" is never said of a session that lives, nor "alive" of one that a newer leader ended.
 
 use super::Server;
+use super::history::Origin;
 use super::pipeline::Awaits;
 use crate::event::ConnId;
 use crate::peer::PeerMessage;
 use crate::session::{Phase, Place};
-use std::collections::BTreeMap;
+use crate::txn::Txn;
+use std::collections::{BTreeMap, BTreeSet};
 use zoolet_model::{ConnectReply, ConnectRequest, ServerId, SessionId, SessionSecret, Zxid};
 use zoolet_zab::{Epoch, Mutation, Round, mutation};
 
@@ -38,6 +40,8 @@ struct Question {
 pub(super) struct Owners {
     returning: BTreeMap<ConnId, Returning>,
     questions: Vec<Question>,
+    /// Sessions that were begun in this very process, connected or not: of a former one nobody is left.
+    pub(super) of_this_process: BTreeSet<SessionId>,
 }
 
 impl Owners {
@@ -47,7 +51,8 @@ impl Owners {
     }
 
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        self.returning.clear();
+        self.questions.clear();
     }
 
     pub(super) fn forget_connection(&mut self, conn: ConnId) {
@@ -195,6 +200,16 @@ impl Server {
                 self.send_to(peer, PeerMessage::Revalidated { conn, session, up_to });
             }
             Place::Nowhere => {}
+        }
+    }
+
+    /// A server says which sessions of its own process live: those of its former processes have no owner any more, and end at once.
+    pub(super) fn end_orphans(&mut self, server: ServerId, living: &BTreeSet<SessionId>) {
+        for session in self.state.sessions_at_home(server) {
+            let is_open = self.sessions.lookup(session).is_some_and(|live| !live.closing);
+            if is_open && !living.contains(&session) && self.propose(&Txn::CloseSession { session }, Origin::None) {
+                self.sessions.close(session);
+            }
         }
     }
 

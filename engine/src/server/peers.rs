@@ -79,11 +79,10 @@ impl Peers {
 }
 
 impl Server {
-    pub(super) fn on_peer_up(&mut self, peer: ServerId, link: LinkId, disk: Incarnation, process: u64) {
+    pub(super) fn on_peer_up(&mut self, peer: ServerId, link: LinkId, disk: Incarnation, _process: u64) {
         if self.peers.streams.insert(peer, Stream::new(link)).is_some() {
             self.on_link_lost(peer);
         }
-        self.on_peer_process(peer, process);
         self.zab.handle_link_up(self.now.mono_ms, peer, link, disk);
         self.follow_zab();
     }
@@ -141,7 +140,9 @@ impl Server {
             PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms } if self.leads_in(epoch) => {
                 self.on_revalidate(peer, conn, session, secret, timeout_ms);
             }
-            PeerMessage::Touch { epoch, sessions } if self.leads_in(epoch) => self.on_touch(peer, &sessions),
+            PeerMessage::Touch { epoch, sessions, of_this_process } if self.leads_in(epoch) => {
+                self.on_touch(peer, &sessions, of_this_process);
+            }
             PeerMessage::Forward { .. } | PeerMessage::Revalidate { .. } | PeerMessage::Touch { .. } => {}
             PeerMessage::Refused { seq, code } if self.leader() == Some(peer) => self.on_refused(seq, code),
             PeerMessage::Revalidated { conn, session, up_to } if self.leader() == Some(peer) => {

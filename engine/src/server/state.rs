@@ -8,7 +8,7 @@ use crate::tree::{Applied, Change, Found, View, birth};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use zoolet_model::{SessionId, Zxid};
+use zoolet_model::{ServerId, SessionId, Zxid};
 
 /// What a base holds, as far as it is needed at start.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -108,6 +108,12 @@ impl State {
 
     pub(super) fn sessions(&self) -> Vec<(SessionId, Session)> {
         self.sessions.iter().map(|(&id, owner)| (id, owner.session)).collect()
+    }
+
+    /// Sessions whose owners live in the process of this server, whichever of its processes that is.
+    pub(super) fn sessions_at_home(&self, server: ServerId) -> Vec<SessionId> {
+        let at_home = self.sessions.iter().filter(|(_, owner)| owner.session.home == Some(server));
+        at_home.map(|(&id, _)| id).collect()
     }
 
     /// Makes an entry's changes the state.

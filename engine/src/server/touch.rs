@@ -121,7 +121,11 @@ impl Server {
         } else {
             // The leader does not know yet whose sessions they are.
             self.connections.values_mut().for_each(|connection| connection.heard = true);
-            self.tell_leader();
+            self.tell_leader(Some(self.owners.of_this_process.iter().copied().collect()));
+        }
+        if self.leads() {
+            let living = self.owners.of_this_process.clone();
+            self.end_orphans(self.zab.id(), &living);
         }
         self.ready.extend(self.connections.keys());
     }
@@ -170,9 +174,6 @@ impl Server {
         self.sessions.has_short()
     }
 
-    /// A link to a peer came up; another process than before has none of its former connections.
-    pub(super) fn on_peer_process(&mut self, _peer: ServerId, _process: u64) {}
-
     /// When [`Server::on_sessions_due`] wants to be called. Silence is judged only while serving; a deadline that nothing comes of would wake
     /// for ever.
     pub(super) fn sessions_deadline(&self) -> Option<u64> {
@@ -196,7 +197,7 @@ impl Server {
             self.keep_connections();
         }
         if self.touches.tell_at_ms.is_some_and(|at| at <= now_ms) {
-            self.tell_leader();
+            self.tell_leader(None);
         }
         if self.stale_at_ms().is_some_and(|at| at <= now_ms) {
             let all: Vec<_> = self.connections.keys().copied().collect();
@@ -222,7 +223,7 @@ impl Server {
 /// Learner.
 impl Server {
     /// Tells the leader whose owners were heard of. Who waits for an answer counts as heard of, as often as it is told.
-    fn tell_leader(&mut self) {
+    fn tell_leader(&mut self, mut of_this_process: Option<Vec<SessionId>>) {
         self.touches.tell_at_ms = None;
         let (Some(leader), epoch) = (self.leader(), self.zab.epoch()) else { return };
         let mut heard = Vec::new();
@@ -237,8 +238,13 @@ impl Server {
         if is_waited_for {
             self.touches.tell_at_ms = Some(self.now.mono_ms + TELL_MS);
         }
-        for sessions in heard.chunks(TOLD_AT_ONCE) {
-            self.send_to(leader, PeerMessage::Touch { epoch, sessions: sessions.to_vec() });
+        if heard.is_empty() && of_this_process.is_none() {
+            return;
+        }
+        let mut chunks = heard.chunks(TOLD_AT_ONCE);
+        for sessions in std::iter::once(chunks.next().unwrap_or_default()).chain(chunks) {
+            let of_this_process = of_this_process.take();
+            self.send_to(leader, PeerMessage::Touch { epoch, sessions: sessions.to_vec(), of_this_process });
         }
     }
 }
@@ -246,7 +252,15 @@ impl Server {
 /// Leader.
 impl Server {
     /// Sessions that a learner heard of.
-    pub(super) fn on_touch(&mut self, peer: ServerId, sessions: &[(SessionId, ConnId)]) {
+    pub(super) fn on_touch(
+        &mut self,
+        peer: ServerId,
+        sessions: &[(SessionId, ConnId)],
+        of_this_process: Option<Vec<SessionId>>,
+    ) {
+        if let Some(living) = of_this_process {
+            self.end_orphans(peer, &living.into_iter().collect());
+        }
         for &(session, conn) in sessions {
             if self.is_owner(session, peer, conn) {
                 self.touch_from(session);

@@ -90,7 +90,7 @@ impl SessionTable {
     /// A session begins, or is found in the state at start, with a full timeout.
     pub fn insert(&mut self, id: SessionId, session: Session, now_ms: u64) {
         let deadline_ms = deadline(session.timeout_ms, now_ms);
-        let Session { timeout_ms, secret } = session;
+        let Session { timeout_ms, secret, .. } = session;
         let live = Live {
             timeout_ms,
             secret,
@@ -242,7 +242,7 @@ mod tests {
     fn table() -> SessionTable {
         let mut table = SessionTable::default();
         for (id, timeout_ms) in [(A, 1000), (B, 3000)] {
-            table.insert(id, Session { timeout_ms, secret: SessionSecret([0; 16]) }, 10_000);
+            table.insert(id, Session { timeout_ms, secret: SessionSecret([0; 16]), home: None }, 10_000);
         }
         table
     }

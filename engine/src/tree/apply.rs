@@ -160,8 +160,8 @@ impl<V: View> Attempt<'_, V> {
             Txn::Multi { session, identity, ops } => {
                 self.multi(Asker { session: *session, identity }, ops).map(Outcome::Multi)
             }
-            Txn::CreateSession { timeout_ms, secret } => {
-                let session = Session { timeout_ms: *timeout_ms, secret: *secret };
+            Txn::CreateSession { timeout_ms, secret, home } => {
+                let session = Session { timeout_ms: *timeout_ms, secret: *secret, home: *home };
                 self.put(key::session(SessionId(self.zxid)), None, Some(session.encode()));
                 Ok(Outcome::SessionCreated(session))
             }

@@ -3,7 +3,7 @@
 use super::acl;
 use bytes::Bytes;
 use rkyv::{Archive, Serialize, rancor::Failure, with::InlineAsBox};
-use zoolet_model::{AclEntry, CreateKind, SessionId, SessionSecret, Stat};
+use zoolet_model::{AclEntry, CreateKind, ServerId, SessionId, SessionSecret, Stat};
 
 /// Data longer than this lives in a record of its own, so that a child's birth does not rewrite its parent's megabyte.
 pub const INLINE_DATA_MAX: usize = 1024;
@@ -248,8 +248,11 @@ pub struct Session {
     pub timeout_ms: u32,
     /// What its owner shows to continue it.
     pub secret: SessionSecret,
+    /// The server in whose process its owner lives, if it does.
+    pub home: Option<ServerId>,
 }
 
+/// The archive of a session. Before it stands the id of its home, if it has one.
 #[derive(Archive, Serialize)]
 struct StoredSession {
     timeout_ms: u32,
@@ -264,14 +267,24 @@ impl Session {
     /// # Errors
     /// [`NotARecord`].
     pub fn decode(record: &[u8]) -> Result<Self, NotARecord> {
+        let (home, record) = match record {
+            [home, record @ ..] if record.len() == size_of::<ArchivedStoredSession>() => {
+                (Some(ServerId::new(*home).ok_or(NotARecord)?), record)
+            }
+            _ => (None, record),
+        };
         let stored = rkyv::access::<ArchivedStoredSession, Failure>(record).map_err(|_| NotARecord)?;
-        Ok(Self { timeout_ms: stored.timeout_ms.to_native(), secret: SessionSecret(stored.secret) })
+        Ok(Self { timeout_ms: stored.timeout_ms.to_native(), secret: SessionSecret(stored.secret), home })
     }
 
     /// Writes the record.
     pub fn encode(&self) -> Bytes {
         let stored = StoredSession { timeout_ms: self.timeout_ms, secret: self.secret.0 };
-        archive(&stored, size_of::<ArchivedStoredSession>())
+        let archive = archive(&stored, size_of::<ArchivedStoredSession>());
+        match self.home {
+            None => archive,
+            Some(home) => [&[home.as_u8()], &archive[..]].concat().into(),
+        }
     }
 }
 
@@ -373,8 +386,10 @@ mod tests {
                 }
             }
         }
-        let session = Session { timeout_ms: 4000, secret: SessionSecret([3; 16]) };
-        assert_eq!(Session::decode(&session.encode()), Ok(session));
+        for home in [None, Some(ServerId::STANDALONE)] {
+            let session = Session { timeout_ms: 4000, secret: SessionSecret([3; 16]), home };
+            assert_eq!(Session::decode(&session.encode()), Ok(session));
+        }
         let totals = Totals { znodes: 1, data_bytes: 2, ephemerals: 3, reapable: 4, ensemble_ms: 5, semantics: 6 };
         assert_eq!(Totals::decode(&totals.encode()), Ok(totals));
     }

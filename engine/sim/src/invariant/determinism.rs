@@ -61,7 +61,7 @@ mod tests {
     fn the_digest_of_what_is_committed_is_fine() {
         let mut story = Story::of(Determinism::default());
         story.reign(1, &[2]);
-        let payload = payload(&Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([1; 16]) });
+        let payload = payload(&Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([1; 16]), home: None });
         let create = LogRecord::Entry { zxid: zxid(1, 1), payload };
         story.write(1, std::slice::from_ref(&create));
         story.write(2, &[create]);

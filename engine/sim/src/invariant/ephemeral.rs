@@ -132,7 +132,7 @@ mod tests {
         let mut story = Story::of(Ephemeral::default());
         story.reign(1, &[2]);
         let session = SessionId(zxid(1, 1).as_i64());
-        let begin = Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([1; 16]) };
+        let begin = Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([1; 16]), home: None };
         let txns = [begin, create("/lock", session)];
         for (counter, txn) in (1..).zip(txns.iter().chain(then)) {
             let record = LogRecord::Entry { zxid: zxid(1, counter), payload: payload(txn) };

@@ -62,7 +62,7 @@ mod tests {
     fn each_session_has_the_number_of_the_entry_that_began_it() {
         let mut story = Story::of(SessionIds::default());
         story.reign(1, &[2]);
-        let begin = Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([1; 16]) };
+        let begin = Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([1; 16]), home: None };
         let end = Txn::CloseSession { session: SessionId(zxid(1, 1).as_i64()) };
         for (counter, txn) in (1..).zip([&begin, &end, &begin]) {
             story.write(1, &[LogRecord::Entry { zxid: zxid(1, counter), payload: payload(txn) }]);

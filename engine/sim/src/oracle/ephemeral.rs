@@ -128,7 +128,7 @@ mod tests {
     /// Sessions A and B begin, then this happens.
     fn history(then: &[Txn<'_>]) -> History {
         let mut recorder = Recorder::new();
-        let begins = Txn::CreateSession { timeout_ms: 1000, secret: SessionSecret([0; 16]) };
+        let begins = Txn::CreateSession { timeout_ms: 1000, secret: SessionSecret([0; 16]), home: None };
         for (at, txn) in [&begins, &begins].into_iter().chain(then).enumerate() {
             let payload = txn::encode(Header::default(), txn, &mut BytesMut::new());
             recorder.committed(at as u64, Zxid::from_bits(at as u64 + 1).unwrap(), &payload);
@@ -180,7 +180,7 @@ mod tests {
         let stranger = SessionId(77);
         let begins = txn::encode(
             Header::default(),
-            &Txn::CreateSession { timeout_ms: 1, secret: SessionSecret([0; 16]) },
+            &Txn::CreateSession { timeout_ms: 1, secret: SessionSecret([0; 16]), home: None },
             &mut BytesMut::new(),
         );
         replica.apply(Zxid::from_bits(77).unwrap(), &begins).unwrap();

@@ -510,7 +510,7 @@ fn every_entry_is_asked_for_once_and_in_order() {
     });
     assert!(refused);
     let begun = |history: &mut History| {
-        append(history, &Txn::CreateSession { timeout_ms: 1000, secret: SessionSecret([1; 16]) });
+        append(history, &Txn::CreateSession { timeout_ms: 1000, secret: SessionSecret([1; 16]), home: None });
         true
     };
     assert_eq!(broken_by(none, begun), "a session begins once for each time that one was asked for");
@@ -770,7 +770,7 @@ fn a_read_that_failed_may_have_set_its_watch() {
         for (conn, session) in [(reader, 1), (writer, 2)] {
             let client = ClientId(conn.0 as u32);
             recorder.connecting(1, client, conn, ServerId::STANDALONE, None, ConnectRequest::for_new_session(9000));
-            commit(&mut recorder, 1, &Txn::CreateSession { timeout_ms: 9000, secret });
+            commit(&mut recorder, 1, &Txn::CreateSession { timeout_ms: 9000, secret, home: None });
             let reply = ConnectReply { timeout_ms: 9000, session: SessionId(session), secret, read_only_byte: false };
             recorder.connected(1, conn, reply);
         }

@@ -249,7 +249,7 @@ impl Toy {
         if request.session.0 == 0 {
             let timeout_ms = request.timeout_ms as u32;
             let secret = SessionSecret(std::array::from_fn(|_| self.random.below(256) as u8));
-            self.propose(&Txn::CreateSession { timeout_ms, secret }, What::Session);
+            self.propose(&Txn::CreateSession { timeout_ms, secret, home: None }, What::Session);
             self.sessions.insert(self.last.as_i64(), (secret, timeout_ms, self.now_us));
             self.steps.push(Step::Attach { conn, session: self.last.as_i64() });
         } else {

@@ -150,7 +150,7 @@ fn carry_out(planned: &mut [Planned]) -> History {
         let (conn, client) = (ConnId(at as u64 + 1), ClientId(one.client));
         recorder.connecting(1, client, conn, SERVER, None, ConnectRequest::for_new_session(9000));
         let secret = SessionSecret([at as u8; 16]);
-        let session = entry(&mut recorder, 1, &mut last, &Txn::CreateSession { timeout_ms: 9000, secret });
+        let session = entry(&mut recorder, 1, &mut last, &Txn::CreateSession { timeout_ms: 9000, secret, home: None });
         reference.create_session(session);
         reference.attach(conn, session, None);
         let reply = ConnectReply { timeout_ms: 9000, session: SessionId(session), secret, read_only_byte: false };

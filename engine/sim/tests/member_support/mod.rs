@@ -423,6 +423,17 @@ impl Members {
     /// A client with a session of its own.
     pub fn client(&mut self, server: u8, timeout_ms: i32) -> Client {
         let conn = self.connect(server, ConnectRequest::for_new_session(timeout_ms));
+        self.began(server, conn, timeout_ms)
+    }
+
+    /// One that lives in the server's process.
+    pub fn client_in_process(&mut self, server: u8, timeout_ms: i32) -> Client {
+        let (conn, request) = (self.conn(), ConnectRequest::for_new_session(timeout_ms));
+        self.handle(server, Event::Connect { conn, peer: None, request });
+        self.began(server, conn, timeout_ms)
+    }
+
+    fn began(&mut self, server: u8, conn: ConnId, timeout_ms: i32) -> Client {
         self.settle();
         let told = self.take(server, conn);
         let [Told::Connected(reply)] = &told[..] else { panic!("{told:?}") };

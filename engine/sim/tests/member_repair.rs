@@ -105,7 +105,7 @@ fn a_directory_from_before_memberships_is_born_when_it_is_started_next() {
     let mut buffer = BytesMut::new();
     let mut encode =
         |ensemble_ms, txn: &Txn<'_>| -> Bytes { txn::encode(Header { wall_ms: 5, ensemble_ms }, txn, &mut buffer) };
-    let session = Txn::CreateSession { timeout_ms: 30_000, secret: SessionSecret([3; 16]) };
+    let session = Txn::CreateSession { timeout_ms: 30_000, secret: SessionSecret([3; 16]), home: None };
     let records = vec![
         LogRecord::Promise(epoch),
         LogRecord::Epoch(epoch),

@@ -170,7 +170,11 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}:", self.seed)?;
         self.what.iter().try_for_each(|what| writeln!(f, "  {what}"))?;
-        write!(f, "again, with every event: ENSEMBLE_SEED={} cargo test -p zoolet-sim --test ensemble", self.seed)
+        write!(
+            f,
+            "again, with every event: ENSEMBLE_SEED={} cargo test -p zoolet-sim --test ensemble -- --nocapture",
+            self.seed
+        )
     }
 }
 

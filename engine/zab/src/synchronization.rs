@@ -251,7 +251,8 @@ impl Zab {
                 (!core::mem::replace(is_told, true)).then_some(Message::FollowerInfo { attempt, accepted, credentials })
             }
             Step::Promising { is_told } => {
-                if !is_promised || !is_ackable || core::mem::replace(is_told, true) {
+                let is_reportable = is_ackable || mutation::is_on(Mutation::AckEpochBeforePromise);
+                if !is_promised || !is_reportable || core::mem::replace(is_told, true) {
                     return None;
                 }
                 // The promise is behind everything that was appended before it: all of the history is durable (D3).

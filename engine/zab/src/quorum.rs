@@ -1,6 +1,6 @@
 //! Which sets of voters decide.
 
-use crate::{Config, Incarnation, ServerId};
+use crate::{Config, Incarnation, Mutation, ServerId, mutation};
 
 /// How the voters of one configuration decide.
 ///
@@ -84,7 +84,8 @@ impl Voters {
     }
 
     fn configs(&self) -> impl Iterator<Item = &Config> {
-        core::iter::once(&self.committed).chain(&self.pending)
+        let is_joint = !mutation::is_on(Mutation::JointDropped);
+        core::iter::once(&self.committed).chain(self.pending.as_ref().filter(|_| is_joint))
     }
 }
 

@@ -131,7 +131,9 @@ impl Entries {
         let path = *self.random.pick(&PATHS);
         let txn = match self.random.below(30) {
             0 => Txn::NoOp,
-            1..=3 => Txn::CreateSession { timeout_ms: self.random.bits() as u32, secret: SessionSecret([3; 16]), home: None },
+            1..=3 => {
+                Txn::CreateSession { timeout_ms: self.random.bits() as u32, secret: SessionSecret([3; 16]), home: None }
+            }
             4..=5 => Txn::CloseSession { session },
             6..=8 => Txn::Reap { path },
             9..=14 => {

@@ -46,7 +46,10 @@ impl Whole {
         let records = changes.into_iter().filter_map(|(key, record)| Some((key, record?))).collect();
         let mut whole = Self { records, hidden: BTreeSet::new(), totals, digest, zxid: 0 };
         let secret = SessionSecret([0; 16]);
-        assert!(matches!(whole.apply(&Txn::CreateSession { timeout_ms: 1, secret, home: None }), Outcome::SessionCreated(_)));
+        assert!(matches!(
+            whole.apply(&Txn::CreateSession { timeout_ms: 1, secret, home: None }),
+            Outcome::SessionCreated(_)
+        ));
         whole
     }
 

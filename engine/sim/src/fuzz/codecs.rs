@@ -129,7 +129,10 @@ pub(super) const RECORD: Target = Target { name: "record", valid: any_record, ch
 fn any_record(random: &mut Random) -> Vec<u8> {
     let secret = SessionSecret(std::array::from_fn(|_| random.bits() as u8));
     match random.below(5) {
-        0 => [&[1][..], &Session { timeout_ms: random.bits() as u32, secret, home: ServerId::new(secret.0[0]) }.encode()].concat(),
+        0 => {
+            [&[1][..], &Session { timeout_ms: random.bits() as u32, secret, home: ServerId::new(secret.0[0]) }.encode()]
+                .concat()
+        }
         1 => {
             let mut totals = Totals { znodes: random.bits(), data_bytes: random.bits(), ..Totals::default() };
             totals.semantics = random.bits() as u32;

@@ -73,11 +73,15 @@ fn a_leader_in_time_takes_what_waited_for_one() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let clients: Vec<_> = servers.iter().map(|&server| members.client(server, 30_000)).collect();
+    members.cut(servers[0], servers[1]);
     members.stop(leader);
     for client in &clients {
         members.send(client, 1, Request::Ping);
         members.send(client, 2, born(&format!("/{}", client.server)));
+        members.settle();
+        assert!(members.told(client).is_empty());
     }
+    members.release_all();
     members.until_all_serve();
     members.settle();
     for client in &clients {

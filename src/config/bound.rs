@@ -96,6 +96,7 @@ pub(super) const SETTINGS: &[Bound] = &[
         allowed: 1..=1_000_000,
         place: |c| &mut c.settings.containers_per_minute_max,
     },
+    Bound { key: "staleness_max_ms", allowed: 200..=86_400_000, place: |c| &mut c.settings.staleness_max_ms },
 ];
 
 /// The bound of that name; the caller's key is one of the tables'.

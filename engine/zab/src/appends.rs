@@ -82,10 +82,13 @@ impl Appends {
         }
     }
 
-    /// The history is a snapshot that ends at `zxid` when append `seq` is durable; until then only `committed` is certain.
+    /// The history is a snapshot that ends at `zxid` when append `seq` is durable; until then the old history is there. Of entries that it has beyond
+    /// the snapshot, `committed` at most stays.
     pub(crate) fn replace(&mut self, seq: AppendSeq, zxid: Zxid, committed: Zxid) {
         self.runs.clear();
-        self.persisted = self.persisted.min(committed);
+        if self.persisted > zxid {
+            self.persisted = committed;
+        }
         let pushed = self.runs.push_back(Run { first: seq, last: seq, to: Some(zxid), is_exact: false });
         debug_assert!(pushed.is_ok(), "it was cleared");
     }

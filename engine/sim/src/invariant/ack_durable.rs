@@ -27,7 +27,12 @@ impl Invariant for AckDurable {
         }
         let Some(held) = host.history.at(*to) else { return Err(format!("{says}, and it is not in its history")) };
         let leads = ghost.primaries.get(epoch).filter(|primary| primary.server == *peer);
-        let leader = ghost.hosts.get(peer).zip(leads).filter(|(host, primary)| host.process == primary.process);
+        // One that has promised a newer epoch may have cut off what it sent in this one; no acknowledgement of it counts any more.
+        let leader = ghost
+            .hosts
+            .get(peer)
+            .zip(leads)
+            .filter(|(host, primary)| host.process == primary.process && host.tail.accepted <= *epoch);
         if leader.is_some() && !ghost.has(*peer, held) {
             return Err(format!("{says}, and holds another history up to there than that leader"));
         }

@@ -1,6 +1,7 @@
 //! The threads of the base: one answers the machine's questions, one puts answers for clients together, one writes checkpoints and merges.
 
 use super::outbox::Place;
+use super::thread::Thread;
 use super::{Job, Process, Stopped, check_alive};
 use crate::ensemble::host::Context;
 use crate::ensemble::world::Happening;
@@ -27,7 +28,10 @@ pub(in crate::ensemble) enum Work {
     Checkpoint(Checkpoint),
     Merge,
     Look,
+    /// Everything that was asked of generations below before this is fetched,
     Release(Generation),
+    /// and completed.
+    Forget(Generation),
 }
 
 /// The base and everything that waits for it.
@@ -37,9 +41,8 @@ pub(super) struct BaseThreads {
     readers: BTreeMap<Generation, BaseReader>,
     /// What the machine calls a generation is this much more than what the present base does: a base that came in begins anew.
     before: u64,
-    /// When the thread that fetches, and the one that completes, are done with what they have.
-    fetching_until_us: u64,
-    completing_until_us: u64,
+    fetching: Thread<Work>,
+    completing: Thread<Work>,
     checkpoints: VecDeque<Checkpoint>,
     is_writing: bool,
     is_merging: bool,
@@ -53,8 +56,8 @@ impl BaseThreads {
             reserve,
             readers: BTreeMap::from([(reader.generation(), reader)]),
             before: 0,
-            fetching_until_us: 0,
-            completing_until_us: 0,
+            fetching: Thread::default(),
+            completing: Thread::default(),
             checkpoints: VecDeque::new(),
             is_writing: false,
             is_merging: true,
@@ -62,24 +65,35 @@ impl BaseThreads {
     }
 
     pub(super) fn fetch(&mut self, cx: &mut Context<'_>, fetch: Fetch) {
-        self.fetching_until_us = self.fetching_until_us.max(cx.now_us) + cx.speed.read_us();
-        at(cx, self.fetching_until_us, Work::Fetch(fetch));
+        self.fetching.ask(Work::Fetch(fetch));
+        self.read_next(cx);
     }
 
     pub(super) fn complete(&mut self, cx: &mut Context<'_>, place: Place, completion: Box<Completion>) {
-        self.completing_until_us = self.completing_until_us.max(cx.now_us) + cx.speed.read_us();
-        at(cx, self.completing_until_us, Work::Complete(place, completion));
+        self.completing.ask(Work::Complete(place, completion));
+        self.read_next(cx);
+    }
+
+    /// After whatever was asked before this.
+    pub(super) fn release(&mut self, cx: &mut Context<'_>, below: Generation) {
+        self.fetching.ask(Work::Release(below));
+        self.read_next(cx);
+    }
+
+    /// The next things for the threads that read.
+    fn read_next(&mut self, cx: &mut Context<'_>) {
+        for thread in [&mut self.fetching, &mut self.completing] {
+            if let Some(work) = thread.begin() {
+                let is_of_disk = !matches!(work, Work::Release(_) | Work::Forget(_));
+                let spent_us = if is_of_disk { cx.speed.read_us() } else { 0 };
+                at(cx, cx.now_us + spent_us, work);
+            }
+        }
     }
 
     pub(super) fn checkpoint(&mut self, cx: &mut Context<'_>, checkpoint: Checkpoint) {
         self.checkpoints.push_back(checkpoint);
         self.write_next(cx);
-    }
-
-    /// After whatever was asked before this.
-    pub(super) fn release(&mut self, cx: &mut Context<'_>, below: Generation) {
-        let at_us = self.fetching_until_us.max(self.completing_until_us);
-        at(cx, at_us, Work::Release(below));
     }
 
     /// The next thing for the thread that writes.
@@ -146,6 +160,16 @@ fn at(cx: &mut Context<'_>, at_us: u64, work: Work) {
 impl Process {
     pub(super) fn on_base(&mut self, cx: &mut Context<'_>, work: Work) -> Result<(), Stopped> {
         match work {
+            Work::Fetch(_) | Work::Release(_) => self.base.fetching.end(),
+            Work::Complete(..) | Work::Forget(_) => self.base.completing.end(),
+            Work::Checkpoint(_) | Work::Merge | Work::Look => {}
+        }
+        if let Work::Release(below) = work {
+            self.base.completing.ask(Work::Forget(below));
+        }
+        self.base.read_next(cx);
+        match work {
+            Work::Release(_) => Ok(()),
             Work::Fetch(fetch) => {
                 let result = self.base.read(&fetch);
                 self.handle(cx, Event::Fetched { id: fetch.id, result })
@@ -153,7 +177,7 @@ impl Process {
             Work::Complete(place, completion) => self.on_completed(cx, place, &completion),
             Work::Checkpoint(checkpoint) => self.on_written(cx, checkpoint),
             Work::Merge => self.on_merged(cx),
-            Work::Release(below) => {
+            Work::Forget(below) => {
                 self.base.readers = self.base.readers.split_off(&below);
                 Ok(())
             }

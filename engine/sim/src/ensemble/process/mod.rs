@@ -4,6 +4,7 @@ mod base;
 mod log;
 mod outbox;
 mod peers;
+mod thread;
 
 use super::host::Context;
 use super::witness::State;

@@ -1,5 +1,6 @@
 //! What a process and its peers say to each other, what it reads from its log for them, and snapshots on their way.
 
+use super::thread::Thread;
 use super::{Job, Process, Stopped, check_alive};
 use crate::ensemble::host::Context;
 use crate::ensemble::link;
@@ -52,7 +53,7 @@ pub(super) struct PeerThreads {
     incoming: BTreeMap<(ServerId, TransferId), Incoming>,
     /// Whole, durable, and perhaps to become the base.
     received: Option<zoolet_engine::store::base::Base>,
-    reading_until_us: u64,
+    reading: Thread<ReadLog>,
 }
 
 impl Process {
@@ -118,8 +119,15 @@ impl Process {
     }
 
     pub(super) fn read_log(&mut self, cx: &mut Context<'_>, read: ReadLog) {
-        self.peers.reading_until_us = self.peers.reading_until_us.max(cx.now_us) + cx.speed.read_us();
-        at(cx, self.peers.reading_until_us, PeerJob::Read(read));
+        self.peers.reading.ask(read);
+        self.read_next(cx);
+    }
+
+    fn read_next(&mut self, cx: &mut Context<'_>) {
+        if let Some(read) = self.peers.reading.begin() {
+            let spent_us = cx.speed.read_us();
+            at(cx, cx.now_us + spent_us, PeerJob::Read(read));
+        }
     }
 
     pub(super) fn send_snapshot(
@@ -173,6 +181,8 @@ impl Process {
     pub(super) fn on_peer_job(&mut self, cx: &mut Context<'_>, job: PeerJob) -> Result<(), Stopped> {
         match job {
             PeerJob::Read(ReadLog { id, after, to, bytes_max }) => {
+                self.peers.reading.end();
+                self.read_next(cx);
                 let result = match self.log.log.read_entries(after, to, bytes_max) {
                     Ok(read) => Ok(LogRange { chain_before: read.chain, entries: read.entries }),
                     Err(ReadError::Gone) => Err(LogReadFailure::Gone),

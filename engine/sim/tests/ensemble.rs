@@ -57,3 +57,8 @@ fn an_ensemble_in_peace_serves_and_agrees() {
 fn an_ensemble_keeps_its_promises_under_faults() {
     run(Plan::ensemble);
 }
+
+#[test]
+fn an_ensemble_whose_disks_are_lost_repairs_them_and_keeps_its_promises() {
+    run(Plan::of_lost_disks);
+}

@@ -166,6 +166,13 @@ impl Mix {
         Self { weights: kinds.iter().map(|&kind| (kind, 1)).collect() }
     }
 
+    /// These too, so much more often than the rarest others.
+    pub fn with(mut self, kinds: &[Kind], weight: u64) -> Self {
+        self.weights.retain(|(kind, _)| !kinds.contains(kind));
+        self.weights.extend(kinds.iter().map(|&kind| (kind, weight)));
+        self
+    }
+
     /// What may happen.
     pub fn kinds(&self) -> impl Iterator<Item = Kind> + '_ {
         self.weights.iter().map(|&(kind, _)| kind)

@@ -84,6 +84,8 @@ pub struct Host {
     pub(super) is_disk_full: bool,
     /// Bytes on it were changed, or it is another's.
     pub(super) is_damaged: bool,
+    /// Nothing has begun on this disk yet, and another one was here before.
+    pub(super) has_new_disk: bool,
 }
 
 impl Host {
@@ -106,6 +108,7 @@ impl Host {
             is_disk_blamed: false,
             is_disk_full: false,
             is_damaged: false,
+            has_new_disk: false,
         }
     }
 
@@ -152,7 +155,7 @@ impl Host {
             Ok(process) => {
                 self.process = Some(process);
                 self.is_disk_blamed = self.is_disk_full;
-                self.is_damaged = false;
+                (self.is_damaged, self.has_new_disk) = (false, false);
                 around.links.start(now_us, self.id, number);
             }
             Err(stopped) => self.on_stopped(around, &stopped),

@@ -7,6 +7,7 @@
 mod agenda;
 mod client;
 mod clock;
+mod disks;
 mod faults;
 mod host;
 mod lane;

@@ -81,6 +81,15 @@ impl Plan {
         Self { voters, observers, mix, ..Self::standalone(seed) }
     }
 
+    /// More than one voter, and disks that are lost more often than anything else.
+    pub fn of_lost_disks(seed: u64) -> Self {
+        let plan = Self::ensemble(seed);
+        let mut random = Random::new(seed ^ 0xd15c);
+        let voters = *random.pick(&[3, 3, 5]);
+        let mix = plan.mix.with(&[Kind::Wipe, Kind::Clone, Kind::Rot], 8);
+        Self { voters, mix, ..plan }
+    }
+
     /// The same in peace.
     pub fn peaceful(seed: u64) -> Self {
         Self { mix: Mix::of(&[]), faults_min: 0, ..Self::ensemble(seed) }
@@ -294,11 +303,7 @@ impl Plan {
 
 /// A quorum is healed, the others stay as they are: it must serve.
 fn live(world: &mut World) {
-    let mut core = world.servers();
-    while core.len() > world.hosts.len() / 2 + 1 {
-        let index = world.random.below(core.len() as u64) as usize;
-        core.remove(index);
-    }
+    let core = world.draw_core();
     world.around.witness.trace.note(world.now_us(), "--", || format!("the core {core:?} is healed"));
     world.mend_all(&core);
     core.iter().for_each(|&server| world.with(server, Host::start));
@@ -327,7 +332,7 @@ fn settle(world: &mut World) {
         let is_equal = first.is_some_and(|first| {
             first.is_serving && states.all(|other| other.is_some_and(|other| other.applied == first.applied))
         });
-        is_equal && world.clients.values().all(Client::is_settled)
+        is_equal && world.all_count() && world.clients.values().all(Client::is_settled)
     });
 }
 

@@ -109,8 +109,7 @@ impl World {
             }
             Kind::Reset => self.reset_link(victim, &servers),
             Kind::BadPath => self.spoil_path(victim, &servers, &mut active),
-            // They need peers that repair them.
-            Kind::Wipe | Kind::Clone | Kind::Rot => false,
+            Kind::Wipe | Kind::Clone | Kind::Rot => self.lose_disk(fault.kind, victim),
         };
         if has_struck {
             self.note(fault.kind, &active.victims, fault.lasts_us);

@@ -1,7 +1,7 @@
 //! Who writes down what happens: for oracles, for invariants, for people.
 
 use super::Trace;
-use crate::invariant::{self, Checks, Seen};
+use crate::invariant::{self, Checks, Ghost, Seen};
 use crate::oracle::{History, Recorder};
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -63,6 +63,11 @@ impl Witness {
     /// What was wrong, the first first.
     pub fn violations(&self) -> &[String] {
         &self.violations
+    }
+
+    /// What each disk holds, and what is committed.
+    pub(super) fn ghost(&self) -> &Ghost {
+        &self.checks.ghost
     }
 
     /// What a running server last said of itself.

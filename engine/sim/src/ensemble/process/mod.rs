@@ -110,7 +110,8 @@ impl Process {
         let Configuration { limits, settings, members, timing } = configuration.clone();
         let disk: SimDisk = cx.disk.clone();
         let incarnation = u128::from(random.bits()) << 64 | u128::from(random.bits());
-        let store = Store::open(Arc::new(disk), Strategy::Recycle, &limits, incarnation).map_err(Stopped::because)?;
+        let open = if members.members().len() == 1 { Store::open } else { Store::open_member };
+        let store = open(Arc::new(disk), Strategy::Recycle, &limits, incarnation).map_err(Stopped::because)?;
         cx.around.witness.started(cx.now_us, cx.id, number, store.log.facts(), cx.is_damaged);
         let start = Start {
             limits,

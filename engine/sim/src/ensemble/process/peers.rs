@@ -8,12 +8,13 @@ use crate::ensemble::world::Happening;
 use crate::ensemble::{Carrier, Landed, Rank, Said};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use zoolet_engine::Event;
 use zoolet_engine::action::{Generation, ReadLog};
 use zoolet_engine::peer::{Incarnation, LinkId, LogRange, LogReadFailure, PeerMessage, ReceivedSnapshot, TransferId};
 use zoolet_engine::store::SnapshotSink;
+use zoolet_engine::store::base::Base;
 use zoolet_engine::store::image::SnapshotSource;
 use zoolet_engine::store::log::ReadError;
+use zoolet_engine::{Event, Limits};
 use zoolet_zab::ServerId;
 
 /// The stream of everything ordered, and the one of snapshots.
@@ -39,7 +40,8 @@ struct Incoming {
     chunks: std::collections::VecDeque<Vec<u8>>,
     /// Everything came, or nothing more will.
     end: Option<Result<(), String>>,
-    sink: Option<SnapshotSink>,
+    /// The base that it becomes, and how far that is written.
+    sink: Option<(u64, SnapshotSink)>,
     is_wanted: bool,
     is_writing: bool,
 }
@@ -52,7 +54,7 @@ pub(super) struct PeerThreads {
     processes: BTreeMap<LinkId, u64>,
     incoming: BTreeMap<(ServerId, TransferId), Incoming>,
     /// Whole, durable, and perhaps to become the base.
-    received: Option<zoolet_engine::store::base::Base>,
+    received: Option<Base>,
     reading: Thread<ReadLog>,
 }
 
@@ -251,7 +253,6 @@ impl Process {
     }
 
     fn on_write(&mut self, cx: &mut Context<'_>, peer: ServerId, transfer: TransferId) -> Result<(), Stopped> {
-        let id = self.base.base.id() + 1;
         let Some(incoming) = self.peers.incoming.get_mut(&(peer, transfer)) else { return Ok(()) };
         incoming.is_writing = false;
         let mut outcome = match &incoming.end {
@@ -261,12 +262,13 @@ impl Process {
         while let (Ok(()), Some(chunk)) = (&outcome, incoming.chunks.pop_front()) {
             let begun = match incoming.sink.take() {
                 Some(sink) => Ok(sink),
-                None => SnapshotSink::begin(Arc::new(cx.disk.clone()), id, &self.limits),
+                None => begin_base(cx, &self.limits),
             };
-            outcome =
-                begun.and_then(|mut sink| sink.write(&chunk).map(|()| sink)).map_err(|e| e.to_string()).map(|sink| {
-                    incoming.sink = Some(sink);
-                });
+            outcome = begun.and_then(|(id, mut sink)| {
+                sink.write(&chunk).map_err(|error| error.to_string())?;
+                incoming.sink = Some((id, sink));
+                Ok(())
+            });
         }
         check_alive(cx)?;
         if outcome.is_ok() && incoming.end.is_none() {
@@ -274,7 +276,8 @@ impl Process {
         }
         let sink = self.peers.incoming.remove(&(peer, transfer)).and_then(|incoming| incoming.sink);
         let finished = outcome.and_then(|()| {
-            let received = sink.ok_or("nothing came")?.finish().map_err(|error| error.to_string())?;
+            let (id, sink) = sink.ok_or("nothing came")?;
+            let received = sink.finish().map_err(|error| error.to_string())?;
             let state = received.state.ok_or("a snapshot of nothing")?;
             self.peers.received = Some(received.base);
             Ok(ReceivedSnapshot { base: id, state })
@@ -295,6 +298,14 @@ impl Process {
         self.handle(cx, Event::SnapshotInstalled { generation })?;
         self.recycled(cx, zxid)
     }
+}
+
+/// A base that comes in has an id that no other on this disk has: one that was lost is still there, and so may be what a crash left of another.
+fn begin_base(cx: &Context<'_>, limits: &Limits) -> Result<(u64, SnapshotSink), String> {
+    let ids = Base::list(cx.disk).map_err(|error| error.to_string())?;
+    let id = ids.last().map_or(0, |id| id + 1);
+    let sink = SnapshotSink::begin(Arc::new(cx.disk.clone()), id, limits).map_err(|error| error.to_string())?;
+    Ok((id, sink))
 }
 
 fn at(cx: &mut Context<'_>, at_us: u64, job: PeerJob) {

@@ -1,5 +1,5 @@
 //! Seeds of the simulator of ensembles. `ENSEMBLE_SEEDS=N` runs so many, `ENSEMBLE_SEED=S` one, with its last events printed
-//! (`ENSEMBLE_LINES=N`: so many).
+//! (`ENSEMBLE_LINES=N`: so many). `ENSEMBLE_COVERAGE=1` prints which features met which faults, and asks that each met each: a thousand seeds do.
 #![allow(clippy::print_stderr, reason = "what the runs had in them, for people")]
 
 use zoolet_sim::ensemble::{Failure, Plan, Statistics, Trace, run_guarded, run_seeds};
@@ -25,22 +25,25 @@ fn run(plan: impl Fn(u64) -> Plan + Sync) {
         return eprintln!("{statistics}");
     }
     let seeds = variable("ENSEMBLE_SEEDS").unwrap_or(SEEDS);
-    match run_seeds(0..seeds, 2, &plan) {
-        Ok(statistics) => {
-            eprint!("{statistics}");
-            let (operations, faults) = statistics.fewest.unwrap_or_default();
-            assert!(
-                operations >= plan(0).operations_min && faults >= plan(0).faults_min,
-                "{operations} requests and {faults} faults are not enough"
-            );
-        }
-        Err(failures) => {
-            let story = again(failures[0].seed, &plan(failures[0].seed)).err().unwrap_or_default();
-            let rule = |failure: &Failure| failure.what[0].lines().next().unwrap_or_default().to_owned();
-            let all: Vec<_> = failures.iter().map(|failure| format!("{}: {}", failure.seed, rule(failure))).collect();
-            panic!("{story}\n{} seeds failed:\n{}", failures.len(), all.join("\n"))
-        }
+    let (statistics, failures) = run_seeds(0..seeds, 2, &plan);
+    let wants_coverage = variable("ENSEMBLE_COVERAGE").is_some();
+    eprint!("{statistics}");
+    if wants_coverage {
+        eprintln!("\n{}", statistics.coverage);
     }
+    if let Some(first) = failures.first() {
+        let story = again(first.seed, &plan(first.seed)).err().unwrap_or_default();
+        let rule = |failure: &Failure| failure.what[0].lines().next().unwrap_or_default().to_owned();
+        let all: Vec<_> = failures.iter().map(|failure| format!("{}: {}", failure.seed, rule(failure))).collect();
+        panic!("{story}\n{} seeds failed:\n{}", failures.len(), all.join("\n"))
+    }
+    let (operations, faults) = statistics.fewest.unwrap_or_default();
+    assert!(
+        operations >= plan(0).operations_min && faults >= plan(0).faults_min,
+        "{operations} requests and {faults} faults are not enough"
+    );
+    let gaps = statistics.coverage.gaps();
+    assert!(!wants_coverage || gaps.is_empty(), "never met: {gaps:?}");
 }
 
 #[test]

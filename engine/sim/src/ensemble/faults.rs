@@ -4,6 +4,9 @@ use super::SECOND;
 use crate::workload::Random;
 use std::fmt;
 
+/// An ensemble that nothing hinders is born by then.
+const BORN_US: u64 = 2 * SECOND;
+
 /// Kinds of faults.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
@@ -176,6 +179,18 @@ impl Mix {
     /// What may happen.
     pub fn kinds(&self) -> impl Iterator<Item = Kind> + '_ {
         self.weights.iter().map(|&(kind, _)| kind)
+    }
+
+    /// So many faults in a run that lasts so long, in order. Mostly the ensemble is born before the first; in some runs it meets the servers while
+    /// they are still strangers.
+    pub fn faults_from_birth(&self, count: u64, to_us: u64, random: &mut Random) -> Vec<Fault> {
+        let mut faults = self.faults(count, BORN_US, to_us, random);
+        if random.one_in(3)
+            && let Some(first) = faults.first_mut()
+        {
+            first.at_us = random.below(BORN_US / 4);
+        }
+        faults
     }
 
     /// So many faults between two times, in order.

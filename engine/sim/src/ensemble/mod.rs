@@ -7,6 +7,7 @@
 mod agenda;
 mod client;
 mod clock;
+mod coverage;
 mod disks;
 mod faults;
 mod host;
@@ -26,6 +27,7 @@ pub use crate::world::Sent;
 pub use agenda::{Agenda, Rank};
 pub use client::{Asks, Client, Habits, ToClient};
 pub use clock::{Clock, DRIFT_PPM_MAX, WALL_STEP_MS};
+pub use coverage::{Coverage, Feature};
 pub use faults::{Fault, Kind, Mix};
 pub use host::{Death, Host};
 pub use latency::{DiskModel, Speed};

@@ -6,15 +6,15 @@ use super::process::Configuration;
 use super::witness::Witness;
 use super::world::{Happening, World};
 use super::{
-    Clock, DRIFT_PPM_MAX, DiskModel, Habits, Kind, Links, MS, Mix, Network, Path, Rank, SECOND, Speed, Trace, Wires,
+    Clock, Coverage, DRIFT_PPM_MAX, DiskModel, Habits, Kind, Links, MS, Mix, Network, Path, Rank, SECOND, Speed, Trace,
+    Wires,
 };
 use crate::oracle::{self, ClientId, History, Promises, Violation, load};
 use crate::reference::digest_of;
 use crate::workload::{Random, SUPER_USER, Workload};
-use std::collections::BTreeMap;
 use std::fmt;
 use zoolet_engine::{Limits, Settings};
-use zoolet_model::{ErrorCode, Request};
+use zoolet_model::Request;
 use zoolet_zab::{Config, EnsembleId, Incarnation, Member, ServerId, Timing, Zxid};
 
 /// How long a run with too little in it goes on before it is looked at again, and how often.
@@ -122,10 +122,8 @@ pub struct Statistics {
     pub operations: u64,
     /// Those that were answered.
     pub answered: u64,
-    /// Faults by kind.
-    pub faults: BTreeMap<Kind, u64>,
-    /// How many requests of each kind were answered during a fault, or soon after it.
-    pub coverage: BTreeMap<(&'static str, Kind), u64>,
+    /// What struck, and what was seen meanwhile.
+    pub coverage: Coverage,
     /// The fewest requests of one run, and the fewest faults.
     pub fewest: Option<(u64, u64)>,
 }
@@ -138,12 +136,7 @@ impl Statistics {
         self.simulated_us += other.simulated_us;
         self.operations += other.operations;
         self.answered += other.answered;
-        for (&kind, count) in &other.faults {
-            *self.faults.entry(kind).or_default() += count;
-        }
-        for (&cell, count) in &other.coverage {
-            *self.coverage.entry(cell).or_default() += count;
-        }
+        self.coverage.add(&other.coverage);
         self.fewest = match (self.fewest, other.fewest) {
             (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.min(b.1))),
             (a, b) => a.or(b),
@@ -159,7 +152,7 @@ impl fmt::Display for Statistics {
         if let Some((operations, faults)) = self.fewest {
             writeln!(f, "at least {operations} requests and {faults} faults in each")?;
         }
-        for (kind, count) in &self.faults {
+        for (kind, count) in self.coverage.faults() {
             write!(f, "{kind} {count}, ")?;
         }
         writeln!(f)
@@ -205,6 +198,7 @@ pub fn run(seed: u64, plan: &Plan, trace: Trace) -> Result<Statistics, Failure> 
     }
     let (events, now_us) = (world.happened(), world.now_us());
     let spans = std::mem::take(&mut world.struck.spans);
+    let mut sightings = std::mem::take(&mut world.around.witness.sightings);
     let history = world.around.witness.finish(now_us, true);
     if let Err(violation) = judge(&history) {
         return failed(vec![violation.to_string()]);
@@ -212,7 +206,11 @@ pub fn run(seed: u64, plan: &Plan, trace: Trace) -> Result<Statistics, Failure> 
     if let Some(lost) = lost_write(&history) {
         return failed(vec![lost]);
     }
-    Ok(statistics(&history, &spans, events, now_us))
+    sightings.judge(&history);
+    let operations = history.operations.len() as u64;
+    let answered = history.operations.iter().filter(|operation| operation.answer.is_some()).count() as u64;
+    let (fewest, coverage) = (Some((operations, spans.len() as u64)), Coverage::of(&sightings, &spans));
+    Ok(Statistics { runs: 1, events, simulated_us: now_us, operations, answered, coverage, fewest })
 }
 
 fn judge(history: &History) -> Result<(), Violation> {
@@ -274,7 +272,7 @@ impl Plan {
         let witness = Witness::new(trace, super_digest, founders);
         let mut world = World::new(hosts, clients, links, wires, witness, voters, random.fork());
         let count = random.between(self.faults.0, self.faults.1 + 1);
-        for fault in self.mix.faults(count, 2 * SECOND, self.safety_us, &mut random) {
+        for fault in self.mix.faults_from_birth(count, self.safety_us, &mut random) {
             world.around.agenda.at(fault.at_us, Rank::News, Happening::Fault(fault));
         }
         world
@@ -359,55 +357,12 @@ fn lost_write(history: &History) -> Option<String> {
     })
 }
 
-fn statistics(history: &History, spans: &[(Kind, u64, u64)], events: u64, now_us: u64) -> Statistics {
-    let mut faults: BTreeMap<Kind, u64> = BTreeMap::new();
-    spans.iter().for_each(|(kind, ..)| *faults.entry(*kind).or_default() += 1);
-    let mut coverage: BTreeMap<(&'static str, Kind), u64> = BTreeMap::new();
-    let answers = history.operations.iter().filter_map(|operation| Some((operation, operation.answer.as_ref()?)));
-    for (operation, answer) in answers.filter(|(_, answer)| answer.result != Err(ErrorCode::MarshallingError)) {
-        for (kind, from_us, to_us) in spans {
-            if (*from_us..to_us + 2 * SECOND).contains(&answer.at.us) {
-                *coverage.entry((feature(&operation.request), *kind)).or_default() += 1;
-            }
-        }
-    }
-    let operations = history.operations.len() as u64;
-    let answered = history.operations.iter().filter(|operation| operation.answer.is_some()).count() as u64;
-    let fewest = Some((operations, spans.len() as u64));
-    Statistics { runs: 1, events, simulated_us: now_us, operations, answered, faults, coverage, fewest }
-}
-
-/// What of the server a request uses.
-fn feature(request: &Request) -> &'static str {
-    match request {
-        Request::Write(_) => "write",
-        Request::Multi(_) => "multi",
-        Request::Exists { watch: true, .. }
-        | Request::GetData { watch: true, .. }
-        | Request::GetChildren { watch: true, .. }
-        | Request::AddWatch { .. } => "watch",
-        Request::SetWatches(_) => "setWatches",
-        Request::Exists { .. } | Request::GetData { .. } | Request::GetAcl { .. } => "read",
-        Request::GetChildren { .. } | Request::GetEphemerals { .. } | Request::GetAllChildrenNumber { .. } => "list",
-        Request::MultiRead(_) => "multiRead",
-        Request::Sync { .. } => "sync",
-        Request::CloseSession => "closeSession",
-        Request::Ping => "ping",
-        Request::Auth { .. } => "auth",
-        Request::CheckWatches { .. } | Request::RemoveWatches { .. } => "removeWatches",
-        Request::Sasl | Request::WhoAmI | Request::Reconfig | Request::Malformed { .. } | Request::Unknown => "other",
-    }
-}
-
-/// Many runs, on so many threads.
-///
-/// # Errors
-/// The failures, the smallest seed first, each run again with its last events if it is the first.
+/// Many runs, on so many threads: what came of those that went well, and the failures, the smallest seed first.
 pub fn run_seeds(
     seeds: std::ops::Range<u64>,
     threads: usize,
     plan: impl Fn(u64) -> Plan + Sync,
-) -> Result<Statistics, Vec<Failure>> {
+) -> (Statistics, Vec<Failure>) {
     let next = std::sync::atomic::AtomicU64::new(seeds.start);
     let outcomes = std::sync::Mutex::new((Statistics::default(), Vec::new()));
     std::thread::scope(|scope| {
@@ -430,7 +385,7 @@ pub fn run_seeds(
     });
     let (statistics, mut failures) = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     failures.sort_by_key(|failure| failure.seed);
-    if failures.is_empty() { Ok(statistics) } else { Err(failures) }
+    (statistics, failures)
 }
 
 /// A run in which a panic is a failure as any other.

@@ -1,6 +1,7 @@
 //! Who writes down what happens: for oracles, for invariants, for people.
 
 use super::Trace;
+use super::coverage::Sightings;
 use crate::invariant::{self, Checks, Ghost, Seen};
 use crate::oracle::{History, Recorder};
 use bytes::Bytes;
@@ -38,6 +39,7 @@ pub struct Witness {
     pub trace: Trace,
     /// What clients saw.
     pub recorder: Recorder,
+    pub(super) sightings: Sightings,
     states: BTreeMap<ServerId, State>,
     /// Digests by entry, of whoever was there first.
     digests: BTreeMap<Zxid, (ServerId, u128)>,
@@ -52,6 +54,7 @@ impl Witness {
         Self {
             trace,
             recorder: Recorder::new().with_super_digest(super_digest),
+            sightings: Sightings::default(),
             states: BTreeMap::new(),
             digests: BTreeMap::new(),
             violations: Vec::new(),
@@ -111,12 +114,14 @@ impl Witness {
 
     pub(super) fn stopped(&mut self, now_us: u64, server: ServerId, has_begun: bool) {
         self.states.remove(&server);
+        self.sightings.role(now_us, server, Role::Looking);
         if has_begun {
             self.see(now_us, server, Seen::Stopped);
         }
     }
 
     pub(super) fn appended(&mut self, now_us: u64, server: ServerId, append: &Append) {
+        self.sightings.appended(now_us, append);
         self.see(now_us, server, Seen::Appended(append));
     }
 
@@ -142,12 +147,14 @@ impl Witness {
         process: u64,
         message: &PeerMessage,
     ) {
+        self.sightings.received(now_us, server, message);
         if let Some(message) = protocol(message) {
             self.see(now_us, server, Seen::Received { peer, process, message: &message });
         }
     }
 
     pub(super) fn checkpointed(&mut self, now_us: u64, server: ServerId, zxid: Zxid) {
+        self.sightings.checkpointed(now_us);
         self.see(now_us, server, Seen::Checkpointed(zxid));
     }
 
@@ -176,6 +183,9 @@ impl Witness {
         if expected != digest && applied > Zxid::ZERO {
             let (a, b) = (first.as_u8(), server.as_u8());
             self.violation(now_us, format!("servers {a} and {b} differ in the state after {applied:?}"));
+        }
+        if before.is_none_or(|before| before.role != role) {
+            self.sightings.role(now_us, server, role);
         }
         before.map(|before| (before.is_serving, before.role)) != Some((state.is_serving, role))
     }

@@ -1,0 +1,128 @@
+//! Which features were seen to work while which faults struck: a feature that no fault ever met is one that nothing is known of.
+//!
+//! What counts is what was seen, at clients and between servers, and not what was planned.
+
+mod feature;
+mod sightings;
+
+pub use feature::Feature;
+pub(super) use sightings::Sightings;
+
+use super::{Kind, SECOND};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What happens so soon after a fault still belongs to it, microseconds.
+const AFTERWARDS_US: u64 = 2 * SECOND;
+
+/// During how many faults of each kind, or within two seconds after them, each feature was seen at any server.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage {
+    cells: BTreeMap<(Feature, Kind), u64>,
+    faults: BTreeMap<Kind, u64>,
+}
+
+/// Why a cell is empty by nature. Every other cell must not be.
+fn impossible(feature: Feature, kind: Kind) -> Option<&'static str> {
+    match (feature, kind) {
+        (_, Kind::Clone | Kind::Rot) => Some("no fault of this kind strikes yet"),
+        (Feature::Reconfiguration, _) => Some("nobody changes the membership yet"),
+        _ => None,
+    }
+}
+
+impl Coverage {
+    /// Of a run: what was seen, and what struck from when to when.
+    pub(super) fn of(sightings: &Sightings, spans: &[(Kind, u64, u64)]) -> Self {
+        let mut coverage = Self::default();
+        for &(kind, from_us, to_us) in spans {
+            *coverage.faults.entry(kind).or_default() += 1;
+            for feature in sightings.between(from_us, to_us + AFTERWARDS_US) {
+                *coverage.cells.entry((feature, kind)).or_default() += 1;
+            }
+        }
+        coverage
+    }
+
+    /// Adds another's.
+    pub fn add(&mut self, other: &Self) {
+        for (&cell, count) in &other.cells {
+            *self.cells.entry(cell).or_default() += count;
+        }
+        for (&kind, count) in &other.faults {
+            *self.faults.entry(kind).or_default() += count;
+        }
+    }
+
+    /// How many faults of each kind struck.
+    pub fn faults(&self) -> &BTreeMap<Kind, u64> {
+        &self.faults
+    }
+
+    /// How many faults of the kind met the feature.
+    pub fn cell(&self, feature: Feature, kind: Kind) -> u64 {
+        self.cells.get(&(feature, kind)).copied().unwrap_or_default()
+    }
+
+    /// The cells that are empty and need not be.
+    pub fn gaps(&self) -> Vec<(Feature, Kind)> {
+        let all = Feature::ALL.into_iter().flat_map(|feature| Kind::ALL.map(|kind| (feature, kind)));
+        all.filter(|&(feature, kind)| self.cell(feature, kind) == 0 && impossible(feature, kind).is_none()).collect()
+    }
+}
+
+/// As a table of Markdown; below it why cells are empty that cannot be anything else.
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = |f: &mut fmt::Formatter<'_>, name: &str, cell: &dyn Fn(Kind) -> String| {
+            write!(f, "| {name} |")?;
+            Kind::ALL.into_iter().try_for_each(|kind| write!(f, " {} |", cell(kind)))?;
+            writeln!(f)
+        };
+        row(f, "", &|kind| kind.to_string())?;
+        row(f, "---", &|_| "---".to_owned())?;
+        row(f, "faults", &|kind| self.faults.get(&kind).copied().unwrap_or_default().to_string())?;
+        let mut reasons: Vec<&'static str> = Vec::new();
+        for feature in Feature::ALL {
+            reasons.extend(Kind::ALL.into_iter().filter_map(|kind| impossible(feature, kind)));
+            row(f, feature.name(), &|kind| match (self.cell(feature, kind), impossible(feature, kind)) {
+                (0, Some(_)) => "-".to_owned(),
+                (count, _) => count.to_string(),
+            })?;
+        }
+        reasons.sort_unstable();
+        reasons.dedup();
+        if reasons.is_empty() { Ok(()) } else { writeln!(f, "\n-: {}", reasons.join("; ")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_feature_counts_during_a_fault_and_two_seconds_after_it_and_once_for_each() {
+        let mut sightings = Sightings::default();
+        for at_us in [1, 5 * SECOND, 6 * SECOND, 20 * SECOND] {
+            sightings.see(at_us, Feature::Sync);
+        }
+        let spans = [
+            (Kind::Pause, 4 * SECOND, 7 * SECOND),
+            (Kind::Pause, 18 * SECOND, 18 * SECOND + 1),
+            (Kind::Reset, 2 * SECOND, 2 * SECOND),
+        ];
+        let coverage = Coverage::of(&sightings, &spans);
+        assert_eq!((coverage.cell(Feature::Sync, Kind::Pause), coverage.faults()[&Kind::Pause]), (2, 2));
+        assert_eq!(coverage.cell(Feature::Sync, Kind::Reset), 0);
+        assert!(coverage.gaps().contains(&(Feature::Sync, Kind::Reset)));
+        assert!(!coverage.gaps().contains(&(Feature::Sync, Kind::Pause)));
+    }
+
+    #[test]
+    fn the_table_has_a_row_for_each_feature_and_a_column_for_each_fault() {
+        let table = Coverage::default().to_string();
+        let rows: Vec<_> = table.lines().filter(|line| line.starts_with('|')).collect();
+        assert_eq!(rows.len(), 3 + Feature::ALL.len());
+        assert!(rows.iter().all(|row| row.matches('|').count() == Kind::ALL.len() + 2));
+    }
+}

@@ -11,6 +11,7 @@
 //! Then [`check_with`] judges what was recorded: at the end, or [so far](Recorder::so_far) (what is owed at the end is then not asked for). It
 //! takes a few microseconds for each operation. [`Summary`] says whether there was anything to judge, [`load`] is a workload made for this.
 
+mod cut_short;
 mod ephemeral;
 mod expiry;
 mod facts;

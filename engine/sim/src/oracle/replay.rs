@@ -5,6 +5,7 @@
 //! Since an answer's zxid is the state it was given from, the script is exact: an event stands before the first answer from a
 //! state that has the change, and behind every answer from one that has not (surface 5.4).
 
+use super::cut_short::CutShort;
 use super::facts::{Facts, has_place, is_ordered, is_refused};
 use super::history::Answer;
 use super::origin::{Origin, Origins, refusal_of};
@@ -13,7 +14,7 @@ use super::watch::{Script, Watches};
 use crate::reference::{Change, Tree, Writer, listed, missed, watch_set_by};
 use std::collections::BTreeSet;
 use zoolet_engine::txn::Txn;
-use zoolet_model::{ErrorCode, Reply, Request, SessionId};
+use zoolet_model::{ErrorCode, Reply, Request, SessionId, SetWatches};
 
 struct Replay<'f, 'h> {
     facts: &'f Facts<'h>,
@@ -21,6 +22,7 @@ struct Replay<'f, 'h> {
     live: BTreeSet<SessionId>,
     watches: Watches,
     scripts: Vec<Script>,
+    cut_short: Vec<CutShort<'h>>,
     zxid: i64,
 }
 
@@ -32,6 +34,7 @@ pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<Vec<Script>,
         live: BTreeSet::new(),
         watches: Watches::default(),
         scripts: facts.history.connections.iter().map(|_| Script::default()).collect(),
+        cut_short: CutShort::all(facts),
         zxid: 0,
     };
     let mut reads: Vec<(i64, usize)> = Vec::new();
@@ -49,10 +52,12 @@ pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<Vec<Script>,
         while let Some((_, read)) = reads.next_if(|(zxid, _)| *zxid < entry.zxid) {
             replay.read(read)?;
         }
+        replay.cut_short();
         replay.zxid = entry.zxid;
         replay.entry(at, origins.of_entry[at])?;
     }
     reads.try_for_each(|(_, read)| replay.read(read))?;
+    replay.cut_short();
     Ok(replay.scripts)
 }
 
@@ -151,12 +156,7 @@ impl Replay<'_, '_> {
             Request::Sync { path } => Ok(Reply::Synced(path.clone())),
             Request::WhoAmI => Ok(Reply::Ids(self.facts.identities.shown(operation, answer))),
             Request::SetWatches(watches) => {
-                for (path, kind, absent) in listed(watches) {
-                    match missed(&self.tree, kind, absent, path, watches.relative_zxid) {
-                        Some(kind) => self.scripts[connection].owe_made_up(kind, path),
-                        None => self.watches.add(connection, path, kind, true),
-                    }
-                }
+                self.set_watches(connection, watches);
                 Ok(Reply::Empty)
             }
             Request::AddWatch { path, mode } => {
@@ -181,6 +181,29 @@ impl Replay<'_, '_> {
             },
         };
         self.answered(operation, expected)
+    }
+
+    fn set_watches(&mut self, connection: usize, watches: &SetWatches) {
+        for (path, kind, absent) in listed(watches) {
+            match missed(&self.tree, kind, absent, path, watches.relative_zxid) {
+                Some(kind) => self.scripts[connection].owe_made_up(kind, path),
+                None => self.watches.add(connection, path, kind, true),
+            }
+        }
+    }
+
+    /// What may have been made up in this state was made up in it: in a later one no less would be owed before.
+    fn cut_short(&mut self) {
+        let Self { tree, zxid, scripts, .. } = self;
+        self.cut_short.retain(|one| {
+            let fits = one.fits(tree, *zxid);
+            if fits {
+                let script = &mut scripts[one.connection];
+                one.told.iter().for_each(|event| script.owe_made_up(event.kind, &event.path));
+                script.answer(one.operation);
+            }
+            !fits
+        });
     }
 
     fn state_says(&self, operation: usize) -> Result<Reply, ErrorCode> {

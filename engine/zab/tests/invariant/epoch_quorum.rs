@@ -1,18 +1,23 @@
 //! INV-EPOCH-QUORUM: the epoch a leader picks is above what a quorum reported to it, and it starts only when a quorum has promised it durably,
-//! each for the first time.
+//! each for the first time, and nobody of that quorum has more history than the leader.
 
 use super::{Fact, Invariant, is_majority};
 use crate::net::World;
 use crate::net::log::Record;
 use std::collections::BTreeMap;
-use zoolet_zab::{Attempt, Config, Epoch, Incarnation, LinkId, Message};
+use zoolet_zab::{Attempt, Config, Credentials, Epoch, Incarnation, LinkId, Message};
+
+/// Who promised, on which disk, and what that held.
+type Promised = Vec<(u8, Incarnation, Credentials)>;
 
 #[derive(Default)]
 pub(super) struct EpochQuorum {
     /// What each server told a process when it asked to join: (process, server) -> attempt, link, disk, accepted.
     asked: BTreeMap<(u64, u8), (Attempt, LinkId, Incarnation, Epoch)>,
     /// Who promised a process its epoch anew: (process, epoch) -> disks.
-    promised: BTreeMap<(u64, Epoch), Vec<(u8, Incarnation)>>,
+    promised: BTreeMap<(u64, Epoch), Promised>,
+    /// The epoch that a process was in before the one that it is in.
+    left: BTreeMap<u64, (Epoch, Epoch)>,
     /// The epoch that a process announced.
     announced: BTreeMap<u64, Epoch>,
 }
@@ -40,6 +45,16 @@ impl EpochQuorum {
 impl Invariant for EpochQuorum {
     fn see(&mut self, world: &World, fact: &Fact<'_>) {
         match fact {
+            Fact::Started { by } => {
+                let server = world.server(*by);
+                let current = server.log.written.current;
+                self.left.insert(server.process, (current, current));
+            }
+            Fact::Appended { by, record: Record::Epoch(epoch), .. } => {
+                if let Some((left, current)) = self.left.get_mut(&world.server(*by).process) {
+                    (*left, *current) = (*current, *epoch);
+                }
+            }
             Fact::Heard { by, from, link, message } => {
                 let process = world.server(*by).process;
                 match message {
@@ -48,10 +63,10 @@ impl Invariant for EpochQuorum {
                         let disk = it.disks[it.end_of(*from).expect("it is an end")];
                         self.asked.insert((process, *from), (*attempt, *link, disk, *accepted));
                     }
-                    Message::AckEpoch { attempt, epoch, .. } => {
+                    Message::AckEpoch { attempt, epoch, credentials, .. } => {
                         let Some((asked, its_link, disk, accepted)) = self.asked.get(&(process, *from)) else { return };
                         if asked == attempt && its_link == link && accepted < epoch {
-                            self.promised.entry((process, *epoch)).or_default().push((*from, *disk));
+                            self.promised.entry((process, *epoch)).or_default().push((*from, *disk, *credentials));
                         }
                     }
                     _ => {}
@@ -81,9 +96,14 @@ impl Invariant for EpochQuorum {
                 let is_durable = server.log.durable.accepted == epoch || alone == [*by];
                 assert!(is_durable, "server {by} begins epoch {epoch:?} before its own promise is durable");
                 let promised = self.promised.get(&(server.process, epoch));
+                let last = world.primaries[&epoch].initial.last().map(|entry| entry.zxid).unwrap_or_default();
+                let left = self.left.get(&server.process).map(|(left, _)| *left).unwrap_or_default();
+                let mine = Credentials { current: left, last };
                 Self::must_be_quorum(world, *by, "begins an epoch", |id, disk| {
                     promised.is_some_and(|promised| {
-                        promised.iter().any(|(it, its)| *it == id && (disk == Incarnation(0) || disk == *its))
+                        promised.iter().any(|(it, its, held)| {
+                            *it == id && (disk == Incarnation(0) || disk == *its) && *held <= mine
+                        })
                     })
                 });
             }

@@ -22,6 +22,7 @@ mod primary_order;
 mod promise_monotonic;
 mod quorum_durable;
 mod state_order;
+mod stickiness;
 
 use super::World;
 use super::log::{Entry, Record};
@@ -39,6 +40,11 @@ pub(crate) enum Fact<'a> {
     },
     Wiped {
         by: u8,
+    },
+    /// Before it is told that its link to this peer is gone, or replaced.
+    Parted {
+        by: u8,
+        peer: u8,
     },
     /// Before the message leaves.
     Sent {
@@ -129,6 +135,7 @@ impl Checks {
             Box::new(one_change::OneChange),
             Box::new(confirmed_is_newest::ConfirmedIsNewest),
             Box::new(no_fault::NoFault),
+            Box::new(stickiness::Stickiness::default()),
         ])
     }
 

@@ -409,6 +409,7 @@ impl Net {
         let (me, peer) = (it.ids[end], it.ids[1 - end]);
         self.say(|_| format!("{me} gives up its link to {peer}"));
         self.hang_up(link, me, true);
+        self.check(&Fact::Parted { by: me, peer });
         self.turn(me, |zab, now| zab.handle_link_down(now, server_id(peer), link));
     }
 
@@ -437,12 +438,14 @@ impl Net {
                 for older in older {
                     self.hang_up(older, me, true);
                 }
+                self.check(&Fact::Parted { by: me, peer });
                 self.turn(me, |zab, now| zab.handle_link_up(now, server_id(peer), link, disk));
             }
             Item::Letter(letter) => self.hear(me, peer, link, letter),
             Item::Down => {
                 self.hang_up(link, me, true);
                 self.say(|_| format!("{me} finds its link to {peer} broken"));
+                self.check(&Fact::Parted { by: me, peer });
                 self.turn(me, |zab, now| zab.handle_link_down(now, server_id(peer), link));
             }
         }

@@ -153,6 +153,17 @@ impl Witness {
         }
     }
 
+    /// A link is gone, or is replaced.
+    pub(super) fn parted(&mut self, now_us: u64, server: ServerId, peer: ServerId) {
+        self.see(now_us, server, Seen::Parted { peer });
+    }
+
+    /// A server closed a link of its own accord.
+    pub(super) fn refused(&mut self, now_us: u64, server: ServerId, peer: ServerId, reason: &str) {
+        self.see(now_us, server, Seen::Refused { peer, reason });
+        self.parted(now_us, server, peer);
+    }
+
     pub(super) fn checkpointed(&mut self, now_us: u64, server: ServerId, zxid: Zxid) {
         self.sightings.checkpointed(now_us);
         self.see(now_us, server, Seen::Checkpointed(zxid));

@@ -1,5 +1,8 @@
 //! INV-COMMIT-QUORUM: what is declared committed is durably held, with everything before it, by a quorum of the voters of every configuration
-//! that counts there, on the disks that the configuration names.
+//! that counts there, on the disks that the configuration names; and these have durably entered the epoch of whoever declares it.
+//!
+//! The last is why entries of older epochs are committed by the new epoch's first entry alone: copies that are not known to be of the newest epoch
+//! lose an election against a history that is shorter and newer.
 //!
 //! Counted anew from what the disks hold: a sorted array that lost its order committed without a quorum (C15), stale acknowledgements after a
 //! truncation counted twice (C16, B14, B15), a wiped disk or an observer counted as a voter (E8, D8), a pending configuration was forgotten (E1).
@@ -30,12 +33,14 @@ impl CommitQuorum {
     }
 
     fn count(ghost: &Ghost, config: &Config, link: Link, who: ServerId) -> Result<(), String> {
-        let (holders, decide) = ghost.count(config, |server, disk| ghost.holds(server, disk, link));
+        let epoch = ghost.host(who).tail.current;
+        let (holders, decide) =
+            ghost.count(config, |server, disk| ghost.holds(server, disk, link) && ghost.entered(server, disk) >= epoch);
         if decide {
             return Ok(());
         }
         Err(format!(
-            "server {} declares {:?} committed, and of the voters of configuration {:?} only {:?} durably hold it and all before it",
+            "server {} declares {:?} committed in {epoch:?}, and of the voters of configuration {:?} only {:?} durably hold it and all before it",
             who.as_u8(),
             link.zxid,
             config.version,
@@ -61,7 +66,7 @@ impl Invariant for CommitQuorum {
 
 #[cfg(test)]
 mod tests {
-    use super::super::story::{Story, commit, config, configs, cut, entry, zxid};
+    use super::super::story::{Story, commit, config, configs, cut, entered, entry, promise, zxid};
     use super::*;
     use zoolet_engine::store::log::Facts;
 
@@ -82,6 +87,17 @@ mod tests {
         story.append(2, &[entry(1, 1)]);
         story.say(1, 2, &commit(1, zxid(1, 1)));
         story.is_wrong(&["server 1 declares 1.1 committed", "only [1] durably hold it"]);
+    }
+
+    #[test]
+    fn copies_of_an_older_epoch_do_not_commit_before_their_disks_are_in_the_new_one() {
+        let mut story = Story::of(CommitQuorum::default());
+        story.reign(1, &[2]);
+        story.write(1, &[entry(1, 1)]);
+        story.write(2, &[entry(1, 1)]);
+        story.write(1, &[promise(2), entered(2), entry(2, 0)]);
+        story.say(1, 2, &commit(2, zxid(1, 1)));
+        story.is_wrong(&["server 1 declares 1.1 committed in Epoch(2)", "only [1] durably hold it"]);
     }
 
     #[test]

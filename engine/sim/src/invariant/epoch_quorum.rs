@@ -1,12 +1,16 @@
-//! INV-EPOCH-QUORUM: when a server leads beyond discovery, a quorum of voters has durably promised the epoch to it, and to it first; and the
-//! epoch is newer than everything those had promised before.
+//! INV-EPOCH-QUORUM: when a server leads beyond discovery, a quorum of voters has durably promised the epoch to it, and to it first; the
+//! epoch is newer than everything those had promised before; and none of them had more history than it begins the epoch with.
 //!
 //! Promises counted of observers, of another attempt or of servers that had promised the epoch to somebody else let two leaders pass (A3, A4, D8).
 
 use super::one_primary::led_by;
 use super::{Ghost, Invariant, Link, Seen};
 use std::collections::{BTreeMap, BTreeSet};
-use zoolet_zab::{Epoch, Incarnation, Message, ServerId};
+use zoolet_engine::action::LogRecord;
+use zoolet_zab::{Credentials, Epoch, Incarnation, Message, ServerId};
+
+/// Of an epoch, who leads it, in which process.
+type Reign = (Epoch, ServerId, u64);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -15,10 +19,12 @@ pub(super) struct EpochQuorum {
     promised: BTreeMap<(Epoch, ServerId, Incarnation), ServerId>,
     /// On which disk each process runs.
     disks: BTreeMap<(ServerId, u64), Incarnation>,
-    /// Promises that a leader's process heard.
-    heard: BTreeMap<(Epoch, ServerId, u64), BTreeSet<(ServerId, Incarnation)>>,
+    /// Promises that a leader's process heard, and what their disks held.
+    heard: BTreeMap<Reign, BTreeMap<(ServerId, Incarnation), Credentials>>,
+    /// What a process held when it entered an epoch.
+    began: BTreeMap<Reign, Credentials>,
     /// Leaders that were judged.
-    judged: BTreeSet<(Epoch, ServerId, u64)>,
+    judged: BTreeSet<Reign>,
 }
 
 impl EpochQuorum {
@@ -28,11 +34,12 @@ impl EpochQuorum {
             return Ok(());
         }
         let heard = self.heard.get(&(epoch, leader, host.process));
+        let began = self.began.get(&(epoch, leader, host.process)).copied().unwrap_or_default();
         // One batch makes promise, epoch and first entry durable where nobody else is asked; what it holds goes nowhere before.
         let own = host.tail.accepted >= epoch;
         let to_this = |server, disk| {
             let first = self.promised.get(&(epoch, server, disk));
-            let heard = heard.is_some_and(|heard| heard.contains(&(server, disk)));
+            let heard = heard.and_then(|heard| heard.get(&(server, disk))).is_some_and(|held| *held <= began);
             if server == leader && disk == host.disk {
                 return own && first.is_none_or(|first| *first == leader);
             }
@@ -47,7 +54,7 @@ impl EpochQuorum {
             let (who, decide) = ghost.count(config, to_this);
             if !decide {
                 return Err(format!(
-                    "server {} leads in {epoch:?}, and of the voters of configuration {:?} only {:?} promised it to this leader first",
+                    "server {} leads in {epoch:?}, and of the voters of configuration {:?} only {:?} promised it to this leader first, with no more history",
                     leader.as_u8(),
                     config.version,
                     who.iter().map(|server| server.as_u8()).collect::<Vec<_>>()
@@ -61,6 +68,15 @@ impl EpochQuorum {
 impl Invariant for EpochQuorum {
     fn name(&self) -> &'static str {
         "INV-EPOCH-QUORUM"
+    }
+
+    fn before(&mut self, ghost: &Ghost, server: ServerId, seen: &Seen<'_>) -> Result<(), String> {
+        if let Seen::Record(_, LogRecord::Epoch(epoch)) = seen {
+            let host = ghost.host(server);
+            let held = Credentials { current: host.tail.current, last: host.tail.last.zxid };
+            self.began.insert((*epoch, server, host.process), held);
+        }
+        Ok(())
     }
 
     fn after(&mut self, ghost: &Ghost, server: ServerId, seen: &Seen<'_>) -> Result<(), String> {
@@ -77,9 +93,10 @@ impl Invariant for EpochQuorum {
                 led_by(message).map_or(Ok(()), |epoch| self.judge(ghost, server, epoch))
             }
             Seen::Received { peer, process, message } => {
-                if let (Message::AckEpoch { epoch, .. }, Some(disk)) = (message, self.disks.get(&(*peer, *process))) {
+                let disk = self.disks.get(&(*peer, *process));
+                if let (Message::AckEpoch { epoch, credentials, .. }, Some(disk)) = (message, disk) {
                     let leader = (*epoch, server, ghost.host(server).process);
-                    self.heard.entry(leader).or_default().insert((*peer, *disk));
+                    self.heard.entry(leader).or_default().insert((*peer, *disk), *credentials);
                 }
                 Ok(())
             }
@@ -99,7 +116,7 @@ impl Invariant for EpochQuorum {
 
 #[cfg(test)]
 mod tests {
-    use super::super::story::{Story, ack_epoch, entered, entry, promise};
+    use super::super::story::{Story, ack_epoch, ack_epoch_of, entered, entry, epoch, promise, zxid};
     use super::*;
 
     #[test]
@@ -126,6 +143,20 @@ mod tests {
         story.say(2, 1, &ack_epoch(1));
         story.append(1, &[entered(1), entry(1, 0)]);
         story.is_wrong(&["only [1] promised"]);
+    }
+
+    #[test]
+    fn a_leader_that_begins_with_less_than_its_quorum_has_is_reported() {
+        let mut story = Story::of(EpochQuorum::default());
+        story.reign(1, &[2]);
+        story.write(3, &[promise(2)]);
+        story.write(2, &[promise(2)]);
+        story.tell(2, 3, &ack_epoch_of(2, Credentials { current: epoch(1), last: zxid(1, 0) }));
+        story.append(3, &[entered(2), entry(2, 0)]);
+        story.is_wrong(&[
+            "server 3 leads in Epoch(2)",
+            "only [3] promised it to this leader first, with no more history",
+        ]);
     }
 
     #[test]

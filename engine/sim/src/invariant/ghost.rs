@@ -545,7 +545,7 @@ impl Ghost {
             Seen::Checkpointed(zxid) => self.host_mut(server).checkpoint = *zxid,
             Seen::Recycled(zxid) => self.host_mut(server).purged = *zxid,
             Seen::Sent { message, .. } => self.sent(server, message),
-            Seen::Received { .. } | Seen::Holds { .. } => {}
+            Seen::Received { .. } | Seen::Parted { .. } | Seen::Refused { .. } | Seen::Holds { .. } => {}
             Seen::State(state) => {
                 self.host_mut(server).state = *state;
                 self.declare(server, state.committed);

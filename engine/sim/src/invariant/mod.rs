@@ -24,6 +24,7 @@ mod integrity;
 mod last_zxid_durable;
 mod leader_completeness;
 mod monotonic;
+mod no_fault;
 mod no_old_ack;
 mod one_primary;
 mod prefix;
@@ -34,6 +35,7 @@ mod quorum_durable;
 mod seen;
 mod session_ids;
 mod state_order;
+mod stickiness;
 #[cfg(test)]
 mod story;
 mod survives;
@@ -212,6 +214,8 @@ pub fn every() -> Vec<Box<dyn Invariant>> {
         Box::new(configuration::Configuration::default()),
         Box::new(ephemeral::Ephemeral::default()),
         Box::new(session_ids::SessionIds::default()),
+        Box::new(no_fault::NoFault),
+        Box::new(stickiness::Stickiness::default()),
         Box::new(bounded::Bounded),
     ]
 }

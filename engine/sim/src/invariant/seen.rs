@@ -83,6 +83,18 @@ pub enum Seen<'a> {
         /// What.
         message: &'a Message,
     },
+    /// The server is about to be told that its link to this peer is gone or replaced, or has closed it itself.
+    Parted {
+        /// To whom.
+        peer: ServerId,
+    },
+    /// The server closed a link because of what came on it, or because of what the peer asks for (Action::PeerClose).
+    Refused {
+        /// Whose.
+        peer: ServerId,
+        /// Why, as it says.
+        reason: &'a str,
+    },
     /// After every event, when everything the server wanted was carried out.
     State(State),
     /// How much a bounded thing holds.

@@ -260,7 +260,7 @@ impl Process {
                 Action::Status { .. } => {}
                 Action::Fail(reason) => return Err(Stopped(reason)),
                 Action::PeerSend { peer, link, message } => self.say(cx, peer, link, message),
-                Action::PeerClose { peer, link, .. } => self.close_link(cx, peer, link),
+                Action::PeerClose { peer, link, reason } => self.close_link(cx, peer, link, reason),
                 Action::ReadLog(read) => self.read_log(cx, read),
                 Action::HoldLog { above } => self.log.log.hold(above),
                 Action::SendSnapshot { peer, link, transfer, generation, .. } => {

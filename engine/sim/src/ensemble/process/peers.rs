@@ -66,6 +66,7 @@ impl Process {
                 let link = LinkId(link.0);
                 self.peers.links.insert(peer, link);
                 self.peers.processes.insert(link, process);
+                cx.around.witness.parted(cx.now_us, cx.id, peer);
                 let disk = Incarnation(cx.around.incarnation_of(peer, process));
                 self.event(cx, Event::PeerUp { peer, link, disk, process })
             }
@@ -105,6 +106,7 @@ impl Process {
                 self.write_snapshot(cx, peer, transfer);
             }
         }
+        cx.around.witness.parted(cx.now_us, cx.id, peer);
         self.event(cx, Event::PeerDown { peer, link })
     }
 
@@ -114,7 +116,8 @@ impl Process {
         cx.around.links.send(cx.now_us, cx.id, link::LinkId(link.0), carrier, Said::Message(message));
     }
 
-    pub(super) fn close_link(&mut self, cx: &mut Context<'_>, peer: ServerId, link: LinkId) {
+    pub(super) fn close_link(&mut self, cx: &mut Context<'_>, peer: ServerId, link: LinkId, reason: &str) {
+        cx.around.witness.refused(cx.now_us, cx.id, peer, reason);
         cx.around.links.close(cx.now_us, cx.id, link::LinkId(link.0));
         let happening = Happening::LinkClosed { server: cx.id, process: self.number, peer, link };
         cx.around.agenda.after(1, happening);

@@ -1,0 +1,51 @@
+//! INV-NO-FAULT: no server finds fault with what another one says.
+//!
+//! Nobody lies here, so a message that contradicts the protocol, or a history that parts where it should be equal, is a mistake of one of the two,
+//! even if dropping the link mends it: a wrong decision about who needs what is hidden by the next attempt, and by a snapshot (B1, B5).
+
+use super::{Ghost, Invariant, Seen};
+use zoolet_zab::ServerId;
+
+/// What befalls servers that do everything right.
+const RIGHT: [&str; 2] =
+    ["it has fallen behind the log, and shall ask for a snapshot", "its snapshot could not be received"];
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct NoFault;
+
+impl Invariant for NoFault {
+    fn name(&self) -> &'static str {
+        "INV-NO-FAULT"
+    }
+
+    fn after(&mut self, ghost: &Ghost, server: ServerId, seen: &Seen<'_>) -> Result<(), String> {
+        let Seen::Refused { peer, reason } = seen else { return Ok(()) };
+        let is_whole = |server| ghost.hosts.get(&server).is_none_or(super::Host::is_whole);
+        // What a damaged disk holds may differ from everything.
+        if RIGHT.contains(reason) || !is_whole(server) || !is_whole(*peer) {
+            return Ok(());
+        }
+        Err(format!("server {} drops its link to server {}: {reason}", server.as_u8(), peer.as_u8()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::story::{Story, id};
+    use super::*;
+
+    #[test]
+    fn a_learner_that_has_fallen_behind_is_sent_away_with_reason() {
+        let mut story = Story::of(NoFault);
+        story.see(1, Seen::Refused { peer: id(2), reason: RIGHT[0] });
+        story.is_fine();
+    }
+
+    #[test]
+    fn a_message_that_no_server_says_is_reported() {
+        let mut story = Story::of(NoFault);
+        story.see(1, Seen::Refused { peer: id(2), reason: "LeaderInfo twice" });
+        story.is_wrong(&["server 1 drops its link to server 2: LeaderInfo twice"]);
+    }
+}

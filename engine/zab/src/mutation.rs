@@ -70,7 +70,7 @@ mutations! {
     RoundReused,
     /// A read is confirmed without asking anybody.
     ConfirmWithoutQuorum,
-    /// Answers of learners that left for another attempt still count.
+    /// What belongs to an attempt that is over is taken, by the leader and by the learner.
     StaleAttemptCounts,
     /// A late completion counts for an entry appended again after a truncation.
     CompletionAba,
@@ -100,20 +100,23 @@ mutations! {
 
 #[cfg(feature = "mutations")]
 mod switch {
+    extern crate std;
+
     use super::Mutation;
-    use core::sync::atomic::{AtomicUsize, Ordering};
+    use core::cell::Cell;
 
-    /// 0, or one more than the number of the mutation that is on.
-    static ON: AtomicUsize = AtomicUsize::new(0);
+    std::thread_local! {
+        static ON: Cell<Option<Mutation>> = const { Cell::new(None) };
+    }
 
-    /// Breaks one rule, in the whole process, until it is called again.
+    /// Breaks one rule, for whatever this thread runs, until it is called again.
     pub fn set(mutation: Option<Mutation>) {
-        ON.store(mutation.map_or(0, |mutation| mutation as usize + 1), Ordering::Relaxed);
+        ON.set(mutation);
     }
 
     /// Whether this rule is broken.
     pub fn is_on(mutation: Mutation) -> bool {
-        ON.load(Ordering::Relaxed) == mutation as usize + 1
+        ON.get() == Some(mutation)
     }
 }
 

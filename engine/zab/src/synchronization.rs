@@ -204,7 +204,10 @@ impl Zab {
     /// The learning that a message belongs to.
     pub(crate) fn learning(&mut self, now: u64, from: ServerId, attempt: Attempt) -> Option<&mut Learning> {
         match &mut self.state {
-            State::Learning(learning) if learning.leader == from && learning.attempt == attempt => {
+            State::Learning(learning)
+                if learning.leader == from
+                    && (learning.attempt == attempt || mutation::is_on(Mutation::StaleAttemptCounts)) =>
+            {
                 learning.heard_ms = now;
                 Some(learning)
             }

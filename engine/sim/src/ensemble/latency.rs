@@ -7,6 +7,8 @@ use crate::workload::Random;
 const HANGS_APART: u64 = 3600 * SECOND;
 /// How long such a hang lasts.
 const HANG: u64 = 5 * SECOND;
+/// The longest that one thing takes of a disk that is kept busy; what takes longer is a hang, and ends when the hang does.
+const SLOWEST_US: u64 = 5 * SECOND;
 
 /// A kind of disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +70,7 @@ impl Speed {
 
     /// Until one durable write that begins now is done.
     pub fn sync_us(&mut self, now_us: u64) -> u64 {
-        let mut spent_us = self.model.sync_us(&mut self.random).saturating_mul(self.slower);
+        let mut spent_us = self.model.sync_us(&mut self.random).saturating_mul(self.slower).min(SLOWEST_US);
         if self.model == DiskModel::Sd && now_us >= self.next_hang_us {
             self.next_hang_us = now_us + HANG + self.random.exponential(HANGS_APART);
             spent_us += HANG;
@@ -78,7 +80,7 @@ impl Speed {
 
     /// Until one read that begins now is done.
     pub fn read_us(&mut self) -> u64 {
-        self.model.read_us(&mut self.random).saturating_mul(self.slower)
+        self.model.read_us(&mut self.random).saturating_mul(self.slower).min(SLOWEST_US)
     }
 }
 

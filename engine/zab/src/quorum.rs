@@ -55,9 +55,11 @@ impl Voters {
         self.pending.as_ref()
     }
 
-    /// Another one is proposed.
+    /// Another one is proposed. Whoever proposed it had committed the one before, which this server may hear of later only.
     pub fn propose(&mut self, config: Config) {
-        self.pending = Some(config);
+        if let Some(former) = self.pending.replace(config) {
+            self.commit(former);
+        }
     }
 
     /// The one that was proposed is not in the history any more.
@@ -116,6 +118,25 @@ mod tests {
         assert!(!voters.is_quorum(|id, _| id.as_u8() <= 3));
         assert!(!voters.is_quorum(|id, _| id.as_u8() >= 3));
         assert!(voters.is_quorum(|id, _| [2, 3, 4].contains(&id.as_u8())));
+    }
+
+    /// A learner may get two changes of membership before it hears that the first is committed. With the oldest and the newest alone 1 and 2
+    /// would decide beside 3 and 4.
+    #[test]
+    fn a_change_is_proposed_behind_committed_ones_only() {
+        let version = |counter, ids: &[u8]| {
+            let members: heapless::Vec<Member, 16> = config(ids).members().iter().copied().collect();
+            let version = Zxid::new(crate::Epoch::new(1).unwrap(), counter).unwrap();
+            Config::new(EnsembleId(1), version, &members).unwrap()
+        };
+        let (first, second, third) = (version(1, &[1, 2, 3]), version(2, &[2, 3, 4]), version(3, &[3, 4, 5]));
+        let mut voters = Voters::new(first, None);
+        voters.propose(second.clone());
+        voters.propose(third.clone());
+        assert_eq!((voters.committed(), voters.pending()), (&second, Some(&third)));
+        assert!(!voters.is_quorum(|id, _| [1, 3, 5].contains(&id.as_u8())), "1 counts no more");
+        voters.withdraw();
+        assert_eq!((voters.committed(), voters.pending()), (&second, None));
     }
 
     #[test]

@@ -27,7 +27,6 @@ impl Zab {
         }
         let zxid = self.history.last().next().ok_or(Refused::EpochFull)?;
         self.append(now, zxid, zxid);
-        self.maybe_commit(now);
         Ok(zxid)
     }
 
@@ -67,7 +66,6 @@ impl Zab {
         self.voters.propose(config);
         self.record_configs(now);
         self.append(now, zxid, zxid);
-        self.maybe_commit(now);
         Ok(zxid)
     }
 

@@ -59,7 +59,6 @@ impl Zab {
         from: ServerId,
         attempt: Attempt,
         accepted: Epoch,
-        _credentials: Credentials,
     ) -> Result<(), Fault> {
         let State::Leading(prospect) = &self.state else {
             // It heard of a leadership that is over.
@@ -144,7 +143,7 @@ impl Zab {
             (None, _) => self.maybe_choose_epoch(now),
             (Some(epoch), false) => self.maybe_close_discovery(now, epoch),
             (Some(_), true) => {
-                self.begin_streams(now);
+                self.begin_streams();
                 self.maybe_commit(now);
                 self.maybe_readmit(now);
                 self.maybe_hand_over(now);
@@ -217,7 +216,7 @@ impl Zab {
         let first = Zxid::first_of(epoch);
         self.append(now, first, first);
         self.note_progress(now);
-        self.begin_streams(now);
+        self.begin_streams();
         self.maybe_commit(now);
     }
 

@@ -14,7 +14,6 @@ impl Zab {
         if self.is_busy { self.timing.heartbeat_busy_ms } else { self.timing.heartbeat_idle_ms }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the fields of one message")]
     pub(crate) fn on_ping(
         &mut self,
         now: u64,
@@ -23,7 +22,6 @@ impl Zab {
         epoch: Epoch,
         round: u64,
         interval_ms: u32,
-        _disk_age_ms: u32,
     ) -> Result<(), Fault> {
         let Some(learning) = self.learning(now, from, attempt) else { return Ok(()) };
         if let Some(pinged) = learning.pinged_ms {
@@ -36,14 +34,8 @@ impl Zab {
         if learning.epoch == epoch {
             learning.owes_pong = Some(learning.owes_pong.map_or(round, |owed| owed.max(round)));
         }
-        self.trust_again(now);
+        learning.suspects = false;
         Ok(())
-    }
-
-    fn trust_again(&mut self, _now: u64) {
-        if let State::Learning(learning) = &mut self.state {
-            learning.suspects = false;
-        }
     }
 
     pub(crate) fn on_pong(
@@ -55,6 +47,7 @@ impl Zab {
         round: u64,
         disk_age_ms: u32,
     ) -> Result<(), Fault> {
+        let asked = self.asked;
         let is_known =
             matches!(&self.state, State::Leading(prospect) if prospect.epoch.unwrap_or(Epoch::ZERO) == epoch);
         if is_known
@@ -62,7 +55,7 @@ impl Zab {
             && (learner.attempt == attempt || mutation::is_on(Mutation::StaleAttemptCounts))
         {
             learner.heard_ms = now;
-            learner.ponged = learner.ponged.max(round);
+            learner.ponged = learner.ponged.max(round.min(asked));
             learner.disk_age_ms = disk_age_ms;
         }
         Ok(())
@@ -116,11 +109,11 @@ impl Zab {
     }
 
     fn judge_as_leader(&mut self, now: u64) {
+        // Waiting for answers: datagrams may be lost.
+        let is_asking = self.answered < self.asked;
+        let interval_ms = if is_asking { self.timing.heartbeat_busy_ms } else { self.interval_ms() };
         let State::Leading(prospect) = &mut self.state else { return };
         if prospect.ping_at_ms <= now {
-            let interval_ms = if self.is_busy { self.timing.heartbeat_busy_ms } else { self.timing.heartbeat_idle_ms };
-            // Waiting for answers: datagrams may be lost.
-            let interval_ms = if self.answered < self.asked { self.timing.heartbeat_busy_ms } else { interval_ms };
             prospect.ping_at_ms = now + u64::from(interval_ms);
             let learners = self.peers.iter_mut().filter_map(|peer| peer.learner.as_mut());
             learners.for_each(|learner| learner.owes_ping = true);

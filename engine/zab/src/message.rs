@@ -123,6 +123,8 @@ pub enum Message {
         attempt: Attempt,
         /// The epoch.
         epoch: Epoch,
+        /// The leader's commit watermark: the learner serves nothing older.
+        committed: Zxid,
     },
     /// Entries, of one epoch, directly after what was sent before. Whoever carries the message adds their bytes.
     Proposal {

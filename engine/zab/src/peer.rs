@@ -45,8 +45,10 @@ pub(crate) struct Learner {
     pub(crate) ponged: u64,
     pub(crate) owes_ping: bool,
     pub(crate) disk_age_ms: u32,
-    /// Its question for a point to read at, and the round that answers it.
+    /// Its oldest question for a point to read at that is not answered, with the round that answers it, and its newest: one that comes meanwhile does
+    /// not put off the answer.
     pub(crate) sync: Option<(u64, u64)>,
+    pub(crate) sync_next: Option<(u64, u64)>,
     /// The answer that has to go to it.
     pub(crate) owes_synced: Option<u64>,
     pub(crate) owes_hand_over: bool,
@@ -98,6 +100,7 @@ impl Learner {
             owes_ping: true,
             disk_age_ms: 0,
             sync: None,
+            sync_next: None,
             owes_synced: None,
             owes_hand_over: false,
         }

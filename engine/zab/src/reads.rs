@@ -47,7 +47,8 @@ impl Zab {
         self.asked += 1;
         let asked = self.asked;
         if let Some(learner) = self.learner(from) {
-            learner.sync = Some((round, asked));
+            let next = if learner.sync.is_none() { &mut learner.sync } else { &mut learner.sync_next };
+            *next = Some((round, asked));
         }
         self.ask_now(now);
         self.confirm_rounds();
@@ -69,10 +70,10 @@ impl Zab {
         self.answered = confirmed;
         let up_to = self.committed;
         for learner in self.peers.iter_mut().filter_map(|peer| peer.learner.as_mut()) {
-            if let Some((round, asked)) = learner.sync
+            while let Some((round, asked)) = learner.sync
                 && asked <= confirmed
             {
-                learner.sync = None;
+                learner.sync = learner.sync_next.take();
                 learner.owes_synced = Some(round);
             }
         }

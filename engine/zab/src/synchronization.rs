@@ -31,6 +31,8 @@ pub(crate) struct Learning {
     pub(crate) retry_at_ms: u64,
     /// What was last acknowledged.
     pub(crate) told: Zxid,
+    /// What was committed when the leader took it in: before that is known here, this server may be as old as its absence was long.
+    pub(crate) settles_at: Zxid,
     /// Nothing is acknowledged before this append is durable: the last one before the promise, then the snapshot that replaced the history.
     pub(crate) ack_after: AppendSeq,
     /// The round of the ping that has to be answered.
@@ -47,8 +49,8 @@ pub(crate) enum Step {
     Asking { is_told: bool },
     /// AckEpoch goes out when the promise is durable.
     Promising { is_told: bool },
-    /// It receives a snapshot.
-    Snapping { config: Config },
+    /// It receives a snapshot that must hold at least so much.
+    Snapping { at_least: Zxid, config: Config },
     /// It receives the initial history.
     Syncing,
     /// It has it, and is on the live stream.
@@ -58,7 +60,7 @@ pub(crate) enum Step {
 /// Leader.
 impl Zab {
     /// Learners whose promise was waited for go on the stream.
-    pub(crate) fn begin_streams(&mut self, _now: u64) {
+    pub(crate) fn begin_streams(&mut self) {
         for at in 0..self.peers.len() {
             let Some(learner) = &self.peers[at].learner else { continue };
             if let Stage::Promised { credentials, common, is_damaged, .. } = learner.stage {
@@ -72,14 +74,14 @@ impl Zab {
 
     fn first_stage(&self, last: Zxid, common: Option<Zxid>, is_damaged: bool) -> Stage {
         let snap = |at_least| Stage::Snapping { at_least, is_told: false };
-        let Some(common) = common else {
-            // All that the learner has is of epochs before those that are remembered.
-            return snap(self.history.oldest().unwrap_or(Zxid::ZERO));
-        };
         if is_damaged {
             // It may have acknowledged, to this very leader, what it does not have any more: only with all of that it is whole again.
             return snap(self.history.last());
         }
+        let Some(common) = common else {
+            // All that the learner has is of epochs before those that are remembered.
+            return snap(self.history.oldest().unwrap_or(Zxid::ZERO));
+        };
         if common < self.floor.max(self.history.forgotten()) && !mutation::is_on(Mutation::DiffBelowFloor) {
             return snap(common);
         }
@@ -147,7 +149,7 @@ impl Zab {
         let next = history.after(stream.sent);
         let is_complete = stream.sent.epoch() == epoch || (stream.sent < goal && next == Some(Zxid::first_of(epoch)));
         if is_complete && !core::mem::replace(&mut stream.is_led, true) {
-            return Some(Message::NewLeader { attempt, epoch });
+            return Some(Message::NewLeader { attempt, epoch, committed });
         }
         let room = WINDOW.saturating_sub(history.distance(stream.acked, stream.sent));
         if stream.sent < goal
@@ -195,6 +197,7 @@ impl Zab {
             suspects: false,
             retry_at_ms: now,
             told: Zxid::ZERO,
+            settles_at: Zxid::ZERO,
             ack_after: AppendSeq(0),
             owes_pong: None,
             sync_sent: self.asked,
@@ -358,6 +361,10 @@ impl Zab {
 
     fn truncate(&mut self, now: u64, to: Zxid) {
         self.history.truncate(to);
+        if self.history.last() < to {
+            // It is committed here, and so long ago that it was forgotten below what goes now.
+            self.history = Spans::snapshot(to);
+        }
         if !mutation::is_on(Mutation::CompletionAba) {
             self.appends.truncate(to);
         }
@@ -379,22 +386,27 @@ impl Zab {
         at_least: Zxid,
         config: Config,
     ) -> Result<(), Fault> {
-        let _ = at_least;
         let Some(learning) = self.learning_in(now, from, attempt, epoch) else { return Ok(()) };
         if matches!(learning.step, Step::Asking { .. } | Step::Promising { is_told: false }) {
             return Err(Fault::Protocol("Snap without AckEpoch"));
         }
-        learning.step = Step::Snapping { config };
+        learning.step = Step::Snapping { at_least, config };
         Ok(())
+    }
+
+    /// Whether a snapshot that this server announced in this attempt is what is waited for.
+    pub fn awaits_snapshot(&self, from: ServerId, attempt: Attempt) -> bool {
+        let State::Learning(learning) = &self.state else { return false };
+        learning.leader == from && learning.attempt == attempt && matches!(learning.step, Step::Snapping { .. })
     }
 
     /// The snapshot that was announced is received, verified and durable: it becomes the history.
     pub fn handle_snapshot(&mut self, now: u64, zxid: Zxid) {
         let State::Learning(learning) = &mut self.state else { return };
-        let Step::Snapping { config } = &learning.step else { return };
-        let (leader, link, config) = (learning.leader, learning.link, config.clone());
-        if zxid < self.committed {
-            self.push(Todo::Close(leader, link, Fault::Protocol("a snapshot older than what is committed here")));
+        let Step::Snapping { at_least, config } = &learning.step else { return };
+        let (leader, link, at_least, config) = (learning.leader, learning.link, *at_least, config.clone());
+        if zxid < self.committed.max(at_least) {
+            self.push(Todo::Close(leader, link, Fault::Protocol("a snapshot older than it has to be")));
             self.handle_link_down(now, leader, link);
             return;
         }
@@ -445,12 +457,14 @@ impl Zab {
         from: ServerId,
         attempt: Attempt,
         epoch: Epoch,
+        committed: Zxid,
     ) -> Result<(), Fault> {
         let Some(learning) = self.learning_in(now, from, attempt, epoch) else { return Ok(()) };
         if learning.step != Step::Syncing {
             return Err(Fault::Protocol("NewLeader outside synchronization"));
         }
         learning.step = Step::Led;
+        learning.settles_at = committed.max(Zxid::first_of(epoch));
         // History first, epoch after: of a crash in between is left a server that claims less than it has.
         if self.current != epoch {
             self.enter_epoch(now, epoch);
@@ -521,10 +535,10 @@ impl Zab {
         Ok(())
     }
 
-    /// Once it knows that the epoch's first entry is committed, it serves (UPTODATE).
+    /// Once it knows that the epoch's first entry is committed, and all that was when it joined, it serves (UPTODATE).
     pub(crate) fn maybe_settle(&mut self) {
         let State::Learning(learning) = &self.state else { return };
-        if learning.step == Step::Led && self.committed >= Zxid::first_of(learning.epoch) {
+        if learning.step == Step::Led && self.committed >= learning.settles_at {
             let leader = learning.leader;
             let is_voter = self.is_voter();
             self.set_role(if is_voter { Role::Following(leader) } else { Role::Observing(leader) });

@@ -373,9 +373,7 @@ impl Zab {
         peer.heard_ms = Some(now);
         let handled = match message {
             Message::Notification(notification) => self.on_notification(now, from, notification),
-            Message::FollowerInfo { attempt, accepted, credentials } => {
-                self.on_follower_info(now, from, attempt, accepted, credentials)
-            }
+            Message::FollowerInfo { attempt, accepted, .. } => self.on_follower_info(now, from, attempt, accepted),
             Message::LeaderInfo { attempt, epoch } => self.on_leader_info(now, from, attempt, epoch),
             Message::AckEpoch { attempt, epoch, credentials, committed, tail, is_damaged } => {
                 let promise = Promise { credentials, committed, is_damaged };
@@ -386,7 +384,9 @@ impl Zab {
             Message::Snap { attempt, epoch, at_least, config } => {
                 self.on_snap(now, from, attempt, epoch, at_least, config)
             }
-            Message::NewLeader { attempt, epoch } => self.on_new_leader(now, from, attempt, epoch),
+            Message::NewLeader { attempt, epoch, committed } => {
+                self.on_new_leader(now, from, attempt, epoch, committed)
+            }
             Message::Proposal { attempt, epoch, from: first, to, committed } => {
                 self.on_proposal(now, from, attempt, epoch, (first, to), committed, config)
             }
@@ -395,8 +395,8 @@ impl Zab {
             Message::Sync { attempt, epoch, round } => self.on_sync(now, from, attempt, epoch, round),
             Message::Synced { attempt, epoch, round, up_to } => self.on_synced(now, from, attempt, epoch, round, up_to),
             Message::HandOver { attempt, epoch, to, last } => self.on_hand_over(now, from, attempt, epoch, to, last),
-            Message::Ping { attempt, epoch, round, interval_ms, disk_age_ms } => {
-                self.on_ping(now, from, attempt, epoch, round, interval_ms, disk_age_ms)
+            Message::Ping { attempt, epoch, round, interval_ms, .. } => {
+                self.on_ping(now, from, attempt, epoch, round, interval_ms)
             }
             Message::Pong { attempt, epoch, round, disk_age_ms } => {
                 self.on_pong(now, from, attempt, epoch, round, disk_age_ms)

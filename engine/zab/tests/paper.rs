@@ -9,7 +9,10 @@ use net::link::Item;
 use net::log::Record;
 use net::server_id;
 use net::stage::Stage;
-use zoolet_zab::{Epoch, Kind, Member, Message, Refused, Role, Zxid};
+use zoolet_zab::{
+    Action, AppendSeq, Attempt, Config, Credentials, EnsembleId, Epoch, Kind, LinkId, Member, Message, Notification,
+    Recovered, Refused, Role, Servers, Stance, Timing, Zab, Zxid,
+};
 
 fn epoch(number: u32) -> Epoch {
     Epoch::new(number).unwrap()
@@ -422,6 +425,59 @@ fn an_observer_is_told_what_is_committed_and_counts_nowhere() {
     assert_eq!(applied(&stage, 4), zxid(2, 1));
 }
 
+// A server that lost entries which it had acknowledged gets all that its leader has, however long ago they parted.
+#[test]
+fn a_damaged_server_that_is_far_behind_gets_everything() {
+    let mut stage = Stage::new(&[1, 2, 3]);
+    let epochs: Vec<(u32, u64)> = (1..=100).map(|epoch| (epoch, 1)).collect();
+    for id in [2, 3] {
+        stage.history(id, &epochs, zxid(100, 1));
+    }
+    stage.history(1, &[(1, 1), (2, 1)], zxid(1, 1));
+    stage.net.rot(1, 1);
+    stage.start(&[1, 2, 3]);
+    stage.connect_all();
+    stage.run(1000);
+    assert_eq!(sent(&stage, 3, 1, "Snap 101 at least 101.0"), 1, "and not the oldest entry that is remembered");
+    assert_eq!(durable(&stage, 1), zxid(101, 0));
+}
+
+// What an earlier leader sent is not taken for what this one asked to be held.
+#[test]
+fn a_snapshot_that_is_older_than_it_has_to_be_is_refused() {
+    let stage = Stage::new(&[1, 2, 3]);
+    let members = members(&stage, &[1, 2, 3], &[]);
+    let config = Config::new(EnsembleId(1), zxid(1, 0), &members).unwrap();
+    let mut recovered = Recovered::empty(stage.net.world.server(1).log.disk, config.clone());
+    (recovered.ensemble, recovered.is_whole) = (EnsembleId(1), false);
+    let mut zab = Zab::new(server_id(1), Timing::default(), recovered, 7);
+    let (peer, link, attempt, epoch) = (server_id(3), LinkId(1), Attempt(1), epoch(3));
+    zab.start(0);
+    zab.handle_link_up(0, peer, link, stage.net.world.server(3).log.disk);
+    let mut hears = Servers::NOBODY;
+    hears.insert(server_id(1));
+    let leads = Notification {
+        ensemble: EnsembleId(1),
+        stance: Stance::Leading { established: true },
+        epoch,
+        credentials: Credentials { current: epoch, last: zxid(3, 0) },
+        config: config.version,
+        hears,
+    };
+    zab.handle_message(0, peer, link, Message::Notification(leads), None);
+    zab.handle_message(0, peer, link, Message::LeaderInfo { attempt, epoch }, None);
+    while zab.poll_action(0).is_some() {}
+    zab.handle_persisted(0, AppendSeq(1));
+    while zab.poll_action(0).is_some() {}
+    let snap = Message::Snap { attempt, epoch, at_least: zxid(3, 0), config };
+    zab.handle_message(0, peer, link, snap, None);
+    assert!(zab.awaits_snapshot(peer, attempt) && !zab.awaits_snapshot(server_id(2), attempt));
+    zab.handle_snapshot(0, zxid(2, 5));
+    let actions: Vec<Action> = std::iter::from_fn(|| zab.poll_action(0)).collect();
+    assert!(actions.iter().any(|action| matches!(action, Action::Close { .. })), "{actions:?}");
+    assert!(!actions.iter().any(|action| matches!(action, Action::SnapEnd { .. })), "{actions:?}");
+}
+
 // ---- 1.10: reads.
 
 #[test]
@@ -436,6 +492,22 @@ fn a_confirmation_is_answered_by_a_quorum_that_was_asked_after_it() {
     stage.run(200);
     assert!(!stage.net.world.server(3).questions.contains_key(&round));
     assert_eq!(role(&stage, 3), Role::Leading);
+}
+
+// Reads that are asked for faster than the peers answer are answered all the same.
+#[test]
+fn questions_that_keep_coming_do_not_put_off_the_answer() {
+    let mut stage = led(&[1, 2, 3]);
+    let ask = |stage: &mut Stage| {
+        stage.net.confirm(1).unwrap();
+        stage.deliver_until(1, 3, |message| matches!(message, Message::Sync { .. }));
+    };
+    for _ in 0..10 {
+        // Before the answers to the pings of one question arrive another question is there.
+        ask(&mut stage);
+        stage.deliver_datagrams();
+    }
+    assert!(sent(&stage, 3, 1, "Synced") > 0);
 }
 
 // ---- 1.11: membership.

@@ -218,7 +218,7 @@ pub(crate) fn ack_epoch_of(epoch: u32, credentials: zoolet_zab::Credentials) -> 
 }
 
 pub(crate) fn new_leader(epoch: u32) -> Message {
-    Message::NewLeader { attempt: Attempt(1), epoch: super::story::epoch(epoch) }
+    Message::NewLeader { attempt: Attempt(1), epoch: super::story::epoch(epoch), committed: Zxid::ZERO }
 }
 
 pub(crate) fn ack(epoch: u32, to: Zxid) -> Message {

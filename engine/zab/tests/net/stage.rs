@@ -148,6 +148,15 @@ impl Stage {
         }
     }
 
+    /// Delivers the datagrams that are on their way; what they cause comes after them.
+    pub(crate) fn deliver_datagrams(&mut self) {
+        self.collect();
+        for (link, end, message) in std::mem::take(&mut self.datagrams) {
+            self.net.datagram(link, end, message);
+        }
+        self.collect();
+    }
+
     /// Delivers and persists everything, now. No time passes.
     pub(crate) fn settle(&mut self) {
         for _ in 0..100_000 {

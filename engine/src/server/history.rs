@@ -82,6 +82,8 @@ pub(super) struct History {
     /// Ensemble time, and the clock it was read at.
     ensemble: (u64, u64),
     serving: bool,
+    /// Nothing older is shown to clients: what was committed when this server's role began.
+    serves_from: Zxid,
     /// The oldest entry waits for a record.
     waiting_for_base: bool,
     /// The state is being replaced by a snapshot, or waits for one.
@@ -126,6 +128,7 @@ impl History {
             buffer: BytesMut::new(),
             ensemble: (ensemble_ms, now.mono_ms),
             serving: false,
+            serves_from: Zxid::ZERO,
             waiting_for_base: false,
             is_replaced: false,
             waits_for_requests_of: None,
@@ -551,6 +554,7 @@ impl Server {
             }
         }
         self.answer_syncs();
+        self.maybe_resume();
         self.admit_waiting();
     }
 
@@ -574,6 +578,7 @@ impl Server {
 
     fn become_role(&mut self, role: zab::Role) {
         self.history.serving = false;
+        self.history.serves_from = self.zab.committed();
         match role {
             zab::Role::Looking => self.clear_streams(),
             zab::Role::Leading => {
@@ -587,12 +592,13 @@ impl Server {
         self.serve_if_ready();
     }
 
-    /// Clients are served from the first entry of the leader's epoch on. Not from an earlier epoch's that is read back from the log at start.
+    /// Clients are served when everything is applied that was committed as this server was taken in, the first entry of the leader's epoch among it.
+    /// Not earlier: what is read back from the log, or was missed while it was away, is older than anybody may be shown.
     pub(super) fn serve_if_ready(&mut self) {
         let is_ready = !self.history.serving
             && self.zab.role() != zab::Role::Looking
             && !self.history.is_replaced
-            && self.state.applied() >= Zxid::first_of(self.zab.epoch());
+            && self.state.applied() >= self.history.serves_from;
         if is_ready {
             self.history.serving = true;
             self.on_serving();

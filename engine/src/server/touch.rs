@@ -40,7 +40,16 @@ pub(super) struct Touches {
     /// When the next of those goes.
     keep_until_ms: Option<u64>,
     /// Learner: this server was paused, and what it then reads of its leader may be as old. Nothing is answered before the leader is asked again.
-    paused: Option<Round>,
+    paused: Option<Pause>,
+}
+
+/// What a server that was paused waits for.
+#[derive(Clone, Copy, Debug)]
+enum Pause {
+    /// Its leader's answer,
+    Asked(Round),
+    /// and then to have applied all that was committed.
+    Behind(Zxid),
 }
 
 impl Touches {
@@ -81,7 +90,7 @@ impl Server {
             self.sessions.touch_all(self.now.mono_ms);
         }
         if self.leader().is_some() && gap_ms > u64::from(self.settings.staleness_max_ms) {
-            self.touches.paused = self.confirm();
+            self.touches.paused = self.confirm().map(Pause::Asked);
         }
     }
 
@@ -320,14 +329,26 @@ impl Server {
         }
     }
 
+    /// A server that was paused goes on when it has caught up.
+    pub(super) fn maybe_resume(&mut self) {
+        if let Some(Pause::Behind(up_to)) = self.touches.paused
+            && self.state.applied() >= up_to
+        {
+            self.touches.paused = None;
+            self.ready.extend(self.connections.keys());
+        }
+    }
+
     /// The answer to a question of [`Server::confirm`], and to all before it.
     pub(super) fn on_confirmed(&mut self, round: Round, up_to: Option<Zxid>) {
         if let Some(silence) = self.touches.silence.as_mut().filter(|silence| silence.round <= round) {
             silence.is_confirmed = up_to.is_some();
         }
-        if self.touches.paused.is_some_and(|asked| asked <= round) && up_to.is_some() {
-            self.touches.paused = None;
-            self.ready.extend(self.connections.keys());
+        if let (Some(Pause::Asked(asked)), Some(up_to)) = (self.touches.paused, up_to)
+            && asked <= round
+        {
+            self.touches.paused = Some(Pause::Behind(up_to));
+            self.maybe_resume();
         }
         self.on_syncs_confirmed(round, up_to);
         self.on_questions_confirmed(round, up_to);

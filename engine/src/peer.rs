@@ -1,6 +1,6 @@
 //! What servers say to each other: the protocol's messages with the bytes they stand for, and what clients' sessions need across servers.
 //!
-//! Everything but datagrams travels on one ordered stream per direction of a link. The bytes of a snapshot travel on a stream of their own, from
+//! Everything but datagrams travels on one ordered stream per direction of a link; notifications and heartbeats may overtake what waits for it. The bytes of a snapshot travel on a stream of their own, from
 //! disk to disk, and never come through the machine.
 
 use crate::action::CheckpointMeta;

@@ -76,7 +76,7 @@ impl Server {
         let Source { generation, meta, chain } = source;
         self.peers.transfers += 1;
         let transfer = TransferId(self.peers.transfers);
-        self.peers.sending.insert(transfer, (peer, meta.zxid));
+        self.peers.sending.insert(transfer, (peer, link, meta.zxid));
         self.hold_log();
         let message = PeerMessage::Snapshot { message, transfer, meta, chain };
         self.actions.push_back(Action::PeerSend { peer, link, message });
@@ -86,16 +86,20 @@ impl Server {
     /// The last byte went out, or none will. Until it is written and verified over there the log may go on, and with it the snapshot may become
     /// too old: then another one follows.
     pub(super) fn on_snapshot_sent(&mut self, transfer: TransferId, result: Result<(), String>) {
-        let Some((peer, _)) = self.peers.sending.remove(&transfer) else { return };
+        let Some((peer, link, _)) = self.peers.sending.remove(&transfer) else { return };
         self.hold_log();
-        if let Err(reason) = result {
-            tracing::warn!(peer = peer.as_u8(), reason, "a snapshot was not sent");
+        let Err(reason) = result else { return };
+        tracing::warn!(peer = peer.as_u8(), reason, "a snapshot was not sent");
+        if self.peers.stream(peer, link).is_some() {
+            // It would wait for the rest for ever: it asks anew, on another link.
+            self.zab.handle_unreadable(self.now.mono_ms, peer);
+            self.follow_zab();
         }
     }
 
     /// What peers with a snapshot will need next stays in the log.
     fn hold_log(&mut self) {
-        let above = self.peers.sending.values().map(|&(_, zxid)| zxid).min();
+        let above = self.peers.sending.values().map(|&(_, _, zxid)| zxid).min();
         if self.peers.log_held != above {
             self.peers.log_held = above;
             self.actions.push_back(Action::HoldLog { above });
@@ -106,10 +110,18 @@ impl Server {
 /// Receiving.
 impl Server {
     pub(super) fn on_snapshot_announced(&mut self, incoming: Incoming, message: Message) {
-        let (peer, link) = (incoming.peer, incoming.link);
-        self.drop_incoming(|_| true);
-        self.peers.incoming = Some(incoming);
+        let (peer, link, transfer) = (incoming.peer, incoming.link, incoming.transfer);
+        let Message::Snap { attempt, .. } = message else {
+            return self.refuse_link(peer, link, "a snapshot without a Snap");
+        };
         self.zab.handle_message(self.now.mono_ms, peer, link, message, None);
+        // Of an attempt that is over, or of a server that leads no more: its bytes must not pass for those of the leader that there is now.
+        if self.zab.awaits_snapshot(peer, attempt) {
+            self.drop_incoming(|_| true);
+            self.peers.incoming = Some(incoming);
+        } else {
+            self.actions.push_back(Action::DropSnapshot { peer, transfer });
+        }
         self.follow_zab();
         self.receive();
     }
@@ -146,6 +158,10 @@ impl Server {
         else {
             return;
         };
+        let result = result.and_then(|received| {
+            let is_it = received.state.meta() == incoming.meta;
+            if is_it { Ok(received) } else { Err("it holds something else than was announced".into()) }
+        });
         match result {
             Ok(received) => {
                 let zxid = incoming.meta.zxid;

@@ -124,16 +124,6 @@ impl Stream {
         0
     }
 
-    /// A snapshot takes the place of the history that waits, and of what is said about it. Answers to questions stay.
-    fn forget_history(&mut self) {
-        self.drop_read();
-        self.items.retain(|item| match item {
-            Item::Message(PeerMessage::Zab(message)) => matches!(**message, Message::Synced { .. }),
-            Item::Message(_) => true,
-            Item::Range(_) | Item::Snap { .. } => false,
-        });
-    }
-
     fn take_read(&mut self) -> Option<(Zxid, Bytes)> {
         let (zxid, payload) = self.read.pop_front()?;
         self.read_bytes -= payload.len() + ENTRY_BYTES;
@@ -181,10 +171,13 @@ impl Server {
                 stream.enter(attempt);
                 Item::Message(zab(message))
             }
-            // A learner's: they have attempts of its own.
-            Message::FollowerInfo { .. } | Message::AckEpoch { .. } | Message::Ack { .. } | Message::Sync { .. } => {
+            // A learner's: they have attempts of its own. Whatever this server still had to say as that server's leader is over, and must not keep
+            // them waiting: nobody acknowledges it any more.
+            Message::FollowerInfo { .. } => {
+                stream.clear();
                 Item::Message(zab(message))
             }
+            Message::AckEpoch { .. } | Message::Ack { .. } | Message::Sync { .. } => Item::Message(zab(message)),
         };
         stream.items.push_back(item);
         self.peers.to_pump.insert(peer);
@@ -231,10 +224,15 @@ impl Server {
                 }
             }
             Some(&Item::Snap { at_least, .. }) => {
-                let Some(source) = self.snapshot_of(at_least) else { return false };
+                // While it waited for a checkpoint the membership may have changed, and the checkpoint may hold that change.
+                let newest = self.zab.config().clone();
+                let Some(source) = self.snapshot_of(at_least.max(newest.version)) else { return false };
                 let Some(stream) = self.peers.stream_of(peer) else { return false };
                 stream.cursor = source.meta.zxid;
-                if let Some(Item::Snap { message, .. }) = stream.items.pop_front() {
+                if let Some(Item::Snap { mut message, .. }) = stream.items.pop_front() {
+                    if let Message::Snap { config, .. } = &mut *message {
+                        *config = newest;
+                    }
                     self.send_snapshot(peer, link, message, source);
                 }
             }
@@ -331,9 +329,13 @@ impl Server {
                 stream.read = entries.into();
             }
             // What cannot be read is in a checkpoint: the peer gets that.
-            Err(LogReadFailure::Gone | LogReadFailure::Unreadable(_)) => {
+            Err(failure) => {
+                if let LogReadFailure::Unreadable(reason) = failure {
+                    // It was applied, so a checkpoint can be made that holds it. The log says nothing of its damage: this server remembers.
+                    tracing::warn!(reason, "entries of the log cannot be read: who needs them gets a snapshot");
+                    self.zab.handle_log_floor(self.state.applied());
+                }
                 if matches!(stream.items.front(), Some(Item::Range(_))) {
-                    stream.forget_history();
                     self.zab.handle_unreadable(self.now.mono_ms, peer);
                     return self.follow_zab();
                 }

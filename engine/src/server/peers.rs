@@ -21,7 +21,7 @@ pub(super) struct Peers {
     /// Snapshots sent since the start.
     pub(super) transfers: u64,
     /// Those that are being sent, and the last entry in each: the log goes on from there.
-    pub(super) sending: BTreeMap<TransferId, (ServerId, Zxid)>,
+    pub(super) sending: BTreeMap<TransferId, (ServerId, LinkId, Zxid)>,
     /// What the log was asked to keep.
     pub(super) log_held: Option<Zxid>,
     /// A snapshot for this server.
@@ -178,20 +178,21 @@ impl Server {
             if expected != Some(entry.zxid) || entry.zxid > to {
                 return self.refuse_link(peer, link, "entries that are not those of their message");
             }
-            if entry.payload.len() > self.limits.payload_bytes_max() {
-                let (bytes, max) = (entry.payload.len(), self.limits.payload_bytes_max());
-                return self.fail(format!("an entry of {bytes} bytes; the segments of this log take {max}"));
-            }
             expected = entry.zxid.next();
         }
         if entries.last().is_none_or(|last| last.zxid != to) {
             return self.refuse_link(peer, link, "entries that are not those of their message");
         }
-        let is_next = self.zab.is_awaited(peer, attempt, epoch, from);
-        if is_next && chain_before != self.history.chain() {
-            // Nothing of it may be written: its history and this one differ where they should be equal.
-            self.zab.handle_diverged(self.now.mono_ms);
-            return self.follow_zab();
+        if self.zab.is_awaited(peer, attempt, epoch, from) {
+            if chain_before != self.history.chain() {
+                // Nothing of it may be written: its history and this one differ where they should be equal.
+                self.zab.handle_diverged(self.now.mono_ms);
+                return self.follow_zab();
+            }
+            let max = self.limits.payload_bytes_max();
+            if let Some(bytes) = entries.iter().map(|entry| entry.payload.len()).find(|bytes| *bytes > max) {
+                return self.fail(format!("an entry of {bytes} bytes; the segments of this log take {max}"));
+            }
         }
         let mut entries = VecDeque::from(entries);
         while let Some(first) = entries.front() {

@@ -91,6 +91,29 @@ fn what_the_old_connection_sends_late_is_not_done() {
     assert_eq!(version(members.ask(&new, write("/a"))), 1);
 }
 
+/// Seed 277 in peace: the session had come to the leader and had left it again, so the leader knew it on no connection, and believed the old one.
+#[test]
+fn what_the_old_connection_sends_late_is_not_done_after_the_new_one_has_ended_either() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let old = members.client(servers[0], TIMEOUT_MS);
+    members.ask(&old, born("/a")).unwrap();
+    members.hold(servers[0], leader);
+    members.send(&old, 1, write("/a"));
+    let mut new = old;
+    members.come_back(&mut new, leader, 0);
+    members.settle();
+    assert!(is_continued(&mut members, &new));
+    members.leave(&new);
+    members.release_all();
+    assert!(members.is_just_closed(&old));
+    members.come_back(&mut new, servers[1], 0);
+    members.settle();
+    assert!(is_continued(&mut members, &new));
+    assert_eq!(version(members.ask(&new, get("/a"))), 0);
+    assert_eq!(version(members.ask(&new, write("/a"))), 1);
+}
+
 #[test]
 fn who_comes_back_sees_what_it_did_before_and_nothing_of_that_comes_later() {
     let mut members = Members::born(3);

@@ -112,7 +112,7 @@ impl Server {
         let place = Place::Here(conn);
         match self.sessions.attach(session, place) {
             Place::Here(old) if old != conn => self.close(old),
-            Place::Here(_) | Place::There(..) | Place::Nowhere => {}
+            Place::Here(_) | Place::There(..) | Place::Nowhere | Place::Left => {}
         }
         self.sessions.renew(session, timeout_ms, self.now.mono_ms);
         if let Some(connection) = self.connections.get_mut(&conn) {
@@ -199,7 +199,7 @@ impl Server {
             Place::There(peer, conn) => {
                 self.send_to(peer, PeerMessage::Revalidated { conn, session, up_to });
             }
-            Place::Nowhere => {}
+            Place::Nowhere | Place::Left => {}
         }
     }
 
@@ -223,7 +223,7 @@ impl Server {
             Place::There(peer, conn) => {
                 self.send_to(peer, PeerMessage::Moved { session, conn });
             }
-            Place::Nowhere => {}
+            Place::Nowhere | Place::Left => {}
         }
     }
 

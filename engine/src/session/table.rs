@@ -8,8 +8,11 @@ use zoolet_model::{ServerId, SessionId, SessionSecret, Zxid};
 /// Where a session's owner is: one place at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// On no connection that this server knows of.
+    /// On no connection that this server knows of. A leader that has just begun believes whoever speaks for it first.
     Nowhere,
+    /// It has left the connection of this server that it was on. What another connection says for it now is late: whoever continues it
+    /// shows its secret first.
+    Left,
     /// On a connection of this server.
     Here(ConnId),
     /// On a connection of another server. Only a leader knows.
@@ -133,7 +136,7 @@ impl SessionTable {
         if let Some(live) = self.sessions.get_mut(&id)
             && live.place == Place::Here(conn)
         {
-            live.place = Place::Nowhere;
+            live.place = Place::Left;
         }
     }
 
@@ -141,8 +144,9 @@ impl SessionTable {
     pub fn forget_leadership(&mut self) {
         for (&id, live) in &mut self.sessions {
             live.last_write = Zxid::ZERO;
-            if let Place::There(..) = live.place {
-                live.place = Place::Nowhere;
+            match live.place {
+                Place::There(..) | Place::Left => live.place = Place::Nowhere,
+                Place::Here(_) | Place::Nowhere => {}
             }
             if std::mem::take(&mut live.closing) {
                 self.due.insert((live.filed_ms, id));
@@ -306,7 +310,11 @@ mod tests {
         assert_eq!(table.attach(A, Place::Here(ConnId(1))), Place::Nowhere);
         assert_eq!(table.attach(A, Place::Here(ConnId(2))), Place::Here(ConnId(1)));
         table.detach(A, ConnId(1));
-        assert_eq!(table.lookup(A).unwrap().conn(), Some(ConnId(2)));
+        assert_eq!(table.lookup(A).unwrap().place, Place::Here(ConnId(2)));
+        table.detach(A, ConnId(2));
+        assert_eq!(table.lookup(A).unwrap().place, Place::Left);
+        table.forget_leadership();
+        assert_eq!(table.lookup(A).unwrap().place, Place::Nowhere);
     }
 
     #[test]

@@ -142,6 +142,50 @@ fn who_comes_back_sees_what_it_did_before_and_nothing_of_that_comes_later() {
     );
 }
 
+/// A session whose beginning its leader has not applied, because that disk is the slowest, asks for something at its own server, and comes back at a third
+/// before that is committed. Gives the client there, which knows nothing yet.
+fn comes_back_before_its_leader_knows_it(members: &mut Members, asks_for: Request) -> Client {
+    let (leader, servers) = (members.leader(), members.learners());
+    members.hanging.insert(leader);
+    let old = members.client(servers[0], TIMEOUT_MS);
+    members.hanging = members.ids().collect();
+    members.send(&old, 1, asks_for);
+    members.settle();
+    let mut new = old;
+    members.come_back(&mut new, servers[1], 0);
+    members.settle();
+    members.hanging.remove(&leader);
+    members.settle();
+    assert!(members.told(&new).is_empty(), "it is not known yet whether that comes");
+    new
+}
+
+/// Seed 143 in peace: what the session had asked for before the leader had applied its beginning was forgotten with that.
+#[test]
+fn what_a_session_did_before_its_leader_knew_it_is_seen_when_it_comes_back() {
+    let mut members = Members::born(3);
+    let other = members.client(members.leader(), TIMEOUT_MS);
+    members.ask(&other, born("/a")).unwrap();
+    let new = comes_back_before_its_leader_knows_it(&mut members, write("/a"));
+    members.send(&new, 2, get("/a"));
+    members.hanging.clear();
+    members.settle();
+    let told = members.told(&new);
+    assert!(
+        matches!(&told[..], [Told::Connected(_), Told::Reply(2, _, Ok(Reply::Data(_, stat)))] if stat.version == 1),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn an_end_that_was_asked_for_before_its_leader_knew_the_session_is_waited_for() {
+    let mut members = Members::born(3);
+    let new = comes_back_before_its_leader_knows_it(&mut members, Request::CloseSession);
+    members.hanging.clear();
+    members.settle();
+    assert!(is_over(&mut members, &new));
+}
+
 #[test]
 fn a_wrong_secret_ends_nothing() {
     let mut members = Members::born(3);

@@ -12,7 +12,7 @@ use crate::session::Place;
 use crate::txn::{self, Txn};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use zoolet_model::{ErrorCode, ServerId, SessionId};
+use zoolet_model::{ErrorCode, ServerId, SessionId, Zxid};
 use zoolet_zab::{Mutation, mutation};
 
 /// Entries of one learner that the leader has neither sent back nor refused, at most; beyond it pipelines wait.
@@ -46,6 +46,17 @@ struct Inbound {
     waiting: VecDeque<(u64, ConnId, Bytes)>,
 }
 
+/// A session that a learner's client begins, until this leader has applied its beginning. The learner may have done so before, because its disk is
+/// faster: then the session is at work already.
+#[derive(Clone, Copy, Debug)]
+struct Joining {
+    place: Place,
+    /// The last entry it asked for.
+    last_write: Zxid,
+    /// That is its end.
+    is_ending: bool,
+}
+
 /// What was forwarded and has not come back.
 #[derive(Debug, Default)]
 pub(super) struct Forwards {
@@ -58,8 +69,8 @@ pub(super) struct Forwards {
     bytes: usize,
     /// Refused requests, and what each is told once everything before it on its connection is answered.
     refused: BTreeMap<(ConnId, u64), (i32, ErrorCode)>,
-    /// Leader: sessions that learners' clients begin, and where.
-    joining: BTreeMap<SessionId, Place>,
+    /// Leader: sessions that learners' clients begin.
+    joining: BTreeMap<SessionId, Joining>,
     /// Leader: by learner.
     inbound: BTreeMap<ServerId, Inbound>,
 }
@@ -303,26 +314,35 @@ impl Server {
         let zxid = self.zab.last();
         match txn {
             Txn::CreateSession { .. } => {
-                self.forwards.joining.insert(SessionId(zxid.as_i64()), from);
+                let joining = Joining { place: from, last_write: zxid, is_ending: false };
+                self.forwards.joining.insert(SessionId(zxid.as_i64()), joining);
             }
-            Txn::CloseSession { session } => {
-                self.sessions.close(*session);
-                self.sessions.wrote(*session, zxid);
-            }
-            Txn::Write { session, .. } | Txn::Multi { session, .. } => self.sessions.wrote(*session, zxid),
+            Txn::CloseSession { session } => self.note_asked(*session, zxid, true),
+            Txn::Write { session, .. } | Txn::Multi { session, .. } => self.note_asked(*session, zxid, false),
             Txn::NoOp | Txn::Reap { .. } | Txn::Membership(_) => {}
+        }
+    }
+
+    fn note_asked(&mut self, session: SessionId, zxid: Zxid, is_end: bool) {
+        if let Some(joining) = self.forwards.joining.get_mut(&session) {
+            (joining.last_write, joining.is_ending) = (zxid, is_end);
+            return;
+        }
+        self.sessions.wrote(session, zxid);
+        if is_end {
+            self.sessions.close(session);
         }
     }
 
     /// A session is in the applied state.
     pub(super) fn on_session_began(&mut self, session: SessionId) {
-        if let Some(place) = self.forwards.joining.remove(&session) {
-            self.sessions.attach(session, place);
-        }
+        let Some(Joining { place, last_write, is_ending }) = self.forwards.joining.remove(&session) else { return };
+        self.sessions.attach(session, place);
+        self.note_asked(session, last_write, is_ending);
     }
 
     /// Whether this connection of a learner speaks for the session. The first that does after a leader's beginning is believed: it was
-    /// taken in by a former one.
+    /// taken in by a former one. Not one that speaks after the session came to this leader itself and left it: that one is late.
     pub(super) fn is_owner(&mut self, session: SessionId, peer: ServerId, conn: ConnId) -> bool {
         let place = Place::There(peer, conn);
         match self.sessions.lookup(session) {
@@ -332,8 +352,11 @@ impl Server {
                 true
             }
             Some(live) => live.place == place || mutation::is_on(Mutation::OldOwnerGoesOn),
-            // A learner may have applied more than this leader, whose disk may be the slowest. Whether it lives is decided in its turn.
-            None => session.0 > self.state.applied().as_i64(),
+            // A learner may have applied more than this leader, whose disk may be the slowest.
+            None => {
+                let joining = self.forwards.joining.get(&session);
+                joining.is_some_and(|joining| joining.place == place && !joining.is_ending)
+            }
         }
     }
 

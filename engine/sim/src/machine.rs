@@ -37,7 +37,7 @@ pub struct Machine {
     pub told: Vec<Told>,
     /// What the server last answered to [`Event::Status`].
     pub status: Option<Box<Status>>,
-    /// Keys that the base cannot read now.
+    /// Keys that the base cannot read now, and prefixes under which it cannot list any.
     pub unreadable: Vec<Key>,
     log: Log,
     base: Base,
@@ -266,9 +266,8 @@ impl Machine {
     fn read(&self, fetch: &Fetch) -> Result<Fetched, BaseFailure> {
         let reader =
             self.readers.get(&fetch.generation).ok_or_else(|| BaseFailure::Io(released(fetch.generation).0))?;
-        if let FetchWhat::Record(key) = &fetch.what
-            && self.unreadable.contains(key)
-        {
+        let (FetchWhat::Record(key) | FetchWhat::KeysUnder(key)) = &fetch.what;
+        if self.unreadable.contains(key) {
             return Err(BaseFailure::Io("chosen by a test".into()));
         }
         match &fetch.what {

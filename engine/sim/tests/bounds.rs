@@ -104,6 +104,37 @@ fn a_failed_fetch_answers_its_own_request_and_no_other() {
     assert_eq!(answers, [(1, false), (2, true)]);
 }
 
+/// Seed 287 of a server alone: what a session owned was not known after a restart, the base could not tell, and the refusal overtook the answer to
+/// an earlier write.
+#[test]
+fn a_write_that_a_failed_fetch_refuses_is_answered_after_the_writes_before_it() {
+    let disk = SimDisk::new(1);
+    let mut machine = Machine::start(&disk, tiny_limits(), NOW).unwrap();
+    let session = machine.connect(CONN, ConnectRequest::for_new_session(TIMEOUT_MS));
+    for n in 0..300 {
+        assert!(machine.write(create(format!("/n{n}"), 0, CreateKind::Persistent)).is_ok());
+    }
+    drop(machine);
+    let mut machine = Machine::start(&disk, tiny_limits(), NOW).unwrap();
+    let password = Some(Bytes::copy_from_slice(&session.secret.0));
+    machine.connect(
+        CONN,
+        ConnectRequest { session: session.session, password, ..ConnectRequest::for_new_session(TIMEOUT_MS) },
+    );
+    machine.unreadable = vec![zoolet_engine::store::key::ephemerals_prefix(session.session)];
+    machine.told.clear();
+    let writes = [create("/p", 0, CreateKind::Persistent), create("/e", 0, CreateKind::Ephemeral), delete("/p")];
+    for (xid, write) in (1..).zip(writes) {
+        machine.handle(Event::Request { conn: CONN, xid, request: Request::Write(write) }).unwrap();
+    }
+    machine.settle().unwrap();
+    let answers = machine.told.iter().map(|told| match told {
+        Told::Reply(_, xid, _, result) => (*xid, result.clone().err()),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(answers.collect::<Vec<_>>(), [(1, None), (2, Some(ErrorCode::SystemError)), (3, None)]);
+}
+
 #[test]
 fn a_session_owns_no_more_ephemerals_than_one_entry_may_end() {
     let disk = SimDisk::new(1);

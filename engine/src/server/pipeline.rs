@@ -301,6 +301,8 @@ impl Server {
                     self.reply(conn, head.xid, self.state.applied().as_i64(), Err(ErrorCode::SystemError));
                     return Step::Done;
                 }
+                // Should the base fail it is refused, and answers leave in order.
+                Err(_) if writes_pending => return Step::Wait(head),
                 Err(stuck) => return self.stuck(conn, head, stuck, since),
             }
         }

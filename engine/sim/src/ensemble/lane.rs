@@ -39,6 +39,11 @@ impl<T> Lane<T> {
         self.ahead.insert(number, what);
     }
 
+    /// Whether everything that was sent has been read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent == self.next
+    }
+
     /// What can be read: everything before it was.
     pub(super) fn read(&mut self) -> Option<T> {
         let what = self.ahead.remove(&self.next)?;
@@ -59,9 +64,11 @@ mod tests {
         lane.arrive(numbers[2], "c");
         lane.arrive(numbers[1], "b");
         assert_eq!(lane.read(), None);
+        assert!(!lane.is_empty());
         for (number, what) in lane.take_parked() {
             lane.arrive(number, what);
         }
         assert_eq!(std::iter::from_fn(|| lane.read()).collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert!(lane.is_empty());
     }
 }

@@ -125,6 +125,11 @@ impl Wires {
         read
     }
 
+    /// Whether nothing is on its way to a client.
+    pub(super) fn are_quiet(&self) -> bool {
+        self.wires.values().all(|wire| wire.down.is_empty())
+    }
+
     /// The connections to a server.
     pub(super) fn of(&self, server: ServerId) -> Vec<ConnId> {
         self.wires.iter().filter(|(_, wire)| wire.server == server).map(|(&conn, _)| conn).collect()

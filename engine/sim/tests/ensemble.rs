@@ -16,7 +16,11 @@ fn variable(name: &str) -> Option<u64> {
 
 fn again(seed: u64, plan: &Plan) -> Result<Statistics, String> {
     let trace = Trace::last(variable("ENSEMBLE_LINES").unwrap_or(LINES) as usize);
-    run_guarded(seed, plan, trace.clone()).map_err(|failure| format!("{trace}\n{failure}"))
+    let outcome = run_guarded(seed, plan, trace.clone());
+    if outcome.is_ok() && variable("ENSEMBLE_LINES").is_some() {
+        eprint!("{trace}");
+    }
+    outcome.map_err(|failure| format!("{trace}\n{failure}"))
 }
 
 fn run(plan: impl Fn(u64) -> Plan + Sync) {

@@ -176,3 +176,22 @@ fn a_new_leader_learns_whose_sessions_a_learner_has() {
     assert!(matches!(members.told(&new)[..], [Told::Connected(_)]));
     assert!(members.is_just_closed(&old));
 }
+
+/// The pause was taken for nobody's fault, and what the learner knew for as much newer: it showed what was older than it may be.
+#[test]
+fn a_learner_that_was_paused_shows_nothing_that_is_too_old() {
+    let mut members = Members::born(3);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let (reader, writer) = (members.client(server, TIMEOUT_MS), members.client(leader, TIMEOUT_MS));
+    members.cut(leader, server);
+    members.ask(&writer, Request::Write(create("/new", 1, CreateKind::Persistent))).unwrap();
+    members.advance(1500);
+    members.paused.insert(server);
+    members.jump(2000);
+    members.paused.clear();
+    members.judge();
+    members.send(&reader, 1, Request::Exists { path: Text::from("/new"), watch: false });
+    members.advance(10);
+    let told = members.told(&reader);
+    assert!(!told.iter().any(|told| matches!(told, Told::Reply(1, ..))), "after 3.5 s: {told:?}");
+}

@@ -580,7 +580,11 @@ impl Server {
         self.history.serving = false;
         self.history.serves_from = self.zab.committed();
         match role {
-            zab::Role::Looking => self.clear_streams(),
+            zab::Role::Looking => {
+                // A leader that hands over says so in the turn in which it stops to lead.
+                self.pump_streams();
+                self.clear_streams();
+            }
             zab::Role::Leading => {
                 // All of its history is committed now, and applied before anything it proposes.
                 let ensemble_ms = self.state.totals().ensemble_ms;

@@ -2,10 +2,11 @@
 
 use super::Server;
 use crate::action::LogRecord;
+use crate::event::Now;
 use crate::peer::PeerMessage;
 use bytes::Bytes;
 use zoolet_model::{ServerId, Zxid};
-use zoolet_zab::Role;
+use zoolet_zab::{Kind, MEMBERS_MAX, Member, Refused, Role};
 
 /// State is compared at each entry whose counter is a multiple of this, the first of an epoch among them.
 const DIGEST_EVERY: u64 = 1024;
@@ -13,6 +14,39 @@ const DIGEST_EVERY: u64 = 1024;
 const DIGESTS_MAX: usize = 64;
 /// Heartbeats stay frequent for so long after the last write, milliseconds.
 const BUSY_MS: u64 = 1000;
+
+/// Commands of an operator.
+impl Server {
+    /// Command: this server is about to stop. If it leads, another voter shall lead first: until [`Server::leads`] says no, or a second has
+    /// passed, it takes no proposals. Whoever drives the machine goes on with it meanwhile, and then ends the process.
+    pub fn hand_over(&mut self, now: Now) {
+        self.on_time(now);
+        if !self.failed {
+            self.zab.hand_over(now.mono_ms);
+            self.follow_zab();
+        }
+    }
+
+    /// Command: these are the members from now on, if this server leads. Who was a member keeps the disk that counts; who comes new is here
+    /// already, as a learner, with the disk that it has. Committed when [`Server::applied`] reaches the zxid that comes back.
+    ///
+    /// # Errors
+    /// [`Refused`], and nothing has happened.
+    pub fn reconfigure(&mut self, now: Now, members: &[(ServerId, Kind)]) -> Result<Zxid, Refused> {
+        self.on_time(now);
+        if members.len() > MEMBERS_MAX {
+            return Err(Refused::ConfigInvalid);
+        }
+        let member = |&(id, kind): &(ServerId, Kind)| {
+            let disk = self.zab.config().member(id).map(|member| member.disk).or_else(|| self.zab.disk_of(id));
+            disk.map(|disk| Member { id, kind, disk }).ok_or(Refused::NotCaughtUp(id))
+        };
+        let members = members.iter().map(member).collect::<Result<Vec<_>, _>>()?;
+        let zxid = self.zab.reconfigure(self.now.mono_ms, &members)?;
+        self.follow_zab();
+        Ok(zxid)
+    }
+}
 
 impl Server {
     /// The configurations as the protocol knows them now.

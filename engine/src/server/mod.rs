@@ -69,7 +69,8 @@ pub struct Start {
 /// Four kinds of methods:
 /// 1. **handle**: [`Server::handle`] for each thing that happened, then [`Server::handle_deadline`] once everything readable was handled: so
 ///    silence is judged only after whatever was said.
-/// 2. **commands**: [`Server::start`], once, after every entry of the log was handed in as [`Event::Recovered`].
+/// 2. **commands**: [`Server::start`], once, after every entry of the log was handed in as [`Event::Recovered`]; [`Server::hand_over`] before it is
+///    stopped; [`Server::reconfigure`].
 /// 3. **poll**: [`Server::poll_action`] until it says `None`. Actions are to be carried out in order.
 /// 4. **getters**: [`Server::next_deadline`], [`Server::is_serving`], [`Server::unapplied`], [`Server::digest`], [`Server::applied`],
 ///    [`Server::sessions`], [`Server::sessions_refused`], [`Server::fetches_asked`], [`Server::account`].

@@ -325,8 +325,17 @@ impl Zab {
         match &self.state {
             State::Looking { .. } => None,
             State::Leading(_) => Some(now),
-            State::Learning(learning) => Some(learning.heard_ms),
+            // Not what silence is judged by, which excuses this server's own pauses: what was not heard was not heard.
+            State::Learning(learning) => {
+                let heard_ms = self.peer(learning.leader).and_then(|peer| peer.heard_ms);
+                Some(heard_ms.map_or(learning.heard_ms, |heard_ms| heard_ms.min(learning.heard_ms)))
+            }
         }
+    }
+
+    /// The disk of this server, or of a peer with a live link.
+    pub fn disk_of(&self, id: ServerId) -> Option<Incarnation> {
+        if id == self.id { Some(self.disk) } else { self.peer(id).map(|peer| peer.disk) }
     }
 
     /// What this server tells of its history: only what is durable.

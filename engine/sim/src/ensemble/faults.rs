@@ -62,11 +62,15 @@ pub enum Kind {
     Clone,
     /// Bits flip on a disk.
     Rot,
+    /// A server is stopped as an operator stops it: if it leads, another one does first.
+    GracefulStop,
+    /// A voter becomes an observer or the other way, or a member leaves.
+    Reconfigure,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::Crash,
         Self::PowerLoss,
         Self::PowerLossOfAll,
@@ -93,6 +97,8 @@ impl Kind {
         Self::Wipe,
         Self::Clone,
         Self::Rot,
+        Self::GracefulStop,
+        Self::Reconfigure,
     ];
 
     /// Whether it makes sense with one server.
@@ -107,6 +113,7 @@ impl Kind {
                 | Self::Wipe
                 | Self::Clone
                 | Self::Rot
+                | Self::Reconfigure
         )
     }
 
@@ -115,9 +122,9 @@ impl Kind {
         let (from_us, to_us) = match self {
             Self::WallStep | Self::Drift | Self::Reset | Self::ClientReset | Self::Rot => return None,
             // How long a box stays away.
-            Self::Crash | Self::CrashInStep => (SECOND / 20, 8 * SECOND),
+            Self::Crash | Self::CrashInStep | Self::GracefulStop => (SECOND / 20, 8 * SECOND),
             Self::PowerLoss | Self::PowerLossOfAll | Self::PowerLossInStep => (SECOND / 5, 15 * SECOND),
-            Self::Wipe | Self::Clone => (SECOND, 10 * SECOND),
+            Self::Wipe | Self::Clone | Self::Reconfigure => (SECOND, 10 * SECOND),
             Self::LogError | Self::LogHang | Self::BaseHang => (SECOND, 15 * SECOND),
             Self::Pause | Self::Suspend | Self::ClockFreeze => (SECOND / 100, 20 * SECOND),
             Self::BaseError | Self::DiskFull | Self::DiskSlow => (SECOND / 10, 15 * SECOND),

@@ -14,6 +14,7 @@ mod host;
 mod lane;
 mod latency;
 mod link;
+mod operator;
 mod process;
 mod random;
 mod run;

@@ -268,9 +268,8 @@ impl Plan {
         let clients: Vec<_> = clients.collect();
         let links = Links::new(&servers, network, random.fork(), |_, _, random| Path::drawn(random));
         let wires = Wires::new(&servers, random.fork());
-        let voters = servers.iter().copied().filter(|id| id.as_u8() <= self.voters).collect();
-        let witness = Witness::new(trace, super_digest, founders);
-        let mut world = World::new(hosts, clients, links, wires, witness, voters, random.fork());
+        let witness = Witness::new(trace, super_digest, founders.clone());
+        let mut world = World::new(hosts, clients, links, wires, witness, founders, random.fork());
         let count = random.between(self.faults.0, self.faults.1 + 1);
         for fault in self.mix.faults_from_birth(count, self.safety_us, &mut random) {
             world.around.agenda.at(fault.at_us, Rank::News, Happening::Fault(fault));
@@ -332,7 +331,7 @@ fn settle(world: &mut World) {
         });
         // The last entry's events may be slower than everything else.
         let has_heard_all = world.clients.values().all(Client::is_settled) && world.around.wires.are_quiet();
-        is_equal && world.all_count() && has_heard_all
+        is_equal && world.is_restored() && world.all_count() && has_heard_all
     });
 }
 

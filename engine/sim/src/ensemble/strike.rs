@@ -38,6 +38,11 @@ impl Struck {
         is_active || now_us < self.refusing_until_us
     }
 
+    /// Whether the members shall be others than at the beginning.
+    pub(super) fn is_reconfigured(&self) -> bool {
+        self.active.values().any(|active| active.kind == Kind::Reconfigure)
+    }
+
     /// Whether no fault lasts.
     pub(super) fn is_quiet(&self) -> bool {
         self.active.is_empty()
@@ -110,6 +115,15 @@ impl World {
             Kind::Reset => self.reset_link(victim, &servers),
             Kind::BadPath => self.spoil_path(victim, &servers, &mut active),
             Kind::Wipe | Kind::Clone | Kind::Rot => self.lose_disk(fault.kind, victim),
+            Kind::GracefulStop => {
+                active.victims = vec![self.stop_gracefully(victim, fault.lasts_us.unwrap_or_default())];
+                true
+            }
+            Kind::Reconfigure => {
+                let changed = self.change_members();
+                active.victims = changed.into_iter().collect();
+                changed.is_some()
+            }
         };
         if has_struck {
             self.note(fault.kind, &active.victims, fault.lasts_us);
@@ -189,9 +203,11 @@ impl World {
             Kind::LogHang | Kind::BaseHang => self.end_hang(victim),
             Kind::ClientCut => self.around.wires.cut(now_us, victim, false),
             Kind::BadPath => self.mend_paths(victim),
+            Kind::Reconfigure => self.restore_members(),
             Kind::Isolate
             | Kind::CutOneWay
             | Kind::Partition
+            | Kind::GracefulStop
             | Kind::Drift
             | Kind::WallStep
             | Kind::Reset

@@ -12,7 +12,7 @@ use crate::workload::Random;
 use std::collections::BTreeMap;
 use zoolet_engine::ConnId;
 use zoolet_engine::peer::LinkId;
-use zoolet_zab::{Role, ServerId};
+use zoolet_zab::{Config, Role, ServerId};
 
 /// Things that may happen at one moment before it counts as a livelock.
 const AT_ONE_TIME_MAX: u64 = 200_000;
@@ -49,6 +49,15 @@ pub(super) enum Happening {
     Start {
         server: ServerId,
     },
+    /// Whoever stops a server looks whether it has handed over.
+    Stop {
+        server: ServerId,
+        process: u64,
+        until_us: u64,
+        lasts_us: u64,
+    },
+    /// Whoever wants the members of the beginning looks whether they are.
+    Restore,
     Fault(Fault),
     Mend(u64),
 }
@@ -110,7 +119,9 @@ pub struct World {
     pub(super) clients: BTreeMap<ClientId, Client>,
     pub(super) random: Random,
     pub(super) struck: Struck,
-    voters: Vec<ServerId>,
+    pub(super) founders: Config,
+    /// Somebody sees to it that everybody is a member again.
+    pub(super) is_restoring: bool,
     at_one_time: (u64, u64),
 }
 
@@ -121,7 +132,7 @@ impl World {
         links: Links<Said>,
         wires: Wires,
         witness: Witness,
-        voters: Vec<ServerId>,
+        founders: Config,
         random: Random,
     ) -> Self {
         let mut world = Self {
@@ -137,7 +148,8 @@ impl World {
             clients: clients.into_iter().collect(),
             random,
             struck: Struck::default(),
-            voters,
+            founders,
+            is_restoring: false,
             at_one_time: (0, 0),
         };
         let servers: Vec<_> = world.hosts.keys().copied().collect();
@@ -214,8 +226,7 @@ impl World {
         };
         let serving: Vec<ServerId> =
             self.hosts.keys().filter(|server| serves(server) && follows(server)).copied().collect();
-        let voters = serving.iter().filter(|server| self.voters.contains(server)).count();
-        let is_quorum = voters > self.voters.len() / 2 && leader.is_some_and(|leader| serving.contains(&leader));
+        let is_quorum = leader.is_some_and(|leader| serving.contains(&leader) && self.is_quorum(leader, &serving));
         let recorder = &mut self.around.witness.recorder;
         for &server in self.hosts.keys() {
             recorder.serving(now_us, server, is_quorum && serving.contains(&server));
@@ -257,8 +268,13 @@ impl World {
             Happening::LinkClosed { server, process, peer, link } if is_of(&self.hosts, &server, process) => {
                 self.with(server, |host, around| host.on_link_closed(around, peer, link));
             }
+            Happening::Stop { server, process, until_us, lasts_us } if is_of(&self.hosts, &server, process) => {
+                self.stop(server, process, until_us, lasts_us);
+            }
+            Happening::Restore => self.on_restore(),
             Happening::Job { .. }
             | Happening::Deadline { .. }
+            | Happening::Stop { .. }
             | Happening::Closed { .. }
             | Happening::LinkClosed { .. } => {}
             Happening::Client(id) => {

@@ -229,6 +229,14 @@ impl Members {
         self.carry_out(server);
     }
 
+    /// An operator's command.
+    pub fn command<T>(&mut self, server: u8, command: impl FnOnce(&mut Server, Now) -> T) -> T {
+        let now = self.now;
+        let outcome = command(&mut self.running(server).server, now);
+        self.carry_out(server);
+        outcome
+    }
+
     fn carry_out(&mut self, server: u8) {
         let now = self.now;
         while let Some(action) = self.running(server).server.poll_action() {

@@ -204,6 +204,16 @@ impl Process {
         self.settle(cx)
     }
 
+    /// Somebody gives the machine a command.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(super) fn command(&mut self, cx: &mut Context<'_>, command: impl FnOnce(&mut Server)) -> Result<(), Stopped> {
+        command(&mut self.server);
+        self.carry_out(cx)?;
+        self.settle(cx)
+    }
+
     /// Whether the client's connection is one of this process.
     pub(super) fn has_connection(&self, conn: ConnId) -> bool {
         self.outbox.has(conn)

@@ -111,6 +111,8 @@ pub struct SimDisk(Arc<Mutex<State>>);
 
 struct State {
     files: Vec<FileState>,
+    /// Places in `files` that nothing refers to.
+    vacant: Vec<usize>,
     /// What the running process sees.
     names: BTreeMap<String, usize>,
     /// What a power loss leaves at least.
@@ -137,6 +139,8 @@ struct FileState {
     changes: Vec<Change>,
     /// Which blocks have space reserved.
     blocks: Vec<bool>,
+    /// How often it is open: a file that was removed is there until it is closed.
+    open: usize,
 }
 
 #[derive(Clone)]
@@ -168,6 +172,7 @@ impl SimDisk {
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             files: Vec::new(),
+            vacant: Vec::new(),
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
             name_changes: Vec::new(),
@@ -269,8 +274,9 @@ impl SimDisk {
     /// A disk as the next process finds it when only the process died: the page cache is still there, and still not durable.
     pub fn after_process_crash(&self) -> Self {
         let state = self.state();
-        Self(Arc::new(Mutex::new(State {
+        Self::found(State {
             files: state.files.clone(),
+            vacant: state.vacant.clone(),
             names: state.names.clone(),
             durable_names: state.durable_names.clone(),
             name_changes: state.name_changes.clone(),
@@ -281,7 +287,7 @@ impl SimDisk {
             capacity: state.capacity,
             hook: None,
             counters: Counters::default(),
-        })))
+        })
     }
 
     /// A disk as the next process finds it after the power went: of everything that was not synced an arbitrary part is there,
@@ -296,8 +302,9 @@ impl SimDisk {
             }
         }
         let files: Vec<FileState> = state.files.iter().map(|file| file.after_power_loss(&mut fate)).collect();
-        Self(Arc::new(Mutex::new(State {
+        Self::found(State {
             files,
+            vacant: state.vacant.clone(),
             durable_names: names.clone(),
             names,
             name_changes: Vec::new(),
@@ -308,14 +315,22 @@ impl SimDisk {
             capacity: state.capacity,
             hook: None,
             counters: Counters::default(),
-        })))
+        })
+    }
+
+    /// What a process that begins finds: nothing is open.
+    fn found(mut state: State) -> Self {
+        state.files.iter_mut().for_each(|file| file.open = 0);
+        state.forget_unreachable();
+        Self(Arc::new(Mutex::new(state)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn handle(&self, file: usize) -> Arc<dyn DiskFile> {
+    fn handle(&self, state: &mut State, file: usize) -> Arc<dyn DiskFile> {
+        state.files[file].open += 1;
         Arc::new(SimFile { disk: self.clone(), file })
     }
 }
@@ -400,7 +415,14 @@ impl NameChange {
 
 impl FileState {
     fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), cached: Vec::new(), durable: Vec::new(), changes: Vec::new(), blocks: Vec::new() }
+        Self {
+            name: name.to_owned(),
+            cached: Vec::new(),
+            durable: Vec::new(),
+            changes: Vec::new(),
+            blocks: Vec::new(),
+            open: 0,
+        }
     }
 
     /// What is on the medium, which held `medium` at the last sync, when `fate` has struck.
@@ -441,7 +463,7 @@ impl FileState {
         let medium = self.survivor(self.durable.clone(), fate);
         let mut blocks = self.blocks.clone();
         blocks.truncate(medium.len().div_ceil(BLOCK));
-        Self { name: self.name.clone(), cached: medium.clone(), durable: medium, changes: Vec::new(), blocks }
+        Self { name: self.name.clone(), cached: medium.clone(), durable: medium, changes: Vec::new(), blocks, open: 0 }
     }
 
     fn write(&mut self, at: usize, bytes: &[u8]) {
@@ -514,6 +536,22 @@ impl State {
         self.names.get(name).copied().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no file {name}")))
     }
 
+    /// Files that are closed, and have no name now and none after a power loss, are gone: a long run would keep every checkpoint otherwise.
+    fn forget_unreachable(&mut self) {
+        let mut is_reachable: Vec<bool> = self.files.iter().map(|file| file.open > 0).collect();
+        let linked = self.name_changes.iter().filter_map(|change| match change {
+            NameChange::Link { file, .. } | NameChange::Rename { file, .. } => Some(file),
+            NameChange::Unlink { .. } => None,
+        });
+        let named = self.names.values().chain(self.durable_names.values());
+        linked.chain(named).for_each(|&file| is_reachable[file] = true);
+        self.vacant.clear();
+        for (file, _) in is_reachable.iter().enumerate().filter(|(_, is_reachable)| !**is_reachable) {
+            self.files[file] = FileState::new("");
+            self.vacant.push(file);
+        }
+    }
+
     fn change_names(&mut self, change: NameChange) {
         change.apply(&mut self.names);
         self.name_changes.push(change);
@@ -537,7 +575,7 @@ impl Disk for SimDisk {
         let mut state = self.state();
         state.enter(OperationKind::Open, name, 0, 0)?;
         let file = state.lookup(name)?;
-        Ok(self.handle(file))
+        Ok(self.handle(&mut state, file))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
@@ -546,10 +584,14 @@ impl Disk for SimDisk {
         if state.names.contains_key(name) {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("there is a file {name}")));
         }
-        let file = state.files.len();
-        state.files.push(FileState::new(name));
+        let file = state.vacant.pop().unwrap_or(state.files.len());
+        if file == state.files.len() {
+            state.files.push(FileState::new(name));
+        } else {
+            state.files[file] = FileState::new(name);
+        }
         state.change_names(NameChange::Link { name: name.to_owned(), file });
-        Ok(self.handle(file))
+        Ok(self.handle(&mut state, file))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -581,6 +623,7 @@ impl Disk for SimDisk {
         state.counters.directory_syncs += 1;
         state.durable_names = state.names.clone();
         state.name_changes.clear();
+        state.forget_unreachable();
         Ok(())
     }
 
@@ -594,6 +637,12 @@ impl Disk for SimDisk {
 struct SimFile {
     disk: SimDisk,
     file: usize,
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        self.disk.state().files[self.file].open -= 1;
+    }
 }
 
 impl DiskFile for SimFile {
@@ -780,6 +829,27 @@ mod tests {
         file.write_at(0, &[2; 12288]).unwrap();
         disk.remove("a").unwrap();
         assert_eq!(disk.free_bytes().unwrap(), 3 * 4096);
+    }
+
+    #[test]
+    fn a_removed_file_is_forgotten_when_it_is_closed_and_no_power_loss_brings_it_back() {
+        let disk = SimDisk::new(1);
+        let file = written(&disk);
+        disk.remove("a").unwrap();
+        assert_eq!(disk.after_power_loss(0).contents("a").unwrap().len(), 2048, "the removal is not durable");
+        disk.sync_directory().unwrap();
+        file.read_at(0, &mut [0; 2048]).unwrap();
+        drop(file);
+        disk.sync_directory().unwrap();
+        let bytes = |disk: &SimDisk| disk.state().files.iter().map(|file| file.cached.len()).sum::<usize>();
+        assert_eq!(bytes(&disk), 0, "nobody can reach it");
+        let again = written(&disk);
+        assert_eq!(bytes(&disk), 2048);
+        assert_eq!(disk.state().files.len(), 1, "its place is used again");
+        disk.remove("a").unwrap();
+        disk.sync_directory().unwrap();
+        assert_eq!(bytes(&disk.after_process_crash()), 0, "the next process has nothing open");
+        again.read_at(0, &mut [0; 2048]).unwrap();
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub struct Speed {
     model: DiskModel,
     random: Random,
     next_hang_us: u64,
+    /// Until then nothing becomes durable.
+    hangs_until_us: u64,
     /// How many times slower than usual, 1 is usual.
     pub slower: u64,
 }
@@ -65,17 +67,17 @@ impl Speed {
     /// Of a disk at `now_us`.
     pub fn new(model: DiskModel, mut random: Random, now_us: u64) -> Self {
         let next_hang_us = now_us + random.exponential(HANGS_APART);
-        Self { model, random, next_hang_us, slower: 1 }
+        Self { model, random, next_hang_us, hangs_until_us: 0, slower: 1 }
     }
 
     /// Until one durable write that begins now is done.
     pub fn sync_us(&mut self, now_us: u64) -> u64 {
-        let mut spent_us = self.model.sync_us(&mut self.random).saturating_mul(self.slower).min(SLOWEST_US);
+        let spent_us = self.model.sync_us(&mut self.random).saturating_mul(self.slower).min(SLOWEST_US);
         if self.model == DiskModel::Sd && now_us >= self.next_hang_us {
-            self.next_hang_us = now_us + HANG + self.random.exponential(HANGS_APART);
-            spent_us += HANG;
+            self.hangs_until_us = now_us + HANG;
+            self.next_hang_us = self.hangs_until_us + self.random.exponential(HANGS_APART);
         }
-        spent_us
+        self.hangs_until_us.saturating_sub(now_us) + spent_us
     }
 
     /// Until one read that begins now is done.
@@ -98,6 +100,14 @@ mod tests {
         assert!((1200..1400).contains(&mean), "{mean}");
         assert!((95 * MS..105 * MS).contains(&p99), "{p99}");
         assert!((150 * MS..=500 * MS).contains(&max), "{max}");
+    }
+
+    #[test]
+    fn all_that_begins_in_a_hang_ends_after_it() {
+        let mut speed = Speed::new(DiskModel::Sd, Random::new(3), 0);
+        let first_us = (0..).map(|second| second * SECOND).find(|&at_us| speed.sync_us(at_us) >= HANG).unwrap();
+        assert!(speed.sync_us(first_us + 2 * SECOND) >= HANG - 2 * SECOND);
+        assert!(speed.sync_us(first_us + HANG) < HANG / 2);
     }
 
     #[test]

@@ -204,6 +204,8 @@ pub struct Recorder {
     history: History,
     now: Moment,
     by_id: BTreeMap<ConnId, usize>,
+    /// How many answers each connection has received.
+    answers: Vec<usize>,
     serving_since: BTreeMap<ServerId, u64>,
     healthy_since: Option<u64>,
     refusing_since: Option<u64>,
@@ -252,6 +254,7 @@ impl Recorder {
         let begun = self.moment(at_us);
         debug_assert!(!self.by_id.contains_key(&conn), "{conn:?} is used twice");
         self.by_id.insert(conn, self.history.connections.len());
+        self.answers.push(0);
         self.history.connections.push(Connection {
             id: conn,
             client,
@@ -300,8 +303,7 @@ impl Recorder {
         let History { connections, operations, .. } = &mut self.history;
         let connection = &mut connections[index];
         // Answers come in order, so the search ends at once but where a server is broken.
-        let answered = connection.received.iter().filter(|received| matches!(received, Received::Answer(_))).count();
-        let in_order = connection.operations.get(answered).copied();
+        let in_order = connection.operations.get(self.answers[index]).copied();
         let fits = |&at: &usize| {
             let operation: &Operation = &operations[at];
             let expected = if operation.request == Request::Ping { -2 } else { operation.xid };
@@ -312,6 +314,7 @@ impl Recorder {
             Some(operation) => {
                 operations[operation].answer = Some(Answer { at, zxid, result });
                 connection.received.push(Received::Answer(operation));
+                self.answers[index] += 1;
             }
             None => connection.received.push(Received::Stray(at, xid, zxid)),
         }

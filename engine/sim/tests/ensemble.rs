@@ -1,7 +1,8 @@
 //! Seeds of the simulator of ensembles. `ENSEMBLE_SEEDS=N` runs so many, `ENSEMBLE_SEED=S` one, with its last events printed
-//! (`ENSEMBLE_LINES=N`: so many). `ENSEMBLE_COVERAGE=1` prints which features met which faults, and asks that each met each: a thousand seeds do.
+//! (`ENSEMBLE_LINES=N`: so many). `ENSEMBLE_FROM=N`: the first of them. `ENSEMBLE_COVERAGE=1` prints which features met which faults, and asks that each met each: a thousand seeds do.
 #![allow(clippy::print_stderr, reason = "what the runs had in them, for people")]
 
+use std::time::Instant;
 use zoolet_sim::ensemble::{Failure, Plan, Statistics, Trace, run_guarded, run_seeds};
 
 /// Seeds of one `cargo test`.
@@ -28,8 +29,14 @@ fn run(plan: impl Fn(u64) -> Plan + Sync) {
         let statistics = again(seed, &plan(seed)).unwrap_or_else(|story| panic!("{story}"));
         return eprintln!("{statistics}");
     }
-    let seeds = variable("ENSEMBLE_SEEDS").unwrap_or(SEEDS);
-    let (statistics, failures) = run_seeds(0..seeds, 2, &plan);
+    let (seeds, from) = (variable("ENSEMBLE_SEEDS").unwrap_or(SEEDS), variable("ENSEMBLE_FROM").unwrap_or(0));
+    let began = Instant::now();
+    let (statistics, failures) = run_seeds(from..from + seeds, 2, &plan);
+    let took_s = began.elapsed().as_secs_f64();
+    let (events, hours) = (statistics.events as f64 / took_s, statistics.simulated_us as f64 / 60e6 / took_s);
+    let failed = failures.len() as u64;
+    eprintln!("{took_s:.0} s: {events:.0} events a second, {hours:.1} simulated hours a minute");
+    eprintln!("seeds from {from}: {} passed, {failed} failed", seeds - failed);
     let wants_coverage = variable("ENSEMBLE_COVERAGE").is_some();
     eprint!("{statistics}");
     if wants_coverage {

@@ -3,11 +3,12 @@
 use super::client::{Asks, Client};
 use super::host::Host;
 use super::process::Configuration;
+use super::steady::{Load, Steady};
 use super::witness::Witness;
 use super::world::{Happening, World};
 use super::{
-    Clock, Coverage, DRIFT_PPM_MAX, DiskModel, Habits, Kind, Links, MS, Mix, Network, Path, Rank, SECOND, Speed, Trace,
-    Wires,
+    Clock, Coverage, DRIFT_PPM_MAX, DiskModel, Epochs, Habits, Kind, Links, MS, Mix, Network, Path, Rank, SECOND,
+    Speed, Trace, Wires,
 };
 use crate::oracle::{self, ClientId, History, Promises, Violation, load};
 use crate::reference::digest_of;
@@ -48,6 +49,8 @@ pub struct Plan {
     pub disk: DiskModel,
     /// Every server's bounds.
     pub limits: Limits,
+    /// What clients ask for.
+    pub load: Load,
 }
 
 impl Plan {
@@ -67,6 +70,7 @@ impl Plan {
             mix,
             disk: *random.pick(&DiskModel::ALL),
             limits: limits(&mut random),
+            load: Load::Anything,
         }
     }
 }
@@ -185,11 +189,19 @@ impl fmt::Display for Failure {
 /// # Errors
 /// [`Failure`] when anything was wrong.
 pub fn run(seed: u64, plan: &Plan, trace: Trace) -> Result<Statistics, Failure> {
-    let failed = |what: Vec<String>| Err(Failure { seed, what });
     let mut world = plan.build(seed, trace);
     world.run_until(plan.safety_us);
     plan.go_on(&mut world);
     live(&mut world);
+    conclude(seed, world).map(|(statistics, ..)| statistics)
+}
+
+/// The end of a run: everything is mended, everybody must come to the same, and all that was seen is judged.
+///
+/// # Errors
+/// [`Failure`] when anything was wrong.
+pub fn conclude(seed: u64, mut world: World) -> Result<(Statistics, History, Epochs), Failure> {
+    let failed = |what: Vec<String>| Err(Failure { seed, what });
     settle(&mut world);
     let now_us = world.now_us();
     world.around.witness.recount(now_us);
@@ -199,6 +211,7 @@ pub fn run(seed: u64, plan: &Plan, trace: Trace) -> Result<Statistics, Failure> 
     let (events, now_us) = (world.happened(), world.now_us());
     let spans = std::mem::take(&mut world.struck.spans);
     let mut sightings = std::mem::take(&mut world.around.witness.sightings);
+    let epochs = std::mem::take(&mut world.around.witness.epochs);
     let history = world.around.witness.finish(now_us, true);
     if let Err(violation) = judge(&history) {
         return failed(vec![violation.to_string()]);
@@ -210,7 +223,8 @@ pub fn run(seed: u64, plan: &Plan, trace: Trace) -> Result<Statistics, Failure> 
     let operations = history.operations.len() as u64;
     let answered = history.operations.iter().filter(|operation| operation.answer.is_some()).count() as u64;
     let (fewest, coverage) = (Some((operations, spans.len() as u64)), Coverage::of(&sightings, &spans));
-    Ok(Statistics { runs: 1, events, simulated_us: now_us, operations, answered, coverage, fewest })
+    let statistics = Statistics { runs: 1, events, simulated_us: now_us, operations, answered, coverage, fewest };
+    Ok((statistics, history, epochs))
 }
 
 fn judge(history: &History) -> Result<(), Violation> {
@@ -219,7 +233,8 @@ fn judge(history: &History) -> Result<(), Violation> {
 }
 
 impl Plan {
-    fn build(&self, seed: u64, trace: Trace) -> World {
+    /// The ensemble, its clients and its faults, before anything happens.
+    pub fn build(&self, seed: u64, trace: Trace) -> World {
         let mut random = Random::new(seed);
         let servers: Vec<ServerId> = (1..=self.voters + self.observers).filter_map(ServerId::new).collect();
         let members: Vec<Member> = servers
@@ -233,7 +248,7 @@ impl Plan {
         let settings = Settings {
             tick_ms: 500,
             session_timeout_min_ms: 1000,
-            session_timeout_max_ms: 20_000,
+            session_timeout_max_ms: self.load.timeout_ms_max(),
             container_check_interval_ms: 5000,
             super_digest: super_digest.clone(),
             ..Settings::default()
@@ -256,14 +271,8 @@ impl Plan {
         let hosts: Vec<_> = hosts.collect();
         let clients = (1..=self.clients).map(|number| {
             let id = ClientId(number);
-            // Half of them ask for anything at all, half for what the oracles judge best.
-            let seed = random.bits();
-            let asks: Box<dyn Asks> = if number % 2 == 0 {
-                Box::new(Workload::new(seed))
-            } else {
-                Box::new(load::Asking::new(seed, id, load::Mix::drawn(&mut random)))
-            };
-            (id, Client::new(id, servers.clone(), Habits::drawn(&mut random), asks, random.fork()))
+            let (habits, asks) = self.client(id, &mut random);
+            (id, Client::new(id, servers.clone(), habits, asks, random.fork()))
         });
         let clients: Vec<_> = clients.collect();
         let links = Links::new(&servers, network, random.fork(), |_, _, random| Path::drawn(random));
@@ -295,6 +304,23 @@ impl Plan {
             }
             world.run_until(until_us);
         }
+    }
+}
+
+impl Plan {
+    fn client(&self, id: ClientId, random: &mut Random) -> (Habits, Box<dyn Asks>) {
+        let seed = random.bits();
+        if let Load::Steady { think_us, timeouts_ms } = self.load {
+            let habits = Habits::steady(think_us, timeouts_ms[usize::from(id.0 % 2 == 0)]);
+            return (habits, Box::new(Steady::new(seed, id, self.clients)));
+        }
+        // Half of them ask for anything at all, half for what the oracles judge best.
+        let asks: Box<dyn Asks> = if id.0 % 2 == 0 {
+            Box::new(Workload::new(seed))
+        } else {
+            Box::new(load::Asking::new(seed, id, load::Mix::drawn(random)))
+        };
+        (Habits::drawn(random), asks)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who writes down what happens: for oracles, for invariants, for people.
 
-use super::Trace;
 use super::coverage::Sightings;
+use super::{Epochs, Trace};
 use crate::invariant::{self, Checks, Ghost, Seen};
 use crate::oracle::{History, Recorder};
 use bytes::Bytes;
@@ -40,6 +40,8 @@ pub struct Witness {
     /// What clients saw.
     pub recorder: Recorder,
     pub(super) sightings: Sightings,
+    /// Who led.
+    pub epochs: Epochs,
     states: BTreeMap<ServerId, State>,
     /// Digests by entry, of whoever was there first.
     digests: BTreeMap<Zxid, (ServerId, u128)>,
@@ -55,6 +57,7 @@ impl Witness {
             trace,
             recorder: Recorder::new().with_super_digest(super_digest),
             sightings: Sightings::default(),
+            epochs: Epochs::default(),
             states: BTreeMap::new(),
             digests: BTreeMap::new(),
             violations: Vec::new(),
@@ -135,6 +138,9 @@ impl Witness {
 
     pub(super) fn sent(&mut self, now_us: u64, server: ServerId, peer: ServerId, link: LinkId, message: &PeerMessage) {
         if let Some(message) = protocol(message) {
+            if let Message::HandOver { epoch, to, .. } = *message {
+                self.epochs.hands_over(epoch, to);
+            }
             self.see(now_us, server, Seen::Sent { peer, link, message: &message });
         }
     }
@@ -188,6 +194,9 @@ impl Witness {
             self.violation(now_us, format!("server {} went back: {before:?}, then {state:?}", server.as_u8()));
         }
         let State { role, epoch, committed, applied, digest, .. } = state;
+        if role == Role::Leading {
+            self.epochs.leads(epoch, server);
+        }
         let known = (applied > Zxid::ZERO).then_some(digest);
         self.see(now_us, server, Seen::State(invariant::State { role, epoch, committed, applied, digest: known }));
         let (first, expected) = *self.digests.entry(applied).or_insert((server, digest));

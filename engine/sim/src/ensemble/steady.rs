@@ -1,0 +1,140 @@
+//! A load that goes on for ever: a few znodes that stay a few, and requests of every kind at one pace. It is what an ensemble that nothing
+//! disturbs, or one thing, is watched under for a long time.
+
+use super::client::Asks;
+use super::{DiskModel, Habits, MS, Mix, Plan};
+use crate::oracle::ClientId;
+use crate::workload::Random;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use zoolet_engine::Limits;
+use zoolet_model::{ConnectReply, Create, CreateKind, CreateMode, Request, RequestedAcl, Text, WriteOp};
+
+/// What clients ask for, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Load {
+    /// Anything, each client in its own way: [`Habits::drawn`].
+    Anything,
+    /// Writes, reads and syncs of a few znodes, by clients that leave no server by themselves.
+    Steady {
+        /// Between two requests of one client, on average, microseconds.
+        think_us: u64,
+        /// The session timeouts of odd and of even clients, milliseconds.
+        timeouts_ms: [i32; 2],
+    },
+}
+
+impl Load {
+    /// The longest session timeout that servers must grant for it, milliseconds.
+    pub(super) fn timeout_ms_max(self) -> u32 {
+        match self {
+            Self::Anything => 20_000,
+            Self::Steady { timeouts_ms: [odd, even], .. } => odd.max(even).unsigned_abs(),
+        }
+    }
+}
+
+impl Plan {
+    /// Voters on disks of one kind, under a [`Load::Steady`], with nothing broken, for so long; its bounds are such that a checkpoint is written every minute or two.
+    pub fn steady(voters: u8, disk: DiskModel, for_us: u64) -> Self {
+        let limits = Limits {
+            memtable_bytes: 128 << 10,
+            record_cache_bytes: 64 << 10,
+            base_cache_bytes: 64 << 10,
+            log_segment_bytes: 128 << 10,
+            log_segments: 8,
+            disk_reserve_bytes: 0,
+            ..Limits::default()
+        };
+        let load = Load::Steady { think_us: 1000 * MS, timeouts_ms: [10_000, 20_000] };
+        let (faults, mix) = ((0, 0), Mix::of(&[]));
+        Self {
+            voters,
+            observers: 0,
+            clients: 8,
+            safety_us: for_us,
+            faults,
+            mix,
+            disk,
+            limits,
+            load,
+            ..Self::peaceful(0)
+        }
+    }
+}
+
+impl Habits {
+    /// Those of a client of a [`Load::Steady`].
+    pub(super) fn steady(think_us: u64, timeout_ms: i32) -> Self {
+        Self { timeout_ms, window: 8, think_us, moves_one_in: 0, vanishes_one_in: 0 }
+    }
+}
+
+/// One client of a [`Load::Steady`].
+#[derive(Debug)]
+pub(super) struct Steady {
+    random: Random,
+    client: ClientId,
+    clients: u32,
+    serial: u64,
+    first: VecDeque<Request>,
+}
+
+/// What is above all znodes of the load.
+const PARENT: &str = "/load";
+
+impl Steady {
+    /// One of so many.
+    pub(super) fn new(seed: u64, client: ClientId, clients: u32) -> Self {
+        Self { random: Random::new(seed), client, clients, serial: 0, first: VecDeque::new() }
+    }
+
+    fn own(&self) -> Text {
+        format!("{PARENT}/c{}", self.client.0).into()
+    }
+
+    fn ephemeral(&self) -> Text {
+        format!("{PARENT}/c{}/here", self.client.0).into()
+    }
+
+    /// Anybody's.
+    fn any(&mut self) -> Text {
+        format!("{PARENT}/c{}", 1 + self.random.below(u64::from(self.clients))).into()
+    }
+
+    /// Never the same twice in a run, and 100 bytes long.
+    fn data(&mut self) -> Option<Bytes> {
+        self.serial += 1;
+        Some(format!("{:>60}:{:>39}", self.client.0, self.serial).into_bytes().into())
+    }
+
+    fn create(&mut self, path: Text, kind: CreateKind) -> Request {
+        let mode = CreateMode::Valid { kind, sequential: false };
+        let acl = Some(vec![RequestedAcl::everybody()]);
+        Request::Write(WriteOp::Create(Create { path, data: self.data(), acl, mode, with_stat: true }))
+    }
+}
+
+impl Asks for Steady {
+    fn next(&mut self, _last_zxid: i64) -> Request {
+        if let Some(first) = self.first.pop_front() {
+            return first;
+        }
+        match self.random.below(20) {
+            0..=6 => Request::Write(WriteOp::SetData { path: self.own(), data: self.data(), version: -1 }),
+            7 => Request::Write(WriteOp::SetData { path: self.any(), data: self.data(), version: -1 }),
+            8 => self.create(self.ephemeral(), CreateKind::Ephemeral),
+            9 => Request::Write(WriteOp::Delete { path: self.ephemeral(), version: -1 }),
+            10..=12 => Request::Sync { path: Some(PARENT.into()) },
+            13..=17 => Request::GetData { path: self.any(), watch: self.random.one_in(4) },
+            18 => Request::GetChildren { path: PARENT.into(), watch: false, with_stat: true },
+            _ => Request::Exists { path: self.ephemeral(), watch: true },
+        }
+    }
+
+    /// Whoever is first makes the parents; after that they are there.
+    fn connected(&mut self, _reply: &ConnectReply) {
+        let parents = [PARENT.into(), self.own()];
+        self.first = parents.into_iter().map(|path| self.create(path, CreateKind::Persistent)).collect();
+    }
+}

@@ -1,0 +1,44 @@
+//! Ensembles that nothing disturbs but their disks, for a long time, under load: nobody is elected after the first leader, no session expires.
+//!
+//! `ENSEMBLE_MINUTES=1440` runs 24 simulated hours, best with `--release`; without it, what a plain `cargo test` has time for.
+#![allow(clippy::print_stderr, reason = "what the runs had in them, for people")]
+
+use std::time::Instant;
+use zoolet_sim::ensemble::{DiskModel, Plan, SECOND, Trace, conclude};
+use zoolet_sim::oracle::Summary;
+
+/// Simulated minutes of one plain `cargo test`.
+const MINUTES: u64 = 20;
+
+fn minutes() -> u64 {
+    std::env::var("ENSEMBLE_MINUTES").ok().and_then(|value| value.parse().ok()).unwrap_or(MINUTES)
+}
+
+/// Three servers, eight clients that ask for something once a second each, one kind of disk.
+fn undisturbed(disk: DiskModel, minutes: u64) {
+    let (seed, began) = (24, Instant::now());
+    let plan = Plan::steady(3, disk, minutes * 60 * SECOND);
+    let mut world = plan.build(seed, Trace::off());
+    world.run_until(plan.safety_us);
+    let (statistics, history, epochs) = conclude(seed, world).unwrap_or_else(|failure| panic!("{failure}"));
+    let summary = Summary::of(&history);
+    eprint!("{disk:?}: {epochs}\n{statistics}{summary:?}\n{:.0} s\n", began.elapsed().as_secs_f64());
+    assert_eq!(epochs.elected(), 1, "{epochs}");
+    assert_eq!((summary.closed, summary.told_expired), (0, 0), "nobody closes a session, so it would have expired");
+    assert!(summary.writes > minutes * 100 && summary.syncs > minutes * 20, "there was a load: {summary:?}");
+}
+
+#[test]
+fn nobody_is_elected_and_no_session_expires_on_sd_cards_that_hang() {
+    undisturbed(DiskModel::Sd, minutes());
+}
+
+#[test]
+fn nobody_is_elected_and_no_session_expires_on_emmc() {
+    undisturbed(DiskModel::Emmc, (minutes() / 6).max(5));
+}
+
+#[test]
+fn nobody_is_elected_and_no_session_expires_on_nvme() {
+    undisturbed(DiskModel::Nvme, (minutes() / 6).max(5));
+}

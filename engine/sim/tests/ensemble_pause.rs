@@ -1,0 +1,99 @@
+//! A leader that stands still for a minute, under load, and goes on: the others elect another one, nobody who goes on touching expires, and what
+//! the former leader says when it goes on is not older than a sync allows.
+//!
+//! Half of the clients have sessions so long that they stay at the former leader and wait: their requests, syncs among them, are in its sockets when it
+//! goes on. The oracles judge every answer (`realtime`: a sync shows all that was seen before it was asked for).
+#![allow(clippy::print_stderr, reason = "what the runs had in them, for people")]
+
+use zoolet_engine::txn::{self, Txn};
+use zoolet_model::{Request, SessionId};
+use zoolet_sim::ensemble::{DiskModel, Load, MS, Plan, SECOND, Trace, conclude};
+use zoolet_sim::oracle::{History, Summary};
+use zoolet_zab::{Role, ServerId};
+
+/// When the leader stops, and when it goes on.
+const STOPS_US: u64 = 20 * SECOND;
+const GOES_ON_US: u64 = STOPS_US + 60 * SECOND;
+/// And until when the load goes on.
+const ENDS_US: u64 = GOES_ON_US + 30 * SECOND;
+
+/// The short sessions expire while the leader stands still, if nobody hears their clients; the long ones' clients do not give it up.
+const TIMEOUTS_MS: [i32; 2] = [6_000, 120_000];
+
+fn plan(voters: u8) -> Plan {
+    let load = Load::Steady { think_us: 100 * MS, timeouts_ms: TIMEOUTS_MS };
+    Plan { clients: 16, load, ..Plan::steady(voters, DiskModel::Emmc, ENDS_US) }
+}
+
+/// How many syncs were left at the former leader while it stood still, and how many of them it answered.
+fn syncs_left(history: &History, former: ServerId) -> (usize, usize) {
+    let left = history.operations.iter().filter(|operation| {
+        let is_sync = matches!(operation.request, Request::Sync { .. });
+        let is_there = history.connection_of(operation).server == former;
+        is_sync && is_there && (STOPS_US..GOES_ON_US).contains(&operation.invoked.us)
+    });
+    let answered = left.clone().filter(|operation| operation.answer.is_some());
+    (left.count(), answered.count())
+}
+
+/// Sessions that were ended although an answer of theirs had come within their timeout, give or take how long it travelled. A client that, by
+/// chance, tried the former leader only, again and again, was silent for all the others.
+fn expired_while_touching(history: &History) -> Vec<SessionId> {
+    let ends = history.committed.iter().filter_map(|entry| match txn::decode(&entry.payload) {
+        Ok((_, Txn::CloseSession { session })) => Some((session, entry.at.us)),
+        Ok(_) | Err(_) => None,
+    });
+    let is_early = |&(session, at_us): &(SessionId, u64)| {
+        let theirs = history.operations.iter().filter(|asked| history.connection_of(asked).session() == Some(session));
+        let heard =
+            theirs.filter_map(|asked| asked.answer.as_ref()).map(|answer| answer.at.us).filter(|&us| us <= at_us);
+        let timeout_us = u64::from(TIMEOUTS_MS[0].unsigned_abs()) * MS;
+        heard.max().unwrap_or(0) + timeout_us > at_us + SECOND
+    };
+    ends.filter(is_early).map(|(session, _)| session).collect()
+}
+
+/// How many syncs waited for it, and how many of them it answered.
+fn a_leader_stands_still(voters: u8, seed: u64) -> (usize, usize) {
+    let mut world = plan(voters).build(seed, Trace::off());
+    world.run_until(STOPS_US);
+    let former = world.leader().expect("an ensemble in peace has a leader");
+    world.pause(former);
+    world.run_until(GOES_ON_US);
+    let next = world.leader().expect("the others have a quorum");
+    assert_ne!(former, next, "seed {seed}: who stands still does not lead");
+    world.resume(former);
+    world.run_until(ENDS_US);
+    assert_eq!(world.leader(), Some(next), "seed {seed}: who comes back disturbs nobody");
+    let role = world.witness().said(former).map(|state| state.role);
+    assert_eq!(role, Some(Role::Following(next)), "seed {seed}: the former leader follows");
+    let (_, history, epochs) = conclude(seed, world).unwrap_or_else(|failure| panic!("{failure}"));
+    assert_eq!(epochs.elected(), 2, "seed {seed}: {epochs}");
+    assert_eq!(expired_while_touching(&history), [], "seed {seed}: who goes on touching does not expire");
+    let summary = Summary::of(&history);
+    assert!(summary.closed * 3 <= summary.sessions, "seed {seed}: most found another server in time: {summary:?}");
+    syncs_left(&history, former)
+}
+
+fn of_all_seeds(voters: u8) {
+    let seeds: u64 = std::env::var("ENSEMBLE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(6);
+    let (mut left, mut answered) = (0, 0);
+    for seed in 0..seeds {
+        let of_seed = a_leader_stands_still(voters, seed);
+        (left, answered) = (left + of_seed.0, answered + of_seed.1);
+    }
+    eprintln!(
+        "{voters} voters, {seeds} seeds: {left} syncs waited for the former leader, {answered} of them were answered"
+    );
+    assert!(left >= seeds as usize, "there was something to answer: {left}");
+}
+
+#[test]
+fn a_leader_of_three_that_stood_still_for_a_minute_expires_nobody_and_answers_no_stale_sync() {
+    of_all_seeds(3);
+}
+
+#[test]
+fn a_leader_of_five_that_stood_still_for_a_minute_expires_nobody_and_answers_no_stale_sync() {
+    of_all_seeds(5);
+}

@@ -311,11 +311,11 @@ impl Plan {
     fn client(&self, id: ClientId, random: &mut Random) -> (Habits, Box<dyn Asks>) {
         let seed = random.bits();
         if let Load::Steady { think_us, timeouts_ms } = self.load {
-            let habits = Habits::steady(think_us, timeouts_ms[usize::from(id.0 % 2 == 0)]);
+            let habits = Habits::steady(think_us, timeouts_ms[usize::from(id.0.is_multiple_of(2))]);
             return (habits, Box::new(Steady::new(seed, id, self.clients)));
         }
         // Half of them ask for anything at all, half for what the oracles judge best.
-        let asks: Box<dyn Asks> = if id.0 % 2 == 0 {
+        let asks: Box<dyn Asks> = if id.0.is_multiple_of(2) {
             Box::new(Workload::new(seed))
         } else {
             Box::new(load::Asking::new(seed, id, load::Mix::drawn(random)))

@@ -87,7 +87,7 @@ impl World {
     }
 
     /// Who leads, and has a process that goes on.
-    fn leader(&self) -> Option<ServerId> {
+    pub fn leader(&self) -> Option<ServerId> {
         let said = |server: &ServerId| self.witness().said(*server).filter(|state| state.role == Role::Leading);
         let running = self.hosts.values().filter(|host| host.is_running()).map(|host| host.id);
         running.filter(|server| said(server).is_some()).max_by_key(|server| said(server).map(|state| state.epoch))

@@ -187,13 +187,6 @@ impl World {
         self.hosts.keys().copied().collect()
     }
 
-    /// Who leads, established: of two that say so the one of the newer epoch.
-    pub fn leader(&self) -> Option<ServerId> {
-        let said = |server: &ServerId| self.witness().said(*server).filter(|state| state.role == Role::Leading);
-        let leaders = self.hosts.keys().filter_map(|server| Some((said(server)?.epoch, *server)));
-        leaders.max().map(|(_, server)| server)
-    }
-
     /// A server's process stands still from now on, as by SIGSTOP; its box goes on to take what comes.
     pub fn pause(&mut self, server: ServerId) {
         self.with(server, Host::sleep);

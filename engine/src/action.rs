@@ -215,6 +215,8 @@ pub enum LogRecord {
         /// Its id, minted by its first entry.
         ensemble: u128,
     },
+    /// What is here is not what it should be: this server counts nowhere until a SnapEnd, through restarts too.
+    Damaged,
 }
 
 /// One question to the base.

@@ -73,7 +73,7 @@ impl Model {
                 (self.start, self.base_id, self.receiving) = (*zxid, *base, None);
                 (self.watermark, self.checkpoint) = (*zxid, *zxid);
             }
-            LogRecord::Birth { .. } => {}
+            LogRecord::Birth { .. } | LogRecord::Damaged => {}
         }
         self.watermark = self.watermark.max(watermark.min(self.last()));
     }

@@ -15,6 +15,7 @@ use zoolet_engine::{
 };
 use zoolet_model::Zxid;
 use zoolet_sim::{disk::SimDisk, machine::tiny_limits};
+use zoolet_zab::{Config, EnsembleId, Incarnation, Kind, Member};
 
 const BORN: u128 = 77;
 
@@ -225,7 +226,8 @@ fn a_member_whose_log_is_lost_is_a_new_disk_that_keeps_its_promise() {
         let store = member(&disk, 501).unwrap();
         assert_eq!(
             (&store.health, store.facts.disk_incarnation, store.facts.accepted),
-            (&Health::Whole, 500, epoch(promised))
+            (&Health::Unrepaired, 500, epoch(promised)),
+            "{number}: an empty log in the place of a lost one is not that of a new disk"
         );
         let old = Base::open(Arc::new(disk.after_process_crash()), 0, base_support::OPTIONS).unwrap();
         assert!(contents(&old.reader()).unwrap() == base_before, "{number}");
@@ -238,6 +240,83 @@ fn a_member_whose_log_is_lost_is_a_new_disk_that_keeps_its_promise() {
     let store = member(&disk, 500).unwrap();
     assert!(matches!(&store.health, Health::LogLost { former: Some(BORN), .. }), "{:?}", store.health);
     repair(&disk, store, "no segments");
+}
+
+/// One voter, and the number of the entry that made it the configuration.
+fn config_of(version: Zxid) -> LogRecord {
+    let member = Member { id: zoolet_model::ServerId::STANDALONE, kind: Kind::Voter, disk: Incarnation(BORN) };
+    let committed = Bytes::copy_from_slice(&Config::new(EnsembleId(9), version, &[member]).unwrap().encode());
+    LogRecord::Config { last_seen: committed.clone(), committed }
+}
+
+/// An ensemble is born once: whoever was in one, and whose log is lost, is not a new disk at its second start either.
+#[test]
+fn a_disk_whose_log_was_lost_belongs_to_its_ensemble_and_counts_nowhere_at_every_start() {
+    let disk = SimDisk::new(1);
+    let mut store = member(&disk, BORN).unwrap();
+    append(&mut store.log, open_epoch(1)[..2].to_vec(), Zxid::ZERO).unwrap();
+    append(&mut store.log, vec![LogRecord::Birth { ensemble: 9 }, config_of(zxid(1, 0))], Zxid::ZERO).unwrap();
+    append(&mut store.log, vec![entry(zxid(1, 0), 10)], Zxid::ZERO).unwrap();
+    drop(store);
+    assert!(member(&disk, 499).unwrap().recovered.is_whole);
+    assert!(disk.corrupt("seg-00.log", 90, 1));
+    let mut lost = None;
+    for (start, steps) in [(500, "first"), (501, "second"), (502, "third")] {
+        let store = member(&disk, start).unwrap();
+        lost = lost.or(Some(store.health.clone()));
+        let recovered = &store.recovered;
+        assert!(!recovered.is_whole, "{steps}: {:?}", store.health);
+        assert_eq!((recovered.ensemble, recovered.config.version), (EnsembleId(9), zxid(1, 0)), "{steps}");
+    }
+    assert!(matches!(lost, Some(Health::LogLost { .. })), "{lost:?}");
+    assert!(alone(&disk).err().unwrap().contains("only a snapshot"), "and it does not begin anew alone");
+}
+
+/// A snapshot may be older than the configuration that came with it: the entry of that is still to come.
+#[test]
+fn a_member_whose_history_is_older_than_its_configuration_is_no_newcomer() {
+    let disk = SimDisk::new(1);
+    let mut store = member(&disk, BORN).unwrap();
+    append(&mut store.log, vec![LogRecord::Birth { ensemble: 9 }], Zxid::ZERO).unwrap();
+    append(&mut store.log, open_epoch(1), Zxid::ZERO).unwrap();
+    append(&mut store.log, vec![LogRecord::Promise(epoch(3)), config_of(zxid(2, 5))], zxid(1, 0)).unwrap();
+    append(&mut store.log, vec![LogRecord::Epoch(epoch(3))], zxid(1, 0)).unwrap();
+    drop(store);
+    let recovered = member(&disk, 500).unwrap().recovered;
+    assert_eq!((recovered.ensemble, recovered.config.version), (EnsembleId(9), zxid(2, 5)));
+    assert_eq!((recovered.history.last(), recovered.pending, recovered.is_whole), (zxid(1, 0), None, true));
+}
+
+/// Other than who learned of a birth that was, and has not come to its entry.
+#[test]
+fn a_birth_that_a_crash_has_torn_never_was() {
+    for (is_entered, ensemble) in [(true, EnsembleId::UNBORN), (false, EnsembleId(9))] {
+        let disk = SimDisk::new(1);
+        let mut store = member(&disk, BORN).unwrap();
+        let entered = is_entered.then_some(LogRecord::Epoch(epoch(1)));
+        let birth = [LogRecord::Birth { ensemble: 9 }, config_of(zxid(1, 0))];
+        let records = [LogRecord::Promise(epoch(1))].into_iter().chain(entered).chain(birth).collect();
+        append(&mut store.log, records, Zxid::ZERO).unwrap();
+        drop(store);
+        let recovered = member(&disk, 500).unwrap().recovered;
+        assert_eq!((recovered.ensemble, recovered.config.is_born()), (ensemble, !is_entered));
+        assert!(recovered.is_whole);
+    }
+}
+
+#[test]
+fn a_history_that_differs_from_the_leaders_does_so_after_a_restart_too() {
+    let disk = set_up();
+    let mut store = member(&disk, 500).unwrap();
+    append(&mut store.log, vec![LogRecord::Damaged], Zxid::ZERO).unwrap();
+    drop(store);
+    for start in 501..503 {
+        let store = member(&disk.after_power_loss(0), start).unwrap();
+        assert_eq!((&store.health, store.recovered.is_whole), (&Health::Unrepaired, false));
+        assert_eq!((store.facts.disk_incarnation, store.recovered.history.last()), (BORN, zxid(1, 12)));
+    }
+    let store = member(&disk, 503).unwrap();
+    repair(&disk, store, "a history that differs");
 }
 
 #[test]
@@ -271,11 +350,13 @@ fn a_crash_at_any_step_of_replacing_a_log_keeps_the_promise_and_votes_for_nothin
             let facts = &store.facts;
             assert_eq!((facts.accepted, facts.ensemble_id, facts.last), (epoch(3), 9, Zxid::ZERO), "{story}");
             assert_ne!(facts.disk_incarnation, BORN, "{story}");
-            lost += u32::from(!store.health.is_whole());
-            assert!(store.health.is_whole() || facts.disk_incarnation == 600, "{story}");
+            let is_lost_now = matches!(store.health, Health::LogLost { .. });
+            lost += u32::from(is_lost_now);
+            assert!(is_lost_now || store.health == Health::Unrepaired, "{story}: {:?}", store.health);
+            assert_eq!(is_lost_now, facts.disk_incarnation == 600, "{story}");
             drop(store);
             let store = member(&image.after_power_loss(0), 700).unwrap();
-            assert_eq!((&store.health, store.facts.accepted), (&Health::Whole, epoch(3)), "{story}");
+            assert_eq!((&store.health, store.facts.accepted), (&Health::Unrepaired, epoch(3)), "{story}");
         }
     }
     assert!(lost > 10, "{lost}");
@@ -343,6 +424,7 @@ fn a_member_with_a_flipped_bit_is_what_it_was_or_says_that_it_is_not() {
                     assert!(store.facts.accepted == epoch(3) || store.facts.accepted == epoch(1), "{story}");
                     assert_eq!((store.facts.last, store.facts.disk_incarnation), (Zxid::ZERO, 500), "{story}");
                 }
+                Health::Unrepaired => panic!("{story}: this log says nothing like it"),
             }
         }
     }

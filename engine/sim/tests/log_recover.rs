@@ -227,8 +227,12 @@ fn facts_survive_recycling() {
         append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
         append(&mut log, open_epoch(2), zxid(1, 0)).unwrap();
         let config = LogRecord::Config { committed: Bytes::from_static(b"abc"), last_seen: Bytes::from_static(b"abd") };
-        append(&mut log, vec![config, LogRecord::Birth { ensemble: 7 }, LogRecord::Promise(epoch(5))], Zxid::ZERO)
-            .unwrap();
+        append(
+            &mut log,
+            vec![config, LogRecord::Birth { ensemble: 7 }, LogRecord::Promise(epoch(5)), LogRecord::Damaged],
+            Zxid::ZERO,
+        )
+        .unwrap();
         append(&mut log, vec![LogRecord::SnapBegin { zxid: zxid(9, 9), base: 4 }], Zxid::ZERO).unwrap();
         for counter in 1..=100 {
             append(&mut log, vec![entry(zxid(2, counter), 1000)], zxid(2, counter - 1)).unwrap();
@@ -251,6 +255,7 @@ fn facts_survive_recycling() {
             last: zxid(2, 100),
             chain,
             spans,
+            is_damaged: true,
             cuts: 0,
         };
         assert_eq!(*log.facts(), facts);

@@ -65,6 +65,9 @@ pub enum Health {
         /// The disk that this was.
         former: Option<u128>,
     },
+    /// Base and log, as they were; the log says that it took the place of a lost one, or that its history is not what its leader's was, and no snapshot has
+    /// come since.
+    Unrepaired,
 }
 
 impl Health {
@@ -72,7 +75,7 @@ impl Health {
     pub fn is_whole(&self) -> bool {
         match self {
             Self::Whole => true,
-            Self::BaseLost { .. } | Self::LogDamaged { .. } | Self::LogLost { .. } => false,
+            Self::BaseLost { .. } | Self::LogDamaged { .. } | Self::LogLost { .. } | Self::Unrepaired => false,
         }
     }
 }
@@ -177,6 +180,12 @@ impl Store {
             Marker::record_birth(&**disk, log.facts().disk_incarnation).map_err(OpenError::Marker)?;
         }
         let base_zxid = base.meta().zxid;
+        if log.facts().is_damaged && health == Health::Whole {
+            if !is_member {
+                return Err(OpenError::Damaged(UNREPAIRED.to_owned()));
+            }
+            health = Health::Unrepaired;
+        }
         if is_member
             && health == Health::Whole
             && let Some(damage) = log.find_damage(base_zxid)?
@@ -217,17 +226,17 @@ impl Store {
     }
 }
 
-/// What the facts say of the protocol. A birth whose entry is not in the history never was: a crash came between the two.
+/// What the facts say of the protocol. The configuration may be newer than the history: it came with an older snapshot, or this log took the place of one
+/// that was lost. A disk that was a member once stays one: it never goes back to a configuration file.
 fn recovered(facts: &Facts, appended: AppendSeq) -> Recovered {
     let alone = Config::standalone(ServerId::STANDALONE);
-    let born = Config::decode(&facts.config_committed).filter(|config| config.version <= facts.last);
+    let born = Config::decode(&facts.config_committed).filter(|config| !is_torn_birth(facts, config));
     let pending = Config::decode(&facts.config_last_seen).filter(|pending| {
         born.as_ref().is_some_and(|born| born.version < pending.version) && pending.version <= facts.last
     });
-    let is_born = born.is_some();
     let unborn = Recovered::empty(Incarnation(facts.disk_incarnation), alone);
     Recovered {
-        ensemble: if is_born { EnsembleId(facts.ensemble_id) } else { EnsembleId::UNBORN },
+        ensemble: born.as_ref().map_or(EnsembleId::UNBORN, |config| config.ensemble),
         accepted: facts.accepted,
         current: facts.current,
         config: born.unwrap_or(unborn.config),
@@ -239,6 +248,13 @@ fn recovered(facts: &Facts, appended: AppendSeq) -> Recovered {
         floor: unborn.floor,
         is_whole: unborn.is_whole,
     }
+}
+
+/// A birth whose entry is not in the history never was: a crash came between the two. No other configuration has the number of an epoch's first entry, and
+/// who learns of a birth that was has not entered its epoch yet.
+fn is_torn_birth(facts: &Facts, config: &Config) -> bool {
+    let is_birth = config.version.counter() == 0;
+    is_birth && config.version > facts.last && config.version.epoch() <= facts.current
 }
 
 pub(super) fn base_options(limits: &Limits) -> Options {
@@ -339,6 +355,9 @@ fn gone() -> OpenError {
 /// What to do, for an operator.
 const LOG_GONE: &str = "the log is gone: ZOOLET says that there was one, and no segment (seg-NN.log) that can be read is left; bring its files back, or, if \
      what was stored here may be lost, empty the directory and start again";
+
+/// The same.
+const UNREPAIRED: &str = "the log says that what was stored here is not all of it, and only a snapshot of the other servers of its ensemble can mend that";
 
 fn check_disk(marker: Marker, disk_incarnation: u128) -> Result<(), OpenError> {
     if let Marker::Born { disk_incarnation: born } = marker

@@ -234,7 +234,7 @@ impl Host {
                 after.last = Link { zxid: *zxid, chain: *chain };
                 Change::Snapshot(after.last)
             }
-            LogRecord::SnapBegin { .. } | LogRecord::Birth { .. } => Change::Fact,
+            LogRecord::SnapBegin { .. } | LogRecord::Birth { .. } | LogRecord::Damaged => Change::Fact,
         };
         self.tail = after.clone();
         self.waiting.push_back(Waiting { seq, change, after });

@@ -523,7 +523,7 @@ impl Disk {
                     recovered.pending = (last_seen != committed).then(|| Config::decode(&last_seen).unwrap());
                 }
                 LogRecord::Birth { ensemble } => recovered.ensemble = EnsembleId(ensemble),
-                LogRecord::SnapBegin { .. } | LogRecord::SnapEnd { .. } => panic!("no base here"),
+                LogRecord::Damaged | LogRecord::SnapBegin { .. } | LogRecord::SnapEnd { .. } => panic!("no base here"),
             }
         }
         recovered.committed = recovered.committed.max(append.watermark.min(recovered.history.last()));

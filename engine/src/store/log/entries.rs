@@ -74,7 +74,8 @@ impl Cut {
             | Record::Epoch(_)
             | Record::Config { .. }
             | Record::SnapBegin { .. }
-            | Record::Birth { .. } => None,
+            | Record::Birth { .. }
+            | Record::Damaged => None,
         }
     }
 }
@@ -214,7 +215,8 @@ impl At {
             | Record::Epoch(_)
             | Record::Config { .. }
             | Record::SnapBegin { .. }
-            | Record::Birth { .. } => {}
+            | Record::Birth { .. }
+            | Record::Damaged => {}
         }
         self.seq += u64::from(record.is_numbered());
     }

@@ -38,6 +38,9 @@ pub struct Facts {
     pub chain: u128,
     /// The history, epoch by epoch; the oldest of more than 64 are forgotten.
     pub spans: Spans,
+    /// This server counts nowhere until a snapshot has taken the place of what is here: this log took that of one that was lost, or its history is not what
+    /// its leader's is.
+    pub is_damaged: bool,
     /// How often history was cut, by Truncate or SnapEnd: whether a reader has to look ahead.
     pub cuts: u64,
 }
@@ -50,6 +53,10 @@ pub struct Receiving {
     /// The base file it is written to.
     pub base_id: u64,
 }
+
+/// Flags of encoded facts.
+const RECEIVING: u8 = 1;
+const DAMAGED: u8 = 2;
 
 impl Facts {
     /// Of an empty disk.
@@ -122,7 +129,7 @@ impl Facts {
                 if *zxid < self.watermark {
                     return Err("a snapshot removes committed entries");
                 }
-                self.receiving = None;
+                (self.receiving, self.is_damaged) = (None, false);
                 self.base_id = *base;
                 (self.last, self.chain, self.watermark) = (*zxid, *chain, *zxid);
                 self.spans = Spans::EMPTY;
@@ -133,6 +140,7 @@ impl Facts {
                 // A birth comes before the entry that it is of: of a crash in between is left one that never was, and another may follow.
                 self.ensemble_id = *ensemble;
             }
+            Record::Damaged => self.is_damaged = true,
         }
         Ok(())
     }
@@ -149,7 +157,8 @@ impl Facts {
         put_u32(out, self.accepted.as_u32());
         put_u32(out, self.current.as_u32());
         put_u64(out, self.base_id);
-        out.push(u8::from(self.receiving.is_some()));
+        let receives = if self.receiving.is_some() { RECEIVING } else { 0 };
+        out.push(receives | if self.is_damaged { DAMAGED } else { 0 });
         put_u64(out, self.receiving.map_or(0, |receiving| receiving.zxid.to_bits()));
         put_u64(out, self.receiving.map_or(0, |receiving| receiving.base_id));
         put_u64(out, self.watermark.to_bits());
@@ -174,9 +183,13 @@ impl Facts {
             base_id: input.u64()?,
             ..Self::default()
         };
-        let is_receiving = input.u8()?;
+        let flags = input.u8()?;
+        if flags & !(RECEIVING | DAMAGED) != 0 {
+            return Err(Malformed::Content("flags that nobody sets"));
+        }
         let receiving = Receiving { zxid: input.zxid()?, base_id: input.u64()? };
-        facts.receiving = (is_receiving != 0).then_some(receiving);
+        facts.receiving = (flags & RECEIVING != 0).then_some(receiving);
+        facts.is_damaged = flags & DAMAGED != 0;
         facts.watermark = input.zxid()?;
         facts.last = input.zxid()?;
         facts.chain = input.u128()?;

@@ -20,6 +20,7 @@ pub(super) mod kind {
     pub(super) const SNAP_BEGIN: u8 = 7;
     pub(super) const SNAP_END: u8 = 8;
     pub(super) const BIRTH: u8 = 9;
+    pub(super) const DAMAGED: u8 = 10;
 }
 
 /// A record as it stands in a segment: [`LogRecord`] and what the log itself adds.
@@ -58,6 +59,7 @@ pub(super) enum Record<'a> {
     Birth {
         ensemble: u128,
     },
+    Damaged,
 }
 
 /// Why bytes are no record.
@@ -83,6 +85,7 @@ impl<'a> Record<'a> {
             LogRecord::SnapBegin { zxid, base } => Self::SnapBegin { zxid: *zxid, base: *base },
             LogRecord::SnapEnd { base, zxid, chain } => Self::SnapEnd { base: *base, zxid: *zxid, chain: *chain },
             LogRecord::Birth { ensemble } => Self::Birth { ensemble: *ensemble },
+            LogRecord::Damaged => Self::Damaged,
         }
     }
 
@@ -139,6 +142,7 @@ impl<'a> Record<'a> {
                 put_u128(out, *ensemble);
                 kind::BIRTH
             }
+            Self::Damaged => kind::DAMAGED,
         };
         let length = length(out.len() - start - RECORD_HEADER_BYTES);
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
@@ -167,6 +171,7 @@ impl<'a> Record<'a> {
             kind::SNAP_BEGIN => Self::SnapBegin { zxid: body.zxid()?, base: body.u64()? },
             kind::SNAP_END => Self::SnapEnd { base: body.u64()?, zxid: body.zxid()?, chain: body.u128()? },
             kind::BIRTH => Self::Birth { ensemble: body.u128()? },
+            kind::DAMAGED => Self::Damaged,
             unknown => return Err(Malformed::UnknownKind(unknown)),
         };
         if body.0.is_empty() { Ok(record) } else { Err(Malformed::Content("a record is too long")) }
@@ -183,6 +188,7 @@ pub(super) fn encoded_bytes(record: &LogRecord) -> usize {
             LogRecord::Config { committed, last_seen } => 8 + committed.len() + last_seen.len(),
             LogRecord::SnapBegin { .. } | LogRecord::Birth { .. } => 16,
             LogRecord::SnapEnd { .. } => 32,
+            LogRecord::Damaged => 0,
         }
 }
 
@@ -286,6 +292,7 @@ mod tests {
             Record::SnapBegin { zxid: Zxid::ZERO, base: 1 },
             Record::SnapEnd { base: 1, zxid: Zxid::ZERO, chain: 9 },
             Record::Birth { ensemble: 5 },
+            Record::Damaged,
         ];
         for record in records {
             let mut bytes = Vec::new();
@@ -321,6 +328,7 @@ mod tests {
             LogRecord::SnapBegin { zxid: Zxid::ZERO, base: 1 },
             LogRecord::SnapEnd { base: 1, zxid: Zxid::ZERO, chain: 9 },
             LogRecord::Birth { ensemble: 5 },
+            LogRecord::Damaged,
         ];
         for record in records {
             let mut bytes = Vec::new();

@@ -27,7 +27,8 @@ pub struct Salvaged {
     pub disk_incarnation: Option<u128>,
     /// The newest incarnation of a segment that was begun.
     newest: u64,
-    /// The append number of the configurations.
+    /// The append numbers of the ensemble and of the configurations.
+    ensemble_seq: u64,
     config_seq: u64,
 }
 
@@ -37,22 +38,23 @@ impl Salvaged {
     }
 
     fn pass(&mut self, seq: u64, record: &Record<'_>) {
-        let mut config = None;
+        let (mut ensemble, mut config) = (None, None);
         match record {
             Record::Facts { facts, .. } => {
                 self.promise(facts.accepted);
                 self.promise(facts.last.epoch());
-                if facts.ensemble_id != 0 {
-                    self.facts.ensemble_id = facts.ensemble_id;
-                }
+                ensemble = Some(facts.ensemble_id).filter(|ensemble| *ensemble != 0);
                 config = Some((facts.config_committed.clone(), facts.config_last_seen.clone()));
             }
             Record::Entry { zxid, .. } => self.promise(zxid.epoch()),
             Record::Promise(epoch) | Record::Epoch(epoch) => self.promise(*epoch),
             Record::SnapBegin { zxid, .. } | Record::SnapEnd { zxid, .. } => self.promise(zxid.epoch()),
             Record::Config { committed, last_seen } => config = Some((committed.clone(), last_seen.clone())),
-            Record::Birth { ensemble } => self.facts.ensemble_id = *ensemble,
-            Record::Truncate { .. } => {}
+            Record::Birth { ensemble: born } => ensemble = Some(*born),
+            Record::Truncate { .. } | Record::Damaged => {}
+        }
+        if let Some(ensemble) = ensemble.filter(|_| seq >= self.ensemble_seq) {
+            (self.ensemble_seq, self.facts.ensemble_id) = (seq, ensemble);
         }
         if let Some((committed, last_seen)) = config.filter(|_| seq >= self.config_seq) {
             self.config_seq = seq;
@@ -120,7 +122,8 @@ impl Log {
         options.check()?;
         let names = disk.list().map_err(|error| LogError::io("", error))?;
         let old: Vec<String> = names.into_iter().filter(|name| is_segment(name)).collect();
-        let facts = Facts { disk_incarnation, base_id, ..salvaged.facts.clone() };
+        // Empty as it is, it must not pass for one that never held anything: at its next start neither.
+        let facts = Facts { disk_incarnation, base_id, is_damaged: true, ..salvaged.facts.clone() };
         let ring = Ring { taken: old.clone(), before: salvaged.newest, ..Ring::default() };
         let mut log = Self::new(disk, options, facts, AppendSeq(1), ring, 0);
         log.append_birth().map_err(|error| error.of_recovery(""))?;

@@ -50,7 +50,8 @@ impl Sightings {
                 | LogRecord::Epoch(_)
                 | LogRecord::Config { .. }
                 | LogRecord::SnapBegin { .. }
-                | LogRecord::Birth { .. } => {}
+                | LogRecord::Birth { .. }
+                | LogRecord::Damaged => {}
             }
         }
     }

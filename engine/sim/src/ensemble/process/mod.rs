@@ -294,7 +294,8 @@ impl Process {
                 | LogRecord::Epoch(_)
                 | LogRecord::Config { .. }
                 | LogRecord::SnapBegin { .. }
-                | LogRecord::Birth { .. } => {}
+                | LogRecord::Birth { .. }
+                | LogRecord::Damaged => {}
             }
         }
         cx.around.witness.appended(cx.now_us, cx.id, &append);

@@ -75,6 +75,75 @@ fn entries_that_continue_another_history_are_not_written() {
 }
 
 #[test]
+fn a_server_whose_history_differs_does_not_count_after_a_restart_either() {
+    let mut boxes = Boxes::born(3, Limits::default());
+    let (leader, learner) = (boxes.leader(), boxes.learners()[0]);
+    write_much(&mut boxes, leader, 3);
+    boxes.until_equal();
+    let last = boxes.server(learner).zab().last();
+    boxes.said.clear();
+    write_much(&mut boxes, leader, 1);
+    let entries = boxes.said.iter().rev().find_map(|(_, to, message)| match message {
+        PeerMessage::Entries(entries) if *to == learner && entries.from > last => Some(entries.clone()),
+        _ => None,
+    });
+    let mut entries = entries.unwrap();
+    let next = boxes.server(learner).zab().last().next().unwrap();
+    (entries.from, entries.to, entries.entries[0].zxid) = (next, next, next);
+    entries.entries.truncate(1);
+    entries.chain_before ^= 1;
+    // It hears, and is not heard.
+    boxes.cut.extend(boxes.ids().map(|other| (learner, other)));
+    boxes.inject(leader, learner, PeerMessage::Entries(entries));
+    boxes.settle();
+    boxes.isolate(learner);
+    boxes.kill(learner);
+    boxes.start(learner);
+    assert!(!boxes.server(learner).zab().is_voter());
+    boxes.rejoin(learner);
+    boxes.until_equal();
+    assert!(boxes.server(learner).zab().is_voter());
+}
+
+/// An ensemble is born once. Nothing is served, and nothing removed, when all logs are lost: what is left may be wanted.
+#[test]
+fn servers_whose_logs_are_all_lost_give_birth_to_nothing() {
+    let mut boxes = Boxes::born(3, small_limits());
+    let leader = boxes.leader();
+    write_much(&mut boxes, leader, 100);
+    boxes.until_equal();
+    let ensemble = boxes.server(1).zab().ensemble();
+    boxes.ids().for_each(|server| boxes.kill(server));
+    for server in boxes.ids() {
+        let disk = boxes.disk(server).clone();
+        for name in disk.list().unwrap().into_iter().filter(|name| name.starts_with("seg-")) {
+            assert!(disk.corrupt(&name, 90, 1));
+        }
+    }
+    for _ in 0..3 {
+        boxes.ids().for_each(|server| boxes.start(server));
+        boxes.advance(5000);
+        for server in boxes.ids() {
+            assert!(!boxes.server(server).is_serving());
+            boxes.kill(server);
+        }
+    }
+    for server in boxes.ids() {
+        assert!(boxes.disk(server).list().unwrap().iter().any(|name| name == "base-0.manifest"), "{server}");
+    }
+    // One of them beside two new disks is no quorum of anything either.
+    let kept = boxes.ids().next().unwrap();
+    boxes.ids().filter(|&server| server != kept).for_each(|server| boxes.wipe(server));
+    for _ in 0..2 {
+        boxes.ids().for_each(|server| boxes.start(server));
+        boxes.advance(5000);
+        assert!(boxes.ids().all(|server| !boxes.server(server).is_serving()));
+        boxes.ids().for_each(|server| boxes.kill(server));
+    }
+    assert_ne!(ensemble, zoolet_zab::EnsembleId::UNBORN);
+}
+
+#[test]
 fn states_that_differ_raise_an_alarm_and_nothing_else() {
     let mut boxes = Boxes::born(3, Limits::default());
     let (leader, learner) = (boxes.leader(), boxes.learners()[0]);

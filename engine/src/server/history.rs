@@ -416,6 +416,10 @@ impl Server {
                     self.history.record(LogRecord::Birth { ensemble: ensemble.0 });
                     last = Some(seq);
                 }
+                zab::Action::Damaged { seq } => {
+                    self.history.record(LogRecord::Damaged);
+                    last = Some(seq);
+                }
                 zab::Action::Configs { seq } => {
                     let configs = self.configs();
                     self.history.record(configs);

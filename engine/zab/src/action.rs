@@ -55,6 +55,12 @@ pub enum Action {
         /// The ensemble.
         ensemble: EnsembleId,
     },
+    /// Append a fact to the log: this history is not what it should be. Until a SnapEnd this server starts as one that is not
+    /// [whole](crate::Recovered::is_whole).
+    Damaged {
+        /// The number of this append.
+        seq: AppendSeq,
+    },
     /// Append a fact to the log: the configurations are now [`crate::Zab::config`] and [`crate::Zab::pending_config`].
     Configs {
         /// The number of this append.

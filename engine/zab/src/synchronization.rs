@@ -445,7 +445,11 @@ impl Zab {
     /// nowhere until it has a snapshot.
     pub fn handle_diverged(&mut self, now: u64) {
         if let State::Learning(Learning { leader, link, .. }) = self.state {
-            self.is_whole = false;
+            if core::mem::replace(&mut self.is_whole, false) {
+                // Durable: after a restart it would vote by this history, and might lead with it.
+                let seq = self.appends.fact(now);
+                self.push(Todo::Damaged(seq));
+            }
             self.push(Todo::Close(leader, link, Fault::Protocol("its history differs from this one")));
             self.handle_link_down(now, leader, link);
         }

@@ -103,6 +103,7 @@ pub(crate) enum Todo {
     Promise(AppendSeq, Epoch),
     Epoch(AppendSeq, Epoch),
     Birth(AppendSeq, EnsembleId),
+    Damaged(AppendSeq),
     Configs(AppendSeq),
     Truncate(AppendSeq, Zxid),
     SnapEnd(AppendSeq, Zxid),
@@ -476,6 +477,7 @@ impl Zab {
                 Todo::Promise(seq, epoch) => Action::Promise { seq, epoch },
                 Todo::Epoch(seq, epoch) => Action::Epoch { seq, epoch },
                 Todo::Birth(seq, ensemble) => Action::Birth { seq, ensemble },
+                Todo::Damaged(seq) => Action::Damaged { seq },
                 Todo::Configs(seq) => Action::Configs { seq },
                 Todo::Truncate(seq, to) => Action::Truncate { seq, to },
                 Todo::SnapEnd(seq, zxid) => {

@@ -103,6 +103,7 @@ impl Wired {
                 Action::Promise { seq, .. }
                 | Action::Epoch { seq, .. }
                 | Action::Birth { seq, .. }
+                | Action::Damaged { seq }
                 | Action::Configs { seq }
                 | Action::Truncate { seq, .. }
                 | Action::SnapEnd { seq, .. } => self.appended[at] = seq,

@@ -31,6 +31,7 @@ pub(crate) enum Record {
     Promise(Epoch),
     Epoch(Epoch),
     Birth(EnsembleId),
+    Damaged,
     Configs { committed: Rc<Config>, pending: Option<Rc<Config>> },
     Truncate(Zxid),
     SnapEnd(Rc<Vec<Entry>>),
@@ -109,6 +110,8 @@ impl State {
                 assert!(same, "this disk belongs to another ensemble already");
                 self.ensemble = *ensemble;
             }
+            // Of the log as a whole: `Log::persist`.
+            Record::Damaged => {}
             Record::Configs { committed, pending } => {
                 (self.config, self.pending) = (Some(committed.clone()), pending.clone());
             }
@@ -190,6 +193,7 @@ impl Log {
         while self.persisted < to {
             let (record, watermark) = self.in_flight.pop_front().expect("nothing is durable before it is appended");
             self.durable.pass(&record, watermark);
+            self.damaged |= record == Record::Damaged;
             self.persisted = self.persisted.next();
         }
     }

@@ -564,6 +564,7 @@ impl Net {
             Action::Promise { seq, epoch } => self.append(id, seq, Record::Promise(epoch), false),
             Action::Epoch { seq, epoch } => self.append(id, seq, Record::Epoch(epoch), false),
             Action::Birth { seq, ensemble } => self.append(id, seq, Record::Birth(ensemble), false),
+            Action::Damaged { seq } => self.append(id, seq, Record::Damaged, false),
             Action::Configs { seq } => {
                 let zab = self.world.server(id).zab();
                 let committed = Rc::new(zab.config().clone());

@@ -103,6 +103,7 @@ impl fmt::Display for Short<'_, Record> {
         match self.0 {
             Record::Promise(epoch) => write!(f, "promise {}", epoch.as_u32()),
             Record::Epoch(epoch) => write!(f, "epoch {}", epoch.as_u32()),
+            Record::Damaged => write!(f, "damaged"),
             Record::Birth(_) => f.write_str("birth"),
             Record::Configs { committed, pending: None } => write!(f, "{}", Short(&**committed)),
             Record::Configs { committed, pending: Some(pending) } => {

@@ -1,5 +1,5 @@
-//! Configurations are history: at most one is proposed and not decided; every log knows a change before it holds the entry that makes it; what a
-//! server takes for the committed configuration is committed; a leader serves after its predecessors' change is decided.
+//! Configurations are history: at most one is proposed and not decided; every log knows a change before it holds the entry that makes it; no change
+//! in a log lies between the one it takes for committed and the one it takes for proposed, nor above both; what a server takes for the committed configuration is committed; a leader serves after its predecessors' change is decided.
 //!
 //! Two changes at once, or one that only its leader counts, let disjoint quorums decide (E1, E2, E3, E7, E9; D9).
 
@@ -59,6 +59,19 @@ impl Configuration {
         ))
     }
 
+    /// A change that a log holds and that counts in none of the two would be decided without its voters.
+    fn adjacent(ghost: &Ghost, server: ServerId, committed: Zxid, pending: Option<Zxid>) -> Result<(), String> {
+        let to = pending.unwrap_or(ghost.host(server).tail.last.zxid);
+        let lost = Self::changes(ghost, server, to).find(|change| Some(change.link.zxid) != pending);
+        match lost.map(|change| change.link.zxid).filter(|zxid| *zxid > committed) {
+            None => Ok(()),
+            Some(lost) => Err(format!(
+                "server {} takes configuration {committed:?} for committed and {pending:?} for proposed, and holds {lost:?}",
+                server.as_u8()
+            )),
+        }
+    }
+
     fn fact(ghost: &Ghost, server: ServerId) -> Result<(), String> {
         let host = ghost.host(server);
         let Some(committed) = &host.tail.configs.committed else { return Ok(()) };
@@ -71,6 +84,7 @@ impl Configuration {
                 committed.version
             ));
         }
+        Self::adjacent(ghost, server, committed.version, host.tail.configs.pending.as_ref().map(|it| it.version))?;
         let changes = ghost.memberships.get(&committed.version).into_iter().flatten();
         let mut changes = changes.filter(|change| change.config == *committed).peekable();
         // The ensemble's first entry counts before it is there; everybody was asked.
@@ -157,6 +171,19 @@ mod tests {
         let (one, two) = (config(zxid(1, 1), &[1, 2]), config(zxid(1, 2), &[1, 3]));
         story.append(1, &[configs(&born(), &one), entry(1, 1), configs(&born(), &two), entry(1, 2)]);
         story.is_wrong(&["server 1 proposes configuration 1.2 while 1.1 is not decided"]);
+    }
+
+    #[test]
+    fn a_change_that_is_skipped_is_reported() {
+        let mut story = Story::of(Configuration::default());
+        story.reign(1, &[2, 3]);
+        let (one, two) = (config(zxid(1, 1), &[1, 2]), config(zxid(1, 2), &[1, 2, 3]));
+        for server in 1..=2 {
+            story.write(server, &[configs(&born(), &one), entry(1, 1)]);
+        }
+        story.say(1, 2, &commit(1, zxid(1, 1)));
+        story.append(2, &[configs(&born(), &two)]);
+        story.is_wrong(&["server 2 takes configuration 0.0 for committed and Some(1.2) for proposed, and holds 1.1"]);
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Invariant for TotalOrder {
         Ok(())
     }
 
-    /// Every two servers: of two entries that both applied, both applied the same one first.
+    /// In one process nothing is applied after what comes later: with the committed sequence being one, every two servers applied in one order.
     fn recount(&mut self, _ghost: &Ghost) -> Result<(), String> {
         for (server, applied) in &self.applied {
             for pair in applied.windows(2) {

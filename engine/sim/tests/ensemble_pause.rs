@@ -76,7 +76,7 @@ fn a_leader_stands_still(voters: u8, seed: u64) -> (usize, usize) {
 }
 
 fn of_all_seeds(voters: u8) {
-    let seeds: u64 = std::env::var("ENSEMBLE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(6);
+    let seeds: u64 = std::env::var("ENSEMBLE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(3);
     let (mut left, mut answered) = (0, 0);
     for seed in 0..seeds {
         let of_seed = a_leader_stands_still(voters, seed);

@@ -84,6 +84,12 @@ pub enum Event {
         /// Why, for people.
         reason: String,
     },
+    /// Something in the base is not what was written: whoever carried out a completion, a checkpoint, a merge, a look at all of it or the sending of a
+    /// snapshot found that. Of fetches [`Event::Fetched`] says it.
+    BaseDamaged {
+        /// For people.
+        what: String,
+    },
     /// The disk has too little room for more than deletions, or has room again.
     Space {
         /// Which of the two.

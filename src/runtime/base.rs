@@ -54,9 +54,12 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox) {
                     }
                 }
                 BaseWork::Complete(completion, destination) => {
-                    complete(&readers, &completion, destination);
+                    let failure = complete(&readers, &completion, destination);
                     // At once: the next in this batch may take a second, and others wait for the room that this one had.
                     core.push(Input::Event(Event::Completed { bytes: completion.bytes }));
+                    if let Some(BaseFailure::Damaged(what)) = failure {
+                        core.push(Input::Event(Event::BaseDamaged { what }));
+                    }
                 }
                 BaseWork::Serve(reader) => {
                     readers.insert(reader.generation(), reader);
@@ -91,15 +94,17 @@ fn read(reader: &BaseReader, what: &FetchWhat) -> Result<Fetched, BaseFailure> {
     }
 }
 
-fn complete(readers: &Readers, completion: &Completion, destination: Destination) {
+/// Says why the answer is an error, if the base is at fault.
+fn complete(readers: &Readers, completion: &Completion, destination: Destination) -> Option<BaseFailure> {
     let (result, failure) = match reader(readers, completion.generation) {
         Ok(reader) => completion.run(reader),
         Err(failure) => (Err(ErrorCode::SystemError), Some(failure)),
     };
-    if let Some(failure) = failure {
+    if let Some(failure) = &failure {
         error!(?failure, "a read was answered with SYSTEMERROR");
     }
     deliver(completion, destination, result);
+    failure
 }
 
 fn deliver(completion: &Completion, destination: Destination, result: Result<Reply, ErrorCode>) {

@@ -8,8 +8,9 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 use zoolet_engine::Event;
 use zoolet_engine::action::{Checkpoint, Generation};
+use zoolet_engine::event::BaseFailure;
 use zoolet_engine::store::Reserve;
-use zoolet_engine::store::base::{Base, Patrol};
+use zoolet_engine::store::base::{Base, BaseError, Patrol};
 
 /// How often a disk that is short of space is looked at.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
@@ -92,6 +93,9 @@ impl CheckpointThread<'_> {
             Some(Err(failure)) => {
                 self.scrubs.failed.fetch_add(1, Relaxed);
                 error!(?failure, "the base was read whole and is not sound");
+                if let BaseFailure::Damaged(what) = failure {
+                    self.core.push(Input::Event(Event::BaseDamaged { what }));
+                }
             }
         }
     }
@@ -114,6 +118,7 @@ impl CheckpointThread<'_> {
                 drop(checkpoint);
                 warn!(%zxid, changes, %error, "a checkpoint failed and will be tried again");
                 self.core.push(Input::Event(Event::CheckpointFailed { reason: error.to_string() }));
+                self.note_damage(error);
             }
         }
         Ok(())
@@ -131,8 +136,16 @@ impl CheckpointThread<'_> {
             Err(error) if self.base.sync_failed() => Err(error.to_string()),
             Err(error) => {
                 warn!(%error, "a merge failed and will be tried again");
+                self.note_damage(error);
                 Ok(false)
             }
+        }
+    }
+
+    /// A member gets a snapshot in the place of a base that is damaged.
+    fn note_damage(&self, error: BaseError) {
+        if let BaseError::Damaged(what) = error {
+            self.core.push(Input::Event(Event::BaseDamaged { what }));
         }
     }
 

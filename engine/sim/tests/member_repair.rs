@@ -4,7 +4,7 @@
 mod member_boxes;
 
 use bytes::{Bytes, BytesMut};
-use member_boxes::{Boxes, small_limits};
+use member_boxes::{Boxes, Told, small_limits};
 use std::sync::Arc;
 use zoolet_engine::action::{Append, LogRecord};
 use zoolet_engine::store::disk::Disk;
@@ -44,6 +44,56 @@ fn a_server_whose_base_is_lost_gets_a_snapshot_before_it_counts_again() {
     boxes.kill(third);
     write_much(&mut boxes, leader, 3);
     boxes.until_equal();
+}
+
+/// Seeds 83 and 239 of lost disks: who waited for it waited for ever, because the link was well.
+#[test]
+fn a_snapshot_that_could_not_be_sent_to_its_end_is_asked_for_again() {
+    let mut boxes = Boxes::born(3, small_limits());
+    let (leader, away) = (boxes.leader(), boxes.learners()[0]);
+    boxes.kill(away);
+    write_much(&mut boxes, leader, 300);
+    boxes.snapshots_fail = 1;
+    boxes.start(away);
+    boxes.until_equal();
+    assert_eq!(boxes.snapshots_fail, 0);
+    assert!(boxes.was_said(leader, away, |message| matches!(message, PeerMessage::Snapshot { .. })));
+}
+
+/// What opening a base does not read is found by a question. Alone a server could only refuse, or stop before an entry that needs it, again and again.
+#[test]
+fn a_server_that_finds_its_base_damaged_while_it_runs_shows_nothing_more_of_it_and_gets_a_snapshot() {
+    for is_leader in [false, true] {
+        let mut boxes = Boxes::born(3, small_limits());
+        let victim = if is_leader { boxes.leader() } else { boxes.learners()[0] };
+        let conn = boxes.connect(victim);
+        for at in 0..250 {
+            let path = format!("/n{at}");
+            boxes
+                .ask(victim, conn, Request::Write(client::create(path.as_str(), 900, CreateKind::Persistent)))
+                .unwrap();
+        }
+        boxes.until_equal();
+        let disk = boxes.disk(victim).clone();
+        for (name, bytes) in disk.files().into_iter().filter(|(name, _)| name.ends_with(".run")) {
+            (0..bytes).step_by(50).for_each(|at| assert!(disk.corrupt(&name, at, 4)));
+        }
+        boxes.said.clear();
+        let told = (0..250).map(|at| {
+            boxes.send(victim, conn, Request::GetData { path: format!("/n{at}").into(), watch: false });
+            boxes.settle();
+            boxes.told(victim, conn)
+        });
+        let told: Vec<_> = told.flatten().take_while(|told| !matches!(told, Told::Closed)).collect();
+        assert!(told.len() < 250 && told.iter().all(|told| matches!(told, Told::Reply(Ok(_)))), "{told:?}");
+        boxes.until_equal();
+        let has_snapshot = |from| boxes.was_said(from, victim, |said| matches!(said, PeerMessage::Snapshot { .. }));
+        assert!(boxes.ids().any(has_snapshot) && boxes.server(victim).zab().is_voter());
+        let conn = boxes.connect(victim);
+        for at in 0..250 {
+            boxes.ask(victim, conn, Request::GetData { path: format!("/n{at}").into(), watch: false }).unwrap();
+        }
+    }
 }
 
 #[test]

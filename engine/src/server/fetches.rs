@@ -204,8 +204,14 @@ impl Server {
         }
     }
 
-    /// Nothing that was read from a damaged base is served: a read is answered SYSTEMERROR. An entry cannot be skipped, so the server stops.
+    /// Nothing that was read from a damaged base is served: where peers can replace it, they do. Alone, a read is answered SYSTEMERROR, and the server
+    /// stops before an entry, which cannot be skipped.
     fn on_fetch_failed(&mut self, waiters: &[Waiter], failure: &BaseFailure) {
+        if let BaseFailure::Damaged(what) = failure
+            && self.lose_base(what)
+        {
+            return;
+        }
         for waiter in waiters {
             match *waiter {
                 // A base that came back by itself from a passing error ends the generations that were open; the present one is asked.

@@ -189,6 +189,7 @@ impl Server {
             Event::Fetched { id, result } => self.on_fetched(id, result),
             Event::Checkpointed { generation } => self.on_checkpointed(generation),
             Event::CheckpointFailed { reason } => self.on_checkpoint_failed(reason),
+            Event::BaseDamaged { what } => drop(self.lose_base(&what)),
             Event::Space { is_short } => self.on_space(is_short),
             Event::Recovered { zxid, payload } => self.on_recovered(zxid, payload),
             Event::Status { ticket } => self.on_status(ticket),

@@ -196,6 +196,19 @@ impl Server {
         self.close_all();
     }
 
+    /// The base is not what was written. A member shows nothing more of it and gets a snapshot in its place; whether it does so.
+    pub(super) fn lose_base(&mut self, what: &str) -> bool {
+        let is_repairable = self.zab.config().voters().any(|voter| voter.id != self.zab.id());
+        if is_repairable && !self.history.is_replaced {
+            tracing::error!(what, "the base is damaged: a snapshot is to take its place");
+            self.history.is_replaced = true;
+            self.close_all();
+            self.zab.handle_state_lost(self.now.mono_ms);
+            self.follow_zab();
+        }
+        is_repairable
+    }
+
     fn close_all(&mut self) {
         let open: Vec<_> = self.connections.keys().copied().collect();
         open.into_iter().for_each(|conn| self.close(conn));

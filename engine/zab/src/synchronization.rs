@@ -455,6 +455,21 @@ impl Zab {
         }
     }
 
+    /// What was applied can no longer be read, though the history is what it was. Nothing of it can be applied, so whoever waited for this server would
+    /// wait for ever: it counts nowhere until it has a snapshot, and asks for one on a new link.
+    pub fn handle_state_lost(&mut self, now: u64) {
+        self.is_whole = false;
+        match self.state {
+            State::Learning(Learning { leader, link, .. }) => {
+                self.push(Todo::Close(leader, link, Fault::Behind));
+                self.handle_link_down(now, leader, link);
+            }
+            State::Leading(_) => self.become_looking(now),
+            State::Looking { .. } => {}
+        }
+        self.reconsider(now);
+    }
+
     pub(crate) fn on_new_leader(
         &mut self,
         now: u64,

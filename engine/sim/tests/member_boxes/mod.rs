@@ -59,6 +59,8 @@ pub struct Boxes {
     snapshots: BTreeMap<(u8, u8, TransferId), Vec<u8>>,
     /// Nothing is delivered between these.
     pub cut: BTreeSet<(u8, u8)>,
+    /// So many snapshots are not sent to their end.
+    pub snapshots_fail: u32,
     /// Disks that complete nothing.
     pub hanging: BTreeSet<u8>,
     /// Everything that was delivered, from whom to whom.
@@ -100,6 +102,7 @@ impl Boxes {
             wires: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             cut: BTreeSet::new(),
+            snapshots_fail: 0,
             hanging: BTreeSet::new(),
             said: Vec::new(),
             numbers: 100,
@@ -284,7 +287,7 @@ impl Boxes {
     }
 
     fn carry_out_one(&mut self, server: u8, action: Action) {
-        let now = self.now;
+        let (now, is_sent) = (self.now, self.snapshots_fail == 0);
         let box_of = self.at_mut(server);
         match action {
             Action::Append(append) => box_of.waiting.push(append),
@@ -335,6 +338,11 @@ impl Boxes {
                 box_of.server.handle(now, Event::LogRead { id, result });
             }
             Action::HoldLog { above } => box_of.log.hold(above),
+            Action::SendSnapshot { transfer, .. } if !is_sent => {
+                let result = Err("chosen by a test".to_owned());
+                box_of.server.handle(now, Event::SnapshotSent { transfer, result });
+                self.snapshots_fail -= 1;
+            }
             Action::SendSnapshot { peer, transfer, generation, chain, .. } => {
                 let source = SnapshotSource::open(box_of.serve_again(generation), chain).unwrap();
                 let mut bytes = Vec::new();

@@ -250,6 +250,20 @@ impl SimDisk {
         state.durable_names.get(name).map(|&file| state.files[file].durable.clone())
     }
 
+    /// Names of all files as the running process sees them, and how many bytes they have.
+    pub fn files(&self) -> Vec<(String, u64)> {
+        let state = self.state();
+        let bytes = |file: &usize| state.files[*file].cached.len() as u64;
+        state.names.iter().map(|(name, file)| (name.clone(), bytes(file))).collect()
+    }
+
+    /// One byte as the running process sees it; `None` when there is no such byte.
+    pub fn byte(&self, name: &str, offset: u64) -> Option<u8> {
+        let state = self.state();
+        let file = &state.files[*state.names.get(name)?];
+        file.cached.get(usize::try_from(offset).ok()?).copied()
+    }
+
     /// Flips the bits of `mask` in one byte, in memory and on the medium. False when there is no such byte.
     pub fn corrupt(&self, name: &str, offset: u64, mask: u8) -> bool {
         let mut state = self.state();

@@ -58,7 +58,7 @@ pub enum Kind {
     ClientCut,
     /// A box comes back with an empty disk.
     Wipe,
-    /// A box's disk is put back to what it was.
+    /// A box comes back with a copy of another's disk, or with the disk that it had before.
     Clone,
     /// Bits flip on a disk.
     Rot,

@@ -82,10 +82,14 @@ pub struct Host {
     /// The disk was made to fail since this process began: it may stop, and it may not start.
     pub(super) is_disk_blamed: bool,
     pub(super) is_disk_full: bool,
-    /// Bytes on it were changed, or it is another's.
+    /// Bytes on it were changed, and no process has found everything as it should be since.
     pub(super) is_damaged: bool,
+    /// Which: of which file, where, and what they are now.
+    pub(super) rot: Vec<(String, u64, u8)>,
     /// Nothing has begun on this disk yet, and another one was here before.
     pub(super) has_new_disk: bool,
+    /// The disk that was here before, as it was when it was taken out.
+    pub(super) former: Option<SimDisk>,
 }
 
 impl Host {
@@ -108,7 +112,9 @@ impl Host {
             is_disk_blamed: false,
             is_disk_full: false,
             is_damaged: false,
+            rot: Vec::new(),
             has_new_disk: false,
+            former: None,
         }
     }
 
@@ -153,9 +159,10 @@ impl Host {
         };
         match Process::start(number, &self.configuration, &mut cx, &mut random) {
             Ok(process) => {
+                self.is_damaged &= !process.found_whole || self.is_rotten();
                 self.process = Some(process);
                 self.is_disk_blamed = self.is_disk_full;
-                (self.is_damaged, self.has_new_disk) = (false, false);
+                self.has_new_disk = false;
                 around.links.start(now_us, self.id, number);
             }
             Err(stopped) => self.on_stopped(around, &stopped),

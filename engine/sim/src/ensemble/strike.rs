@@ -233,7 +233,7 @@ impl World {
         });
     }
 
-    fn death(&mut self, is_power_loss: bool) -> Death {
+    pub(super) fn death(&mut self, is_power_loss: bool) -> Death {
         // Nothing or everything of what was not synced are the likeliest, and the two that hide most.
         let fate = if self.random.one_in(2) { self.random.below(2) } else { self.random.bits() };
         if is_power_loss { Death::Power(fate) } else { Death::Process }

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use zoolet_engine::action::Append;
 use zoolet_engine::peer::{Entries, LinkId, PeerMessage};
+use zoolet_engine::store::Health;
 use zoolet_engine::store::log::Facts;
 use zoolet_zab::{AppendSeq, Config, Epoch, Message, Role, ServerId, Zxid};
 
@@ -113,6 +114,15 @@ impl Witness {
         let last = facts.last;
         self.trace.note(now_us, super::host::Who(server), || format!("process {process} begins with {last:?}"));
         self.see(now_us, server, Seen::Started { process, facts, is_damaged });
+    }
+
+    /// A store says that it is not what it was: that must be true.
+    pub(super) fn found_damage(&mut self, now_us: u64, server: ServerId, health: &Health, is_damaged: bool) {
+        self.trace.note(now_us, super::host::Who(server), || format!("finds damage: {health:?}"));
+        if !is_damaged {
+            let server = server.as_u8();
+            self.violation(now_us, format!("nobody damaged the disk of server {server}, and it says {health:?}"));
+        }
     }
 
     pub(super) fn stopped(&mut self, now_us: u64, server: ServerId, has_begun: bool) {

@@ -241,7 +241,8 @@ impl World {
         for &server in self.hosts.keys() {
             recorder.serving(now_us, server, is_quorum && serving.contains(&server));
         }
-        recorder.refusing(now_us, self.struck.may_refuse(now_us));
+        let has_damage = self.hosts.values().any(Host::is_rotten);
+        recorder.refusing(now_us, has_damage || self.struck.may_refuse(now_us));
         recorder.healthy(now_us, is_quorum && serving.len() == self.hosts.len() && self.struck.is_quiet());
     }
 

@@ -569,13 +569,25 @@ impl Ghost {
                 self.take_back(server, durable);
             }
             _ => {
-                let host = Host::new(process, facts);
+                let mut host = Host::new(process, facts);
+                host.history = self.history_of(host.disk, host.durable.last);
                 if let Some(Host { disk, durable, history, .. }) = self.hosts.insert(server, host) {
                     self.retired.push(Retired { server, disk, durable, history });
                 }
             }
         }
         self.declare(server, facts.watermark);
+    }
+
+    /// What a disk that another server has or had, or this one had before, holds up to `last`.
+    fn history_of(&self, disk: Incarnation, last: Link) -> History {
+        let now = self.hosts.values().filter(|host| host.disk == disk).map(|host| &host.history);
+        let before = self.retired.iter().filter(|retired| retired.disk == disk).map(|retired| &retired.history);
+        let mut found = now.chain(before).filter(|history| history.at(last.zxid) == Some(last)).cloned();
+        found.next().filter(|_| last.zxid > Zxid::ZERO).map_or(History::from(last), |mut history| {
+            let _ = history.truncate(last.zxid);
+            history
+        })
     }
 
     /// An epoch that its leader alone had, and in memory, never began: nothing was said of it, or INV-PROMISE-MONOTONIC says so.

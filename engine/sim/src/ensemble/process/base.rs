@@ -11,7 +11,7 @@ use zoolet_engine::Event;
 use zoolet_engine::action::{BaseRead, Checkpoint, Completion, Fetch, FetchWhat, Generation};
 use zoolet_engine::event::{BaseFailure, Fetched};
 use zoolet_engine::store::Reserve;
-use zoolet_engine::store::base::{Base, BaseReader};
+use zoolet_engine::store::base::{Base, BaseError, BaseReader};
 use zoolet_engine::store::key::end_of_prefix;
 use zoolet_model::{ErrorCode, Zxid};
 
@@ -189,13 +189,17 @@ impl Process {
     }
 
     fn on_completed(&mut self, cx: &mut Context<'_>, place: Place, completion: &Completion) -> Result<(), Stopped> {
-        let (result, _) = match self.base.reader_of(completion.generation) {
+        let (result, failure) = match self.base.reader_of(completion.generation) {
             Ok(reader) => completion.run(reader),
             Err(failure) => (Err(ErrorCode::SystemError), Some(failure)),
         };
         self.outbox.fill(place, Sent::Reply { xid: completion.xid, zxid: completion.zxid, result });
         self.deliver(cx, place.conn);
-        self.handle(cx, Event::Completed { bytes: completion.bytes })
+        self.handle(cx, Event::Completed { bytes: completion.bytes })?;
+        match failure {
+            Some(BaseFailure::Damaged(what)) => self.handle(cx, Event::BaseDamaged { what }),
+            Some(BaseFailure::Io(_)) | None => Ok(()),
+        }
     }
 
     fn on_written(&mut self, cx: &mut Context<'_>, checkpoint: Checkpoint) -> Result<(), Stopped> {
@@ -217,6 +221,7 @@ impl Process {
                 drop(checkpoint);
                 self.settle_space(cx)?;
                 self.handle(cx, Event::CheckpointFailed { reason: error.to_string() })?;
+                self.note_damage(cx, &error)?;
             }
         }
         self.written(cx)
@@ -236,9 +241,20 @@ impl Process {
             Ok(true) => drop(self.base.serve()),
             Ok(false) => self.base.is_merging = false,
             Err(error) if self.base.base.sync_failed() => return Err(Stopped::because(error)),
-            Err(_) => self.base.is_merging = false,
+            Err(error) => {
+                self.base.is_merging = false;
+                self.note_damage(cx, &error)?;
+            }
         }
         self.written(cx)
+    }
+
+    /// The machine is told what only the base's threads see.
+    pub(super) fn note_damage(&mut self, cx: &mut Context<'_>, error: &BaseError) -> Result<(), Stopped> {
+        match error {
+            BaseError::Damaged(what) => self.handle(cx, Event::BaseDamaged { what: what.clone() }),
+            BaseError::NoSpace | BaseError::Io(_) => Ok(()),
+        }
     }
 
     /// The thread that writes is free again.

@@ -88,6 +88,8 @@ pub struct Process {
     /// Entries that were appended or found, and not yet seen to be applied.
     unapplied: BTreeMap<Zxid, Bytes>,
     applied: Zxid,
+    /// Whether its store had nothing to complain of.
+    pub(super) found_whole: bool,
 }
 
 impl std::fmt::Debug for Process {
@@ -113,6 +115,9 @@ impl Process {
         let open = if members.members().len() == 1 { Store::open } else { Store::open_member };
         let store = open(Arc::new(disk), Strategy::Recycle, &limits, incarnation).map_err(Stopped::because)?;
         cx.around.witness.started(cx.now_us, cx.id, number, store.log.facts(), cx.is_damaged);
+        if !store.health.is_whole() {
+            cx.around.witness.found_damage(cx.now_us, cx.id, &store.health, cx.is_damaged);
+        }
         let start = Start {
             limits,
             settings,
@@ -132,7 +137,7 @@ impl Process {
             Ok::<(), Stopped>(())
         });
         replayed.map_err(|error| Stopped(format!("{error:?}")))?;
-        let floor = store.log_floor;
+        let (floor, found_whole) = (store.log_floor, store.health.is_whole());
         cx.around.incarnations.insert((cx.id, number), store.facts.disk_incarnation);
         let Store { log, base, reserve, .. } = store;
         let mut process = Self {
@@ -148,6 +153,7 @@ impl Process {
             wakes_us: None,
             unapplied: BTreeMap::new(),
             applied,
+            found_whole,
         };
         for event in entries {
             if let Event::Recovered { zxid, payload } = &event {

@@ -9,10 +9,11 @@ use crate::ensemble::{Carrier, Landed, Rank, Said};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zoolet_engine::action::{Generation, ReadLog};
+use zoolet_engine::event::BaseFailure;
 use zoolet_engine::peer::{Incarnation, LinkId, LogRange, LogReadFailure, PeerMessage, ReceivedSnapshot, TransferId};
 use zoolet_engine::store::SnapshotSink;
-use zoolet_engine::store::base::Base;
-use zoolet_engine::store::image::SnapshotSource;
+use zoolet_engine::store::base::{Base, BaseReader};
+use zoolet_engine::store::image::{ImageError, SnapshotSource};
 use zoolet_engine::store::log::ReadError;
 use zoolet_engine::{Event, Limits};
 use zoolet_zab::ServerId;
@@ -28,7 +29,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 pub(in crate::ensemble) enum PeerJob {
     Read(ReadLog),
     Chunk { peer: ServerId, link: LinkId, transfer: TransferId, source: Arc<SnapshotSource>, offset: u64 },
-    Open { peer: ServerId, link: LinkId, transfer: TransferId, generation: Generation },
+    Open { peer: ServerId, link: LinkId, transfer: TransferId, reader: Result<BaseReader, BaseFailure> },
     Write { peer: ServerId, transfer: TransferId },
     Install { base: u64 },
 }
@@ -144,7 +145,8 @@ impl Process {
         generation: Generation,
     ) {
         let spent_us = cx.speed.read_us() * 4;
-        at(cx, cx.now_us + spent_us, PeerJob::Open { peer, link, transfer, generation });
+        let reader = self.base.reader_of(generation).cloned();
+        at(cx, cx.now_us + spent_us, PeerJob::Open { peer, link, transfer, reader });
     }
 
     pub(super) fn receive_snapshot(
@@ -195,7 +197,7 @@ impl Process {
                 };
                 self.handle(cx, Event::LogRead { id, result })
             }
-            PeerJob::Open { peer, link, transfer, generation } => self.on_open(cx, peer, link, transfer, generation),
+            PeerJob::Open { peer, link, transfer, reader } => self.on_open(cx, peer, link, transfer, reader),
             PeerJob::Chunk { peer, link, transfer, source, offset } => {
                 self.on_chunk(cx, peer, link, transfer, source, offset)
             }
@@ -210,16 +212,22 @@ impl Process {
         peer: ServerId,
         link: LinkId,
         transfer: TransferId,
-        generation: Generation,
+        reader: Result<BaseReader, BaseFailure>,
     ) -> Result<(), Stopped> {
-        let source = self.base.reader_of(generation).map_err(|failure| format!("{failure:?}")).and_then(|reader| {
-            let chain = self.log.log.chain_at(reader.meta().zxid).map_err(|error| error.to_string())?;
-            SnapshotSource::open(reader.clone(), chain).map_err(|error| error.to_string())
+        let source = reader.map_err(ImageError::Source).and_then(|reader| {
+            let chain = self.log.log.chain_at(reader.meta().zxid).map_err(|error| ImageError::Io(error.to_string()))?;
+            SnapshotSource::open(reader, chain)
         });
         match source {
             Ok(source) => self.on_chunk(cx, peer, link, transfer, Arc::new(source), 0),
-            Err(why) => self.handle(cx, Event::SnapshotSent { transfer, result: Err(why) }),
+            Err(error) => self.not_sent(cx, transfer, error),
         }
+    }
+
+    /// Nothing more of a snapshot goes out.
+    fn not_sent(&mut self, cx: &mut Context<'_>, transfer: TransferId, error: ImageError) -> Result<(), Stopped> {
+        self.handle(cx, Event::SnapshotSent { transfer, result: Err(error.to_string()) })?;
+        self.note_damage(cx, &error.into())
     }
 
     fn on_chunk(
@@ -231,14 +239,11 @@ impl Process {
         source: Arc<SnapshotSource>,
         offset: u64,
     ) -> Result<(), Stopped> {
-        let read = match source.read(offset, CHUNK_BYTES) {
-            _ if self.peers.links.get(&peer) != Some(&link) => Err("the link is gone".to_owned()),
-            Ok(bytes) => Ok(bytes),
-            Err(error) => Err(error.to_string()),
-        };
-        let bytes = match read {
-            Ok(bytes) => bytes,
-            Err(why) => return self.handle(cx, Event::SnapshotSent { transfer, result: Err(why) }),
+        let is_there = self.peers.links.get(&peer) == Some(&link);
+        let bytes = match source.read(offset, CHUNK_BYTES) {
+            Ok(bytes) if is_there => bytes,
+            Ok(_) => return self.not_sent(cx, transfer, ImageError::Io("the link is gone".to_owned())),
+            Err(error) => return self.not_sent(cx, transfer, error),
         };
         let next = offset + bytes.len() as u64;
         let mut send = |bytes| {

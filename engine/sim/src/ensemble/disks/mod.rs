@@ -1,0 +1,142 @@
+//! Disks that are lost, exchanged and rot. Of a majority of the voters everything that was durable stays, and knows what the others lost: more is
+//! not promised.
+//!
+//! A disk never comes back in a state that its own box has left behind: whoever counts on it could not tell. What comes back is the very disk that was
+//! taken out, in its last state, or the copy of a disk that another server has, which has a number that was never this server's.
+
+mod rot;
+
+use super::Kind;
+use super::host::{Death, Host};
+use super::world::{Around, World};
+use crate::disk::SimDisk;
+use zoolet_zab::{Config, Incarnation, ServerId, Zxid};
+
+impl World {
+    /// What was durable at `victim` is not there any more, if the others can do without. Says whether it is so.
+    pub(super) fn lose_disk(&mut self, kind: Kind, victim: ServerId) -> bool {
+        if !self.may_lose(victim) {
+            return false;
+        }
+        match kind {
+            Kind::Clone => self.exchange(victim),
+            Kind::Rot => self.rot(victim),
+            _ => {
+                self.with(victim, Host::wipe);
+                true
+            }
+        }
+    }
+
+    /// The box gets a disk that has a history already.
+    fn exchange(&mut self, victim: ServerId) -> bool {
+        let former =
+            if self.random.one_in(2) { self.hosts.get_mut(&victim).and_then(|host| host.former.take()) } else { None };
+        let Some(disk) = former.or_else(|| self.draw_copy(victim)) else { return false };
+        self.with(victim, |host, around| host.exchange(around, disk));
+        true
+    }
+
+    /// What is durable on another server's disk now, and was never `victim`'s.
+    fn draw_copy(&mut self, victim: ServerId) -> Option<SimDisk> {
+        let ghost = self.witness().ghost();
+        let is_new = |host: &Host| {
+            let disk = ghost.hosts.get(&host.id).map(|books| books.disk);
+            disk.is_some_and(|disk| !ghost.disks().any(|known| known == (victim, disk)))
+        };
+        let is_whole = |host: &Host| host.is_running() && !host.is_damaged;
+        let others = self.hosts.values().filter(|host| host.id != victim && is_whole(host) && is_new(host));
+        let others: Vec<_> = others.map(|host| host.disk.clone()).collect();
+        if others.is_empty() { None } else { Some(self.random.pick(&others).after_power_loss(0)) }
+    }
+
+    fn rot(&mut self, victim: ServerId) -> bool {
+        let is_power_loss = self.random.one_in(2);
+        let (is_at_rest, death) = (self.random.one_in(2), self.death(is_power_loss));
+        let mut has_struck = false;
+        self.with(victim, |host, around| {
+            has_struck = host.rot();
+            if has_struck && is_at_rest {
+                host.die(around, death);
+                host.start(around);
+            }
+        });
+        has_struck
+    }
+
+    /// Some of the servers that can decide, and as many others as there is room for.
+    pub(super) fn draw_core(&mut self) -> Vec<ServerId> {
+        let mut core = self.servers();
+        let size = core.len() / 2 + 1;
+        while core.len() > size {
+            let spare: Vec<_> = core.iter().copied().filter(|&server| self.decide_without(&core, server)).collect();
+            if spare.is_empty() {
+                break;
+            }
+            let left_out = *self.random.pick(&spare);
+            core.retain(|&server| server != left_out);
+        }
+        core
+    }
+
+    /// Whether every voter has the disk that counts, and everything on it.
+    pub(super) fn all_count(&self) -> bool {
+        let counts = |id| self.hosts.get(&id).is_some_and(Host::counts);
+        self.config().is_none_or(|config| config.voters().all(|voter| counts(voter.id)))
+    }
+
+    /// The members as they are now; nobody was lost before there was a membership with disks.
+    fn config(&self) -> Option<&Config> {
+        let ghost = self.witness().ghost();
+        Some(ghost.config_at(ghost.committed.last().zxid)).filter(|config| config.is_born())
+    }
+
+    fn may_lose(&self, victim: ServerId) -> bool {
+        let is_alone = self.config().is_none_or(|config| config.voters().count() == 1);
+        !is_alone && self.decide_without(&self.servers(), victim)
+    }
+
+    /// Whether those of `servers` that lost nothing, `other` not among them, are more than half of the voters.
+    fn decide_without(&self, servers: &[ServerId], other: ServerId) -> bool {
+        let Some(config) = self.config() else { return false };
+        let is_sound = |id: ServerId, disk| servers.contains(&id) && self.is_sound(id, disk, config.version);
+        let sound = config.voters().filter(|voter| voter.id != other && is_sound(voter.id, voter.disk));
+        2 * sound.count() > config.voters().count()
+    }
+
+    /// Whether a server has the disk that the membership names, all of it, and durably knows that membership: who knows an older one may still count
+    /// a disk that is gone.
+    fn is_sound(&self, server: ServerId, disk: Incarnation, version: Zxid) -> bool {
+        let (Some(host), Some(books)) = (self.hosts.get(&server), self.witness().ghost().hosts.get(&server)) else {
+            return false;
+        };
+        let knows = books.durable.configs.committed.as_ref().is_some_and(|known| known.version == version);
+        let is_settled = knows && books.tail.configs.pending.is_none();
+        let is_all_there = !host.is_rotten() && (!host.is_damaged || host.counts());
+        !host.has_new_disk && is_all_there && books.disk == disk && books.is_whole() && is_settled
+    }
+}
+
+impl Host {
+    /// Whether its process counts as a voter, as far as it knows.
+    fn counts(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.server().zab().is_voter())
+    }
+
+    /// The box is away, and its disk is gone; it comes back with an empty one.
+    fn wipe(&mut self, around: &mut Around) {
+        let empty = SimDisk::new(self.random.bits());
+        self.exchange(around, empty);
+    }
+
+    /// The box is away, and comes back with this disk. Nothing that was wrong with the old one is wrong with it.
+    fn exchange(&mut self, around: &mut Around, disk: SimDisk) {
+        self.die(around, Death::Power(0));
+        disk.set_capacity(None);
+        let before = std::mem::replace(&mut self.disk, disk);
+        self.former = if self.is_damaged { None } else { Some(before) };
+        (self.is_disk_full, self.is_disk_blamed, self.is_damaged) = (false, false, false);
+        self.has_new_disk = true;
+        self.rot.clear();
+    }
+}

@@ -4,7 +4,7 @@
 mod member_support;
 
 use member_support::{Client, Members, Told};
-use zoolet_engine::PeerMessage;
+use zoolet_engine::{Limits, PeerMessage, Settings};
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
 use zoolet_sim::client::create;
 
@@ -194,4 +194,54 @@ fn a_learner_that_was_paused_shows_nothing_that_is_too_old() {
     members.advance(10);
     let told = members.told(&reader);
     assert!(!told.iter().any(|told| matches!(told, Told::Reply(1, ..))), "after 3.5 s: {told:?}");
+}
+
+/// Pings that a learner was sent since they were last counted.
+fn pings(members: &mut Members, learner: u8) -> usize {
+    let is_ping = |(_, to, message): &(u8, u8, PeerMessage)| {
+        let PeerMessage::Zab(message) = message else { return false };
+        *to == learner && matches!(**message, zoolet_zab::Message::Ping { .. })
+    };
+    std::mem::take(&mut members.said).iter().filter(|said| is_ping(said)).count()
+}
+
+/// Each is durable and applied long before the next heartbeat is due: at that moment nothing is ever under way.
+#[test]
+fn heartbeats_are_frequent_from_the_first_of_a_few_light_writes() {
+    let mut members = Members::born(3);
+    let (leader, learner) = (members.leader(), members.learners()[0]);
+    let client = members.client(leader, 9000);
+    members.advance(3000);
+    pings(&mut members, learner);
+    members.advance(1000);
+    assert!(pings(&mut members, learner) <= 4, "nobody writes");
+    members.ask(&client, Request::Write(create("/first", 5, CreateKind::Persistent))).unwrap();
+    members.advance(120);
+    assert!(pings(&mut members, learner) >= 2, "the first write");
+    for number in 0..10 {
+        members.ask(&client, Request::Write(create(format!("/z{number}"), 5, CreateKind::Persistent))).unwrap();
+        members.advance(100);
+    }
+    assert!(pings(&mut members, learner) >= 15, "a write each 100 ms");
+    members.advance(2000);
+    pings(&mut members, learner);
+    members.advance(1000);
+    assert!(pings(&mut members, learner) <= 4, "nobody writes any more");
+}
+
+#[test]
+fn heartbeats_are_frequent_from_the_beginning_of_a_short_session() {
+    let settings = Settings { session_timeout_min_ms: 500, ..Settings::default() };
+    let mut members = Members::born_with(3, settings, Limits::default());
+    let learner = members.learners()[0];
+    members.advance(3000);
+    let client = members.client(learner, 1000);
+    for _ in 0..3 {
+        pings(&mut members, learner);
+        for _ in 0..10 {
+            members.ask(&client, Request::Ping).unwrap();
+            members.advance(100);
+        }
+        assert!(pings(&mut members, learner) >= 15);
+    }
 }

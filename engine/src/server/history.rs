@@ -355,6 +355,7 @@ impl Server {
                 | zab::Refused::NoQuorum,
             ) => return false,
         };
+        self.note_write();
         self.prefetch(txn);
         if let Origin::Forwarded { peer, link, seq } = origin {
             self.note_origin(peer, link, zxid, seq);
@@ -638,6 +639,7 @@ impl Server {
                 let id = SessionId(zxid.as_i64());
                 self.sessions.insert(id, session, self.now.mono_ms);
                 self.on_session_began(id);
+                self.note_busy();
                 if let Origin::Connect { conn, read_only_byte } = origin {
                     let reply = ConnectReply {
                         timeout_ms: i32::try_from(session.timeout_ms).unwrap_or(i32::MAX),

@@ -75,6 +75,13 @@ impl Server {
         if committed > applied { committed.counter().saturating_sub(before).max(1) } else { 0 }
     }
 
+    /// An entry is proposed: heartbeats are frequent from now on, and not only from the next one that is due. What is written may be durable and applied
+    /// by then, and the silence of a leader that stands still would be long enough to be told.
+    pub(super) fn note_write(&mut self) {
+        self.peers.wrote_ms = Some(self.now.mono_ms);
+        self.zab.set_busy(self.now.mono_ms, true);
+    }
+
     /// Heartbeats follow the load.
     pub(super) fn note_busy(&mut self) {
         let now_ms = self.now.mono_ms;

@@ -193,6 +193,7 @@ impl Server {
                 self.evict(session, old);
             }
             self.sessions.renew(session, timeout_ms, self.now.mono_ms);
+            self.note_busy();
         }
         match place {
             Place::Here(conn) => self.on_revalidated(conn, session, up_to),

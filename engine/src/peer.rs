@@ -19,6 +19,35 @@ pub struct TransferId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ReadId(pub u64);
 
+/// When a session came to a connection. Only a leader says so, by the question that it answered: of two connections of one session the one with the later
+/// attachment has it, whatever became of the other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Attachment {
+    /// In which epoch.
+    pub epoch: Epoch,
+    /// Which of that leader's questions; 0 of the connection that the session was begun on.
+    pub round: u64,
+}
+
+impl Attachment {
+    /// Of the connection that the session was begun on.
+    pub fn of_birth(session: SessionId) -> Self {
+        let epoch = Zxid::from_bits(session.0 as u64).map_or(Epoch::ZERO, Zxid::epoch);
+        Self { epoch, round: 0 }
+    }
+}
+
+/// A learner's word that a session is on one of its connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// Which session.
+    pub session: SessionId,
+    /// The learner's connection.
+    pub conn: ConnId,
+    /// Since when.
+    pub since: Attachment,
+}
+
 /// One entry on its way to a learner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerEntry {
@@ -75,6 +104,8 @@ pub enum PeerMessage {
         seq: u64,
         /// The learner's connection that asks: the leader takes an entry of a session from its owner's connection only.
         conn: ConnId,
+        /// Since when its session is on it.
+        since: Attachment,
         /// As [`txn::encode`](crate::txn::encode) wrote it.
         payload: Bytes,
     },
@@ -107,6 +138,8 @@ pub enum PeerMessage {
         /// What this server must have applied before the client is answered, its earlier writes among it; `None`: the session is over in a
         /// state that has everything committed when this was asked, or the secret is not its.
         up_to: Option<Zxid>,
+        /// From when on the session is on this connection.
+        since: Attachment,
     },
     /// Leader to learner: this session's owner has come to another connection.
     Moved {
@@ -121,7 +154,7 @@ pub enum PeerMessage {
         /// The leader's epoch.
         epoch: Epoch,
         /// Which, and the learner's connection that each is on.
-        sessions: Vec<(SessionId, ConnId)>,
+        sessions: Vec<Claim>,
         /// In the first message: every session that was begun in the learner's own process, connected or not. Those of its former processes end.
         of_this_process: Option<Vec<SessionId>>,
     },
@@ -143,19 +176,19 @@ impl PeerMessage {
     /// Bytes it takes on the way, about.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Forward { payload, .. } => 32 + payload.len(),
+            Self::Forward { payload, .. } => 48 + payload.len(),
             Self::Entries(Entries { entries, .. }) => {
                 64 + entries.iter().map(|entry| 24 + entry.payload.len()).sum::<usize>()
             }
             Self::Touch { sessions, of_this_process, .. } => {
-                16 + 16 * sessions.len() + 8 * of_this_process.as_ref().map_or(0, Vec::len)
+                16 + 32 * sessions.len() + 8 * of_this_process.as_ref().map_or(0, Vec::len)
             }
             Self::Zab(_) | Self::Snapshot { .. } => 128,
             Self::Refused { .. }
             | Self::Revalidate { .. }
             | Self::Revalidated { .. }
             | Self::Moved { .. }
-            | Self::Digest { .. } => 48,
+            | Self::Digest { .. } => 64,
         }
     }
 }

@@ -333,6 +333,15 @@ pub fn membership(payload: &[u8]) -> Option<&[u8]> {
     }
 }
 
+/// The session that asked for a change of the tree; `None` of any other entry.
+pub fn writer(payload: &[u8]) -> Option<SessionId> {
+    let mut reader = Reader { rest: payload.get(Header::BYTES..)? };
+    match reader.u8().ok()? {
+        tag::WRITE | tag::MULTI => reader.i64().ok().map(SessionId),
+        _ => None,
+    }
+}
+
 struct Reader<'a> {
     rest: &'a [u8],
 }

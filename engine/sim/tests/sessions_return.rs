@@ -5,6 +5,7 @@ mod member_support;
 
 use member_support::{Client, Members, Told};
 use zoolet_engine::PeerMessage;
+use zoolet_engine::peer::{Attachment, Claim};
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Reply, Request, SessionId, SetWatches, Text};
 use zoolet_sim::client::{create, set};
 
@@ -186,6 +187,87 @@ fn an_end_that_was_asked_for_before_its_leader_knew_the_session_is_waited_for() 
     assert!(is_over(&mut members, &new));
 }
 
+/// A session on two connections: nobody told the server of the first that it has gone to the second. Only the leader knows.
+fn on_two_connections(count: u8, from: u8, to: u8) -> (Members, Client, Client) {
+    let mut members = Members::born(count);
+    let old = members.client(from, TIMEOUT_MS);
+    let mut new = old;
+    members.is_moved_lost = true;
+    members.come_back(&mut new, to, 0);
+    members.settle();
+    assert!(is_continued(&mut members, &new), "from {from} to {to}");
+    assert!(members.told(&old).is_empty());
+    members.is_moved_lost = false;
+    (members, old, new)
+}
+
+#[test]
+fn the_next_leader_believes_the_connection_that_a_session_came_to_last() {
+    // The one that leads next is among them, or it is not.
+    for (count, from, to) in [(3, 1, 2), (3, 2, 1), (5, 1, 2), (5, 2, 1), (5, 4, 1), (5, 1, 4)] {
+        let (mut members, old, new) = on_two_connections(count, from, to);
+        members.stop(count);
+        members.until_all_serve();
+        members.settle();
+        let story = format!("of {count}, from {from} to {to}; {} leads", members.leader());
+        assert!(members.is_just_closed(&old), "{story}");
+        assert_eq!(members.ask(&new, born("/a")), Ok(Reply::Path("/a".into())), "{story}");
+    }
+}
+
+#[test]
+fn the_next_leader_hears_of_the_later_connection_last_and_believes_it() {
+    let (mut members, old, new) = on_two_connections(5, 1, 2);
+    members.hold(2, 4);
+    members.stop(5);
+    members.until_serves(1);
+    members.settle();
+    assert!(members.leader() == 4 && members.told(&old).is_empty(), "it is believed until more is known");
+    members.release_all();
+    members.until_all_serve();
+    members.settle();
+    assert!(members.is_just_closed(&old));
+    assert_eq!(members.ask(&new, born("/a")), Ok(Reply::Path("/a".into())));
+}
+
+/// What waits there would be done after what its client asked for later.
+#[test]
+fn a_connection_whose_session_writes_elsewhere_is_closed_though_nobody_says_so() {
+    for (from, to) in [(1, 2), (2, 1)] {
+        let mut members = Members::born(3);
+        let leader = members.leader();
+        let old = members.client(from, TIMEOUT_MS);
+        members.ask(&old, born("/a")).unwrap();
+        let mut new = old;
+        members.is_moved_lost = true;
+        members.come_back(&mut new, to, 0);
+        members.settle();
+        assert!(is_continued(&mut members, &new));
+        assert!(members.told(&old).is_empty(), "it is half open");
+        assert_eq!(version(members.ask(&new, write("/a"))), 1);
+        members.stop(leader);
+        members.send(&old, 9, write("/a"));
+        members.until_all_serve();
+        members.settle();
+        assert!(members.is_just_closed(&old), "from {from} to {to}");
+        assert_eq!(version(members.ask(&new, get("/a"))), 1, "from {from} to {to}");
+    }
+}
+
+/// They are looked at one after the other, each once.
+#[test]
+fn thousands_that_come_back_at_once_are_all_answered() {
+    const CLIENTS: usize = 3000;
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| members.client(servers[0], TIMEOUT_MS)).collect();
+    for client in &mut clients {
+        members.come_back(client, leader, 0);
+    }
+    members.settle();
+    assert!(clients.iter().all(|client| is_continued(&mut members, client)));
+}
+
 #[test]
 fn a_wrong_secret_ends_nothing() {
     let mut members = Members::born(3);
@@ -316,7 +398,8 @@ fn a_question_that_comes_late_is_of_no_epoch_that_this_leader_leads() {
     let (leader, servers) = (members.leader(), members.learners());
     let client = members.client(servers[0], TIMEOUT_MS);
     let epoch = zoolet_zab::Epoch::new(0).unwrap();
-    let sessions = vec![(client.session, zoolet_engine::ConnId(4000))];
+    let since = Attachment { epoch: zoolet_zab::Epoch::MAX, round: 1 };
+    let sessions = vec![Claim { session: client.session, conn: zoolet_engine::ConnId(4000), since }];
     let stale = PeerMessage::Touch { epoch, sessions, of_this_process: None };
     members.inject(servers[1], leader, stale);
     members.settle();

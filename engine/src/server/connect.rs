@@ -6,6 +6,7 @@ use super::fetches::Waiter;
 use super::history::Origin;
 use crate::action::Action;
 use crate::event::ConnId;
+use crate::peer::Attachment;
 use crate::session::{Connection, Phase, Place};
 use crate::store::key;
 use crate::txn::Txn;
@@ -52,7 +53,7 @@ impl Server {
         if let Some(connection) = self.connections.get_mut(&conn)
             && connection.phase == Phase::Joining
         {
-            self.sessions.attach(reply.session, Place::Here(conn));
+            self.sessions.attach(reply.session, Place::Here(conn), Attachment::of_birth(reply.session));
             connection.session = reply.session;
             connection.phase = Phase::Open;
             if connection.identity.ip.is_none() {
@@ -83,7 +84,9 @@ impl Server {
             // A power loss may take back an end that is only proposed: whoever asks is told nothing, and asks again.
             return self.close(conn);
         }
-        let old = self.sessions.attach(*session, Place::Here(conn));
+        // Alone there is no other server that could know less: the old connection is gone at once.
+        let since = self.sessions.since(*session);
+        let old = self.sessions.attach(*session, Place::Here(conn), since);
         self.evict(*session, old);
         // Like all of a session's liveness this is not replicated: coming back writes nothing, costs no zxid (surface 13.5) and works while
         // the log does not. After a restart the session has the timeout it began with, until its owner is back (surface 1.5).
@@ -112,6 +115,7 @@ impl Server {
     pub(super) fn on_session_closed(&mut self, zxid: Zxid, origin: Origin, session: SessionId) {
         let carried_by = self.sessions.remove(session);
         self.owners.of_this_process.remove(&session);
+        self.owners.ended(session);
         self.state.memory().forget_keys(&key::ephemerals_prefix(session));
         if let Origin::Request { conn, xid, .. } = origin {
             self.history.acknowledged += 1;
@@ -147,7 +151,6 @@ impl Server {
         if let Some(number) = head {
             self.let_go(Waiter::Request(conn, number));
         }
-        self.syncs.retain(|sync| sync.conn() != conn);
         self.forwards.forget_connection(conn);
         self.owners.forget_connection(conn);
     }

@@ -7,7 +7,7 @@ use super::Server;
 use super::admission::{Admission, Need, need_of};
 use super::history::Origin;
 use crate::event::ConnId;
-use crate::peer::{LinkId, PeerMessage};
+use crate::peer::{Attachment, Claim, LinkId, PeerMessage};
 use crate::session::Place;
 use crate::txn::{self, Txn};
 use bytes::Bytes;
@@ -38,12 +38,23 @@ struct Asker {
     number: u64,
 }
 
+/// An entry that a learner's client wants.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// The learner's number for it.
+    pub(super) seq: u64,
+    /// The connection that asks, and since when it has its session.
+    pub(super) conn: ConnId,
+    pub(super) since: Attachment,
+    pub(super) payload: Bytes,
+}
+
 /// What a learner sent to this leader.
 #[derive(Debug)]
 struct Inbound {
     link: LinkId,
     /// Not proposed yet, because there is no room: everything behind waits too.
-    waiting: VecDeque<(u64, ConnId, Bytes)>,
+    waiting: VecDeque<Wanted>,
 }
 
 /// A session that a learner's client begins, until this leader has applied its beginning. The learner may have done so before, because its disk is
@@ -84,7 +95,7 @@ impl Forwards {
 
     /// What this leader holds of learners' entries that it has no room for.
     pub(super) fn held_bytes(&self) -> usize {
-        self.inbound.values().flat_map(|inbound| &inbound.waiting).map(|(_, _, payload)| payload.len()).sum()
+        self.inbound.values().flat_map(|inbound| &inbound.waiting).map(|wanted| wanted.payload.len()).sum()
     }
 
     pub(super) fn admission(&self, need: Need) -> Admission {
@@ -138,7 +149,9 @@ impl Server {
             Origin::None | Origin::Forwarded { .. } => return false,
         };
         let (seq, bytes) = (self.forwards.seq + 1, payload.len());
-        let message = PeerMessage::Forward { epoch: self.zab.epoch(), seq, conn, payload };
+        let session = self.connections.get(&conn).map(|connection| connection.session).unwrap_or_default();
+        let since = self.sessions.since(session);
+        let message = PeerMessage::Forward { epoch: self.zab.epoch(), seq, conn, since, payload };
         if !self.send_to(leader, message) {
             return false;
         }
@@ -218,12 +231,12 @@ enum Verdict {
 /// Leader.
 impl Server {
     /// A learner's client wants this entry.
-    pub(super) fn on_forward(&mut self, peer: ServerId, link: LinkId, seq: u64, conn: ConnId, payload: Bytes) {
+    pub(super) fn on_forward(&mut self, peer: ServerId, link: LinkId, wanted: Wanted) {
         let inbound = self.forwards.inbound.entry(peer).or_insert_with(|| Inbound::new(link));
         if inbound.link != link {
             *inbound = Inbound::new(link);
         }
-        inbound.waiting.push_back((seq, conn, payload));
+        inbound.waiting.push_back(wanted);
         if inbound.waiting.len() > SESSION_FORWARDS_MAX {
             return self.drop_learner(peer, link, "more forwarded entries than it may send");
         }
@@ -245,20 +258,21 @@ impl Server {
     fn take_forwarded(&mut self, peer: ServerId) {
         loop {
             let Some(inbound) = self.forwards.inbound.get_mut(&peer) else { return };
-            let (Some((seq, conn, payload)), link) = (inbound.waiting.pop_front(), inbound.link) else { return };
+            let (Some(wanted), link) = (inbound.waiting.pop_front(), inbound.link) else { return };
+            let Wanted { seq, conn, since, payload } = wanted;
             let header = self.history.header(self.now);
             let Some(payload) = txn::stamp(header, payload) else {
                 return self.drop_learner(peer, link, "a forwarded entry without a header");
             };
             let verdict = match txn::decode(&payload) {
-                Ok((_, txn)) => self.answer_forwarded(peer, (seq, conn), &payload, &txn),
+                Ok((_, txn)) => self.answer_forwarded(peer, (seq, conn, since), &payload, &txn),
                 Err(txn::Undecodable) => Verdict::Fault("a forwarded entry that is none"),
             };
             match verdict {
                 Verdict::Proposed => {}
                 Verdict::Wait => {
                     if let Some(inbound) = self.forwards.inbound.get_mut(&peer) {
-                        inbound.waiting.push_front((seq, conn, payload));
+                        inbound.waiting.push_front(Wanted { seq, conn, since, payload });
                     }
                     return;
                 }
@@ -270,8 +284,14 @@ impl Server {
         }
     }
 
-    fn answer_forwarded(&mut self, peer: ServerId, from: (u64, ConnId), payload: &Bytes, txn: &Txn<'_>) -> Verdict {
-        let (seq, conn) = from;
+    fn answer_forwarded(
+        &mut self,
+        peer: ServerId,
+        from: (u64, ConnId, Attachment),
+        payload: &Bytes,
+        txn: &Txn<'_>,
+    ) -> Verdict {
+        let (seq, conn, since) = from;
         match txn {
             Txn::CreateSession { .. } => {
                 let sessions = self.sessions.len() + self.upkeep.sessions_joining + self.forwards.joining.len();
@@ -282,7 +302,7 @@ impl Server {
                 }
             }
             Txn::CloseSession { session } | Txn::Write { session, .. } | Txn::Multi { session, .. } => {
-                if !self.is_owner(*session, peer, conn) {
+                if !self.is_owner(peer, Claim { session: *session, conn, since }) {
                     // Moved or over: which of the two is said to whoever comes back.
                     return Verdict::Refuse(ErrorCode::SessionExpired);
                 }
@@ -337,21 +357,24 @@ impl Server {
     /// A session is in the applied state.
     pub(super) fn on_session_began(&mut self, session: SessionId) {
         let Some(Joining { place, last_write, is_ending }) = self.forwards.joining.remove(&session) else { return };
-        self.sessions.attach(session, place);
+        self.sessions.attach(session, place, Attachment::of_birth(session));
         self.note_asked(session, last_write, is_ending);
     }
 
-    /// Whether this connection of a learner speaks for the session. The first that does after a leader's beginning is believed: it was
-    /// taken in by a former one. Not one that speaks after the session came to this leader itself and left it: that one is late.
-    pub(super) fn is_owner(&mut self, session: SessionId, peer: ServerId, conn: ConnId) -> bool {
+    /// Whether this connection of a learner speaks for the session. A leader that begins knows of none, or of its own: of those that are claimed the latest
+    /// has it. An earlier one may be left, half open, on a server that was never told: then its session went elsewhere under a leader that died.
+    pub(super) fn is_owner(&mut self, peer: ServerId, claim: Claim) -> bool {
+        let Claim { session, conn, since } = claim;
         let place = Place::There(peer, conn);
         match self.sessions.lookup(session) {
             Some(live) if live.closing => false,
-            Some(live) if live.place == Place::Nowhere => {
-                self.sessions.attach(session, place);
+            Some(live) if live.place == place => true,
+            Some(live) if since > live.since || (since == live.since && live.place == Place::Nowhere) => {
+                let old = self.sessions.attach(session, place, since);
+                self.evict(session, old);
                 true
             }
-            Some(live) => live.place == place || mutation::is_on(Mutation::OldOwnerGoesOn),
+            Some(_) => mutation::is_on(Mutation::OldOwnerGoesOn),
             // A learner may have applied more than this leader, whose disk may be the slowest.
             None => {
                 let joining = self.forwards.joining.get(&session);

@@ -9,7 +9,7 @@ use crate::peer::{LinkId, PeerEntry};
 use crate::session::Phase;
 use crate::store::log::chain_after;
 use crate::tree::{self, Applied, Buffers, Fired, Need, OpOutcome, Outcome, Stuck};
-use crate::txn::{Header, Txn, decode, encode};
+use crate::txn::{self, Header, Txn, decode, encode};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use zoolet_model::{ConnectReply, ErrorCode, OpResult, Perms, Reply, ServerId, SessionId, WatchEvent, Zxid};
@@ -547,10 +547,19 @@ impl Server {
             }
             let buffers = std::mem::take(&mut self.history.buffers);
             let Some(entry) = self.history.next() else { break };
+            let asked_elsewhere = match entry.origin {
+                Origin::Request { .. } | Origin::Connect { .. } => None,
+                Origin::None | Origin::Forwarded { .. } => txn::writer(&entry.payload),
+            };
             let since = self.state.memory_ref().stamp();
             let (totals, digest) = (*self.state.totals(), self.state.digest());
             match tree::apply(&mut self.state, totals, digest, entry.zxid, &entry.payload, buffers) {
-                Ok(applied) => self.on_applied(applied),
+                Ok(applied) => {
+                    self.on_applied(applied);
+                    if let Some(session) = asked_elsewhere {
+                        self.leave_to_its_owner(session);
+                    }
+                }
                 Err(Stuck::Missing(missing)) => {
                     self.history.waiting_for_base = true;
                     return self.fetch_all(missing, Waiter::Apply, since);

@@ -15,6 +15,7 @@ mod replay;
 mod snapshot;
 mod state;
 mod stream;
+mod syncs;
 mod touch;
 mod upkeep;
 
@@ -100,7 +101,7 @@ pub struct Server {
     /// What the completions under way hold, and will hold when they are put together.
     completing_bytes: u64,
     /// Syncs that wait for a confirmation, and what they then wait to be applied.
-    syncs: Vec<pipeline::SyncWait>,
+    syncs: syncs::Syncs,
     peers: Peers,
     forwards: Forwards,
     owners: Owners,
@@ -150,7 +151,7 @@ impl Server {
             waiting_for_room: BTreeSet::new(),
             identity_bytes: 0,
             completing_bytes: 0,
-            syncs: Vec::new(),
+            syncs: syncs::Syncs::default(),
             peers: Peers::default(),
             forwards: Forwards::default(),
             owners: Owners::default(),

@@ -5,12 +5,12 @@
 
 use super::Server;
 use super::history::Origin;
-use super::pipeline::Awaits;
+use super::syncs::Awaits;
 use crate::event::ConnId;
-use crate::peer::PeerMessage;
+use crate::peer::{Attachment, PeerMessage};
 use crate::session::{Phase, Place};
 use crate::txn::Txn;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoolet_model::{ConnectReply, ConnectRequest, ServerId, SessionId, SessionSecret, Zxid};
 use zoolet_zab::{Epoch, Mutation, Round, mutation};
 
@@ -20,6 +20,8 @@ struct Returning {
     session: SessionId,
     timeout_ms: u32,
     read_only_byte: bool,
+    /// Of this connection; known when the leader has answered.
+    since: Attachment,
 }
 
 /// Leader: does this session live?
@@ -31,15 +33,41 @@ struct Question {
     secret: Option<SessionSecret>,
     timeout_ms: u32,
     round: Round,
-    /// What has to be applied before it can be answered; known once the round is confirmed.
-    up_to: Option<Zxid>,
+}
+
+/// The same of all. Thousands come at once when a server is lost: each is looked at when its turn has come, and not before. One of a connection that has
+/// ended stays until then.
+#[derive(Debug, Default)]
+struct Questions {
+    /// Not confirmed, in the order of their rounds.
+    asked: VecDeque<Question>,
+    /// What has to be applied before each can be answered; never less than of the one before.
+    confirmed: VecDeque<(Zxid, Question)>,
+    /// Of sessions whose end is proposed and may never come: whoever asks waits until it is known.
+    ending: BTreeMap<SessionId, Vec<(Zxid, Question)>>,
+}
+
+impl Questions {
+    fn len(&self) -> usize {
+        self.asked.len() + self.confirmed.len() + self.ending.values().map(Vec::len).sum::<usize>()
+    }
+
+    fn confirm(&mut self, round: Round, up_to: Zxid) {
+        let count = self.asked.partition_point(|question| question.round <= round);
+        self.confirmed.extend(self.asked.drain(..count).map(|question| (up_to, question)));
+    }
+
+    fn next(&mut self, applied: Zxid) -> Option<(Zxid, Question)> {
+        let is_ready = self.confirmed.front().is_some_and(|(up_to, _)| *up_to <= applied);
+        if is_ready { self.confirmed.pop_front() } else { None }
+    }
 }
 
 /// Sessions that come to another connection.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     returning: BTreeMap<ConnId, Returning>,
-    questions: Vec<Question>,
+    questions: Questions,
     /// Sessions that were begun in this very process, connected or not: of a former one nobody is left.
     pub(super) of_this_process: BTreeSet<SessionId>,
 }
@@ -52,12 +80,17 @@ impl Owners {
 
     pub(super) fn clear(&mut self) {
         self.returning.clear();
-        self.questions.clear();
+        self.questions = Questions::default();
     }
 
     pub(super) fn forget_connection(&mut self, conn: ConnId) {
-        if self.returning.remove(&conn).is_some() {
-            self.questions.retain(|question| question.place != Place::Here(conn));
+        self.returning.remove(&conn);
+    }
+
+    /// A session is over: who asked after it can be told.
+    pub(super) fn ended(&mut self, session: SessionId) {
+        for question in self.questions.ending.remove(&session).into_iter().flatten().rev() {
+            self.questions.confirmed.push_front(question);
         }
     }
 }
@@ -70,7 +103,8 @@ impl Server {
         let timeout_ms = self.negotiate(request.timeout_ms);
         let secret = password.as_deref().and_then(|password| <[u8; 16]>::try_from(password).ok()).map(SessionSecret);
         let read_only_byte = request.read_only.is_some();
-        self.owners.returning.insert(conn, Returning { session, timeout_ms, read_only_byte });
+        let since = Attachment::default();
+        self.owners.returning.insert(conn, Returning { session, timeout_ms, read_only_byte, since });
         let is_asked = match self.leader() {
             Some(leader) => {
                 let epoch = self.zab.epoch();
@@ -83,34 +117,36 @@ impl Server {
         }
     }
 
-    /// The leader's answer; this server itself may be the leader.
-    pub(super) fn on_revalidated(&mut self, conn: ConnId, session: SessionId, up_to: Option<Zxid>) {
-        let Some(returning) = self.owners.returning.get(&conn).filter(|returning| returning.session == session) else {
+    /// The leader's answer; this server itself may be the leader. What follows from it does so in [`Server::answer_syncs`].
+    pub(super) fn on_revalidated(&mut self, conn: ConnId, session: SessionId, up_to: Option<Zxid>, since: Attachment) {
+        let returning = self.owners.returning.get_mut(&conn).filter(|returning| returning.session == session);
+        let Some(returning) = returning else {
             // It went away meanwhile.
             return;
         };
+        returning.since = since;
         let Some(up_to) = up_to else {
-            self.refused(conn, returning.read_only_byte);
+            let read_only_byte = returning.read_only_byte;
+            self.refused(conn, read_only_byte);
             return self.close(conn);
         };
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.session = session;
         }
         let up_to = if mutation::is_on(Mutation::ReadBeforeOwnWrites) { Zxid::ZERO } else { up_to };
-        self.await_applied(conn, Awaits::Session, up_to);
+        self.syncs.wait(conn, Awaits::Session, up_to);
     }
 
     /// Everything the client may have seen or done before is applied here.
     pub(super) fn take_in(&mut self, conn: ConnId) {
-        let Some(Returning { session, timeout_ms, read_only_byte }) = self.owners.returning.remove(&conn) else {
-            return;
-        };
+        let Some(returning) = self.owners.returning.remove(&conn) else { return };
+        let Returning { session, timeout_ms, read_only_byte, since } = returning;
         let Some(secret) = self.sessions.lookup(session).map(|live| live.secret) else {
             // It ended meanwhile. When the client comes back the leader will say so.
             return self.close(conn);
         };
         let place = Place::Here(conn);
-        match self.sessions.attach(session, place) {
+        match self.sessions.attach(session, place, since) {
             Place::Here(old) if old != conn => self.close(old),
             Place::Here(_) | Place::There(..) | Place::Nowhere | Place::Left => {}
         }
@@ -151,44 +187,48 @@ impl Server {
 
     fn ask(&mut self, place: Place, session: SessionId, secret: Option<SessionSecret>, timeout_ms: u32) -> bool {
         let Some(round) = self.confirm() else { return false };
-        self.owners.questions.push(Question { place, session, secret, timeout_ms, round, up_to: None });
+        self.owners.questions.asked.push_back(Question { place, session, secret, timeout_ms, round });
         true
     }
 
     pub(super) fn on_questions_confirmed(&mut self, round: Round, up_to: Option<Zxid>) {
-        for question in self.owners.questions.iter_mut().filter(|question| question.round <= round) {
-            // What was confirmed once stays so: a later round only asks for more.
-            question.up_to = question.up_to.or(up_to);
+        if let Some(up_to) = up_to {
+            self.owners.questions.confirm(round, up_to);
         }
-        self.answer_questions();
+        self.answer_syncs();
     }
 
-    /// Answers what the applied state is ready for.
-    pub(super) fn answer_questions(&mut self) {
-        let mut at = 0;
-        while let Some(&question) = self.owners.questions.get(at) {
-            let is_ready = question.up_to.is_some_and(|up_to| up_to <= self.state.applied());
-            // An end that is only proposed may never come: whoever asks waits until it is known.
-            let is_ending = self.sessions.lookup(question.session).is_some_and(|live| live.closing);
-            if is_ready && !is_ending {
-                self.owners.questions.remove(at);
-                self.answer_question(question);
+    /// Answers what the applied state is ready for; false when that was nothing.
+    pub(super) fn answer_questions(&mut self) -> bool {
+        let mut is_any = false;
+        while let Some((up_to, question)) = self.owners.questions.next(self.state.applied()) {
+            if self.sessions.lookup(question.session).is_some_and(|live| live.closing) {
+                self.owners.questions.ending.entry(question.session).or_default().push((up_to, question));
             } else {
-                at += 1;
+                self.answer_question(up_to, question);
+                is_any = true;
             }
         }
+        is_any
     }
 
-    fn answer_question(&mut self, question: Question) {
-        let Question { place, session, secret, timeout_ms, up_to, .. } = question;
+    fn answer_question(&mut self, up_to: Zxid, question: Question) {
+        let Question { place, session, secret, timeout_ms, round } = question;
+        if let Place::Here(conn) = place
+            && !self.owners.returning.contains_key(&conn)
+        {
+            // It went away meanwhile.
+            return;
+        }
         let proved = self
             .sessions
             .lookup(session)
             .filter(|live| secret.is_some_and(|secret| super::connect::constant_time_eq(&secret.0, &live.secret.0)));
         // What it asked for on its old connection, and is not committed yet, must not come after what it asks for on the new one.
-        let up_to = proved.and_then(|live| up_to.map(|up_to| up_to.max(live.last_write)));
+        let up_to = proved.map(|live| up_to.max(live.last_write));
+        let since = Attachment { epoch: self.zab.epoch(), round: round.0 };
         if up_to.is_some() {
-            let old = self.sessions.attach(session, place);
+            let old = self.sessions.attach(session, place, since);
             if old != place {
                 self.evict(session, old);
             }
@@ -196,9 +236,9 @@ impl Server {
             self.note_busy();
         }
         match place {
-            Place::Here(conn) => self.on_revalidated(conn, session, up_to),
+            Place::Here(conn) => self.on_revalidated(conn, session, up_to, since),
             Place::There(peer, conn) => {
-                self.send_to(peer, PeerMessage::Revalidated { conn, session, up_to });
+                self.send_to(peer, PeerMessage::Revalidated { conn, session, up_to, since });
             }
             Place::Nowhere | Place::Left => {}
         }
@@ -211,6 +251,15 @@ impl Server {
             if is_open && !living.contains(&session) && self.propose(&Txn::CloseSession { session }, Origin::None) {
                 self.sessions.close(session);
             }
+        }
+    }
+
+    /// Applied is an entry of a session that did not ask for it on a connection of this server. One that is here nevertheless is half open: its client
+    /// went elsewhere, under a leader that died before this server was told. What waits on it must not come after that entry.
+    pub(super) fn leave_to_its_owner(&mut self, session: SessionId) {
+        let here = self.sessions.lookup(session).and_then(|live| live.conn());
+        if let Some(conn) = here.filter(|_| !mutation::is_on(Mutation::OldOwnerGoesOn)) {
+            self.close(conn);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Links to the other members of the ensemble.
 
 use super::Server;
+use super::forward::Wanted;
 use super::snapshot::{Incoming, Installing};
 use super::stream::Stream;
 use crate::action::Action;
@@ -134,8 +135,8 @@ impl Server {
             PeerMessage::Snapshot { message, transfer, meta, chain } => {
                 self.on_snapshot_announced(Incoming::new(peer, link, transfer, meta, chain), *message);
             }
-            PeerMessage::Forward { epoch, seq, conn, payload } if self.leads_in(epoch) => {
-                self.on_forward(peer, link, seq, conn, payload);
+            PeerMessage::Forward { epoch, seq, conn, since, payload } if self.leads_in(epoch) => {
+                self.on_forward(peer, link, Wanted { seq, conn, since, payload });
             }
             PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms } if self.leads_in(epoch) => {
                 self.on_revalidate(peer, conn, session, secret, timeout_ms);
@@ -145,8 +146,9 @@ impl Server {
             }
             PeerMessage::Forward { .. } | PeerMessage::Revalidate { .. } | PeerMessage::Touch { .. } => {}
             PeerMessage::Refused { seq, code } if self.leader() == Some(peer) => self.on_refused(seq, code),
-            PeerMessage::Revalidated { conn, session, up_to } if self.leader() == Some(peer) => {
-                self.on_revalidated(conn, session, up_to);
+            PeerMessage::Revalidated { conn, session, up_to, since } if self.leader() == Some(peer) => {
+                self.on_revalidated(conn, session, up_to, since);
+                self.answer_syncs();
             }
             PeerMessage::Moved { session, conn } if self.leader() == Some(peer) => self.on_moved(session, conn),
             PeerMessage::Refused { .. } | PeerMessage::Revalidated { .. } | PeerMessage::Moved { .. } => {}

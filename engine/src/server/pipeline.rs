@@ -16,7 +16,7 @@ use crate::tree::{self, Determined, Need, Stuck};
 use crate::watch::WatchKind;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zoolet_model::{AuthId, ErrorCode, Reply, Request, Text, Zxid};
+use zoolet_model::{AuthId, ErrorCode, Reply, Request, Text};
 use zoolet_zab::{Role, Round};
 
 /// The xid of every ping's reply, whatever the request's was (surface 13.1).
@@ -27,32 +27,6 @@ const IDLE_ROOM: usize = 16;
 
 /// Identities of one connection: each of its writes carries them all.
 const IDENTITIES_MAX: usize = 64;
-
-/// A pipeline that waits for applied state to come up to a point.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct SyncWait {
-    conn: ConnId,
-    awaits: Awaits,
-    /// Known once the round is confirmed.
-    up_to: Option<Zxid>,
-}
-
-/// What it waits with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Awaits {
-    /// The sync at its head, by its number, and the question it asked.
-    Sync(u64, Round),
-    /// A reconnected session's writes from its old connection.
-    OwnWrites,
-    /// The beginning of a connection that carries a session from another one.
-    Session,
-}
-
-impl SyncWait {
-    pub(super) fn conn(&self) -> ConnId {
-        self.conn
-    }
-}
 
 /// What became of the request at the head of a pipeline.
 pub(super) enum Step {
@@ -480,63 +454,13 @@ impl Server {
             self.close(conn);
             return Step::Done;
         };
-        self.syncs.push(SyncWait { conn, awaits: Awaits::Sync(head.number, round), up_to: None });
+        self.syncs.ask(conn, head.number, round);
         Step::Block(head)
     }
 
     /// Asks a quorum, from now on, who leads; `None` when this server knows nobody who does.
     pub(super) fn confirm(&mut self) -> Option<Round> {
         self.zab.confirm(self.now.mono_ms).ok()
-    }
-
-    pub(super) fn on_syncs_confirmed(&mut self, round: Round, up_to: Option<Zxid>) {
-        if self.syncs.is_empty() {
-            return;
-        }
-        let asked =
-            |wait: &SyncWait| matches!(wait.awaits, Awaits::Sync(_, asked) if asked <= round) && wait.up_to.is_none();
-        if up_to.is_none() {
-            let lost: Vec<_> = self.syncs.iter().filter(|wait| asked(wait)).map(SyncWait::conn).collect();
-            return lost.into_iter().for_each(|conn| self.close(conn));
-        }
-        self.syncs.iter_mut().filter(|wait| asked(wait)).for_each(|wait| wait.up_to = up_to);
-        self.answer_syncs();
-    }
-
-    /// A session that reconnects may have writes under way from its old connection: what it asks now must see them.
-    pub(super) fn wait_for_own_writes(&mut self, conn: ConnId) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let last = self.sessions.lookup(connection.session).map_or(Zxid::ZERO, |live| live.last_write);
-        if last > self.state.applied() {
-            connection.blocked = true;
-            self.syncs.push(SyncWait { conn, awaits: Awaits::OwnWrites, up_to: Some(last) });
-        }
-    }
-
-    /// Goes on with this connection when so much is applied, at once if it is.
-    pub(super) fn await_applied(&mut self, conn: ConnId, awaits: Awaits, up_to: Zxid) {
-        self.syncs.push(SyncWait { conn, awaits, up_to: Some(up_to) });
-        self.answer_syncs();
-    }
-
-    pub(super) fn answer_syncs(&mut self) {
-        let applied = self.state.applied();
-        while let Some(at) = self.syncs.iter().position(|sync| sync.up_to.is_some_and(|up_to| up_to <= applied)) {
-            let SyncWait { conn, awaits, .. } = self.syncs.remove(at);
-            let Some(connection) = self.connections.get_mut(&conn) else { continue };
-            connection.blocked = false;
-            self.ready.push_back(conn);
-            match awaits {
-                Awaits::OwnWrites => {}
-                Awaits::Session => self.take_in(conn),
-                Awaits::Sync(number, _) => {
-                    if let Some(Waiting { xid, request: Request::Sync { path }, .. }) = connection.take_head(number) {
-                        self.reply(conn, xid, applied.as_i64(), Ok(Reply::Synced(path)));
-                    }
-                }
-            }
-        }
-        self.answer_questions();
     }
 
     pub(super) fn is_open(&self, conn: ConnId) -> bool {

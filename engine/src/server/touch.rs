@@ -3,7 +3,7 @@
 use super::Server;
 use super::history::Origin;
 use crate::event::{ConnId, Now};
-use crate::peer::PeerMessage;
+use crate::peer::{Claim, PeerMessage};
 use crate::session::{Connection, Phase, Place};
 use crate::txn::Txn;
 use zoolet_model::{ServerId, SessionId, Zxid};
@@ -105,7 +105,7 @@ impl Server {
         let all = self.touches.paused.is_some();
         let unknown = self.connections.iter().filter(|(_, connection)| all || has_unknown(connection));
         let unknown = unknown.map(|(&conn, _)| conn);
-        let unknown: Vec<_> = unknown.chain(self.syncs.iter().map(super::pipeline::SyncWait::conn)).collect();
+        let unknown: Vec<_> = unknown.chain(std::mem::take(&mut self.syncs).conns()).collect();
         self.forwards.clear();
         self.owners.clear();
         self.history.forget_origins();
@@ -240,7 +240,8 @@ impl Server {
         for (&conn, connection) in self.connections.iter_mut().filter(|(_, c)| c.phase == Phase::Open) {
             let waits = connection.outstanding() > 0;
             if std::mem::take(&mut connection.heard) || waits {
-                heard.push((connection.session, conn));
+                let session = connection.session;
+                heard.push(Claim { session, conn, since: self.sessions.since(session) });
             }
             is_waited_for |= waits;
         }
@@ -261,17 +262,13 @@ impl Server {
 /// Leader.
 impl Server {
     /// Sessions that a learner heard of.
-    pub(super) fn on_touch(
-        &mut self,
-        peer: ServerId,
-        sessions: &[(SessionId, ConnId)],
-        of_this_process: Option<Vec<SessionId>>,
-    ) {
+    pub(super) fn on_touch(&mut self, peer: ServerId, sessions: &[Claim], of_this_process: Option<Vec<SessionId>>) {
         if let Some(living) = of_this_process {
             self.end_orphans(peer, &living.into_iter().collect());
         }
-        for &(session, conn) in sessions {
-            if self.is_owner(session, peer, conn) {
+        for &claim in sessions {
+            let Claim { session, conn, .. } = claim;
+            if self.is_owner(peer, claim) {
                 self.touch_from(session);
             } else if self.sessions.lookup(session).is_some_and(|live| !live.closing) {
                 self.evict(session, Place::There(peer, conn));

@@ -1,6 +1,7 @@
 //! Which sessions live, until when, and on which connection.
 
 use crate::event::ConnId;
+use crate::peer::Attachment;
 use crate::tree::record::Session;
 use std::collections::{BTreeMap, BTreeSet};
 use zoolet_model::{ServerId, SessionId, SessionSecret, Zxid};
@@ -28,6 +29,8 @@ pub struct Live {
     pub secret: SessionSecret,
     /// Where its owner is.
     pub place: Place,
+    /// Since when it is there, or was when it was last known to be anywhere.
+    pub since: Attachment,
     /// Its end is proposed: it is continued by nobody.
     pub closing: bool,
     /// The last entry it asked for here.
@@ -98,6 +101,7 @@ impl SessionTable {
             timeout_ms,
             secret,
             place: Place::Nowhere,
+            since: Attachment::default(),
             closing: false,
             last_write: Zxid::ZERO,
             deadline_ms,
@@ -120,8 +124,16 @@ impl SessionTable {
     }
 
     /// Its owner has come to this place; gives back where it was.
-    pub fn attach(&mut self, id: SessionId, place: Place) -> Place {
-        self.sessions.get_mut(&id).map_or(Place::Nowhere, |live| std::mem::replace(&mut live.place, place))
+    pub fn attach(&mut self, id: SessionId, place: Place, since: Attachment) -> Place {
+        self.sessions.get_mut(&id).map_or(Place::Nowhere, |live| {
+            live.since = since;
+            std::mem::replace(&mut live.place, place)
+        })
+    }
+
+    /// Since when it is where it is.
+    pub fn since(&self, id: SessionId) -> Attachment {
+        self.lookup(id).map_or(Attachment::default(), |live| live.since)
     }
 
     /// It asked for this entry.
@@ -307,8 +319,8 @@ mod tests {
     #[test]
     fn only_the_owning_connection_detaches() {
         let mut table = table();
-        assert_eq!(table.attach(A, Place::Here(ConnId(1))), Place::Nowhere);
-        assert_eq!(table.attach(A, Place::Here(ConnId(2))), Place::Here(ConnId(1)));
+        assert_eq!(table.attach(A, Place::Here(ConnId(1)), Attachment::default()), Place::Nowhere);
+        assert_eq!(table.attach(A, Place::Here(ConnId(2)), Attachment::default()), Place::Here(ConnId(1)));
         table.detach(A, ConnId(1));
         assert_eq!(table.lookup(A).unwrap().place, Place::Here(ConnId(2)));
         table.detach(A, ConnId(2));
@@ -320,8 +332,8 @@ mod tests {
     #[test]
     fn what_a_leader_knew_ends_with_its_leadership() {
         let mut table = table();
-        table.attach(A, Place::There(ServerId::STANDALONE, ConnId(1)));
-        table.attach(B, Place::Here(ConnId(2)));
+        table.attach(A, Place::There(ServerId::STANDALONE, ConnId(1)), Attachment::default());
+        table.attach(B, Place::Here(ConnId(2)), Attachment::default());
         table.close(A);
         assert_eq!(table.expired(12_000), None, "its end is proposed");
         table.forget_leadership();

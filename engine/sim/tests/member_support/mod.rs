@@ -55,6 +55,8 @@ pub struct Members {
     pub hanging: BTreeSet<u8>,
     /// Servers that are paused: nothing is handled.
     pub paused: BTreeSet<u8>,
+    /// A leader's word that a session has moved gets lost, as if that leader died while it was on its way.
+    pub is_moved_lost: bool,
     /// Everything that was delivered, from whom to whom.
     pub said: Vec<(u8, u8, PeerMessage)>,
     next_link: u64,
@@ -100,6 +102,7 @@ impl Members {
             held: BTreeSet::new(),
             hanging: BTreeSet::new(),
             paused: BTreeSet::new(),
+            is_moved_lost: false,
             said: Vec::new(),
             next_link: 0,
             next_process: 0,
@@ -333,6 +336,9 @@ impl Members {
         let Some(messages) = self.wires.get_mut(&(from, to)).map(std::mem::take) else { return false };
         let (moved, link) = (!messages.is_empty(), self.links[&(from, to)]);
         for message in messages {
+            if self.is_moved_lost && matches!(message, PeerMessage::Moved { .. }) {
+                continue;
+            }
             self.said.push((from, to, message.clone()));
             self.handle(to, Event::PeerMessage { peer: id(from), link, message });
         }

@@ -122,8 +122,6 @@ pub enum Event {
         link: LinkId,
         /// Its disk.
         disk: Incarnation,
-        /// Drawn when its process started: another one than before has none of its former connections.
-        process: u64,
     },
     /// A link is gone, whoever closed it. What was sent on it may or may not have arrived.
     PeerDown {

@@ -195,7 +195,7 @@ impl Server {
             Event::Recovered { zxid, payload } => self.on_recovered(zxid, payload),
             Event::Status { ticket } => self.on_status(ticket),
             Event::List { ticket, list } => self.on_list(ticket, list),
-            Event::PeerUp { peer, link, disk, process } => self.on_peer_up(peer, link, disk, process),
+            Event::PeerUp { peer, link, disk } => self.on_peer_up(peer, link, disk),
             Event::PeerDown { peer, link } => self.on_peer_down(peer, link),
             Event::PeerMessage { peer, link, message } => self.on_peer_message(peer, link, message),
             Event::LogRead { id, result } => self.on_log_read(id, result),

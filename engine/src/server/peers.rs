@@ -80,7 +80,7 @@ impl Peers {
 }
 
 impl Server {
-    pub(super) fn on_peer_up(&mut self, peer: ServerId, link: LinkId, disk: Incarnation, _process: u64) {
+    pub(super) fn on_peer_up(&mut self, peer: ServerId, link: LinkId, disk: Incarnation) {
         if self.peers.streams.insert(peer, Stream::new(link)).is_some() {
             self.on_link_lost(peer);
         }

@@ -41,7 +41,6 @@ pub struct Running {
     waiting: Vec<Append>,
     floor: Zxid,
     receiving: Option<(ServerId, TransferId)>,
-    process: u64,
     pub told: BTreeMap<ConnId, Vec<Told>>,
     pub status: Option<Box<Status>>,
 }
@@ -161,7 +160,7 @@ impl Boxes {
 
     /// Starts a server on what its disk holds.
     pub fn start(&mut self, server: u8) {
-        let (incarnation, process) = (u128::from(self.number()) << 64, self.number());
+        let incarnation = u128::from(self.number()) << 64;
         let disk = self.disk(server).clone();
         let store = Store::open_member(Arc::new(disk), Strategy::Recycle, &self.limits, incarnation).unwrap();
         let start = Start {
@@ -197,7 +196,6 @@ impl Boxes {
             waiting: Vec::new(),
             floor: log_floor,
             receiving: None,
-            process,
             told: BTreeMap::new(),
             status: None,
         });
@@ -238,8 +236,7 @@ impl Boxes {
         }
         for (at, peer) in [(a, b), (b, a)] {
             let disk = Incarnation(self.at(peer).log.facts().disk_incarnation);
-            let process = self.at(peer).process;
-            self.handle(at, Event::PeerUp { peer: id(peer), link, disk, process });
+            self.handle(at, Event::PeerUp { peer: id(peer), link, disk });
         }
     }
 

@@ -37,7 +37,6 @@ struct Running {
     waiting: VecDeque<Append>,
     /// What each connection was told.
     told: BTreeMap<ConnId, Vec<Told>>,
-    process: u64,
 }
 
 /// Servers 1 to n.
@@ -60,7 +59,6 @@ pub struct Members {
     /// Everything that was delivered, from whom to whom.
     pub said: Vec<(u8, u8, PeerMessage)>,
     next_link: u64,
-    next_process: u64,
     next_conn: u64,
 }
 
@@ -105,7 +103,6 @@ impl Members {
             is_moved_lost: false,
             said: Vec::new(),
             next_link: 0,
-            next_process: 0,
             next_conn: 0,
         };
         (1..=count).for_each(|server| members.start(server));
@@ -144,7 +141,6 @@ impl Members {
     /// Starts a server on its disk, linked to all that run.
     pub fn start(&mut self, server: u8) {
         let Disk { recovered, entries } = self.disks[usize::from(server) - 1].clone();
-        self.next_process += 1;
         let start = Start {
             limits: self.limits,
             settings: self.settings.clone(),
@@ -162,12 +158,8 @@ impl Members {
             machine.handle(self.now, Event::Recovered { zxid, payload });
         }
         machine.start(self.now);
-        self.running[usize::from(server) - 1] = Some(Running {
-            server: machine,
-            waiting: VecDeque::new(),
-            told: BTreeMap::new(),
-            process: self.next_process,
-        });
+        self.running[usize::from(server) - 1] =
+            Some(Running { server: machine, waiting: VecDeque::new(), told: BTreeMap::new() });
         for other in self.ids().filter(|&other| other != server) {
             if self.runs(other) {
                 self.link(server, other);
@@ -194,8 +186,8 @@ impl Members {
             self.wires.insert((from, to), VecDeque::new());
         }
         for (at, peer) in [(a, b), (b, a)] {
-            let (disk, process) = (self.disks[usize::from(peer) - 1].recovered.disk, self.running(peer).process);
-            self.handle(at, Event::PeerUp { peer: id(peer), link, disk, process });
+            let disk = self.disks[usize::from(peer) - 1].recovered.disk;
+            self.handle(at, Event::PeerUp { peer: id(peer), link, disk });
         }
     }
 

@@ -69,7 +69,7 @@ impl Process {
                 self.peers.processes.insert(link, process);
                 cx.around.witness.parted(cx.now_us, cx.id, peer);
                 let disk = Incarnation(cx.around.incarnation_of(peer, process));
-                self.event(cx, Event::PeerUp { peer, link, disk, process })
+                self.event(cx, Event::PeerUp { peer, link, disk })
             }
             Landed::Down { peer, link, .. } => self.link_down(cx, peer, LinkId(link.0)),
             Landed::Message { peer, link, message: Said::Message(message), .. } => {

@@ -188,6 +188,9 @@ impl Server {
     fn ask(&mut self, place: Place, session: SessionId, secret: Option<SessionSecret>, timeout_ms: u32) -> bool {
         let Some(round) = self.confirm() else { return false };
         self.owners.questions.asked.push_back(Question { place, session, secret, timeout_ms, round });
+        if mutation::is_on(Mutation::ExpireWithoutQuorum) {
+            self.on_questions_confirmed(round, Some(self.state.applied()));
+        }
         true
     }
 
@@ -225,6 +228,7 @@ impl Server {
             .lookup(session)
             .filter(|live| secret.is_some_and(|secret| super::connect::constant_time_eq(&secret.0, &live.secret.0)));
         // What it asked for on its old connection, and is not committed yet, must not come after what it asks for on the new one.
+        let up_to = if mutation::is_on(Mutation::ClientAheadTaken) { Zxid::ZERO } else { up_to };
         let up_to = proved.map(|live| up_to.max(live.last_write));
         let since = Attachment { epoch: self.zab.epoch(), round: round.0 };
         if up_to.is_some() {

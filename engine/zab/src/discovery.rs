@@ -33,6 +33,13 @@ pub(crate) struct Promise {
     pub(crate) is_damaged: bool,
 }
 
+/// Whether phase 1 looks at histories again. As long as it does an election in the wrong order costs time and nothing else, so that and this are
+/// broken together.
+pub(crate) fn compares_histories() -> bool {
+    let broken = [Mutation::IgnoreBetterHistory, Mutation::ElectionByLengthAlone, Mutation::ElectionByIdAlone];
+    !broken.into_iter().any(mutation::is_on)
+}
+
 impl Zab {
     pub(crate) fn become_leading(&mut self, now: u64) {
         let give_up_at_ms = self.give_up_at(now);
@@ -197,7 +204,7 @@ impl Zab {
             // An ensemble was born and this server has not heard of it: whoever has can lead.
             return self.become_looking(now);
         }
-        if is_less && !mutation::is_on(Mutation::IgnoreBetterHistory) {
+        if is_less && compares_histories() {
             // Adopting that history would take a transfer; whoever has it can lead.
             return self.become_looking(now);
         }

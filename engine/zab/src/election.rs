@@ -4,6 +4,7 @@
 //! directly, that hears the voter, and that is heard by a quorum that it hears: so nobody waits for a leader it cannot reach. Whoever has the votes of a quorum
 //! leads, provisionally; the others join a server when they hear *from it* that it leads.
 
+use crate::discovery::compares_histories;
 use crate::peer::Peer;
 use crate::zab::State;
 use crate::{Credentials, EnsembleId, Epoch, Fault, Mutation, Notification, Role, ServerId, Stance, Zab, mutation};
@@ -170,7 +171,8 @@ impl Zab {
                 // Whoever has more would only make it give up. Whether this server counts is for the leader's configuration to say, which may be
                 // newer than the one here.
                 Stance::Leading { established: false } => {
-                    (said.credentials >= mine && self.is_whole).then_some((said.epoch, peer.id))
+                    let has_enough = said.credentials >= mine || !compares_histories();
+                    (has_enough && self.is_whole).then_some((said.epoch, peer.id))
                 }
                 Stance::Looking { .. } | Stance::Following { .. } => None,
             }

@@ -3,6 +3,9 @@
 //! Compiled in only with the feature `mutations`, which nothing but the simulator's tests asks for; without it every check is the constant
 //! `false` and costs nothing.
 
+/// Whether rules can be broken in this build: a binary that serves anybody refuses to be built so.
+pub const ARE_COMPILED_IN: bool = cfg!(feature = "mutations");
+
 macro_rules! mutations {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// A rule that is broken while its mutation is on.
@@ -46,11 +49,11 @@ mutations! {
     CommitWithoutQuorum,
     /// An entry of an older epoch is committed because a quorum has it.
     CommitOldEpoch,
-    /// The longest history wins an election, whatever its epoch.
+    /// The longest history wins an election, whatever its epoch; and phase 1, which makes up for that, does not look at histories again.
     ElectionByLengthAlone,
-    /// The greatest id wins an election.
+    /// The greatest id wins an election; and phase 1 as before.
     ElectionByIdAlone,
-    /// A prospective leader goes on although a quorum's member has more history.
+    /// A server joins a prospective leader that has less history, which goes on all the same: each of the two rules suffices alone.
     IgnoreBetterHistory,
     /// A learner with entries that its leader does not have keeps them.
     NoTrunc,
@@ -82,7 +85,7 @@ mutations! {
     ApplyUncommittedTail,
     /// A watch event is queued behind everything that is still undetermined.
     EventAtTail,
-    /// Sessions expire without asking a quorum.
+    /// Sessions expire, and are continued or refused, by a leader that does not ask a quorum whether it leads.
     ExpireWithoutQuorum,
     /// A new leader goes on with old timeouts.
     NoFullTimeout,
@@ -94,7 +97,7 @@ mutations! {
     ReadBeforeOwnWrites,
     /// A session's old connection goes on after the session has moved.
     OldOwnerGoesOn,
-    /// A client that has seen more than this server is taken.
+    /// A client that has seen more than this server is taken, and only its own writes are waited for.
     ClientAheadTaken,
 }
 

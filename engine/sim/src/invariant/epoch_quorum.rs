@@ -1,5 +1,5 @@
-//! INV-EPOCH-QUORUM: when a server leads beyond discovery, a quorum of voters has durably promised the epoch to it, and to it first; the
-//! epoch is newer than everything those had promised before; and none of them had more history than it begins the epoch with.
+//! INV-EPOCH-QUORUM: when a server leads beyond discovery, a quorum of voters has durably promised the epoch to it, to it first, and when they were
+//! asked; the epoch is newer than everything those had promised before; and none of them had more history than it begins the epoch with.
 //!
 //! Promises counted of observers, of another attempt or of servers that had promised the epoch to somebody else let two leaders pass (A3, A4, D8).
 
@@ -21,6 +21,8 @@ pub(super) struct EpochQuorum {
     disks: BTreeMap<(ServerId, u64), Incarnation>,
     /// Promises that a leader's process heard, and what their disks held.
     heard: BTreeMap<Reign, BTreeMap<(ServerId, Incarnation), Credentials>>,
+    /// What a process was last told by who asked to join it: the newest epoch that one had promised.
+    asked: BTreeMap<(ServerId, u64, ServerId), Epoch>,
     /// What a process held when it entered an epoch.
     began: BTreeMap<Reign, Credentials>,
     /// Leaders that were judged.
@@ -93,10 +95,16 @@ impl Invariant for EpochQuorum {
                 led_by(message).map_or(Ok(()), |epoch| self.judge(ghost, server, epoch))
             }
             Seen::Received { peer, process, message } => {
-                let disk = self.disks.get(&(*peer, *process));
+                let (reigns, disk) = (ghost.host(server).process, self.disks.get(&(*peer, *process)));
+                if let Message::FollowerInfo { accepted, .. } = message {
+                    self.asked.insert((server, reigns, *peer), *accepted);
+                }
                 if let (Message::AckEpoch { epoch, credentials, .. }, Some(disk)) = (message, disk) {
-                    let leader = (*epoch, server, ghost.host(server).process);
-                    self.heard.entry(leader).or_default().insert((*peer, *disk), *credentials);
+                    let is_new = self.asked.get(&(server, reigns, *peer)).is_some_and(|accepted| accepted < epoch);
+                    let heard = self.heard.entry((*epoch, server, reigns)).or_default();
+                    if is_new {
+                        heard.insert((*peer, *disk), *credentials);
+                    }
                 }
                 Ok(())
             }
@@ -116,7 +124,7 @@ impl Invariant for EpochQuorum {
 
 #[cfg(test)]
 mod tests {
-    use super::super::story::{Story, ack_epoch, ack_epoch_of, entered, entry, epoch, promise, zxid};
+    use super::super::story::{Story, ack_epoch, ack_epoch_of, entered, entry, epoch, follower_info, promise, zxid};
     use super::*;
 
     #[test]
@@ -146,11 +154,23 @@ mod tests {
     }
 
     #[test]
+    fn a_promise_that_was_given_before_this_leader_asked_does_not_count() {
+        let mut story = Story::of(EpochQuorum::default());
+        story.write(1, &[promise(1)]);
+        story.write(2, &[promise(1)]);
+        story.tell(2, 1, &follower_info(1));
+        story.tell(2, 1, &ack_epoch(1));
+        story.append(1, &[entered(1), entry(1, 0)]);
+        story.is_wrong(&["only [1] promised"]);
+    }
+
+    #[test]
     fn a_leader_that_begins_with_less_than_its_quorum_has_is_reported() {
         let mut story = Story::of(EpochQuorum::default());
         story.reign(1, &[2]);
         story.write(3, &[promise(2)]);
         story.write(2, &[promise(2)]);
+        story.tell(2, 3, &follower_info(1));
         story.tell(2, 3, &ack_epoch_of(2, Credentials { current: epoch(1), last: zxid(1, 0) }));
         story.append(3, &[entered(2), entry(2, 0)]);
         story.is_wrong(&[
@@ -165,8 +185,10 @@ mod tests {
         for server in 1..=3 {
             story.write(server, &[promise(1)]);
         }
-        story.tell(2, 3, &ack_epoch(1));
-        story.tell(2, 1, &ack_epoch(1));
+        for leader in [3, 1] {
+            story.tell(2, leader, &follower_info(0));
+            story.tell(2, leader, &ack_epoch(1));
+        }
         story.append(1, &[entered(1), entry(1, 0)]);
         story.is_wrong(&["server 1 leads in Epoch(1)", "only [1] promised"]);
     }

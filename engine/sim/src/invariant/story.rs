@@ -163,6 +163,7 @@ impl Story {
     pub(crate) fn reign(&mut self, epoch: u32, followers: &[u8]) {
         self.write(1, &[promise(epoch)]);
         for &follower in followers {
+            self.tell(follower, 1, &follower_info(epoch - 1));
             self.tell(1, follower, &leader_info(epoch));
             self.write(follower, &[promise(epoch)]);
             self.tell(follower, 1, &ack_epoch(epoch));
@@ -195,6 +196,12 @@ impl Story {
             assert!(wrong.contains(part), "{part:?} is not in {wrong:?}");
         }
     }
+}
+
+/// Of a learner that promised this before.
+pub(crate) fn follower_info(accepted: u32) -> Message {
+    let accepted = super::story::epoch(accepted);
+    Message::FollowerInfo { attempt: Attempt(1), accepted, credentials: zoolet_zab::Credentials::default() }
 }
 
 pub(crate) fn leader_info(epoch: u32) -> Message {

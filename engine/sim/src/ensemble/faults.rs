@@ -216,7 +216,18 @@ impl Mix {
             })
             .collect();
         faults.sort_by_key(|fault| fault.at_us);
+        crowd(&mut faults, random);
         faults
+    }
+}
+
+/// Faults seldom come alone: a quarter of them follows so soon on another that what is done about that one is not done.
+fn crowd(faults: &mut [Fault], random: &mut Random) {
+    for at in 1..faults.len() {
+        if random.one_in(4) {
+            let next_us = faults[at - 1].at_us + random.logarithmic(SECOND / 1000, SECOND);
+            faults[at].at_us = faults[at].at_us.min(next_us);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::{DRIFT_PPM_MAX, Fault, Kind, SECOND, WALL_STEP_MS};
 use crate::disk::{Operation, OperationKind};
 use std::collections::BTreeMap;
 use std::io;
-use zoolet_zab::ServerId;
+use zoolet_zab::{Role, ServerId};
 
 /// Which faults are there now, and how many there were.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl World {
     pub(super) fn strike(&mut self, fault: Fault) {
         self.around.has_changed = true;
         let servers = self.servers();
-        let victim = *self.random.pick(&servers);
+        let victim = self.victim(&servers);
         let is_running = self.hosts.get(&victim).is_some_and(Host::is_running);
         let mut active = Active { kind: fault.kind, victims: vec![victim], cuts: Vec::new() };
         let needs_process = !matches!(
@@ -135,6 +135,15 @@ impl World {
                 self.around.agenda.after(lasts_us, Happening::Mend(self.struck.made));
             }
         }
+    }
+
+    /// Anybody, and every second time whoever leads: most depends on that one.
+    fn victim(&mut self, servers: &[ServerId]) -> ServerId {
+        let said = |server: &&ServerId| self.witness().said(**server);
+        let leads = |server: &&ServerId| said(server).is_some_and(|state| state.role == Role::Leading);
+        let leader = servers.iter().filter(leads).max_by_key(|server| said(server).map(|state| state.epoch)).copied();
+        let anybody = *self.random.pick(servers);
+        leader.filter(|_| self.random.one_in(2)).unwrap_or(anybody)
     }
 
     /// The time of a fault is over.

@@ -1,9 +1,9 @@
 //! A test of the tests: each rule is broken in turn, and the simulator of ensembles has to find it with the seeds that it always runs. A seed that
 //! fails without the broken rule too proves nothing and does not count.
 //!
-//! `cargo test --release -p zoolet-sim --features mutations --test mutations` runs the one seed of each that `mutations.txt` names. `MUTATION_SEEDS=500`
-//! looks for the first seed that finds each instead, `MUTATION=Name,Name` does it for some. `MUTATION_REGENERATE=500` writes `mutations.txt` anew:
-//! seeds that still find their rule stay, for the others the first that does is looked for.
+//! `cargo test --release -p zoolet-sim --features mutations --test mutations` runs the one seed of each that the table of
+//! docs/SAFETY.md names. `MUTATION_SEEDS=500` looks for the first seed that finds each instead, `MUTATION=Name,Name` does it for some.
+//! `MUTATION_REGENERATE=500` writes the table anew: seeds that still find their rule stay, for the others the first that does is looked for.
 #![cfg(feature = "mutations")]
 #![allow(clippy::print_stderr, reason = "the table is for people")]
 
@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zoolet_sim::ensemble::{Plan, Trace, run_guarded};
 use zoolet_zab::mutation::{self, Mutation};
 
-/// Of a server's rules and how they are found, one line each: name, seed, what was said.
-const TABLE: &str = "tests/mutations.txt";
+/// Has a row for each rule: name, seed of the core's explorer, seed of the simulator, what that says.
+const TABLE: &str = "../../docs/SAFETY.md";
 /// As much of what was said as tells which check said it.
 const SAID: usize = 120;
 
@@ -78,10 +78,10 @@ fn table() -> PathBuf {
 }
 
 fn known() -> BTreeMap<String, u64> {
-    let text = std::fs::read_to_string(table()).unwrap_or_default();
+    let text = std::fs::read_to_string(table()).expect("the table can be read");
     let row = |line: &str| {
-        let mut words = line.split_whitespace();
-        Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+        let mut columns = line.strip_prefix("| ")?.split(" | ");
+        Some((columns.next()?.to_owned(), columns.nth(1)?.parse().ok()?))
     };
     text.lines().filter_map(row).collect()
 }
@@ -123,22 +123,20 @@ fn look_for_all(mutations: &[Mutation]) -> Vec<(Mutation, Option<Found>)> {
     found.into_inner().expect("no test panicked")
 }
 
+/// The row of a rule, with what was found now.
+fn row(line: &str, all: &[(Mutation, Option<Found>)]) -> Option<String> {
+    let mut columns = line.strip_prefix("| ")?.split(" | ");
+    let name = columns.next()?;
+    let (_, found) = all.iter().find(|(mutation, _)| mutation.name() == name)?;
+    let explorer = columns.next()?;
+    let (seed, said) = found.as_ref().map_or(("-".to_owned(), "-"), |found| (found.seed.to_string(), &found.said));
+    Some(format!("| {name} | {explorer} | {seed} | {} |", said.replace('|', "/").trim_end()))
+}
+
 fn regenerate(all: &[(Mutation, Option<Found>)]) {
-    let mut rows: BTreeMap<String, String> = std::fs::read_to_string(table())
-        .unwrap_or_default()
-        .lines()
-        .filter_map(|line| Some((line.split_whitespace().next()?.to_owned(), line.to_owned())))
-        .collect();
-    for (mutation, found) in all {
-        let name = mutation.name().to_owned();
-        match found {
-            Some(Found { seed, said }) => drop(rows.insert(name.clone(), format!("{name} {seed} {said}"))),
-            None => drop(rows.remove(&name)),
-        }
-    }
-    let of_all = Mutation::ALL.iter().filter_map(|mutation| rows.get(mutation.name()));
-    let text: String = of_all.map(|row| format!("{}\n", row.trim_end())).collect();
-    std::fs::write(table(), text).expect("the table can be written");
+    let text = std::fs::read_to_string(table()).expect("the table can be read");
+    let lines = text.lines().map(|line| row(line, all).unwrap_or_else(|| line.to_owned()) + "\n");
+    std::fs::write(table(), lines.collect::<String>()).expect("the table can be written");
 }
 
 #[test]
@@ -148,5 +146,9 @@ fn every_broken_rule_is_found() {
         regenerate(&all);
     }
     let missed: Vec<_> = all.iter().filter(|(_, found)| found.is_none()).map(|(mutation, _)| mutation.name()).collect();
-    assert!(missed.is_empty(), "{} of {} are not found: {missed:?}", missed.len(), all.len());
+    let (few, of) = (missed.len(), all.len());
+    assert!(
+        missed.is_empty(),
+        "{few} of {of} are not found: {missed:?}; MUTATION_REGENERATE=500 looks for other seeds"
+    );
 }

@@ -813,6 +813,29 @@ fn break_a_rule() {
     }
 }
 
+/// The seeds that docs/SAFETY.md names for rules of the core: each finds its rule broken, and nothing otherwise.
+#[cfg(feature = "mutations")]
+#[test]
+fn every_broken_rule_of_the_core_is_found() {
+    let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/SAFETY.md");
+    let text = std::fs::read_to_string(table).expect("the table can be read");
+    let seed_of = |name: &str| {
+        let row = text.lines().find_map(|line| line.strip_prefix("| ")?.strip_prefix(name)?.strip_prefix(" | "))?;
+        row.split(" | ").next()?.parse().ok()
+    };
+    let mut found = 0;
+    for &mutation in zoolet_zab::Mutation::ALL {
+        let Some(seed) = seed_of(mutation.name()) else { continue };
+        zoolet_zab::mutation::set(Some(mutation));
+        let broken = run(seed, false).1;
+        zoolet_zab::mutation::set(None);
+        assert!(broken.is_some(), "{}: seed {seed} does not find it", mutation.name());
+        assert_eq!(run(seed, false).1, None, "seed {seed} fails anyway");
+        found += 1;
+    }
+    assert!(found >= 25, "{found} rules have a seed");
+}
+
 #[allow(clippy::print_stderr, reason = "what a long run has done is asked for")]
 fn report(line: &str) {
     eprintln!("{line}");

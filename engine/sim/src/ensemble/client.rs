@@ -106,6 +106,8 @@ pub struct Client {
     heard_us: u64,
     said_us: u64,
     asks_us: u64,
+    /// The server in whose process it lives.
+    home: Option<ServerId>,
     /// It asks for nothing any more, and keeps its session.
     pub(super) is_quiet: bool,
     wakes_us: Option<u64>,
@@ -137,9 +139,30 @@ impl Client {
             heard_us: 0,
             said_us: 0,
             asks_us: 0,
+            home: None,
             is_quiet: false,
             wakes_us: None,
         }
+    }
+
+    /// The same in a server's process: it knows no other server, and ends with that process.
+    pub(super) fn in_process(self, home: ServerId) -> Self {
+        let habits = Habits { moves_one_in: 0, ..self.habits };
+        Self { servers: vec![home], server: home, habits, home: Some(home), ..self }
+    }
+
+    /// The server in whose process it lives, if it does.
+    pub fn home(&self) -> Option<ServerId> {
+        self.home
+    }
+
+    /// The process it lives in is gone, and with it everything that it knew. Another one like it begins in the next process.
+    pub(super) fn on_process_end(&mut self, now_us: u64, witness: &mut Witness) {
+        match self.place {
+            Place::Joining { conn, .. } | Place::Open { conn } => self.on_end(now_us, conn, End::Lost, witness),
+            Place::Away { .. } => {}
+        }
+        (self.session, self.last_zxid) = (None, 0);
     }
 
     /// Whether it has a connection with a session and nothing is under way on it.
@@ -236,7 +259,7 @@ impl Client {
 
     fn connect(&mut self, now_us: u64, wires: &mut Wires, witness: &mut Witness) {
         self.server = *self.random.pick(&self.servers);
-        let conn = wires.open(self.id, self.server);
+        let conn = wires.open(self.id, self.server, self.home.is_some());
         let request = ConnectRequest {
             last_zxid_seen: self.last_zxid,
             timeout_ms: self.habits.timeout_ms,
@@ -249,6 +272,9 @@ impl Client {
         });
         let peer = wires.address_of(conn);
         witness.recorder.connecting(now_us, self.id, conn, self.server, peer, request.clone());
+        if self.home.is_some() {
+            witness.recorder.embedded(conn);
+        }
         wires.send_to_server(now_us, conn, ToServer::Connect(request));
         self.place = Place::Joining { conn, since_us: now_us };
         (self.heard_us, self.said_us) = (now_us, now_us);

@@ -128,6 +128,12 @@ impl Host {
         self.is_running() && !self.log_hangs && !self.base_hangs && !self.clock.is_frozen() && self.speed.slower == 1
     }
 
+    /// Whether its clock stands still, or its disk is not what disks are.
+    pub(super) fn is_held_up(&self) -> bool {
+        let is_disk_bad = self.log_hangs || self.base_hangs || self.is_disk_full || self.is_disk_blamed;
+        is_disk_bad || self.clock.is_frozen() || self.speed.slower != 1
+    }
+
     /// Whether a process is there and stands still.
     pub fn is_asleep(&self) -> bool {
         self.held.is_some()
@@ -185,6 +191,7 @@ impl Host {
         self.is_powered = death == Death::Process;
         around.witness.stopped(now_us, self.id, around.incarnations.contains_key(&(self.id, self.processes)));
         around.has_changed = true;
+        around.ended.push(self.id);
         around.links.stop(now_us, self.id);
         if self.is_powered {
             around.reset_clients_of(self.id);

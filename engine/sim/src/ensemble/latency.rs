@@ -41,6 +41,16 @@ impl DiskModel {
         }
     }
 
+    /// How long one durable write takes at worst, about, hangs included.
+    fn longest_us(self) -> u64 {
+        match self {
+            Self::Instant => 0,
+            Self::Nvme => 108 * MS,
+            Self::Emmc => 60 * MS,
+            Self::Sd => HANG + 500 * MS,
+        }
+    }
+
     fn read_us(self, random: &mut Random) -> u64 {
         match self {
             Self::Instant => 0,
@@ -78,6 +88,11 @@ impl Speed {
             self.next_hang_us = self.hangs_until_us + self.random.exponential(HANGS_APART);
         }
         self.hangs_until_us.saturating_sub(now_us) + spent_us
+    }
+
+    /// How long a durable write may take while nobody keeps the disk busy.
+    pub fn longest_us(&self) -> u64 {
+        self.model.longest_us()
     }
 
     /// Until one read that begins now is done.

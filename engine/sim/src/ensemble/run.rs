@@ -23,6 +23,8 @@ const ROUND_US: u64 = 10 * SECOND;
 const ROUNDS_MAX: u32 = 60;
 /// How long a healed core may take to serve its clients.
 const LIVENESS_US: u64 = 40 * SECOND;
+/// What networks add to how old a state may be shown.
+const STALENESS_MARGIN_US: u64 = 2 * SECOND;
 /// How long it may take until everybody has everything.
 const CONVERGENCE_US: u64 = 60 * SECOND;
 
@@ -212,8 +214,9 @@ pub fn conclude(seed: u64, mut world: World) -> Result<(Statistics, History, Epo
     let spans = std::mem::take(&mut world.struck.spans);
     let mut sightings = std::mem::take(&mut world.around.witness.sightings);
     let epochs = std::mem::take(&mut world.around.witness.epochs);
+    let disk_us = world.hosts.values().map(|host| host.speed.longest_us()).max().unwrap_or_default();
     let history = world.around.witness.finish(now_us, true);
-    if let Err(violation) = judge(&history) {
+    if let Err(violation) = judge(&history, disk_us) {
         return failed(vec![violation.to_string()]);
     }
     if let Some(lost) = lost_write(&history) {
@@ -227,8 +230,11 @@ pub fn conclude(seed: u64, mut world: World) -> Result<(Statistics, History, Epo
     Ok((statistics, history, epochs))
 }
 
-fn judge(history: &History) -> Result<(), Violation> {
-    let promises = Promises { drift_ppm: DRIFT_PPM_MAX as u64, ..Promises::default() };
+fn judge(history: &History, disk_us: u64) -> Result<(), Violation> {
+    // What a learner hears when it goes on after a pause may have been said as long ago, and is not known to be older.
+    let silence_us = u64::from(Settings::default().staleness_max_ms) * MS;
+    let staleness_us = Some(2 * silence_us + disk_us + STALENESS_MARGIN_US);
+    let promises = Promises { drift_ppm: DRIFT_PPM_MAX as u64, staleness_us, ..Promises::default() };
     oracle::check_with(history, &promises)
 }
 
@@ -269,10 +275,13 @@ impl Plan {
             Host::new(id, clock, speed, random.fork(), with.clone())
         });
         let hosts: Vec<_> = hosts.collect();
+        let has_embedded = random.one_in(3);
         let clients = (1..=self.clients).map(|number| {
             let id = ClientId(number);
             let (habits, asks) = self.client(id, &mut random);
-            (id, Client::new(id, servers.clone(), habits, asks, random.fork()))
+            let client = Client::new(id, servers.clone(), habits, asks, random.fork());
+            let is_embedded = has_embedded && (number == 1 || random.one_in(3));
+            (id, if is_embedded { client.in_process(*random.pick(&servers)) } else { client })
         });
         let clients: Vec<_> = clients.collect();
         let links = Links::new(&servers, network, random.fork(), |_, _, random| Path::drawn(random));

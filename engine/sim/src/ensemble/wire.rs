@@ -26,6 +26,8 @@ pub(super) enum ToServer {
 struct Wire {
     client: ClientId,
     server: ServerId,
+    /// Both ends are in one process: no network is between them.
+    is_in_process: bool,
     up: Lane<ToServer>,
     down: Lane<ToClient>,
 }
@@ -70,17 +72,17 @@ impl Wires {
         std::mem::take(&mut self.arrivals)
     }
 
-    /// The address that the server sees.
+    /// The address that the server sees; `None` in its own process.
     pub(super) fn address_of(&self, conn: ConnId) -> Option<IpAddr> {
-        let client = self.wires.get(&conn)?.client;
+        let client = self.wires.get(&conn).filter(|wire| !wire.is_in_process)?.client;
         Some(IpAddr::from([127, 0, 0, 1 + (client.0 % 200) as u8]))
     }
 
     /// A new connection; its number was never used.
-    pub(super) fn open(&mut self, client: ClientId, server: ServerId) -> ConnId {
+    pub(super) fn open(&mut self, client: ClientId, server: ServerId, is_in_process: bool) -> ConnId {
         self.made += 1;
         let conn = ConnId(self.made);
-        self.wires.insert(conn, Wire { client, server, up: Lane::default(), down: Lane::default() });
+        self.wires.insert(conn, Wire { client, server, is_in_process, up: Lane::default(), down: Lane::default() });
         conn
     }
 
@@ -100,8 +102,9 @@ impl Wires {
 
     /// Something got as far as the server's box, or would have: what the process there reads now.
     pub(super) fn arrive_at_server(&mut self, conn: ConnId, number: u64, what: ToServer) -> Vec<(ServerId, ToServer)> {
+        let is_cut = self.wires.get(&conn).is_some_and(|wire| self.is_cut(wire));
         let Some(wire) = self.wires.get_mut(&conn) else { return Vec::new() };
-        if self.paths.get(&wire.server).is_none_or(|path| path.is_cut) {
+        if is_cut {
             wire.up.park(number, what);
         } else {
             wire.up.arrive(number, what);
@@ -111,8 +114,9 @@ impl Wires {
 
     /// The same for a client.
     pub(super) fn arrive_at_client(&mut self, conn: ConnId, number: u64, what: ToClient) -> Vec<(ClientId, ToClient)> {
+        let is_cut = self.wires.get(&conn).is_some_and(|wire| self.is_cut(wire));
         let Some(wire) = self.wires.get_mut(&conn) else { return Vec::new() };
-        if self.paths.get(&wire.server).is_none_or(|path| path.is_cut) {
+        if is_cut {
             wire.down.park(number, what);
         } else {
             wire.down.arrive(number, what);
@@ -130,9 +134,19 @@ impl Wires {
         self.wires.values().all(|wire| wire.down.is_empty())
     }
 
-    /// The connections to a server.
+    /// The connections to a server that go over a network.
     pub(super) fn of(&self, server: ServerId) -> Vec<ConnId> {
-        self.wires.iter().filter(|(_, wire)| wire.server == server).map(|(&conn, _)| conn).collect()
+        let networked = |wire: &Wire| wire.server == server && !wire.is_in_process;
+        self.wires.iter().filter(|(_, wire)| networked(wire)).map(|(&conn, _)| conn).collect()
+    }
+
+    /// A process is gone: of what its threads said to each other nothing arrives.
+    pub(super) fn end_process(&mut self, server: ServerId) {
+        self.wires.retain(|_, wire| wire.server != server || !wire.is_in_process);
+    }
+
+    fn is_cut(&self, wire: &Wire) -> bool {
+        !wire.is_in_process && self.paths.get(&wire.server).is_none_or(|path| path.is_cut)
     }
 
     /// Clients and this server do not reach each other from now on, or do again.
@@ -152,22 +166,24 @@ impl Wires {
     }
 
     fn launch_up(&mut self, now_us: u64, conn: ConnId, number: u64, what: ToServer) {
+        let is_cut = self.wires.get(&conn).is_some_and(|wire| self.is_cut(wire));
         let Some(wire) = self.wires.get_mut(&conn) else { return };
-        let Some(path) = self.paths.get(&wire.server) else { return };
-        if path.is_cut {
+        if is_cut {
             return wire.up.park(number, what);
         }
-        let at_us = later(now_us, path, &mut self.random);
+        let path = self.paths.get(&wire.server).filter(|_| !wire.is_in_process);
+        let at_us = path.map_or(now_us + 1, |path| later(now_us, path, &mut self.random));
         self.arrivals.push((at_us, Arrival::Server(conn, number, what)));
     }
 
     fn launch_down(&mut self, now_us: u64, conn: ConnId, number: u64, what: ToClient) {
+        let is_cut = self.wires.get(&conn).is_some_and(|wire| self.is_cut(wire));
         let Some(wire) = self.wires.get_mut(&conn) else { return };
-        let Some(path) = self.paths.get(&wire.server) else { return };
-        if path.is_cut {
+        if is_cut {
             return wire.down.park(number, what);
         }
-        let at_us = later(now_us, path, &mut self.random);
+        let path = self.paths.get(&wire.server).filter(|_| !wire.is_in_process);
+        let at_us = path.map_or(now_us + 1, |path| later(now_us, path, &mut self.random));
         self.arrivals.push((at_us, Arrival::Client(conn, number, what)));
     }
 }
@@ -185,7 +201,7 @@ mod tests {
     fn what_a_cut_held_back_arrives_after_it_and_in_order() {
         let server = ServerId::STANDALONE;
         let mut wires = Wires::new(&[server], Random::new(1));
-        let conn = wires.open(ClientId(1), server);
+        let conn = wires.open(ClientId(1), server, false);
         let xids = |arrivals: &[(u64, Arrival)]| -> Vec<(u64, i32)> {
             let xid = |(_, arrival): &(u64, Arrival)| match arrival {
                 Arrival::Server(_, number, ToServer::Request(xid, _)) => Some((*number, *xid)),

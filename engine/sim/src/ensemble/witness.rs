@@ -2,7 +2,7 @@
 
 use super::coverage::Sightings;
 use super::{Epochs, Trace};
-use crate::invariant::{self, Checks, Ghost, Seen};
+use crate::invariant::{self, Checks, Ghost, Queue, Seen};
 use crate::oracle::{History, Recorder};
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -187,6 +187,10 @@ impl Witness {
 
     pub(super) fn recycled(&mut self, now_us: u64, server: ServerId, zxid: Zxid) {
         self.see(now_us, server, Seen::Recycled(zxid));
+    }
+
+    pub(super) fn holds(&mut self, now_us: u64, server: ServerId, queue: Queue, held: u64, limit: u64) {
+        self.see(now_us, server, Seen::Holds { queue, held, limit });
     }
 
     pub(super) fn committed(&mut self, now_us: u64, zxid: Zxid, payload: &Bytes) {

@@ -6,7 +6,7 @@ use super::process::Job;
 use super::strike::Struck;
 use super::wire::Arrival;
 use super::witness::Witness;
-use super::{Agenda, Fault, Flight, Links, Rank, Said, Sent, Wires};
+use super::{Agenda, Fault, Flight, Links, MS, Rank, Said, Sent, Wires};
 use crate::oracle::ClientId;
 use crate::workload::Random;
 use std::collections::BTreeMap;
@@ -16,6 +16,9 @@ use zoolet_zab::{Config, Role, ServerId};
 
 /// Things that may happen at one moment before it counts as a livelock.
 const AT_ONE_TIME_MAX: u64 = 200_000;
+
+/// How often a client looks whether its process goes on.
+const HELD_UP_US: u64 = 10 * MS;
 
 /// Something that happens at its time.
 #[derive(Debug)]
@@ -70,6 +73,8 @@ pub(super) struct Around {
     pub(super) witness: Witness,
     /// Who serves may have changed.
     pub(super) has_changed: bool,
+    /// Servers whose processes ended, and whose own clients do not know it yet.
+    pub(super) ended: Vec<ServerId>,
     /// Which disk each process of each server has.
     pub(super) incarnations: BTreeMap<(ServerId, u64), u128>,
 }
@@ -142,6 +147,7 @@ impl World {
                 wires,
                 witness,
                 has_changed: true,
+                ended: Vec::new(),
                 incarnations: BTreeMap::new(),
             },
             hosts: hosts.into_iter().map(|host| (host.id, host)).collect(),
@@ -210,6 +216,7 @@ impl World {
             assert!(self.at_one_time.1 < AT_ONE_TIME_MAX, "time stands still at {now_us} us: {happening:?}");
             self.take_place(happening);
             self.hear();
+            self.end_clients();
             if std::mem::take(&mut self.around.has_changed) {
                 self.tell_who_serves();
             }
@@ -238,7 +245,8 @@ impl World {
             self.hosts.keys().filter(|server| serves(server) && follows(server)).copied().collect();
         let is_quorum = leader.is_some_and(|leader| serving.contains(&leader) && self.is_quorum(leader, &serving));
         let recorder = &mut self.around.witness.recorder;
-        for &server in self.hosts.keys() {
+        for (&server, host) in &self.hosts {
+            recorder.held_up(now_us, server, host.is_held_up());
             recorder.serving(now_us, server, is_quorum && serving.contains(&server));
         }
         let has_damage = self.hosts.values().any(Host::is_rotten);
@@ -288,15 +296,41 @@ impl World {
             | Happening::Stop { .. }
             | Happening::Closed { .. }
             | Happening::LinkClosed { .. } => {}
-            Happening::Client(id) => {
-                if let Some(client) = self.clients.get_mut(&id) {
-                    client.on_time(now_us, &mut around.wires, &mut around.witness);
-                    self.arm_client(id);
-                }
-            }
+            Happening::Client(id) => self.on_client_due(id),
             Happening::Start { server } => self.with(server, Host::start),
             Happening::Fault(fault) => self.strike(fault),
             Happening::Mend(number) => self.mend(number),
+        }
+    }
+
+    /// A client's time has come. One in a server's process does nothing while that is away or stands still.
+    fn on_client_due(&mut self, id: ClientId) {
+        let now_us = self.now_us();
+        let Self { around, hosts, clients, .. } = self;
+        let Some(client) = clients.get_mut(&id) else { return };
+        let goes_on = |home| hosts.get(&home).is_some_and(Host::is_running);
+        if client.home().is_none_or(goes_on) {
+            client.on_time(now_us, &mut around.wires, &mut around.witness);
+            self.arm_client(id);
+        } else {
+            around.agenda.at(now_us + HELD_UP_US, Rank::Deadline, Happening::Client(id));
+        }
+    }
+
+    /// Processes ended, and clients in them.
+    fn end_clients(&mut self) {
+        let now_us = self.now_us();
+        for server in std::mem::take(&mut self.around.ended) {
+            self.around.wires.end_process(server);
+            let here = self.clients.iter_mut().filter(|(_, client)| client.home() == Some(server));
+            let ended: Vec<_> = here
+                .map(|(&id, client)| {
+                    client.on_process_end(now_us, &mut self.around.witness);
+                    id
+                })
+                .collect();
+            self.around.witness.recorder.process_ended(now_us, server);
+            ended.into_iter().for_each(|id| self.arm_client(id));
         }
     }
 

@@ -53,7 +53,7 @@ fn expired(facts: &Facts<'_>, origins: &Origins, session: &Session) -> Option<us
 }
 
 fn is_lost_embedded(connection: &Connection) -> bool {
-    connection.embedded && matches!(connection.ended, Some((_, End::Lost)))
+    connection.embedded && (connection.orphaned.is_some() || matches!(connection.ended, Some((_, End::Lost))))
 }
 
 fn not_early(
@@ -179,7 +179,7 @@ fn not_never(
             None if waits => return Ok(()),
             None => {}
         }
-        silent_since_us = silent_since_us.max(heard_us);
+        silent_since_us = silent_since_us.max(heard_us).max(connection.orphaned.map_or(0, |at| at.us));
     }
     if orphan {
         // Its client's connection may have lasted for a while without a word.
@@ -188,7 +188,10 @@ fn not_never(
         silent_since_us = silent_since_us.max(last.unwrap_or(0));
     }
     let by_us = session.closed.map_or(facts.history.ended.us, |closed| facts.entries[closed].at.us);
-    let silence_us = promises.longest_us(timeout_us).saturating_add(promises.expiry_us);
+    // While the ensemble is well every server runs: the leader knows that the process is another one.
+    let is_over = session.connections.iter().any(|&at| facts.connection(at).orphaned.is_some());
+    let patience_us = if is_over { 0 } else { promises.longest_us(timeout_us) };
+    let silence_us = patience_us.saturating_add(promises.expiry_us);
     for span in &facts.history.healthy {
         let from_us = span.from_us.max(silent_since_us);
         if from_us.saturating_add(silence_us) < span.to_us.min(by_us) {

@@ -56,6 +56,8 @@ pub struct Connection {
     pub server: ServerId,
     /// Whether it is an in-process session of that server's process, which dies with it.
     pub embedded: bool,
+    /// Of such a session, when that process ended.
+    pub orphaned: Option<Moment>,
     /// The address that `ip` ACLs see.
     pub peer: Option<IpAddr>,
     /// Its first message.
@@ -170,6 +172,8 @@ pub struct History {
     pub healthy: Vec<Span>,
     /// When some server may have refused requests, for want of room or because its base failed.
     pub refusing: Vec<Span>,
+    /// Per server: when its clock or its disk was held up, so that what it shows may be as old as that.
+    pub held_up: BTreeMap<ServerId, Vec<Span>>,
     /// When the run ended.
     pub ended: Moment,
     /// Whether, before it ended, everything committed had reached every server and client.
@@ -209,6 +213,7 @@ pub struct Recorder {
     serving_since: BTreeMap<ServerId, u64>,
     healthy_since: Option<u64>,
     refusing_since: Option<u64>,
+    held_up_since: BTreeMap<ServerId, u64>,
 }
 
 impl Recorder {
@@ -260,6 +265,7 @@ impl Recorder {
             client,
             server,
             embedded: false,
+            orphaned: None,
             peer,
             request,
             begun,
@@ -274,6 +280,15 @@ impl Recorder {
     pub fn embedded(&mut self, conn: ConnId) {
         if let Some((_, connection)) = self.connection(conn) {
             connection.embedded = true;
+        }
+    }
+
+    /// A server's process ended, and with it whoever lived there.
+    pub fn process_ended(&mut self, at_us: u64, server: ServerId) {
+        let at = self.moment(at_us);
+        let lived = |connection: &&mut Connection| connection.embedded && connection.server == server;
+        for connection in self.history.connections.iter_mut().filter(lived) {
+            connection.orphaned.get_or_insert(at);
         }
     }
 
@@ -393,6 +408,16 @@ impl Recorder {
         }
     }
 
+    /// From now on (or no longer) the server's clock stands still, or its disk takes longer than disks do.
+    pub fn held_up(&mut self, at_us: u64, server: ServerId, is_held_up: bool) {
+        let at = self.moment(at_us);
+        if is_held_up {
+            self.held_up_since.entry(server).or_insert(at.us);
+        } else if let Some(from_us) = self.held_up_since.remove(&server) {
+            self.history.held_up.entry(server).or_default().push(Span { from_us, to_us: at.us });
+        }
+    }
+
     /// The run is over. `settled` when the ensemble was left alone at the end until every server had applied everything and every client
     /// had got what was under way to it.
     pub fn finish(mut self, at_us: u64, settled: bool) -> History {
@@ -400,6 +425,10 @@ impl Recorder {
         let servers: Vec<_> = self.serving_since.keys().copied().collect();
         for server in servers {
             self.serving(at_us, server, false);
+        }
+        let servers: Vec<_> = self.held_up_since.keys().copied().collect();
+        for server in servers {
+            self.held_up(at_us, server, false);
         }
         self.healthy(at_us, false);
         self.refusing(at_us, false);

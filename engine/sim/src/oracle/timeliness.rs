@@ -13,11 +13,19 @@ pub(super) fn check(facts: &Facts<'_>, promises: &Promises) -> Result<(), Violat
     answered(facts, promises)
 }
 
+/// How long a server may take to catch up when nothing holds it up any more.
+const CATCHES_UP_US: u64 = 5_000_000;
+
 /// A state is outdated from when the next entry was applied somewhere. An answer was given after it was asked for, whatever the links did to it later.
 fn fresh(facts: &Facts<'_>, staleness_us: u64) -> Result<(), Violation> {
     for (at, operation) in facts.history.operations.iter().enumerate() {
         let Some(answer) = &operation.answer else { continue };
         if is_ordered(operation) || !has_place(&operation.request) {
+            continue;
+        }
+        let held_up = facts.history.held_up.get(&facts.history.connection_of(operation).server);
+        let overlaps = |span: &Span| span.from_us <= answer.at.us && operation.invoked.us < span.to_us + CATCHES_UP_US;
+        if held_up.is_some_and(|spans| spans.iter().any(overlaps)) {
             continue;
         }
         let next = facts.entries.partition_point(|entry| entry.zxid <= answer.zxid);

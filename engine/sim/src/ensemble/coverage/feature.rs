@@ -88,6 +88,10 @@ features! {
     SessionExpired = "session expired",
     /// A client was told that its session is over.
     ToldExpired = "told expired",
+    /// Somebody in a server's own process was answered.
+    InProcess = "in-process request",
+    /// A session ended because its process did.
+    FormerSession = "former in-process session ended",
     /// A server was elected and its epoch established.
     Election = "election",
     /// The ensemble came to be.

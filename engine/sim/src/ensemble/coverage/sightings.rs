@@ -98,6 +98,9 @@ impl Sightings {
             let error = answer.result.as_ref().map_or_else(|error| Some(*error), |_| None);
             let Some(feature) = Feature::of_request(&operation.request, error) else { continue };
             self.see(answer.at.us, feature);
+            if history.connection_of(operation).embedded {
+                self.see(answer.at.us, Feature::InProcess);
+            }
             if feature.is_read() && self.observes(answer.at.us, history.connection_of(operation).server) {
                 self.see(answer.at.us, Feature::ObserverRead);
             }
@@ -135,12 +138,15 @@ impl Sightings {
         };
         let closing = history.operations.iter().filter(asks);
         let closing: BTreeSet<_> = closing.filter_map(|operation| history.connection_of(operation).session()).collect();
+        let orphaned = history.connections.iter().filter(|connection| connection.orphaned.is_some());
+        let orphaned: BTreeSet<_> = orphaned.filter_map(Connection::session).collect();
         let mut config: Option<Config> = None;
         for entry in &history.committed {
             let Ok((_, txn)) = txn::decode(&entry.payload) else { continue };
             let feature = match txn {
                 Txn::CreateSession { .. } => Feature::SessionBegun,
                 Txn::CloseSession { session } if closing.contains(&session) => Feature::SessionClosed,
+                Txn::CloseSession { session } if orphaned.contains(&session) => Feature::FormerSession,
                 Txn::CloseSession { .. } => Feature::SessionExpired,
                 Txn::Reap { .. } => Feature::Reap,
                 Txn::Membership(bytes) => {

@@ -1,6 +1,7 @@
 //! One server process: the real machine with its real log and base, its threads as jobs that take time.
 
 mod base;
+mod holds;
 mod log;
 mod outbox;
 mod peers;
@@ -14,6 +15,7 @@ use crate::disk::SimDisk;
 use crate::workload::Random;
 use base::BaseThreads;
 use bytes::Bytes;
+use holds::Holds;
 use log::LogThread;
 use outbox::Outbox;
 use peers::PeerThreads;
@@ -78,6 +80,7 @@ pub struct Process {
     base: BaseThreads,
     outbox: Outbox,
     peers: PeerThreads,
+    holds: Holds,
     limits: Limits,
     /// Entries above it can be read from the log, as the machine knows.
     floor: Zxid,
@@ -147,6 +150,7 @@ impl Process {
             base: BaseThreads::new(base, reserve),
             outbox: Outbox::default(),
             peers: PeerThreads::default(),
+            holds: Holds::new(&limits),
             limits,
             floor,
             installed: None,
@@ -254,6 +258,7 @@ impl Process {
     fn carry_out(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         let outcome = self.carry_out_all(cx);
         self.note_state(cx);
+        self.note_holds(cx);
         outcome
     }
 

@@ -59,6 +59,13 @@ pub(super) struct PeerThreads {
     reading: Thread<ReadLog>,
 }
 
+impl PeerThreads {
+    /// How many links there are.
+    pub(super) fn links(&self) -> usize {
+        self.links.len()
+    }
+}
+
 impl Process {
     /// A link went up or down, or a peer said something.
     pub(in crate::ensemble) fn landed(&mut self, cx: &mut Context<'_>, landed: Landed<Said>) -> Result<(), Stopped> {

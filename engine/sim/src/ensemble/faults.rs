@@ -195,7 +195,7 @@ impl Mix {
         if random.one_in(3)
             && let Some(first) = faults.first_mut()
         {
-            first.at_us = random.below(BORN_US / 4);
+            first.at_us = random.below(BORN_US / 8);
         }
         faults
     }

@@ -9,6 +9,7 @@ use super::facts::{Facts, Session, has_place, is_refused};
 use super::history::{Connection, End};
 use super::origin::{Origin, Origins};
 use super::violation::{Violation, clock};
+use zoolet_engine::txn::Txn;
 use zoolet_model::{Request, SessionId};
 
 /// A sign of life, microseconds.
@@ -56,6 +57,17 @@ fn is_lost_embedded(connection: &Connection) -> bool {
     connection.embedded && (connection.orphaned.is_some() || matches!(connection.ended, Some((_, End::Lost))))
 }
 
+/// Whether it was begun in a process that ended before anybody there was told of it.
+fn is_lost_untold(facts: &Facts<'_>, session: &Session) -> bool {
+    let Some(Txn::CreateSession { home: Some(home), .. }) =
+        session.created.and_then(|created| facts.entries[created].txn.as_ref())
+    else {
+        return false;
+    };
+    let lost = |one: &Connection| is_lost_embedded(one) && one.server == *home && one.reply.is_none();
+    session.connections.is_empty() && facts.history.connections.iter().any(lost)
+}
+
 fn not_early(
     facts: &Facts<'_>,
     origins: &Origins,
@@ -67,7 +79,7 @@ fn not_early(
         return Ok(());
     };
     // When a process ends, so may its own sessions, at once.
-    if session.connections.iter().any(|&at| is_lost_embedded(facts.connection(at))) {
+    if session.connections.iter().any(|&at| is_lost_embedded(facts.connection(at))) || is_lost_untold(facts, session) {
         return Ok(());
     }
     let end = &facts.entries[closed];

@@ -25,7 +25,10 @@ pub struct Coverage {
 /// Why a cell is empty by nature. Every other cell must not be.
 fn impossible(feature: Feature, kind: Kind) -> Option<&'static str> {
     match (feature, kind) {
-        (_, Kind::Clone | Kind::Rot) => Some("no fault of this kind strikes yet"),
+        (Feature::Birth, Kind::Wipe | Kind::Clone | Kind::Rot) => {
+            Some("before birth there are no disks that count, and none is lost")
+        }
+        (Feature::Birth, Kind::Reconfigure) => Some("before birth nobody leads who could change the members"),
         _ => None,
     }
 }

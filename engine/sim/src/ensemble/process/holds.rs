@@ -31,7 +31,9 @@ impl Holds {
 /// What a part may hold beyond its bound, which is looked at before something is taken in, and what that will need known only later.
 fn beyond(part: Part, limits: &Limits) -> u64 {
     match part {
-        Part::Sessions | Part::Watches | Part::Log => 0,
+        Part::Sessions | Part::Watches => 0,
+        // A full ring goes on taking what the protocol has to note.
+        Part::Log => limits.log_segment_bytes.into(),
         // Room is looked for when an entry is proposed; those under way become records later, each larger than its entry.
         Part::Memtable => 8 * (u64::from(limits.outstanding_bytes_max) + ONE_REQUEST_BYTES),
         // Its tables, and what a single entry or request needs at once.

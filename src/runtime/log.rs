@@ -119,8 +119,7 @@ impl LogThread<'_> {
                 }
                 Ok(())
             }
-            // A server alone continues no history but its own.
-            Err(error @ (AppendError::Fatal(_) | AppendError::Diverged { .. })) => Err(error),
+            Err(error @ AppendError::Fatal(_)) => Err(error),
         }
     }
 
@@ -133,7 +132,7 @@ impl LogThread<'_> {
             Ok(more) => more,
             // An append that needs it will say so.
             Err(AppendError::Stalled(_)) => false,
-            Err(error @ (AppendError::Fatal(_) | AppendError::Diverged { .. })) => return Err(error),
+            Err(error @ AppendError::Fatal(_)) => return Err(error),
         };
         *lock(&self.counts.log) = self.log.counters();
         Ok(())

@@ -156,7 +156,7 @@ impl Machine {
                     }
                     return Ok(());
                 }
-                Err(error @ (AppendError::Fatal(_) | AppendError::Diverged { .. })) => {
+                Err(error @ AppendError::Fatal(_)) => {
                     return Err(Stopped(error.to_string()));
                 }
             }

@@ -220,7 +220,6 @@ fn run(
                 let end = beginnings.last().unwrap().clone();
                 model = Model { checkpoint: model.checkpoint.max(end.checkpoint), ..end };
             }
-            Err(AppendError::Diverged { at }) => panic!("nothing was expected at {at}"),
             Err(AppendError::Fatal(error)) => {
                 assert!(disk.crashed(), "{error}");
                 return run_out(disk, &beginnings, model.checkpoint);

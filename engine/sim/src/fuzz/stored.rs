@@ -121,7 +121,7 @@ impl Writing {
                 self.checkpoint = held;
                 self.log.recycle(held);
             }
-            Err(error @ (AppendError::Fatal(_) | AppendError::Diverged { .. })) => panic!("{error}"),
+            Err(error @ AppendError::Fatal(_)) => panic!("{error}"),
         }
     }
 

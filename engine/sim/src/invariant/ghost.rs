@@ -240,13 +240,6 @@ impl Host {
         self.waiting.push_back(Waiting { seq, change, after });
     }
 
-    fn drop_above(&mut self, kept: AppendSeq) {
-        while self.waiting.len() > self.synced && self.waiting.back().is_some_and(|waiting| waiting.seq > kept) {
-            self.waiting.pop_back();
-        }
-        self.tail = self.waiting.back().map_or(&self.told, |waiting| &waiting.after).clone();
-    }
-
     fn sync_one(&mut self) {
         let waiting = &self.waiting[self.synced];
         match waiting.change {
@@ -538,7 +531,6 @@ impl Ghost {
                 }
             }
             Seen::Record(seq, record) => self.append(server, *seq, record),
-            Seen::Diverged(kept) => self.host_mut(server).drop_above(*kept),
             Seen::Appended(_) => {}
             Seen::Durable(seq) => self.host_mut(server).sync(*seq),
             Seen::Told(seq) => self.host_mut(server).tell(*seq),

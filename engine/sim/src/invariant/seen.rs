@@ -55,8 +55,6 @@ pub enum Seen<'a> {
     Appended(&'a Append),
     /// One record of that, with its number: [`super::Checks`] takes an append apart.
     Record(AppendSeq, &'a LogRecord),
-    /// The log passed over an append that continues another history (AppendError::Diverged), and all after it; its last record is this one.
-    Diverged(AppendSeq),
     /// The disk has made everything durable up to here, whether or not the server was told.
     Durable(AppendSeq),
     /// The server is now told so (Event::Persisted), directly before it handles that.

@@ -38,26 +38,13 @@ impl Log {
     /// records makes its watermark durable.
     ///
     /// # Errors
-    /// [`AppendError::Stalled`] leaves the log as it was but for a leading part of `appends`, [`AppendError::Diverged`] as it was but for the
-    /// appends before the one that diverges; after [`AppendError::Fatal`] every further call fails.
+    /// [`AppendError::Stalled`] leaves the log as it was but for a leading part of `appends`; after [`AppendError::Fatal`] every further call fails. That is
+    /// also what an append gets that continues another history than this one ([`Append::expect`]): whoever asks for it should have known, and nothing of it is
+    /// written.
     pub fn append(&mut self, appends: &[Append]) -> Result<Persisted, AppendError> {
         self.check_alive()?;
-        let appends = self.skip_dropped(appends);
         let outcome = self.append_all(appends);
-        self.dropping |= matches!(outcome, Err(AppendError::Diverged { .. }));
         self.judge(outcome)
-    }
-
-    /// What was under way when an append diverged has numbers that lead on from that one, and is dropped with it; who has heard of it begins
-    /// anew with the next number.
-    fn skip_dropped<'a>(&mut self, appends: &'a [Append]) -> &'a [Append] {
-        if !self.dropping {
-            return appends;
-        }
-        let before = |append: &Append| append.seq.0.saturating_sub(append.records.len() as u64);
-        let fresh = appends.iter().position(|append| before(append) == self.appended().0);
-        self.dropping = fresh.is_none();
-        &appends[fresh.unwrap_or(appends.len())..]
     }
 
     pub(super) fn check_alive(&self) -> Result<(), AppendError> {
@@ -157,7 +144,7 @@ impl Log {
             watermark = watermark.max(append.watermark);
         }
         if diverges && records == 0 && watermark.min(facts.last) <= facts.watermark {
-            return Err(AppendError::Diverged { at: facts.last });
+            return Err(AppendError::misuse(format!("what should follow {} continues another history", facts.last)));
         }
         if let (0, Some(record), false) = (records, first, diverges) {
             let segment_bytes = self.options.segment_bytes;

@@ -1,7 +1,6 @@
 //! What can go wrong with a log, and who is to blame.
 
 use std::{fmt, io};
-use zoolet_model::Zxid;
 
 /// The log cannot be opened or read. Each is one line for an operator.
 #[derive(Debug)]
@@ -78,12 +77,6 @@ pub enum AppendError {
     /// The disk is full or read-only, or the ring is full until a checkpoint. Records of this call that are not durable are
     /// nowhere; the same call, with more behind it if need be, may be repeated at any time.
     Stalled(io::Error),
-    /// The history is another than the one that an append continues ([`crate::action::Append::expect`]): nothing of that append and of later ones is
-    /// written. The log goes on: what else comes is passed over until an append that has the number after [`super::Log::appended`].
-    Diverged {
-        /// Where the history ends.
-        at: Zxid,
-    },
     /// Nobody knows what the disk holds now, or the caller asked for something that would break a promise. The log takes no
     /// further call; the server must stop.
     Fatal(io::Error),
@@ -104,7 +97,6 @@ impl AppendError {
     pub(super) fn of_recovery(self, file: &str) -> LogError {
         match self {
             Self::Stalled(error) | Self::Fatal(error) => LogError::io(file, error),
-            Self::Diverged { .. } => LogError::damaged(file, 0, self.to_string()),
         }
     }
 
@@ -117,7 +109,6 @@ impl fmt::Display for AppendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stalled(error) => write!(f, "the log cannot write now: {error}"),
-            Self::Diverged { at } => write!(f, "what should follow {at} continues another history"),
             Self::Fatal(error) => write!(f, "the log has stopped: {error}"),
         }
     }
@@ -127,7 +118,6 @@ impl std::error::Error for AppendError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Stalled(error) | Self::Fatal(error) => Some(error),
-            Self::Diverged { .. } => None,
         }
     }
 }

@@ -153,8 +153,6 @@ pub struct Log {
     /// The batch being built; its capacity is kept between appends.
     buffer: Vec<u8>,
     counters: Counters,
-    /// An append diverged, and what was under way behind it may still come.
-    dropping: bool,
     /// Set by the first error that leaves the disk in an unknown state; nothing is tried after it.
     failure: Option<Failure>,
 }

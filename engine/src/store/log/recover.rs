@@ -180,7 +180,7 @@ impl Log {
         tail: u64,
     ) -> Self {
         let (checkpoint, buffer, counters) = (Zxid::ZERO, Vec::new(), Counters::default());
-        let (hold, cuts, readable, end, dropping, failure) = (None, VecDeque::new(), 0, None, false, None);
+        let (hold, cuts, readable, end, failure) = (None, VecDeque::new(), 0, None, None);
         Self {
             disk,
             options,
@@ -195,7 +195,6 @@ impl Log {
             end,
             buffer,
             counters,
-            dropping,
             failure,
         }
     }

@@ -49,7 +49,7 @@ impl Zab {
         let zxid = self.history.last().next().ok_or(Refused::EpochFull)?;
         let config = Config::new(self.ensemble, zxid, members).ok_or(Refused::ConfigInvalid)?;
         let is_here = |member: &Member| {
-            if member.id == self.id { member.disk == self.disk } else { self.is_caught_up(member) }
+            if member.id == self.id { member.disk == self.disk } else { self.is_caught_up(now, member) }
         };
         let mut here = 0;
         for voter in config.voters() {
@@ -69,9 +69,11 @@ impl Zab {
         Ok(zxid)
     }
 
-    fn is_caught_up(&self, member: &Member) -> bool {
+    /// Heard lately, too: who died a moment ago still has a link, and what it had may be gone.
+    fn is_caught_up(&self, now: u64, member: &Member) -> bool {
         let live = self.peer(member.id).filter(|peer| peer.disk == member.disk);
-        let learner = live.and_then(|peer| peer.learner.as_ref());
+        let is_heard = |learner: &&Learner| now.saturating_sub(learner.heard_ms) <= u64::from(self.timing.fresh_ms);
+        let learner = live.and_then(|peer| peer.learner.as_ref()).filter(is_heard);
         learner.is_some_and(|learner| match learner.stage {
             Stage::Streaming(Stream { acked, opening: None, is_led: true, .. }) => {
                 self.history.distance(acked, self.history.last()) <= CAUGHT_UP
@@ -223,7 +225,7 @@ impl Zab {
         let back = config.members().iter().find_map(|member| {
             let peer = self.peer(member.id)?;
             let renewed = Member { disk: peer.disk, ..*member };
-            (peer.disk != member.disk && self.is_caught_up(&renewed)).then_some(renewed)
+            (peer.disk != member.disk && self.is_caught_up(now, &renewed)).then_some(renewed)
         });
         let Some(back) = back else { return };
         let mut members: heapless::Vec<Member, { crate::MEMBERS_MAX }> = heapless::Vec::new();

@@ -527,6 +527,18 @@ fn a_membership_is_recorded_before_its_entry() {
     assert!(matches!(&records[recorded + 1], Record::Entry(entry) if entry.zxid == change));
 }
 
+// Whoever was not heard lately may be dead: a change that needs it could never be committed, nor taken back.
+#[test]
+fn a_change_that_needs_silent_voters_is_refused() {
+    let mut stage = led(&[1, 2, 3, 4, 5]);
+    stage.cut(1, 5, true);
+    stage.cut(2, 5, true);
+    stage.run(u64::from(Timing::default().fresh_ms) + 500);
+    let members = members(&stage, &[1, 2, 5], &[]);
+    assert_eq!(stage.net.reconfigure(5, &members), Err(Refused::NoQuorum));
+    assert_eq!(role(&stage, 5), Role::Leading);
+}
+
 // "From the proposal of the change until its commit, quorums of both are needed."
 #[test]
 fn a_change_of_membership_needs_quorums_of_both() {

@@ -98,8 +98,12 @@ impl World {
         Some(members_of(process.server().zab().config()))
     }
 
+    /// Nobody changes members while a disk is lost: that one may be a voter that the new members cannot do without.
     fn reconfigure(&mut self, leader: ServerId, members: Members) -> bool {
         let mut is_taken_up = false;
+        if self.hosts.values().any(Host::lacks_its_disk) {
+            return false;
+        }
         self.with(leader, |host: &mut Host, around| {
             host.run(around, |process, cx| process.reconfigure(cx, &members, &mut is_taken_up));
         });

@@ -123,6 +123,11 @@ impl Host {
         self.process.as_ref().is_some_and(|process| process.server().zab().is_voter())
     }
 
+    /// Whether something that was durable here is not, or may not be.
+    pub(super) fn lacks_its_disk(&self) -> bool {
+        self.has_new_disk || self.is_damaged || self.is_rotten()
+    }
+
     /// The box is away, and its disk is gone; it comes back with an empty one.
     fn wipe(&mut self, around: &mut Around) {
         let empty = SimDisk::new(self.random.bits());

@@ -46,9 +46,10 @@ impl World {
 
 /// Members.
 impl World {
-    /// A member changes what it is there for, or leaves. Says who, if its leader took that up.
+    /// A member changes what it is there for, or leaves. Says who, if its leader took that up. Nobody does that while a disk is lost: it may be
+    /// that of a voter whom the new members cannot do without.
     pub(super) fn change_members(&mut self) -> Option<ServerId> {
-        let leader = self.leader()?;
+        let leader = self.leader().filter(|_| !self.hosts.values().any(Host::lacks_its_disk))?;
         let mut members = self.members_at(leader)?;
         let at = self.random.below(members.len() as u64) as usize;
         let changed = members[at].0;
@@ -98,12 +99,8 @@ impl World {
         Some(members_of(process.server().zab().config()))
     }
 
-    /// Nobody changes members while a disk is lost: that one may be a voter that the new members cannot do without.
     fn reconfigure(&mut self, leader: ServerId, members: Members) -> bool {
         let mut is_taken_up = false;
-        if self.hosts.values().any(Host::lacks_its_disk) {
-            return false;
-        }
         self.with(leader, |host: &mut Host, around| {
             host.run(around, |process, cx| process.reconfigure(cx, &members, &mut is_taken_up));
         });

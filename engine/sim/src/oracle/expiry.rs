@@ -57,14 +57,16 @@ fn is_lost_embedded(connection: &Connection) -> bool {
     connection.embedded && (connection.orphaned.is_some() || matches!(connection.ended, Some((_, End::Lost))))
 }
 
-/// Whether it was begun in a process that ended before anybody there was told of it.
+/// Whether it was begun in a server's process, and whoever asked for it there was sent away, or ended, before he was told of it. That server does not
+/// name it among its own sessions then, and so it ends.
 fn is_lost_untold(facts: &Facts<'_>, session: &Session) -> bool {
     let Some(Txn::CreateSession { home: Some(home), .. }) =
         session.created.and_then(|created| facts.entries[created].txn.as_ref())
     else {
         return false;
     };
-    let lost = |one: &Connection| is_lost_embedded(one) && one.server == *home && one.reply.is_none();
+    let has_left = |one: &Connection| one.ended.is_some() || is_lost_embedded(one);
+    let lost = |one: &Connection| one.embedded && has_left(one) && one.server == *home && one.reply.is_none();
     session.connections.is_empty() && facts.history.connections.iter().any(lost)
 }
 

@@ -62,6 +62,22 @@ fn who_does_not_lead_or_is_alone_has_nothing_to_hand_over() {
     assert!(alone.ask(&client, Request::Write(create("/a", 1, CreateKind::Persistent))).is_ok());
 }
 
+/// The membership has one member then, as that of a server alone has, and it is another one.
+#[test]
+fn who_is_no_member_any_more_asks_the_leader_about_sessions() {
+    let mut ensemble = Members::born(3);
+    let (leader, others) = (ensemble.leader(), ensemble.learners());
+    let mut client = ensemble.client(leader, TIMEOUT_MS);
+    reconfigure(&mut ensemble, &[(leader, Kind::Voter), (others[0], Kind::Voter)]).unwrap();
+    reconfigure(&mut ensemble, &[(leader, Kind::Voter)]).unwrap();
+    ensemble.until_serves(others[0]);
+    ensemble.said.clear();
+    ensemble.come_back(&mut client, others[0], 0);
+    ensemble.settle();
+    let asks = |message: &PeerMessage| matches!(message, PeerMessage::Revalidate { .. });
+    assert!(ensemble.said.iter().any(|(from, _, message)| *from == others[0] && asks(message)));
+}
+
 #[test]
 fn a_voter_becomes_an_observer_and_a_voter_again() {
     let mut ensemble = Members::born(3);

@@ -68,7 +68,10 @@ impl Server {
 
     /// Whether nobody else decides.
     pub(super) fn is_alone(&self) -> bool {
-        self.zab.config().members().len() == 1 && self.zab.pending_config().is_none()
+        let only = self.zab.config().members();
+        let is_this = only.len() == 1 && only[0].id == self.zab.id() && self.zab.pending_config().is_none();
+        // Who was a member may still be there, and serve clients.
+        is_this && self.peers.len() == 0
     }
 
     /// The clock has come here. A server that did nothing for longer than it ever waits was paused.

@@ -98,7 +98,7 @@ impl LogThread<'_> {
     }
 
     fn append(&mut self) -> Result<(), AppendError> {
-        let began = Instant::now();
+        let (began, before) = (Instant::now(), self.log.appended());
         match self.log.append(&self.waiting) {
             Ok(_) => {
                 self.counts.fdatasync.record(began.elapsed());
@@ -113,6 +113,12 @@ impl LogThread<'_> {
                 Ok(())
             }
             Err(AppendError::Stalled(error)) => {
+                let appended = self.log.appended();
+                if appended > before {
+                    // A full ring has room again only when this is applied and in a checkpoint, and for that it has to be known.
+                    self.waiting.retain(|append| append.seq > appended);
+                    self.tell_persisted(false);
+                }
                 if !std::mem::replace(&mut self.stalled, true) {
                     warn!(%error, "the log cannot write and keeps trying");
                     self.shared.inbox.push(Input::Event(Event::LogStalled));

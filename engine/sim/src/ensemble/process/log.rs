@@ -94,6 +94,12 @@ impl Process {
             }
             Err(AppendError::Stalled(_)) => {
                 self.log.in_flight = 0;
+                let appended = self.log.log.appended();
+                if self.log.waiting.first().is_some_and(|append| append.seq <= appended) {
+                    // A full ring has room again only when this is applied and in a checkpoint, and for that it has to be known.
+                    self.log.waiting.retain(|append| append.seq > appended);
+                    self.tell_persisted(cx)?;
+                }
                 self.log.is_retrying = true;
                 self.log.later(cx, RETRY_US, Job::RetryLog);
                 if !std::mem::replace(&mut self.log.is_stalled, true) {

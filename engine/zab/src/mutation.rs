@@ -91,7 +91,7 @@ mutations! {
     NoFullTimeout,
     /// A recycled segment does not restate the facts.
     FactsNotRestated,
-    /// A page of the base is not verified.
+    /// Neither a page of the base nor a record in it is verified.
     PageUnverified,
     /// A session is continued at another server before its earlier writes are applied there.
     ReadBeforeOwnWrites,

@@ -3,6 +3,7 @@
 //! Base and image store the same. The key is under the checksum, so that a value found at a wrong key is damage too.
 
 use bytes::Bytes;
+use zoolet_zab::{Mutation, mutation};
 
 /// What a stored value is longer than its record, bytes.
 pub(crate) const CHECKSUM_BYTES: usize = 4;
@@ -16,7 +17,8 @@ pub(crate) fn seal(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
 /// The record in a stored value; `None` when it is damaged.
 pub(crate) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Option<&'a [u8]> {
     let (value, sum) = stored.split_at_checked(stored.len().checked_sub(CHECKSUM_BYTES)?)?;
-    (sum == checksum(key, value).to_le_bytes()).then_some(value)
+    let is_right = || sum == checksum(key, value).to_le_bytes();
+    (mutation::is_on(Mutation::PageUnverified) || is_right()).then_some(value)
 }
 
 /// A copy that clones without allocating: `Bytes` made of a buffer with room to spare is shared from the start.

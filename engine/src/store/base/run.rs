@@ -28,6 +28,7 @@ use std::{
     },
 };
 use zoolet_model::Zxid;
+use zoolet_zab::{Mutation, mutation};
 
 /// What a run stores for a key that is gone: no record's stored value is empty.
 pub(super) const DELETED: &[u8] = &[];
@@ -233,7 +234,8 @@ fn check_table(header: &Header, sparse: &[u8]) -> Result<(), String> {
 
 fn check_blocks(name: &str, checksums: &[u32], first: usize, bytes: &[u8]) -> Result<(), BaseError> {
     for (block, content) in (first..).zip(bytes.chunks(BLOCK)) {
-        if checksums.get(block - 1) != Some(&crc32c::crc32c(content)) {
+        let is_right = || checksums.get(block - 1) == Some(&crc32c::crc32c(content));
+        if !mutation::is_on(Mutation::PageUnverified) && !is_right() {
             return Err(BaseError::Damaged(format!("{name}: block {block} does not match its checksum")));
         }
     }

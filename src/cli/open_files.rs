@@ -6,12 +6,20 @@ use zoolet::config::Config;
 /// Open files that are not clients': the log's segments, the base, sockets that listen, pipes.
 const OTHERS: u64 = 64;
 
-/// Lets this process have as many open files as it may. What to tell the operator when that is too few for every connection that the
-/// configuration allows.
-pub(super) fn raise(config: &Config) -> Option<String> {
+/// Lets this process have as many open files as it may. Where that is too few for every connection that the configuration allows, fewer are
+/// allowed: a log that cannot open its next segment because clients took every file would stop the server. Says so to the operator.
+///
+/// # Errors
+/// What to tell when there is not one file for a client.
+pub(super) fn raise(config: &mut Config) -> Result<Option<String>, String> {
     raise_to_maximum();
-    let connections = config.clients.map_or(0, |_| config.limits.connections_max);
-    too_few(getrlimit(Resource::Nofile).current, connections.into(), config.limits.log_segments.into())
+    if config.clients.is_none() {
+        return Ok(None);
+    }
+    let (files, limits) = (getrlimit(Resource::Nofile).current, &mut config.limits);
+    let Some((enough, line)) = too_few(files, limits.connections_max, limits.log_segments) else { return Ok(None) };
+    limits.connections_max = enough;
+    if enough == 0 { Err(line) } else { Ok(Some(line)) }
 }
 
 /// As many as the system lets this process have without asking anybody. A system that refuses leaves the old limit.
@@ -21,15 +29,16 @@ pub(super) fn raise_to_maximum() {
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
-fn too_few(files: Option<u64>, connections: u64, segments: u64) -> Option<String> {
+/// For how many connections there are files, and the line that says so, when that is fewer than `connections`.
+fn too_few(files: Option<u64>, connections: u32, segments: u32) -> Option<(u32, String)> {
     let files = files?;
-    let others = OTHERS + segments;
-    (connections + others > files).then(|| {
-        format!(
+    let enough = u32::try_from(files.saturating_sub(OTHERS + u64::from(segments))).unwrap_or(u32::MAX);
+    (connections > enough).then(|| {
+        let line = format!(
             "{connections} connections are allowed (connections_max), but this process may have {files} open files, \
-             enough for {}: raise its limit (ulimit -n, LimitNOFILE=) or lower connections_max",
-            files.saturating_sub(others)
-        )
+             enough for {enough}, and takes no more: raise its limit (ulimit -n, LimitNOFILE=) or lower connections_max"
+        );
+        (enough, line)
     })
 }
 
@@ -41,7 +50,9 @@ mod tests {
     fn only_too_few_files_are_worth_a_warning() {
         assert_eq!(too_few(None, 1_000_000, 16), None);
         assert_eq!(too_few(Some(4096), 4000, 16), None);
-        let warning = too_few(Some(1024), 4096, 16).unwrap();
+        let (enough, warning) = too_few(Some(1024), 4096, 16).unwrap();
+        assert_eq!(enough, 944);
         assert!(warning.contains("4096 connections") && warning.contains("enough for 944"), "{warning}");
+        assert_eq!(too_few(Some(20), 10, 16).unwrap().0, 0);
     }
 }

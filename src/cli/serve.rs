@@ -15,11 +15,11 @@ const READY_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     init_logs(&options);
-    let Loaded { config, warnings } = configure(options)?;
+    let Loaded { mut config, warnings } = configure(options)?;
     for line in warnings {
         warn!("{line}");
     }
-    if let Some(line) = open_files::raise(&config) {
+    if let Some(line) = open_files::raise(&mut config).map_err(Exit::usage)? {
         warn!("{line}");
     }
     let node = Node::start(config).map_err(refused)?;

@@ -372,11 +372,11 @@ async fn greet(
         stream.set_nodelay(true)?;
         let mut out = BytesMut::new();
         encode_connect(&request, &mut out);
-        stream.write_all(&out).await?;
+        stream.write_all(&out).await.map_err(turned_away)?;
         // Byte for byte: what follows belongs to the connection.
         let length = stream.read_u32().await.map_err(turned_away)?;
         let mut frame = vec![0; (length as usize).min(1024)];
-        stream.read_exact(&mut frame).await?;
+        stream.read_exact(&mut frame).await.map_err(turned_away)?;
         io::Result::Ok((stream, decode_connect_reply(frame.into()).map_err(malformed)?))
     };
     let greeting = timeout(HANDSHAKE_MAX.min(timeout_asked), shake_hands).await;
@@ -387,10 +387,10 @@ async fn greet(
     Ok((stream, reply))
 }
 
-/// What a server does at its bounds, without a word.
+/// What a server does at its bounds, without a word: by when this end finds out decides what the system calls it.
 fn turned_away(error: io::Error) -> io::Error {
     match error.kind() {
-        ErrorKind::UnexpectedEof => io::Error::new(
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => io::Error::new(
             error.kind(),
             "it accepts and closes; are all its connections taken (maxClientCnxns, connections_per_address_max)?",
         ),

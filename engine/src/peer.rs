@@ -1,7 +1,7 @@
 //! What servers say to each other: the protocol's messages with the bytes they stand for, and what clients' sessions need across servers.
 //!
-//! Everything but datagrams travels on one ordered stream per direction of a link; notifications and heartbeats may overtake what waits for it. The bytes of a snapshot travel on a stream of their own, from
-//! disk to disk, and never come through the machine.
+//! A link has lanes ([`Lane`]): each is first in, first out, and none waits for another. The bytes of a snapshot travel on a lane of their own, from disk to
+//! disk, and never come through the machine.
 
 use crate::action::CheckpointMeta;
 use crate::event::ConnId;
@@ -167,10 +167,30 @@ pub enum PeerMessage {
     },
 }
 
+/// What a message travels on. Nothing that is on one lane waits for what is on another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Lane {
+    /// May be lost, repeated and overtaken.
+    Datagram,
+    /// The protocol's own, both ways; of a leader also everything that is ordered against commits: its whole side of sessions.
+    Log,
+    /// What a learner's clients want. Megabytes may wait here, and acks must not wait behind them.
+    Forward,
+}
+
 impl PeerMessage {
-    /// Whether it may be lost, repeated and overtaken.
-    pub fn is_datagram(&self) -> bool {
-        matches!(self, Self::Zab(message) if message.is_datagram())
+    /// The lane that it travels on.
+    pub fn lane(&self) -> Lane {
+        match self {
+            Self::Zab(message) if message.is_datagram() => Lane::Datagram,
+            Self::Zab(_)
+            | Self::Entries(_)
+            | Self::Snapshot { .. }
+            | Self::Refused { .. }
+            | Self::Revalidated { .. }
+            | Self::Moved { .. } => Lane::Log,
+            Self::Forward { .. } | Self::Revalidate { .. } | Self::Touch { .. } | Self::Digest { .. } => Lane::Forward,
+        }
     }
 
     /// Bytes it takes on the way, about.

@@ -1,4 +1,8 @@
 //! Everything of zoolet that moves bytes.
 
+#[cfg(feature = "peer")]
+pub mod peer;
+#[cfg(feature = "port")]
 pub mod server;
+#[cfg(feature = "port")]
 pub mod wire;

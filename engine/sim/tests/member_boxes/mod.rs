@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use zoolet_engine::action::{Append, BaseRead, Fetch, FetchWhat, Generation, ReadLog};
 use zoolet_engine::event::{BaseFailure, Fetched};
-use zoolet_engine::peer::{Incarnation, LinkId, LogRange, LogReadFailure, ReceivedSnapshot, TransferId};
+use zoolet_engine::peer::{Incarnation, Lane, LinkId, LogRange, LogReadFailure, ReceivedSnapshot, TransferId};
 use zoolet_engine::store::base::{Base, BaseReader};
 use zoolet_engine::store::image::SnapshotSource;
 use zoolet_engine::store::key::end_of_prefix;
@@ -316,7 +316,8 @@ impl Boxes {
             Action::Fail(reason) => panic!("server {server} stopped: {reason}"),
             Action::PeerSend { peer, link, message } => {
                 let way = (server, peer.as_u8());
-                if self.links.get(&way) == Some(&link) && !(message.is_datagram() && self.cut.contains(&way)) {
+                if self.links.get(&way) == Some(&link) && !(message.lane() == Lane::Datagram && self.cut.contains(&way))
+                {
                     self.wires.entry(way).or_default().push_back(message);
                 }
             }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoolet_engine::action::{Append, BaseRead, FetchWhat, LogRecord};
 use zoolet_engine::event::{BaseFailure, Fetched};
-use zoolet_engine::peer::{LogRange, LogReadFailure};
+use zoolet_engine::peer::{Lane, LogRange, LogReadFailure};
 use zoolet_engine::store::log::chain_after;
 use zoolet_engine::{Action, ConnId, Event, Limits, Now, PeerMessage, Server, Settings, Start};
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, SessionId, WatchEvent, Zxid};
@@ -259,7 +259,7 @@ impl Members {
                 Action::PeerSend { peer, link, message } => {
                     let (from, to) = (server, peer.as_u8());
                     if self.links.get(&(from, to)) == Some(&link)
-                        && !(message.is_datagram() && self.held.contains(&(from, to)))
+                        && !(message.lane() == Lane::Datagram && self.held.contains(&(from, to)))
                     {
                         self.wires.entry((from, to)).or_default().push_back(message);
                     }

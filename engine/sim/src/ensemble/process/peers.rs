@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use zoolet_engine::action::{Generation, ReadLog};
 use zoolet_engine::event::BaseFailure;
-use zoolet_engine::peer::{Incarnation, LinkId, LogRange, LogReadFailure, PeerMessage, ReceivedSnapshot, TransferId};
+use zoolet_engine::peer::{
+    Incarnation, Lane, LinkId, LogRange, LogReadFailure, PeerMessage, ReceivedSnapshot, TransferId,
+};
 use zoolet_engine::store::SnapshotSink;
 use zoolet_engine::store::base::{Base, BaseReader};
 use zoolet_engine::store::image::{ImageError, SnapshotSource};
@@ -18,9 +20,10 @@ use zoolet_engine::store::log::ReadError;
 use zoolet_engine::{Event, Limits};
 use zoolet_zab::ServerId;
 
-/// The stream of everything ordered, and the one of snapshots.
+/// The streams of a link's two reliable lanes, and the one of snapshots.
 const LOG_STREAM: usize = 0;
-const BULK_STREAM: usize = 1;
+const FORWARD_STREAM: usize = 1;
+const BULK_STREAM: usize = 2;
 /// Bytes of a snapshot that travel as one message.
 const CHUNK_BYTES: usize = 16 << 10;
 
@@ -120,7 +123,11 @@ impl Process {
 
     pub(super) fn say(&mut self, cx: &mut Context<'_>, peer: ServerId, link: LinkId, message: PeerMessage) {
         cx.around.witness.sent(cx.now_us, cx.id, peer, link, &message);
-        let carrier = if message.is_datagram() { Carrier::Datagram } else { Carrier::Stream(LOG_STREAM) };
+        let carrier = match message.lane() {
+            Lane::Datagram => Carrier::Datagram,
+            Lane::Log => Carrier::Stream(LOG_STREAM),
+            Lane::Forward => Carrier::Stream(FORWARD_STREAM),
+        };
         cx.around.links.send(cx.now_us, cx.id, link::LinkId(link.0), carrier, Said::Message(message));
     }
 

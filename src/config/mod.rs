@@ -1,13 +1,18 @@
 //! What a node is started with: built in code by an embedder, or read from `zoolet.toml` or ZooKeeper's `zoo.cfg`.
 
+mod address;
 #[cfg(feature = "server")]
 mod bound;
+mod ensemble;
 #[cfg(feature = "server")]
 mod properties;
 #[cfg(feature = "server")]
 mod toml_file;
 #[cfg(feature = "server")]
 mod zoo_cfg;
+
+pub use ensemble::{DEFAULT_PEER_PORT, Ensemble, Member, TrustSource};
+pub use zoolet_zab::Timing;
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 use zoolet_engine::store::Strategy;
@@ -26,8 +31,10 @@ pub struct Config {
     pub log_strategy: Option<Strategy>,
     /// Where ZooKeeper clients connect, in clear; `None` opens no port. Needs the feature `port`.
     pub clients: Option<SocketAddr>,
-    /// This server's number, as four-letter words show it.
+    /// This server's number, as four-letter words show it; in an ensemble the id of its member.
     pub server_id: u8,
+    /// The servers that it is one of; `None` when it is alone.
+    pub ensemble: Option<Ensemble>,
     /// The four-letter words that are answered; `*` stands for all.
     pub four_letter_words: Vec<String>,
     /// Every bound.
@@ -82,6 +89,7 @@ impl Config {
             log_strategy: None,
             clients: None,
             server_id: 1,
+            ensemble: None,
             four_letter_words: vec!["srvr".to_owned()],
             limits: Limits::default(),
             settings: Settings::default(),

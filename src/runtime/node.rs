@@ -228,6 +228,10 @@ fn check(config: &Config) -> Result<(), StartError> {
     if limits.log_segments < LOG_SEGMENTS_MIN {
         return refuse(format!("log_segments = {}: allowed is at least {LOG_SEGMENTS_MIN}", limits.log_segments));
     }
+    if let Some(ensemble) = &config.ensemble {
+        ensemble.check(config.server_id).map_err(StartError::Config)?;
+        return refuse("ensembles are not built yet".to_owned());
+    }
     if cfg!(not(feature = "port")) && config.clients.is_some() {
         return refuse("clients: this build has no client port (feature `port`)".to_owned());
     }

@@ -1,0 +1,289 @@
+//! Who belongs to an ensemble, how its servers reach each other, and why they believe each other.
+
+use super::ConfigError;
+use super::address;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use zoolet_zab::{MEMBERS_MAX, ServerId, Timing};
+
+/// The UDP port of links between servers, where an address names none.
+pub const DEFAULT_PEER_PORT: u16 = 2888;
+
+/// The servers of an ensemble, as the files of all of them say it. Which of them this server is says
+/// [`Config::server_id`](super::Config::server_id).
+///
+/// Fields may be set freely; [`Node::start`](crate::Node::start) checks them together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Ensemble {
+    /// All of them, 16 at most, in any order. It counts until the ensemble is born; afterwards who belongs to it is what the ensemble decided, and this
+    /// says only where its members are.
+    pub members: Vec<Member>,
+    /// Why its members believe each other.
+    pub trust: TrustSource,
+    /// Where links come in, UDP. `None`: the port of this member's first address, of every address of this machine, or of the loopback one
+    /// when all members are on it.
+    pub listen: Option<SocketAddr>,
+    /// How often servers speak when they have nothing to say, and how long they wait. The same on all of them.
+    pub timing: Timing,
+}
+
+/// One server of an ensemble.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Member {
+    /// Its number, 1 to 255.
+    pub id: u8,
+    /// Where it is reached: `host:port`, UDP, tried in order and resolved at each attempt. The host is a name, an IPv4 address, or an IPv6 address in brackets.
+    pub addresses: Vec<String>,
+    /// It learns what is decided and serves clients, and does not vote.
+    pub is_observer: bool,
+    /// The public key that it must show, as `zoolet keygen --server` prints it (`zk1...`); `None`: whoever has the site key or a certificate may be it.
+    pub key: Option<String>,
+    /// Where clients reach it, `host:port`, for those who read `/zookeeper/config`. Clients go by what stands there, so it is shown only when every member has one.
+    pub client: Option<String>,
+}
+
+/// Why servers of an ensemble believe each other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TrustSource {
+    /// They are all on this machine's loopback address. Whoever may run programs here may join.
+    Loopback,
+    /// They know one secret, which is in this file (mode 0600), made by `zoolet keygen`.
+    SiteKeyFile(PathBuf),
+    /// Every member's key is in [`Member::key`].
+    Pinned,
+    /// An operator's authority vouches for them. All files are PEM.
+    Ca {
+        /// The authority's certificate.
+        ca_file: PathBuf,
+        /// This server's certificate.
+        certificate_file: PathBuf,
+        /// Its private key.
+        key_file: PathBuf,
+    },
+}
+
+impl Member {
+    /// A voter at one address: `host:port`, or a host alone for the port 2888.
+    pub fn new(id: u8, address: &str) -> Self {
+        // What is no address is found by Ensemble::check, which names it.
+        let address = address::with_port(address).unwrap_or_else(|| address.to_owned());
+        Self { id, addresses: vec![address], is_observer: false, key: None, client: None }
+    }
+
+    /// Whether all its addresses are this machine's loopback ones. Names are not resolved but `localhost`: what they
+    /// mean may change tomorrow.
+    fn is_on_loopback(&self) -> bool {
+        self.addresses.iter().all(|address| address::is_loopback(address))
+    }
+}
+
+impl Ensemble {
+    /// An ensemble of these servers.
+    pub fn new(members: impl Into<Vec<Member>>, trust: TrustSource) -> Self {
+        Self { members: members.into(), trust, listen: None, timing: Timing::default() }
+    }
+
+    /// Whether all its servers are on one machine and nobody else is asked.
+    pub fn is_on_loopback(&self) -> bool {
+        self.members.iter().all(Member::is_on_loopback)
+    }
+
+    /// The member of that number.
+    pub fn member(&self, id: u8) -> Option<&Member> {
+        self.members.iter().find(|member| member.id == id)
+    }
+
+    /// How many vote.
+    pub fn voters(&self) -> usize {
+        self.members.iter().filter(|member| !member.is_observer).count()
+    }
+
+    /// Where server `own` listens for links.
+    pub fn listen_address(&self, own: u8) -> SocketAddr {
+        if let Some(listen) = self.listen {
+            return listen;
+        }
+        let of_own = self.member(own).and_then(|member| member.addresses.first());
+        let port = of_own.and_then(|text| address::split(text)).map_or(DEFAULT_PEER_PORT, |(_, port)| port);
+        let speaks_v6 = self.members.iter().flat_map(|member| &member.addresses).any(|text| text.starts_with('['));
+        let all: IpAddr = match (self.is_on_loopback(), speaks_v6) {
+            // An address of its own may be any of 127.0.0.0/8.
+            (true, _) => of_own.and_then(|text| address::loopback(text)).unwrap_or(Ipv4Addr::LOCALHOST.into()),
+            (false, false) => Ipv4Addr::UNSPECIFIED.into(),
+            (false, true) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        (all, port).into()
+    }
+
+    /// What its owner should know though it works: one line each.
+    pub fn warnings(&self) -> Vec<String> {
+        let voters = self.voters();
+        let mut lines = Vec::new();
+        if voters.is_multiple_of(2) {
+            let survives = |voters: usize| voters.saturating_sub(1) / 2;
+            lines.push(format!(
+                "{voters} voters survive {}: as many as {} would; use an odd number, or make one of them an observer",
+                failures(survives(voters)),
+                voters - 1,
+            ));
+        }
+        lines
+    }
+
+    /// What no single field can see, for server `own`.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self, own: u8) -> Result<(), ConfigError> {
+        let refuse = |line: String| Err(ConfigError::new(line));
+        if self.members.len() > MEMBERS_MAX {
+            return refuse(format!("{} servers: allowed are {MEMBERS_MAX}", self.members.len()));
+        }
+        if self.voters() == 0 {
+            return refuse("no server votes: at least one must not be an observer".to_owned());
+        }
+        for (place, member) in self.members.iter().enumerate() {
+            self.check_member(member, &self.members[..place])?;
+        }
+        if self.member(own).is_none() {
+            let ids: Vec<String> = self.members.iter().map(|member| member.id.to_string()).collect();
+            return refuse(format!("this is server {own}, and the servers are {}", ids.join(", ")));
+        }
+        self.check_trust(own)
+    }
+
+    fn check_member(&self, member: &Member, before: &[Member]) -> Result<(), ConfigError> {
+        let id = member.id;
+        let refuse = |line: String| Err(ConfigError::new(line));
+        if ServerId::new(id).is_none() {
+            return refuse("server 0: servers of an ensemble are numbered from 1 to 255".to_owned());
+        }
+        if before.iter().any(|other| other.id == id) {
+            return refuse(format!("server {id} is there twice"));
+        }
+        if member.addresses.is_empty() {
+            return refuse(format!("server {id} has no address"));
+        }
+        for text in &member.addresses {
+            if address::split(text).is_none() {
+                return refuse(format!("server {id}: address {text}: allowed is host:port, the port from 1 to 65535"));
+            }
+            if let Some(other) = before.iter().find(|other| other.addresses.contains(text)) {
+                return refuse(format!("servers {} and {id} have one address, {text}", other.id));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_trust(&self, own: u8) -> Result<(), ConfigError> {
+        let refuse = |line: &str| Err(ConfigError::new(line));
+        match self.trust {
+            TrustSource::Loopback if !self.is_on_loopback() => {
+                refuse("servers that are not all on 127.0.0.1 or ::1 need a site key, pinned keys or certificates")
+            }
+            TrustSource::Loopback if !self.listen_address(own).ip().is_loopback() => {
+                refuse("without a site key, pinned keys or certificates servers listen on 127.0.0.1 or ::1 only")
+            }
+            TrustSource::Pinned if self.members.iter().any(|member| member.key.is_none()) => {
+                refuse("keys are pinned, and a server has none")
+            }
+            TrustSource::Loopback | TrustSource::SiteKeyFile(_) | TrustSource::Pinned | TrustSource::Ca { .. } => {
+                Ok(())
+            }
+        }
+    }
+}
+
+fn failures(count: usize) -> String {
+    match count {
+        0 => "no failure".to_owned(),
+        1 => "one failure".to_owned(),
+        more => format!("{more} failures"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ensemble(addresses: &[&str], trust: TrustSource) -> Ensemble {
+        let members = (1..).zip(addresses).map(|(id, address)| Member::new(id, address));
+        Ensemble::new(members.collect::<Vec<_>>(), trust)
+    }
+
+    fn site_key() -> TrustSource {
+        TrustSource::SiteKeyFile("site.key".into())
+    }
+
+    #[test]
+    fn servers_on_loopback_listen_there_alone() {
+        let local = ensemble(&["127.0.0.1:1", "localhost:2", "[::1]:3"], TrustSource::Loopback);
+        local.check(1).unwrap();
+        let listens: Vec<_> = (1..=3).map(|id| local.listen_address(id).to_string()).collect();
+        assert_eq!(listens, ["127.0.0.1:1", "127.0.0.1:2", "[::1]:3"]);
+        let spread = ensemble(&["gw-a", "10.0.3.12:2889"], site_key());
+        spread.check(2).unwrap();
+        let listens: Vec<_> = (1..=2).map(|id| spread.listen_address(id).to_string()).collect();
+        assert_eq!(listens, ["0.0.0.0:2888", "0.0.0.0:2889"]);
+        let v6 = ensemble(&["gw-a", "fd00::7"], site_key());
+        assert_eq!((v6.members[1].addresses[0].as_str(), v6.listen_address(2).port()), ("[fd00::7]:2888", 2888));
+        assert!(v6.listen_address(1).is_ipv6());
+    }
+
+    #[test]
+    fn nobody_is_believed_off_loopback_for_nothing() {
+        for (address, listen) in [("gw-b:2888", None), ("127.0.0.1:2", Some("0.0.0.0:2888"))] {
+            let mut open = ensemble(&["127.0.0.1:1", address], TrustSource::Loopback);
+            open.listen = listen.map(|text| text.parse().unwrap());
+            let refused = open.check(1).unwrap_err().to_string();
+            assert!(refused.contains("site key, pinned keys or certificates"), "{refused}");
+            open.trust = site_key();
+            open.check(1).unwrap();
+        }
+        // What a name means is not asked.
+        assert!(!ensemble(&["127.0.0.1.example.org:1"], TrustSource::Loopback).is_on_loopback());
+    }
+
+    #[test]
+    fn pinned_keys_are_those_of_all() {
+        let mut pinned = ensemble(&["gw-a", "gw-b"], TrustSource::Pinned);
+        pinned.members[0].key = Some("zk1a".to_owned());
+        assert!(pinned.check(1).unwrap_err().to_string().contains("a server has none"));
+        pinned.members[1].key = Some("zk1b".to_owned());
+        pinned.check(1).unwrap();
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        let wrong = |own: u8, change: fn(&mut Ensemble)| {
+            let mut ensemble = ensemble(&["gw-a", "gw-b", "gw-c"], site_key());
+            change(&mut ensemble);
+            ensemble.check(own).unwrap_err().to_string()
+        };
+        for (error, expected) in [
+            (wrong(4, |_| ()), "this is server 4, and the servers are 1, 2, 3"),
+            (wrong(1, |e| e.members[2].id = 1), "server 1 is there twice"),
+            (wrong(1, |e| e.members[2].id = 0), "numbered from 1 to 255"),
+            (wrong(1, |e| e.members[1].addresses.clear()), "server 2 has no address"),
+            (wrong(1, |e| e.members[1].addresses.push("gw-b:0".to_owned())), "server 2: address gw-b:0: allowed is"),
+            (wrong(1, |e| e.members[1].addresses.push("gw-a:2888".to_owned())), "servers 1 and 2 have one address"),
+            (wrong(1, |e| e.members.iter_mut().for_each(|m| m.is_observer = true)), "no server votes"),
+            (wrong(1, |e| e.members.extend((4..=17).map(|id| Member::new(id, "x")))), "17 servers: allowed are 16"),
+        ] {
+            assert!(error.contains(expected), "{error:?} lacks {expected:?}");
+        }
+    }
+
+    #[test]
+    fn an_even_number_of_voters_is_said() {
+        let warnings = |addresses: &[&str]| ensemble(addresses, site_key()).warnings();
+        assert_eq!(warnings(&["a", "b", "c"]), [""; 0]);
+        assert!(warnings(&["a", "b", "c", "d"])[0].starts_with("4 voters survive one failure: as many as 3 would"));
+        assert!(warnings(&["a", "b"])[0].starts_with("2 voters survive no failure: as many as 1 would"));
+        let mut with_observer = ensemble(&["a", "b", "c", "d"], site_key());
+        with_observer.members[3].is_observer = true;
+        assert_eq!(with_observer.warnings(), [""; 0]);
+    }
+}

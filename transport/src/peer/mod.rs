@@ -14,6 +14,7 @@
 //! What a peer's bytes do wrong closes that link and no other; what a stranger does costs little and tells it nothing.
 
 mod seam;
+pub mod trust;
 
 pub use seam::{
     Instruction, Outbox, PeerEvents, PeerFigures, PeerTable, Refusal, SnapshotBytes, SnapshotSize, SnapshotTaker,

@@ -1,0 +1,102 @@
+//! Which keys belong to which server.
+
+use super::public_key::PublicKey;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zoolet_model::ServerId;
+
+/// Keys pinned to servers. A server may have two, the old and the new one, while its disk is changed. Copies share what they hold: the membership
+/// changes it while links live.
+#[derive(Clone, Debug, Default)]
+pub struct Pins(Arc<Mutex<BTreeMap<ServerId, Vec<PublicKey>>>>);
+
+/// One key for two servers: one of them is a copy, or the text was copied to the wrong place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PinnedTwice {
+    /// The key.
+    pub key: PublicKey,
+    /// One server.
+    pub one: ServerId,
+    /// The other.
+    pub other: ServerId,
+}
+
+impl fmt::Display for PinnedTwice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, one, other) = (self.key, self.one.as_u8(), self.other.as_u8());
+        write!(f, "key {key} is pinned to server {one} and to server {other}: every server has a key of its own")
+    }
+}
+
+impl std::error::Error for PinnedTwice {}
+
+impl Pins {
+    /// None.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Pins one more key to a server.
+    ///
+    /// # Errors
+    /// It is another server's.
+    pub fn pin(&self, server: ServerId, key: PublicKey) -> Result<(), PinnedTwice> {
+        let mut pins = self.lock();
+        match owner(&pins, key) {
+            Some(owner) if owner == server => Ok(()),
+            Some(owner) => Err(PinnedTwice { key, one: owner, other: server }),
+            None => {
+                pins.entry(server).or_default().push(key);
+                Ok(())
+            }
+        }
+    }
+
+    /// Forgets the keys of a server. Its links stay: whoever removes a member closes them.
+    pub fn unpin(&self, server: ServerId) {
+        self.lock().remove(&server);
+    }
+
+    /// Whose key it is.
+    pub fn owner(&self, key: PublicKey) -> Option<ServerId> {
+        owner(&self.lock(), key)
+    }
+
+    /// Whether it is a key of this server; `None` when none is pinned to it.
+    pub fn admits(&self, server: ServerId, key: PublicKey) -> Option<bool> {
+        self.lock().get(&server).map(|keys| keys.contains(&key))
+    }
+
+    /// What is changed here is whole after every statement, so a thread that died with the lock leaves it usable.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ServerId, Vec<PublicKey>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn owner(pins: &BTreeMap<ServerId, Vec<PublicKey>>, key: PublicKey) -> Option<ServerId> {
+    pins.iter().find(|(_, keys)| keys.contains(&key)).map(|(server, _)| *server)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_one_owner_and_a_server_may_have_two_keys() {
+        let (one, two) = (ServerId::new(1).unwrap(), ServerId::new(2).unwrap());
+        let (old, new) = (PublicKey([1; 32]), PublicKey([2; 32]));
+        let pins = Pins::new();
+        assert_eq!(pins.admits(one, old), None);
+        pins.pin(one, old).unwrap();
+        pins.pin(one, old).unwrap();
+        pins.pin(one, new).unwrap();
+        assert_eq!(pins.pin(two, new), Err(PinnedTwice { key: new, one, other: two }));
+        assert_eq!((pins.admits(one, old), pins.admits(one, new)), (Some(true), Some(true)));
+        assert_eq!(pins.admits(one, PublicKey([3; 32])), Some(false));
+        assert_eq!((pins.admits(two, new), pins.owner(new)), (None, Some(one)));
+        pins.unpin(one);
+        assert_eq!(pins.owner(old), None);
+        pins.pin(two, old).unwrap();
+    }
+}

@@ -1,0 +1,160 @@
+//! Why a link is not taken: one line for the operator of the side that can act, and a number for the other side.
+
+use super::public_key::PublicKey;
+use std::fmt;
+use zoolet_model::ServerId;
+
+/// Why somebody is not let in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// Trust is [`Trust::Loopback`](super::Trust::Loopback), and it is on another machine.
+    NotLoopback,
+    /// It shows no proof of the site key.
+    NoProof,
+    /// Its proof is of another site key, or of another connection.
+    WrongProof,
+    /// It says that it is a server to which another key is pinned.
+    AnotherKeyPinned {
+        /// What it showed.
+        shown: PublicKey,
+    },
+    /// Its key is pinned to another server.
+    KeyOfAnother {
+        /// To which.
+        owner: ServerId,
+    },
+    /// Only pinned keys are let in, and the server that it says it is has none.
+    NoKeyPinned {
+        /// What it showed.
+        shown: PublicKey,
+    },
+    /// It has this server's own key.
+    OwnKey,
+    /// It showed no key that could be judged.
+    NoKey,
+    /// It proved who it is, and is of another ensemble.
+    WrongEnsemble,
+    /// It was dialled as another server.
+    AnswersForAnother {
+        /// As which.
+        dialled: ServerId,
+    },
+    /// It dialled another server and came here.
+    AsksForAnother {
+        /// Which.
+        wanted: ServerId,
+    },
+    /// Two live servers have one id.
+    LiveTwice {
+        /// Where the one is that came first.
+        first: String,
+    },
+    /// What it said first is no Hello of a release that this one can speak to.
+    NotUnderstood,
+}
+
+/// A link that is not taken. Its Display is one line for the operator: who, why, and what helps.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// Who it is: the address that it came from, or the name that was dialled.
+    pub who: String,
+    /// Which server it says it is, when it came to say so.
+    pub claimed: Option<ServerId>,
+    /// Why.
+    pub why: Why,
+}
+
+impl Refused {
+    /// For the other side, as the code of the connection's close. It says no more than a stranger may know.
+    pub fn close_code(&self) -> u32 {
+        self.why.close_code()
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.who)?;
+        if let Some(claimed) = self.claimed {
+            write!(f, " (server {})", claimed.as_u8())?;
+        }
+        write!(f, " {}", self.why)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// What follows the name of who is refused.
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLoopback => f.write_str(
+                "is on another machine, and without a site key only servers on loopback are let in: make one with `zoolet keygen` and copy it to all servers",
+            ),
+            Self::NoProof => f.write_str("shows no proof of the site key: copy this server's site key to it"),
+            Self::WrongProof => f.write_str("has another site key: copy the site key of one server to all others"),
+            Self::AnotherKeyPinned { shown } => write!(
+                f,
+                "has key {shown}, and another key is pinned to that server here: if it has a new disk, pin the new key; if not, somebody else took its place"
+            ),
+            Self::KeyOfAnother { owner } => {
+                write!(f, "has the key that is pinned to server {} here: one of the two ids is wrong", owner.as_u8())
+            }
+            Self::NoKeyPinned { shown } => {
+                write!(f, "has key {shown}, and no key is pinned to that server here: if it is yours, pin this one")
+            }
+            Self::OwnKey => f.write_str(
+                "has this server's own key: the address leads back here, or a copy of this server's data directory runs there",
+            ),
+            Self::NoKey => f.write_str("shows no key of a zoolet server"),
+            Self::WrongEnsemble => f.write_str("is of another ensemble: its address or its `site` is wrong"),
+            Self::AnswersForAnother { dialled } => {
+                write!(f, "answers at the address of server {}: one of the two addresses is wrong", dialled.as_u8())
+            }
+            Self::AsksForAnother { wanted } => {
+                write!(f, "takes this server for server {}: one of the two addresses is wrong there", wanted.as_u8())
+            }
+            Self::LiveTwice { first } => {
+                write!(f, "is refused, because a server with this id or key is live at {first}: stop one of the two")
+            }
+            Self::NotUnderstood => f.write_str("says nothing that this release understands"),
+        }
+    }
+}
+
+/// Codes of closes. They are spoken between releases: a number keeps its meaning for ever.
+pub mod close_code {
+    /// Prove that you have the site key.
+    pub const PROOF: u32 = 0x20;
+    /// Your key is not the one I know of that server.
+    pub const KEY: u32 = 0x21;
+    /// I take no links from where you are.
+    pub const ADDRESS: u32 = 0x22;
+    /// We are of different ensembles.
+    pub const ENSEMBLE: u32 = 0x23;
+    /// One of us is not the server that the other one takes it for.
+    pub const SERVER: u32 = 0x24;
+    /// There is a live server with your id or key.
+    pub const LIVE_TWICE: u32 = 0x25;
+    /// You have my own key.
+    pub const OWN_KEY: u32 = 0x26;
+    /// I do not understand you.
+    pub const NOT_UNDERSTOOD: u32 = 0x27;
+}
+
+impl Why {
+    fn close_code(&self) -> u32 {
+        match self {
+            Self::NotLoopback => close_code::ADDRESS,
+            // One for both: whether a proof was nearly right is nobody's business.
+            Self::NoProof | Self::WrongProof => close_code::PROOF,
+            Self::AnotherKeyPinned { .. } | Self::KeyOfAnother { .. } | Self::NoKeyPinned { .. } | Self::NoKey => {
+                close_code::KEY
+            }
+            Self::OwnKey => close_code::OWN_KEY,
+            Self::WrongEnsemble => close_code::ENSEMBLE,
+            Self::AnswersForAnother { .. } | Self::AsksForAnother { .. } => close_code::SERVER,
+            Self::LiveTwice { .. } => close_code::LIVE_TWICE,
+            Self::NotUnderstood => close_code::NOT_UNDERSTOOD,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Files that hold a secret: one line of text each, which nobody but their owner may read.
+
+use super::checked_text;
+use ring::rand::{SecureRandom, SystemRandom};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// More than any of our files has.
+const FILE_BYTES_MAX: u64 = 1024;
+
+/// Mode bits of the group and of everybody else.
+const OTHERS: u32 = 0o077;
+
+/// What a file holds: the word before the colon, and what people call it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kind {
+    pub(super) label: &'static str,
+    pub(super) name: &'static str,
+    /// What helps when it is damaged.
+    pub(super) remedy: &'static str,
+}
+
+/// Why a file's secret is not used. Its Display is the whole line for the operator: it names the file and what to do.
+#[derive(Debug)]
+pub enum SecretFileError {
+    /// It cannot be read or written.
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Others may read it, so it is no secret any more, or put their own in its place.
+    Readable {
+        /// Which file.
+        path: PathBuf,
+        /// What it is.
+        name: &'static str,
+        /// Its mode bits.
+        mode: u32,
+    },
+    /// It is not what it should be, or it was damaged.
+    Content {
+        /// Which file.
+        path: PathBuf,
+        /// What is the matter with it.
+        what: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The system gave no random numbers.
+    Random,
+}
+
+impl fmt::Display for SecretFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Readable { path, name, mode } => write!(
+                f,
+                "{}: others may read or change this {name} (mode {mode:04o}): run `chmod 600 {}`",
+                path.display(),
+                path.display()
+            ),
+            Self::Content { path, what, remedy } => write!(f, "{}: {what}: {remedy}", path.display()),
+            Self::Random => f.write_str("the system gives no random numbers, so no key can be made"),
+        }
+    }
+}
+
+impl std::error::Error for SecretFileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// A new secret.
+pub(super) fn random() -> Result<[u8; 32], SecretFileError> {
+    let mut secret = [0; 32];
+    SystemRandom::new().fill(&mut secret).map_err(|_| SecretFileError::Random)?;
+    Ok(secret)
+}
+
+/// The line of such a file, with its line feed.
+pub(super) fn text(kind: Kind, secret: &[u8; 32]) -> String {
+    format!("{}:{}\n", kind.label, checked_text::encode(kind.label, secret))
+}
+
+/// Reads the secret in `path`; `None` when there is no such file.
+pub(super) fn read(kind: Kind, path: &Path) -> Result<Option<[u8; 32]>, SecretFileError> {
+    let io = |error| SecretFileError::Io { path: path.to_owned(), error };
+    let content = |what| SecretFileError::Content { path: path.to_owned(), what, remedy: kind.remedy };
+    // Opening a pipe would wait for whoever writes into it.
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => {}
+        Ok(_) => return Err(content(format!("this is no file, and so no {}", kind.name))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io(error)),
+    }
+    let file = File::open(path).map_err(io)?;
+    let mode = file.metadata().map_err(io)?.permissions().mode() & 0o7777;
+    if mode & OTHERS != 0 {
+        return Err(SecretFileError::Readable { path: path.to_owned(), name: kind.name, mode });
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(io)?;
+    parse(kind, &bytes).map(Some).map_err(content)
+}
+
+/// Says what is the matter, without a character of what may be a secret.
+fn parse(kind: Kind, bytes: &[u8]) -> Result<[u8; 32], String> {
+    let foreign = || format!("this is no {}: one begins with `{}:`", kind.name, kind.label);
+    let text = std::str::from_utf8(bytes).map_err(|_| foreign())?.trim();
+    if text.is_empty() {
+        return Err(format!("this {} is empty", kind.name));
+    }
+    let body = text.strip_prefix(kind.label).and_then(|rest| rest.strip_prefix(':')).ok_or_else(foreign)?;
+    if body.len() < checked_text::CHARACTERS {
+        let wanted = checked_text::CHARACTERS;
+        return Err(format!("this {} is too short: {} of {wanted} characters follow the colon", kind.name, body.len()));
+    }
+    checked_text::decode(kind.label, body)
+        .ok_or_else(|| format!("this {} is damaged: its checksum does not fit", kind.name))
+}
+
+/// Makes `directory/name`, whole or not at all whatever the power does: written aside, synced, renamed, the directory synced.
+pub(super) fn create(kind: Kind, directory: &Path, name: &str, secret: &[u8; 32]) -> Result<(), SecretFileError> {
+    let path = directory.join(name);
+    let aside = directory.join(format!("{name}.new"));
+    let write = || -> io::Result<()> {
+        // Of a start that was interrupted. It is not gone on with: its mode may be any.
+        match fs::remove_file(&aside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
+        file.write_all(text(kind, secret).as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&aside, &path)?;
+        File::open(directory)?.sync_all()
+    };
+    write().map_err(|error| SecretFileError::Io { path: path.clone(), error })
+}

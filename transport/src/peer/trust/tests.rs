@@ -1,0 +1,326 @@
+//! Real endpoints on loopback, one runtime: who comes in, who does not, and what each side is told.
+
+use super::*;
+use quinn::{Connection, Endpoint, EndpointConfig, TokioRuntime, VarInt};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+use zoolet_model::ServerId;
+
+mod files;
+mod strangers;
+
+/// One server, listening.
+pub(super) struct Server {
+    pub(super) id: ServerId,
+    pub(super) gate: Gate,
+    pub(super) endpoint: Endpoint,
+}
+
+pub(super) fn id(id: u8) -> ServerId {
+    ServerId::new(id).unwrap()
+}
+
+impl Server {
+    pub(super) fn new(id: u8, trust: Trust, pins: &Pins) -> Self {
+        Self::with(id, Identity::generate().unwrap(), trust, pins)
+    }
+
+    pub(super) fn with(id: u8, identity: Identity, trust: Trust, pins: &Pins) -> Self {
+        let gate = Gate::new(identity, trust, pins.clone());
+        let endpoint = endpoint(gate.endpoint_config(), gate.server_config().unwrap());
+        Self { id: super::tests::id(id), gate, endpoint }
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.endpoint.local_addr().unwrap()
+    }
+
+    /// Dials `server` at `address`: says who this is, and hears who answers.
+    pub(super) async fn dial(&self, server: ServerId, address: SocketAddr) -> Result<ServerId, String> {
+        let config = self.gate.client_config(server).unwrap();
+        let name = Gate::server_name(server);
+        let line = |end: &quinn::ConnectionError| self.gate.line_for("gw-b:2888", end).unwrap_or(end.to_string());
+        let connection = match self.endpoint.connect_with(config, address, &name).unwrap().await {
+            Ok(connection) => connection,
+            Err(end) => return Err(line(&end)),
+        };
+        let found = async {
+            let guest = self.gate.meet(&connection, "gw-b:2888", Some(server))?;
+            say(&connection, &self.gate, &guest, self.id).await;
+            hear(&connection, &self.gate, &guest).await
+        };
+        match found.await {
+            Ok(Some(found)) => Ok(found),
+            Ok(None) => Err(line(&connection.closed().await)),
+            Err(refused) => Err(close(&connection, &refused)),
+        }
+    }
+
+    /// Takes one connection. What comes back with an error is how many frames with anything of the application's were sent.
+    pub(super) async fn accept(&self) -> Result<ServerId, (String, u64)> {
+        let incoming = self.endpoint.accept().await.unwrap();
+        let who = incoming.remote_address().to_string();
+        let connection = match incoming.await {
+            Ok(connection) => connection,
+            Err(end) => return Err((self.gate.line_for("somebody", &end).unwrap_or(end.to_string()), 0)),
+        };
+        let judged = async {
+            let guest = self.gate.meet(&connection, &who, None)?;
+            let found = hear(&connection, &self.gate, &guest).await?;
+            if found.is_some() {
+                say(&connection, &self.gate, &guest, self.id).await;
+            }
+            Ok(found)
+        };
+        match judged.await {
+            Ok(Some(found)) => {
+                connection.closed().await;
+                Ok(found)
+            }
+            Ok(None) => {
+                let end = connection.closed().await;
+                let line = self.gate.line_for("somebody", &end).unwrap_or(end.to_string());
+                Err((line, sent(&connection)))
+            }
+            Err(refused) => Err((close(&connection, &refused).replace(&who, "somebody"), sent(&connection))),
+        }
+    }
+}
+
+fn sent(connection: &Connection) -> u64 {
+    let frames = connection.stats().frame_tx;
+    frames.stream + frames.datagram
+}
+
+fn close(connection: &Connection, refused: &Refused) -> String {
+    connection.close(VarInt::from_u32(refused.close_code()), b"");
+    refused.to_string()
+}
+
+pub(super) fn endpoint(config: EndpointConfig, server: quinn::ServerConfig) -> Endpoint {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    Endpoint::new(config, Some(server), socket, Arc::new(TokioRuntime)).unwrap()
+}
+
+/// First word: the id, whether a proof follows, the proof.
+async fn say(connection: &Connection, gate: &Gate, guest: &Guest, own: ServerId) {
+    let hello = [own.as_u8()];
+    let mut word = hello.to_vec();
+    word.extend(gate.prove(guest, &hello).iter().flatten());
+    let mut stream = connection.open_uni().await.unwrap();
+    // Whoever does not want to hear has closed, and tells why by that.
+    let _ = stream.write_all(&word).await;
+    let _ = stream.finish();
+}
+
+/// `None` when the other side closed.
+async fn hear(connection: &Connection, gate: &Gate, guest: &Guest) -> Result<Option<ServerId>, Refused> {
+    let Ok(mut stream) = connection.accept_uni().await else { return Ok(None) };
+    let Ok(word) = stream.read_to_end(100).await else { return Ok(None) };
+    let (hello, proof) = word.split_at(1);
+    let claimed = id(hello[0]);
+    gate.judge(guest, claimed, hello, proof.try_into().ok().as_ref())?;
+    Ok(Some(claimed))
+}
+
+/// What became of one link: what the dialler says, and what the acceptor says.
+pub(super) type Told = (Result<u8, String>, Result<u8, String>);
+
+/// `dialler` dials `acceptor` as the server with `wanted`. Whoever is refused was sent nothing.
+pub(super) async fn link(dialler: &Server, wanted: u8, acceptor: &Server) -> Told {
+    let both = async {
+        tokio::join!(
+            async {
+                let found = dialler.dial(id(wanted), acceptor.address()).await;
+                if found.is_ok() {
+                    dialler.endpoint.close(VarInt::from_u32(0), b"");
+                }
+                found
+            },
+            acceptor.accept()
+        )
+    };
+    let (dialled, accepted) = tokio::time::timeout(Duration::from_secs(30), both).await.expect("an answer");
+    let accepted = accepted.map_err(|(line, sent)| {
+        assert_eq!(sent, 0, "{line}");
+        line
+    });
+    (dialled.map(ServerId::as_u8), accepted.map(ServerId::as_u8))
+}
+
+fn lines(told: Told) -> (String, String) {
+    (told.0.unwrap_err(), told.1.unwrap_err())
+}
+
+fn site() -> Trust {
+    Trust::Site(SiteKey::generate().unwrap())
+}
+
+#[tokio::test]
+async fn servers_on_loopback_need_nothing() {
+    let (a, b) = (Server::new(1, Trust::Loopback, &Pins::new()), Server::new(2, Trust::Loopback, &Pins::new()));
+    assert_eq!(link(&a, 2, &b).await, (Ok(2), Ok(1)));
+}
+
+#[test]
+fn without_a_secret_nobody_from_another_machine_is_heard() {
+    let gate = Gate::new(Identity::generate().unwrap(), Trust::Loopback, Pins::new());
+    for there in ["10.0.3.11:2888", "[fe80::1]:2888", "[::ffff:10.0.0.1]:1", "0.0.0.0:1"] {
+        let refused = gate.check_address(there.parse().unwrap()).unwrap_err();
+        assert!(refused.to_string().ends_with("make one with `zoolet keygen` and copy it to all servers"), "{refused}");
+    }
+    for here in ["127.0.0.1:1", "127.3.2.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+        gate.check_address(here.parse().unwrap()).unwrap();
+    }
+    let gate = Gate::new(Identity::generate().unwrap(), site(), Pins::new());
+    gate.check_address("10.0.3.11:2888".parse().unwrap()).unwrap();
+}
+
+#[tokio::test]
+async fn the_site_key_admits_any_key() {
+    let trust = site();
+    let (a, b) = (Server::new(1, trust.clone(), &Pins::new()), Server::new(2, trust, &Pins::new()));
+    assert_eq!(link(&a, 2, &b).await, (Ok(2), Ok(1)));
+}
+
+#[tokio::test]
+async fn another_site_key_is_refused_on_both_sides() {
+    let (a, b) = (Server::new(1, site(), &Pins::new()), Server::new(2, site(), &Pins::new()));
+    let (dialler, acceptor) = lines(link(&a, 2, &b).await);
+    assert_eq!(dialler, "gw-b:2888 has another site key: copy the site key of one server to all others");
+    assert_eq!(acceptor, "somebody (server 1) has another site key: copy the site key of one server to all others");
+}
+
+#[tokio::test]
+async fn a_server_without_a_site_key_is_told_that_it_needs_one() {
+    let (a, b) = (Server::new(1, Trust::Loopback, &Pins::new()), Server::new(2, site(), &Pins::new()));
+    let (dialler, acceptor) = lines(link(&a, 2, &b).await);
+    assert_eq!(dialler, "gw-b:2888 asks for its site key, and this server has none: copy it here");
+    assert_eq!(acceptor, "somebody (server 1) shows no proof of the site key: copy this server's site key to it");
+}
+
+/// Who takes the address of a server gets no link: the dialler wants a proof, too.
+#[tokio::test]
+async fn an_acceptor_without_the_site_key_is_refused_by_the_dialler() {
+    let (a, b) = (Server::new(1, site(), &Pins::new()), Server::new(2, Trust::Loopback, &Pins::new()));
+    let told = link(&a, 2, &b).await;
+    assert_eq!(
+        told.0,
+        Err("gw-b:2888 (server 2) shows no proof of the site key: copy this server's site key to it".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn who_answers_for_another_server_is_refused() {
+    let trust = site();
+    let (a, c) = (Server::new(1, trust.clone(), &Pins::new()), Server::new(3, trust, &Pins::new()));
+    assert_eq!(
+        link(&a, 2, &c).await.0,
+        Err("gw-b:2888 (server 3) answers at the address of server 2: one of the two addresses is wrong".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn a_copy_of_this_servers_directory_is_refused_before_anything_is_said() {
+    let (trust, identity) = (site(), Identity::generate().unwrap());
+    let a = Server::with(1, identity.clone(), trust.clone(), &Pins::new());
+    let copy = Server::with(2, identity, trust, &Pins::new());
+    let (dialler, acceptor) = lines(link(&a, 2, &copy).await);
+    assert!(dialler.starts_with("gw-b:2888 has this server's own key: "), "{dialler}");
+    assert!(acceptor.starts_with("somebody has this server's own key: "), "{acceptor}");
+}
+
+/// Servers 1 and 2 with trust in pinned keys alone, and the pins of each.
+fn pinned() -> (Server, Server) {
+    let pins = (Pins::new(), Pins::new());
+    let (a, b) = (Server::new(1, Trust::Pinned, &pins.0), Server::new(2, Trust::Pinned, &pins.1));
+    pins.0.pin(b.id, b.gate.public_key()).unwrap();
+    pins.1.pin(a.id, a.gate.public_key()).unwrap();
+    (a, b)
+}
+
+#[tokio::test]
+async fn pinned_keys_are_enough() {
+    let (a, b) = pinned();
+    assert_eq!(link(&a, 2, &b).await, (Ok(2), Ok(1)));
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_pinned_does_not_get_through_tls() {
+    let (a, b) = pinned();
+    let pins = Pins::new();
+    pins.pin(b.id, b.gate.public_key()).unwrap();
+    let newcomer = Server::new(1, Trust::Pinned, &pins);
+    let key = newcomer.gate.public_key();
+    let (dialler, acceptor) = lines(link(&newcomer, 2, &b).await);
+    assert_eq!(dialler, format!("gw-b:2888 does not know this server's key: pin {key} there"));
+    assert_eq!(
+        acceptor,
+        format!("somebody shows key {key}, which is pinned to no server here: if it is one of yours, pin it")
+    );
+
+    // The same at the dialler: it does not even show its own key.
+    let (dialler, acceptor) = lines(link(&a, 2, &newcomer).await);
+    assert_eq!(
+        dialler,
+        format!(
+            "gw-b:2888 answers for server 2 with key {key}, which is not the one pinned here: if that server has a new disk, pin the new key"
+        )
+    );
+    assert!(acceptor.contains("does not know this server's key"), "{acceptor}");
+}
+
+#[tokio::test]
+async fn a_pinned_key_opens_for_its_own_server_only() {
+    let (a, b) = pinned();
+    let posing = Server { id: id(3), gate: a.gate.clone(), endpoint: a.endpoint.clone() };
+    let (dialler, acceptor) = lines(link(&posing, 2, &b).await);
+    assert_eq!(
+        dialler,
+        format!(
+            "gw-b:2888 has not pinned this server's key to it: if it has a new disk, pin {} there",
+            a.gate.public_key()
+        )
+    );
+    assert_eq!(
+        acceptor,
+        format!(
+            "somebody (server 3) has key {}, and no key is pinned to that server here: if it is yours, pin this one",
+            a.gate.public_key()
+        )
+    );
+}
+
+/// Under the site key a pin binds one server to one key; others need none.
+#[tokio::test]
+async fn a_pin_holds_beside_the_site_key() {
+    let (trust, pins) = (site(), Pins::new());
+    let b = Server::new(2, trust.clone(), &pins);
+    let (first, second) = (Server::new(1, trust.clone(), &Pins::new()), Server::new(1, trust.clone(), &Pins::new()));
+    pins.pin(id(1), first.gate.public_key()).unwrap();
+    assert_eq!(link(&first, 2, &b).await, (Ok(2), Ok(1)));
+    let (_, acceptor) = lines(link(&second, 2, &b).await);
+    assert!(acceptor.contains("and another key is pinned to that server here"), "{acceptor}");
+
+    // The key of server 1 is good for no other id.
+    let posing =
+        Server { id: id(3), gate: first.gate.clone(), endpoint: Server::new(3, trust.clone(), &pins).endpoint };
+    let (_, acceptor) = lines(link(&posing, 2, &b).await);
+    assert_eq!(
+        acceptor,
+        "somebody (server 3) has the key that is pinned to server 1 here: one of the two ids is wrong"
+    );
+
+    // And who dials server 1 and finds another key there, goes no further.
+    let dialling = Server::new(2, trust, &pins);
+    let (dialler, _) = lines(link(&dialling, 1, &second).await);
+    assert!(dialler.contains("which is not the one pinned here"), "{dialler}");
+}
+
+#[tokio::test]
+async fn nothing_is_installed_in_the_process() {
+    let (a, b) = (Server::new(1, Trust::Loopback, &Pins::new()), Server::new(2, Trust::Loopback, &Pins::new()));
+    assert_eq!(link(&a, 2, &b).await, (Ok(2), Ok(1)));
+    assert!(rustls::crypto::CryptoProvider::get_default().is_none());
+}

@@ -1,0 +1,189 @@
+//! Key files: made once, read back, and refused with a line that says what to do.
+
+use crate::peer::trust::{Identity, SecretFileError, SiteKey};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("zoolet-trust-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>, mode: u32) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        set_mode(&path, mode);
+        path
+    }
+
+    /// The line of a refusal, without the directory's name.
+    fn line(&self, error: SecretFileError) -> String {
+        let line = error.to_string();
+        assert!(!line.contains('\n'), "{line}");
+        line.replace(&format!("{}/", self.0.display()), "")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn the_first_start_makes_a_key_that_later_starts_find() {
+    let directory = Directory::new("first");
+    let key = Identity::open(&directory.0).unwrap().public_key();
+    assert_eq!(Identity::open(&directory.0).unwrap().public_key(), key);
+    assert_eq!(mode(&directory.0.join("server.key")), 0o600);
+    assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 1);
+    let other = Directory::new("other");
+    assert_ne!(Identity::open(&other.0).unwrap().public_key(), key);
+}
+
+/// The power fails before the file has its name: nothing was promised, and the next start begins anew.
+#[test]
+fn what_an_interrupted_first_start_left_is_not_gone_on_with() {
+    let directory = Directory::new("interrupted");
+    directory.write("server.key.new", "zoolet-server-key-1:half", 0o666);
+    Identity::open(&directory.0).unwrap();
+    assert_eq!(mode(&directory.0.join("server.key")), 0o600);
+    assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 1);
+}
+
+/// A release that reads this key differently would be a stranger to its ensemble.
+#[test]
+fn a_key_file_stands_for_the_same_key_in_every_release() {
+    let directory = Directory::new("golden");
+    directory.write("server.key", include_str!("golden/server.key"), 0o600);
+    assert_eq!(
+        Identity::open(&directory.0).unwrap().public_key().to_string(),
+        include_str!("golden/server.pub").trim()
+    );
+    let path = directory.write("site.key", include_str!("golden/site.key"), 0o600);
+    let key = SiteKey::read(&path).unwrap();
+    assert_eq!(key.to_file_text(), include_str!("golden/site.key"));
+    assert_eq!(key.fingerprint(), include_str!("golden/site.fingerprint").trim());
+}
+
+#[test]
+fn a_server_key_that_others_may_read_is_refused() {
+    let directory = Directory::new("readable");
+    Identity::open(&directory.0).unwrap();
+    let path = directory.0.join("server.key");
+    for (bits, shown) in [(0o640, "0640"), (0o604, "0604"), (0o620, "0620"), (0o601, "0601")] {
+        set_mode(&path, bits);
+        assert_eq!(
+            directory.line(Identity::open(&directory.0).unwrap_err()),
+            format!(
+                "server.key: others may read or change this server key (mode {shown}): run `chmod 600 {}`",
+                path.display()
+            )
+            .replace(&format!("{}/", directory.0.display()), "")
+        );
+    }
+    set_mode(&path, 0o400);
+    Identity::open(&directory.0).unwrap();
+}
+
+#[test]
+fn a_damaged_server_key_is_refused_and_stays() {
+    let directory = Directory::new("damaged");
+    Identity::open(&directory.0).unwrap();
+    let path = directory.0.join("server.key");
+    let whole = fs::read(&path).unwrap();
+    for at in 0..whole.len() - 1 {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 4;
+        fs::write(&path, &damaged).unwrap();
+        let line = directory.line(Identity::open(&directory.0).unwrap_err());
+        assert!(
+            line.starts_with("server.key: this ") && line.contains(": restore it from a backup, or delete it: "),
+            "{line}"
+        );
+        assert_eq!(fs::read(&path).unwrap(), damaged);
+    }
+    for length in 0..whole.len() - 1 {
+        fs::write(&path, &whole[..length]).unwrap();
+        Identity::open(&directory.0).unwrap_err();
+    }
+}
+
+#[test]
+fn a_site_key_is_read_back() {
+    let directory = Directory::new("site");
+    let key = SiteKey::generate().unwrap();
+    let path = directory.write("site.key", key.to_file_text(), 0o600);
+    assert_eq!(SiteKey::read(&path).unwrap(), key);
+    // Edited by hand, without a line feed or with one of another system; mounted as a link, as container platforms do.
+    let text = key.to_file_text();
+    directory.write("site.key", text.trim(), 0o400);
+    assert_eq!(SiteKey::read(&path).unwrap(), key);
+    let link = directory.0.join("link.key");
+    symlink(&path, &link).unwrap();
+    assert_eq!(SiteKey::read(&link).unwrap(), key);
+    set_mode(&path, 0o600);
+    directory.write("site.key", format!("{}\r\n", text.trim()), 0o600);
+    assert_eq!(SiteKey::read(&path).unwrap(), key);
+}
+
+#[test]
+fn a_site_key_that_is_none_is_refused_with_what_to_do() {
+    let directory = Directory::new("junk");
+    let key = SiteKey::generate().unwrap().to_file_text();
+    let remedy = "copy the file of another server of this site, or make a new one for all of them with `zoolet keygen`";
+    let short = &key[..key.len() - 20];
+    let long = format!("{}AAAA", key.trim());
+    let mut typo = key.clone();
+    typo.replace_range(30..31, if &key[30..31] == "A" { "B" } else { "A" });
+    let server = include_str!("golden/server.key");
+    for (content, line) in [
+        ("", "this site key is empty".to_owned()),
+        ("\n\n", "this site key is empty".to_owned()),
+        ("secret", "this is no site key: one begins with `zoolet-site-key-1:`".to_owned()),
+        ("zoolet-site-key-2:AAAA", "this is no site key: one begins with `zoolet-site-key-1:`".to_owned()),
+        (server, "this is no site key: one begins with `zoolet-site-key-1:`".to_owned()),
+        ("zoolet-site-key-1:", "this site key is too short: 0 of 48 characters follow the colon".to_owned()),
+        (short, "this site key is too short: 29 of 48 characters follow the colon".to_owned()),
+        (&long, "this site key is damaged: its checksum does not fit".to_owned()),
+        (&typo, "this site key is damaged: its checksum does not fit".to_owned()),
+    ] {
+        let path = directory.write("site.key", content, 0o600);
+        assert_eq!(directory.line(SiteKey::read(&path).unwrap_err()), format!("site.key: {line}: {remedy}"));
+    }
+    let path = directory.write("site.key", [0xff; 5000], 0o600);
+    assert!(directory.line(SiteKey::read(&path).unwrap_err()).starts_with("site.key: this is no site key: "));
+    let path = directory.write("site.key", &key, 0o644);
+    let line = directory.line(SiteKey::read(&path).unwrap_err());
+    assert_eq!(line, "site.key: others may read or change this site key (mode 0644): run `chmod 600 site.key`");
+    let missing = directory.line(SiteKey::read(&directory.0.join("none.key")).unwrap_err());
+    assert_eq!(missing, format!("none.key: there is no site key: {remedy}"));
+    let line = directory.line(SiteKey::read(&directory.0).unwrap_err());
+    assert!(line.ends_with(&format!("this is no file, and so no site key: {remedy}")), "{line}");
+}
+
+/// Neither a log line nor a panic message may hold a secret.
+#[test]
+fn debug_shows_no_secret() {
+    let key = SiteKey::generate().unwrap();
+    let text = key.to_file_text();
+    let (_, secret) = text.trim().split_once(':').unwrap();
+    assert_eq!(format!("{key:?}"), format!("SiteKey({})", key.fingerprint()));
+    assert!(!secret.contains(&key.fingerprint()));
+    let identity = Identity::generate().unwrap();
+    assert_eq!(format!("{identity:?}"), format!("Identity({})", identity.public_key()));
+}

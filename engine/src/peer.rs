@@ -11,6 +11,11 @@ use zoolet_zab::{Attempt, Epoch, Message};
 
 pub use zoolet_zab::{Incarnation, LinkId};
 
+/// Bytes of entries in one [`Entries`], `size_of::<PeerEntry>()` of each beside its payload; an entry that is larger goes alone.
+pub const ENTRIES_BYTES_MAX: usize = 256 << 10;
+/// Claims in one [`PeerMessage::Touch`].
+pub const CLAIMS_MAX: usize = 4096;
+
 /// A snapshot on its way, numbered by its sender; never reused in one process of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TransferId(pub u64);

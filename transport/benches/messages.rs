@@ -1,21 +1,25 @@
-//! Messages a second: the codec alone, then the client port over loopback in front of a machine that answers at once.
+//! Messages a second: the codecs alone, then the client port over loopback in front of a machine that answers at once.
 //!
 //! `cargo bench -p zoolet-transport`
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement prints, and stops at the first surprise")]
 
 use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use zoolet_engine::peer::{Entries, Lane, PeerEntry, PeerMessage};
 use zoolet_engine::{Budget, Event};
 use zoolet_model::*;
+use zoolet_transport::peer::codec::{self, Frames};
 use zoolet_transport::server::*;
 use zoolet_transport::wire::client::{encode_connect, encode_request};
 use zoolet_transport::wire::*;
+use zoolet_zab::{Attempt, Epoch};
 
 /// Requests in one read, as 64 outstanding ones of one client are.
 const BATCH: usize = 64;
@@ -31,6 +35,7 @@ fn main() {
     decode("decode setData of 100 bytes", &set);
     encode("encode getData's reply of 100 bytes", &data());
     encode("encode setData's reply", &Reply::Stat(Stat::default()));
+    entries();
     port("getData over the port", &get);
     port("setData over the port", &set);
 }
@@ -75,6 +80,48 @@ fn encode(what: &str, reply: &Reply) {
         black_box(&out);
     }
     report(what, messages, start.elapsed());
+}
+
+/// What a leader says to each learner for 64 writes, and what the learner makes of it. `tests/peer_memory.rs` counts the allocations.
+fn entries() {
+    let from = Zxid::first_of(Epoch::new(1).unwrap());
+    let mut next = from;
+    let entries: Vec<_> = (0..BATCH)
+        .map(|_| {
+            let zxid = next;
+            next = next.next().unwrap();
+            PeerEntry { zxid, payload: vec![7; 100].into(), origin: 0 }
+        })
+        .collect();
+    let to = entries[BATCH - 1].zxid;
+    let (attempt, epoch) = (Attempt(1), Epoch::new(1).unwrap());
+    let message = PeerMessage::Entries(Entries { attempt, epoch, from, to, committed: from, chain_before: 0, entries });
+    let (start, mut messages, mut out) = (Instant::now(), 0, BytesMut::new());
+    while start.elapsed() < CODEC_TIME {
+        out.clear();
+        codec::encode(&message, &mut out);
+        messages += BATCH;
+        black_box(&out);
+    }
+    report("encode an entry of 100 bytes for a peer", messages, start.elapsed());
+    // As QUIC hands it over: in packets.
+    let packets: Vec<_> = out.chunks(1400).map(Bytes::copy_from_slice).collect();
+    let mut frames = Frames::new(Lane::Log, 1 << 20);
+    let (start, mut messages, mut kept) = (Instant::now(), 0, VecDeque::new());
+    while start.elapsed() < CODEC_TIME {
+        for packet in &packets {
+            frames.push(packet.clone());
+            while let Some(message) = frames.next().unwrap() {
+                kept.push_back(message);
+                messages += BATCH;
+            }
+        }
+        // The machine keeps some until they are durable and applied.
+        if kept.len() > 16 {
+            black_box(kept.pop_front());
+        }
+    }
+    report("decode an entry of 100 bytes of a peer", messages, start.elapsed());
 }
 
 /// Answers at once, on the port's own thread.

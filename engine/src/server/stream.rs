@@ -2,15 +2,13 @@
 
 use super::Server;
 use crate::action::{Action, ReadLog};
-use crate::peer::{Entries, LinkId, LogRange, LogReadFailure, PeerEntry, PeerMessage, ReadId};
+use crate::peer::{ENTRIES_BYTES_MAX, Entries, LinkId, LogRange, LogReadFailure, PeerEntry, PeerMessage, ReadId};
 use crate::store::log::chain_after;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::{Attempt, Epoch, Message};
 
-/// Bytes of entries in one message; an entry that is larger goes alone.
-const ENTRIES_BYTES_MAX: usize = 256 << 10;
 /// What an entry takes beside its payload.
 const ENTRY_BYTES: usize = size_of::<PeerEntry>();
 

@@ -3,7 +3,7 @@
 use super::Server;
 use super::history::Origin;
 use crate::event::{ConnId, Now};
-use crate::peer::{Claim, PeerMessage};
+use crate::peer::{CLAIMS_MAX, Claim, PeerMessage};
 use crate::session::{Connection, Phase, Place};
 use crate::txn::Txn;
 use zoolet_model::{ServerId, SessionId, Zxid};
@@ -11,8 +11,6 @@ use zoolet_zab::{self as zab, Mutation, Round, mutation};
 
 /// A learner tells its leader of a sign of life after so long at most, milliseconds. The leader waits so much longer for sessions of others.
 const TELL_MS: u64 = 200;
-/// Sessions named in one message.
-const TOLD_AT_ONCE: usize = 4096;
 /// Without a leader, connections are kept for so long at most, milliseconds.
 const KEPT_MS: u64 = 2000;
 /// Lateness of a deadline that is taken for a pause of this server, milliseconds.
@@ -254,7 +252,7 @@ impl Server {
         if heard.is_empty() && of_this_process.is_none() {
             return;
         }
-        let mut chunks = heard.chunks(TOLD_AT_ONCE);
+        let mut chunks = heard.chunks(CLAIMS_MAX);
         for sessions in std::iter::once(chunks.next().unwrap_or_default()).chain(chunks) {
             let of_this_process = of_this_process.take();
             self.send_to(leader, PeerMessage::Touch { epoch, sessions: sessions.to_vec(), of_this_process });

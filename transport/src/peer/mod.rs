@@ -13,6 +13,7 @@
 //!
 //! What a peer's bytes do wrong closes that link and no other; what a stranger does costs little and tells it nothing.
 
+pub mod codec;
 mod seam;
 pub mod trust;
 

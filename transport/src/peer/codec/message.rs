@@ -1,0 +1,218 @@
+//! What servers say to each other.
+
+use super::reader::{Read, Reader};
+use super::{CodecError, Kind, writer, zab};
+use bytes::{BufMut, BytesMut};
+use zoolet_engine::action::CheckpointMeta;
+use zoolet_engine::event::ConnId;
+use zoolet_engine::peer::{Claim, Entries, PeerEntry, PeerMessage, TransferId};
+use zoolet_model::{ErrorCode, SessionSecret};
+
+/// Bytes of Entries before the first entry, kind included, and of each entry before its payload.
+pub(super) const ENTRIES_BYTES: usize = 1 + 4 + 4 + 8 + 8 + 16 + 4;
+pub(super) const ENTRY_BYTES: usize = 8 + 4;
+/// Bytes of a Touch without what it lists, kind included.
+pub(super) const TOUCH_BYTES: usize = 1 + 4 + 4 + 1 + 4;
+/// Bytes of a claim in a Touch.
+pub(super) const CLAIM_BYTES: usize = 8 + 8 + 4 + 8;
+/// Bytes of a session in a Touch.
+pub(super) const SESSION_BYTES: usize = 8;
+
+pub(super) fn kind_of(message: &PeerMessage) -> Kind {
+    match message {
+        PeerMessage::Zab(message) => zab::kind_of(message),
+        PeerMessage::Entries(_) => Kind::Entries,
+        PeerMessage::Snapshot { .. } => Kind::Snapshot,
+        PeerMessage::Forward { .. } => Kind::Forward,
+        PeerMessage::Refused { .. } => Kind::Refused,
+        PeerMessage::Revalidate { .. } => Kind::Revalidate,
+        PeerMessage::Revalidated { .. } => Kind::Revalidated,
+        PeerMessage::Moved { .. } => Kind::Moved,
+        PeerMessage::Touch { .. } => Kind::Touch,
+        PeerMessage::Digest { .. } => Kind::Digest,
+    }
+}
+
+/// The body behind the kind.
+pub(super) fn encode(message: &PeerMessage, out: &mut BytesMut) {
+    match message {
+        PeerMessage::Zab(message) => zab::encode(message, out),
+        PeerMessage::Entries(entries) => put_entries(out, entries),
+        PeerMessage::Snapshot { message, transfer, meta, chain } => {
+            out.put_u64_le(transfer.0);
+            writer::zxid(out, meta.zxid);
+            out.put_u128_le(meta.digest);
+            writer::bytes(out, &meta.totals);
+            out.put_u128_le(*chain);
+            out.put_u8(zab::kind_of(message).byte());
+            zab::encode(message, out);
+        }
+        PeerMessage::Forward { epoch, seq, conn, since, payload } => {
+            writer::epoch(out, *epoch);
+            out.put_u64_le(*seq);
+            out.put_u64_le(conn.0);
+            writer::attachment(out, *since);
+            writer::bytes(out, payload);
+        }
+        PeerMessage::Refused { seq, code } => {
+            out.put_u64_le(*seq);
+            out.put_i32_le(code.code());
+        }
+        PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms } => {
+            writer::epoch(out, *epoch);
+            out.put_u64_le(conn.0);
+            writer::session(out, *session);
+            writer::option(out, secret.as_ref(), |out, secret| out.put_slice(&secret.0));
+            out.put_u32_le(*timeout_ms);
+        }
+        PeerMessage::Revalidated { conn, session, up_to, since } => {
+            out.put_u64_le(conn.0);
+            writer::session(out, *session);
+            writer::option(out, *up_to, writer::zxid);
+            writer::attachment(out, *since);
+        }
+        PeerMessage::Moved { session, conn } => {
+            writer::session(out, *session);
+            out.put_u64_le(conn.0);
+        }
+        PeerMessage::Touch { epoch, sessions, of_this_process } => {
+            writer::epoch(out, *epoch);
+            writer::count(out, sessions.len());
+            sessions.iter().for_each(|claim| put_claim(out, claim));
+            writer::option(out, of_this_process.as_ref(), |out, living| {
+                writer::count(out, living.len());
+                living.iter().for_each(|session| writer::session(out, *session));
+            });
+        }
+        PeerMessage::Digest { zxid, digest } => {
+            writer::zxid(out, *zxid);
+            out.put_u128_le(*digest);
+        }
+    }
+}
+
+/// Entries follow one another, so the place of the first says those of all.
+fn put_entries(out: &mut BytesMut, message: &Entries) {
+    let Entries { attempt, epoch, from, to, committed, chain_before, entries } = message;
+    debug_assert_eq!(entries.last().map(|last| last.zxid), Some(*to), "a message ends with its last entry");
+    let payloads: usize = entries.iter().map(|entry| entry.payload.len()).sum();
+    out.reserve(ENTRIES_BYTES + entries.len() * ENTRY_BYTES + payloads);
+    out.put_u32_le(attempt.0);
+    writer::epoch(out, *epoch);
+    writer::zxid(out, *from);
+    writer::zxid(out, *committed);
+    out.put_u128_le(*chain_before);
+    writer::count(out, entries.len());
+    let mut expected = Some(*from);
+    for PeerEntry { zxid, payload, origin } in entries {
+        debug_assert_eq!(expected, Some(*zxid), "entries without gaps");
+        expected = zxid.next();
+        out.put_u64_le(*origin);
+        writer::bytes(out, payload);
+    }
+}
+
+fn put_claim(out: &mut BytesMut, claim: &Claim) {
+    writer::session(out, claim.session);
+    out.put_u64_le(claim.conn.0);
+    writer::attachment(out, claim.since);
+}
+
+/// The message that is all of a frame.
+pub(super) fn decode(mut reader: Reader) -> Read<PeerMessage> {
+    let message = body(&mut reader)?;
+    reader.end()?;
+    Ok(message)
+}
+
+fn body(reader: &mut Reader) -> Read<PeerMessage> {
+    Ok(match reader.kind() {
+        kind @ (Kind::Notification
+        | Kind::FollowerInfo
+        | Kind::LeaderInfo
+        | Kind::AckEpoch
+        | Kind::Diff
+        | Kind::Trunc
+        | Kind::Snap
+        | Kind::NewLeader
+        | Kind::Proposal
+        | Kind::Commit
+        | Kind::Ack
+        | Kind::Sync
+        | Kind::Synced
+        | Kind::HandOver
+        | Kind::Ping
+        | Kind::Pong) => PeerMessage::Zab(Box::new(zab::decode(kind, reader)?)),
+        Kind::Entries => PeerMessage::Entries(entries(reader)?),
+        Kind::Snapshot => snapshot(reader)?,
+        Kind::Refused => PeerMessage::Refused { seq: reader.u64()?, code: code(reader)? },
+        Kind::Revalidated => PeerMessage::Revalidated {
+            conn: conn(reader)?,
+            session: reader.session()?,
+            up_to: reader.option(Reader::zxid)?,
+            since: reader.attachment()?,
+        },
+        Kind::Moved => PeerMessage::Moved { session: reader.session()?, conn: conn(reader)? },
+        Kind::Forward => {
+            let (epoch, seq, conn, since) = (reader.epoch()?, reader.u64()?, conn(reader)?, reader.attachment()?);
+            PeerMessage::Forward { epoch, seq, conn, since, payload: reader.counted_bytes()? }
+        }
+        Kind::Revalidate => PeerMessage::Revalidate {
+            epoch: reader.epoch()?,
+            conn: conn(reader)?,
+            session: reader.session()?,
+            secret: reader.option(Reader::array)?.map(SessionSecret),
+            timeout_ms: reader.u32()?,
+        },
+        Kind::Touch => touch(reader)?,
+        Kind::Digest => PeerMessage::Digest { zxid: reader.zxid()?, digest: reader.u128()? },
+        Kind::Hello | Kind::OpenLane | Kind::SnapshotRequest | Kind::SnapshotReply => return Err(reader.misplaced()),
+    })
+}
+
+fn entries(reader: &mut Reader) -> Read<Entries> {
+    let (attempt, epoch) = (reader.attempt()?, reader.epoch()?);
+    let (from, committed, chain_before) = (reader.zxid()?, reader.zxid()?, reader.u128()?);
+    let count = reader.count(ENTRY_BYTES)?;
+    let mut entries = Vec::with_capacity(count);
+    let mut next = Some(from);
+    for _ in 0..count {
+        let zxid = next.ok_or_else(|| reader.invalid("entries beyond the end of an epoch"))?;
+        next = zxid.next();
+        let origin = reader.u64()?;
+        entries.push(PeerEntry { zxid, payload: reader.counted_bytes()?, origin });
+    }
+    let to = entries.last().ok_or_else(|| reader.invalid("no entry"))?.zxid;
+    Ok(Entries { attempt, epoch, from, to, committed, chain_before, entries })
+}
+
+fn snapshot(reader: &mut Reader) -> Read<PeerMessage> {
+    let transfer = TransferId(reader.u64()?);
+    let meta = CheckpointMeta { zxid: reader.zxid()?, digest: reader.u128()?, totals: reader.counted_bytes()? };
+    let chain = reader.u128()?;
+    match reader.nested()? {
+        kind @ Kind::Snap => {
+            let message = Box::new(zab::decode(kind, reader)?);
+            Ok(PeerMessage::Snapshot { message, transfer, meta, chain })
+        }
+        kind => Err(CodecError::Misplaced { kind, place: "in a Snapshot" }),
+    }
+}
+
+fn touch(reader: &mut Reader) -> Read<PeerMessage> {
+    let epoch = reader.epoch()?;
+    let sessions = reader.vector(CLAIM_BYTES, |reader| {
+        Ok(Claim { session: reader.session()?, conn: conn(reader)?, since: reader.attachment()? })
+    })?;
+    let of_this_process = reader.option(|reader| reader.vector(SESSION_BYTES, Reader::session))?;
+    Ok(PeerMessage::Touch { epoch, sessions, of_this_process })
+}
+
+fn conn(reader: &mut Reader) -> Read<ConnId> {
+    reader.u64().map(ConnId)
+}
+
+fn code(reader: &mut Reader) -> Read<ErrorCode> {
+    let code = reader.i32()?;
+    ErrorCode::from_code(code).ok_or_else(|| reader.invalid("an error code that nobody has"))
+}

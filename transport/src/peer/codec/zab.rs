@@ -1,0 +1,234 @@
+//! The protocol's own messages.
+
+use super::Kind;
+use super::reader::{Read, Reader};
+use super::writer;
+use bytes::{BufMut, BytesMut};
+use zoolet_model::{ServerId, Zxid};
+use zoolet_zab::{Attempt, Config, Epoch, Message, Notification, SPANS_MAX, Servers, Span};
+use zoolet_zab::{Spans, Stance};
+
+/// What a notification's sender does, as one byte; another names whom, or is 0.
+mod stance {
+    pub(super) const LOOKING: u8 = 0;
+    pub(super) const LEADING: u8 = 1;
+    pub(super) const ESTABLISHED: u8 = 2;
+    pub(super) const FOLLOWING: u8 = 3;
+    pub(super) const SUSPECTING: u8 = 4;
+}
+
+pub(super) fn kind_of(message: &Message) -> Kind {
+    match message {
+        Message::Notification(_) => Kind::Notification,
+        Message::FollowerInfo { .. } => Kind::FollowerInfo,
+        Message::LeaderInfo { .. } => Kind::LeaderInfo,
+        Message::AckEpoch { .. } => Kind::AckEpoch,
+        Message::Diff { .. } => Kind::Diff,
+        Message::Trunc { .. } => Kind::Trunc,
+        Message::Snap { .. } => Kind::Snap,
+        Message::NewLeader { .. } => Kind::NewLeader,
+        Message::Proposal { .. } => Kind::Proposal,
+        Message::Commit { .. } => Kind::Commit,
+        Message::Ack { .. } => Kind::Ack,
+        Message::Sync { .. } => Kind::Sync,
+        Message::Synced { .. } => Kind::Synced,
+        Message::HandOver { .. } => Kind::HandOver,
+        Message::Ping { .. } => Kind::Ping,
+        Message::Pong { .. } => Kind::Pong,
+    }
+}
+
+/// The body behind the kind.
+pub(super) fn encode(message: &Message, out: &mut BytesMut) {
+    match message {
+        Message::Notification(notification) => put_notification(out, notification),
+        Message::FollowerInfo { attempt, accepted, credentials } => {
+            begin(out, *attempt, *accepted);
+            writer::credentials(out, *credentials);
+        }
+        Message::LeaderInfo { attempt, epoch } => begin(out, *attempt, *epoch),
+        Message::AckEpoch { attempt, epoch, credentials, committed, tail, is_damaged } => {
+            begin(out, *attempt, *epoch);
+            writer::credentials(out, *credentials);
+            writer::zxid(out, *committed);
+            put_spans(out, tail);
+            writer::bool(out, *is_damaged);
+        }
+        Message::Diff { attempt, epoch, from: at }
+        | Message::Trunc { attempt, epoch, to: at }
+        | Message::NewLeader { attempt, epoch, committed: at }
+        | Message::Commit { attempt, epoch, to: at }
+        | Message::Ack { attempt, epoch, to: at } => {
+            begin(out, *attempt, *epoch);
+            writer::zxid(out, *at);
+        }
+        Message::Snap { attempt, epoch, at_least, config } => {
+            begin(out, *attempt, *epoch);
+            writer::zxid(out, *at_least);
+            writer::bytes(out, &config.encode());
+        }
+        Message::Proposal { attempt, epoch, from, to, committed } => {
+            begin(out, *attempt, *epoch);
+            [from, to, committed].into_iter().for_each(|zxid| writer::zxid(out, *zxid));
+        }
+        Message::Sync { attempt, epoch, round } => {
+            begin(out, *attempt, *epoch);
+            out.put_u64_le(*round);
+        }
+        Message::Synced { attempt, epoch, round, up_to } => {
+            begin(out, *attempt, *epoch);
+            out.put_u64_le(*round);
+            writer::zxid(out, *up_to);
+        }
+        Message::HandOver { attempt, epoch, to, last } => {
+            begin(out, *attempt, *epoch);
+            out.put_u8(to.as_u8());
+            writer::zxid(out, *last);
+        }
+        Message::Ping { attempt, epoch, round, interval_ms, disk_age_ms } => {
+            begin(out, *attempt, *epoch);
+            out.put_u64_le(*round);
+            out.put_u32_le(*interval_ms);
+            out.put_u32_le(*disk_age_ms);
+        }
+        Message::Pong { attempt, epoch, round, disk_age_ms } => {
+            begin(out, *attempt, *epoch);
+            out.put_u64_le(*round);
+            out.put_u32_le(*disk_age_ms);
+        }
+    }
+}
+
+/// What every message but a notification begins with.
+fn begin(out: &mut BytesMut, attempt: Attempt, epoch: Epoch) {
+    out.put_u32_le(attempt.0);
+    writer::epoch(out, epoch);
+}
+
+fn put_notification(out: &mut BytesMut, notification: &Notification) {
+    let Notification { ensemble, stance, epoch, credentials, config, hears } = notification;
+    out.put_u128_le(ensemble.0);
+    let (stance, whom) = match *stance {
+        Stance::Looking { vote } => (stance::LOOKING, vote),
+        Stance::Leading { established: false } => (stance::LEADING, None),
+        Stance::Leading { established: true } => (stance::ESTABLISHED, None),
+        Stance::Following { leader, suspects: false } => (stance::FOLLOWING, Some(leader)),
+        Stance::Following { leader, suspects: true } => (stance::SUSPECTING, Some(leader)),
+    };
+    out.put_slice(&[stance, whom.map_or(0, ServerId::as_u8)]);
+    writer::epoch(out, *epoch);
+    writer::credentials(out, *credentials);
+    writer::zxid(out, *config);
+    let mut bits = [0; 32];
+    for id in (1..=u8::MAX).filter(|&id| ServerId::new(id).is_some_and(|id| hears.contains(id))) {
+        bits[usize::from(id / 8)] |= 1 << (id % 8);
+    }
+    out.put_slice(&bits);
+}
+
+fn put_spans(out: &mut BytesMut, spans: &Spans) {
+    out.put_u8(spans.iter().count() as u8);
+    for Span { epoch, last } in spans.iter() {
+        writer::epoch(out, epoch);
+        out.put_u64_le(last);
+    }
+}
+
+/// The body of a message of this kind, which is one of the protocol's.
+pub(super) fn decode(kind: Kind, reader: &mut Reader) -> Read<Message> {
+    if kind == Kind::Notification {
+        return notification(reader).map(Message::Notification);
+    }
+    let (attempt, epoch) = (reader.attempt()?, reader.epoch()?);
+    Ok(match kind {
+        Kind::FollowerInfo => Message::FollowerInfo { attempt, accepted: epoch, credentials: reader.credentials()? },
+        Kind::LeaderInfo => Message::LeaderInfo { attempt, epoch },
+        Kind::AckEpoch => Message::AckEpoch {
+            attempt,
+            epoch,
+            credentials: reader.credentials()?,
+            committed: reader.zxid()?,
+            tail: spans(reader)?,
+            is_damaged: reader.bool()?,
+        },
+        Kind::Diff => Message::Diff { attempt, epoch, from: reader.zxid()? },
+        Kind::Trunc => Message::Trunc { attempt, epoch, to: reader.zxid()? },
+        Kind::Snap => Message::Snap { attempt, epoch, at_least: reader.zxid()?, config: config(reader)? },
+        Kind::NewLeader => Message::NewLeader { attempt, epoch, committed: reader.zxid()? },
+        Kind::Proposal => {
+            let (from, to, committed) = (reader.zxid()?, reader.zxid()?, reader.zxid()?);
+            Message::Proposal { attempt, epoch, from, to, committed }
+        }
+        Kind::Commit => Message::Commit { attempt, epoch, to: reader.zxid()? },
+        Kind::Ack => Message::Ack { attempt, epoch, to: reader.zxid()? },
+        Kind::Sync => Message::Sync { attempt, epoch, round: reader.u64()? },
+        Kind::Synced => Message::Synced { attempt, epoch, round: reader.u64()?, up_to: reader.zxid()? },
+        Kind::HandOver => Message::HandOver { attempt, epoch, to: reader.server()?, last: reader.zxid()? },
+        Kind::Ping => {
+            let (round, interval_ms, disk_age_ms) = (reader.u64()?, reader.u32()?, reader.u32()?);
+            Message::Ping { attempt, epoch, round, interval_ms, disk_age_ms }
+        }
+        Kind::Pong => Message::Pong { attempt, epoch, round: reader.u64()?, disk_age_ms: reader.u32()? },
+        Kind::Notification
+        | Kind::Entries
+        | Kind::Snapshot
+        | Kind::Refused
+        | Kind::Revalidated
+        | Kind::Moved
+        | Kind::Forward
+        | Kind::Revalidate
+        | Kind::Touch
+        | Kind::Digest
+        | Kind::Hello
+        | Kind::OpenLane
+        | Kind::SnapshotRequest
+        | Kind::SnapshotReply => return Err(reader.misplaced()),
+    })
+}
+
+fn notification(reader: &mut Reader) -> Read<Notification> {
+    let ensemble = reader.ensemble()?;
+    let (stance, whom) = (reader.u8()?, ServerId::new(reader.u8()?));
+    let stance = match (stance, whom) {
+        (stance::LOOKING, vote) => Stance::Looking { vote },
+        (stance::LEADING, None) => Stance::Leading { established: false },
+        (stance::ESTABLISHED, None) => Stance::Leading { established: true },
+        (stance::FOLLOWING, Some(leader)) => Stance::Following { leader, suspects: false },
+        (stance::SUSPECTING, Some(leader)) => Stance::Following { leader, suspects: true },
+        _ => return Err(reader.invalid("a stance that nobody takes")),
+    };
+    let (epoch, credentials, config) = (reader.epoch()?, reader.credentials()?, reader.zxid()?);
+    Ok(Notification { ensemble, stance, epoch, credentials, config, hears: servers(reader)? })
+}
+
+fn servers(reader: &mut Reader) -> Read<Servers> {
+    let bits: [u8; 32] = reader.array()?;
+    let mut servers = Servers::NOBODY;
+    for id in (0..=u8::MAX).filter(|id| bits[usize::from(id / 8)] & (1 << (id % 8)) != 0) {
+        servers.insert(ServerId::new(id).ok_or_else(|| reader.invalid("server id 0"))?);
+    }
+    Ok(servers)
+}
+
+/// Checked here, because a history that cannot be would end the process of whoever reckons with it.
+fn spans(reader: &mut Reader) -> Read<Spans> {
+    let count = usize::from(reader.u8()?);
+    if count > SPANS_MAX {
+        return Err(reader.invalid("a history of too many epochs"));
+    }
+    let (mut spans, mut newest) = (Spans::EMPTY, Epoch::ZERO);
+    for _ in 0..count {
+        let (epoch, last) = (reader.epoch()?, reader.u64()?);
+        if epoch <= newest || Zxid::new(epoch, last).is_none() {
+            return Err(reader.invalid("a history that cannot be"));
+        }
+        spans.push_span(Span { epoch, last });
+        newest = epoch;
+    }
+    Ok(spans)
+}
+
+fn config(reader: &mut Reader) -> Read<Config> {
+    let bytes = reader.counted_bytes()?;
+    Config::decode(&bytes).ok_or_else(|| reader.invalid("a configuration that cannot be"))
+}

@@ -1,0 +1,302 @@
+//! Random messages between servers.
+
+#![allow(dead_code, reason = "each test uses its part")]
+#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
+
+use bytes::Bytes;
+use zoolet_engine::action::CheckpointMeta;
+use zoolet_engine::event::ConnId;
+use zoolet_engine::peer::{Attachment, Claim, Entries, Lane, PeerEntry, PeerMessage, TransferId};
+use zoolet_model::{ErrorCode, ServerId, SessionId, SessionSecret, Zxid};
+use zoolet_sim::workload::Random;
+use zoolet_transport::peer::codec::*;
+use zoolet_zab::{
+    Attempt, Config, Credentials, EnsembleId, Epoch, Incarnation, MEMBERS_MAX, Member, Message, Notification, Servers,
+    Span, Spans, Stance,
+};
+
+/// The kind of a message. Written out, so that the compiler asks here for the kind of a new one.
+pub(crate) fn kind_of(message: &PeerMessage) -> Kind {
+    match message {
+        PeerMessage::Zab(message) => match &**message {
+            Message::Notification(_) => Kind::Notification,
+            Message::FollowerInfo { .. } => Kind::FollowerInfo,
+            Message::LeaderInfo { .. } => Kind::LeaderInfo,
+            Message::AckEpoch { .. } => Kind::AckEpoch,
+            Message::Diff { .. } => Kind::Diff,
+            Message::Trunc { .. } => Kind::Trunc,
+            Message::Snap { .. } => Kind::Snap,
+            Message::NewLeader { .. } => Kind::NewLeader,
+            Message::Proposal { .. } => Kind::Proposal,
+            Message::Commit { .. } => Kind::Commit,
+            Message::Ack { .. } => Kind::Ack,
+            Message::Sync { .. } => Kind::Sync,
+            Message::Synced { .. } => Kind::Synced,
+            Message::HandOver { .. } => Kind::HandOver,
+            Message::Ping { .. } => Kind::Ping,
+            Message::Pong { .. } => Kind::Pong,
+        },
+        PeerMessage::Entries(_) => Kind::Entries,
+        PeerMessage::Snapshot { .. } => Kind::Snapshot,
+        PeerMessage::Refused { .. } => Kind::Refused,
+        PeerMessage::Revalidated { .. } => Kind::Revalidated,
+        PeerMessage::Moved { .. } => Kind::Moved,
+        PeerMessage::Forward { .. } => Kind::Forward,
+        PeerMessage::Revalidate { .. } => Kind::Revalidate,
+        PeerMessage::Touch { .. } => Kind::Touch,
+        PeerMessage::Digest { .. } => Kind::Digest,
+    }
+}
+
+/// A message of this kind; `None` of what is no message. Written out, so that the compiler asks for a new kind.
+pub(crate) fn message(random: &mut Random, kind: Kind) -> Option<PeerMessage> {
+    Some(match kind {
+        Kind::Notification
+        | Kind::FollowerInfo
+        | Kind::LeaderInfo
+        | Kind::AckEpoch
+        | Kind::Diff
+        | Kind::Trunc
+        | Kind::Snap
+        | Kind::NewLeader
+        | Kind::Proposal
+        | Kind::Commit
+        | Kind::Ack
+        | Kind::Sync
+        | Kind::Synced
+        | Kind::HandOver
+        | Kind::Ping
+        | Kind::Pong => PeerMessage::Zab(Box::new(protocol(random, kind)?)),
+        Kind::Entries => PeerMessage::Entries(entries(random)),
+        Kind::Snapshot => PeerMessage::Snapshot {
+            message: Box::new(protocol(random, Kind::Snap)?),
+            transfer: TransferId(number(random)),
+            meta: CheckpointMeta { zxid: zxid(random), digest: wide(random), totals: payload(random) },
+            chain: wide(random),
+        },
+        Kind::Refused => PeerMessage::Refused { seq: number(random), code: *random.pick(&ErrorCode::ALL) },
+        Kind::Revalidated => PeerMessage::Revalidated {
+            conn: conn(random),
+            session: session(random),
+            up_to: random.one_in(2).then(|| zxid(random)),
+            since: since(random),
+        },
+        Kind::Moved => PeerMessage::Moved { session: session(random), conn: conn(random) },
+        Kind::Forward => PeerMessage::Forward {
+            epoch: epoch(random),
+            seq: number(random),
+            conn: conn(random),
+            since: since(random),
+            payload: payload(random),
+        },
+        Kind::Revalidate => PeerMessage::Revalidate {
+            epoch: epoch(random),
+            conn: conn(random),
+            session: session(random),
+            secret: random.one_in(2).then(|| SessionSecret(wide(random).to_le_bytes())),
+            timeout_ms: number(random) as u32,
+        },
+        Kind::Touch => PeerMessage::Touch {
+            epoch: epoch(random),
+            sessions: several(random, |random| Claim {
+                session: session(random),
+                conn: conn(random),
+                since: since(random),
+            }),
+            of_this_process: random.one_in(2).then(|| several(random, session)),
+        },
+        Kind::Digest => PeerMessage::Digest { zxid: zxid(random), digest: wide(random) },
+        Kind::Hello | Kind::OpenLane | Kind::SnapshotRequest | Kind::SnapshotReply => return None,
+    })
+}
+
+/// Any message of a lane.
+pub(crate) fn on_lane(random: &mut Random, lane: Lane) -> PeerMessage {
+    loop {
+        let kind = *random.pick(Kind::ALL);
+        if let Some(message) = message(random, kind).filter(|message| message.lane() == lane) {
+            return message;
+        }
+    }
+}
+
+fn protocol(random: &mut Random, kind: Kind) -> Option<Message> {
+    let (attempt, epoch) = (Attempt(number(random) as u32), epoch(random));
+    Some(match kind {
+        Kind::Notification => Message::Notification(notification(random)),
+        Kind::FollowerInfo => Message::FollowerInfo { attempt, accepted: epoch, credentials: credentials(random) },
+        Kind::LeaderInfo => Message::LeaderInfo { attempt, epoch },
+        Kind::AckEpoch => Message::AckEpoch {
+            attempt,
+            epoch,
+            credentials: credentials(random),
+            committed: zxid(random),
+            tail: spans(random),
+            is_damaged: random.one_in(2),
+        },
+        Kind::Diff => Message::Diff { attempt, epoch, from: zxid(random) },
+        Kind::Trunc => Message::Trunc { attempt, epoch, to: zxid(random) },
+        Kind::Snap => Message::Snap { attempt, epoch, at_least: zxid(random), config: config(random) },
+        Kind::NewLeader => Message::NewLeader { attempt, epoch, committed: zxid(random) },
+        Kind::Proposal => {
+            let (from, to, committed) = (zxid(random), zxid(random), zxid(random));
+            Message::Proposal { attempt, epoch, from, to, committed }
+        }
+        Kind::Commit => Message::Commit { attempt, epoch, to: zxid(random) },
+        Kind::Ack => Message::Ack { attempt, epoch, to: zxid(random) },
+        Kind::Sync => Message::Sync { attempt, epoch, round: number(random) },
+        Kind::Synced => Message::Synced { attempt, epoch, round: number(random), up_to: zxid(random) },
+        Kind::HandOver => Message::HandOver { attempt, epoch, to: server(random), last: zxid(random) },
+        Kind::Ping => {
+            let (interval_ms, disk_age_ms) = (number(random) as u32, number(random) as u32);
+            Message::Ping { attempt, epoch, round: number(random), interval_ms, disk_age_ms }
+        }
+        Kind::Pong => Message::Pong { attempt, epoch, round: number(random), disk_age_ms: number(random) as u32 },
+        _ => return None,
+    })
+}
+
+fn notification(random: &mut Random) -> Notification {
+    let mut hears = Servers::NOBODY;
+    for _ in 0..random.below(20) {
+        hears.insert(server(random));
+    }
+    let stance = match random.below(4) {
+        0 => Stance::Looking { vote: None },
+        1 => Stance::Looking { vote: Some(server(random)) },
+        2 => Stance::Leading { established: random.one_in(2) },
+        _ => Stance::Following { leader: server(random), suspects: random.one_in(2) },
+    };
+    Notification {
+        ensemble: EnsembleId(wide(random)),
+        stance,
+        epoch: epoch(random),
+        credentials: credentials(random),
+        config: zxid(random),
+        hears,
+    }
+}
+
+fn spans(random: &mut Random) -> Spans {
+    let (mut spans, mut epoch) = (Spans::EMPTY, 0);
+    for _ in 0..*random.pick(&[0, 1, 3, 64]) {
+        epoch += 1 + random.below(1000) as u32;
+        let last = random.bits() % (Zxid::COUNTER_MAX + 1);
+        spans.push_span(Span { epoch: Epoch::new(epoch).unwrap(), last });
+    }
+    spans
+}
+
+fn config(random: &mut Random) -> Config {
+    let voters = 1 + random.below(MEMBERS_MAX as u64);
+    let members: Vec<Member> = (1..=voters as u8)
+        .map(|id| Member {
+            id: ServerId::new(id).unwrap(),
+            kind: if id == 1 || random.one_in(2) { zoolet_zab::Kind::Voter } else { zoolet_zab::Kind::Observer },
+            disk: Incarnation(wide(random)),
+        })
+        .collect();
+    Config::new(EnsembleId(wide(random)), zxid(random), &members).unwrap()
+}
+
+/// As the machine makes them: of one epoch, without gaps.
+pub(crate) fn entries(random: &mut Random) -> Entries {
+    let count = 1 + random.below(6);
+    let from = Zxid::new(epoch(random), random.bits() % (Zxid::COUNTER_MAX - count)).unwrap();
+    let mut next = from;
+    let entries: Vec<PeerEntry> = (0..count)
+        .map(|_| {
+            let zxid = next;
+            next = next.next().unwrap();
+            PeerEntry { zxid, payload: payload(random), origin: number(random) }
+        })
+        .collect();
+    Entries {
+        attempt: Attempt(number(random) as u32),
+        epoch: epoch(random),
+        from,
+        to: entries.last().unwrap().zxid,
+        committed: zxid(random),
+        chain_before: wide(random),
+        entries,
+    }
+}
+
+/// What a stream may begin with.
+pub(crate) fn opening(random: &mut Random) -> Opening {
+    match random.below(3) {
+        0 => Opening::Hello(hello(random)),
+        1 => Opening::Lane(*random.pick(&[StreamLane::Log, StreamLane::Forward])),
+        _ => Opening::SnapshotRequest(SnapshotRequest { transfer: TransferId(number(random)), offset: number(random) }),
+    }
+}
+
+fn hello(random: &mut Random) -> Hello {
+    let addresses = ["gw-a:2888", "10.0.3.11:2888", "[2001:db8::7]:2888", "f\u{fc}nf.example:1"];
+    Hello {
+        minor_version: random.bits() as u16,
+        site: (*random.pick(&["", "plant-7", "Gr\u{fc}n\u{1f600}"])).to_owned(),
+        ensemble: EnsembleId(wide(random)),
+        from: server(random),
+        to: server(random),
+        process: number(random),
+        process_age_ms: number(random),
+        disk: Incarnation(wide(random)),
+        addresses: several(random, |random| (*random.pick(&addresses)).to_owned()),
+        proof: random.one_in(2).then(|| std::array::from_fn(|_| random.bits() as u8)),
+    }
+}
+
+/// What a SnapshotRequest may be answered.
+pub(crate) fn reply(random: &mut Random) -> SnapshotReply {
+    match random.below(2) {
+        0 => SnapshotReply::Bytes { bytes: number(random) },
+        _ => SnapshotReply::Refused { reason: (*random.pick(&["", "it is not there any more"])).to_owned() },
+    }
+}
+
+fn several<T>(random: &mut Random, mut make: impl FnMut(&mut Random) -> T) -> Vec<T> {
+    (0..random.below(5)).map(|_| make(random)).collect()
+}
+
+fn payload(random: &mut Random) -> Bytes {
+    let most = *random.pick(&[1, 40, 400]);
+    (0..random.below(most)).map(|_| random.bits() as u8).collect::<Vec<_>>().into()
+}
+
+fn number(random: &mut Random) -> u64 {
+    let any = random.bits();
+    *random.pick(&[0, 1, u64::MAX, any])
+}
+
+fn wide(random: &mut Random) -> u128 {
+    (u128::from(number(random)) << 64) | u128::from(number(random))
+}
+
+fn epoch(random: &mut Random) -> Epoch {
+    Epoch::new(number(random) as u32 & Epoch::MAX.as_u32()).unwrap()
+}
+
+fn zxid(random: &mut Random) -> Zxid {
+    Zxid::from_bits(number(random) >> 1).unwrap()
+}
+
+fn server(random: &mut Random) -> ServerId {
+    ServerId::new(1 + random.below(255) as u8).unwrap()
+}
+
+fn credentials(random: &mut Random) -> Credentials {
+    Credentials { current: epoch(random), last: zxid(random) }
+}
+
+fn session(random: &mut Random) -> SessionId {
+    SessionId(number(random) as i64)
+}
+
+fn conn(random: &mut Random) -> ConnId {
+    ConnId(number(random))
+}
+
+fn since(random: &mut Random) -> Attachment {
+    Attachment { epoch: epoch(random), round: number(random) }
+}

@@ -93,7 +93,7 @@ fn read(scratch: &Path, name: &str, bytes: &[u8]) {
     }
     let file = scratch.join(name);
     std::fs::write(&file, bytes).unwrap();
-    if let Err(error) = zoolet::config::load(&file) {
+    if let Err(error) = zoolet::config::load(&file, &zoolet::config::Overrides::default()) {
         let said = error.to_string();
         assert!(said.contains(name), "{said:?} does not name the file");
         assert!(!said.contains('\n'), "{said:?} is more than one line");

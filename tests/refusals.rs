@@ -32,10 +32,14 @@ fn bad_configuration_names_file_line_key_value_and_what_is_allowed() {
             "[limits]\nwatches_max = -1\n",
             "b.toml:2: limits.watches_max = -1: allowed is a whole number from 0",
         ),
-        ("c.toml", "[[server]]\nid = 1\n[[server]]\nid = 2\n", "ensembles are not built yet"),
+        ("c.toml", "[[server]]\nid = 1\n[[server]]\nid = 2\n", "which server is this?"),
         ("d.toml", "data = \n", "d.toml:1: "),
         ("e.cfg", "dataDir=x\nclientPort=x\n", "e.cfg:2: clientPort = x: allowed is a port, 1 to 65535"),
-        ("f.cfg", "dataDir=x\nclientPort=1\nserver.1=a:1:2\nserver.2=b:1:2\n", "ensembles are not built yet"),
+        (
+            "f.cfg",
+            "dataDir=x\nclientPort=1\nserver.1=a:1:2\nserver.2=b:1:2\n",
+            "x/myid is missing: it says which of the servers",
+        ),
         ("g.cfg", "dataDir=x\nsecureClientPort=1\n", "g.cfg: clientPort: is missing"),
     ] {
         std::fs::write(scratch.join(name), text).unwrap();

@@ -25,13 +25,23 @@ pub(super) struct ServeOptions {
     pub(super) data: Option<PathBuf>,
     pub(super) create: bool,
     pub(super) listen: Option<String>,
+    pub(super) id: Option<u8>,
     pub(super) log: Level,
     pub(super) log_json: bool,
 }
 
 impl Default for ServeOptions {
     fn default() -> Self {
-        Self { config: None, profile: None, data: None, create: false, listen: None, log: Level::INFO, log_json: false }
+        Self {
+            config: None,
+            profile: None,
+            data: None,
+            create: false,
+            listen: None,
+            id: None,
+            log: Level::INFO,
+            log_json: false,
+        }
     }
 }
 
@@ -82,6 +92,7 @@ fn serve(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
             Long("data") => options.data = Some(value(parser)?.into()),
             Long("create") => options.create = true,
             Long("listen") => options.listen = Some(value(parser)?),
+            Long("id") => options.id = Some(server_id(&value(parser)?)?),
             Long("log") => options.log = level(&value(parser)?)?,
             Long("log-format") => options.log_json = is_json(&value(parser)?)?,
             Long("help") | Short('h') => return Ok(Command::Help),
@@ -98,6 +109,11 @@ fn value(parser: &mut lexopt::Parser) -> Result<String, Exit> {
         Ok(_) => Err(Exit::usage("an option without its value; see zoolet --help")),
         Err(bytes) => Err(Exit::usage(format!("{}: is not UTF-8", bytes.display()))),
     }
+}
+
+fn server_id(text: &str) -> Result<u8, Exit> {
+    let id = text.parse().ok().filter(|&id| id > 0);
+    id.ok_or_else(|| Exit::usage(format!("--id = {text}: allowed is a whole number from 1 to 255")))
 }
 
 fn level(text: &str) -> Result<Level, Exit> {
@@ -141,6 +157,7 @@ mod tests {
             (&["server"][..], "2 command = server: allowed is serve"),
             (&["serve", "--log", "loud"], "2 --log = loud: allowed is error, warn, info, debug or trace"),
             (&["serve", "--log-format", "xml"], "2 --log-format = xml: allowed is text or json"),
+            (&["serve", "--id", "0"], "2 --id = 0: allowed is a whole number from 1 to 255"),
             (&["serve", "--dat", "x"], "2 serve: invalid option '--dat'"),
             (&["serve", "--data"], "2 missing argument for option '--data'"),
             (&["config"], "2 config: allowed is config example"),

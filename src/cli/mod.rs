@@ -21,6 +21,7 @@ zoolet serve [OPTIONS]     serve; without options: alone, on 127.0.0.1:2181, dat
   --data DIR               where the log and the base are kept
   --create                 once: DIR of the configuration file is empty and may be populated
   --listen ADDR            127.0.0.1:2181, or plain://0.0.0.0:2181 for anybody who can reach it, in clear
+  --id N                   which of the servers of the configuration file this is, where its key or host name does not say it
   --profile NAME           where the numbers come from that nothing else gives (emmc/512m)
   --log LEVEL              error, warn, info (default), debug or trace, to stderr
   --log-format FORMAT      text (default) or json
@@ -109,12 +110,31 @@ mod tests {
     fn the_example_is_the_defaults() {
         let file = std::env::temp_dir().join(format!("zoolet-example-{}.toml", std::process::id()));
         std::fs::File::create(&file).unwrap().write_all(super::EXAMPLE.as_bytes()).unwrap();
-        let loaded = zoolet::config::load(&file);
+        let loaded = zoolet::config::load(&file, &zoolet::config::Overrides::default());
         std::fs::remove_file(&file).unwrap();
         let config = loaded.unwrap().config;
         let defaults = zoolet::Config::new("zoolet-data");
         assert_eq!((config.limits, config.settings), (defaults.limits, defaults.settings));
         assert_eq!((config.data, config.profile), (defaults.data, defaults.profile));
+    }
+
+    #[test]
+    fn the_example_of_an_ensemble_is_one() {
+        let (_, shown) = super::EXAMPLE.split_once("# [[server]]").unwrap();
+        let lines = shown.lines().filter_map(|line| line.strip_prefix("# "));
+        let servers = lines.fold("[[server]]\n".to_owned(), |all, line| all + line + "\n");
+        let servers = servers.replace("key = \"zk1...\"", "");
+        let file = std::env::temp_dir().join(format!("zoolet-example-ensemble-{}.toml", std::process::id()));
+        let key = file.with_extension("key");
+        std::fs::write(&key, "").unwrap();
+        std::fs::write(&file, format!("site_key_file = {key:?}\n[timing]\n{servers}")).unwrap();
+        let over = zoolet::config::Overrides { server_id: Some(2), ..Default::default() };
+        let loaded = zoolet::config::load(&file, &over);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::remove_file(&key).unwrap();
+        let ensemble = loaded.unwrap().config.ensemble.unwrap();
+        assert_eq!((ensemble.members.len(), ensemble.voters()), (3, 2));
+        assert_eq!(ensemble.member(1).unwrap().addresses, ["gw-a:2888", "10.0.3.11:2888"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::{Exit, ServeOptions, open_files, say};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
-use zoolet::config::{self, Config, DEFAULT_PORT, Loaded, Populate};
+use zoolet::config::{self, Config, DEFAULT_PORT, Loaded, Overrides, Populate};
 use zoolet::{Failure, Node, StartError, Wait};
 
 /// How long a clean shutdown may take. An init system waits 10 s before it kills (procd 5 s).
@@ -37,10 +37,14 @@ fn init_logs(options: &ServeOptions) {
 /// The file, then the flags over it.
 fn configure(options: ServeOptions) -> Result<Loaded, Exit> {
     let mut loaded = match &options.config {
-        Some(file) => config::load(file).map_err(Exit::usage)?,
+        Some(file) => {
+            let over = Overrides { data: options.data.clone(), server_id: options.id };
+            config::load(file, &over).map_err(Exit::usage)?
+        }
         None => {
             let mut config = Config::new("zoolet-data");
             config.clients = Some((std::net::Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
+            config.server_id = options.id.unwrap_or(config.server_id);
             Loaded { config, warnings: Vec::new() }
         }
     };

@@ -1,30 +1,24 @@
 //! Every number that a file may set, once: where it goes, what it may be.
 
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, Timing};
 use std::ops::RangeInclusive;
 
-/// One number.
-pub(super) struct Bound {
+/// One number of a `T`.
+pub(super) struct Bound<T = Config> {
     /// The key in its TOML table, unit last.
     pub(super) key: &'static str,
     pub(super) allowed: RangeInclusive<u32>,
-    pub(super) place: fn(&mut Config) -> &mut u32,
+    pub(super) place: fn(&mut T) -> &mut u32,
 }
 
-impl Bound {
+impl<T> Bound<T> {
     /// Stores `number` when it is allowed; `key` and `text` are what the author wrote.
-    pub(super) fn set(
-        &self,
-        config: &mut Config,
-        key: &str,
-        text: &str,
-        number: Option<i128>,
-    ) -> Result<(), ConfigError> {
+    pub(super) fn set(&self, target: &mut T, key: &str, text: &str, number: Option<i128>) -> Result<(), ConfigError> {
         let number = number
             .and_then(|number| u32::try_from(number).ok())
             .filter(|number| self.allowed.contains(number))
             .ok_or_else(|| ConfigError::value(key, text, self.allowed_text()))?;
-        *(self.place)(config) = number;
+        *(self.place)(target) = number;
         Ok(())
     }
 
@@ -99,6 +93,17 @@ pub(super) const SETTINGS: &[Bound] = &[
     Bound { key: "staleness_max_ms", allowed: 200..=86_400_000, place: |c| &mut c.settings.staleness_max_ms },
 ];
 
+/// The table `[timing]`.
+pub(super) const TIMING: &[Bound<Timing>] = &[
+    Bound { key: "heartbeat_busy_ms", allowed: 10..=HEARTBEAT_MS_MAX, place: |t| &mut t.heartbeat_busy_ms },
+    Bound { key: "heartbeat_idle_ms", allowed: 10..=HEARTBEAT_MS_MAX, place: |t| &mut t.heartbeat_idle_ms },
+    // Below a second a card that erases a block would look like one that hangs.
+    Bound { key: "disk_stall_ms", allowed: 1000..=600_000, place: |t| &mut t.disk_stall_ms },
+];
+
+/// Rarer ones would make a leader that lives look silent to what waits half a second.
+const HEARTBEAT_MS_MAX: u32 = 400;
+
 /// The bound of that name; the caller's key is one of the tables'.
 pub(super) fn named(key: &str) -> Option<&'static Bound> {
     LIMITS.iter().chain(SETTINGS).find(|bound| bound.key == key)
@@ -112,6 +117,14 @@ pub(super) fn check_together(config: &Config, names: TogetherNames) -> Result<()
             names.timeout_min,
             settings.session_timeout_min_ms,
             format_args!("at most {} = {}", names.timeout_max, settings.session_timeout_max_ms),
+        ));
+    }
+    let timing = config.ensemble.as_ref().map(|ensemble| ensemble.timing).unwrap_or_default();
+    if timing.heartbeat_busy_ms > timing.heartbeat_idle_ms {
+        return Err(ConfigError::value(
+            "timing.heartbeat_busy_ms",
+            timing.heartbeat_busy_ms,
+            format_args!("at most timing.heartbeat_idle_ms = {}", timing.heartbeat_idle_ms),
         ));
     }
     if !config.limits.log_segment_bytes.is_multiple_of(4096) {
@@ -159,6 +172,13 @@ mod tests {
 
     #[test]
     fn every_default_is_allowed() {
+        let mut timing = Timing::default();
+        for bound in TIMING {
+            let value = *(bound.place)(&mut timing);
+            assert!(bound.allowed.contains(&value), "{} = {value}", bound.key);
+        }
+        assert!(HEARTBEAT_MS_MAX < timing.fresh_ms && HEARTBEAT_MS_MAX < timing.join_ms);
+
         let mut config = Config::new("x");
         for bound in LIMITS.iter().chain(SETTINGS) {
             let value = *(bound.place)(&mut config);

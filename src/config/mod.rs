@@ -5,11 +5,19 @@ mod address;
 mod bound;
 mod ensemble;
 #[cfg(feature = "server")]
+mod own_entry;
+#[cfg(feature = "server")]
 mod properties;
+#[cfg(feature = "server")]
+mod server_line;
+#[cfg(feature = "server")]
+mod site_key;
 #[cfg(feature = "server")]
 mod toml_file;
 #[cfg(feature = "server")]
 mod zoo_cfg;
+#[cfg(feature = "server")]
+mod zoo_ensemble;
 
 pub use ensemble::{DEFAULT_PEER_PORT, Ensemble, Member, TrustSource};
 pub use zoolet_zab::Timing;
@@ -100,7 +108,8 @@ impl Config {
     }
 }
 
-/// What is wrong with a configuration: one line that names the place, the key, the value and what is allowed.
+/// What is wrong with a configuration: one line that names the place, the key, the value and what is allowed; under it, indented, commands that help, if
+/// there are any.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError(String);
 
@@ -145,21 +154,31 @@ pub struct Loaded {
     pub warnings: Vec<String>,
 }
 
+/// What the command line says over a file: which server this is depends on it.
+#[cfg(feature = "server")]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Overrides {
+    /// The data directory.
+    pub data: Option<PathBuf>,
+    /// Which of the servers this is.
+    pub server_id: Option<u8>,
+}
+
 /// Reads `zoolet.toml`, or, when the name does not end in `.toml`, a `zoo.cfg`.
 ///
 /// # Errors
 /// The first thing that is wrong with it.
 #[cfg(feature = "server")]
-pub fn load(file: &std::path::Path) -> Result<Loaded, ConfigError> {
+pub fn load(file: &std::path::Path, over: &Overrides) -> Result<Loaded, ConfigError> {
     let text = std::fs::read(file)
         .map_err(|error| ConfigError::new(format!("cannot read {}: {error}", file.display())))
         .and_then(|bytes| {
             String::from_utf8(bytes).map_err(|_| ConfigError::new(format!("{}: is not UTF-8 text", file.display())))
         })?;
     if file.extension().is_some_and(|extension| extension == "toml") {
-        toml_file::read(file, &text)
+        toml_file::read(file, &text, over)
     } else {
-        zoo_cfg::read(file, &text)
+        zoo_cfg::read(file, &text, over)
     }
 }
 

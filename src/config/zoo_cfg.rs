@@ -1,12 +1,12 @@
-//! ZooKeeper's `zoo.cfg` as it is: what means something to a server that is alone is obeyed, what cannot be obeyed yet
-//! is an error or a warning, and an unknown key is a warning, as in ZooKeeper.
+//! ZooKeeper's `zoo.cfg` as it is: what means something here is obeyed, what cannot be obeyed yet is an error or a
+//! warning, and an unknown key is a warning, as in ZooKeeper.
 
 use super::bound::{self, TogetherNames};
 use super::properties::{self, Property};
 use super::toml_file::super_digest;
-use super::{Config, ConfigError, Loaded, Populate};
+use super::zoo_ensemble::Servers;
+use super::{Config, ConfigError, Loaded, Overrides, Populate, server_line};
 use std::{
-    fs,
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
     path::Path,
 };
@@ -16,6 +16,7 @@ const TICK_MS: u32 = 3000;
 
 /// Keys that tune what this server does not have, or does without being told.
 const NOTHING_TO_DO: &[&str] = &[
+    // How long servers wait for each other does not depend on ticks.
     "initLimit",
     "syncLimit",
     "connectToLearnerMasterLimit",
@@ -52,6 +53,8 @@ const NOTHING_TO_DO: &[&str] = &[
     "autopurge.purgeInterval",
     "quorum.cnxn.threads.size",
     "standaloneEnabled",
+    // Links between servers are always encrypted.
+    "sslQuorum",
 ];
 
 /// The same, by the beginning of the key.
@@ -77,13 +80,13 @@ const NOT_BUILT: &[&str] = &[
     "throttled_op_wait_time",
 ];
 
-pub(super) fn read(file: &Path, text: &str) -> Result<Loaded, ConfigError> {
+pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, ConfigError> {
     let properties = properties::parse(text).map_err(|(line, error)| error.at(file, Some(line)))?;
     let mut reader = Reader::default();
     for property in &properties {
         reader.property(property).map_err(|error| error.at(file, Some(property.line)))?;
     }
-    reader.finish().map_err(|error| error.at(file, None))
+    reader.finish(over).map_err(|error| error.at(file, None))
 }
 
 /// What was read; what depends on other keys is put together in [`Reader::finish`].
@@ -94,8 +97,7 @@ struct Reader {
     client_address: Option<IpAddr>,
     session_timeout_min_ms: Option<u32>,
     session_timeout_max_ms: Option<u32>,
-    /// The number and the client address of each server line.
-    servers: Vec<(u8, Option<SocketAddr>)>,
+    servers: Servers,
     ensemble_of_one: bool,
     read_only_mode: bool,
     words_given: bool,
@@ -114,7 +116,7 @@ impl Default for Reader {
             client_address: None,
             session_timeout_min_ms: None,
             session_timeout_max_ms: None,
-            servers: Vec::new(),
+            servers: Servers::default(),
             ensemble_of_one: false,
             read_only_mode: false,
             words_given: false,
@@ -164,16 +166,13 @@ impl Reader {
                 let create = boolean(written, value)?;
                 self.config.populate = if create { Populate::IfEmpty } else { Populate::Never };
             }
-            "peerType" if value != "participant" => {
-                return Err(ConfigError::value(written, value, "participant: ensembles are not built yet"));
-            }
+            "peerType" => self.servers.is_observer = Some(peer_type(written, value)?),
             // Refused only by the lack of a clientPort: a file for both ports still serves those who use the plain one.
             "secureClientPort" | "secureClientPortAddress" => {
                 self.warn(format!("{written} = {value}: ignored: TLS is not built yet, only clientPort listens"));
             }
-            "dynamicConfigFile" => {
-                return Err(ConfigError::new(format!("{written} = {value}: ensembles are not built yet")));
-            }
+            "zoolet.siteKeyFile" if !value.is_empty() => self.servers.site_key_file = Some(value.into()),
+            "dynamicConfigFile" => self.servers.read_dynamic(written, Path::new(value))?,
             _ => self.rest(key, written, value)?,
         }
         Ok(())
@@ -182,7 +181,13 @@ impl Reader {
     /// Keys that change nothing, or only under some values.
     fn rest(&mut self, key: &str, written: &str, value: &str) -> Result<(), ConfigError> {
         if let Some(id) = key.strip_prefix("server.") {
-            self.servers.push(server_line(written, id, value)?);
+            self.servers.lines.push(server_line::parse(written, id, value)?);
+            if let Some(file) = &self.servers.dynamic_file {
+                return Err(ConfigError::new(format!(
+                    "{written}: the servers are in {}; give one of both",
+                    file.display()
+                )));
+            }
             return Ok(());
         }
         match key {
@@ -190,12 +195,14 @@ impl Reader {
             "forceSync" if !yes_or_no(written, value)? => {
                 self.warn(format!("{written} = {value}: ignored: a write is durable before it is acknowledged"));
             }
-            "extendedTypesEnabled" | "enforceQuota" | "reconfigEnabled" | "sslQuorum" if boolean(written, value)? => {
+            "extendedTypesEnabled" | "enforceQuota" | "reconfigEnabled" if boolean(written, value)? => {
                 self.warn(format!("{written} = {value}: not built yet, ignored"));
             }
             // As it is without them.
-            "forceSync" | "extendedTypesEnabled" | "enforceQuota" | "reconfigEnabled" | "sslQuorum" | "peerType" => {}
-            _ if key.starts_with("group.") || key.starts_with("weight.") => self.nothing_to_do.push(written.to_owned()),
+            "forceSync" | "extendedTypesEnabled" | "enforceQuota" | "reconfigEnabled" => {}
+            _ if key.starts_with("group.") || key.starts_with("weight.") => {
+                self.servers.weighted = Some(written.to_owned());
+            }
             _ if NOTHING_TO_DO.contains(&key) || has_prefix(key, NOTHING_TO_DO_PREFIXES) => {
                 self.nothing_to_do.push(written.to_owned());
             }
@@ -205,19 +212,23 @@ impl Reader {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Loaded, ConfigError> {
-        if !self.data_given {
+    fn finish(mut self, over: &Overrides) -> Result<Loaded, ConfigError> {
+        if let Some(data) = &over.data {
+            self.config.data.clone_from(data);
+        } else if !self.data_given {
             return Err(ConfigError::new("dataDir: is missing; allowed is a directory"));
         }
-        if self.servers.len() > 1 || self.ensemble_of_one {
-            return Err(ConfigError::new(format!(
-                "server.N = {} lines{}: ensembles are not built yet; allowed is one at most, with standaloneEnabled=true",
-                self.servers.len(),
-                if self.ensemble_of_one { " with standaloneEnabled=false" } else { "" },
-            )));
+        if let Some(id) = self.servers.number(&self.config.data, over.server_id)? {
+            self.config.server_id = id;
         }
-        self.config.server_id = self.server_number()?;
         self.config.clients = Some(self.client_socket()?);
+        if self.servers.are_several() {
+            let (ensemble, warnings) = self.servers.ensemble(self.config.server_id, &self.config.data)?;
+            self.config.ensemble = Some(ensemble);
+            self.warnings.extend(warnings);
+        } else {
+            self.alone()?;
+        }
         self.session_timeouts();
         if self.read_only_mode && !self.words_given {
             // Alone it is never read-only, but clients of such a site ask.
@@ -236,29 +247,29 @@ impl Reader {
         Ok(Loaded { config: self.config, warnings: self.warnings })
     }
 
-    /// `dataDir/myid`, which must agree with the one server line when there is one.
-    fn server_number(&self) -> Result<u8, ConfigError> {
-        let line = self.servers.first().map(|&(id, _)| id);
-        let file = self.config.data.join("myid");
-        let Ok(text) = fs::read_to_string(&file) else { return Ok(line.unwrap_or(self.config.server_id)) };
-        let id = text.trim();
-        let allowed = || match line {
-            Some(line) => format!("{line}, as in server.{line}"),
-            None => "a whole number from 0 to 255".to_owned(),
-        };
-        id.parse()
-            .ok()
-            .filter(|id| line.is_none_or(|line| line == *id))
-            .ok_or_else(|| ConfigError::value(&file.display().to_string(), id, allowed()))
+    /// What only means something to several servers.
+    fn alone(&mut self) -> Result<(), ConfigError> {
+        if self.servers.is_observer == Some(true) || self.servers.lines.iter().any(|line| line.is_observer) {
+            return Err(ConfigError::new("observer: one server alone cannot be one"));
+        }
+        self.nothing_to_do.extend(self.servers.weighted.take());
+        if self.ensemble_of_one {
+            self.warn("standaloneEnabled = false: ignored: this server is alone, and none can be added yet".to_owned());
+        }
+        Ok(())
     }
 
     fn client_socket(&self) -> Result<SocketAddr, ConfigError> {
-        let of_server_line = self.servers.first().and_then(|&(_, clients)| clients);
-        match (self.client_port, of_server_line) {
-            (Some(port), _) => Ok((self.client_address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), port).into()),
-            (None, Some(address)) => Ok(address),
-            (None, None) => Err(ConfigError::new("clientPort: is missing; allowed is a port, 1 to 65535")),
+        if let Some(port) = self.client_port {
+            return Ok((self.client_address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), port).into());
         }
+        let of_line = self.servers.own(self.config.server_id).and_then(|line| line.clients.as_ref());
+        let Some(part) = of_line else {
+            return Err(ConfigError::new("clientPort: is missing; allowed is a port, 1 to 65535"));
+        };
+        let key = format!("server.{}", self.config.server_id);
+        let ip = part.host.as_deref().map_or(Ok(Ipv4Addr::UNSPECIFIED.into()), |host| address(&key, host))?;
+        Ok((ip, part.port).into())
     }
 
     fn session_timeouts(&mut self) {
@@ -326,30 +337,12 @@ fn yes_or_no(key: &str, value: &str) -> Result<bool, ConfigError> {
     }
 }
 
-/// `server.N=host:quorumPort:electionPort[:participant|observer][|...][;[clientHost:]clientPort]`: alone, only the number
-/// and the part after `;` mean anything.
-fn server_line(key: &str, id: &str, value: &str) -> Result<(u8, Option<SocketAddr>), ConfigError> {
-    const ALLOWED: &str = "host:port:port[:participant][;[address:]clientPort]";
-    let wrong = || ConfigError::value(key, value, ALLOWED);
-    let id = id.parse().map_err(|_| ConfigError::value(key, value, "server.0 to server.255 as its key"))?;
-    let (peers, clients) = match value.split_once(';') {
-        Some((peers, clients)) => (peers, Some(clients)),
-        None => (value, None),
-    };
-    if peers.to_ascii_lowercase().ends_with(":observer") {
-        return Err(ConfigError::value(key, value, "a participant: one server cannot be an observer"));
+fn peer_type(key: &str, value: &str) -> Result<bool, ConfigError> {
+    match value.to_ascii_lowercase().as_str() {
+        "participant" => Ok(false),
+        "observer" => Ok(true),
+        _ => Err(ConfigError::value(key, value, "participant or observer")),
     }
-    if !peers.contains(':') {
-        return Err(wrong());
-    }
-    let clients = match clients.map(|clients| clients.rsplit_once(':').unwrap_or(("0.0.0.0", clients))) {
-        Some((host, text)) => {
-            let port = port(key, text).map_err(|_| wrong())?;
-            port.map(|port| address(key, host).map(|ip| SocketAddr::from((ip, port)))).transpose()?
-        }
-        None => None,
-    };
-    Ok((id, clients))
 }
 
 #[cfg(test)]
@@ -357,7 +350,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Loaded, String> {
-        read(Path::new("zoo.cfg"), text).map_err(|error| error.to_string())
+        read(Path::new("zoo.cfg"), text, &Overrides::default()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -431,11 +424,13 @@ mod tests {
             ("skipACL=true", "zoo.cfg:1: skipACL = true: allowed is yes or no"),
             ("readonlymode.enabled=yes", "readonlymode.enabled = yes: allowed is true or false"),
             ("dataDir=/d\nsecureClientPort=2281", "zoo.cfg: clientPort: is missing"),
+            ("dataDir=/d\nclientPort=1\nserver.1=a:1:2:observer", "observer: one server alone cannot be one"),
+            ("dataDir=/d\nclientPort=1\npeerType=observer", "observer: one server alone cannot be one"),
+            ("peerType=leader", "zoo.cfg:1: peerType = leader: allowed is participant or observer"),
             (
                 "dataDir=/d\nclientPort=1\nserver.1=a:1:2\nserver.2=b:1:2",
-                "server.N = 2 lines: ensembles are not built yet",
+                "zoo.cfg: /d/myid is missing: it says which of",
             ),
-            ("dataDir=/d\nclientPort=1\nserver.1=a:1:2\nstandaloneEnabled=false", "ensembles are not built yet"),
             ("server.1=a", "server.1 = a: allowed is host:port:port"),
             (
                 "dataDir=/d\nclientPort=1\nminSessionTimeout=5\n",

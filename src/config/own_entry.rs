@@ -1,0 +1,89 @@
+//! Which of the servers in a file this one is, when the same file is on every box.
+
+use super::{ConfigError, Member, address};
+use std::net::{IpAddr, UdpSocket};
+
+/// The member whose host is this machine: its name, or an address of it.
+///
+/// # Errors
+/// None is, or several are; says how to decide.
+pub(super) fn find(members: &[Member]) -> Result<u8, ConfigError> {
+    let name = host_name();
+    let is_here = |member: &&Member| member.addresses.iter().any(|text| is_here(text, &name));
+    let here: Vec<String> = members.iter().filter(is_here).map(|member| member.id.to_string()).collect();
+    let ids: Vec<String> = members.iter().map(|member| member.id.to_string()).collect();
+    match here.as_slice() {
+        [one] => one.parse().map_err(|_| ConfigError::new("an id is a number")),
+        [] => Err(ConfigError::new(format!(
+            "which server is this? No host of theirs is its name, {name:?}, or an address of it; say --id N, N one of {}",
+            ids.join(", ")
+        ))),
+        several => Err(ConfigError::new(format!(
+            "which server is this? Servers {} are all on this machine; say --id N",
+            several.join(", ")
+        ))),
+    }
+}
+
+/// The name that this machine has for itself.
+pub(super) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn is_here(text: &str, name: &str) -> bool {
+    let Some((host, _)) = address::split(text) else { return false };
+    match host.parse::<IpAddr>() {
+        // Only an address of this machine can be bound. The port is any: that of the links may be in use.
+        Ok(ip) => !ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok(),
+        Err(_) => is_named(host, name),
+    }
+}
+
+/// Whether a host of a file is the machine of that name: a file may leave the domain out, and a machine may not know its own.
+fn is_named(host: &str, name: &str) -> bool {
+    let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let is_short = |name: &str| !name.contains('.');
+    host.eq_ignore_ascii_case(name)
+        || host.eq_ignore_ascii_case("localhost")
+        || ((is_short(host) || is_short(name)) && short(host) == short(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(hosts: &[&str]) -> Result<u8, String> {
+        let members: Vec<_> = (1..).zip(hosts).map(|(id, host)| Member::new(id, host)).collect();
+        find(&members).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn names_are_compared_without_the_domain_that_one_of_them_lacks() {
+        for (host, name, same) in [
+            ("gw-a", "gw-a", true),
+            ("GW-A", "gw-a", true),
+            ("gw-a.plant", "gw-a", true),
+            ("gw-a", "gw-a.plant", true),
+            ("gw-a.plant", "gw-a.yard", false),
+            ("gw-a", "gw-ab", false),
+            ("gw-a", "", false),
+        ] {
+            assert_eq!(is_named(host, name), same, "{host} {name}");
+        }
+    }
+
+    #[test]
+    fn a_server_finds_itself_by_name_and_by_address() {
+        // 203.0.113.0/24 is nobody's (RFC 5737), and so is .invalid (RFC 2606).
+        assert_eq!(found(&["a.invalid", &host_name(), "b.invalid"]), Ok(2));
+        assert_eq!(found(&["203.0.113.1", "203.0.113.2", "127.0.0.1:2890"]), Ok(3));
+    }
+
+    #[test]
+    fn whoever_cannot_tell_asks_for_the_id() {
+        let nobody = found(&["a.invalid", "203.0.113.2"]).unwrap_err();
+        assert!(nobody.contains("say --id N, N one of 1, 2"), "{nobody}");
+        let all = found(&["127.0.0.1:1", "127.0.0.1:2"]).unwrap_err();
+        assert!(all.contains("Servers 1, 2 are all on this machine; say --id N"), "{all}");
+    }
+}

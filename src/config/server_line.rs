@@ -1,0 +1,151 @@
+//! `server.N = host:quorumPort:electionPort[:role][|...][;[clientHost:]clientPort]` of a `zoo.cfg`.
+
+use super::{ConfigError, Member, address, own_entry};
+
+const ALLOWED: &str = "host:port:port[:participant|observer][|host:port:port...][;[address:]clientPort]";
+
+/// One such line. The first port is that of links between servers, which is UDP here; the second is of elections, which need no port of their own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct ServerLine {
+    pub(super) id: u8,
+    /// `host:port`, at least one.
+    pub(super) addresses: Vec<String>,
+    pub(super) is_observer: bool,
+    pub(super) clients: Option<ClientPart>,
+}
+
+/// What stands behind the semicolon.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct ClientPart {
+    /// `None` where any address of the server is meant.
+    pub(super) host: Option<String>,
+    pub(super) port: u16,
+}
+
+/// # Errors
+/// Names the key, the value and what is allowed.
+pub(super) fn parse(key: &str, id: &str, value: &str) -> Result<ServerLine, ConfigError> {
+    let wrong = || ConfigError::value(key, value, ALLOWED);
+    let id = id.parse().map_err(|_| ConfigError::value(key, value, "server.1 to server.255 as its key"))?;
+    let (peers, clients) = match value.split_once(';') {
+        Some((peers, clients)) => (peers, client_part(clients.trim()).ok_or_else(wrong)?),
+        None => (value, None),
+    };
+    let mut addresses = Vec::new();
+    let mut roles = Vec::new();
+    for text in peers.split('|') {
+        let (address, is_observer) = peer_address(text.trim()).ok_or_else(wrong)?;
+        addresses.push(address);
+        roles.push(is_observer);
+    }
+    if roles.iter().any(|role| *role != roles[0]) {
+        return Err(ConfigError::value(key, value, "one role for all addresses of a server"));
+    }
+    Ok(ServerLine { id, addresses, is_observer: roles[0], clients })
+}
+
+/// `host:port`, and whether it is an observer's.
+fn peer_address(text: &str) -> Option<(String, bool)> {
+    let ports_at = text.find("]:").map_or_else(|| text.find(':'), |bracket| Some(bracket + 1))?;
+    let (host, ports) = text.split_at(ports_at);
+    let mut parts = ports[1..].split(':');
+    let (port, election) = (parts.next()?, parts.next()?);
+    election.parse::<u16>().ok()?;
+    let is_observer = match parts.next().map(str::to_ascii_lowercase).as_deref() {
+        None | Some("participant") => false,
+        Some("observer") => true,
+        Some(_) => return None,
+    };
+    let address = format!("{host}:{port}");
+    (parts.next().is_none() && address::split(&address).is_some()).then_some((address, is_observer))
+}
+
+/// `None` when it is not written as one; `Some(None)` for the port 0, ZooKeeper's "not set".
+#[allow(clippy::option_option, reason = "what is wrong, what is absent, what is there")]
+fn client_part(text: &str) -> Option<Option<ClientPart>> {
+    let (host, port) = text.rsplit_once(':').unwrap_or(("0.0.0.0", text));
+    let port: u16 = port.parse().ok()?;
+    let host = match host {
+        "0.0.0.0" | "[::]" => None,
+        named => Some(named.to_owned()),
+    };
+    Some((port != 0).then_some(ClientPart { host, port }))
+}
+
+impl ServerLine {
+    /// As a member of the ensemble of server `own`.
+    ///
+    /// # Errors
+    /// Nobody can reach another server at "any address".
+    pub(super) fn to_member(&self, own: u8) -> Result<Member, ConfigError> {
+        let addresses: Result<Vec<_>, _> = self.addresses.iter().map(|text| self.reachable(text, own)).collect();
+        let addresses = addresses?;
+        let first_host = addresses[0].rsplit_once(':').map_or("", |(host, _)| host);
+        let client = self.clients.as_ref().map(|part| {
+            let host = part.host.as_deref().unwrap_or(first_host);
+            format!("{host}:{}", part.port)
+        });
+        Ok(Member { addresses, is_observer: self.is_observer, client, ..Member::new(self.id, "") })
+    }
+
+    /// People write 0.0.0.0 in a server's own line to have it listen everywhere; others know it by another name.
+    fn reachable(&self, text: &str, own: u8) -> Result<String, ConfigError> {
+        match text.strip_prefix("0.0.0.0:").or_else(|| text.strip_prefix("[::]:")) {
+            None => Ok(text.to_owned()),
+            Some(port) if self.id == own => Ok(format!("{}:{port}", own_entry::host_name())),
+            Some(_) => Err(ConfigError::new(format!(
+                "server.{} = {text}: this is server {own}, and nobody reaches another at this address; name its host",
+                self.id
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(value: &str) -> Result<ServerLine, String> {
+        parse("server.3", "3", value).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_first_port_is_that_of_links() {
+        let voter = line("gw-a:2888:3888").unwrap();
+        assert_eq!((voter.id, voter.addresses.as_slice()), (3, &["gw-a:2888".to_owned()][..]));
+        assert!(!voter.is_observer && voter.clients.is_none());
+        let observer = line("[fd00::1]:2888:3888:Observer;[::1]:2181").unwrap();
+        assert_eq!((observer.addresses[0].as_str(), observer.is_observer), ("[fd00::1]:2888", true));
+        assert_eq!(observer.clients.unwrap().host.as_deref(), Some("[::1]"));
+        let several = line("gw-a:1:2:participant|10.0.0.7:3:4").unwrap();
+        assert_eq!(several.addresses, ["gw-a:1", "10.0.0.7:3"]);
+    }
+
+    #[test]
+    fn the_client_part_names_where_clients_reach_it() {
+        let client = |value| line(value).unwrap().to_member(1).unwrap().client;
+        assert_eq!(client("gw-a:1:2;2181").as_deref(), Some("gw-a:2181"));
+        assert_eq!(client("gw-a:1:2;0.0.0.0:2181").as_deref(), Some("gw-a:2181"));
+        assert_eq!(client("[fd00::1]:1:2;[::]:2181").as_deref(), Some("[fd00::1]:2181"));
+        assert_eq!(client("gw-a:1:2;10.1.1.1:2181").as_deref(), Some("10.1.1.1:2181"));
+        assert_eq!(client("gw-a:1:2"), None);
+        assert_eq!(client("gw-a:1:2;0"), None);
+    }
+
+    #[test]
+    fn any_address_is_ones_own_name_and_nobody_elses() {
+        let any = line("0.0.0.0:2888:3888").unwrap();
+        assert_eq!(any.to_member(3).unwrap().addresses, [format!("{}:2888", own_entry::host_name())]);
+        assert!(any.to_member(1).unwrap_err().to_string().contains("name its host"));
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_what_is_allowed() {
+        for value in ["a", "a:1", "a:1:x", "a:0:1", "a:1:2:leader", "a:1:2:observer:x", "a:1:2;x", ":1:2", "a:1:2|b"] {
+            let error = line(value).unwrap_err();
+            assert!(error.contains("allowed is host:port:port"), "{value}: {error}");
+        }
+        assert!(line("a:1:2|b:1:2:observer").unwrap_err().contains("one role for all addresses"));
+        assert!(parse("server.x", "x", "a:1:2").unwrap_err().to_string().contains("server.1 to server.255"));
+    }
+}

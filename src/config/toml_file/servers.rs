@@ -1,0 +1,286 @@
+//! The keys of an ensemble: who its servers are, which one this is, and why they believe each other.
+
+use super::super::bound::TIMING;
+use super::super::{
+    Config, ConfigError, Ensemble, Member, Overrides, Timing, TrustSource, address, own_entry, site_key,
+};
+use super::source::{Source, Value, Wrong, integer, not_built, unknown};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use toml::de::DeValue;
+
+const MEMBER_KEYS: &str = "id, host, role, key, client";
+const HOSTS: &str = "a host in quotes, \"host:port\", or a list of them";
+
+/// Where the messages put the site key that no file names.
+const USUAL_SITE_KEY: &str = "/etc/zoolet/site.key";
+
+/// What the keys said.
+#[derive(Default)]
+pub(super) struct Servers {
+    members: Vec<Member>,
+    id: Option<u8>,
+    peers: Option<SocketAddr>,
+    timing: Timing,
+    site_key_file: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
+    certificate_file: Option<PathBuf>,
+    key_file: Option<PathBuf>,
+}
+
+impl Servers {
+    /// Whether `key` is one of these.
+    pub(super) fn key<'i>(&mut self, source: Source<'i>, key: &str, value: &Value<'i>) -> Result<bool, Wrong> {
+        let file = || source.non_empty(key, value, "a file in quotes").map(|text| Some(PathBuf::from(text)));
+        match key {
+            "id" => self.id = Some(id(source, key, value)?),
+            "peers" => self.peers = Some(socket(source, key, value)?),
+            "readmit" => readmit(source, key, value)?,
+            "site_key_file" => self.site_key_file = file()?,
+            "ca_file" => self.ca_file = file()?,
+            "certificate_file" => self.certificate_file = file()?,
+            "key_file" => self.key_file = file()?,
+            "timing" => {
+                for (name, value) in source.table(key, value)? {
+                    source.number(&mut self.timing, key, TIMING, &[], name.get_ref(), value)?;
+                }
+            }
+            "server" => {
+                let DeValue::Array(servers) = value.get_ref() else {
+                    return Err(source.wrong(key, value, "tables written as [[server]]"));
+                };
+                for server in servers.iter() {
+                    self.members.push(member(source, server)?);
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Puts together what depends on other keys. Gives what the author should know.
+    pub(super) fn settle(mut self, config: &mut Config, over: &Overrides) -> Result<Vec<String>, ConfigError> {
+        let given = over.server_id.or(self.id);
+        if self.members.len() < 2 {
+            return self.alone(config, given);
+        }
+        if let Some(nameless) = self.members.iter().find(|member| member.id == 0) {
+            let at = nameless.addresses.first().map_or("", String::as_str);
+            return Err(ConfigError::new(format!(
+                "server.id: is missing (host {at}); allowed is a number from 1 to 255"
+            )));
+        }
+        let members = std::mem::take(&mut self.members);
+        config.server_id = given.map_or_else(|| own_entry::find(&members), Ok)?;
+        let trust = self.trust(config.server_id, &members)?;
+        let ensemble = Ensemble { listen: self.peers, timing: self.timing, ..Ensemble::new(members, trust) };
+        ensemble.check(config.server_id)?;
+        let warnings = ensemble.warnings();
+        config.ensemble = Some(ensemble);
+        Ok(warnings)
+    }
+
+    fn alone(&self, config: &mut Config, given: Option<u8>) -> Result<Vec<String>, ConfigError> {
+        let own = self.members.first();
+        if own.is_some_and(|own| own.is_observer) {
+            return Err(ConfigError::value("server.role", "\"observer\"", "\"voter\" for a server that is alone"));
+        }
+        let of_file = own.map(|own| own.id).filter(|&id| id != 0);
+        config.server_id = given.or(of_file).unwrap_or(config.server_id);
+        let unused = [
+            ("peers", self.peers.is_some()),
+            ("site_key_file", self.site_key_file.is_some()),
+            ("ca_file, certificate_file, key_file", self.has_ca()),
+            ("[timing]", self.timing != Timing::default()),
+        ];
+        let unused = unused.into_iter().filter(|(_, given)| *given);
+        Ok(unused.map(|(key, _)| format!("{key}: means nothing to a server that is alone")).collect())
+    }
+
+    fn has_ca(&self) -> bool {
+        self.ca_file.is_some() || self.certificate_file.is_some() || self.key_file.is_some()
+    }
+
+    fn trust(&mut self, own: u8, members: &[Member]) -> Result<TrustSource, ConfigError> {
+        match (self.site_key_file.take(), self.has_ca()) {
+            (Some(_), true) => Err(ConfigError::new("site_key_file and ca_file: give one of both")),
+            (Some(file), false) => site_key::at(&file, own, members),
+            (None, true) => self.ca(),
+            (None, false) if members.iter().all(|member| member.key.is_some()) => Ok(TrustSource::Pinned),
+            (None, false) if Ensemble::new(members, TrustSource::Loopback).is_on_loopback() => {
+                Ok(TrustSource::Loopback)
+            }
+            (None, false) => Err(no_trust(own, members)),
+        }
+    }
+
+    fn ca(&mut self) -> Result<TrustSource, ConfigError> {
+        match (self.ca_file.take(), self.certificate_file.take(), self.key_file.take()) {
+            (Some(ca_file), Some(certificate_file), Some(key_file)) => {
+                Ok(TrustSource::Ca { ca_file, certificate_file, key_file })
+            }
+            _ => Err(ConfigError::new("ca_file, certificate_file, key_file: give all three or none")),
+        }
+    }
+}
+
+/// The file names no reason to believe anybody.
+fn no_trust(own: u8, members: &[Member]) -> ConfigError {
+    let file = Path::new(USUAL_SITE_KEY);
+    if file.exists() {
+        return ConfigError::new(format!("site_key_file: is missing; {USUAL_SITE_KEY} is there: name it in this file"));
+    }
+    let ConfigError(lines) = site_key::missing(file, own, members);
+    ConfigError(format!("site_key_file: is missing: name \"{USUAL_SITE_KEY}\" in this file; {lines}"))
+}
+
+fn id<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<u8, Wrong> {
+    let id = integer(value).and_then(|id| u8::try_from(id).ok()).filter(|&id| id > 0);
+    id.ok_or_else(|| source.wrong(key, value, "a whole number from 1 to 255"))
+}
+
+fn socket<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<SocketAddr, Wrong> {
+    const ALLOWED: &str = "an address of this machine and a UDP port, such as \"0.0.0.0:2888\"";
+    source.string(key, value, ALLOWED)?.parse().map_err(|_| source.wrong(key, value, ALLOWED))
+}
+
+fn readmit<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<(), Wrong> {
+    match source.string(key, value, "\"auto\"")? {
+        "auto" => Ok(()),
+        "ask" => Err(not_built("readmit = \"ask\"", value)),
+        _ => Err(source.wrong(key, value, "\"auto\"")),
+    }
+}
+
+fn member<'i>(source: Source<'i>, server: &Value<'i>) -> Result<Member, Wrong> {
+    let mut member = Member { addresses: Vec::new(), ..Member::new(0, "") };
+    for (name, value) in source.table("[server]", server)? {
+        let name = name.get_ref().as_ref();
+        let key = format!("server.{name}");
+        match name {
+            "id" => member.id = id(source, &key, value)?,
+            "host" => member.addresses = hosts(source, &key, value)?,
+            "role" => member.is_observer = is_observer(source, &key, value)?,
+            "key" => member.key = Some(source.non_empty(&key, value, "a public key in quotes, \"zk1...\"")?.to_owned()),
+            "client" => member.client = Some(client(source, &key, value)?),
+            _ => return Err(unknown(&key, value, source.shown(value), MEMBER_KEYS)),
+        }
+    }
+    Ok(member)
+}
+
+fn hosts<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<Vec<String>, Wrong> {
+    let one = |value: &Value<'i>| {
+        let text = source.string(key, value, HOSTS)?;
+        address::with_port(text).ok_or_else(|| source.wrong(key, value, HOSTS))
+    };
+    match value.get_ref() {
+        DeValue::Array(several) if several.is_empty() => Err(source.wrong(key, value, HOSTS)),
+        DeValue::Array(several) => several.iter().map(one).collect(),
+        _ => Ok(vec![one(value)?]),
+    }
+}
+
+fn is_observer<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<bool, Wrong> {
+    const ALLOWED: &str = "\"voter\" or \"observer\"";
+    match source.string(key, value, ALLOWED)? {
+        "voter" => Ok(false),
+        "observer" => Ok(true),
+        _ => Err(source.wrong(key, value, ALLOWED)),
+    }
+}
+
+fn client<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<String, Wrong> {
+    const ALLOWED: &str = "where clients reach this server, such as \"gw-a:2181\"";
+    let text = source.string(key, value, ALLOWED)?;
+    address::split(text).map(|_| text.to_owned()).ok_or_else(|| source.wrong(key, value, ALLOWED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read;
+    use super::*;
+
+    const THREE: &str = "[[server]]\nid = 1\nhost = [\"gw-a.invalid\", \"203.0.113.1:2889\"]\n\
+                         [[server]]\nid = 2\nhost = \"gw-b.invalid\"\nclient = \"gw-b.invalid:2181\"\n\
+                         [[server]]\nid = 7\nhost = \"gw-c.invalid\"\nrole = \"observer\"\n";
+    const LOCAL: &str = "[[server]]\nid = 1\nhost = \"127.0.0.1:1\"\n[[server]]\nid = 2\nhost = \"localhost:2\"\n\
+                         [[server]]\nid = 3\nhost = \"[::1]:3\"\n";
+
+    fn parse(text: &str, own: Option<u8>) -> Result<Config, String> {
+        let over = Overrides { server_id: own, ..Overrides::default() };
+        let loaded = read(Path::new("zoolet.toml"), text, &over);
+        loaded.map(|loaded| loaded.config).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_same_file_serves_every_box() {
+        let file = std::env::temp_dir().join(format!("zoolet-site-key-{}", std::process::id()));
+        std::fs::write(&file, "").unwrap();
+        let text = format!(
+            "site_key_file = {file:?}\npeers = \"0.0.0.0:7\"\nreadmit = \"auto\"\n[timing]\nheartbeat_idle_ms = 200\n{THREE}"
+        );
+        let config = parse(&text, Some(2)).unwrap();
+        let ensemble = config.ensemble.unwrap();
+        assert_eq!(config.server_id, 2);
+        assert_eq!(ensemble.members[0].addresses, ["gw-a.invalid:2888", "203.0.113.1:2889"]);
+        assert_eq!(ensemble.members[1].client.as_deref(), Some("gw-b.invalid:2181"));
+        assert_eq!((ensemble.members[2].id, ensemble.members[2].is_observer), (7, true));
+        assert_eq!(ensemble.trust, TrustSource::SiteKeyFile(file.clone()));
+        assert_eq!(ensemble.listen_address(2).to_string(), "0.0.0.0:7");
+        assert_eq!(ensemble.timing.heartbeat_idle_ms, 200);
+        // The command line counts more than the file's own word.
+        assert_eq!(parse(&format!("id = 1\n{text}"), None).unwrap().server_id, 1);
+        assert_eq!(parse(&format!("id = 1\n{text}"), Some(7)).unwrap().server_id, 7);
+        assert!(parse(&text, Some(3)).unwrap_err().contains("this is server 3, and the servers are 1, 2, 7"));
+        assert!(parse(&text, None).unwrap_err().contains("say --id N, N one of 1, 2, 7"));
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn without_a_reason_to_believe_the_two_commands_are_said() {
+        let error = parse(THREE, Some(1)).unwrap_err();
+        assert!(error.starts_with("zoolet.toml: site_key_file: is missing"), "{error}");
+        let commands: Vec<_> = error.lines().skip(1).collect();
+        let copy =
+            "  for host in gw-b.invalid gw-c.invalid; do scp -p /etc/zoolet/site.key $host:/etc/zoolet/site.key; done";
+        assert_eq!(commands, ["  zoolet keygen --out /etc/zoolet/site.key", copy]);
+        let error = parse(&format!("site_key_file = \"/nowhere/k\"\n{THREE}"), Some(1)).unwrap_err();
+        assert!(
+            error.contains("there is no site key in /nowhere/k") && error.contains("keygen --out /nowhere/k"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn loopback_pins_and_authorities_need_no_site_key() {
+        let trust = |text: &str| parse(text, Some(1)).unwrap().ensemble.unwrap().trust;
+        assert_eq!(trust(LOCAL), TrustSource::Loopback);
+        let pinned = THREE.replace("[[server]]\n", "[[server]]\nkey = \"zk1\"\n");
+        assert_eq!(trust(&pinned), TrustSource::Pinned);
+        let ca = format!("ca_file = \"c\"\ncertificate_file = \"d\"\nkey_file = \"e\"\n{THREE}");
+        assert!(matches!(trust(&ca), TrustSource::Ca { .. }));
+        let half = parse(&format!("ca_file = \"c\"\n{THREE}"), Some(1)).unwrap_err();
+        assert!(half.contains("give all three or none"), "{half}");
+        let both = parse(&format!("site_key_file = \"k\"\n{ca}"), Some(1)).unwrap_err();
+        assert!(both.contains("site_key_file and ca_file: give one of both"), "{both}");
+    }
+
+    #[test]
+    fn servers_of_an_ensemble_have_ids() {
+        let error = parse("[[server]]\nhost = \"a\"\n[[server]]\nid = 2\nhost = \"b\"", Some(2)).unwrap_err();
+        assert!(error.contains("server.id: is missing (host a:2888)"), "{error}");
+    }
+
+    #[test]
+    fn one_server_is_alone() {
+        let alone = read(
+            Path::new("x.toml"),
+            "site_key_file = \"k\"\n[[server]]\nid = 3\nhost = \"gw-a\"",
+            &Overrides::default(),
+        );
+        let alone = alone.unwrap();
+        assert_eq!((alone.config.server_id, alone.config.ensemble), (3, None));
+        assert_eq!(alone.warnings, ["site_key_file: means nothing to a server that is alone"]);
+    }
+}

@@ -1,0 +1,238 @@
+//! The ensemble of a `zoo.cfg`: its server lines, `myid`, and where the site key is.
+
+use super::server_line::ServerLine;
+use super::{ConfigError, Ensemble, Member, TrustSource, properties, server_line, site_key};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What the keys of an ensemble said.
+#[derive(Default)]
+pub(super) struct Servers {
+    /// In the order of the file.
+    pub(super) lines: Vec<ServerLine>,
+    /// peerType: what this server takes itself for.
+    pub(super) is_observer: Option<bool>,
+    /// `group.N` and `weight.N`, as written.
+    pub(super) weighted: Option<String>,
+    /// `zoolet.siteKeyFile`.
+    pub(super) site_key_file: Option<PathBuf>,
+    /// Where the lines came from, if not from the file itself.
+    pub(super) dynamic_file: Option<PathBuf>,
+}
+
+impl Servers {
+    /// The server lines of a `dynamicConfigFile`, which has nothing else.
+    pub(super) fn read_dynamic(&mut self, key: &str, file: &Path) -> Result<(), ConfigError> {
+        if !self.lines.is_empty() {
+            return Err(ConfigError::new(format!("{key} = {}: servers are in this file already", file.display())));
+        }
+        let text = fs::read_to_string(file)
+            .map_err(|error| ConfigError::new(format!("{key} = {}: {error}", file.display())))?;
+        let properties = properties::parse(&text).map_err(|(line, error)| error.at(file, Some(line)))?;
+        for property in &properties {
+            let at = |error: ConfigError| error.at(file, Some(property.line));
+            match property.key.split_once('.') {
+                Some(("server", id)) => {
+                    self.lines.push(server_line::parse(&property.key, id, &property.value).map_err(at)?);
+                }
+                Some(("group" | "weight", _)) => self.weighted = Some(property.key.clone()),
+                _ if property.key == "version" => {}
+                _ => return Err(at(ConfigError::value(&property.key, &property.value, "server.N lines"))),
+            }
+        }
+        self.dynamic_file = Some(file.to_owned());
+        Ok(())
+    }
+
+    /// Whether they are several; one server is alone, as in ZooKeeper.
+    pub(super) fn are_several(&self) -> bool {
+        self.lines.len() > 1
+    }
+
+    /// The line of server `own`.
+    pub(super) fn own(&self, own: u8) -> Option<&ServerLine> {
+        self.lines.iter().find(|line| line.id == own)
+    }
+
+    /// Which of the servers this is: `dataDir/myid` says so, or the command line, and both the same if both do.
+    pub(super) fn number(&self, data: &Path, given: Option<u8>) -> Result<Option<u8>, ConfigError> {
+        let file = data.join("myid");
+        let Ok(text) = fs::read_to_string(&file) else { return self.number_without_myid(&file, given) };
+        let ids = self.ids();
+        let allowed = match (given, ids.is_empty()) {
+            (Some(given), _) => format!("{given}, as --id says"),
+            (None, false) => format!("one of {ids}, as in the server lines"),
+            (None, true) => "a whole number from 0 to 255".to_owned(),
+        };
+        let id = text.trim();
+        id.parse()
+            .ok()
+            .filter(|id| self.lines.is_empty() || self.own(*id).is_some())
+            .filter(|id| given.is_none_or(|given| given == *id))
+            .map(Some)
+            .ok_or_else(|| ConfigError::value(&file.display().to_string(), id, allowed))
+    }
+
+    fn number_without_myid(&self, file: &Path, given: Option<u8>) -> Result<Option<u8>, ConfigError> {
+        match (given, self.lines.as_slice()) {
+            (Some(given), _) => Ok(Some(given)),
+            (None, []) => Ok(None),
+            (None, [alone]) => Ok(Some(alone.id)),
+            (None, _) => Err(ConfigError::new(format!(
+                "{} is missing: it says which of the servers {} this is, such as: echo {} > {0}",
+                file.display(),
+                self.ids(),
+                self.lines[0].id
+            ))),
+        }
+    }
+
+    fn ids(&self) -> String {
+        self.lines.iter().map(|line| line.id.to_string()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The ensemble that server `own` is a member of, and what its owner should know.
+    pub(super) fn ensemble(&self, own: u8, data: &Path) -> Result<(Ensemble, Vec<String>), ConfigError> {
+        if let Some(key) = &self.weighted {
+            return Err(ConfigError::new(format!(
+                "{key}: groups and weights are not built; every voter counts the same"
+            )));
+        }
+        let members: Result<Vec<Member>, _> = self.lines.iter().map(|line| line.to_member(own)).collect();
+        let members = members?;
+        let trust = self.trust(own, data, &members)?;
+        let ensemble = Ensemble::new(members, trust);
+        ensemble.check(own)?;
+        let mut warnings = ensemble.warnings();
+        let voter_or_observer = |is_observer: bool| if is_observer { "observer" } else { "participant" };
+        let of_line = self.own(own).is_some_and(|line| line.is_observer);
+        if let Some(said) = self.is_observer.filter(|said| *said != of_line) {
+            warnings.push(format!(
+                "peerType = {}: server.{own} says {}, and that counts",
+                voter_or_observer(said),
+                voter_or_observer(of_line)
+            ));
+        }
+        Ok((ensemble, warnings))
+    }
+
+    fn trust(&self, own: u8, data: &Path, members: &[Member]) -> Result<TrustSource, ConfigError> {
+        let usual = data.join("site.key");
+        let file = self.site_key_file.as_ref().unwrap_or(&usual);
+        let is_local = Ensemble::new(members, TrustSource::Loopback).is_on_loopback();
+        if is_local && self.site_key_file.is_none() && !usual.exists() {
+            return Ok(TrustSource::Loopback);
+        }
+        site_key::at(file, own, members)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, Loaded, Overrides, zoo_cfg};
+    use super::*;
+
+    /// A data directory with what an operator puts there first.
+    struct Data(PathBuf);
+
+    impl Data {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let data = std::env::temp_dir().join(format!("zoolet-zoo-{name}-{}", std::process::id()));
+            fs::create_dir_all(&data).unwrap();
+            files.iter().for_each(|(name, text)| fs::write(data.join(name), text).unwrap());
+            Self(data)
+        }
+
+        fn load(&self, lines: &str, over: &Overrides) -> Result<Loaded, String> {
+            let text = format!("dataDir={}\nclientPort=2181\ninitLimit=10\nsyncLimit=5\n{lines}", self.0.display());
+            zoo_cfg::read(Path::new("zoo.cfg"), &text, over).map_err(|error| error.to_string())
+        }
+
+        fn config(&self, lines: &str) -> Result<Config, String> {
+            self.load(lines, &Overrides::default()).map(|loaded| loaded.config)
+        }
+    }
+
+    impl Drop for Data {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const THREE: &str =
+        "server.1=gw-a:2888:3888;2181\nserver.2=gw-b:2888:3888;2181\nserver.3=gw-c:2888:3888:observer;2181\n";
+    const LOCAL: &str = "server.1=127.0.0.1:2888:3888\nserver.2=127.0.0.1:2889:3889\nserver.3=127.0.0.1:2890:3890\n";
+
+    #[test]
+    fn zookeepers_file_of_an_ensemble_works_as_it_is() {
+        let data = Data::new("ensemble", &[("myid", "2\n"), ("site.key", "")]);
+        let config = data.config(THREE).unwrap();
+        let ensemble = config.ensemble.unwrap();
+        assert_eq!((config.server_id, ensemble.voters(), ensemble.members.len()), (2, 2, 3));
+        assert_eq!(ensemble.members[2].addresses, ["gw-c:2888"]);
+        assert_eq!(ensemble.members[0].client.as_deref(), Some("gw-a:2181"));
+        assert_eq!(ensemble.trust, TrustSource::SiteKeyFile(data.0.join("site.key")));
+        assert_eq!(ensemble.listen_address(2).to_string(), "0.0.0.0:2888");
+        let local = data.config(&format!("zoolet.siteKeyFile={}\n{LOCAL}", data.0.join("site.key").display())).unwrap();
+        assert!(matches!(local.ensemble.unwrap().trust, TrustSource::SiteKeyFile(_)));
+    }
+
+    #[test]
+    fn servers_on_loopback_need_no_site_key_and_others_are_told_how_to_make_one() {
+        let data = Data::new("trust", &[("myid", "1")]);
+        assert_eq!(data.config(LOCAL).unwrap().ensemble.unwrap().trust, TrustSource::Loopback);
+        let error = data.config(THREE).unwrap_err();
+        let key = data.0.join("site.key").display().to_string();
+        let commands: Vec<_> = error.lines().skip(1).map(str::to_owned).collect();
+        let copy = format!("  for host in gw-b gw-c; do scp -p {key} $host:{key}; done");
+        assert_eq!(commands, [format!("  zoolet keygen --out {key}"), copy], "{error}");
+    }
+
+    #[test]
+    fn myid_says_which_server_this_is() {
+        let data = Data::new("myid", &[]);
+        let missing = data.config(LOCAL).unwrap_err();
+        assert!(missing.contains("myid is missing: it says which of the servers 1, 2, 3 this is"), "{missing}");
+        let of_flag = Overrides { server_id: Some(3), ..Overrides::default() };
+        assert_eq!(data.load(LOCAL, &of_flag).unwrap().config.server_id, 3);
+        for (myid, expected) in [("4", "allowed is one of 1, 2, 3"), ("one", "myid = one: allowed is one of 1, 2, 3")] {
+            fs::write(data.0.join("myid"), myid).unwrap();
+            let error = data.config(LOCAL).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        fs::write(data.0.join("myid"), " 2 \n").unwrap();
+        assert_eq!(data.config(LOCAL).unwrap().server_id, 2);
+        assert!(data.load(LOCAL, &of_flag).unwrap_err().contains("myid = 2: allowed is 3, as --id says"));
+        // The data directory of the command line is the one that counts.
+        let elsewhere = Data::new("myid-elsewhere", &[("myid", "1")]);
+        let over = Overrides { data: Some(elsewhere.0.clone()), ..Overrides::default() };
+        let config = data.load(LOCAL, &over).unwrap().config;
+        assert_eq!((config.server_id, config.data), (1, elsewhere.0.clone()));
+    }
+
+    #[test]
+    fn the_dynamic_file_has_the_servers_instead() {
+        let data = Data::new("dynamic", &[("myid", "1"), ("dynamic", LOCAL), ("wrong", "clientPort=1\n")]);
+        let line = |name: &str| format!("dynamicConfigFile={}\n", data.0.join(name).display());
+        assert_eq!(data.config(&line("dynamic")).unwrap().ensemble.unwrap().members.len(), 3);
+        let error = data.config(&line("wrong")).unwrap_err();
+        assert!(error.contains("wrong:1: clientPort = 1: allowed is server.N lines"), "{error}");
+        for both in [line("dynamic") + "server.4=d:1:2\n", "server.4=d:1:2\n".to_owned() + &line("dynamic")] {
+            assert!(data.config(&both).is_err(), "{both}");
+        }
+        assert!(data.config(&line("absent")).unwrap_err().contains("No such file"));
+    }
+
+    #[test]
+    fn what_is_not_as_in_zookeeper_is_said() {
+        let data = Data::new("said", &[("myid", "1"), ("site.key", "")]);
+        let warnings = |lines: &str| data.load(lines, &Overrides::default()).unwrap().warnings;
+        assert!(warnings(THREE)[0].starts_with("2 voters survive no failure"));
+        let observer = warnings(&format!("peerType=observer\n{LOCAL}"));
+        assert_eq!(observer[0], "peerType = observer: server.1 says participant, and that counts");
+        let weighted = data.config(&format!("weight.1=3\n{LOCAL}")).unwrap_err();
+        assert!(weighted.contains("weight.1: groups and weights are not built"), "{weighted}");
+        let zero = data.config("server.1=a:1:2\nserver.0=b:1:2").unwrap_err();
+        assert!(zero.contains("numbered from 1 to 255"), "{zero}");
+    }
+}

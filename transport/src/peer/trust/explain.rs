@@ -66,7 +66,11 @@ impl Gate {
         Some(match alert(code)? {
             AlertDescription::NoApplicationProtocol => "is not a zoolet server of this protocol version".to_owned(),
             // What our verifiers say of a key that is not pinned.
-            AlertDescription::HandshakeFailure => format!("does not know this server's key: pin {own_key} there"),
+            AlertDescription::HandshakeFailure if self.shows_raw_key() => {
+                format!(
+                    "does not know this server's key: pin {own_key} there, or, if it does not go by pinned keys, give both the same kind of trust"
+                )
+            }
             _ => {
                 "refuses this server's key: both need the same kind of trust (site key, pinned keys, or CA)".to_owned()
             }

@@ -6,6 +6,7 @@
 //! ```
 //! The acceptor says nothing, not even which server it is, before [`Gate::judge`] let the dialler in.
 
+use super::ca::Authority;
 use super::identity::Identity;
 use super::pins::Pins;
 use super::proof::{self, Exporter, PROOF_BYTES};
@@ -33,6 +34,8 @@ pub enum Trust {
     Site(SiteKey),
     /// A key that is pinned to the server, and nothing else.
     Pinned,
+    /// A certificate of the operator's authority that names the server.
+    Ca(Authority),
 }
 
 /// TLS does not take these settings: not in a build that was tested. Its Display is one line.
@@ -63,6 +66,7 @@ pub struct Guest {
     /// Which side of the connection it is.
     side: Side,
     key: PublicKey,
+    certificate: CertificateDer<'static>,
     exporter: Exporter,
 }
 
@@ -92,12 +96,20 @@ impl Gate {
 
     /// What others know this server by: what they pin.
     pub fn public_key(&self) -> PublicKey {
-        self.identity.public_key()
+        match &self.trust {
+            Trust::Ca(authority) => authority.public_key(),
+            Trust::Loopback | Trust::Site(_) | Trust::Pinned => self.identity.public_key(),
+        }
     }
 
     /// Whether a site key is asked for.
     pub(super) fn asks_for_proof(&self) -> bool {
         matches!(self.trust, Trust::Site(_))
+    }
+
+    /// Whether it shows its key itself, and not a certificate.
+    pub(super) fn shows_raw_key(&self) -> bool {
+        !matches!(self.trust, Trust::Ca(_))
     }
 
     /// For the endpoint: whoever speaks to the process before this one is told at once that it is gone.
@@ -111,6 +123,7 @@ impl Gate {
     /// Never in a build that was tested.
     pub fn server_config(&self) -> Result<quinn::ServerConfig, TlsError> {
         let tls = match &self.trust {
+            Trust::Ca(authority) => authority.server_config(),
             Trust::Loopback | Trust::Site(_) => self.raw_server_config(Admitted::Any),
             Trust::Pinned => self.raw_server_config(Admitted::Pinned(self.pins.clone())),
         };
@@ -127,6 +140,7 @@ impl Gate {
     /// Never in a build that was tested.
     pub fn client_config(&self, server: ServerId) -> Result<quinn::ClientConfig, TlsError> {
         let tls = match &self.trust {
+            Trust::Ca(authority) => authority.client_config(),
             Trust::Loopback | Trust::Site(_) => self.raw_client_config(server, true),
             Trust::Pinned => self.raw_client_config(server, false),
         };
@@ -134,7 +148,7 @@ impl Gate {
         Ok(quinn::ClientConfig::new(Arc::new(tls)))
     }
 
-    /// The name to dial a server by, which is never sent.
+    /// The name to dial a server by, which is never sent. A certificate must have it as a DNS name.
     pub fn server_name(server: ServerId) -> String {
         format!("server-{}.zoolet", server.as_u8())
     }
@@ -158,20 +172,24 @@ impl Gate {
         self.check_address(connection.remote_address())?;
         let refused = |why| Refused { who: who.to_owned(), claimed: None, why };
         let certificate = shown(connection).ok_or_else(|| refused(Why::NoKey))?;
-        let key = PublicKey::from_spki(&certificate).ok_or_else(|| refused(Why::NoKey))?;
+        let key = match &self.trust {
+            Trust::Ca(_) => Authority::key_of(&certificate),
+            Trust::Loopback | Trust::Site(_) | Trust::Pinned => PublicKey::from_spki(&certificate),
+        };
+        let key = key.ok_or_else(|| refused(Why::NoKey))?;
         if key == self.public_key() {
             return Err(refused(Why::OwnKey));
         }
         let exporter = Exporter::of(connection).ok_or_else(|| refused(Why::NoKey))?;
         let side = if connection.side().is_client() { Side::Server } else { Side::Client };
-        Ok(Guest { who: who.to_owned(), dialled, side, key, exporter })
+        Ok(Guest { who: who.to_owned(), dialled, side, key, certificate, exporter })
     }
 
     /// This server's proof to that guest, for its own first word without the proof itself; `None` when none is asked for.
     pub fn prove(&self, guest: &Guest, hello: &[u8]) -> Option<[u8; PROOF_BYTES]> {
         match &self.trust {
             Trust::Site(site_key) => Some(proof::prove(site_key, !guest.side, &guest.exporter, hello)),
-            Trust::Loopback | Trust::Pinned => None,
+            Trust::Loopback | Trust::Pinned | Trust::Ca(_) => None,
         }
     }
 
@@ -214,6 +232,8 @@ impl Gate {
                 None => Err(Why::NoKeyPinned { shown: guest.key }),
                 Some(_) => Ok(()),
             },
+            Trust::Ca(_) if Authority::names(&guest.certificate, claimed) => Ok(()),
+            Trust::Ca(_) => Err(Why::NotCertified),
         }
     }
 

@@ -3,6 +3,7 @@
 //! A server is a key, not an address: each makes a pair on its first start ([`Identity`]), TLS shows that the other side has its pair, and the [`Gate`] judges
 //! whether that key may be the server that it says it is. A stranger who opens a connection learns a public key and nothing else.
 
+mod ca;
 mod checked_text;
 mod explain;
 mod gate;
@@ -15,6 +16,7 @@ mod secret_file;
 mod site_key;
 mod tls;
 
+pub use ca::Authority;
 pub use gate::{Gate, Guest, TlsError, Trust};
 pub use identity::Identity;
 pub use pins::{PinnedTwice, Pins};

@@ -1,6 +1,7 @@
 //! Public keys, and the text that operators copy.
 
 use super::checked_text;
+use ring::digest;
 use std::fmt;
 use std::str::FromStr;
 
@@ -9,7 +10,7 @@ const PREFIX: &str = "zk1";
 /// The DER of an Ed25519 SubjectPublicKeyInfo up to the key itself (RFC 8410): a sequence of the algorithm's name and a bit string of 32 bytes.
 const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// What a server is known by: its Ed25519 public key.
+/// What a server is known by: its Ed25519 public key; under [`Trust::Ca`](super::Trust::Ca) the SHA-256 of its certificate's public key.
 ///
 /// As text `zk1` and 48 characters of base64url, which hold the 32 bytes and a checksum: a typo is found.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,6 +28,13 @@ impl PublicKey {
     /// `None` for anything but those 44 bytes: another kind of key, or a certificate.
     pub(super) fn from_spki(spki: &[u8]) -> Option<Self> {
         spki.strip_prefix(&SPKI_PREFIX)?.try_into().ok().map(Self)
+    }
+
+    /// Of a certificate's key, which may be of any kind.
+    pub(super) fn of_certified(spki: &[u8]) -> Self {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(digest::digest(&digest::SHA256, spki).as_ref());
+        Self(hash)
     }
 }
 

@@ -28,6 +28,8 @@ pub enum Why {
         /// What it showed.
         shown: PublicKey,
     },
+    /// Its certificate is not that of the server that it says it is.
+    NotCertified,
     /// It has this server's own key.
     OwnKey,
     /// It showed no key that could be judged.
@@ -102,6 +104,7 @@ impl fmt::Display for Why {
             Self::NoKeyPinned { shown } => {
                 write!(f, "has key {shown}, and no key is pinned to that server here: if it is yours, pin this one")
             }
+            Self::NotCertified => f.write_str("has a certificate that does not name that server"),
             Self::OwnKey => f.write_str(
                 "has this server's own key: the address leads back here, or a copy of this server's data directory runs there",
             ),
@@ -147,9 +150,11 @@ impl Why {
             Self::NotLoopback => close_code::ADDRESS,
             // One for both: whether a proof was nearly right is nobody's business.
             Self::NoProof | Self::WrongProof => close_code::PROOF,
-            Self::AnotherKeyPinned { .. } | Self::KeyOfAnother { .. } | Self::NoKeyPinned { .. } | Self::NoKey => {
-                close_code::KEY
-            }
+            Self::AnotherKeyPinned { .. }
+            | Self::KeyOfAnother { .. }
+            | Self::NoKeyPinned { .. }
+            | Self::NotCertified
+            | Self::NoKey => close_code::KEY,
             Self::OwnKey => close_code::OWN_KEY,
             Self::WrongEnsemble => close_code::ENSEMBLE,
             Self::AnswersForAnother { .. } | Self::AsksForAnother { .. } => close_code::SERVER,

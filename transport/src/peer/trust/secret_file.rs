@@ -8,8 +8,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// More than any of our files has.
-const FILE_BYTES_MAX: u64 = 1024;
+/// More than any of these files has: the longest is a chain of 8 certificates, of a few thousand bytes each.
+const FILE_BYTES_MAX: u64 = 65_536;
 
 /// Mode bits of the group and of everybody else.
 const OTHERS: u32 = 0o077;
@@ -94,23 +94,53 @@ pub(super) fn text(kind: Kind, secret: &[u8; 32]) -> String {
 
 /// Reads the secret in `path`; `None` when there is no such file.
 pub(super) fn read(kind: Kind, path: &Path) -> Result<Option<[u8; 32]>, SecretFileError> {
-    let io = |error| SecretFileError::Io { path: path.to_owned(), error };
-    let content = |what| SecretFileError::Content { path: path.to_owned(), what, remedy: kind.remedy };
-    // Opening a pipe would wait for whoever writes into it.
-    match fs::metadata(path) {
-        Ok(found) if found.is_file() => {}
-        Ok(_) => return Err(content(format!("this is no file, and so no {}", kind.name))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(io(error)),
+    match read_private(path, kind.name) {
+        Ok(bytes) => parse(kind, &bytes).map(Some).map_err(|what| SecretFileError::Content {
+            path: path.to_owned(),
+            what,
+            remedy: kind.remedy,
+        }),
+        Err(SecretFileError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
-    let file = File::open(path).map_err(io)?;
-    let mode = file.metadata().map_err(io)?.permissions().mode() & 0o7777;
+}
+
+/// What is in a file that nobody but its owner may read: a `name`, as people call it.
+pub(super) fn read_private(path: &Path, name: &'static str) -> Result<Vec<u8>, SecretFileError> {
+    let file = open(path)?;
+    let mode = file.metadata().map_err(|error| io_error(path, error))?.permissions().mode() & 0o7777;
     if mode & OTHERS != 0 {
-        return Err(SecretFileError::Readable { path: path.to_owned(), name: kind.name, mode });
+        return Err(SecretFileError::Readable { path: path.to_owned(), name, mode });
     }
+    read_whole(path, file)
+}
+
+/// What is in a file that anybody may read.
+pub(super) fn read_public(path: &Path) -> Result<Vec<u8>, SecretFileError> {
+    read_whole(path, open(path)?)
+}
+
+fn open(path: &Path) -> Result<File, SecretFileError> {
+    // Opening a pipe would wait for whoever writes into it.
+    if !fs::metadata(path).map_err(|error| io_error(path, error))?.is_file() {
+        return Err(SecretFileError::Content {
+            path: path.to_owned(),
+            what: "this is no file".to_owned(),
+            remedy: "name the file with the key or certificate",
+        });
+    }
+    File::open(path).map_err(|error| io_error(path, error))
+}
+
+fn read_whole(path: &Path, file: File) -> Result<Vec<u8>, SecretFileError> {
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(io)?;
-    parse(kind, &bytes).map(Some).map_err(content)
+    // What is longer is cut, and then no key: every kind of them is checked as a whole.
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(|error| io_error(path, error))?;
+    Ok(bytes)
+}
+
+fn io_error(path: &Path, error: io::Error) -> SecretFileError {
+    SecretFileError::Io { path: path.to_owned(), error }
 }
 
 /// Says what is the matter, without a character of what may be a secret.
@@ -145,5 +175,5 @@ pub(super) fn create(kind: Kind, directory: &Path, name: &str, secret: &[u8; 32]
         fs::rename(&aside, &path)?;
         File::open(directory)?.sync_all()
     };
-    write().map_err(|error| SecretFileError::Io { path: path.clone(), error })
+    write().map_err(|error| io_error(&path, error))
 }

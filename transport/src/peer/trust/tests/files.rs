@@ -173,7 +173,7 @@ fn a_site_key_that_is_none_is_refused_with_what_to_do() {
     let missing = directory.line(SiteKey::read(&directory.0.join("none.key")).unwrap_err());
     assert_eq!(missing, format!("none.key: there is no site key: {remedy}"));
     let line = directory.line(SiteKey::read(&directory.0).unwrap_err());
-    assert!(line.ends_with(&format!("this is no file, and so no site key: {remedy}")), "{line}");
+    assert!(line.ends_with("this is no file: name the file with the key or certificate"), "{line}");
 }
 
 /// Neither a log line nor a panic message may hold a secret.

@@ -1,0 +1,245 @@
+//! An operator's own authority: X.509 certificates, each good for the server whose name it has, `server-N.zoolet`.
+//!
+//! **No clock judges them.** A box that starts without a battery-backed clock believes it is 1970, and its links must not wait for the network's time, which
+//! may come over those very links. What is asked instead is whether the chain was ever valid as a whole: at the first moment at which all of its
+//! certificates were. So a certificate that has run out still opens; what takes a server's certificate away is another authority on the others, or a pin.
+
+use super::public_key::PublicKey;
+use super::secret_file::{self, SecretFileError};
+use super::tls;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
+    SignatureScheme, client,
+};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use zoolet_model::ServerId;
+
+/// Of a chain, the authority's own included. Webpki follows no longer ones.
+const CHAIN_MAX: usize = 8;
+
+/// An authority, and what it gave this server.
+#[derive(Clone)]
+pub struct Authority {
+    roots: Arc<RootCertStore>,
+    shown: Arc<CertifiedKey>,
+    key: PublicKey,
+}
+
+impl Authority {
+    /// Reads PEM files: the authority's certificates; this server's certificate, followed by those between it and the authority; its private key, which
+    /// nobody else may read. What the others would refuse is refused here.
+    ///
+    /// # Errors
+    /// One line for the operator, which names the file.
+    pub fn read(ca: &Path, certificate: &Path, key: &Path, own: ServerId) -> Result<Self, SecretFileError> {
+        let content = |path: &Path, what: String| SecretFileError::Content {
+            path: path.to_owned(),
+            what,
+            remedy: "OPERATIONS.md, \"Trust between servers\", says what belongs here",
+        };
+        let mut roots = RootCertStore::empty();
+        for root in certificates(ca)? {
+            roots
+                .add(root)
+                .map_err(|error| content(ca, format!("a certificate that cannot be an authority's: {error}")))?;
+        }
+        let chain = certificates(certificate)?;
+        let pem = secret_file::read_private(key, "private key")?;
+        let private = PrivateKeyDer::from_pem_slice(&pem)
+            .map_err(|_| content(key, "this is no private key in PEM (PKCS#8, SEC1 or PKCS#1)".to_owned()))?;
+        let shown = CertifiedKey::from_der(chain, private, &tls::provider())
+            .map_err(|error| content(key, format!("this key does not fit {}: {error}", certificate.display())))?;
+        let authority = Self::new(roots, shown)
+            .ok_or_else(|| content(certificate, "no key can be read from this certificate".to_owned()))?;
+        authority
+            .check_own(own)
+            .map_err(|error| content(certificate, format!("other servers would refuse this certificate: {error}")))?;
+        Ok(authority)
+    }
+
+    pub(super) fn new(roots: RootCertStore, shown: CertifiedKey) -> Option<Self> {
+        let key = Self::key_of(shown.end_entity_cert().ok()?)?;
+        Some(Self { roots: Arc::new(roots), shown: Arc::new(shown), key })
+    }
+
+    /// As the servers will that are dialled by this one, and those that dial it.
+    fn check_own(&self, own: ServerId) -> Result<(), Error> {
+        let ever_valid = self.ever_valid()?;
+        let (leaf, issuers) = self.shown.cert.split_first().ok_or(Error::NoCertificatesPresented)?;
+        ever_valid.verify_client_cert(leaf, issuers, NEVER)?;
+        ever_valid.verify_server_cert(leaf, issuers, &server_name(own)?, &[], NEVER)?;
+        Ok(())
+    }
+
+    /// What this server is known by.
+    pub(super) fn public_key(&self) -> PublicKey {
+        self.key
+    }
+
+    /// What the owner of a certificate is known by; `None` when it is none.
+    pub(super) fn key_of(certificate: &CertificateDer<'_>) -> Option<PublicKey> {
+        let parsed = ParsedCertificate::try_from(certificate).ok()?;
+        Some(PublicKey::of_certified(&parsed.subject_public_key_info()))
+    }
+
+    /// Whether this certificate, which TLS has verified, names that server.
+    pub(super) fn names(certificate: &CertificateDer<'_>, server: ServerId) -> bool {
+        let names =
+            |certificate: ParsedCertificate<'_>| client::verify_server_name(&certificate, &server_name(server)?);
+        ParsedCertificate::try_from(certificate).and_then(names).is_ok()
+    }
+
+    /// For those who accept.
+    pub(super) fn server_config(&self) -> Result<ServerConfig, Error> {
+        tls::server_config(Arc::new(self.ever_valid()?), Arc::new(SingleCertAndKey::from(Arc::clone(&self.shown))))
+    }
+
+    /// For those who dial.
+    pub(super) fn client_config(&self) -> Result<ClientConfig, Error> {
+        tls::client_config(Arc::new(self.ever_valid()?), Arc::new(SingleCertAndKey::from(Arc::clone(&self.shown))))
+    }
+
+    fn ever_valid(&self) -> Result<EverValid, Error> {
+        let provider = tls::provider();
+        let refused = |error: &dyn fmt::Display| Error::General(error.to_string());
+        Ok(EverValid {
+            server: WebPkiServerVerifier::builder_with_provider(Arc::clone(&self.roots), Arc::clone(&provider))
+                .build()
+                .map_err(|error| refused(&error))?,
+            client: WebPkiClientVerifier::builder_with_provider(Arc::clone(&self.roots), provider)
+                .build()
+                .map_err(|error| refused(&error))?,
+        })
+    }
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Authority({} certificates, own key {})", self.roots.len(), self.key)
+    }
+}
+
+fn server_name(server: ServerId) -> Result<ServerName<'static>, Error> {
+    ServerName::try_from(super::Gate::server_name(server)).map_err(|_| CertificateError::NotValidForName.into())
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SecretFileError> {
+    let pem = secret_file::read_public(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    match found {
+        Ok(found) if (1..=CHAIN_MAX).contains(&found.len()) => Ok(found),
+        found => Err(SecretFileError::Content {
+            path: path.to_owned(),
+            what: format!("{} certificates in PEM are readable here", found.map_or(0, |found| found.len())),
+            remedy: "1 to 8 are needed",
+        }),
+    }
+}
+
+/// What is handed over where a time is asked for that nobody looks at.
+const NEVER: UnixTime = UnixTime::since_unix_epoch(Duration::ZERO);
+
+/// Webpki's judgement at the first moment at which the whole chain was valid.
+#[derive(Debug)]
+struct EverValid {
+    server: Arc<WebPkiServerVerifier>,
+    client: Arc<dyn ClientCertVerifier>,
+}
+
+/// Webpki says from when on a certificate is valid that is not yet: begun in 1970 and gone on with there, one certificate after the other, this comes to the
+/// first moment at which all are valid, or past the end of one of them.
+fn at_first_valid_moment<T>(judge: impl Fn(UnixTime) -> Result<T, Error>) -> Result<T, Error> {
+    let mut at = NEVER;
+    for _ in 0..CHAIN_MAX {
+        match judge(at) {
+            Err(Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. })) => at = not_before,
+            judged => return judged,
+        }
+    }
+    judge(at)
+}
+
+impl ServerCertVerifier for EverValid {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        at_first_valid_moment(|at| {
+            self.server.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, at)
+        })
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.server.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.server.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.server.supported_verify_schemes()
+    }
+}
+
+impl ClientCertVerifier for EverValid {
+    /// No hints: a stranger is not told the authority's name.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        at_first_valid_moment(|at| self.client.verify_client_cert(end_entity, intermediates, at))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.client.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.client.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.client.supported_verify_schemes()
+    }
+}

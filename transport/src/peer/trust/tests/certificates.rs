@@ -1,0 +1,169 @@
+//! An operator's authority. The certificates in `pki/` ran out in the last century; one is of the next.
+
+use super::*;
+use crate::peer::trust::tls::{self, Admitted, RawKeys};
+use quinn::crypto::rustls::QuicClientConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/peer/trust/tests/pki").join(name)
+}
+
+/// A checkout does not keep modes: the key as its owner would have it.
+fn private(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("zoolet-trust-{}-{name}", std::process::id()));
+    if !path.exists() {
+        // Tests run beside each other: nobody sees it half written, nor before it has its mode.
+        let aside = path.with_extension(format!("{:?}", std::thread::current().id()));
+        fs::copy(file(name), &aside).unwrap();
+        fs::set_permissions(&aside, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::rename(&aside, &path).unwrap();
+    }
+    path
+}
+
+fn authority(ca: &str, certificate: &str, own: u8) -> Result<Authority, String> {
+    let key = certificate.replace("_chain", "").replace(".pem", ".key");
+    Authority::read(&file(ca), &file(certificate), &private(&key), id(own)).map_err(|error| {
+        let line = error.to_string();
+        assert!(!line.contains('\n'), "{line}");
+        line.replace(&file("").display().to_string(), "")
+    })
+}
+
+fn server(own: u8, certificate: &str) -> Server {
+    Server::new(own, Trust::Ca(authority("authority.pem", certificate, own).unwrap()), &Pins::new())
+}
+
+/// Server 1 has its certificate from the authority itself, server 3 from one that it empowered; both ran out 30 years ago, and this machine's clock may say what it likes.
+#[tokio::test]
+async fn certificates_of_one_authority_link_whatever_the_clock_says() {
+    let (one, three) = (server(1, "server_1.pem"), server(3, "server_3_chain.pem"));
+    assert_eq!(link(&one, 3, &three).await, (Ok(3), Ok(1)));
+    let (one, three) = (server(1, "server_1.pem"), server(3, "server_3_chain.pem"));
+    assert_eq!(link(&three, 1, &one).await, (Ok(1), Ok(3)));
+}
+
+#[tokio::test]
+async fn a_certificate_names_one_server() {
+    let (one, three) = (server(1, "server_1.pem"), server(3, "server_3_chain.pem"));
+    // Dialled as server 2, server 3 does not get through TLS.
+    let (dialler, _) = lines(link(&one, 2, &three).await);
+    assert!(dialler.starts_with("gw-b:2888 shows no key or certificate that is good here"), "{dialler}");
+    assert!(dialler.contains("server-2.zoolet"), "{dialler}");
+    // The acceptor learns who it is only when it says so.
+    let posing = Server { id: id(2), gate: one.gate.clone(), endpoint: one.endpoint.clone() };
+    let (dialler, acceptor) = lines(link(&posing, 3, &three).await);
+    assert_eq!(acceptor, "somebody (server 2) has a certificate that does not name that server");
+    assert!(dialler.starts_with("gw-b:2888 has not "), "{dialler}");
+}
+
+#[tokio::test]
+async fn another_authority_is_refused_on_both_sides() {
+    let three = server(3, "server_3_chain.pem");
+    let others = authority("other_authority.pem", "stranger.pem", 1).unwrap();
+    let stranger = Server::new(1, Trust::Ca(others), &Pins::new());
+    let (dialler, acceptor) = lines(link(&stranger, 3, &three).await);
+    assert!(dialler.starts_with("gw-b:2888 shows no key or certificate that is good here"), "{dialler}");
+    assert!(acceptor.starts_with("somebody refuses this server's key"), "{acceptor}");
+
+    // A stranger that trusts anybody is refused by the acceptor.
+    let both = async {
+        let knock = async {
+            let mixed = mixed("authority.pem", "stranger.pem", "stranger.key");
+            let gate = Gate::new(Identity::generate().unwrap(), Trust::Ca(mixed), Pins::new());
+            let posing = Server { id: id(1), gate, endpoint: stranger.endpoint.clone() };
+            posing.dial(id(3), three.address()).await
+        };
+        tokio::join!(knock, three.accept())
+    };
+    let (dialler, acceptor) = tokio::time::timeout(Duration::from_secs(30), both).await.expect("an answer");
+    assert!(dialler.unwrap_err().starts_with("gw-b:2888 refuses this server's key"));
+    let (line, sent) = acceptor.unwrap_err();
+    assert!(line.starts_with("somebody shows no key or certificate that is good here"), "{line}");
+    assert_eq!(sent, 0);
+}
+
+/// The authority of one plant with the certificate of another, which [`Authority::read`] would not have.
+fn mixed(ca: &str, certificate: &str, key: &str) -> Authority {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(file(ca)).unwrap()).unwrap();
+    Authority::new(roots, certified(certificate, key)).unwrap()
+}
+
+fn certified(certificate: &str, key: &str) -> CertifiedKey {
+    let chain = CertificateDer::pem_file_iter(file(certificate)).unwrap().map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_file(file(key)).unwrap();
+    CertifiedKey::from_der(chain, key, &tls::provider()).unwrap()
+}
+
+#[test]
+fn what_others_would_refuse_is_refused_at_the_start() {
+    let refused = |ca, certificate, own| authority(ca, certificate, own).unwrap_err();
+    let not_good = "other servers would refuse this certificate: ";
+    let line = refused("authority.pem", "server_1.pem", 2);
+    assert!(line.starts_with(&format!("server_1.pem: {not_good}")) && line.contains("server-2.zoolet"), "{line}");
+    let line = refused("other_authority.pem", "server_1.pem", 1);
+    assert!(line.starts_with(&format!("server_1.pem: {not_good}")), "{line}");
+    // Without what stands between it and the authority.
+    let line = refused("authority.pem", "server_3.pem", 3);
+    assert!(line.starts_with(&format!("server_3.pem: {not_good}")), "{line}");
+    // It begins long after what stands between it and the authority ran out: this chain was never valid.
+    let line = refused("authority.pem", "server_2_chain.pem", 2);
+    assert!(line.starts_with(&format!("server_2_chain.pem: {not_good}")) && line.contains("expired"), "{line}");
+    // The key of another certificate.
+    let line = Authority::read(&file("authority.pem"), &file("server_1.pem"), &private("server_3.key"), id(1));
+    assert!(line.unwrap_err().to_string().contains("this key does not fit "));
+    // A key that everybody may read, as the checkout has it.
+    let open = private("stranger.key").with_extension("open");
+    fs::copy(private("stranger.key"), &open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
+    let line = Authority::read(&file("authority.pem"), &file("server_1.pem"), &open, id(1)).unwrap_err().to_string();
+    assert!(line.ends_with(&format!("run `chmod 600 {}`", open.display())), "{line}");
+    // No certificate at all.
+    let line = Authority::read(&file("authority.pem"), &file("server_1.key"), &private("server_1.key"), id(1));
+    assert!(line.unwrap_err().to_string().ends_with("0 certificates in PEM are readable here: 1 to 8 are needed"));
+}
+
+#[tokio::test]
+async fn certificates_and_raw_keys_do_not_mix() {
+    let (one, raw) = (server(1, "server_1.pem"), Server::new(2, site(), &Pins::new()));
+    let (dialler, acceptor) = lines(link(&one, 2, &raw).await);
+    assert!(dialler.contains("both need the same kind of trust"), "{dialler}");
+    assert!(acceptor.contains("both sides need the same kind of trust"), "{acceptor}");
+    let (dialler, acceptor) = lines(link(&raw, 1, &one).await);
+    assert!(dialler.contains("the same kind of trust"), "{dialler}");
+    assert!(acceptor.contains("the same kind of trust"), "{acceptor}");
+}
+
+/// It asks for raw keys, as a server should, and shows a certificate in the place of its own.
+#[tokio::test]
+async fn a_certificate_in_the_place_of_a_raw_key_is_refused() {
+    let server = Server::new(2, site(), &Pins::new());
+    let any = Arc::new(RawKeys { provider: tls::provider(), admitted: Admitted::Any });
+    let shown = Arc::new(certified("server_1.pem", "server_1.key"));
+    for shown in [
+        Arc::new(SingleCertAndKey::from(Arc::clone(&shown))) as Arc<dyn rustls::client::ResolvesClientCert>,
+        Arc::new(rustls::client::AlwaysResolvesClientRawPublicKeys::new(shown)),
+    ] {
+        let config = QuicClientConfig::try_from(tls::client_config(any.clone(), shown).unwrap()).unwrap();
+        let config = quinn::ClientConfig::new(Arc::new(config));
+        let client = Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let knock = async {
+            match client.connect_with(config, server.address(), "any.name").unwrap().await {
+                Ok(connection) => connection.closed().await,
+                Err(end) => end,
+            }
+        };
+        let both = async { tokio::join!(knock, server.accept()) };
+        let (_, accepted) = tokio::time::timeout(Duration::from_secs(30), both).await.expect("an answer");
+        let (line, sent) = accepted.unwrap_err();
+        assert!(line.starts_with("somebody shows no key or certificate that is good here"), "{line}");
+        assert_eq!(sent, 0);
+    }
+}

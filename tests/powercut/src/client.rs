@@ -15,6 +15,16 @@ pub const SESSION_TIMEOUT_MS: i32 = 3_600_000;
 
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
+/// What came of asking for a session.
+pub enum Joined {
+    /// It is there.
+    Client(Client),
+    /// The session that was to go on is over.
+    Refused,
+    /// The server closed, or was closed, before it answered.
+    Gone,
+}
+
 /// One connection.
 pub struct Client {
     stream: TcpStream,
@@ -35,12 +45,29 @@ impl Client {
         session: Option<&ConnectReply>,
         patience: Duration,
     ) -> io::Result<Option<Self>> {
+        match Self::join(address, session, SESSION_TIMEOUT_MS, patience)? {
+            Joined::Client(client) => Ok(Some(client)),
+            Joined::Refused | Joined::Gone => Ok(None),
+        }
+    }
+
+    /// The same, told apart, and with a session of that timeout. Nothing later waits for longer than `patience` either.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn join(
+        address: SocketAddr,
+        session: Option<&ConnectReply>,
+        timeout_ms: i32,
+        patience: Duration,
+    ) -> io::Result<Joined> {
         let mut stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
         stream.set_nodelay(true)?;
         let request = ConnectRequest {
             last_zxid_seen: 0,
-            timeout_ms: SESSION_TIMEOUT_MS,
+            timeout_ms,
             session: session.map_or(SessionId(0), |session| session.session),
             password: session.map(|session| Bytes::copy_from_slice(&session.secret.0)),
             read_only: Some(false),
@@ -49,13 +76,15 @@ impl Client {
         encode_connect(&request, &mut outgoing);
         let mut incoming = BytesMut::new();
         if !went(stream.write_all(&outgoing))? {
-            return Ok(None);
+            return Ok(Joined::Gone);
         }
-        let Some(frame) = read_frame(&mut stream, &mut incoming)? else { return Ok(None) };
+        let Some(frame) = read_frame(&mut stream, &mut incoming)? else { return Ok(Joined::Gone) };
         let session = decode_connect_reply(frame).map_err(|_| invalid("no connect reply"))?;
+        if session.session == SessionId(0) {
+            return Ok(Joined::Refused);
+        }
         outgoing.clear();
-        let client = Self { stream, incoming, outgoing, next_xid: 1, session };
-        Ok((session.session != SessionId(0)).then_some(client))
+        Ok(Joined::Client(Self { stream, incoming, outgoing, next_xid: 1, session }))
     }
 
     /// Encodes a request for the next [`Client::flush`]; gives its xid.

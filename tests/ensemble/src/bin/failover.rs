@@ -1,0 +1,206 @@
+//! `failover --product zoolet|zookeeper|etcd --fault kill|freeze|cable|relay|stop|idle [--runs 20] ...`: something happens to the leader,
+//! again and again; prints the longest time between two acknowledged writes of each run, their median and the worst.
+//!
+//! | fault | what happens to the leader |
+//! |---|---|
+//! | kill | kill -9 |
+//! | freeze | SIGSTOP |
+//! | cable | nothing reaches it or leaves it, clients included: a network namespace for each server. Root only |
+//! | relay | the same between servers alone, by the relay; zoolet only |
+//! | stop | SIGTERM, and a new start when it has ended |
+//! | idle | kill -9 with nobody writing; one write is sent at that moment to a follower, and what counts is when it is acknowledged |
+#![allow(clippy::print_stdout, reason = "a program that reports to people")]
+
+use std::process::ExitCode;
+use std::time::Duration;
+use zoolet_ensemble_tests::Outcome;
+use zoolet_ensemble_tests::gap::{Idler, Shape, Writers, longest, median_and_worst};
+use zoolet_ensemble_tests::product::Product;
+use zoolet_ensemble_tests::site::{Between, PATIENCE, Plan, Site};
+use zoolet_powercut::random::Random;
+
+/// Writers are at work for so long before anything happens, and up to as much longer.
+const BEFORE: Duration = Duration::from_millis(1000);
+/// And afterwards.
+const AFTER: Duration = Duration::from_millis(1000);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    Kill,
+    Freeze,
+    Cable,
+    Relay,
+    Stop,
+    Idle,
+}
+
+const FAULTS: [(&str, Fault); 6] = [
+    ("kill", Fault::Kill),
+    ("freeze", Fault::Freeze),
+    ("cable", Fault::Cable),
+    ("relay", Fault::Relay),
+    ("stop", Fault::Stop),
+    ("idle", Fault::Idle),
+];
+
+struct Options {
+    product: Product,
+    fault: Fault,
+    runs: u32,
+    servers: u8,
+    shape: Shape,
+    settings: String,
+}
+
+fn main() -> ExitCode {
+    let options = match options() {
+        Ok(options) => options,
+        Err(what) => {
+            println!("{what}");
+            return ExitCode::from(2);
+        }
+    };
+    match measure(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            println!("{what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options() -> Outcome<Options> {
+    let mut product = "zoolet".to_owned();
+    let shape = Shape { writers: 12, bytes: 1000, keys: 100 };
+    let (mut fault, mut runs, mut servers, mut shape, mut settings) = (Fault::Kill, 20, 3, shape, String::new());
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let value = arguments.next().ok_or_else(|| format!("{argument} needs a value"))?;
+        let number = || value.parse::<u32>().map_err(|_| format!("{argument} {value}: allowed is a number"));
+        match argument.as_str() {
+            "--product" => product = value,
+            "--fault" => {
+                let found = FAULTS.iter().find(|(name, _)| *name == value);
+                fault = found.map(|(_, fault)| *fault).ok_or_else(|| format!("--fault {value}: no such fault"))?;
+            }
+            "--runs" => runs = number()?.max(1),
+            "--servers" => servers = u8::try_from(number()?).unwrap_or(9).clamp(3, 9),
+            "--writers" => shape.writers = number()?.max(1) as usize,
+            "--bytes" => shape.bytes = number()? as usize,
+            "--settings" => settings = value,
+            _ => {
+                return Err(format!(
+                    "{argument}: allowed are --product, --fault, --runs, --servers, --writers, --bytes, --settings LINES"
+                ));
+            }
+        }
+    }
+    Ok(Options { product: Product::named(&product)?, fault, runs, servers, shape, settings })
+}
+
+fn measure(options: &Options) -> Outcome<()> {
+    let mut plan = Plan::new(options.product.clone(), options.servers);
+    plan.settings.clone_from(&options.settings);
+    plan.between = match options.fault {
+        Fault::Cable => Between::Cables,
+        Fault::Relay => Between::Relay(1),
+        Fault::Kill | Fault::Freeze | Fault::Stop | Fault::Idle => Between::Nothing,
+    };
+    let mut site = Site::start(plan)?;
+    println!("{}; {:?}; {} servers, {:?}", options.product.version(), options.fault, options.servers, options.shape);
+    let mut random = Random::new(options.runs.into());
+    warm_up(&site, options);
+    let mut gaps = Vec::new();
+    for run in 1..=options.runs {
+        site.wait_for_all()?;
+        let (gap, note) = match options.fault {
+            Fault::Idle => (idle(&mut site)?, String::new()),
+            _ => under_load(&mut site, options, &mut random)?,
+        };
+        println!("run {run}: {} ms{note}", gap.as_millis());
+        gaps.push(gap);
+    }
+    if let Some((median, worst)) = median_and_worst(&gaps) {
+        let (name, fault) = (options.product.name(), options.fault);
+        println!(
+            "| {name} | {fault:?} | median {} ms | worst {} ms of {} |",
+            median.as_millis(),
+            worst.as_millis(),
+            options.runs
+        );
+    }
+    Ok(())
+}
+
+/// A JVM is quick only after a while; keys are made.
+fn warm_up(site: &Site, options: &Options) {
+    let writers = Writers::start(&options.product, &site.clients(), &options.shape);
+    let is_java = matches!(options.product, Product::ZooKeeper(_));
+    std::thread::sleep(Duration::from_secs(if is_java { 15 } else { 2 }));
+    drop(writers.finish());
+}
+
+fn under_load(site: &mut Site, options: &Options, random: &mut Random) -> Outcome<(Duration, String)> {
+    let leader = site.wait_for_leader()?;
+    let writers = Writers::start(&options.product, &site.clients(), &options.shape);
+    std::thread::sleep(BEFORE + BEFORE.mul_f64(random.below(1000) as f64 / 1000.0));
+    let from = writers.now();
+    strike(site, options.fault, leader)?;
+    site.wait_for_other_leader(leader)?;
+    if options.fault == Fault::Stop {
+        site.server_mut(leader).wait_for_end(PATIENCE)?;
+        site.server_mut(leader).start()?;
+        site.wait_for_all()?;
+    }
+    std::thread::sleep(AFTER);
+    let acknowledged = writers.finish();
+    heal(site, options.fault, leader)?;
+    let gap = longest(&acknowledged, from).ok_or("nothing was acknowledged afterwards")?;
+    let before = acknowledged.iter().filter(|at| **at <= from).count();
+    let usual: Vec<Duration> = acknowledged.iter().copied().filter(|at| *at <= from).collect();
+    let usual = longest(&usual, BEFORE / 4).unwrap_or_default();
+    Ok((
+        gap,
+        format!(
+            " ({:.0} writes/s before, longest gap there {} ms)",
+            before as f64 / from.as_secs_f64(),
+            usual.as_millis()
+        ),
+    ))
+}
+
+fn strike(site: &mut Site, fault: Fault, leader: u8) -> Outcome<()> {
+    let server = site.server_mut(leader);
+    match fault {
+        Fault::Kill | Fault::Idle => server.kill(),
+        Fault::Freeze => server.freeze(),
+        Fault::Stop => server.send_terminate(),
+        Fault::Cable | Fault::Relay => site.pull_cable(leader)?,
+    }
+    Ok(())
+}
+
+fn heal(site: &mut Site, fault: Fault, leader: u8) -> Outcome<()> {
+    match fault {
+        Fault::Kill | Fault::Idle => site.server_mut(leader).start()?,
+        Fault::Freeze => site.server_mut(leader).thaw(),
+        Fault::Stop => {}
+        Fault::Cable | Fault::Relay => site.plug_in(leader)?,
+    }
+    // Until it has noticed that it does not lead any more it says that it does.
+    std::thread::sleep(AFTER);
+    site.wait_for_all()
+}
+
+fn idle(site: &mut Site) -> Outcome<Duration> {
+    let leader = site.wait_for_leader()?;
+    let follower = site.followers()?.into_iter().next().ok_or("no follower")?;
+    let idler = Idler::connect(&site.plan.product, &site.clients(), usize::from(follower) - 1)
+        .map_err(|error| format!("follower {follower}: {error}"))?;
+    std::thread::sleep(BEFORE);
+    site.server_mut(leader).send_kill();
+    let took = idler.write(PATIENCE)?;
+    site.server_mut(leader).reap();
+    heal(site, Fault::Idle, leader)?;
+    Ok(took)
+}

@@ -1,0 +1,231 @@
+//! For how long nobody's write is acknowledged when something happens to the leader.
+//!
+//! Writers have one write under way each and go to the next server when theirs fails them, so between two acknowledged writes of the ensemble lie
+//! microseconds, unless it stands still. The same for every product.
+
+use crate::etcd::Http;
+use crate::product::Product;
+use bytes::Bytes;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use zoolet_model::{CreateKind, CreateMode, ErrorCode, Request, WriteOp};
+use zoolet_powercut::client::{Client, Joined};
+use zoolet_powercut::load::create;
+
+/// How long a writer waits for an answer before it goes to the next server. The ensemble's gap does not depend on it: other writers are at other servers.
+const ANSWER_PATIENCE: Duration = Duration::from_millis(1000);
+/// Between two attempts to reach some server.
+const RETRY: Duration = Duration::from_millis(5);
+const SESSION_TIMEOUT_MS: i32 = 10_000;
+
+/// A connection on which keys are set.
+enum Connection {
+    ZooKeeper(Box<Client>),
+    Etcd(Http),
+}
+
+impl Connection {
+    fn open(product: &Product, address: SocketAddr) -> io::Result<Self> {
+        if !product.speaks_zookeeper() {
+            return Http::connect(address, ANSWER_PATIENCE).map(Self::Etcd);
+        }
+        match Client::join(address, None, SESSION_TIMEOUT_MS, ANSWER_PATIENCE)? {
+            Joined::Client(client) => Ok(Self::ZooKeeper(Box::new(client))),
+            Joined::Refused | Joined::Gone => Err(ErrorKind::ConnectionReset.into()),
+        }
+    }
+
+    /// Returns when it is acknowledged.
+    fn set(&mut self, path: &str, data: &Bytes) -> io::Result<()> {
+        match self {
+            Self::Etcd(http) => http.put(path, data),
+            Self::ZooKeeper(client) => {
+                let set = WriteOp::SetData { path: path.into(), data: Some(data.clone()), version: -1 };
+                match client.ask(&Request::Write(set))? {
+                    Some((_, Ok(_))) => Ok(()),
+                    Some((_, Err(ErrorCode::NoNode))) => Self::make(client, path, data),
+                    Some((_, Err(error))) => Err(io::Error::other(format!("{error:?}"))),
+                    None => Err(ErrorKind::ConnectionReset.into()),
+                }
+            }
+        }
+    }
+
+    /// A session that is only left behind would be one more write, when it expires in the next run.
+    fn close(self) {
+        if let Self::ZooKeeper(mut client) = self {
+            client.queue(&Request::CloseSession);
+            let _ = client.flush();
+        }
+    }
+
+    fn make(client: &mut Client, path: &str, data: &Bytes) -> io::Result<()> {
+        let mode = CreateMode::Valid { kind: CreateKind::Persistent, sequential: false };
+        match client.ask(&Request::Write(create(path, data.clone(), mode)))? {
+            Some((_, Ok(_) | Err(ErrorCode::NodeExists))) => Ok(()),
+            Some((_, Err(error))) => Err(io::Error::other(format!("{error:?}"))),
+            None => Err(ErrorKind::ConnectionReset.into()),
+        }
+    }
+}
+
+/// What is written, and by how many.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Writers, spread over the servers.
+    pub writers: usize,
+    /// Of each value.
+    pub bytes: usize,
+    /// Keys of each writer.
+    pub keys: usize,
+}
+
+/// Writers at work.
+pub struct Writers {
+    epoch: Instant,
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Vec<Duration>>>,
+}
+
+impl Writers {
+    /// Sets them to work.
+    pub fn start(product: &Product, servers: &[SocketAddr], shape: &Shape) -> Self {
+        let (epoch, is_over) = (Instant::now(), Arc::new(AtomicBool::new(false)));
+        let thread = |number: usize| {
+            let (product, servers, shape, is_over) =
+                (product.clone(), servers.to_vec(), shape.clone(), is_over.clone());
+            std::thread::spawn(move || write(&product, &servers, &shape, number, epoch, &is_over))
+        };
+        let threads = (0..shape.writers).map(thread).collect();
+        Self { epoch, is_over, threads }
+    }
+
+    /// The time on their clock.
+    pub fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    /// Ends them; gives the times of all acknowledgements, in order.
+    pub fn finish(self) -> Vec<Duration> {
+        self.is_over.store(true, Relaxed);
+        let mut all: Vec<Duration> =
+            self.threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+fn write(
+    product: &Product,
+    servers: &[SocketAddr],
+    shape: &Shape,
+    number: usize,
+    epoch: Instant,
+    is_over: &AtomicBool,
+) -> Vec<Duration> {
+    let data = Bytes::from(vec![b'x'; shape.bytes]);
+    let mut acknowledged = Vec::new();
+    let (mut at, mut count) = (number, 0);
+    while !is_over.load(Relaxed) {
+        let Ok(mut connection) = Connection::open(product, servers[at % servers.len()]) else {
+            at += 1;
+            std::thread::sleep(RETRY);
+            continue;
+        };
+        while !is_over.load(Relaxed) {
+            let path = format!("/gap-{number}-{}", count % shape.keys.max(1));
+            count += 1;
+            if connection.set(&path, &data).is_err() {
+                break;
+            }
+            acknowledged.push(epoch.elapsed());
+        }
+        connection.close();
+        at += 1;
+    }
+    acknowledged
+}
+
+/// The longest time between two of these that ended after `from`.
+pub fn longest(acknowledged: &[Duration], from: Duration) -> Option<Duration> {
+    let gaps = acknowledged.windows(2).filter(|pair| pair[1] > from);
+    gaps.map(|pair| pair[1] - pair[0]).max()
+}
+
+/// A client of an idle ensemble, who has a connection and has not used it.
+pub struct Idler {
+    product: Product,
+    servers: Vec<SocketAddr>,
+    at: usize,
+    connection: Connection,
+}
+
+impl Idler {
+    /// Connects to server number `first` of the list, from 0 on, and makes sure that his key is there.
+    ///
+    /// # Errors
+    /// What the connection says.
+    pub fn connect(product: &Product, servers: &[SocketAddr], first: usize) -> io::Result<Self> {
+        let mut connection = Connection::open(product, servers[first % servers.len()])?;
+        connection.set("/gap-one", &Bytes::from_static(b"before"))?;
+        Ok(Self { product: product.clone(), servers: servers.to_vec(), at: first, connection })
+    }
+
+    /// Writes, at any server, again and again until it is acknowledged; gives how long that took.
+    ///
+    /// # Errors
+    /// When it never is.
+    pub fn write(mut self, patience: Duration) -> Result<Duration, String> {
+        let began = Instant::now();
+        let data = Bytes::from_static(b"one");
+        while self.connection.set("/gap-one", &data).is_err() {
+            loop {
+                if began.elapsed() > patience {
+                    return Err(format!("no write was acknowledged within {patience:?}"));
+                }
+                self.at += 1;
+                match Connection::open(&self.product, self.servers[self.at % self.servers.len()]) {
+                    Ok(connection) => break self.connection = connection,
+                    Err(_) => std::thread::sleep(RETRY),
+                }
+            }
+        }
+        Ok(began.elapsed())
+    }
+}
+
+/// The middle of some durations, and the worst.
+pub fn median_and_worst(all: &[Duration]) -> Option<(Duration, Duration)> {
+    let mut sorted = all.to_vec();
+    sorted.sort_unstable();
+    Some((*sorted.get(sorted.len() / 2)?, *sorted.last()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(all: &[u64]) -> Vec<Duration> {
+        all.iter().map(|ms| Duration::from_millis(*ms)).collect()
+    }
+
+    #[test]
+    fn a_gap_counts_from_when_it_is_asked_for() {
+        let acknowledged = ms(&[0, 500, 510, 515, 700, 705]);
+        assert_eq!(longest(&acknowledged, Duration::ZERO), Some(Duration::from_millis(500)));
+        assert_eq!(longest(&acknowledged, Duration::from_millis(512)), Some(Duration::from_millis(185)));
+        // One that has begun before counts whole.
+        assert_eq!(longest(&acknowledged, Duration::from_millis(600)), Some(Duration::from_millis(185)));
+        assert_eq!(longest(&acknowledged, Duration::from_millis(705)), None);
+    }
+
+    #[test]
+    fn the_middle_and_the_worst() {
+        assert_eq!(median_and_worst(&ms(&[3, 1, 2])), Some((Duration::from_millis(2), Duration::from_millis(3))));
+        assert_eq!(median_and_worst(&[]), None);
+    }
+}

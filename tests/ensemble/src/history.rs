@@ -1,0 +1,248 @@
+//! Whether what clients saw of single keys may be: the check of linearizability that versions make simple.
+//!
+//! A set answers with the version that it made, a read shows one, and every set makes the next one. So the order of all operations on a key is given,
+//! and only two things can be wrong: that it is not the order of time, or that what a version holds changes. What is linearizable passes, and what passes
+//! is, but for writes that nobody answered and nobody saw: of those it is only known how many there can be.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// What was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Act {
+    /// To hold this value, which nobody else ever writes.
+    Set(u64),
+    /// What it holds, as new as the ensemble has it.
+    Read,
+}
+
+/// What was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// When.
+    pub at: Duration,
+    /// The version made or read.
+    pub version: i32,
+    /// The value read or set.
+    pub value: u64,
+}
+
+/// One operation on one key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// Which key.
+    pub key: usize,
+    /// What.
+    pub act: Act,
+    /// When it was sent, on the clock of all.
+    pub sent: Duration,
+    /// By which client.
+    pub client: usize,
+    /// At which server.
+    pub server: u8,
+    /// `None`: nobody knows what became of it.
+    pub answer: Option<Answer>,
+}
+
+/// A key at the end, as read from a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Last {
+    /// The version.
+    pub version: i32,
+    /// The value.
+    pub value: u64,
+}
+
+/// Something that must not be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation(pub String);
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Checks every key: against what it held first (version 0), and what it holds in the end.
+///
+/// # Errors
+/// The first thing that must not be.
+pub fn check(operations: &[Operation], first: u64, last: &[Last]) -> Result<(), Violation> {
+    let mut by_key: Vec<Vec<&Operation>> = vec![Vec::new(); last.len()];
+    for operation in operations {
+        by_key[operation.key].push(operation);
+    }
+    for (key, (of_key, last)) in by_key.iter().zip(last).enumerate() {
+        check_key(of_key, first, *last).map_err(|Violation(what)| Violation(format!("key {key}: {what}")))?;
+    }
+    Ok(())
+}
+
+fn check_key(operations: &[&Operation], first: u64, last: Last) -> Result<(), Violation> {
+    let values = values(operations, first, last)?;
+    check_values(operations, first, last, &values)?;
+    check_time(operations, &values)
+}
+
+/// What each version held that anybody saw.
+fn values(operations: &[&Operation], first: u64, last: Last) -> Result<BTreeMap<i32, u64>, Violation> {
+    let mut values = BTreeMap::from([(0, first)]);
+    let answers = operations.iter().filter_map(|operation| operation.answer);
+    for (version, value) in answers.map(|answer| (answer.version, answer.value)).chain([(last.version, last.value)]) {
+        let known = *values.entry(version).or_insert(value);
+        if known != value {
+            return Err(Violation(format!("version {version} is {known:#x} and {value:#x}")));
+        }
+    }
+    Ok(values)
+}
+
+/// Every version was set once, by somebody who sent it, and none is beyond the last.
+fn check_values(
+    operations: &[&Operation],
+    first: u64,
+    last: Last,
+    values: &BTreeMap<i32, u64>,
+) -> Result<(), Violation> {
+    let mut unanswered: Vec<u64> = Vec::new();
+    let mut made = BTreeMap::new();
+    for operation in operations {
+        match (operation.act, operation.answer) {
+            (Act::Set(value), None) => unanswered.push(value),
+            (Act::Set(value), Some(answer)) => {
+                if let Some(other) = made.insert(answer.version, value) {
+                    let version = answer.version;
+                    return Err(Violation(format!(
+                        "version {version} is acknowledged to {other:#x} and to {value:#x}"
+                    )));
+                }
+            }
+            (Act::Read, _) => {}
+        }
+    }
+    if let Some((version, value)) = values.range(last.version.saturating_add(1)..).next() {
+        return Err(Violation(format!("version {version} was {value:#x} and is gone: the last is {}", last.version)));
+    }
+    let mut seen = BTreeMap::new();
+    for (&version, &value) in values {
+        if let Some(other) = seen.insert(value, version) {
+            return Err(Violation(format!("{value:#x} is version {other} and version {version}")));
+        }
+        if version != 0 && !made.contains_key(&version) && !unanswered.contains(&value) {
+            return Err(Violation(format!("version {version} is {value:#x}, which nobody sent and waits for")));
+        }
+        if version == 0 && value != first {
+            return Err(Violation(format!("version 0 is {value:#x}")));
+        }
+    }
+    let unseen = unanswered.iter().filter(|value| !seen.contains_key(value)).count() as i64;
+    let missing = i64::from(last.version) + 1 - values.len() as i64;
+    if missing > unseen {
+        return Err(Violation(format!("{missing} versions were made by nobody: {unseen} writes are unaccounted for")));
+    }
+    Ok(())
+}
+
+/// Where an operation stands in the order of the key, and when it may have been.
+struct Placed {
+    sent: Duration,
+    /// `None`: it may be at any time later.
+    answered: Option<Duration>,
+    version: i32,
+    is_set: bool,
+}
+
+/// The order of versions is the order of time.
+fn check_time(operations: &[&Operation], values: &BTreeMap<i32, u64>) -> Result<(), Violation> {
+    let version_of: BTreeMap<u64, i32> = values.iter().map(|(&version, &value)| (value, version)).collect();
+    let placed = |operation: &&Operation| {
+        let (is_set, version) = match (operation.act, operation.answer) {
+            (Act::Set(value), None) => (true, *version_of.get(&value)?),
+            (Act::Set(_), Some(answer)) => (true, answer.version),
+            (Act::Read, answer) => (false, answer?.version),
+        };
+        Some(Placed { sent: operation.sent, answered: operation.answer.map(|answer| answer.at), version, is_set })
+    };
+    let mut by_sent: Vec<Placed> = operations.iter().filter_map(placed).collect();
+    by_sent.sort_by_key(|placed| placed.sent);
+    let mut by_answered: Vec<&Placed> = by_sent.iter().filter(|placed| placed.answered.is_some()).collect();
+    by_answered.sort_by_key(|placed| placed.answered);
+    // The newest version that any operation showed or made which was over before the next one was sent.
+    let (mut over, mut newest) = (0, i32::MIN);
+    for placed in &by_sent {
+        while let Some(before) = by_answered.get(over).filter(|before| before.answered < Some(placed.sent)) {
+            newest = newest.max(before.version);
+            over += 1;
+        }
+        if placed.version < newest || (placed.is_set && placed.version == newest) {
+            let what = if placed.is_set { "a set makes" } else { "a read shows" };
+            let (version, at) = (placed.version, placed.sent);
+            return Err(Violation(format!(
+                "{what} version {version}, sent at {at:?}, when {newest} had been answered"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(act: Act, sent: u64, answer: Option<(u64, i32, u64)>) -> Operation {
+        let answer = answer.map(|(at, version, value)| Answer { at: Duration::from_millis(at), version, value });
+        Operation { key: 0, act, sent: Duration::from_millis(sent), client: 0, server: 1, answer }
+    }
+
+    fn set(value: u64, sent: u64, answered: u64, version: i32) -> Operation {
+        operation(Act::Set(value), sent, Some((answered, version, value)))
+    }
+
+    fn unanswered(value: u64, sent: u64) -> Operation {
+        operation(Act::Set(value), sent, None)
+    }
+
+    fn read(sent: u64, answered: u64, version: i32, value: u64) -> Operation {
+        operation(Act::Read, sent, Some((answered, version, value)))
+    }
+
+    fn wrong(operations: &[Operation], last: (i32, u64)) -> String {
+        let last = Last { version: last.0, value: last.1 };
+        check(operations, 0, &[last]).map_or_else(|violation| violation.0, |()| String::new())
+    }
+
+    #[test]
+    fn what_may_be_passes() {
+        let overlapping =
+            [set(1, 0, 100, 2), set(2, 50, 60, 1), read(40, 55, 0, 0), read(55, 65, 2, 1), read(70, 80, 2, 1)];
+        assert_eq!(wrong(&overlapping, (2, 1)), "");
+        assert_eq!(wrong(&[unanswered(1, 0), read(10, 20, 0, 0), read(30, 40, 1, 1)], (1, 1)), "", "late");
+        assert_eq!(wrong(&[unanswered(1, 0), read(10, 20, 0, 0)], (0, 0)), "", "never");
+        assert_eq!(wrong(&[unanswered(1, 0), set(2, 10, 20, 2)], (2, 2)), "", "unseen, under another");
+    }
+
+    #[test]
+    fn a_lost_write_is_found() {
+        assert!(wrong(&[set(1, 0, 10, 1)], (0, 0)).contains("is gone"));
+        assert!(wrong(&[set(1, 0, 10, 1), set(2, 20, 30, 1)], (1, 2)).contains("version 1 is 0x1 and 0x2"));
+        assert!(wrong(&[read(0, 10, 1, 9)], (1, 9)).contains("nobody sent"));
+        assert!(wrong(&[set(1, 0, 10, 2)], (2, 1)).contains("1 versions were made by nobody"));
+        assert!(
+            wrong(&[set(1, 0, 10, 1), set(2, 20, 30, 2), read(40, 50, 3, 1)], (3, 1))
+                .contains("version 1 and version 3")
+        );
+    }
+
+    #[test]
+    fn an_order_that_is_not_of_time_is_found() {
+        assert!(wrong(&[set(1, 0, 10, 1), read(20, 30, 0, 0)], (1, 1)).contains("a read shows version 0"));
+        assert!(wrong(&[set(1, 0, 10, 2), set(2, 20, 30, 1)], (2, 1)).contains("a set makes version 1"));
+        assert!(
+            wrong(&[unanswered(1, 0), read(5, 10, 1, 1), read(20, 30, 0, 0)], (1, 1))
+                .contains("a read shows version 0")
+        );
+        // From the future.
+        assert!(wrong(&[read(0, 10, 1, 1), unanswered(1, 20)], (1, 1)).contains("a set makes version 1"));
+    }
+}

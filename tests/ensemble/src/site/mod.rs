@@ -1,0 +1,365 @@
+//! The servers of one ensemble, each a process of its own, and what is done to them.
+
+mod cables;
+mod config;
+mod server;
+mod subnet;
+
+pub use config::Place;
+pub use server::{Role, Server, Status, copy_all};
+pub use subnet::Subnet;
+
+use crate::product::Product;
+use crate::relay::{self, Relay};
+use crate::{Outcome, said};
+use cables::Cables;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a server may take until it serves.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is asked.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// In which form the configuration is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// ZooKeeper's.
+    ZooCfg,
+    /// zoolet's own.
+    Toml,
+}
+
+/// What is between the servers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Between {
+    /// Nothing: each has a loopback address of its own.
+    Nothing,
+    /// A relay with this seed.
+    Relay(u64),
+    /// A network namespace for each server. Root only.
+    Cables,
+}
+
+/// What is started.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What runs.
+    pub product: Product,
+    /// How many, numbered from 1.
+    pub servers: u8,
+    /// Those of them that do not vote.
+    pub observers: Vec<u8>,
+    /// How they are told.
+    pub form: Form,
+    /// Lines for each configuration file, before those of the servers.
+    pub settings: String,
+    /// What is between them.
+    pub between: Between,
+    /// Where data is, of servers for which it is not in the site's own directory. The last part of the path is made.
+    pub data: BTreeMap<u8, PathBuf>,
+}
+
+impl Plan {
+    /// `servers` of a product with nothing between them.
+    pub fn new(product: Product, servers: u8) -> Self {
+        let form = if matches!(product, Product::Zoolet(_)) { Form::Toml } else { Form::ZooCfg };
+        Self {
+            product,
+            servers,
+            observers: Vec::new(),
+            form,
+            settings: String::new(),
+            between: Between::Nothing,
+            data: BTreeMap::new(),
+        }
+    }
+}
+
+/// A running ensemble. What it wrote is kept when a test fails with it, and removed otherwise.
+pub struct Site {
+    /// What was asked for.
+    pub plan: Plan,
+    servers: Vec<Server>,
+    relay: Option<Relay>,
+    cables: Option<Cables>,
+    directory: PathBuf,
+    _subnet: Option<Subnet>,
+}
+
+impl Site {
+    /// Starts all servers and waits until they serve.
+    ///
+    /// # Errors
+    /// When one does not.
+    pub fn start(plan: Plan) -> Outcome<Self> {
+        let mut site = Self::prepare(plan)?;
+        for server in &mut site.servers {
+            server.start()?;
+        }
+        site.wait_for_all()?;
+        Ok(site)
+    }
+
+    /// Writes all files and starts nothing but the relay.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn prepare(plan: Plan) -> Outcome<Self> {
+        let directory = fresh_directory()?;
+        let cables = if plan.between == Between::Cables { Some(Cables::lay(plan.servers)?) } else { None };
+        let subnet = if cables.is_none() { Some(Subnet::claim()?) } else { None };
+        let address = |last: u8| -> Outcome<IpAddr> {
+            match (&cables, &subnet) {
+                (Some(cables), _) => Ok(cables.address(last).into()),
+                (None, Some(subnet)) => Ok(subnet.address(last).into()),
+                (None, None) => Err("no network".to_owned()),
+            }
+        };
+        let mut places = Vec::new();
+        for id in 1..=plan.servers {
+            let data = plan.data.get(&id).cloned().unwrap_or_else(|| directory.join(format!("data-{id}")));
+            let mut seen_by = BTreeMap::new();
+            if let Between::Relay(_) = plan.between {
+                for viewer in (1..=plan.servers).filter(|&viewer| viewer != id) {
+                    // Up to nine servers: 111 to 199.
+                    seen_by.insert(viewer, SocketAddr::from((address(100 + 10 * viewer + id)?, 2888)));
+                }
+            }
+            places.push(Place { id, address: address(id)?, data, seen_by });
+        }
+        let relay = match plan.between {
+            Between::Relay(seed) => Some(Relay::start(&relayed(&places), seed)?),
+            Between::Nothing | Between::Cables => None,
+        };
+        if cables.is_some() {
+            make_site_key(&plan.product, &directory)?;
+        }
+        let namespace = |id| cables.as_ref().map(|cables| cables.namespace(id));
+        let mut servers = Vec::new();
+        for place in &places {
+            let config = write_files(&plan, place, &places, &directory)?;
+            servers.push(Server::new(plan.product.clone(), place.clone(), config, namespace(place.id)));
+        }
+        Ok(Self { plan, servers, relay, cables, directory, _subnet: subnet })
+    }
+
+    /// Their numbers.
+    pub fn ids(&self) -> Vec<u8> {
+        self.servers.iter().map(|server| server.place.id).collect()
+    }
+
+    /// One of them.
+    ///
+    /// # Panics
+    /// When there is none of that number.
+    pub fn server(&self, id: u8) -> &Server {
+        &self.servers[usize::from(id) - 1]
+    }
+
+    /// One of them.
+    ///
+    /// # Panics
+    /// As [`Site::server`].
+    pub fn server_mut(&mut self, id: u8) -> &mut Server {
+        &mut self.servers[usize::from(id) - 1]
+    }
+
+    /// All of them.
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// Where clients connect, in the order of the servers.
+    pub fn clients(&self) -> Vec<SocketAddr> {
+        self.servers.iter().map(Server::client).collect()
+    }
+
+    /// What stands between them.
+    ///
+    /// # Errors
+    /// When the plan had none.
+    pub fn relay(&self) -> Outcome<&Relay> {
+        self.relay.as_ref().ok_or_else(|| "there is no relay between these servers".to_owned())
+    }
+
+    /// Where everything is written.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Nothing from a server and nothing to it, until [`Site::plug_in`].
+    ///
+    /// # Errors
+    /// Without a relay and without cables.
+    pub fn pull_cable(&self, id: u8) -> Outcome<()> {
+        match (&self.cables, &self.relay) {
+            (Some(cables), _) => cables.pull(id),
+            (None, Some(relay)) => {
+                relay.cut_off(id);
+                Ok(())
+            }
+            (None, None) => Err("there are no cables between these servers".to_owned()),
+        }
+    }
+
+    /// Ends [`Site::pull_cable`].
+    ///
+    /// # Errors
+    /// As that.
+    pub fn plug_in(&self, id: u8) -> Outcome<()> {
+        match (&self.cables, &self.relay) {
+            (Some(cables), _) => cables.plug(id),
+            (None, Some(relay)) => {
+                relay.heal();
+                Ok(())
+            }
+            (None, None) => Err("there are no cables between these servers".to_owned()),
+        }
+    }
+
+    /// Bytes and packets of a server's cable, both ways, with all headers.
+    ///
+    /// # Errors
+    /// Without cables.
+    pub fn traffic(&self, id: u8) -> Outcome<(u64, u64)> {
+        self.cables.as_ref().ok_or_else(|| "there are no cables".to_owned())?.traffic(id)
+    }
+
+    /// Who leads; `None` while nobody says so. When two say so, the one that has applied more: the other one has not noticed yet.
+    pub fn leader(&self) -> Option<u8> {
+        let says = |server: &Server| {
+            let status = server.status().filter(|status| status.role == Role::Leader)?;
+            Some((status.zxid, server.place.id))
+        };
+        self.servers.iter().filter_map(says).max().map(|(_, id)| id)
+    }
+
+    /// Who leads, somebody else than this one, waiting for it.
+    ///
+    /// # Errors
+    /// When nobody does.
+    pub fn wait_for_other_leader(&self, old: u8) -> Outcome<u8> {
+        let others = || self.servers.iter().filter(|server| server.place.id != old);
+        let leads = |server: &&Server| server.status().is_some_and(|status| status.role == Role::Leader);
+        let mut found = None;
+        self.wait("another server leads", || {
+            found = others().find(leads).map(|server| server.place.id);
+            found.is_some()
+        })?;
+        found.ok_or_else(|| "nobody leads".to_owned())
+    }
+
+    /// Who leads, waiting for one.
+    ///
+    /// # Errors
+    /// When nobody does.
+    pub fn wait_for_leader(&self) -> Outcome<u8> {
+        let mut leader = None;
+        self.wait("a server leads", || {
+            leader = self.leader();
+            leader.is_some()
+        })?;
+        leader.ok_or_else(|| "nobody leads".to_owned())
+    }
+
+    /// Those that vote and do not lead, waiting for a leader.
+    ///
+    /// # Errors
+    /// When nobody leads.
+    pub fn followers(&self) -> Outcome<Vec<u8>> {
+        let leader = self.wait_for_leader()?;
+        Ok(self.ids().into_iter().filter(|id| *id != leader && !self.plan.observers.contains(id)).collect())
+    }
+
+    /// Waits until all that were started and not frozen serve.
+    ///
+    /// # Errors
+    /// When one does not.
+    pub fn wait_for_all(&self) -> Outcome<()> {
+        for server in self.servers.iter().filter(|server| server.is_up()) {
+            self.wait(&format!("server {} serves", server.place.id), || server.status().is_some())?;
+        }
+        Ok(())
+    }
+
+    /// Waits for something.
+    ///
+    /// # Errors
+    /// When it never comes; the servers' last words are told.
+    pub fn wait(&self, what: &str, mut is_so: impl FnMut() -> bool) -> Outcome<()> {
+        let until = Instant::now() + PATIENCE;
+        while !is_so() {
+            if Instant::now() > until {
+                return Err(format!("never: {what}\n{}", self.last_words()));
+            }
+            std::thread::sleep(PERIOD);
+        }
+        Ok(())
+    }
+
+    /// What each server said last.
+    pub fn last_words(&self) -> String {
+        let of_one = |server: &Server| {
+            let text = server.said();
+            let lines: Vec<&str> = text.lines().collect();
+            let last = lines[lines.len().saturating_sub(8)..].join("\n");
+            format!("--- server {} ({:?}):\n{last}\n", server.place.id, server.status())
+        };
+        self.servers.iter().map(of_one).collect()
+    }
+}
+
+impl Drop for Site {
+    #[allow(clippy::print_stderr, reason = "whoever looks for why a test failed is told where to look")]
+    fn drop(&mut self) {
+        self.servers.clear();
+        if std::thread::panicking() {
+            eprintln!("the servers' files are kept in {}", self.directory.display());
+        } else {
+            let _ = std::fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+fn fresh_directory() -> Outcome<PathBuf> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let directory = std::env::temp_dir().join(format!("zoolet-site-{}-{number}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).map_err(said(directory.display()))?;
+    Ok(directory)
+}
+
+fn relayed(places: &[Place]) -> Vec<relay::Place> {
+    let relayed = |place: &Place| relay::Place { id: place.id, real: place.peer(), seen_by: place.seen_by.clone() };
+    places.iter().map(relayed).collect()
+}
+
+/// The configuration file, and the data directory with the number of the server, as ZooKeeper wants it.
+fn write_files(plan: &Plan, own: &Place, all: &[Place], directory: &Path) -> Outcome<PathBuf> {
+    let (name, text) = config::write(plan, own, all, directory);
+    let home = directory.join(format!("server-{}", own.id));
+    let config = home.join(name);
+    std::fs::create_dir_all(&home).and_then(|()| std::fs::write(&config, text)).map_err(said(config.display()))?;
+    std::fs::create_dir_all(&own.data).map_err(said(own.data.display()))?;
+    if name == "zoo.cfg" {
+        let myid = own.data.join("myid");
+        std::fs::write(&myid, format!("{}\n", own.id)).map_err(said(myid.display()))?;
+    }
+    Ok(config)
+}
+
+/// Off loopback zoolet's servers want a secret.
+fn make_site_key(product: &Product, directory: &Path) -> Outcome<()> {
+    let Product::Zoolet(binary) = product else { return Ok(()) };
+    let path = directory.join("site.key");
+    let output = Command::new(binary).arg("keygen").output().map_err(said(binary.display()))?;
+    std::fs::write(&path, &output.stdout).map_err(said(path.display()))?;
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(said(path.display()))
+}

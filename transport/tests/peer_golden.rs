@@ -172,6 +172,7 @@ fn of_streams(kind: Kind) -> Vec<Sample> {
                 disk: Incarnation(0xd15c),
                 addresses: vec!["gw-a:2888".to_owned(), "[::1]:1".to_owned()],
                 proof: Some(*b"thirty-two bytes that prove it ."),
+                extension: Bytes::new(),
             };
             let plain = Hello { site: String::new(), addresses: vec![], proof: None, ..hello.clone() };
             [hello, plain].map(|hello| Sample::Opening(Opening::Hello(hello))).to_vec()
@@ -236,18 +237,21 @@ fn these_bytes_say_what_they_said() {
     assert_eq!(lines.next(), None);
 }
 
-/// What a later release adds to a Hello is passed over by this one.
+/// What a later release adds to a Hello hides nothing of the rest from this one, and is kept as it came: the proof is made of it too.
 #[test]
-fn an_extension_of_a_hello_is_passed_over() {
+fn an_extension_of_a_hello_is_passed_over_and_kept() {
     for sample in of_streams(Kind::Hello) {
         let mut longer = sample.encode();
         let end = longer.len() - 4;
-        assert_eq!(longer[end..], [0; 4], "a Hello ends with an extension that is empty");
+        assert_eq!(longer[end..], [0; 4], "a Hello of this release ends with an extension that is empty");
         longer.truncate(end);
         longer.extend_from_slice(b"\x05\0\0\0later");
         let length = longer.len() as u32 - 4;
         longer[..4].copy_from_slice(&length.to_le_bytes());
-        assert_eq!(sample.decode(longer.clone()), Ok(Some(sample.clone())));
+        let Ok(Some(Sample::Opening(Opening::Hello(read)))) = sample.decode(longer.clone()) else { panic!("a Hello") };
+        assert_eq!(read.extension, b"later"[..]);
+        assert_eq!(Sample::Opening(Opening::Hello(read.clone())).encode(), longer);
+        assert_eq!(Sample::Opening(Opening::Hello(Hello { extension: Bytes::new(), ..read })), sample);
         // But nothing may follow it.
         longer.extend_from_slice(&[0]);
         longer[..4].copy_from_slice(&(length + 1).to_le_bytes());

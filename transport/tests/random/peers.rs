@@ -244,6 +244,7 @@ fn hello(random: &mut Random) -> Hello {
         disk: Incarnation(wide(random)),
         addresses: several(random, |random| (*random.pick(&addresses)).to_owned()),
         proof: random.one_in(2).then(|| std::array::from_fn(|_| random.bits() as u8)),
+        extension: payload(random),
     }
 }
 

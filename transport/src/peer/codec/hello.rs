@@ -2,7 +2,7 @@
 
 use super::reader::{Read, Reader};
 use super::writer;
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use zoolet_model::ServerId;
 use zoolet_zab::{EnsembleId, Incarnation};
 
@@ -15,6 +15,8 @@ pub const ADDRESSES_MAX: usize = 8;
 pub const ADDRESS_BYTES_MAX: usize = 253 + 1 + 5;
 /// Bytes of the name of a site at most.
 pub const SITE_BYTES_MAX: usize = 128;
+/// Bytes of an extension at most.
+pub const EXTENSION_BYTES_MAX: usize = 1024;
 
 /// Who speaks, and to whom it believes to speak. On a stream of its own, before anything else: the dialler's first, and the acceptor's only when
 /// that has proved itself.
@@ -40,12 +42,16 @@ pub struct Hello {
     pub addresses: Vec<String>,
     /// That it knows the secret of its site.
     pub proof: Option<[u8; 32]>,
+    /// What a later release adds, at most [`EXTENSION_BYTES_MAX`] bytes; this one says nothing here and passes it over. Kept all the same: the proof is
+    /// made of everything that is said.
+    pub extension: Bytes,
 }
 
 impl Hello {
-    /// The body behind the kind. What later releases add goes into the extension, which this one passes over.
+    /// The body behind the kind.
     pub(super) fn encode(&self, out: &mut BytesMut) {
-        let Self { minor_version, site, ensemble, from, to, process, process_age_ms, disk, addresses, proof } = self;
+        let Self { minor_version, site, ensemble, from, to, process, process_age_ms, disk, .. } = self;
+        let Self { addresses, proof, extension, .. } = self;
         out.put_u16_le(*minor_version);
         writer::text(out, site, SITE_BYTES_MAX);
         out.put_u128_le(ensemble.0);
@@ -57,11 +63,11 @@ impl Hello {
         out.put_u8(sayable().count() as u8);
         sayable().for_each(|address| writer::text(out, address, ADDRESS_BYTES_MAX));
         writer::option(out, proof.as_ref(), |out, proof| out.put_slice(proof));
-        writer::bytes(out, &[]);
+        writer::bytes(out, &extension[..extension.len().min(EXTENSION_BYTES_MAX)]);
     }
 
     pub(super) fn decode(reader: &mut Reader) -> Read<Self> {
-        let hello = Self {
+        Ok(Self {
             minor_version: reader.u16()?,
             site: reader.text(SITE_BYTES_MAX)?,
             ensemble: reader.ensemble()?,
@@ -72,9 +78,8 @@ impl Hello {
             disk: Incarnation(reader.u128()?),
             addresses: addresses(reader)?,
             proof: reader.option(Reader::array)?,
-        };
-        let _extension = reader.counted_bytes()?;
-        Ok(hello)
+            extension: extension(reader)?,
+        })
     }
 }
 
@@ -84,4 +89,13 @@ fn addresses(reader: &mut Reader) -> Read<Vec<String>> {
         return Err(reader.invalid("too many addresses"));
     }
     (0..count).map(|_| reader.text(ADDRESS_BYTES_MAX)).collect()
+}
+
+/// A copy, so that a Hello that is kept for long does not keep what came with it.
+fn extension(reader: &mut Reader) -> Read<Bytes> {
+    let extension = reader.counted_bytes()?;
+    if extension.len() > EXTENSION_BYTES_MAX {
+        return Err(reader.invalid("an extension that is too long"));
+    }
+    Ok(Bytes::copy_from_slice(&extension))
 }

@@ -20,7 +20,7 @@ mod zab;
 
 pub use error::CodecError;
 pub use frames::{Frames, SHARED_BYTES};
-pub use hello::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, Hello, MINOR_VERSION, SITE_BYTES_MAX};
+pub use hello::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, EXTENSION_BYTES_MAX, Hello, MINOR_VERSION, SITE_BYTES_MAX};
 pub use kind::Kind;
 pub use opening::{OPENING_BYTES_MAX, Opening, REASON_BYTES_MAX, SnapshotReply, SnapshotRequest, StreamLane};
 

@@ -1,5 +1,9 @@
 //! The fuzz targets of the tree under libFuzzer: each binary runs the one whose name it has.
 
+#[path = "../../../transport/tests/random/peer_targets.rs"]
+mod peer_targets;
+#[path = "../../../transport/tests/random/peers.rs"]
+mod peers;
 #[path = "../../../transport/tests/random/mod.rs"]
 mod random;
 #[path = "../../../transport/tests/random/targets.rs"]
@@ -9,7 +13,7 @@ use random::Random;
 
 /// Runs one target on one input.
 pub fn run(name: &str, input: &[u8]) {
-    let mut all = zoolet_sim::fuzz::TARGETS.iter().chain(wire::TARGETS);
+    let mut all = zoolet_sim::fuzz::TARGETS.iter().chain(wire::TARGETS).chain(peer_targets::TARGETS);
     let target = all.find(|target| target.name == name).unwrap_or_else(|| panic!("no target {name}"));
     (target.check)(input);
 }

@@ -80,8 +80,9 @@ impl FromStr for PublicKey {
 
     fn from_str(text: &str) -> Result<Self, PublicKeyError> {
         let body = text.strip_prefix(PREFIX).ok_or(PublicKeyError::Prefix)?;
-        if body.len() != checked_text::CHARACTERS {
-            return Err(PublicKeyError::Length(text.chars().count(), PREFIX.len() + checked_text::CHARACTERS));
+        let (has, wanted) = (text.chars().count(), PREFIX.len() + checked_text::CHARACTERS);
+        if has != wanted {
+            return Err(PublicKeyError::Length(has, wanted));
         }
         checked_text::decode(PREFIX, body).map(Self).ok_or(PublicKeyError::Typo)
     }
@@ -129,6 +130,7 @@ mod tests {
         }
         assert_eq!(text[..50].parse::<PublicKey>(), Err(PublicKeyError::Length(50, 51)));
         assert_eq!(text[1..].parse::<PublicKey>(), Err(PublicKeyError::Prefix));
+        assert_eq!(format!("{}é", &text[..50]).parse::<PublicKey>(), Err(PublicKeyError::Typo));
         assert_eq!("".parse::<PublicKey>(), Err(PublicKeyError::Prefix));
     }
 

@@ -14,9 +14,14 @@
 //! What a peer's bytes do wrong closes that link and no other; what a stranger does costs little and tells it nothing.
 
 pub mod codec;
+mod links;
+mod port;
 mod seam;
+mod settings;
+mod table;
 pub mod trust;
 
-pub use seam::{
-    Instruction, Outbox, PeerEvents, PeerFigures, PeerTable, Refusal, SnapshotBytes, SnapshotSize, SnapshotTaker,
-};
+pub use port::PeerPort;
+pub use seam::{Instruction, Outbox, PeerEvents, SnapshotBytes, SnapshotSize, SnapshotTaker};
+pub use settings::{PeerMember, PeerSettings};
+pub use table::{PeerFigures, PeerTable, Refusal};

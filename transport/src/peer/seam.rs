@@ -1,9 +1,7 @@
 //! Where the links meet the machine: events one way, instructions the other, both in batches.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
-use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use zoolet_engine::Event;
@@ -168,53 +166,7 @@ impl Outbox {
     }
 }
 
-/// Why there is no link to a peer, in one line for people.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refusal {
-    /// What is the matter, and what helps.
-    pub line: String,
-    /// Since when, on the clock of [`std::time::Instant`].
-    pub since: std::time::Instant,
-}
-
-/// What is known of one peer, for operators.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PeerFigures {
-    /// The address of the link, or the one that is dialled.
-    pub address: Option<SocketAddr>,
-    /// Whether there is a link.
-    pub is_linked: bool,
-    /// Round trip as the link measures it, microseconds; 0 without one.
-    pub round_trip_us: u64,
-    /// Bytes sent to it and got from it since the start, datagrams of UDP counted whole without headers.
-    pub bytes_sent: u64,
-    /// See `bytes_sent`.
-    pub bytes_received: u64,
-    /// Packets that the link took for lost since the start.
-    pub packets_lost: u64,
-    /// Links since the start.
-    pub links: u64,
-    /// Why there is none.
-    pub refusal: Option<Refusal>,
-}
-
-/// [`PeerFigures`] of every peer, kept by the links and read by anybody.
-#[derive(Debug, Default)]
-pub struct PeerTable(Mutex<BTreeMap<ServerId, PeerFigures>>);
-
-impl PeerTable {
-    /// All of them.
-    pub fn figures(&self) -> BTreeMap<ServerId, PeerFigures> {
-        lock(&self.0).clone()
-    }
-
-    /// Changes what is known of one.
-    pub fn update(&self, peer: ServerId, change: impl FnOnce(&mut PeerFigures)) {
-        change(lock(&self.0).entry(peer).or_default());
-    }
-}
-
 /// Locks. What these locks protect is whole after every statement, so a thread that died with one leaves it usable.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

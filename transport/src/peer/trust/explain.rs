@@ -35,21 +35,15 @@ impl Gate {
                 "has another site key: copy the site key of one server to all others".to_owned()
             }
             close_code::PROOF => "asks for its site key, and this server has none: copy it here".to_owned(),
-            close_code::KEY if self.shows_raw_key() => {
-                format!(
-                    "knows another key for this server's id, or none: if this is the right server, pin {own_key} there"
-                )
-            }
             close_code::KEY => {
-                "finds that this server's certificate does not name its id: it needs the DNS name `server-N.zoolet`"
-                    .to_owned()
+                format!("has not pinned this server's key to it: if it has a new disk, pin {own_key} there")
             }
             close_code::ADDRESS => {
                 "takes no links from other machines: it needs a site key, the same as this one".to_owned()
             }
             close_code::ENSEMBLE => "is of another ensemble: its address or its `site` is wrong".to_owned(),
             close_code::SERVER => {
-                "dialled another server at this address: an address is wrong in its configuration".to_owned()
+                "is another server than the one that was dialled: its address is wrong here".to_owned()
             }
             close_code::LIVE_TWICE => {
                 "knows another live server with this server's id or key: stop one of the two".to_owned()

@@ -20,7 +20,7 @@ pub use ca::Authority;
 pub use gate::{Gate, Guest, TlsError, Trust};
 pub use identity::Identity;
 pub use pins::{PinnedTwice, Pins};
-pub use proof::PROOF_BYTES;
+pub use proof::{Exporter, PROOF_BYTES, prove, verify};
 pub use public_key::{PublicKey, PublicKeyError};
 pub use refusal::{Refused, Why, close_code};
 pub use secret_file::SecretFileError;

@@ -17,7 +17,7 @@ const EXPORTER_LABEL: &[u8] = b"EXPORTER-zoolet-peer-1";
 
 /// What only the two ends of one connection know.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Exporter(pub(super) [u8; 32]);
+pub struct Exporter(pub(super) [u8; 32]);
 
 impl Exporter {
     /// `None` before the handshake is complete.
@@ -29,20 +29,14 @@ impl Exporter {
 }
 
 /// The proof of the server on this side of the connection, for what it says first, `hello`, without the proof itself.
-pub(super) fn prove(site_key: &SiteKey, side: Side, exporter: &Exporter, hello: &[u8]) -> [u8; PROOF_BYTES] {
+pub fn prove(site_key: &SiteKey, side: Side, exporter: &Exporter, hello: &[u8]) -> [u8; PROOF_BYTES] {
     let mut proof = [0; PROOF_BYTES];
     proof.copy_from_slice(hmac::sign(&site_key.mac_key(), &proven(side, exporter, hello)).as_ref());
     proof
 }
 
 /// Whether the server on this side of the connection has the site key. Takes as long for a proof that is nearly right as for any other.
-pub(super) fn verify(
-    site_key: &SiteKey,
-    side: Side,
-    exporter: &Exporter,
-    hello: &[u8],
-    proof: &[u8; PROOF_BYTES],
-) -> bool {
+pub fn verify(site_key: &SiteKey, side: Side, exporter: &Exporter, hello: &[u8], proof: &[u8; PROOF_BYTES]) -> bool {
     hmac::verify(&site_key.mac_key(), &proven(side, exporter, hello), proof).is_ok()
 }
 

@@ -41,6 +41,11 @@ pub enum Why {
         /// As which.
         dialled: ServerId,
     },
+    /// It dialled another server and came here.
+    AsksForAnother {
+        /// Which.
+        wanted: ServerId,
+    },
     /// Two live servers have one id.
     LiveTwice {
         /// Where the one is that came first.
@@ -108,6 +113,9 @@ impl fmt::Display for Why {
             Self::AnswersForAnother { dialled } => {
                 write!(f, "answers at the address of server {}: one of the two addresses is wrong", dialled.as_u8())
             }
+            Self::AsksForAnother { wanted } => {
+                write!(f, "takes this server for server {}: one of the two addresses is wrong there", wanted.as_u8())
+            }
             Self::LiveTwice { first } => {
                 write!(f, "is refused, because a server with this id or key is live at {first}: stop one of the two")
             }
@@ -120,13 +128,13 @@ impl fmt::Display for Why {
 pub mod close_code {
     /// Prove that you have the site key.
     pub const PROOF: u32 = 0x20;
-    /// Your key or certificate is not that of the server that you say you are.
+    /// Your key is not the one I know of that server.
     pub const KEY: u32 = 0x21;
     /// I take no links from where you are.
     pub const ADDRESS: u32 = 0x22;
     /// We are of different ensembles.
     pub const ENSEMBLE: u32 = 0x23;
-    /// You are not the server that I dialled.
+    /// One of us is not the server that the other one takes it for.
     pub const SERVER: u32 = 0x24;
     /// There is a live server with your id or key.
     pub const LIVE_TWICE: u32 = 0x25;
@@ -149,7 +157,7 @@ impl Why {
             | Self::NoKey => close_code::KEY,
             Self::OwnKey => close_code::OWN_KEY,
             Self::WrongEnsemble => close_code::ENSEMBLE,
-            Self::AnswersForAnother { .. } => close_code::SERVER,
+            Self::AnswersForAnother { .. } | Self::AsksForAnother { .. } => close_code::SERVER,
             Self::LiveTwice { .. } => close_code::LIVE_TWICE,
             Self::NotUnderstood => close_code::NOT_UNDERSTOOD,
         }

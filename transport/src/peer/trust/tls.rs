@@ -152,7 +152,7 @@ impl fmt::Display for NotPinned {
             None => write!(f, "shows key {key}, which is pinned to no server here: if it is one of yours, pin it"),
             Some(server) => write!(
                 f,
-                "answers for server {} with key {key}, which is not pinned to that server here: if it is its key, pin it",
+                "answers for server {} with key {key}, which is not the one pinned here: if that server has a new disk, pin the new key",
                 server.as_u8()
             ),
         }

@@ -141,16 +141,9 @@ async fn nothing_is_resumed() {
     for _ in 0..2 {
         let connecting = client.connect_with(config.clone(), server.address(), "any.name").unwrap();
         let connecting = connecting.into_0rtt().map(|_| ()).expect_err("a full handshake");
-        let accepting = async { server.endpoint.accept().await.unwrap().await.unwrap() };
-        let (connection, accepted) = tokio::join!(connecting, accepting);
-        // A ticket would come before this word.
-        let connection = connection.unwrap();
-        let mut stream = accepted.open_uni().await.unwrap();
-        stream.write_all(b"word").await.unwrap();
-        stream.finish().unwrap();
-        let mut stream = connection.accept_uni().await.unwrap();
-        assert_eq!(stream.read_to_end(10).await.unwrap(), b"word");
-        connection.close(VarInt::from_u32(0), b"");
+        let (connection, _) =
+            tokio::join!(connecting, async { server.endpoint.accept().await.unwrap().await.unwrap() });
+        connection.unwrap().close(VarInt::from_u32(0), b"");
     }
 }
 

@@ -1,0 +1,145 @@
+//! Which connection becomes the link.
+//!
+//! Either side may dial, so two servers may have several connections at a time, and must agree on one without a word about it. The server with the smaller
+//! id decides, one connection after the other; the other side follows:
+//!
+//! - of connections that come about at the same time, the one that the smaller dialled stays, because it decides on nothing else until that one has come
+//!   to its end;
+//! - a link that lives is not given up for another one to the same process. Who is asked for a second one makes sure that the first one lives.
+//!
+//! A peer that comes as another process has started again, unless the former process still answers from elsewhere: then two live servers have one id, and
+//! the one that came later is refused, on either side.
+
+use super::closing::Closing;
+use super::greeting::{self, Failed, Proven};
+use super::link::Link;
+use super::members::Member;
+use super::{Links, life};
+use crate::peer::trust::{Refused, Why};
+use std::sync::Arc;
+use zoolet_engine::Event;
+
+/// What becomes of a connection that has proved itself.
+#[derive(PartialEq, Eq)]
+enum Verdict {
+    /// It is the link; one that there was is over.
+    Welcome,
+    /// There is one, and it lives.
+    Duplicate,
+}
+
+impl Links {
+    /// Takes a connection that this server accepted, or closes it.
+    pub(super) async fn admit(self: &Arc<Self>, mut proven: Proven) -> Result<(), Failed> {
+        let Some(member) = self.member(proven.hello.from).cloned() else {
+            Closing::NoMember.close(&proven.connection, "");
+            let (id, remote) = (proven.hello.from.as_u8(), proven.remote);
+            let line = format!(
+                "{remote} is server {id}, which this server does not have in its configuration: the same file goes on every server"
+            );
+            self.notices.warn(("no member", id), &line);
+            return Ok(());
+        };
+        let decides = self.decides(&member);
+        let door = member.door().await;
+        if self.verdict(&member, &proven, decides).await? == Verdict::Duplicate {
+            Closing::Duplicate.close(&proven.connection, "");
+            return Ok(());
+        }
+        // Whoever decides decides on nothing else meanwhile. Whoever does not must not keep the other waiting, who may be at its own dialling.
+        let door = if decides {
+            self.answer(&mut proven).await?;
+            door
+        } else {
+            drop(door);
+            self.answer(&mut proven).await?;
+            member.door().await
+        };
+        self.link(&member, proven).await;
+        drop(door);
+        Ok(())
+    }
+
+    /// Makes a connection that this server dials the link, or closes it. True if there is a link then.
+    pub(super) async fn dial(
+        self: &Arc<Self>,
+        member: &Arc<Member>,
+        connection: quinn::Connection,
+        who: &str,
+    ) -> Result<(), Failed> {
+        let decides = self.decides(member);
+        let early = if decides { Some(member.door().await) } else { None };
+        if decides && member.link().is_some() {
+            Closing::Duplicate.close(&connection, "");
+            return Ok(());
+        }
+        let mut proven = self.greet(connection, who, member.id).await?;
+        let door = match early {
+            Some(door) => door,
+            None => member.door().await,
+        };
+        if self.verdict(member, &proven, decides).await? == Verdict::Duplicate {
+            Closing::Duplicate.close(&proven.connection, "");
+            return Ok(());
+        }
+        greeting::go(&mut proven).await?;
+        self.link(member, proven).await;
+        drop(door);
+        Ok(())
+    }
+
+    /// Whether this server decides about links to that one.
+    fn decides(&self, member: &Member) -> bool {
+        self.settings.id < member.id
+    }
+
+    async fn verdict(&self, member: &Member, proven: &Proven, decides: bool) -> Result<Verdict, Refused> {
+        self.judge_key(member, proven)?;
+        let Some(link) = member.link() else { return Ok(Verdict::Welcome) };
+        let is_same_process = link.process == proven.hello.process;
+        if is_same_process && !decides {
+            return Ok(Verdict::Welcome);
+        }
+        let has_moved_in = !is_same_process && link.remote == proven.remote;
+        if has_moved_in || !link.answers().await {
+            return Ok(Verdict::Welcome);
+        }
+        if is_same_process {
+            return Ok(Verdict::Duplicate);
+        }
+        let first = link.remote.to_string();
+        Err(proven.guest.refuse(Some(member.id), Why::LiveTwice { first }))
+    }
+
+    /// A copied data directory under another id has the key of its original.
+    fn judge_key(&self, member: &Member, proven: &Proven) -> Result<(), Refused> {
+        let mut others = self.members().filter(|other| other.id != member.id).filter_map(|other| other.link());
+        match others.find(|link| link.key == proven.key()) {
+            Some(link) => {
+                let first = format!("{} (server {})", link.remote, link.peer.as_u8());
+                Err(proven.guest.refuse(Some(member.id), Why::LiveTwice { first }))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Makes it the link. The machine hears of the end of the one before first.
+    async fn link(self: &Arc<Self>, member: &Arc<Member>, proven: Proven) {
+        if let Some(before) = member.link() {
+            Closing::Duplicate.close(&before.connection, "");
+            member.unlinked().await;
+        }
+        if proven.connection.close_reason().is_some() {
+            return;
+        }
+        let link = Arc::new(Link::new(self.next_link(), &proven));
+        let side = if proven.connection.side().is_client() { "dialled" } else { "accepted" };
+        let (peer, remote) = (link.peer, link.remote);
+        tracing::info!("linked to server {} at {remote}, {side}", peer.as_u8());
+        self.table.linked(peer, remote, proven.connection.clone());
+        self.learn(member, &proven);
+        self.submit(Event::PeerUp { peer, link: link.id, disk: proven.hello.disk });
+        member.on_linked(link.clone());
+        tokio::spawn(life::run(self.clone(), member.clone(), link, (proven.say, proven.hear)));
+    }
+}

@@ -1,0 +1,102 @@
+//! Why a connection is closed, as the peer is told, and what its end says to people.
+
+use super::Links;
+use crate::peer::trust::{Refused, Why, close_code};
+use quinn::{ApplicationClose, Connection, ConnectionError, VarInt};
+
+/// Codes of closes that have nothing to do with trust, whose own are in [`close_code`]. Numbers are for ever.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Closing {
+    /// This server stops.
+    Going,
+    /// There is a link already, or another connection became one.
+    Duplicate,
+    /// It has proved itself, and is no member.
+    NoMember,
+    /// It takes nothing any more.
+    DoesNotRead,
+    /// It said what no server says.
+    Protocol,
+    /// The machine wants no link to it.
+    Dropped,
+}
+
+const ALL: [Closing; 6] =
+    [Closing::Going, Closing::Duplicate, Closing::NoMember, Closing::DoesNotRead, Closing::Protocol, Closing::Dropped];
+
+/// More of a text than this is not sent, and not believed.
+const TEXT_BYTES_MAX: usize = 128;
+
+impl Closing {
+    fn code(self) -> u32 {
+        match self {
+            Self::Going => 1,
+            Self::Duplicate => 2,
+            Self::NoMember => 3,
+            Self::DoesNotRead => 4,
+            Self::Protocol => 5,
+            Self::Dropped => 6,
+        }
+    }
+
+    /// Closes with it. `text` is for people.
+    pub(super) fn close(self, connection: &Connection, text: &str) {
+        close(connection, self.code(), text);
+    }
+
+    /// With what the peer closed.
+    pub(super) fn of(error: &ConnectionError) -> Option<Self> {
+        let (code, _) = said(error)?;
+        ALL.into_iter().find(|closing| closing.code() == code)
+    }
+}
+
+/// Closes a connection that is not taken. What the other side is told beside a number is where its twin is, which only a proved one is told.
+pub(super) fn refuse(connection: &Connection, refused: &Refused) {
+    let text = match &refused.why {
+        Why::LiveTwice { first } => first.as_str(),
+        _ => "",
+    };
+    close(connection, refused.close_code(), text);
+}
+
+fn close(connection: &Connection, code: u32, text: &str) {
+    let bytes = text.as_bytes();
+    connection.close(VarInt::from_u32(code), &bytes[..bytes.len().min(TEXT_BYTES_MAX)]);
+}
+
+/// The code and the text of a peer's close, printable whatever was sent.
+fn said(error: &ConnectionError) -> Option<(u32, String)> {
+    let ConnectionError::ApplicationClosed(ApplicationClose { error_code, reason }) = error else { return None };
+    let text = String::from_utf8_lossy(&reason[..reason.len().min(TEXT_BYTES_MAX)]);
+    Some((u32::try_from(error_code.into_inner()).ok()?, text.escape_debug().collect()))
+}
+
+/// The line about the end of an attempt, if it ended because of who one of the two is. `who` is what people call the other side.
+pub(super) fn refusal_line(links: &Links, who: &str, error: &ConnectionError) -> Option<String> {
+    match said(error) {
+        Some((close_code::LIVE_TWICE, first)) if !first.is_empty() => Some(format!(
+            "{who} knows another live server with this server's id or key, at {first}: stop one of the two"
+        )),
+        _ if Closing::of(error) == Some(Closing::NoMember) => {
+            Some(format!("{who} does not have this server in its configuration: the same file goes on every server"))
+        }
+        _ => links.gate.line_for(who, error),
+    }
+}
+
+/// Why a link ended, for people.
+pub(super) fn end_of_link(error: &ConnectionError) -> String {
+    let text = || said(error).map(|(_, text)| text).unwrap_or_default();
+    match (Closing::of(error), error) {
+        (Some(Closing::Going), _) => "it stops".to_owned(),
+        (Some(Closing::Duplicate), _) => "it has another link to this server".to_owned(),
+        (Some(Closing::NoMember), _) => "it does not have this server in its configuration".to_owned(),
+        (Some(Closing::DoesNotRead), _) => "it says that this server does not read".to_owned(),
+        (Some(Closing::Protocol), _) => format!("it does not understand this server: {}", text()),
+        (Some(Closing::Dropped), _) => format!("it wants no link: {}", text()),
+        (None, ConnectionError::TimedOut) => "nothing was heard of it".to_owned(),
+        (None, ConnectionError::Reset) => "it has started again".to_owned(),
+        (None, error) => error.to_string().escape_debug().collect(),
+    }
+}

@@ -1,0 +1,228 @@
+//! Tries to reach a member as long as there is no link to it.
+
+use super::closing::{self, Closing, refusal_line};
+use super::greeting::Failed;
+use super::members::Member;
+use super::{Links, names};
+use crate::peer::trust::Gate;
+use quinn::{ConnectionError, Endpoint};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
+
+/// Pauses between attempts: the first, and what they grow to.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// What a server gets to answer on UDP at all.
+const REPLY: Duration = Duration::from_secs(1);
+/// What one that answers gets to become a link.
+const GREETING: Duration = Duration::from_secs(3);
+/// A link that lives so long was a good one: when it goes, the first attempt at another is made at once.
+const LASTING: Duration = Duration::from_secs(1);
+/// Silence that is worth a line.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// What became of an attempt.
+#[derive(PartialEq, Eq)]
+enum Outcome {
+    /// Nobody answered.
+    Silence,
+    /// The name leads nowhere.
+    NoSuchName(String),
+    /// Somebody did, whatever it said.
+    Answered,
+}
+
+/// Dials a member whenever there is no link to it, for ever.
+pub(super) async fn keep_linked(links: Arc<Links>, member: Arc<Member>) {
+    let mut pauses = Pauses::new(links.settings.process ^ u64::from(member.id.as_u8()));
+    loop {
+        if member.link().is_some() {
+            let begun = Instant::now();
+            member.unlinked().await;
+            if begun.elapsed() >= LASTING {
+                pauses.restart();
+            } else {
+                // Two servers that drop each other as soon as they are linked do so at leisure.
+                sleep(pauses.next()).await;
+            }
+        }
+        let mut silence = Silence::default();
+        while member.link().is_none() {
+            tokio::select! {
+                () = round(&links, &member, &mut silence) => {}
+                // It has dialled this server. What was begun here goes with the future.
+                () = member.linked() => break,
+            }
+            tokio::select! {
+                () = sleep(pauses.next()) => {}
+                () = member.linked() => break,
+            }
+        }
+    }
+}
+
+/// Tries every address of a member once, the learned ones last, until there is a link.
+async fn round(links: &Arc<Links>, member: &Arc<Member>, silence: &mut Silence) {
+    let learned = links.hints.of(member);
+    for name in member.addresses.iter().chain(&learned) {
+        let outcome = try_name(links, member, name).await;
+        if member.link().is_some() {
+            return;
+        }
+        // An address that was learned says nothing of what the operator wrote.
+        if !learned.contains(name) || outcome == Outcome::Answered {
+            silence.note(links, member, name, &outcome);
+        }
+    }
+}
+
+async fn try_name(links: &Arc<Links>, member: &Arc<Member>, name: &str) -> Outcome {
+    let addresses = match names::resolve(name).await {
+        Ok(addresses) => addresses,
+        Err(error) => return Outcome::NoSuchName(error.to_string()),
+    };
+    let mut outcome = Outcome::Silence;
+    for address in addresses {
+        if try_address(links, member, name, address).await {
+            outcome = Outcome::Answered;
+        }
+        if member.link().is_some() {
+            break;
+        }
+    }
+    outcome
+}
+
+/// False if nobody answered.
+async fn try_address(links: &Arc<Links>, member: &Arc<Member>, name: &str, address: SocketAddr) -> bool {
+    if is_own(&links.endpoint, address) {
+        return true;
+    }
+    links.table.dialled(member.id, address);
+    let connection = match timeout(REPLY, connect(links, member, address)).await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(ConnectionError::TimedOut)) | Err(_) => return false,
+        Ok(Err(error)) => {
+            links.note_end(member, name, &error);
+            return true;
+        }
+    };
+    match timeout(GREETING, links.dial(member, connection.clone(), name)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(Failed::Over(error))) => links.note_end(member, name, &error),
+        Ok(Err(Failed::Refused(refused))) => {
+            closing::refuse(&connection, &refused);
+            links.note_refusal(member, refused.to_string());
+        }
+        Err(_) => connection.close(0u32.into(), b""),
+    }
+    true
+}
+
+async fn connect(links: &Links, member: &Member, address: SocketAddr) -> Result<quinn::Connection, ConnectionError> {
+    let unusable = |error: String| {
+        tracing::debug!("server {} cannot be dialled at {address}: {error}", member.id.as_u8());
+        ConnectionError::TimedOut
+    };
+    let mut config = links.gate.client_config(member.id).map_err(|error| unusable(error.to_string()))?;
+    config.transport_config(links.transport.clone());
+    let connecting = links.endpoint.connect_with(config, address, &Gate::server_name(member.id));
+    connecting.map_err(|error| unusable(error.to_string()))?.await
+}
+
+/// Whether this is where this server itself listens.
+fn is_own(endpoint: &Endpoint, address: SocketAddr) -> bool {
+    let Ok(own) = endpoint.local_addr() else { return false };
+    let (own_ip, ip) = (own.ip().to_canonical(), address.ip().to_canonical());
+    // A socket for all addresses of this machine has all that can be bound here.
+    let is_own_ip = || own_ip == ip || own_ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok();
+    own.port() == address.port() && is_own_ip()
+}
+
+impl Links {
+    /// An attempt was ended by the other side, or by TLS.
+    fn note_end(&self, member: &Member, name: &str, error: &ConnectionError) {
+        match refusal_line(self, name, error) {
+            Some(line) => self.note_refusal(member, line),
+            None if matches!(Closing::of(error), Some(Closing::Duplicate | Closing::Going)) => {}
+            None => tracing::debug!("{name} of server {} did not become a link: {error}", member.id.as_u8()),
+        }
+    }
+
+    fn note_refusal(&self, member: &Member, line: String) {
+        self.notices.warn((member.id, &line), &line);
+        self.table.refused(member.id, line);
+    }
+}
+
+/// Since when a member was not heard.
+#[derive(Default)]
+struct Silence {
+    since: Option<Instant>,
+}
+
+impl Silence {
+    fn note(&mut self, links: &Links, member: &Member, name: &str, outcome: &Outcome) {
+        let id = member.id.as_u8();
+        let line = match outcome {
+            Outcome::Answered => return self.since = None,
+            Outcome::Silence => format!("no UDP reply from {name} (ZooKeeper used TCP here; open UDP {})", port(name)),
+            Outcome::NoSuchName(error) => format!("the address {name} of server {id} leads nowhere: {error}"),
+        };
+        let now = Instant::now();
+        if now.duration_since(*self.since.get_or_insert(now)) >= SILENCE {
+            links.note_refusal(member, line);
+        }
+    }
+}
+
+/// The port of "host:port".
+fn port(name: &str) -> &str {
+    name.rsplit_once(':').map_or(name, |(_, port)| port)
+}
+
+/// Pauses that grow, and are never the same on two servers.
+struct Pauses {
+    random: u64,
+    next: Duration,
+}
+
+impl Pauses {
+    fn new(seed: u64) -> Self {
+        // Zero would stay zero.
+        Self { random: seed | 1, next: PAUSE_MIN }
+    }
+
+    fn restart(&mut self) {
+        self.next = PAUSE_MIN;
+    }
+
+    /// Between half of the pause and all of it.
+    fn next(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (2 * pause).min(PAUSE_MAX);
+        // xorshift64.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        pause / 2 + pause / 2 * (self.random % 1024) as u32 / 1024
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_their_bound_and_differ() {
+        let mut pauses = Pauses::new(7);
+        let first: Vec<_> = (0..20).map(|_| pauses.next()).collect();
+        assert!(first[0] >= PAUSE_MIN / 2 && first[0] <= PAUSE_MIN, "{first:?}");
+        assert!(first[10..].iter().all(|pause| *pause >= PAUSE_MAX / 2 && *pause <= PAUSE_MAX), "{first:?}");
+        assert!(first[10..].windows(2).any(|two| two[0] != two[1]), "{first:?}");
+        pauses.restart();
+        assert!(pauses.next() <= PAUSE_MIN);
+    }
+}

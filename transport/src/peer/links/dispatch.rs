@@ -1,0 +1,73 @@
+//! Brings instructions to their links.
+
+use super::Links;
+use super::closing::Closing;
+use super::link::Link;
+use super::{receiving, sending};
+use crate::peer::seam::{Instruction, Outbox};
+use std::sync::Arc;
+use std::time::Instant;
+use zoolet_engine::peer::LinkId;
+use zoolet_model::ServerId;
+
+/// Carries out what is pushed, for ever.
+pub(super) async fn run(links: Arc<Links>, outbox: Arc<Outbox>) {
+    let mut batch = Vec::new();
+    let mut touched = Vec::new();
+    loop {
+        outbox.take(&mut batch).await;
+        links.carry_out(&mut batch, &mut touched);
+    }
+}
+
+/// Carries out what was pushed before the end.
+pub(super) async fn take_rest(links: &Arc<Links>, outbox: &Outbox) {
+    let mut batch = Vec::new();
+    if super::ready(outbox.take(&mut batch)).await.is_some() {
+        links.carry_out(&mut batch, &mut Vec::new());
+    }
+}
+
+impl Links {
+    /// Everything of one batch is put to its links first, and then each is written once: what one peer is told goes in as few packets as can be.
+    fn carry_out(self: &Arc<Self>, batch: &mut Vec<Instruction>, touched: &mut Vec<Arc<Link>>) {
+        for instruction in batch.drain(..) {
+            match instruction {
+                Instruction::Send { peer, link, message } => {
+                    let Some(link) = self.find(peer, link) else { continue };
+                    link.say(&message);
+                    if touched.iter().all(|other| other.id != link.id) {
+                        touched.push(link);
+                    }
+                }
+                Instruction::Close { peer, link, reason } => self.close(peer, link, reason),
+                Instruction::SendSnapshot { peer, link, transfer, source } => {
+                    sending::offer(self, self.find(peer, link), transfer, source);
+                }
+                Instruction::ReceiveSnapshot { peer, link, transfer, taker } => {
+                    receiving::begin(self, peer, self.find(peer, link), transfer, taker);
+                }
+                Instruction::DropSnapshot { peer, transfer } => self.incoming.drop_one(peer, transfer),
+            }
+        }
+        let now = Instant::now();
+        for link in touched.drain(..) {
+            if !link.flush(now) {
+                let (peer, remote) = (link.peer.as_u8(), link.remote);
+                tracing::warn!("the link to server {peer} at {remote} is closed: the peer does not read");
+                Closing::DoesNotRead.close(&link.connection, "");
+            }
+        }
+    }
+
+    /// A link that there is; the machine may not know yet that one is gone.
+    fn find(&self, peer: ServerId, link: LinkId) -> Option<Arc<Link>> {
+        self.member(peer)?.link_with(link)
+    }
+
+    fn close(&self, peer: ServerId, link: LinkId, reason: &str) {
+        let Some(link) = self.find(peer, link) else { return };
+        tracing::warn!("the link to server {} at {} is closed: {reason}", peer.as_u8(), link.remote);
+        Closing::Dropped.close(&link.connection, reason);
+    }
+}

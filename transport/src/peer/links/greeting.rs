@@ -1,0 +1,209 @@
+//! How two servers get to know each other on a new connection.
+//!
+//! ```text
+//! dialler                          acceptor
+//!    | -- Hello, its proof ---------> |   judges; has said nothing yet
+//!    | <--------- Hello, its proof -- |   takes it, if there is no reason against
+//!    | -- GO -----------------------> |
+//!   link                             link
+//! ```
+//! All of it is on one stream, on which the two later ask each other whether they are there.
+
+use super::{Links, quic};
+use crate::peer::codec::{CodecError, Hello, MINOR_VERSION, Opening};
+use crate::peer::trust::{Guest, PublicKey, Refused, Why};
+use bytes::{Bytes, BytesMut};
+use quinn::{Connection, ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError};
+use std::net::SocketAddr;
+use zoolet_model::ServerId;
+use zoolet_zab::EnsembleId;
+
+/// The dialler has what it wants.
+const GO: u8 = 0;
+
+/// Bytes that are read at once of somebody who has proved nothing.
+const READ_BYTES: usize = 4 << 10;
+
+/// A connection whose other side has proved who it is.
+#[derive(Debug)]
+pub(super) struct Proven {
+    pub(super) connection: Connection,
+    pub(super) say: SendStream,
+    pub(super) hear: RecvStream,
+    pub(super) guest: Guest,
+    pub(super) hello: Hello,
+    pub(super) remote: SocketAddr,
+}
+
+impl Proven {
+    pub(super) fn key(&self) -> PublicKey {
+        self.guest.key()
+    }
+}
+
+/// Why a greeting led to nothing.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The connection ended.
+    Over(ConnectionError),
+    /// This side does not take it.
+    Refused(Refused),
+}
+
+impl From<ConnectionError> for Failed {
+    fn from(error: ConnectionError) -> Self {
+        Self::Over(error)
+    }
+}
+
+impl From<Refused> for Failed {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+/// Why nothing was heard.
+enum Unheard {
+    Over(ConnectionError),
+    /// Something was, and is no Hello.
+    Nonsense,
+}
+
+impl From<ReadError> for Unheard {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::ConnectionLost(error) => Self::Over(error),
+            _ => Self::Nonsense,
+        }
+    }
+}
+
+impl From<CodecError> for Unheard {
+    fn from(_: CodecError) -> Self {
+        Self::Nonsense
+    }
+}
+
+impl Unheard {
+    fn by(self, guest: &Guest) -> Failed {
+        match self {
+            Self::Over(error) => Failed::Over(error),
+            Self::Nonsense => Failed::Refused(guest.refuse(None, Why::NotUnderstood)),
+        }
+    }
+}
+
+impl Links {
+    /// The dialler's part, up to where it has proved itself and the other side has too.
+    pub(super) async fn greet(&self, connection: Connection, who: &str, to: ServerId) -> Result<Proven, Failed> {
+        let guest = self.gate.meet(&connection, who, Some(to))?;
+        let (mut say, mut hear) = connection.open_bi().await?;
+        write(&mut say, &self.hello(&guest, to)).await?;
+        let hello = read(&mut hear).await.map_err(|unheard| unheard.by(&guest))?;
+        self.judge(&guest, &hello)?;
+        Ok(proven(connection, (say, hear), guest, hello))
+    }
+
+    /// The acceptor's part, up to where the dialler has proved itself. Nothing was said to it.
+    pub(super) async fn hear(&self, connection: Connection, who: &str) -> Result<Proven, Failed> {
+        let guest = self.gate.meet(&connection, who, None)?;
+        let (say, mut hear) = connection.accept_bi().await?;
+        let hello = read(&mut hear).await.map_err(|unheard| unheard.by(&guest))?;
+        self.judge(&guest, &hello)?;
+        Ok(proven(connection, (say, hear), guest, hello))
+    }
+
+    /// The acceptor's answer, and the dialler's word that it is content with it.
+    pub(super) async fn answer(&self, proven: &mut Proven) -> Result<(), Failed> {
+        write(&mut proven.say, &self.hello(&proven.guest, proven.hello.from)).await?;
+        let mut word = [0; 1];
+        let refused = |proven: &Proven| proven.guest.refuse(Some(proven.hello.from), Why::NotUnderstood).into();
+        match proven.hear.read_exact(&mut word).await {
+            Ok(()) if word[0] == GO => Ok(()),
+            Err(ReadExactError::ReadError(ReadError::ConnectionLost(error))) => Err(error.into()),
+            Ok(()) | Err(_) => Err(refused(proven)),
+        }
+    }
+
+    /// Who this server is.
+    fn hello(&self, guest: &Guest, to: ServerId) -> Hello {
+        let settings = &self.settings;
+        let own = settings.members.iter().find(|member| member.id == settings.id);
+        let mut hello = Hello {
+            minor_version: MINOR_VERSION,
+            site: settings.site.clone(),
+            // The machine compares them, and says in its own words what a server of another ensemble is told: a disk may get its ensemble while links live.
+            ensemble: EnsembleId::UNBORN,
+            from: settings.id,
+            to,
+            process: settings.process,
+            process_age_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            disk: settings.disk,
+            addresses: own.map(|own| own.addresses.clone()).unwrap_or_default(),
+            proof: None,
+            extension: Bytes::new(),
+        };
+        hello.proof = self.gate.prove(guest, &unproved(&hello));
+        hello
+    }
+
+    fn judge(&self, guest: &Guest, hello: &Hello) -> Result<(), Refused> {
+        self.gate.judge(guest, hello.from, &unproved(hello), hello.proof.as_ref())?;
+        if hello.site != self.settings.site {
+            return Err(guest.refuse(Some(hello.from), Why::WrongEnsemble));
+        }
+        if hello.from == self.settings.id {
+            let first = "this very address".to_owned();
+            return Err(guest.refuse(Some(hello.from), Why::LiveTwice { first }));
+        }
+        Ok(())
+    }
+}
+
+/// The dialler is content.
+pub(super) async fn go(proven: &mut Proven) -> Result<(), Failed> {
+    proven.say.write_all(&[GO]).await.map_err(|error| unwritten(&error))
+}
+
+fn proven(connection: Connection, (say, hear): (SendStream, RecvStream), guest: Guest, hello: Hello) -> Proven {
+    quic::open_windows(&connection);
+    let remote = connection.remote_address();
+    // On a socket for both families an IPv4 peer looks like an IPv6 one.
+    let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+    Proven { connection, say, hear, guest, hello, remote }
+}
+
+/// What a proof is made of.
+fn unproved(hello: &Hello) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    Opening::Hello(Hello { proof: None, ..hello.clone() }).encode(&mut bytes);
+    bytes
+}
+
+async fn write(stream: &mut SendStream, hello: &Hello) -> Result<(), Failed> {
+    let mut bytes = BytesMut::new();
+    Opening::Hello(hello.clone()).encode(&mut bytes);
+    stream.write_all(&bytes).await.map_err(|error| unwritten(&error))
+}
+
+async fn read(stream: &mut RecvStream) -> Result<Hello, Unheard> {
+    let mut received = BytesMut::new();
+    while let Some(chunk) = stream.read_chunk(READ_BYTES, true).await? {
+        received.extend_from_slice(&chunk.bytes);
+        match Opening::take(&mut received)? {
+            // Nobody goes on before it was answered.
+            Some(Opening::Hello(hello)) if received.is_empty() => return Ok(hello),
+            Some(_) => return Err(Unheard::Nonsense),
+            None => {}
+        }
+    }
+    Err(Unheard::Nonsense)
+}
+
+fn unwritten(error: &WriteError) -> Failed {
+    match error {
+        WriteError::ConnectionLost(error) => Failed::Over(error.clone()),
+        // The other side stopped a stream that it needs.
+        _ => Failed::Over(ConnectionError::LocallyClosed),
+    }
+}

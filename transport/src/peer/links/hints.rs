@@ -1,0 +1,127 @@
+//! Addresses that were learned: where peers said they are, and where they came from. They are dialled last, for the day when a name server is away
+//! or a box has another address than the one that was configured.
+
+use super::lock;
+use super::members::Member;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use tokio::task::spawn_blocking;
+use zoolet_model::ServerId;
+
+/// Addresses of one member that are kept, the latest first.
+const OF_MEMBER_MAX: usize = 4;
+/// Bytes of the file that are looked at.
+const FILE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of an address: a name of 253, a colon, a port.
+const ADDRESS_BYTES_MAX: usize = 259;
+
+/// What was learned, and the file that keeps it. A file that is lost or damaged costs nothing but what it knew.
+#[derive(Debug)]
+pub(super) struct Hints {
+    file: Option<PathBuf>,
+    known: Arc<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    addresses: Mutex<BTreeMap<ServerId, Vec<String>>>,
+    /// Held while the file is written: the last one to write has the newest.
+    writing: Mutex<()>,
+}
+
+impl Hints {
+    /// As the file has them.
+    pub(super) fn read(file: Option<PathBuf>) -> Self {
+        let text = file.as_deref().map(fs::read).and_then(Result::ok).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text[..text.len().min(FILE_BYTES_MAX)]);
+        let addresses = Mutex::new(parse(&text));
+        Self { file, known: Arc::new(Known { addresses, writing: Mutex::default() }) }
+    }
+
+    /// Those of a member that are not configured.
+    pub(super) fn of(&self, member: &Member) -> Vec<String> {
+        let addresses = lock(&self.known.addresses);
+        let known = addresses.get(&member.id).into_iter().flatten();
+        known.filter(|address| !member.addresses.contains(address)).cloned().collect()
+    }
+
+    /// A member that has proved itself was met at one of these, or says so; the last one is the surest.
+    pub(super) fn learn<'a>(&self, member: &Member, said: impl Iterator<Item = &'a str>) {
+        let mut addresses = lock(&self.known.addresses);
+        let known = addresses.entry(member.id).or_default();
+        let before = known.clone();
+        for address in said.filter(|address| is_address(address) && !member.addresses.iter().any(|own| own == address))
+        {
+            known.retain(|other| other != address);
+            known.insert(0, address.to_owned());
+        }
+        known.truncate(OF_MEMBER_MAX);
+        let has_changed = *known != before;
+        drop(addresses);
+        if has_changed && let Some(file) = self.file.clone() {
+            let known = self.known.clone();
+            spawn_blocking(move || {
+                if let Err(error) = known.write(&file) {
+                    tracing::warn!("{} cannot be written: {error}", file.display());
+                }
+            });
+        }
+    }
+}
+
+impl Known {
+    fn write(&self, file: &Path) -> io::Result<()> {
+        let _writing = lock(&self.writing);
+        let mut text = String::new();
+        for (member, addresses) in &*lock(&self.addresses) {
+            for address in addresses {
+                // Writing to a string does not fail.
+                let _ = writeln!(text, "{} {address}", member.as_u8());
+            }
+        }
+        let new = file.with_extension("new");
+        fs::write(&new, text)?;
+        fs::rename(&new, file)
+    }
+}
+
+/// Lines of an id and an address; others are passed over.
+fn parse(text: &str) -> BTreeMap<ServerId, Vec<String>> {
+    let mut addresses: BTreeMap<ServerId, Vec<String>> = BTreeMap::new();
+    for line in text.lines() {
+        let Some((id, address)) = line.split_once(' ') else { continue };
+        let Some(id) = id.parse().ok().and_then(ServerId::new) else { continue };
+        let known = addresses.entry(id).or_default();
+        if is_address(address) && known.len() < OF_MEMBER_MAX {
+            known.push(address.to_owned());
+        }
+    }
+    addresses
+}
+
+/// Whether it is "host:port" at all. Whether it leads anywhere is seen when it is dialled.
+fn is_address(text: &str) -> bool {
+    let is_plain = text.len() <= ADDRESS_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
+    is_plain && port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_file_is_passed_over_line_by_line() {
+        let text =
+            "2 10.0.3.11:2888\nx\n0 a:1\n300 a:1\n2 nowhere\n2 a:0\n2 :1\n3 gw-c:2888\n2 b\u{7}:1\n2 [fe80::1]:2888";
+        let known = parse(text);
+        let of = |id| known.get(&ServerId::new(id).unwrap()).cloned().unwrap_or_default();
+        assert_eq!(of(2), ["10.0.3.11:2888", "[fe80::1]:2888"]);
+        assert_eq!(of(3), ["gw-c:2888"]);
+        assert_eq!(known.len(), 2);
+    }
+}

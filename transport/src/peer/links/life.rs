@@ -1,0 +1,255 @@
+//! The tasks of one link, from PeerUp to PeerDown.
+
+use super::closing::{self, Closing};
+use super::link::{ANSWERED, ASK, Link};
+use super::members::Member;
+use super::queue::SendQueue;
+use super::{Links, sending};
+use crate::peer::codec::{self, CodecError, Frames, Opening};
+use bytes::{Bytes, BytesMut};
+use quinn::{ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError};
+use std::mem;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+use zoolet_engine::Event;
+use zoolet_engine::peer::{Lane, PeerMessage};
+
+/// quinn: the higher, the sooner. What is ordered against commits, and acks, wait for nothing but the word whether one is there.
+const CONTROL_PRIORITY: i32 = 3;
+const LOG_PRIORITY: i32 = 2;
+const FORWARD_PRIORITY: i32 = 1;
+
+/// Packets that are read at once, at most.
+const CHUNKS: usize = 32;
+/// Bytes that are read at once of a stream that has not begun.
+const OPENING_READ_BYTES: usize = 4 << 10;
+/// Datagrams that go to the machine at once, at most.
+const DATAGRAMS: usize = 32;
+
+/// Why a task of a link has ended.
+pub(super) enum End {
+    /// The connection is over.
+    Over(ConnectionError),
+    /// The peer did something that no server does.
+    Wrong(String),
+}
+
+/// Tells the machine of the end, whatever it is.
+struct Up {
+    links: Arc<Links>,
+    member: Arc<Member>,
+    link: Arc<Link>,
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // A task that failed leaves the connection as it was.
+        self.link.connection.close(0u32.into(), b"");
+        self.link.offers.end();
+        self.links.table.unlinked(self.link.peer);
+        self.links.submit(Event::PeerDown { peer: self.link.peer, link: self.link.id });
+        self.member.on_link_gone(self.link.id);
+    }
+}
+
+/// Runs a link to its end. PeerUp was said.
+pub(super) async fn run(links: Arc<Links>, member: Arc<Member>, link: Arc<Link>, control: (SendStream, RecvStream)) {
+    let up = Up { links: links.clone(), member, link: link.clone() };
+    let mut tasks = JoinSet::new();
+    let (say, hear) = control;
+    tasks.spawn(answer(link.clone(), say, hear));
+    tasks.spawn(write_lane(link.clone(), Lane::Log));
+    tasks.spawn(write_lane(link.clone(), Lane::Forward));
+    tasks.spawn(read_lane(links.clone(), link.clone()));
+    tasks.spawn(read_lane(links.clone(), link.clone()));
+    tasks.spawn(read_datagrams(links.clone(), link.clone()));
+    tasks.spawn(sending::serve(links.clone(), link.clone()));
+    let end = match tasks.join_next().await {
+        Some(Ok(end)) => end,
+        Some(Err(failed)) => End::Wrong(format!("a task of this server's has failed: {failed}")),
+        None => return,
+    };
+    report(&link, end);
+    // Nothing of this link comes after its PeerDown.
+    tasks.shutdown().await;
+    drop(up);
+}
+
+fn report(link: &Link, end: End) {
+    let (peer, remote) = (link.peer.as_u8(), link.remote);
+    match end {
+        // Whoever closed it has said why.
+        End::Over(ConnectionError::LocallyClosed) => {}
+        End::Over(error) => {
+            tracing::info!("the link to server {peer} at {remote} is gone: {}", closing::end_of_link(&error))
+        }
+        End::Wrong(what) => {
+            tracing::warn!("the link to server {peer} at {remote} is closed: {what}");
+            Closing::Protocol.close(&link.connection, &what);
+        }
+    }
+}
+
+/// Answers whether this process lives, and hears it of the other.
+async fn answer(link: Arc<Link>, mut say: SendStream, mut hear: RecvStream) -> End {
+    if let Err(error) = say.set_priority(CONTROL_PRIORITY) {
+        return End::Wrong(error.to_string());
+    }
+    let heard = async {
+        loop {
+            let mut word = [0; 1];
+            match hear.read_exact(&mut word).await {
+                Ok(()) => match word[0] {
+                    ASK => {
+                        link.control.put(|bytes| bytes.extend_from_slice(&[ANSWERED]));
+                        link.control.wake();
+                    }
+                    ANSWERED => link.on_answered(),
+                    other => return End::Wrong(format!("it says {other} where it is asked whether it lives")),
+                },
+                Err(error) => return unread_exactly(&link, error).await,
+            }
+        }
+    };
+    tokio::select! {
+        end = heard => end,
+        result = link.control.write_to(&mut say) => unwritten(&link, result.err()).await,
+    }
+}
+
+/// Opens a lane and writes what waits for it.
+async fn write_lane(link: Arc<Link>, lane: Lane) -> End {
+    let (queue, priority): (&SendQueue, _) = match lane {
+        Lane::Log => (&link.log, LOG_PRIORITY),
+        Lane::Forward | Lane::Datagram => (&link.forward, FORWARD_PRIORITY),
+    };
+    let mut stream = match link.connection.open_uni().await {
+        Ok(stream) => stream,
+        Err(error) => return End::Over(error),
+    };
+    if let Err(error) = stream.set_priority(priority) {
+        return End::Wrong(error.to_string());
+    }
+    if let Err(error) = queue.write_to(&mut stream).await {
+        return unwritten(&link, Some(error)).await;
+    }
+    // Nothing more comes, and the peer has all of it when it says so. Then this side closes.
+    let _ = stream.finish();
+    let _ = stream.stopped().await;
+    link.on_lane_taken();
+    End::Over(link.connection.closed().await)
+}
+
+/// Reads one of the lanes that the peer opens, whichever comes.
+async fn read_lane(links: Arc<Links>, link: Arc<Link>) -> End {
+    let mut stream = match link.connection.accept_uni().await {
+        Ok(stream) => stream,
+        Err(error) => return End::Over(error),
+    };
+    let (lane, first) = match opening(&mut stream).await {
+        Ok((Opening::Lane(lane), rest)) if link.on_opened(lane) => (lane.lane(), rest),
+        Ok((opening, _)) => {
+            return End::Wrong(format!("it opens a stream as {opening:?}, which there is not, or is open"));
+        }
+        Err(end) => return end,
+    };
+    let mut frames = Frames::new(lane, links.settings.frame_bytes_max as usize);
+    let mut chunks: [Bytes; CHUNKS] = Default::default();
+    chunks[0] = first.freeze();
+    let mut count = 1;
+    let mut events = Vec::new();
+    loop {
+        for chunk in &mut chunks[..count] {
+            frames.push(mem::take(chunk));
+            if let Err(error) = decode(&link, &mut frames, &mut events) {
+                return End::Wrong(error.to_string());
+            }
+        }
+        links.submit_all(&mut events);
+        match stream.read_chunks(&mut chunks).await {
+            Ok(Some(more)) => count = more,
+            // It stops; the rest of the connection follows.
+            Ok(None) => return End::Over(link.connection.closed().await),
+            Err(error) => return unread(error),
+        }
+    }
+}
+
+/// What a stream of a link begins with, and what came behind it.
+pub(super) async fn opening(stream: &mut RecvStream) -> Result<(Opening, BytesMut), End> {
+    let mut received = BytesMut::new();
+    loop {
+        match Opening::take(&mut received) {
+            Ok(Some(opening)) => return Ok((opening, received)),
+            Ok(None) => {}
+            Err(error) => return Err(End::Wrong(error.to_string())),
+        }
+        match stream.read_chunk(OPENING_READ_BYTES, true).await {
+            Ok(Some(chunk)) => received.extend_from_slice(&chunk.bytes),
+            Ok(None) => return Err(End::Wrong("a stream that ends before it has begun".to_owned())),
+            Err(error) => return Err(unread(error)),
+        }
+    }
+}
+
+/// All messages that are whole.
+fn decode(link: &Link, frames: &mut Frames, events: &mut Vec<Event>) -> Result<(), CodecError> {
+    while let Some(message) = frames.next()? {
+        events.push(said(link, message));
+    }
+    Ok(())
+}
+
+/// Reads what comes outside of the lanes.
+async fn read_datagrams(links: Arc<Links>, link: Arc<Link>) -> End {
+    let mut events = Vec::new();
+    loop {
+        let mut datagram = match link.connection.read_datagram().await {
+            Ok(datagram) => datagram,
+            Err(error) => return End::Over(error),
+        };
+        loop {
+            match codec::decode_datagram(datagram) {
+                Ok(message) => events.push(said(&link, message)),
+                Err(error) => return End::Wrong(error.to_string()),
+            }
+            match super::ready(link.connection.read_datagram()).await {
+                Some(Ok(next)) if events.len() < DATAGRAMS => datagram = next,
+                Some(Ok(next)) => {
+                    links.submit_all(&mut events);
+                    datagram = next;
+                }
+                Some(Err(_)) | None => break,
+            }
+        }
+        links.submit_all(&mut events);
+    }
+}
+
+fn said(link: &Link, message: PeerMessage) -> Event {
+    Event::PeerMessage { peer: link.peer, link: link.id, message }
+}
+
+fn unread(error: ReadError) -> End {
+    match error {
+        ReadError::ConnectionLost(error) => End::Over(error),
+        error => End::Wrong(error.to_string()),
+    }
+}
+
+async fn unread_exactly(link: &Link, error: ReadExactError) -> End {
+    match error {
+        // A finished stream: the peer stops.
+        ReadExactError::FinishedEarly(0) => End::Over(link.connection.closed().await),
+        ReadExactError::FinishedEarly(_) => End::Wrong("a stream that ends where a word begins".to_owned()),
+        ReadExactError::ReadError(error) => unread(error),
+    }
+}
+
+async fn unwritten(link: &Link, error: Option<WriteError>) -> End {
+    match error {
+        Some(WriteError::ConnectionLost(error)) => End::Over(error),
+        Some(error) => End::Wrong(error.to_string()),
+        None => End::Over(link.connection.closed().await),
+    }
+}

@@ -1,0 +1,217 @@
+//! Dials, accepts, tells of two connections which one stays, and carries what is said.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `quic` | settings of QUIC and of the socket |
+//! | `dial`, `names` | tries to reach members that there is no link to |
+//! | `accept` | bounds what strangers may do |
+//! | `greeting` | the first words of a connection, and the proofs in them |
+//! | `admission` | which connection becomes the link |
+//! | `link`, `life` | a link, and its tasks from PeerUp to PeerDown |
+//! | `queue` | what waits to be written |
+//! | `dispatch` | brings instructions to their links |
+//! | `sending`, `receiving`, `rate` | snapshots |
+//! | `closing`, `notices` | what peers and operators are told |
+//! | `hints` | addresses that were learned |
+
+mod accept;
+mod admission;
+mod closing;
+mod dial;
+mod disk;
+mod dispatch;
+mod greeting;
+mod hints;
+mod life;
+mod link;
+mod members;
+mod names;
+mod notices;
+mod queue;
+mod quic;
+mod rate;
+mod receiving;
+mod sending;
+
+pub(super) use quic::bind;
+
+use super::seam::{Outbox, PeerEvents, lock};
+use super::settings::PeerSettings;
+use super::table::PeerTable;
+use super::trust::Gate;
+use closing::Closing;
+use greeting::Proven;
+use hints::Hints;
+use members::Member;
+use notices::Notices;
+use quinn::{Endpoint, TokioRuntime, TransportConfig};
+use rate::Rate;
+use receiving::Incoming;
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::net::UdpSocket;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use zoolet_engine::Event;
+use zoolet_engine::peer::LinkId;
+use zoolet_model::ServerId;
+
+/// What peers get to take what was said before the end.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+/// What the word that this server goes gets to be sent.
+const FAREWELL: Duration = Duration::from_millis(100);
+
+/// What all tasks of a port share.
+pub(super) struct Links {
+    settings: PeerSettings,
+    gate: Gate,
+    endpoint: Endpoint,
+    transport: Arc<TransportConfig>,
+    events: Arc<dyn PeerEvents>,
+    table: Arc<PeerTable>,
+    notices: Notices,
+    hints: Hints,
+    members: BTreeMap<ServerId, Arc<Member>>,
+    links_begun: AtomicU64,
+    bulk: Rate,
+    incoming: Incoming,
+    started: Instant,
+}
+
+impl Links {
+    /// Makes the endpoint. From then on others may knock, and wait for [`accept::run`].
+    ///
+    /// # Errors
+    /// For people.
+    pub(super) fn begin(
+        settings: PeerSettings,
+        gate: Gate,
+        socket: UdpSocket,
+        events: Arc<dyn PeerEvents>,
+        table: Arc<PeerTable>,
+    ) -> Result<Self, String> {
+        let transport = quic::transport();
+        let mut server = gate.server_config().map_err(|error| error.to_string())?;
+        server.transport_config(transport.clone());
+        accept::bound(&mut server);
+        let endpoint = Endpoint::new(gate.endpoint_config(), Some(server), socket, Arc::new(TokioRuntime))
+            .map_err(|error| format!("the links to other servers cannot be served: {error}"))?;
+        let others = settings.members.iter().filter(|member| member.id != settings.id);
+        let members: BTreeMap<_, _> = others.map(|member| (member.id, Arc::new(Member::new(member)))).collect();
+        members.keys().for_each(|&peer| table.expect(peer));
+        Ok(Self {
+            gate,
+            endpoint,
+            transport,
+            events,
+            table,
+            notices: Notices::default(),
+            hints: Hints::read(settings.hints.clone()),
+            members,
+            links_begun: AtomicU64::new(0),
+            bulk: Rate::new(settings.bulk_bytes_per_second, Instant::now()),
+            incoming: Incoming::default(),
+            started: Instant::now(),
+            settings,
+        })
+    }
+
+    /// See [`super::PeerPort::run`].
+    pub(super) async fn run(
+        self: Arc<Self>,
+        outbox: Arc<Outbox>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), String> {
+        // Links go with this future, even when it is dropped.
+        let _endpoint = CloseOnDrop(self.endpoint.clone());
+        let mut tasks = JoinSet::new();
+        for member in self.members() {
+            tasks.spawn(dial::keep_linked(self.clone(), member.clone()));
+        }
+        tasks.spawn(accept::run(self.clone()));
+        tasks.spawn(dispatch::run(self.clone(), outbox.clone()));
+        let result = tokio::select! {
+            () = stop => Ok(()),
+            // None of them ends by itself.
+            ended = tasks.join_next() => Err(format!("a task of the links has ended: {ended:?}")),
+        };
+        tasks.shutdown().await;
+        dispatch::take_rest(&self, &outbox).await;
+        self.end().await;
+        result
+    }
+
+    fn members(&self) -> impl Iterator<Item = &Arc<Member>> {
+        self.members.values()
+    }
+
+    fn member(&self, id: ServerId) -> Option<&Arc<Member>> {
+        self.members.get(&id)
+    }
+
+    fn next_link(&self) -> LinkId {
+        LinkId(self.links_begun.fetch_add(1, Relaxed) + 1)
+    }
+
+    fn submit(&self, event: Event) {
+        self.events.submit(&mut vec![event]);
+    }
+
+    fn submit_all(&self, events: &mut Vec<Event>) {
+        if !events.is_empty() {
+            self.events.submit(events);
+        }
+    }
+
+    /// Keeps where a peer can be found.
+    fn learn(&self, member: &Member, proven: &Proven) {
+        let came_from = proven.remote.to_string();
+        let said = proven.hello.addresses.iter().map(String::as_str);
+        self.hints.learn(member, said.chain([came_from.as_str()]));
+    }
+
+    /// Says what is left to say, and then that this server goes. Nobody dials or accepts any more.
+    async fn end(&self) {
+        let links: Vec<_> = self.members().filter_map(|member| member.link()).collect();
+        links.iter().for_each(|link| link.end());
+        let taken = async {
+            for link in &links {
+                link.taken().await;
+            }
+        };
+        // A peer that does not take it is told nevertheless.
+        let _ = timeout(LAST_WORDS, taken).await;
+        for link in &links {
+            Closing::Going.close(&link.connection, "");
+        }
+        for member in self.members() {
+            member.unlinked().await;
+        }
+        self.endpoint.close(0u32.into(), b"");
+        let _ = timeout(FAREWELL, self.endpoint.wait_idle()).await;
+    }
+}
+
+/// An endpoint whose connections end with this.
+struct CloseOnDrop(Endpoint);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close(0u32.into(), b"");
+    }
+}
+
+/// What a future has now, if it has something.
+async fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}

@@ -1,0 +1,136 @@
+//! Snapshots that this server fetches from peers; see [`super::sending`] for what is said.
+
+use super::disk::OnDisk;
+use super::link::Link;
+use super::sending::{CHUNK, TAKEN};
+use super::{Links, lock};
+use crate::peer::codec::{Opening, SnapshotReply, SnapshotRequest};
+use crate::peer::seam::SnapshotTaker;
+use bytes::BytesMut;
+use quinn::{ReadError, RecvStream};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use tokio::task::AbortHandle;
+use zoolet_engine::Event;
+use zoolet_engine::peer::{ReceivedSnapshot, TransferId};
+use zoolet_model::ServerId;
+
+/// Below everything else of the link.
+const PRIORITY: i32 = -1;
+
+type Taker = OnDisk<Box<dyn SnapshotTaker>>;
+
+/// Transfers that go on.
+#[derive(Debug, Default)]
+pub(super) struct Incoming(Mutex<HashMap<(ServerId, TransferId), AbortHandle>>);
+
+impl Incoming {
+    /// Nobody wants it any more, nor to hear of it.
+    pub(super) fn drop_one(&self, peer: ServerId, transfer: TransferId) {
+        if let Some(task) = lock(&self.0).remove(&(peer, transfer)) {
+            task.abort();
+        }
+    }
+}
+
+/// Begins a transfer. Its end is told once, unless it is dropped before.
+pub(super) fn begin(
+    links: &Arc<Links>,
+    peer: ServerId,
+    link: Option<Arc<Link>>,
+    transfer: TransferId,
+    taker: Box<dyn SnapshotTaker>,
+) {
+    let taker = OnDisk::new(taker);
+    let Some(link) = link else {
+        let result = Err("the link is gone".to_owned());
+        return links.submit(Event::SnapshotReceived { peer, transfer, result });
+    };
+    // The task cannot have ended before its handle is kept: it has not begun, on this one thread or on another, as long as this is locked.
+    let mut incoming = lock(&links.incoming.0);
+    let task = tokio::spawn({
+        let links = links.clone();
+        async move {
+            let result = receive(&link, transfer, taker).await;
+            if lock(&links.incoming.0).remove(&(peer, transfer)).is_some() {
+                links.submit(Event::SnapshotReceived { peer, transfer, result });
+            }
+        }
+    });
+    if let Some(before) = incoming.insert((peer, transfer), task.abort_handle()) {
+        before.abort();
+    }
+}
+
+async fn receive(link: &Link, transfer: TransferId, mut taker: Taker) -> Result<ReceivedSnapshot, String> {
+    let offset = taker.call(|taker| taker.open()).await?;
+    let (mut say, mut hear) = link.connection.open_bi().await.map_err(|_| gone())?;
+    let _ = say.set_priority(PRIORITY);
+    let mut request = BytesMut::new();
+    Opening::SnapshotRequest(SnapshotRequest { transfer, offset }).encode(&mut request);
+    say.write_all(&request).await.map_err(|_| gone())?;
+    let (bytes, mut chunk) = size(&mut hear).await?;
+    let mut left = bytes.checked_sub(offset).ok_or("the peer's snapshot is shorter than what is here of it")?;
+    while left > 0 {
+        let wanted = CHUNK.min(usize::try_from(left).unwrap_or(CHUNK));
+        fill(&mut hear, &mut chunk, wanted).await?;
+        let piece = chunk.split_to(wanted).freeze();
+        taker.call(move |taker| taker.write(&piece)).await?;
+        left -= wanted as u64;
+        // A sender that has sent everything does not wait for it any more.
+        let _ = say.write_all(&[TAKEN]).await;
+    }
+    match hear.read_chunk(1, true).await {
+        Ok(None) if chunk.is_empty() => taker.last_call(|taker| taker.finish()).await,
+        Ok(_) => Err("the peer sends more than it said".to_owned()),
+        Err(error) => Err(unread(&error)),
+    }
+}
+
+/// The bytes of the snapshot in all, and what came behind that.
+async fn size(hear: &mut RecvStream) -> Result<(u64, BytesMut), String> {
+    let mut received = BytesMut::new();
+    loop {
+        match SnapshotReply::take(&mut received) {
+            Ok(Some(SnapshotReply::Bytes { bytes })) => return Ok((bytes, received)),
+            Ok(Some(SnapshotReply::Refused { reason })) => {
+                return Err(format!("the peer refuses it: {}", reason.escape_debug()));
+            }
+            Ok(None) => more(hear, &mut received, CHUNK).await?,
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+/// Reads until there are `bytes`.
+async fn fill(hear: &mut RecvStream, chunk: &mut BytesMut, bytes: usize) -> Result<(), String> {
+    chunk.reserve(bytes.saturating_sub(chunk.len()));
+    while chunk.len() < bytes {
+        let wanted = bytes - chunk.len();
+        more(hear, chunk, wanted).await?;
+    }
+    Ok(())
+}
+
+async fn more(hear: &mut RecvStream, into: &mut BytesMut, bytes_max: usize) -> Result<(), String> {
+    match hear.read_chunk(bytes_max, true).await {
+        Ok(Some(chunk)) => {
+            into.extend_from_slice(&chunk.bytes);
+            Ok(())
+        }
+        Ok(None) => Err("the peer has ended before it was whole".to_owned()),
+        Err(error) => Err(unread(&error)),
+    }
+}
+
+fn unread(error: &ReadError) -> String {
+    match error {
+        ReadError::Reset(_) => "the peer has given it up".to_owned(),
+        ReadError::ConnectionLost(_) => gone(),
+        error => error.to_string(),
+    }
+}
+
+fn gone() -> String {
+    "the link is gone".to_owned()
+}

@@ -1,0 +1,122 @@
+//! What is known of the peers, for operators.
+
+use super::seam::lock;
+use quinn::Connection;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::Instant;
+use zoolet_model::ServerId;
+
+/// Why there is no link to a peer, in one line for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// What is the matter, and what helps.
+    pub line: String,
+    /// Since when.
+    pub since: Instant,
+}
+
+/// What is known of one peer, for operators.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PeerFigures {
+    /// The address of the link, or the one that was dialled last.
+    pub address: Option<SocketAddr>,
+    /// Whether there is a link.
+    pub is_linked: bool,
+    /// Round trip as the link measures it, microseconds; 0 without one.
+    pub round_trip_us: u64,
+    /// Bytes sent to it on links since the start, datagrams of UDP counted whole without headers.
+    pub bytes_sent: u64,
+    /// Bytes got from it, likewise.
+    pub bytes_received: u64,
+    /// Packets that links took for lost since the start.
+    pub packets_lost: u64,
+    /// Links since the start.
+    pub links: u64,
+    /// Why there is none.
+    pub refusal: Option<Refusal>,
+}
+
+impl PeerFigures {
+    fn add(&mut self, connection: &Connection) {
+        let stats = connection.stats();
+        self.bytes_sent += stats.udp_tx.bytes;
+        self.bytes_received += stats.udp_rx.bytes;
+        self.packets_lost += stats.path.lost_packets;
+    }
+}
+
+/// [`PeerFigures`] of every peer, kept by the links and read by anybody. What a link counts is asked of it when somebody reads: keeping it costs nothing.
+#[derive(Debug, Default)]
+pub struct PeerTable(Mutex<BTreeMap<ServerId, Row>>);
+
+#[derive(Debug, Default)]
+struct Row {
+    /// Without what the present link adds.
+    figures: PeerFigures,
+    link: Option<Connection>,
+}
+
+impl Row {
+    fn now(&self) -> PeerFigures {
+        let mut figures = self.figures.clone();
+        if let Some(connection) = &self.link {
+            figures.add(connection);
+            figures.round_trip_us = u64::try_from(connection.rtt().as_micros()).unwrap_or(u64::MAX);
+        }
+        figures
+    }
+}
+
+impl PeerTable {
+    /// All of them.
+    pub fn figures(&self) -> BTreeMap<ServerId, PeerFigures> {
+        lock(&self.0).iter().map(|(&peer, row)| (peer, row.now())).collect()
+    }
+
+    /// A peer of whom nothing is known yet.
+    pub(super) fn expect(&self, peer: ServerId) {
+        lock(&self.0).entry(peer).or_default();
+    }
+
+    /// There is a link, at `address`.
+    pub(super) fn linked(&self, peer: ServerId, address: SocketAddr, connection: Connection) {
+        let mut rows = lock(&self.0);
+        let row = rows.entry(peer).or_default();
+        row.figures.address = Some(address);
+        row.figures.is_linked = true;
+        row.figures.links += 1;
+        row.figures.refusal = None;
+        row.link = Some(connection);
+    }
+
+    /// It is gone.
+    pub(super) fn unlinked(&self, peer: ServerId) {
+        let mut rows = lock(&self.0);
+        let row = rows.entry(peer).or_default();
+        row.figures.is_linked = false;
+        if let Some(connection) = row.link.take() {
+            row.figures.add(&connection);
+        }
+    }
+
+    /// It is being dialled there.
+    pub(super) fn dialled(&self, peer: ServerId, address: SocketAddr) {
+        let mut rows = lock(&self.0);
+        let figures = &mut rows.entry(peer).or_default().figures;
+        if !figures.is_linked {
+            figures.address = Some(address);
+        }
+    }
+
+    /// Why there is none, unless there is one. The same line again leaves it as old as it is.
+    pub(super) fn refused(&self, peer: ServerId, line: String) {
+        let mut rows = lock(&self.0);
+        let figures = &mut rows.entry(peer).or_default().figures;
+        if figures.is_linked || figures.refusal.as_ref().is_some_and(|refusal| refusal.line == line) {
+            return;
+        }
+        figures.refusal = Some(Refusal { line, since: Instant::now() });
+    }
+}

@@ -1,0 +1,218 @@
+//! Who does not become a link, and what operators are told of it.
+#![cfg(feature = "peer")]
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod servers;
+
+use servers::stranger::Stranger;
+use servers::{Plan, commit, free_address, id, lines, plans};
+use std::net::UdpSocket;
+use std::thread::sleep;
+use std::time::Duration;
+use zoolet_engine::Event;
+use zoolet_transport::peer::trust::{Identity, SiteKey};
+
+fn on_a_runtime<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+#[test]
+fn a_second_live_server_with_the_same_id_is_refused_and_both_sides_know_where_the_first_one_is() {
+    lines::keep();
+    let [one, two] = plans::<2>();
+    let first = two.start();
+    let server = one.start();
+    let link = server.linked(2);
+    first.linked(1);
+
+    let mut twin = two.clone();
+    (twin.listen, twin.process, twin.identity) = (free_address(), 5, Identity::generate().unwrap());
+    let twin = twin.start();
+    let (old, new) = (first.address.to_string(), twin.address.to_string());
+    // Whichever of them dialled.
+    lines::wait(&[&new, "(server 2)", "is live at", &old]);
+    let told = twin.refusal(1, "another live server");
+    assert!(told.contains(&old), "{told}");
+
+    sleep(Duration::from_millis(500));
+    assert_eq!(twin.told.count(|_| true), 0);
+    server.send(2, link, commit(1));
+    assert_eq!(first.messages(1, first.linked(1), 1), [commit(1)]);
+}
+
+#[test]
+fn a_copied_data_directory_under_another_id_is_refused() {
+    lines::keep();
+    let [one, two, mut three] = plans::<3>();
+    three.identity = two.identity.clone();
+    let server = one.start();
+    let original = two.start();
+    server.linked(2);
+    let copy = three.start();
+    let line = lines::wait(&[&copy.address.to_string(), "(server 3)", "is live at", &original.address.to_string()]);
+    assert!(line.contains("server 2"), "{line}");
+    assert_eq!(server.told.count(|event| matches!(event, Event::PeerUp { peer, .. } if *peer == id(3))), 0);
+}
+
+#[test]
+fn a_frozen_server_does_not_keep_its_successor_out() {
+    let address = free_address();
+    let mut plan = Plan::new(1).knows(2, &[]);
+    plan.listen = address;
+    let server = plan.start();
+    on_a_runtime(async {
+        let stranger = Stranger::new();
+        // It acknowledges on the level of QUIC, and does not answer.
+        let (_connection, _say, _hear) = stranger.link(2, 1, address).await;
+        let link = tokio::task::spawn_blocking(move || {
+            let link = server.linked(2);
+            let two = Plan::new(2).knows(1, &[&address.to_string()]).start();
+            server.unlinked(2, link);
+            server.linked(2);
+            two.linked(1);
+            server
+        });
+        link.await.unwrap();
+    });
+}
+
+#[test]
+fn who_answers_for_another_is_named_and_not_taken() {
+    lines::keep();
+    let three = Plan::new(3).knows(1, &[]).start();
+    let one = Plan::new(1).knows(2, &[&three.address.to_string()]).knows(3, &[]).start();
+    let line = one.refusal(2, "answers at the address of server 2");
+    assert!(line.contains(&three.address.to_string()) && line.contains("server 3"), "{line}");
+    sleep(Duration::from_millis(500));
+    assert_eq!(one.told.count(|_| true) + three.told.count(|_| true), 0);
+    // A condition that lasts fills no disk.
+    assert_eq!(lines::with(&[&three.address.to_string(), "answers at the address"]).len(), 1);
+}
+
+#[test]
+fn another_site_key_is_refused_and_both_sides_know_why() {
+    lines::keep();
+    let [one, two] = plans::<2>();
+    let (key, other) = (SiteKey::generate().unwrap(), SiteKey::generate().unwrap());
+    let (one, two) = (one.of_site(&key).start(), two.of_site(&other).start());
+    one.refusal(2, "site key");
+    two.refusal(1, "site key");
+    assert_eq!(one.told.count(|_| true) + two.told.count(|_| true), 0);
+}
+
+#[test]
+fn the_same_site_key_lets_in() {
+    let key = SiteKey::generate().unwrap();
+    let [one, two] = plans::<2>().map(|plan| plan.of_site(&key).start());
+    one.linked(2);
+    two.linked(1);
+}
+
+#[test]
+fn another_site_is_refused() {
+    let [one, mut two] = plans::<2>();
+    two.site = "other".to_owned();
+    let (one, two) = (one.start(), two.start());
+    one.refusal(2, "another ensemble");
+    two.refusal(1, "another ensemble");
+    assert_eq!(one.told.count(|_| true) + two.told.count(|_| true), 0);
+}
+
+#[test]
+fn who_is_no_member_is_refused() {
+    let one = Plan::new(1).start();
+    let two = Plan::new(2).knows(1, &[&one.address.to_string()]).start();
+    two.refusal(1, "does not have this server in its configuration");
+    assert_eq!(one.told.count(|_| true) + two.told.count(|_| true), 0);
+}
+
+#[test]
+fn a_key_that_is_pinned_is_the_only_one_that_is_taken() {
+    let [mut one, two] = plans::<2>();
+    one.members[1].2 = Some(Identity::generate().unwrap().public_key());
+    let (one, two) = (one.start(), two.start());
+    one.refusal(2, "key");
+    two.refusal(1, "key");
+    assert_eq!(one.told.count(|_| true) + two.told.count(|_| true), 0);
+}
+
+#[test]
+fn silence_is_told_after_a_while() {
+    let nobody = free_address();
+    let one = Plan::new(1).knows(2, &[&nobody.to_string()]).start();
+    let line = one.refusal(2, "no UDP reply");
+    assert!(
+        line.contains(&format!("from {nobody}")) && line.contains(&format!("open UDP {}", nobody.port())),
+        "{line}"
+    );
+}
+
+#[test]
+fn strangers_who_prove_nothing_are_dropped_and_shut_nobody_out() {
+    let [one, two] = plans::<2>();
+    let server = one.start();
+    on_a_runtime(async {
+        let stranger = Stranger::new();
+        let mut open = tokio::task::JoinSet::new();
+        let stranger = std::sync::Arc::new(stranger);
+        for _ in 0..64 {
+            let (stranger, address) = (stranger.clone(), server.address);
+            open.spawn(async move {
+                // Some are not even heard.
+                if let Ok(connection) = stranger.connect(address).await {
+                    connection.closed().await;
+                }
+            });
+        }
+        // A member comes in while they are there.
+        let member = tokio::task::spawn_blocking(move || {
+            let two = two.start();
+            two.linked(1);
+            server.linked(2);
+            (server, two)
+        });
+        let _servers = member.await.unwrap();
+        while let Some(ended) = open.join_next().await {
+            ended.unwrap();
+        }
+    });
+}
+
+#[test]
+fn garbage_costs_no_link() {
+    let [one, two] = plans::<2>().map(|plan| plan.start());
+    let (to_two, to_one) = (one.linked(2), two.linked(1));
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut random = 7u64;
+    for length in 0..3000 {
+        let mut bytes = vec![0; length % 1400];
+        for byte in &mut bytes {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            *byte = (random >> 33) as u8;
+        }
+        socket.send_to(&bytes, one.address).unwrap();
+    }
+    one.send(2, to_two, commit(1));
+    assert_eq!(two.messages(1, to_one, 1), [commit(1)]);
+    assert_eq!(one.told.count(|event| matches!(event, Event::PeerDown { .. })), 0);
+}
+
+#[test]
+fn nonsense_on_a_link_ends_that_link_alone() {
+    let one = Plan::new(1).knows(2, &[]).knows(3, &[]).start();
+    let three = Plan::new(3).knows(1, &[&one.address.to_string()]).start();
+    let (to_three, of_three) = (one.linked(3), three.linked(1));
+    let address = one.address;
+    on_a_runtime(async {
+        let stranger = Stranger::new();
+        let (connection, _say, _hear) = stranger.link(2, 1, address).await;
+        let mut lane = connection.open_uni().await.unwrap();
+        lane.write_all(&[3, 0, 0, 0, 250, 1, 2]).await.unwrap();
+        connection.closed().await;
+    });
+    one.told.wait("the end of the link to 2", |events| {
+        events.iter().any(|event| matches!(event, Event::PeerDown { peer, .. } if *peer == id(2))).then_some(())
+    });
+    one.send(3, to_three, commit(1));
+    assert_eq!(three.messages(1, of_three, 1), [commit(1)]);
+}

@@ -1,0 +1,347 @@
+//! Servers that are nothing but their links: each has the thread of its own that a real one gives them, and keeps what the links say.
+
+#![allow(dead_code, reason = "each test needs a part of it")]
+
+pub(crate) mod lines;
+pub(crate) mod stranger;
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use zoolet_engine::Event;
+use zoolet_engine::peer::{Entries, Incarnation, LinkId, PeerEntry, PeerMessage};
+use zoolet_model::{ServerId, Zxid};
+use zoolet_transport::peer::trust::{Identity, PublicKey, SiteKey, Trust};
+use zoolet_transport::peer::{Instruction, Outbox, PeerEvents, PeerMember, PeerPort, PeerSettings, PeerTable};
+use zoolet_zab::{Attempt, Message};
+
+/// An address that nobody else listens on. Every caller has a loopback address of its own, so the port stays free until it is bound.
+pub(crate) fn free_address() -> SocketAddr {
+    static CALLS: AtomicU8 = AtomicU8::new(1);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, high.max(1), low, call);
+    UdpSocket::bind((address, 0)).unwrap().local_addr().unwrap()
+}
+
+/// Servers that know each other's addresses.
+pub(crate) fn plans<const N: usize>() -> [Plan; N] {
+    let addresses = [(); N].map(|()| free_address());
+    std::array::from_fn(|index| {
+        let mut plan = Plan::new(index as u8 + 1);
+        plan.listen = addresses[index];
+        for (other, address) in addresses.iter().enumerate() {
+            plan = plan.knows(other as u8 + 1, &[&address.to_string()]);
+        }
+        plan
+    })
+}
+
+/// Nothing here takes so long on a machine that works.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn id(id: u8) -> ServerId {
+    ServerId::new(id).unwrap()
+}
+
+/// What the machine would have been told.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    events: Mutex<Vec<Event>>,
+    came: Condvar,
+}
+
+impl PeerEvents for Told {
+    fn submit(&self, events: &mut Vec<Event>) {
+        self.events.lock().unwrap().append(events);
+        self.came.notify_all();
+    }
+}
+
+impl Told {
+    /// Waits until `find` finds something in all that was told.
+    #[track_caller]
+    pub(crate) fn wait<T>(&self, what: &str, mut find: impl FnMut(&[Event]) -> Option<T>) -> T {
+        let until = Instant::now() + PATIENCE;
+        let mut events = self.events.lock().unwrap();
+        loop {
+            if let Some(found) = find(&events) {
+                return found;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "waited for {what}; told: {:?}", summary(&events));
+            events = self.came.wait_timeout(events, left).unwrap().0;
+        }
+    }
+
+    pub(crate) fn count(&self, mut of: impl FnMut(&Event) -> bool) -> usize {
+        self.events.lock().unwrap().iter().filter(|event| of(event)).count()
+    }
+
+    /// Everything so far, which is forgotten.
+    pub(crate) fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut self.events.lock().unwrap())
+    }
+}
+
+fn summary(events: &[Event]) -> Vec<String> {
+    let short = |event: &Event| match event {
+        Event::PeerMessage { peer, link, .. } => format!("message of {peer:?} on {link:?}"),
+        other => format!("{other:?}"),
+    };
+    events.iter().rev().take(20).rev().map(short).collect()
+}
+
+/// What one server is begun with.
+#[derive(Clone)]
+pub(crate) struct Plan {
+    pub id: u8,
+    pub process: u64,
+    pub listen: SocketAddr,
+    pub identity: Identity,
+    pub trust: Trust,
+    pub site: String,
+    pub members: Vec<(u8, Vec<String>, Option<PublicKey>)>,
+    pub hints: Option<PathBuf>,
+    pub bulk_bytes_per_second: u64,
+}
+
+impl Plan {
+    pub(crate) fn new(id: u8) -> Self {
+        Self {
+            id,
+            process: 1000 + u64::from(id),
+            listen: "127.0.0.1:0".parse().unwrap(),
+            identity: Identity::generate().unwrap(),
+            trust: Trust::Loopback,
+            site: "plant".to_owned(),
+            members: Vec::new(),
+            hints: None,
+            bulk_bytes_per_second: 1 << 30,
+        }
+    }
+
+    /// Knows a member at these addresses.
+    pub(crate) fn knows(mut self, id: u8, addresses: &[&str]) -> Self {
+        self.members.push((id, addresses.iter().map(|address| (*address).to_owned()).collect(), None));
+        self
+    }
+
+    /// As another process on the same port.
+    pub(crate) fn again(mut self, at: SocketAddr) -> Self {
+        self.process += 1_000_000;
+        self.listen = at;
+        self
+    }
+
+    pub(crate) fn of_site(mut self, key: &SiteKey) -> Self {
+        self.trust = Trust::Site(key.clone());
+        self
+    }
+
+    fn settings(&self) -> PeerSettings {
+        let mut members: Vec<_> = self
+            .members
+            .iter()
+            .map(|(id, addresses, key)| PeerMember { id: self::id(*id), addresses: addresses.clone(), key: *key })
+            .collect();
+        if members.iter().all(|member| member.id != self::id(self.id)) {
+            members.push(PeerMember { id: self::id(self.id), addresses: Vec::new(), key: None });
+        }
+        PeerSettings {
+            id: self::id(self.id),
+            disk: Incarnation(u128::from(self.id)),
+            process: self.process,
+            listen: self.listen,
+            members,
+            trust: self.trust.clone(),
+            identity: self.identity.clone(),
+            hints: self.hints.clone(),
+            frame_bytes_max: 8 << 20,
+            bulk_bytes_per_second: self.bulk_bytes_per_second,
+            site: self.site.clone(),
+        }
+    }
+
+    pub(crate) fn bind(&self) -> Bound {
+        Bound { plan: self.clone(), port: PeerPort::bind(self.settings()).unwrap() }
+    }
+
+    pub(crate) fn start(&self) -> Server {
+        self.bind().start()
+    }
+}
+
+/// Has its port, and does nothing with it.
+pub(crate) struct Bound {
+    plan: Plan,
+    port: PeerPort,
+}
+
+impl Bound {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.port.local_address()
+    }
+
+    pub(crate) fn start(self) -> Server {
+        let (address, table) = (self.port.local_address(), self.port.table());
+        let (told, outbox) = (Arc::new(Told::default()), Arc::new(Outbox::new()));
+        let (end, ended) = oneshot::channel();
+        let thread = thread::spawn({
+            let (told, outbox) = (told.clone(), outbox.clone());
+            move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let (stop, stopped) = oneshot::channel();
+                let served = self.port.run(told, outbox, async { stopped.await.unwrap_or(()) });
+                let mut served = Box::pin(served);
+                runtime.block_on(async {
+                    let end = tokio::select! {
+                        result = &mut served => return result,
+                        end = ended => end.unwrap_or(End::Killed),
+                    };
+                    match end {
+                        End::Stopped => {
+                            stop.send(()).unwrap();
+                            served.await
+                        }
+                        // As kill -9: nobody is told. The runtime goes, and everything on it, before anything more is sent.
+                        End::Killed => Ok(()),
+                    }
+                })
+            }
+        });
+        Server { id: self.plan.id, address, table, told, outbox, end: Some(end), thread: Some(thread) }
+    }
+}
+
+enum End {
+    Stopped,
+    Killed,
+}
+
+/// A server that runs.
+pub(crate) struct Server {
+    pub id: u8,
+    pub address: SocketAddr,
+    pub table: Arc<PeerTable>,
+    pub told: Arc<Told>,
+    pub outbox: Arc<Outbox>,
+    end: Option<oneshot::Sender<End>>,
+    thread: Option<JoinHandle<Result<(), String>>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            let _ = end.send(End::Stopped);
+        }
+        if let Some(thread) = self.thread.take() {
+            let result = thread.join().unwrap();
+            if !thread::panicking() {
+                result.unwrap();
+            }
+        }
+    }
+}
+
+impl Server {
+    /// As kill -9 does.
+    pub(crate) fn kill(mut self) {
+        let _ = self.end.take().unwrap().send(End::Killed);
+    }
+
+    /// The newest link to a peer that is up, once there is one.
+    #[track_caller]
+    pub(crate) fn linked(&self, peer: u8) -> LinkId {
+        let id = id(peer);
+        self.told.wait(&format!("a link of {} to {peer}", self.id), |events| link_of(events, id))
+    }
+
+    #[track_caller]
+    pub(crate) fn unlinked(&self, peer: u8, link: LinkId) {
+        self.told.wait(&format!("the end of {link:?} of {} to {peer}", self.id), |events| {
+            let is_end = |event: &Event| matches!(event, Event::PeerDown { peer: of, link: is } if *of == id(peer) && *is == link);
+            events.iter().any(is_end).then_some(())
+        });
+    }
+
+    pub(crate) fn push(&self, mut instructions: Vec<Instruction>) {
+        self.outbox.push(&mut instructions);
+    }
+
+    pub(crate) fn send(&self, peer: u8, link: LinkId, message: PeerMessage) {
+        self.push(vec![Instruction::Send { peer: id(peer), link, message }]);
+    }
+
+    /// Waits until that many messages came on that link.
+    #[track_caller]
+    pub(crate) fn messages(&self, from: u8, link: LinkId, count: usize) -> Vec<PeerMessage> {
+        self.told.wait(&format!("{count} messages of {from} at {}", self.id), |events| {
+            let messages: Vec<_> = events
+                .iter()
+                .filter_map(|event| match event {
+                    Event::PeerMessage { peer, link: on, message } if *peer == id(from) && *on == link => Some(message),
+                    _ => None,
+                })
+                .collect();
+            (messages.len() >= count).then(|| messages.into_iter().cloned().collect())
+        })
+    }
+
+    /// Waits until the table says why there is no link.
+    #[track_caller]
+    pub(crate) fn refusal(&self, peer: u8, part: &str) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let line = self.table.figures().get(&id(peer)).and_then(|figures| figures.refusal.clone());
+            if let Some(refusal) = &line
+                && refusal.line.contains(part)
+            {
+                return refusal.line.clone();
+            }
+            assert!(Instant::now() < until, "waited for {part:?}; the table says {line:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// The newest link to a peer, if it is up.
+pub(crate) fn link_of(events: &[Event], id: ServerId) -> Option<LinkId> {
+    let up = events.iter().rev().find_map(|event| match event {
+        Event::PeerUp { peer, link, .. } if *peer == id => Some(*link),
+        _ => None,
+    })?;
+    let is_down = |event: &Event| matches!(event, Event::PeerDown { peer, link } if *peer == id && *link == up);
+    (!events.iter().any(is_down)).then_some(up)
+}
+
+/// Something small on the log lane.
+pub(crate) fn commit(number: u64) -> PeerMessage {
+    let to = Zxid::from_bits(1 << 32 | number).unwrap();
+    PeerMessage::Zab(Box::new(Message::Commit { attempt: Attempt(1), epoch: to.epoch(), to }))
+}
+
+/// A heartbeat.
+pub(crate) fn ping(round: u64) -> PeerMessage {
+    let (attempt, epoch) = (Attempt(1), Zxid::from_bits(1 << 32).unwrap().epoch());
+    PeerMessage::Zab(Box::new(Message::Ping { attempt, epoch, round, interval_ms: 350, disk_age_ms: 0 }))
+}
+
+/// Something on the log lane with a payload.
+pub(crate) fn entry(number: u64, bytes: usize) -> PeerMessage {
+    let zxid = Zxid::from_bits(1 << 32 | number).unwrap();
+    let payload = vec![number as u8; bytes].into();
+    PeerMessage::Entries(Entries {
+        attempt: Attempt(1),
+        epoch: zxid.epoch(),
+        from: zxid,
+        to: zxid,
+        committed: Zxid::ZERO,
+        chain_before: 0,
+        entries: vec![PeerEntry { zxid, payload, origin: 0 }],
+    })
+}

@@ -200,7 +200,7 @@ fn the_longest_frame_is_accepted_and_one_byte_more_is_not() {
         assert_eq!(frames.next().is_ok(), is_accepted);
     }
     let error = CodecError::TooLong { length: max, max: max - 1 };
-    assert!(error.to_string().contains("17 bytes, 16 are allowed"), "{error}");
+    assert!(error.to_string().contains("17 bytes, the limits of this server allow 16"), "{error}");
 }
 
 #[test]

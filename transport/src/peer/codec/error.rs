@@ -6,7 +6,7 @@ use core::fmt;
 /// Why bytes of a peer were not understood. Nothing that follows them on their stream means anything: the link closes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CodecError {
-    /// A frame longer than its sender may make one here.
+    /// A frame longer than this server's limits let its sender make one: noise, or limits that differ between servers.
     TooLong {
         /// What it announced, bytes after the length itself.
         length: usize,
@@ -46,7 +46,7 @@ impl fmt::Display for CodecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong { length, max } => {
-                write!(f, "frame of {length} bytes, {max} are allowed: limits should be the same on every server")
+                write!(f, "frame of {length} bytes, the limits of this server allow {max}")
             }
             Self::Empty => f.write_str("frame without a kind"),
             Self::UnknownKind(kind) => write!(f, "frame of kind {kind}, which this release does not know"),

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "port")]
 use super::port::Sockets;
+use super::snapshots::LentReader;
 use super::{Inbox, Input, Mailbox};
 use crate::session::Link;
 use std::collections::BTreeMap;
@@ -18,7 +19,10 @@ use zoolet_model::{ErrorCode, Reply};
 pub(super) enum BaseWork {
     Fetch(Fetch),
     Complete(Box<Completion>, Destination),
-    Serve(BaseReader),
+    /// A state of the base, under the number that the core knows it by.
+    Serve(Generation, BaseReader),
+    /// Somebody reads a generation on a thread of its own.
+    Lend(Generation, Arc<LentReader>),
     /// Dropping what a checkpoint made superfluous takes milliseconds, which the core does not have.
     Release {
         below: Generation,
@@ -61,9 +65,10 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox) {
                         core.push(Input::Event(Event::BaseDamaged { what }));
                     }
                 }
-                BaseWork::Serve(reader) => {
-                    readers.insert(reader.generation(), reader);
+                BaseWork::Serve(generation, reader) => {
+                    readers.insert(generation, reader);
                 }
+                BaseWork::Lend(generation, lent) => lent.set(reader(&readers, generation).cloned()),
                 BaseWork::Release { below, garbage } => {
                     readers = readers.split_off(&below);
                     drop(garbage);

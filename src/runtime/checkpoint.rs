@@ -1,7 +1,9 @@
 //! The checkpoint thread: makes frozen memtables durable in the base, and merges its files between them, while everything else goes on.
 
 use super::base::BaseWork;
+use super::current::CurrentBase;
 use super::log::LogWork;
+use super::snapshots::Received;
 use super::{Inbox, Input, Mailbox, clock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -10,14 +12,25 @@ use zoolet_engine::Event;
 use zoolet_engine::action::{Checkpoint, Generation};
 use zoolet_engine::event::BaseFailure;
 use zoolet_engine::store::Reserve;
-use zoolet_engine::store::base::{Base, BaseError, Patrol};
+use zoolet_engine::store::base::{BaseError, BaseReader, Patrol};
 
 /// How often a disk that is short of space is looked at.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
 
+/// What the checkpoint thread is told, in order.
+pub(super) enum CheckpointWork {
+    Write(Checkpoint),
+    /// The log names this base now: the one that was received takes the place of the present one.
+    Install {
+        base: u64,
+    },
+}
+
 /// What the thread works with.
 pub(super) struct CheckpointThread<'a> {
-    pub(super) base: &'a Base,
+    pub(super) base: &'a CurrentBase,
+    /// A base that came in from a peer, until it is installed.
+    pub(super) received: &'a Received,
     pub(super) reserve: &'a Reserve,
     pub(super) readers: [&'a Mailbox<BaseWork>; 2],
     pub(super) log: &'a Mailbox<LogWork>,
@@ -44,7 +57,7 @@ impl CheckpointThread<'_> {
     ///
     /// # Errors
     /// After a failed sync nobody knows what the device holds: the node must stop.
-    pub(super) fn run(&self, mailbox: &Mailbox<Checkpoint>) -> Result<(), String> {
+    pub(super) fn run(&self, mailbox: &Mailbox<CheckpointWork>) -> Result<(), String> {
         let (mut batch, mut merging) = (Vec::new(), true);
         let mut patrol = Patrol::new(clock::now().mono_ms);
         while mailbox.take(&mut batch, Some(self.patience(merging, &patrol))) {
@@ -54,8 +67,15 @@ impl CheckpointThread<'_> {
                 merging = self.reserve.is_short();
                 self.scrub(&mut patrol);
             }
-            for checkpoint in batch.drain(..) {
-                self.write(checkpoint)?;
+            for work in batch.drain(..) {
+                match work {
+                    CheckpointWork::Write(checkpoint) => self.write(checkpoint)?,
+                    CheckpointWork::Install { base } => {
+                        self.install(base)?;
+                        // What was looked at until now is not the base any more.
+                        patrol = Patrol::new(clock::now().mono_ms);
+                    }
+                }
                 merging = true;
             }
             self.settle_space();
@@ -64,7 +84,7 @@ impl CheckpointThread<'_> {
     }
 
     fn settle_space(&self) {
-        if self.reserve.settle(self.base) {
+        if self.reserve.settle(&self.base.base()) {
             self.tell_space();
         }
     }
@@ -84,7 +104,7 @@ impl CheckpointThread<'_> {
         if self.reserve.is_short() {
             return patrol.give_up(now_ms);
         }
-        match patrol.step(self.base, now_ms) {
+        match patrol.step(&self.base.base(), now_ms) {
             None => {}
             Some(Ok(records)) => {
                 self.scrubs.sound.fetch_add(1, Relaxed);
@@ -102,7 +122,8 @@ impl CheckpointThread<'_> {
 
     fn write(&self, checkpoint: Checkpoint) -> Result<(), String> {
         let (zxid, changes) = (checkpoint.meta.zxid, checkpoint.changes.len());
-        let written = self.reserve.checkpoint(self.base, &checkpoint);
+        let base = self.base.base();
+        let written = self.reserve.checkpoint(&base, &checkpoint);
         // If it took the reserve, writes that wait for this checkpoint must not go in before the core has heard of that.
         self.settle_space();
         match written {
@@ -112,7 +133,7 @@ impl CheckpointThread<'_> {
                 self.log.push(LogWork::Recycle { checkpoint: zxid });
                 self.core.push(Input::Event(Event::Checkpointed { generation }));
             }
-            Err(error) if self.base.sync_failed() => return Err(error.to_string()),
+            Err(error) if base.sync_failed() => return Err(error.to_string()),
             Err(error) => {
                 // The core takes the changes back, and need not copy them if it is the only one that has them.
                 drop(checkpoint);
@@ -126,14 +147,15 @@ impl CheckpointThread<'_> {
 
     /// One step of what there is to merge, between two checkpoints; whether there may be more.
     fn merge(&self) -> Result<bool, String> {
-        match self.reserve.merge(self.base) {
+        let base = self.base.base();
+        match self.reserve.merge(&base) {
             Ok(true) => {
                 // The same generation from other files: those that were merged go when nobody reads them.
                 self.serve();
                 Ok(true)
             }
             Ok(false) => Ok(false),
-            Err(error) if self.base.sync_failed() => Err(error.to_string()),
+            Err(error) if base.sync_failed() => Err(error.to_string()),
             Err(error) => {
                 warn!(%error, "a merge failed and will be tried again");
                 self.note_damage(error);
@@ -149,11 +171,23 @@ impl CheckpointThread<'_> {
         }
     }
 
+    fn install(&self, id: u64) -> Result<(), String> {
+        let received = self.received.take(id).ok_or_else(|| format!("base {id} was not received"))?;
+        let zxid = received.meta().zxid;
+        let generation = self.tell_readers(self.base.replace(received));
+        info!(%zxid, "a snapshot has taken the place of what was stored here");
+        self.core.push(Input::Event(Event::SnapshotInstalled { generation }));
+        self.log.push(LogWork::Recycle { checkpoint: zxid });
+        Ok(())
+    }
+
     fn serve(&self) -> Generation {
-        let reader = self.base.reader();
-        let generation = reader.generation();
+        self.tell_readers(self.base.reader())
+    }
+
+    fn tell_readers(&self, (generation, reader): (Generation, BaseReader)) -> Generation {
         for mailbox in self.readers {
-            mailbox.push(BaseWork::Serve(reader.clone()));
+            mailbox.push(BaseWork::Serve(generation, reader.clone()));
         }
         generation
     }

@@ -2,8 +2,10 @@
 
 use super::Input;
 use super::base::{BaseWork, Destination};
+use super::checkpoint::CheckpointWork;
 use super::clock;
 use super::log::LogWork;
+use super::peers;
 use super::seat::Driver;
 use super::threads::{Failure, Question, Shared};
 use crate::session::{Link, Links, LostReason};
@@ -15,6 +17,7 @@ use zoolet_engine::action::Completion;
 use zoolet_engine::budget::Part;
 use zoolet_engine::{Action, Budget, ConnId, Event, Now, Server};
 use zoolet_model::{ConnectReply, Zxid};
+use zoolet_transport::peer::Instruction;
 #[cfg(feature = "port")]
 use zoolet_transport::server::Output;
 
@@ -51,6 +54,7 @@ pub(super) struct Core {
     tickets: u64,
     next_ping_ms: Option<u64>,
     closing_sessions: bool,
+    is_handing_over: bool,
     serving: bool,
     /// What was taken from the inbox and is not handled; if a turn breaks off, whoever waits for one of these still hears of the end.
     batch: VecDeque<Input>,
@@ -59,6 +63,7 @@ pub(super) struct Core {
     completion_work: Vec<BaseWork>,
     #[cfg(feature = "port")]
     outputs: Vec<Output>,
+    instructions: Vec<Instruction>,
     /// Whose turn it is.
     driver: Driver,
     refusals_told: u64,
@@ -91,6 +96,7 @@ impl Core {
             tickets: 0,
             next_ping_ms: None,
             closing_sessions: false,
+            is_handing_over: false,
             serving: false,
             batch: VecDeque::new(),
             log_work: Vec::new(),
@@ -98,6 +104,7 @@ impl Core {
             completion_work: Vec::new(),
             #[cfg(feature = "port")]
             outputs: Vec::new(),
+            instructions: Vec::new(),
             driver: Driver::Core,
             refusals_told: 0,
             tell_refusals_at_ms: 0,
@@ -169,7 +176,7 @@ impl Core {
                 match input {
                     Input::Dial(link) => link.lost(reason),
                     Input::Ask(question) => question.set(None),
-                    Input::Event(_) | Input::CloseSessions | Input::Stop => {}
+                    Input::Event(_) | Input::CloseSessions | Input::HandOver | Input::Stop => {}
                     #[cfg(test)]
                     Input::Panic => {}
                 }
@@ -226,6 +233,10 @@ impl Core {
                 self.closing_sessions = true;
                 self.links.close_all();
                 self.tell_if_closed();
+            }
+            Input::HandOver => {
+                self.is_handing_over = true;
+                self.server.hand_over(self.now);
             }
             Input::Stop => return Flow::End,
             #[cfg(test)]
@@ -300,6 +311,10 @@ impl Core {
         while let Some(action) = self.server.poll_action() {
             self.route(action)?;
         }
+        // First what has the longest way: a peer makes an entry durable while this server does.
+        if let Some(links) = &self.shared.links {
+            links.push(&mut self.instructions);
+        }
         self.shared.log.push_all(self.log_work.drain(..));
         // Before the base thread is told: a place must be there when it is filled.
         #[cfg(feature = "port")]
@@ -310,6 +325,9 @@ impl Core {
         self.shared.completions.push_all(self.completion_work.drain(..));
         self.server.account(&self.budget);
         self.tell_refusals();
+        if self.is_handing_over && !self.server.leads() {
+            self.shared.tell_handed_over();
+        }
         if self.server.is_serving() != self.serving {
             self.serving = !self.serving;
             self.on_serving_changed();
@@ -340,7 +358,7 @@ impl Core {
             }
             Action::Checkpoint(checkpoint) => {
                 self.under_way += 1;
-                self.shared.checkpoint.push(checkpoint);
+                self.shared.checkpoint.push(CheckpointWork::Write(checkpoint));
             }
             Action::ReleaseGenerations { below, garbage } => {
                 self.base_work.push(BaseWork::Release { below, garbage: None });
@@ -375,17 +393,14 @@ impl Core {
             | Action::Reply { .. }
             | Action::Notify { .. }
             | Action::Close { .. }) => self.send_to_socket(to_socket),
-            // An ensemble of one has no peers to speak to, to read the log for, or to get a snapshot from.
-            for_peers @ (Action::PeerSend { .. }
+            Action::ReadLog(read) => self.log_work.push(LogWork::Read(read)),
+            Action::HoldLog { above } => self.log_work.push(LogWork::Hold { above }),
+            Action::InstallSnapshot { base } => drop(self.shared.checkpoint.push(CheckpointWork::Install { base })),
+            to_peer @ (Action::PeerSend { .. }
             | Action::PeerClose { .. }
-            | Action::ReadLog(_)
-            | Action::HoldLog { .. }
             | Action::SendSnapshot { .. }
             | Action::ReceiveSnapshot { .. }
-            | Action::DropSnapshot { .. }
-            | Action::InstallSnapshot { .. }) => {
-                return Err(Failure::Failed(format!("a standalone server has no peers: {for_peers:?}")));
-            }
+            | Action::DropSnapshot { .. }) => self.instructions.extend(peers::instruction(&self.shared, to_peer)),
         }
         Ok(())
     }

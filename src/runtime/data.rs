@@ -10,7 +10,8 @@ use std::{fmt, thread};
 use zoolet_engine::store::{FsDisk, MARKER, MARKER_UNFINISHED, Marker};
 
 /// What may lie in a directory that counts as empty: a fresh file system's own, and what an operator puts there first.
-const NOT_DATA: [&str; 5] = ["lost+found", "myid", "site.key", "LOCK", MARKER_UNFINISHED];
+const NOT_DATA: [&str; 7] =
+    ["lost+found", "myid", "site.key", "server.key", "server.key.new", "LOCK", MARKER_UNFINISHED];
 
 /// How long a start waits for an earlier node of this process that was dropped and still finishes its last write.
 const OWN_LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -33,6 +34,8 @@ pub enum StartError {
     Failed(Failure),
     /// The client port could not be opened.
     Port(String),
+    /// The port for links to other servers could not be opened.
+    Peers(String),
     /// The system gives no more threads.
     Thread(io::Error),
 }
@@ -48,9 +51,12 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(error) => fmt::Display::fmt(error, f),
-            Self::Directory(line) | Self::InUse(line) | Self::Disk(line) | Self::Damaged(line) | Self::Port(line) => {
-                f.write_str(line)
-            }
+            Self::Directory(line)
+            | Self::InUse(line)
+            | Self::Disk(line)
+            | Self::Damaged(line)
+            | Self::Port(line)
+            | Self::Peers(line) => f.write_str(line),
             Self::Failed(failure) => fmt::Display::fmt(failure, f),
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }

@@ -1,5 +1,6 @@
 //! The log thread: all that waits becomes durable with one fdatasync.
 
+use super::catch_up::CatchUp;
 use super::figures::{Figures, Histogram};
 use super::seat::{Driver, LITTLE};
 use super::threads::Shared;
@@ -8,7 +9,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 use zoolet_engine::Event;
-use zoolet_engine::action::Append;
+use zoolet_engine::action::{Append, ReadLog};
 use zoolet_engine::store::log::{AppendError, Counters, Log};
 use zoolet_model::Zxid;
 
@@ -22,6 +23,12 @@ pub(super) enum LogWork {
     Recycle {
         checkpoint: Zxid,
     },
+    /// Entries above it are wanted by peers.
+    Hold {
+        above: Option<Zxid>,
+    },
+    /// A peer lacks these. The log says where they are; reading them is another thread's work.
+    Read(ReadLog),
 }
 
 /// What the log thread tells about itself.
@@ -43,7 +50,8 @@ impl Counts {
 /// When nobody knows any more what the disk holds: the node must stop.
 pub(super) fn run(shared: &Shared, log: Log) -> Result<(), String> {
     let (mailbox, counts) = (&shared.log, &shared.log_counts);
-    let mut thread = LogThread { log, shared, counts, waiting: Vec::new(), stalled: false, preparing: true };
+    let floor = log.floor();
+    let mut thread = LogThread { log, shared, counts, waiting: Vec::new(), stalled: false, preparing: true, floor };
     let mut batch = Vec::new();
     loop {
         let open = mailbox.take(&mut batch, thread.patience());
@@ -69,6 +77,8 @@ struct LogThread<'a> {
     stalled: bool,
     /// Whether the next segment may need work.
     preparing: bool,
+    /// Entries above it can be read, as the core knows.
+    floor: Zxid,
 }
 
 impl LogThread<'_> {
@@ -91,6 +101,10 @@ impl LogThread<'_> {
                 LogWork::Recycle { checkpoint } => {
                     self.log.recycle(checkpoint);
                     (recycled, self.preparing) = (true, true);
+                }
+                LogWork::Hold { above } => self.log.hold(above),
+                LogWork::Read(read) => {
+                    self.shared.catch_up.push(CatchUp { reader: self.log.reader(), read });
                 }
             }
         }
@@ -144,10 +158,15 @@ impl LogThread<'_> {
         Ok(())
     }
 
-    fn tell_persisted(&self, is_little: bool) {
+    fn tell_persisted(&mut self, is_little: bool) {
         let (seq, log_bytes_used) = (self.log.appended(), self.log.used_bytes());
         let checkpoint = self.log.checkpoint();
         let persisted = Event::Persisted { seq, log_bytes_used, checkpoint };
         self.shared.bring([Input::Event(persisted)].into_iter(), is_little, Driver::Persister);
+        let floor = self.log.floor();
+        if floor > self.floor {
+            self.floor = floor;
+            self.shared.inbox.push(Input::Event(Event::LogFloor { floor }));
+        }
     }
 }

@@ -5,26 +5,35 @@
 //! |---|---|---|
 //! | io | sockets, the codec | sockets |
 //! | core | the machine, which it lends ([`seat`]) | its inbox |
+//! | peers | links to other servers | sockets |
 //! | log | the log | fdatasync |
+//! | catch-up | readers of the log, for peers that lack entries | reads |
 //! | base | readers of the base, for what entries and requests wait for | reads |
 //! | completion | readers of the base, for answers that are put together | reads |
 //! | checkpoint | writing the base | writes |
 //!
+//! A server that is alone has neither `peers` nor `catch-up`. Snapshots are read and written on threads that last as long as they do.
+//!
 //! Work crosses threads in batches, through a [`Mailbox`] for each thread; no lock is held over IO.
 
 mod base;
+mod catch_up;
 mod checkpoint;
 mod clock;
 mod core;
+mod current;
 mod data;
 mod figures;
 mod latch;
 mod log;
 mod mailbox;
+mod member;
 mod node;
+mod peers;
 #[cfg(feature = "port")]
 mod port;
 mod seat;
+mod snapshots;
 mod store;
 mod threads;
 mod waiting;
@@ -52,6 +61,8 @@ pub(crate) enum Input {
     Ask(Arc<threads::Question>),
     /// Close the sessions of this process, and tell when all are closed.
     CloseSessions,
+    /// Another server shall lead, if this one does.
+    HandOver,
     /// Carry out what is decided, then end.
     Stop,
     /// Break an assertion.

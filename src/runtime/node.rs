@@ -2,11 +2,12 @@
 
 use super::core::Core;
 use super::figures::Figures;
+use super::peers::Links;
 #[cfg(feature = "port")]
 use super::port;
 use super::threads::{Failure, Question, Shared, lost_reason};
 use super::waiting::{Opening, Ready, StatusAnswer, Stopped};
-use super::{Input, StartError, clock, data, store};
+use super::{Input, StartError, clock, data, member, store};
 use crate::config::{Config, ConfigError};
 use crate::session::{Link, Session};
 use std::fmt;
@@ -16,12 +17,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_engine::store::Store;
 use zoolet_engine::{Budget, Limits, Server, server};
-use zoolet_model::ServerId;
-use zoolet_zab::Timing;
+use zoolet_zab::Incarnation;
 
 /// How long a dropped node waits for its threads. What they still do afterwards is safe: they hold the directory until
 /// they end.
 const DROP_PATIENCE: Duration = Duration::from_millis(80);
+
+/// How long a shutdown waits until another server leads. The protocol waits for less.
+const HAND_OVER_MAX: Duration = Duration::from_millis(1500);
 
 /// A century: what is asked for beyond it is not waited for, and clocks can count it.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -56,6 +59,7 @@ impl Node {
     pub fn start(config: Config) -> Result<Self, StartError> {
         check(&config)?;
         let (path, disk) = data::open(&config)?;
+        let disk = Arc::new(disk);
         let budget = Arc::new(Budget::new(&config.limits));
         #[cfg(feature = "port")]
         let port = port::bind(&config, &path, Arc::clone(&budget))?;
@@ -63,15 +67,18 @@ impl Node {
         let client_address = port.as_ref().and_then(|port| port.local_addresses().first().copied());
         #[cfg(not(feature = "port"))]
         let client_address = None;
-        let Store { log, base, reserve, recovered, state, chain_at_base, .. } =
-            store::open(&path, disk, config.log_strategy, &config.limits, u128::from_ne_bytes(entropy()?))?;
-        let id = ServerId::new(config.server_id).unwrap_or(ServerId::STANDALONE);
+        let Store { log, base, reserve, recovered, facts, state, chain_at_base, .. } =
+            store::open(&config, &path, &disk, u128::from_ne_bytes(entropy()?))?;
+        let id = member::id(&config);
+        member::tell_differences(&config, &recovered.config);
+        let peers = member::bind(&config, &path, Incarnation(facts.disk_incarnation), u64::from_ne_bytes(entropy()?))?;
+        let links = peers.as_ref().map(|_| Links::new(disk, config.limits));
         let start = server::Start {
             limits: config.limits,
             settings: config.settings.clone(),
             id,
-            members: zoolet_zab::Config::standalone(id),
-            timing: Timing::default(),
+            members: member::members(&config)?,
+            timing: member::timing(&config),
             recovered,
             base: state,
             chain_at_base,
@@ -80,7 +87,7 @@ impl Node {
         };
         let checkpointed = base.meta().zxid;
         let node = Self {
-            shared: Shared::new(base, reserve, client_address.is_some()),
+            shared: Shared::new(base, reserve, links, client_address.is_some()),
             data: path,
             client_address,
             session_timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),
@@ -97,6 +104,9 @@ impl Node {
         })?;
         core.start().map_err(StartError::Failed)?;
         shared.start_core_threads(log, core)?;
+        if let Some(peers) = peers {
+            shared.start_links(peers)?;
+        }
         #[cfg(feature = "port")]
         if let Some(port) = port {
             shared.start_port(port)?;
@@ -167,7 +177,8 @@ impl Node {
         Opening { reader: link.new_number(), session: Some(Session::new(Arc::clone(&link))), link }
     }
 
-    /// Closes the sessions of this process, sends clients what is queued, makes everything durable, ends the threads.
+    /// Closes the sessions of this process, lets another server lead if this one does, sends clients what is queued, makes everything
+    /// durable, ends the threads.
     /// Sessions of clients stay: they go on with whoever opens the directory next.
     ///
     /// # Errors
@@ -184,6 +195,11 @@ impl Node {
         shared.inbox.push(Input::CloseSessions);
         // A log that cannot write must not take the time that the rest needs.
         let closed = shared.sessions_closed.wait_until(began + deadline / 2).is_some();
+        if shared.links.is_some() {
+            // The machine gives up by itself when nobody can take over.
+            shared.inbox.push(Input::HandOver);
+            shared.handed_over.wait_until(until.min(Instant::now() + HAND_OVER_MAX));
+        }
         shared.stop_port();
         shared.inbox.push(Input::Stop);
         let ended = shared.all_ended.wait_until(until).is_some();
@@ -204,6 +220,10 @@ impl Drop for Node {
         shared.checkpoint.close_and_clear();
         shared.base.close_and_clear();
         shared.completions.close_and_clear();
+        shared.catch_up.close_and_clear();
+        if let Some(links) = &shared.links {
+            links.stop();
+        }
         shared.all_ended.wait_until(Instant::now() + DROP_PATIENCE);
     }
 }
@@ -230,7 +250,6 @@ fn check(config: &Config) -> Result<(), StartError> {
     }
     if let Some(ensemble) = &config.ensemble {
         ensemble.check(config.server_id).map_err(StartError::Config)?;
-        return refuse("ensembles are not built yet".to_owned());
     }
     if cfg!(not(feature = "port")) && config.clients.is_some() {
         return refuse("clients: this build has no client port (feature `port`)".to_owned());

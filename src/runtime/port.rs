@@ -18,10 +18,10 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Passes them on to the io thread; or, of a turn that the log thread took for little, sends them on that thread.
+    /// Passes them on to the io thread; or, of a turn that a thread took for little which has time to send, sends them on that thread.
     pub(super) fn push(&self, outputs: &mut Vec<Output>, by: Driver) {
         match by {
-            Driver::Persister => self.outbox.push_and_deliver(outputs),
+            Driver::Persister | Driver::Peers => self.outbox.push_and_deliver(outputs),
             Driver::Core | Driver::Reader => self.outbox.push(outputs),
         }
     }

@@ -23,6 +23,8 @@ pub(super) enum Driver {
     /// Who reads what clients ask.
     #[cfg(feature = "port")]
     Reader,
+    /// Who reads what peers say.
+    Peers,
     /// Who made entries durable. It has time to send a little: what comes next is on its way from the clients.
     Persister,
 }

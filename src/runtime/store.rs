@@ -2,27 +2,32 @@
 
 use super::StartError;
 use super::threads::Failure;
-use crate::config::ConfigError;
+use crate::config::{Config, ConfigError};
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
-use zoolet_engine::Limits;
+use tracing::warn;
 use zoolet_engine::store::base::BaseError;
+use zoolet_engine::store::disk::Disk;
 use zoolet_engine::store::log::{Log, LogError, ReplayError};
 use zoolet_engine::store::{FsDisk, OpenError, Store, Strategy};
 use zoolet_model::Zxid;
 
-/// Opens log and base, or makes them in a directory that has none; then `incarnation` names this disk.
+/// Opens log and base, or makes them in a directory that has none; then `incarnation` names this disk. What is damaged a server that is alone refuses; a
+/// member says it, and gets a snapshot of its peers.
 pub(super) fn open(
+    config: &Config,
     directory: &Path,
-    disk: FsDisk,
-    strategy: Option<Strategy>,
-    limits: &Limits,
+    disk: &Arc<FsDisk>,
     incarnation: u128,
 ) -> Result<Store, StartError> {
-    let strategy = strategy.unwrap_or_else(|| disk.strategy().unwrap_or(Strategy::Append));
-    let store =
-        Store::open(Arc::new(disk), strategy, limits, incarnation).map_err(|error| start_error(directory, error))?;
+    let strategy = config.log_strategy.unwrap_or_else(|| disk.strategy().unwrap_or(Strategy::Append));
+    let open = if config.ensemble.is_some() { Store::open_member } else { Store::open };
+    let store = open(Arc::clone(disk) as Arc<dyn Disk>, strategy, &config.limits, incarnation)
+        .map_err(|error| start_error(directory, error))?;
+    if !store.health.is_whole() {
+        warn!(health = %store.health, "what is stored here is not whole: this server waits for a snapshot of its peers");
+    }
     if let Some((file, offset)) = &store.torn_tail {
         tracing::info!(file, offset, "the last batch was never complete and is not there any more");
     }

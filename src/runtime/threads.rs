@@ -1,12 +1,17 @@
 //! The threads of a node, what they share, and how one of them ends all.
 
 use super::base::BaseWork;
+use super::catch_up::{self, CatchUp};
+use super::checkpoint::CheckpointWork;
 use super::core::Core;
+use super::current::CurrentBase;
 use super::figures::Figures;
 use super::log::LogWork;
+use super::peers::{self, Links};
 #[cfg(feature = "port")]
 use super::port::{self, Sockets};
 use super::seat::Seat;
+use super::snapshots::Received;
 use super::{Inbox, Input, Latch, Mailbox, StartError, base, checkpoint, log};
 use crate::session::LostReason;
 use std::any::Any;
@@ -16,10 +21,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use zoolet_engine::Status;
-use zoolet_engine::action::Checkpoint;
 use zoolet_engine::store::Reserve;
 use zoolet_engine::store::base::Base;
 use zoolet_engine::store::log::Log;
+use zoolet_transport::peer::PeerPort;
 #[cfg(feature = "port")]
 use zoolet_transport::server::ClientPort;
 
@@ -69,23 +74,27 @@ pub(crate) struct Shared {
     pub(super) base: Mailbox<BaseWork>,
     /// Answers to put together, which only their clients wait for.
     pub(super) completions: Mailbox<BaseWork>,
-    pub(super) checkpoint: Mailbox<Checkpoint>,
+    pub(super) checkpoint: Mailbox<CheckpointWork>,
+    pub(super) catch_up: Mailbox<CatchUp>,
+    pub(super) links: Option<Arc<Links>>,
+    pub(super) received: Received,
     #[cfg(feature = "port")]
     pub(super) sockets: Option<Arc<Sockets>>,
     pub(super) ended: Arc<Latch<End>>,
     pub(super) serving: Arc<Latch<()>>,
     pub(super) sessions_closed: Arc<Latch<()>>,
+    pub(super) handed_over: Arc<Latch<()>>,
     /// Threads that have not ended.
     running: AtomicUsize,
     pub(super) all_ended: Arc<Latch<()>>,
     pub(super) log_counts: log::Counts,
     scrubs: checkpoint::Scrubs,
-    store: Base,
+    store: CurrentBase,
     reserve: Reserve,
 }
 
 impl Shared {
-    pub(super) fn new(store: Base, reserve: Reserve, has_port: bool) -> Arc<Self> {
+    pub(super) fn new(store: Base, reserve: Reserve, links: Option<Arc<Links>>, has_port: bool) -> Arc<Self> {
         #[cfg(not(feature = "port"))]
         let _ = has_port;
         Arc::new(Self {
@@ -95,31 +104,39 @@ impl Shared {
             base: Mailbox::new(),
             completions: Mailbox::new(),
             checkpoint: Mailbox::new(),
+            catch_up: Mailbox::new(),
+            links,
+            received: Received::default(),
             #[cfg(feature = "port")]
             sockets: has_port.then(Arc::default),
             ended: Latch::new(),
             serving: Latch::new(),
             sessions_closed: Latch::new(),
+            handed_over: Latch::new(),
             running: AtomicUsize::new(0),
             all_ended: Latch::new(),
             log_counts: log::Counts::default(),
             scrubs: checkpoint::Scrubs::default(),
-            store,
+            store: CurrentBase::new(store),
             reserve,
         })
     }
 
     pub(super) fn figures(&self) -> Figures {
         let (scrubs_sound, scrubs_failed) = self.scrubs.figures();
-        Figures { base: self.store.counters(), scrubs_sound, scrubs_failed, ..self.log_counts.figures() }
+        Figures { base: self.store.base().counters(), scrubs_sound, scrubs_failed, ..self.log_counts.figures() }
     }
 
     pub(super) fn base_memory_bytes(&self) -> u64 {
-        self.store.memory_bytes()
+        self.store.base().memory_bytes()
     }
 
     pub(super) fn tell_serving(&self) {
         self.serving.set(());
+    }
+
+    pub(super) fn tell_handed_over(&self) {
+        self.handed_over.set(());
     }
 
     pub(super) fn tell_sessions_closed(&self) {
@@ -150,8 +167,9 @@ impl Shared {
 
     /// The threads that answer the core, also while it reads its log.
     pub(super) fn start_base_threads(self: &Arc<Self>) -> Result<(), StartError> {
-        self.base.push(BaseWork::Serve(self.store.reader()));
-        self.completions.push(BaseWork::Serve(self.store.reader()));
+        let (generation, reader) = self.store.reader();
+        self.base.push(BaseWork::Serve(generation, reader.clone()));
+        self.completions.push(BaseWork::Serve(generation, reader));
         self.spawn("base", |shared| {
             base::run(&shared.base, &shared.inbox);
             Ok(())
@@ -164,6 +182,7 @@ impl Shared {
         self.spawn("checkpoint", |shared| {
             let thread = checkpoint::CheckpointThread {
                 base: &shared.store,
+                received: &shared.received,
                 reserve: &shared.reserve,
                 readers: [&shared.base, &shared.completions],
                 log: &shared.log,
@@ -176,6 +195,12 @@ impl Shared {
 
     /// The threads of a machine that has read its log.
     pub(super) fn start_core_threads(self: &Arc<Self>, log: Log, core: Core) -> Result<(), StartError> {
+        if self.links.is_some() {
+            self.spawn("catch-up", |shared| {
+                catch_up::run(&shared.catch_up, &shared.inbox);
+                Ok(())
+            })?;
+        }
         self.spawn("log", move |shared| log::run(shared, log))?;
         self.spawn("core", move |shared| {
             run_core(core, shared);
@@ -188,6 +213,12 @@ impl Shared {
     pub(super) fn start_port(self: &Arc<Self>, port: ClientPort) -> Result<(), StartError> {
         let Some(sockets) = self.sockets.clone() else { return Ok(()) };
         self.spawn("io", move |shared| port::run(port, &sockets, Arc::clone(shared)))
+    }
+
+    /// The thread of the links to other servers.
+    pub(super) fn start_links(self: &Arc<Self>, port: PeerPort) -> Result<(), StartError> {
+        let Some(links) = self.links.clone() else { return Ok(()) };
+        self.spawn("peers", move |shared| peers::run(port, &links, Arc::clone(shared)))
     }
 
     /// Runs `body` on a thread of its own; a panic in it poisons the node, and so does an error.
@@ -234,6 +265,10 @@ fn run_core(core: Core, shared: &Shared) {
     shared.checkpoint.close();
     shared.base.close();
     shared.completions.close();
+    shared.catch_up.close();
+    if let Some(links) = &shared.links {
+        links.stop();
+    }
 }
 
 pub(super) fn lost_reason(failure: Option<&Failure>) -> LostReason {

@@ -80,6 +80,18 @@ impl Health {
     }
 }
 
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole => f.write_str("whole"),
+            Self::BaseLost { what } => write!(f, "the base is lost: {what}"),
+            Self::LogDamaged { what } => write!(f, "the log is damaged: {what}"),
+            Self::LogLost { what, .. } => write!(f, "the log is lost: {what}"),
+            Self::Unrepaired => f.write_str("it was damaged, and has not been repaired since"),
+        }
+    }
+}
+
 /// Why a store cannot be opened.
 #[derive(Debug)]
 pub enum OpenError {

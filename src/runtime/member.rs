@@ -1,0 +1,116 @@
+//! Which member of which ensemble a node is, and its port for links to the others.
+
+use super::StartError;
+use crate::config::{Config, ConfigError, Ensemble, TrustSource};
+use std::net::SocketAddr;
+use std::path::Path;
+use zoolet_model::ServerId;
+use zoolet_transport::peer::trust::{Authority, Identity, PublicKey, SiteKey, Trust};
+use zoolet_transport::peer::{PeerMember, PeerPort, PeerSettings};
+use zoolet_zab::{EnsembleId, Incarnation, Kind, Member, Timing, Zxid};
+
+/// Where addresses are kept that peers were reached at, beside the configured ones.
+const HINTS: &str = "peers";
+
+/// Bytes a second that a snapshot may take of the network and of both disks.
+const BULK_BYTES_PER_SECOND: u64 = 20 << 20;
+
+pub(super) fn id(config: &Config) -> ServerId {
+    ServerId::new(config.server_id).unwrap_or(ServerId::STANDALONE)
+}
+
+/// The members as the configuration names them; they count until the ensemble is born.
+pub(super) fn members(config: &Config) -> Result<zoolet_zab::Config, StartError> {
+    let Some(ensemble) = &config.ensemble else { return Ok(zoolet_zab::Config::standalone(id(config))) };
+    let member = |member: &crate::config::Member| {
+        let kind = if member.is_observer { Kind::Observer } else { Kind::Voter };
+        ServerId::new(member.id).map(|id| Member { id, kind, disk: Incarnation(0) })
+    };
+    let members: Option<Vec<_>> = ensemble.members.iter().map(member).collect();
+    let config = members.and_then(|members| zoolet_zab::Config::new(EnsembleId::UNBORN, Zxid::ZERO, &members));
+    config.ok_or_else(|| StartError::Config(ConfigError::new("the servers of the ensemble make none")))
+}
+
+pub(super) fn timing(config: &Config) -> Timing {
+    config.ensemble.as_ref().map_or_else(Timing::default, |ensemble| ensemble.timing)
+}
+
+/// Who belongs to an ensemble that was born is what it decided. Somebody who changed the file should know that this changes nothing.
+pub(super) fn tell_differences(config: &Config, found: &zoolet_zab::Config) {
+    let Ok(file) = members(config) else { return };
+    let of = |config: &zoolet_zab::Config| {
+        let mut members: Vec<_> = config.members().iter().map(|m| (m.id, m.kind == Kind::Voter)).collect();
+        members.sort_unstable();
+        members
+    };
+    if found.is_born() && of(found) != of(&file) {
+        tracing::warn!(
+            configured = %list(&file),
+            decided = %list(found),
+            "the configuration names other servers than those that the ensemble decided on, which are those that count"
+        );
+    }
+}
+
+fn list(config: &zoolet_zab::Config) -> String {
+    let name = |member: &Member| match member.kind {
+        Kind::Voter => member.id.as_u8().to_string(),
+        Kind::Observer => format!("{} (observer)", member.id.as_u8()),
+    };
+    config.members().iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// Opens the port for links; `None` for a server that is alone.
+pub(super) fn bind(
+    config: &Config,
+    data: &Path,
+    disk: Incarnation,
+    process: u64,
+) -> Result<Option<PeerPort>, StartError> {
+    let Some(ensemble) = &config.ensemble else { return Ok(None) };
+    let listen = ensemble.listen_address(config.server_id);
+    let identity = Identity::open(data).map_err(|error| StartError::Peers(error.to_string()))?;
+    let settings = PeerSettings {
+        id: id(config),
+        disk,
+        process,
+        listen,
+        members: peers(ensemble)?,
+        trust: trust(ensemble, id(config))?,
+        identity,
+        site: config.site.clone().unwrap_or_default(),
+        hints: Some(data.join(HINTS)),
+        frame_bytes_max: config.limits.frame_bytes_max,
+        bulk_bytes_per_second: BULK_BYTES_PER_SECOND,
+    };
+    PeerPort::bind(settings).map(Some).map_err(|error| bind_error(listen, &error))
+}
+
+fn bind_error(listen: SocketAddr, error: &std::io::Error) -> StartError {
+    StartError::Peers(format!("links to other servers, UDP {listen}: {error}"))
+}
+
+fn peers(ensemble: &Ensemble) -> Result<Vec<PeerMember>, StartError> {
+    let peer = |member: &crate::config::Member| {
+        let id = ServerId::new(member.id).ok_or_else(|| refuse(format!("server {}", member.id)))?;
+        let key = member.key.as_ref().map(|text| text.parse::<PublicKey>()).transpose();
+        let key = key.map_err(|error| refuse(format!("server {}: key: {error}", member.id)))?;
+        Ok(PeerMember { id, addresses: member.addresses.clone(), key })
+    };
+    ensemble.members.iter().map(peer).collect()
+}
+
+fn trust(ensemble: &Ensemble, own: ServerId) -> Result<Trust, StartError> {
+    match &ensemble.trust {
+        TrustSource::Loopback => Ok(Trust::Loopback),
+        TrustSource::SiteKeyFile(path) => SiteKey::read(path).map(Trust::Site).map_err(refuse),
+        TrustSource::Pinned => Ok(Trust::Pinned),
+        TrustSource::Ca { ca_file, certificate_file, key_file } => {
+            Authority::read(ca_file, certificate_file, key_file, own).map(Trust::Ca).map_err(refuse)
+        }
+    }
+}
+
+fn refuse(line: impl std::fmt::Display) -> StartError {
+    StartError::Config(ConfigError::new(line.to_string()))
+}

@@ -1,0 +1,81 @@
+//! The thread of the links to other servers: `zoolet-transport`'s, on a tokio runtime of its own, so that no flood of clients keeps a heartbeat waiting.
+
+use super::Input;
+use super::seat::{Driver, LITTLE};
+use super::snapshots::{Incoming, Outgoing};
+use super::threads::Shared;
+use std::sync::Arc;
+use tokio::sync::Notify;
+use zoolet_engine::store::disk::Disk;
+use zoolet_engine::{Action, Event, Limits};
+use zoolet_transport::peer::{Instruction, Outbox, PeerEvents, PeerPort};
+
+/// Threads that snapshots are read and written on, and names looked up: they last only while they are needed.
+const BLOCKING_THREADS: usize = 4;
+
+/// The way to the thread of the links, and what a snapshot that comes in is written with.
+pub(crate) struct Links {
+    outbox: Arc<Outbox>,
+    stop: Notify,
+    disk: Arc<dyn Disk>,
+    limits: Limits,
+}
+
+impl Links {
+    pub(super) fn new(disk: Arc<dyn Disk>, limits: Limits) -> Arc<Self> {
+        Arc::new(Self { outbox: Arc::default(), stop: Notify::new(), disk, limits })
+    }
+
+    pub(super) fn push(&self, instructions: &mut Vec<Instruction>) {
+        self.outbox.push(instructions);
+    }
+
+    /// Say goodbye, and end.
+    pub(super) fn stop(&self) {
+        self.stop.notify_one();
+    }
+}
+
+/// What an action of the machine is for the links; `None` for actions that are not for peers, and where there are none.
+pub(super) fn instruction(shared: &Arc<Shared>, action: Action) -> Option<Instruction> {
+    let links = shared.links.as_ref()?;
+    Some(match action {
+        Action::PeerSend { peer, link, message } => Instruction::Send { peer, link, message },
+        Action::PeerClose { peer, link, reason } => Instruction::Close { peer, link, reason },
+        Action::SendSnapshot { peer, link, transfer, generation, chain } => {
+            let source = Box::new(Outgoing::new(Arc::clone(shared), generation, chain));
+            Instruction::SendSnapshot { peer, link, transfer, source }
+        }
+        Action::ReceiveSnapshot { peer, link, transfer, meta } => {
+            let taker = Incoming::new(Arc::clone(shared), Arc::clone(&links.disk), links.limits, meta);
+            Instruction::ReceiveSnapshot { peer, link, transfer, taker: Box::new(taker) }
+        }
+        Action::DropSnapshot { peer, transfer } => {
+            shared.received.drop_whole();
+            Instruction::DropSnapshot { peer, transfer }
+        }
+        _ => return None,
+    })
+}
+
+/// Takes what peers say to the core.
+struct ToCore(Arc<Shared>);
+
+impl PeerEvents for ToCore {
+    fn submit(&self, events: &mut Vec<Event>) {
+        let is_little = events.len() <= LITTLE;
+        self.0.bring(events.drain(..).map(Input::Event), is_little, Driver::Peers);
+    }
+}
+
+/// Runs until [`Links::stop`]; the error is why it could not.
+pub(super) fn run(port: PeerPort, links: &Links, shared: Arc<Shared>) -> Result<(), String> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_io().enable_time().max_blocking_threads(BLOCKING_THREADS).build();
+    let runtime = runtime.map_err(|error| format!("the thread of the links cannot start: {error}"))?;
+    let outbox = Arc::clone(&links.outbox);
+    let served = runtime.block_on(port.run(Arc::new(ToCore(shared)), outbox, links.stop.notified()));
+    // Whoever writes a snapshot may hang with its disk.
+    runtime.shutdown_background();
+    served.map_err(|error| format!("the links to other servers failed: {error}"))
+}

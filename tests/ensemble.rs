@@ -1,0 +1,68 @@
+//! Three nodes in one process, with real sockets and disks: what a daemon that is a member has to rely on.
+
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
+
+mod scratch;
+
+use scratch::Scratch;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+use zoolet::config::{Ensemble, Member, TrustSource};
+use zoolet::{Bytes, Config, Node, Session, Version, Wait, path};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A site of three, each with its directory.
+struct Site {
+    scratch: Scratch,
+    members: Vec<Member>,
+}
+
+impl Site {
+    fn new() -> Self {
+        // All at once, so that no two get the same.
+        let ports: Vec<_> = (0..3).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses = ports.iter().map(|port| port.local_addr().unwrap().to_string());
+        let members = (1..).zip(addresses).map(|(id, address)| Member::new(id, &address)).collect();
+        Self { scratch: Scratch::new(), members }
+    }
+
+    fn start(&self, id: u8) -> Node {
+        let mut config = Config::new(self.scratch.join(&id.to_string()));
+        config.server_id = id;
+        config.ensemble = Some(Ensemble::new(self.members.clone(), TrustSource::Loopback));
+        Node::start(config).unwrap()
+    }
+}
+
+fn text(bytes: &'static str) -> Option<Bytes> {
+    Some(Bytes::from_static(bytes.as_bytes()))
+}
+
+fn session(node: &Node) -> Session {
+    node.session().wait_timeout(PATIENCE).unwrap().unwrap()
+}
+
+fn role(node: &Node) -> &'static str {
+    node.status().wait_timeout(PATIENCE).unwrap().unwrap().server.role
+}
+
+#[test]
+fn three_nodes_are_one_service_and_survive_the_loss_of_one() {
+    let site = Site::new();
+    let mut nodes: Vec<_> = (1..=3).map(|id| site.start(id)).collect();
+    for node in &nodes {
+        node.ready().wait_timeout(PATIENCE).expect("serves").unwrap();
+    }
+    session(&nodes[0]).create(path!("/door"), text("closed")).wait().unwrap();
+    let leader = nodes.iter().position(|node| role(node) == "leader").unwrap();
+    // As a power loss would.
+    drop(nodes.remove(leader));
+    let until = Instant::now() + PATIENCE;
+    while let Err(error) = session(&nodes[0]).set(path!("/door"), text("open"), Version::Any).wait() {
+        assert!(Instant::now() < until, "{error}");
+    }
+    let seen = session(&nodes[1]);
+    seen.sync().wait().unwrap();
+    assert_eq!(seen.get(path!("/door")).wait().unwrap().0, text("open"));
+}

@@ -201,7 +201,8 @@ fn a_snapshot_that_is_dropped_is_told_to_its_sender_alone() {
     let store = Store::default();
     let (source, _) = Source::new();
     one.push(vec![send(to_two, 1, source)]);
-    two.push(vec![receive(to_one, 1, store.taker(Duration::from_millis(5)))]);
+    // Slow enough for the sender to wait for it.
+    two.push(vec![receive(to_one, 1, store.taker(Duration::from_millis(300)))]);
     until("a part", || store.len() > 0);
     two.push(vec![Instruction::DropSnapshot { peer: id(1), transfer: TransferId(1) }]);
     assert!(sent(&one, 1).is_err());

@@ -160,3 +160,52 @@ fn a_server_that_dials_itself_says_nothing() {
     assert_eq!(one.told.count(|_| true), 0);
     assert_eq!(one.table.figures()[&id(2)].refusal, None);
 }
+
+#[test]
+fn an_address_that_was_learned_leads_back_when_the_configured_one_does_not() {
+    let directory = std::env::temp_dir().join(format!("zoolet-hints-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("hints");
+    let [one, two] = plans::<2>();
+    let nowhere = free_address().to_string();
+    let mut one = one;
+    one.members = vec![(2, vec![nowhere], None)];
+    one.hints = Some(file.clone());
+    // The other one knows the way, and is remembered.
+    {
+        let (one, two) = (one.start(), two.start());
+        one.linked(2);
+        two.linked(1);
+        let until = std::time::Instant::now() + servers::PATIENCE;
+        while !std::fs::read_to_string(&file).is_ok_and(|text| text == format!("2 {}\n", two.address)) {
+            assert!(std::time::Instant::now() < until, "{:?}", std::fs::read_to_string(&file));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    let at = two.listen;
+    let mut forgetful = two.again(at);
+    forgetful.members = vec![(1, vec![], None)];
+    let (one, two) = (
+        {
+            let at = one.listen;
+            one.again(at).start()
+        },
+        forgetful.start(),
+    );
+    one.linked(2);
+    two.linked(1);
+    drop((one, two));
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn links_without_a_word_stay() {
+    let (one, two) = pair(1);
+    let (to_two, to_one) = (one.linked(2), two.linked(1));
+    // Longer than a silent connection lives.
+    std::thread::sleep(Duration::from_secs(8));
+    assert_eq!((one.linked(2), two.linked(1)), (to_two, to_one));
+    let figures = &one.table.figures()[&id(2)];
+    assert!(figures.is_linked && figures.round_trip_us > 0 && figures.links == 1, "{figures:?}");
+    assert!(figures.bytes_sent > 0 && figures.bytes_received > 0, "{figures:?}");
+}

@@ -51,7 +51,7 @@ impl PeerPort {
     /// Keeps links to all members until `stop`, on the tasks of the runtime that this is called on, which should serve nothing else.
     ///
     /// Every PeerUp is followed by one PeerDown, also when this ends because of `stop`: then the peers are told that this server goes, after everything
-    /// that was pushed before. Each snapshot that was begun comes to its one event, unless it is dropped.
+    /// that was pushed before. Each snapshot that was begun comes to its one event, unless it is dropped or a disk is still at it when this ends.
     ///
     /// # Errors
     /// For people: the port cannot be served. Nothing was begun then, or a task has failed.

@@ -158,7 +158,7 @@ async fn hear(links: Arc<Links>, incoming: Incoming, remote: SocketAddr, place: 
 impl Links {
     /// A line about somebody who came and is refused.
     fn warn_of(&self, remote: SocketAddr, refused: &Refused) {
-        self.notices.warn((remote.ip(), mem::discriminant(&refused.why)), &refused.to_string());
+        self.of_strangers.warn((remote.ip(), mem::discriminant(&refused.why)), &refused.to_string());
         // Whoever it is may name anybody.
         if let Some(claimed) = refused.claimed.filter(|&claimed| self.member(claimed).is_some()) {
             self.table.refused(claimed, refused.to_string());
@@ -168,7 +168,37 @@ impl Links {
     /// A line about somebody who came and went, if that has to do with who the two are.
     fn warn_of_end(&self, remote: SocketAddr, error: &quinn::ConnectionError) {
         if let Some(line) = refusal_line(self, &remote.to_string(), error) {
-            self.notices.warn((remote.ip(), "went"), &line);
+            self.of_strangers.warn((remote.ip(), "went"), &line);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_are_bounded_and_leave_their_places() {
+        let strangers = Arc::new(Strangers::default());
+        let address = |n: u8| IpAddr::from([10, 0, 0, n]);
+        let mut places = Vec::new();
+        let mut knock = |n, is_validated| match strangers.knock(address(n), is_validated) {
+            Knock::Heard(place) => {
+                places.push(place);
+                "heard"
+            }
+            Knock::Retried => "retried",
+            Knock::Ignored => "ignored",
+        };
+        // Whoever comes while there are few need not show where he is.
+        assert!((0..UNVALIDATED_MAX).all(|_| knock(1, false) == "heard"));
+        assert_eq!(knock(1, false), "retried");
+        assert!((UNVALIDATED_MAX..STRANGERS_OF_ADDRESS_MAX).all(|_| knock(1, true) == "heard"));
+        assert_eq!(knock(1, true), "ignored");
+        assert!((STRANGERS_OF_ADDRESS_MAX..STRANGERS_MAX).all(|_| knock(2, true) == "heard"));
+        assert_eq!(knock(3, true), "ignored");
+        places.clear();
+        assert!(lock(&strangers.0).is_empty());
+        assert!(matches!(strangers.knock(address(3), false), Knock::Heard(_)));
     }
 }

@@ -1,9 +1,9 @@
 //! Tries to reach a member as long as there is no link to it.
 
+use super::Links;
 use super::closing::{self, Closing, refusal_line};
 use super::greeting::Failed;
 use super::members::Member;
-use super::{Links, names};
 use crate::peer::trust::Gate;
 use quinn::{ConnectionError, Endpoint};
 use std::net::{SocketAddr, UdpSocket};
@@ -79,7 +79,7 @@ async fn round(links: &Arc<Links>, member: &Arc<Member>, silence: &mut Silence) 
 }
 
 async fn try_name(links: &Arc<Links>, member: &Arc<Member>, name: &str) -> Outcome {
-    let addresses = match names::resolve(name).await {
+    let addresses = match links.names.resolve(name).await {
         Ok(addresses) => addresses,
         Err(error) => return Outcome::NoSuchName(error.to_string()),
     };

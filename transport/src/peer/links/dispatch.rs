@@ -7,6 +7,7 @@ use super::{receiving, sending};
 use crate::peer::seam::{Instruction, Outbox};
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::task::yield_now;
 use zoolet_engine::peer::LinkId;
 use zoolet_model::ServerId;
 
@@ -17,6 +18,8 @@ pub(super) async fn run(links: Arc<Links>, outbox: Arc<Outbox>) {
     loop {
         outbox.take(&mut batch).await;
         links.carry_out(&mut batch, &mut touched);
+        // A machine that says something all the time would otherwise keep it from being written.
+        yield_now().await;
     }
 }
 

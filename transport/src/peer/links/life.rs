@@ -101,7 +101,7 @@ async fn answer(link: Arc<Link>, mut say: SendStream, mut hear: RecvStream) -> E
             match hear.read_exact(&mut word).await {
                 Ok(()) => match word[0] {
                     ASK => {
-                        link.control.put(|bytes| bytes.extend_from_slice(&[ANSWERED]));
+                        link.control.put(1, |bytes| bytes.extend_from_slice(&[ANSWERED]));
                         link.control.wake();
                     }
                     ANSWERED => link.on_answered(),

@@ -72,8 +72,8 @@ impl Link {
     pub(super) fn say(&self, message: &PeerMessage) {
         match message.lane() {
             Lane::Datagram => self.say_at_once(message),
-            Lane::Log => self.log.put(|bytes| codec::encode(message, bytes)),
-            Lane::Forward => self.forward.put(|bytes| codec::encode(message, bytes)),
+            Lane::Log => self.log.put(message.bytes(), |bytes| codec::encode(message, bytes)),
+            Lane::Forward => self.forward.put(message.bytes(), |bytes| codec::encode(message, bytes)),
         }
     }
 
@@ -106,7 +106,7 @@ impl Link {
         let mut answer = pin!(self.answers.notified());
         // From here on an answer is heard.
         answer.as_mut().enable();
-        self.control.put(|bytes| bytes.extend_from_slice(&[ASK]));
+        self.control.put(1, |bytes| bytes.extend_from_slice(&[ASK]));
         self.control.wake();
         let answered = timeout(ANSWER, async {
             tokio::select! {

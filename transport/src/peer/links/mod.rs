@@ -43,6 +43,7 @@ use closing::Closing;
 use greeting::Proven;
 use hints::Hints;
 use members::Member;
+use names::Names;
 use notices::Notices;
 use quinn::{Endpoint, TokioRuntime, TransportConfig};
 use rate::Rate;
@@ -74,7 +75,11 @@ pub(super) struct Links {
     transport: Arc<TransportConfig>,
     events: Arc<dyn PeerEvents>,
     table: Arc<PeerTable>,
+    names: Names,
+    /// About members.
     notices: Notices,
+    /// About others: a flood of them must not leave a line about a member out.
+    of_strangers: Notices,
     hints: Hints,
     members: BTreeMap<ServerId, Arc<Member>>,
     links_begun: AtomicU64,
@@ -110,7 +115,9 @@ impl Links {
             transport,
             events,
             table,
+            names: Names::default(),
             notices: Notices::default(),
+            of_strangers: Notices::default(),
             hints: Hints::read(settings.hints.clone()),
             members,
             links_begun: AtomicU64::new(0),

@@ -41,12 +41,13 @@ impl SendQueue {
         Self { state: Mutex::new(state), arrived: Notify::new() }
     }
 
-    /// Adds what `encode` appends, for the next [`SendQueue::wake`]: what is put until then is written at once.
-    pub(super) fn put<T>(&self, encode: impl FnOnce(&mut BytesMut) -> T) -> T {
+    /// Adds what `encode` appends, about `bytes`, for the next [`SendQueue::wake`]: what is put until then is written at once.
+    pub(super) fn put<T>(&self, bytes: usize, encode: impl FnOnce(&mut BytesMut) -> T) -> T {
         let mut state = lock(&self.state);
         if state.waiting.is_empty() && state.in_writing == 0 {
             state.progress = Instant::now();
         }
+        state.waiting.reserve(bytes);
         encode(&mut state.waiting)
     }
 

@@ -215,7 +215,8 @@ impl Ahead {
     async fn wait(&mut self, hear: &mut RecvStream) -> Result<(), String> {
         while self.sent - self.taken >= AHEAD {
             let chunk = hear.read_chunk(AHEAD as usize, true).await.map_err(|error| error.to_string())?;
-            self.taken += chunk.map_or(0, |chunk| chunk.bytes.len() as u64);
+            let words = chunk.ok_or("the peer does not want it any more")?;
+            self.taken += words.bytes.len() as u64;
             if self.taken > self.sent {
                 return Err("the receiver has taken more than there was".to_owned());
             }

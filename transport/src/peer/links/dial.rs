@@ -126,9 +126,7 @@ async fn connect(links: &Links, member: &Member, address: SocketAddr) -> Result<
         tracing::debug!("server {} cannot be dialled at {address}: {error}", member.id.as_u8());
         ConnectionError::TimedOut
     };
-    let mut config = links.gate.client_config(member.id).map_err(|error| unusable(error.to_string()))?;
-    config.transport_config(links.transport.clone());
-    let connecting = links.endpoint.connect_with(config, address, &Gate::server_name(member.id));
+    let connecting = links.endpoint.connect_with(member.dialling.clone(), address, &Gate::server_name(member.id));
     connecting.map_err(|error| unusable(error.to_string()))?.await
 }
 

@@ -2,6 +2,7 @@
 
 use super::link::Link;
 use crate::peer::settings::PeerMember;
+use quinn::ClientConfig;
 use std::sync::Arc;
 use tokio::sync::{Mutex, MutexGuard, watch};
 use zoolet_engine::peer::LinkId;
@@ -13,15 +14,17 @@ pub(super) struct Member {
     pub(super) id: ServerId,
     /// As configured, in order.
     pub(super) addresses: Vec<String>,
+    /// How it is dialled. Made once: a server that is alone dials for days.
+    pub(super) dialling: ClientConfig,
     link: watch::Sender<Option<Arc<Link>>>,
     /// Whoever decides about a link to it does so alone.
     door: Mutex<()>,
 }
 
 impl Member {
-    pub(super) fn new(member: &PeerMember) -> Self {
+    pub(super) fn new(member: &PeerMember, dialling: ClientConfig) -> Self {
         let addresses = member.addresses.clone();
-        Self { id: member.id, addresses, link: watch::Sender::new(None), door: Mutex::new(()) }
+        Self { id: member.id, addresses, dialling, link: watch::Sender::new(None), door: Mutex::new(()) }
     }
 
     /// Its link, if there is one.

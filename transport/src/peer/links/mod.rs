@@ -45,7 +45,7 @@ use hints::Hints;
 use members::Member;
 use names::Names;
 use notices::Notices;
-use quinn::{Endpoint, TokioRuntime, TransportConfig};
+use quinn::{Endpoint, TokioRuntime};
 use rate::Rate;
 use receiving::Incoming;
 use std::collections::BTreeMap;
@@ -72,7 +72,6 @@ pub(super) struct Links {
     settings: PeerSettings,
     gate: Gate,
     endpoint: Endpoint,
-    transport: Arc<TransportConfig>,
     events: Arc<dyn PeerEvents>,
     table: Arc<PeerTable>,
     names: Names,
@@ -106,13 +105,16 @@ impl Links {
         accept::bound(&mut server);
         let endpoint = Endpoint::new(gate.endpoint_config(), Some(server), socket, Arc::new(TokioRuntime))
             .map_err(|error| format!("the links to other servers cannot be served: {error}"))?;
-        let others = settings.members.iter().filter(|member| member.id != settings.id);
-        let members: BTreeMap<_, _> = others.map(|member| (member.id, Arc::new(Member::new(member)))).collect();
+        let mut members = BTreeMap::new();
+        for member in settings.members.iter().filter(|member| member.id != settings.id) {
+            let mut dialling = gate.client_config(member.id).map_err(|error| error.to_string())?;
+            dialling.transport_config(transport.clone());
+            members.insert(member.id, Arc::new(Member::new(member, dialling)));
+        }
         members.keys().for_each(|&peer| table.expect(peer));
         Ok(Self {
             gate,
             endpoint,
-            transport,
             events,
             table,
             names: Names::default(),

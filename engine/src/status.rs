@@ -1,9 +1,14 @@
 //! How the server is, for four-letter words, metrics and `zoolet status`.
 
+mod alarm;
+
+pub use alarm::{Alarm, alarms};
+
 use crate::budget::Part;
 use crate::event::ConnId;
 use crate::watch::Mark;
 use zoolet_model::{Epoch, ServerId, SessionId, Text, Zxid};
+use zoolet_zab::{Kind, Role};
 
 /// The machine's part of what an operator asks; the transport adds its own (packets, latency, connections' addresses).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -18,6 +23,24 @@ pub struct Status {
     pub behind: u64,
     /// The first place where a peer's state was not this one's: one of the two is wrong.
     pub differs: Option<(ServerId, Zxid)>,
+    /// Who belongs to the ensemble, and whether they vote; of a server alone itself. The newest configuration that it knows to be committed.
+    pub members: Vec<(ServerId, Kind)>,
+    /// The entry that made it so; [`Zxid::ZERO`] when a file did.
+    pub members_since: Zxid,
+    /// Whether this server's own disk counts: a member whose disk was wiped or replaced does not vote before a leader has taken it in again.
+    pub is_counted: bool,
+    /// Who follows or observes this server; of a leader alone.
+    pub learners: Vec<LearnerStatus>,
+    /// How long it has led, milliseconds; `None` when it does not.
+    pub led_ms: Option<u64>,
+    /// Sizes of what it proposed since its start.
+    pub proposals: ProposalBytes,
+    /// Linearizable reads that wait for a quorum.
+    pub pending_syncs: u64,
+    /// The links to other servers. Whoever drives the machine knows them; the machine itself leaves it empty.
+    pub peers: Vec<PeerStatus>,
+    /// What an operator should do something about. Whoever drives the machine has it made, by [`alarms`], when all else is filled in.
+    pub alarms: Vec<Alarm>,
     /// The last applied entry.
     pub zxid: Zxid,
     /// The digest of the state after it (`store::digest`).
@@ -66,4 +89,70 @@ pub struct Status {
     pub deadlines: Vec<(u64, SessionId)>,
     /// What whoever drives the machine counts of the disk; the machine itself leaves it empty. Name with its unit, number.
     pub disk: Vec<(&'static str, u64)>,
+}
+
+/// A learner as its leader sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LearnerStatus {
+    /// Who.
+    pub id: ServerId,
+    /// Whether it is a voter, and its disk the one that counts.
+    pub votes: bool,
+    /// Whether it has what was committed when it joined, and gets everything since.
+    pub is_synced: bool,
+    /// Entries of the leader's history that it is not known to have durably.
+    pub behind: u64,
+}
+
+/// A link to another server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerStatus {
+    /// To whom.
+    pub id: ServerId,
+    /// The address of the link, or the one that is dialled, for people; empty when there is none.
+    pub address: String,
+    /// Whether there is a link.
+    pub is_linked: bool,
+    /// For how long there has been none, milliseconds; 0 when there is one.
+    pub missing_ms: u64,
+    /// Round trip as the link measures it, microseconds; 0 without one.
+    pub round_trip_us: u64,
+    /// Why there is none, and what helps, if that is known.
+    pub refusal: Option<String>,
+}
+
+/// Bytes of proposals: the last, the smallest and the largest. `None` before the first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ProposalBytes(pub Option<[u64; 3]>);
+
+impl ProposalBytes {
+    pub(crate) fn note(&mut self, bytes: usize) {
+        let bytes = bytes as u64;
+        let [_, min, max] = self.0.unwrap_or([bytes; 3]);
+        self.0 = Some([bytes, min.min(bytes), max.max(bytes)]);
+    }
+}
+
+/// What a server is called: `leader`, `follower`, `observer`, `standalone`, or empty while it looks for a leader.
+pub(crate) fn role_name(role: Role, is_only_member: bool) -> &'static str {
+    match role {
+        Role::Looking => "",
+        Role::Leading if is_only_member => "standalone",
+        Role::Leading => "leader",
+        Role::Following(_) => "follower",
+        Role::Observing(_) => "observer",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_the_smallest_and_the_largest_proposal_are_known() {
+        let mut proposals = ProposalBytes::default();
+        assert_eq!(proposals.0, None);
+        [7, 3, 9, 5].into_iter().for_each(|bytes| proposals.note(bytes));
+        assert_eq!(proposals.0, Some([5, 3, 9]));
+    }
 }

@@ -72,6 +72,17 @@ impl Member {
         Self { id, addresses: vec![address], is_observer: false, key: None, client: None }
     }
 
+    fn zookeeper_line(&self, shows_client: bool) -> String {
+        let address = |text: &String| {
+            let (host, port) = (text.rsplit_once(':').map_or("", |(host, _)| host), address::split(text)?.1);
+            Some(format!("{host}:{port}:{}", election_port(port)))
+        };
+        let addresses: Vec<String> = self.addresses.iter().filter_map(address).collect();
+        let role = if self.is_observer { "observer" } else { "participant" };
+        let client = self.client.as_ref().filter(|_| shows_client).map_or(String::new(), |client| format!(";{client}"));
+        format!("server.{}={}{client}", self.id, addresses.join(&format!(":{role}|")) + ":" + role)
+    }
+
     /// Whether all its addresses are this machine's loopback ones. Names are not resolved but `localhost`: what they
     /// mean may change tomorrow.
     fn is_on_loopback(&self) -> bool {
@@ -115,6 +126,23 @@ impl Ensemble {
             (false, true) => Ipv6Addr::UNSPECIFIED.into(),
         };
         (all, port).into()
+    }
+
+    /// The server lines as ZooKeeper writes them in `/zookeeper/config`, with where clients reach each server when every member says so.
+    pub fn zookeeper_lines(&self) -> Vec<String> {
+        let shows_clients = self.members.iter().all(|member| member.client.is_some());
+        self.members.iter().map(|member| member.zookeeper_line(shows_clients)).collect()
+    }
+
+    /// What `conf` shows of server `own` as a member, under ZooKeeper's names.
+    pub(crate) fn conf(&self, own: u8) -> [(&'static str, String); 3] {
+        let port = self.listen_address(own).port();
+        let is_observer = self.member(own).is_some_and(|member| member.is_observer);
+        [
+            ("electionPort", election_port(port).to_string()),
+            ("quorumPort", port.to_string()),
+            ("peerType", u8::from(is_observer).to_string()),
+        ]
     }
 
     /// What its owner should know though it works: one line each.
@@ -196,6 +224,11 @@ impl Ensemble {
     }
 }
 
+/// ZooKeeper's clients refuse a server line whose two ports are one. Nobody listens here.
+fn election_port(port: u16) -> u16 {
+    port.checked_add(1000).unwrap_or(port - 1000)
+}
+
 fn failures(count: usize) -> String {
     match count {
         0 => "no failure".to_owned(),
@@ -244,6 +277,20 @@ mod tests {
         }
         // What a name means is not asked.
         assert!(!ensemble(&["127.0.0.1.example.org:1"], TrustSource::Loopback).is_on_loopback());
+    }
+
+    #[test]
+    fn lines_are_zookeepers_and_name_clients_for_all_or_none() {
+        let mut ensemble = ensemble(&["gw-a", "[fd00::2]:65000"], site_key());
+        ensemble.members[0].addresses.push("10.0.0.1:2889".to_owned());
+        ensemble.members[0].client = Some("gw-a:2181".to_owned());
+        ensemble.members[1].is_observer = true;
+        let first = "server.1=gw-a:2888:3888:participant|10.0.0.1:2889:3889:participant";
+        assert_eq!(ensemble.zookeeper_lines(), [first, "server.2=[fd00::2]:65000:64000:observer"]);
+        ensemble.members[1].client = Some("[fd00::2]:2181".to_owned());
+        let lines = ensemble.zookeeper_lines();
+        assert_eq!(lines[0], format!("{first};gw-a:2181"));
+        assert!(lines[1].ends_with(":observer;[fd00::2]:2181"));
     }
 
     #[test]

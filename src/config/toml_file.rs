@@ -12,9 +12,9 @@ use toml::de::{DeTable, DeValue};
 use zoolet_engine::store::Strategy;
 
 /// The four-letter words that are built; a zoo.cfg may name any.
-const WORDS: [&str; 15] = [
+const WORDS: [&str; 16] = [
     "ruok", "srvr", "stat", "mntr", "isro", "envi", "conf", "cons", "dump", "wchs", "wchc", "wchp", "dirs", "crst",
-    "srst",
+    "srst", "zool",
 ];
 
 const TOP_KEYS: &str = "site, profile, network, data, log_strategy, clients, four_letter_words, limits, settings, server, id, peers, readmit, \
@@ -242,7 +242,7 @@ mod tests {
             (
                 "four_letter_words = [\"kill\"]",
                 "four_letter_words = \"kill\": allowed is a list of ruok, srvr, stat, mntr, isro, envi, conf, cons, dump, wchs, wchc, \
-                 wchp, dirs, crst, srst, \
+                 wchp, dirs, crst, srst, zool, \
                  or [\"*\"]",
             ),
             ("[[server]]\nid = 0", "server.id = 0: allowed is a whole number from 1 to 255"),
@@ -257,6 +257,7 @@ mod tests {
             ("[[server]]\nname = \"x\"", "server.name = \"x\": no such key; allowed are id, host, role, key, client"),
             ("[[server]]\nhost = []", "server.host = []: allowed is a host in quotes, \"host:port\", or a list"),
             ("[[server]]\nhost = \"gw-a:0\"", "server.host = \"gw-a:0\": allowed is a host"),
+            ("[[server]]\nkey = \"zk1x\"", "server.key = \"zk1x\": a server's public key has 51 characters"),
             ("[[server]]\nclient = \"gw-a\"", "server.client = \"gw-a\": allowed is where clients reach"),
             ("site = ", "zoolet.toml:1: "),
         ] {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_engine::action::Completion;
 use zoolet_engine::budget::Part;
+use zoolet_engine::status::{self, Status};
 use zoolet_engine::{Action, Budget, ConnId, Event, Now, Server};
 use zoolet_model::{ConnectReply, Zxid};
 use zoolet_transport::peer::Instruction;
@@ -367,7 +368,8 @@ impl Core {
             }
             Action::Fail(reason) => return Err(Failure::Failed(reason)),
             Action::Complete(completion) => self.complete(completion),
-            Action::Status { ticket, status } if ticket & OWN_TICKET != 0 => {
+            Action::Status { ticket, mut status } if ticket & OWN_TICKET != 0 => {
+                self.fill_in(&mut status);
                 if let Some(question) = self.questions.remove(&ticket) {
                     question.set(Some(*status));
                 }
@@ -385,8 +387,7 @@ impl Core {
             }
             Action::Close { conn } if Links::is_embedded(conn) => self.close(conn),
             Action::Status { ticket, mut status } => {
-                self.account_base();
-                status.disk = self.shared.figures().lines(status.writes_acknowledged);
+                self.fill_in(&mut status);
                 self.send_to_socket(Action::Status { ticket, status });
             }
             to_socket @ (Action::Connected { .. }
@@ -403,6 +404,14 @@ impl Core {
             | Action::DropSnapshot { .. }) => self.instructions.extend(peers::instruction(&self.shared, to_peer)),
         }
         Ok(())
+    }
+
+    /// What only whoever drives the machine knows.
+    fn fill_in(&self, status: &mut Status) {
+        self.account_base();
+        status.disk = self.shared.figures().lines(status.writes_acknowledged);
+        status.peers = self.shared.links.as_ref().map(|links| links.statuses()).unwrap_or_default();
+        status.alarms = status::alarms(status);
     }
 
     #[cfg(feature = "port")]

@@ -72,7 +72,7 @@ impl Node {
         let id = member::id(&config);
         member::tell_differences(&config, &recovered.config);
         let peers = member::bind(&config, &path, Incarnation(facts.disk_incarnation), u64::from_ne_bytes(entropy()?))?;
-        let links = peers.as_ref().map(|_| Links::new(disk, config.limits));
+        let links = peers.as_ref().map(|peers| Links::new(peers.table(), disk, config.limits));
         let start = server::Start {
             limits: config.limits,
             settings: config.settings.clone(),

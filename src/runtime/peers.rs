@@ -5,16 +5,20 @@ use super::seat::{Driver, LITTLE};
 use super::snapshots::{Incoming, Outgoing};
 use super::threads::Shared;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
+use zoolet_engine::status::PeerStatus;
 use zoolet_engine::store::disk::Disk;
 use zoolet_engine::{Action, Event, Limits};
-use zoolet_transport::peer::{Instruction, Outbox, PeerEvents, PeerPort};
+use zoolet_model::ServerId;
+use zoolet_transport::peer::{Instruction, Outbox, PeerEvents, PeerFigures, PeerPort, PeerTable};
 
 /// Threads that snapshots are read and written on, and names looked up: they last only while they are needed.
 const BLOCKING_THREADS: usize = 4;
 
 /// The way to the thread of the links, and what a snapshot that comes in is written with.
 pub(crate) struct Links {
+    table: Arc<PeerTable>,
     outbox: Arc<Outbox>,
     stop: Notify,
     disk: Arc<dyn Disk>,
@@ -22,17 +26,34 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    pub(super) fn new(disk: Arc<dyn Disk>, limits: Limits) -> Arc<Self> {
-        Arc::new(Self { outbox: Arc::default(), stop: Notify::new(), disk, limits })
+    pub(super) fn new(table: Arc<PeerTable>, disk: Arc<dyn Disk>, limits: Limits) -> Arc<Self> {
+        Arc::new(Self { table, outbox: Arc::default(), stop: Notify::new(), disk, limits })
     }
 
     pub(super) fn push(&self, instructions: &mut Vec<Instruction>) {
         self.outbox.push(instructions);
     }
 
+    /// How each link is.
+    pub(super) fn statuses(&self) -> Vec<PeerStatus> {
+        self.table.figures().into_iter().map(|(id, figures)| status(id, figures)).collect()
+    }
+
     /// Say goodbye, and end.
     pub(super) fn stop(&self) {
         self.stop.notify_one();
+    }
+}
+
+fn status(id: ServerId, figures: PeerFigures) -> PeerStatus {
+    let missing = figures.missing_since.map_or(Duration::ZERO, |since| since.elapsed());
+    PeerStatus {
+        id,
+        address: figures.address.map_or_else(String::new, |address| address.to_string()),
+        is_linked: figures.is_linked,
+        missing_ms: u64::try_from(missing.as_millis()).unwrap_or(u64::MAX),
+        round_trip_us: figures.round_trip_us,
+        refusal: figures.refusal.map(|refusal| refusal.line),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::seat::{Driver, LITTLE};
 use super::threads::Shared;
 use super::{Input, StartError};
-use crate::config::Config;
+use crate::config::{Config, Ensemble};
 use std::sync::Arc;
 use tokio::sync::Notify;
 use zoolet_engine::{Action, Budget, ConnId, Event};
@@ -104,10 +104,14 @@ fn about(config: &Config, data: &std::path::Path) -> About {
         ("maxSessionTimeout", settings.session_timeout_max_ms.to_string()),
         ("serverId", config.server_id.to_string()),
     ];
+    let ensemble = config.ensemble.as_ref();
+    let of_ensemble = ensemble.map(|ensemble| ensemble.conf(config.server_id)).into_iter().flatten();
     About {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         built_on: String::new(),
-        conf: conf.map(|(key, value)| (key.to_owned(), value)).into(),
+        conf: conf.into_iter().chain(of_ensemble).map(|(key, value)| (key.to_owned(), value)).collect(),
+        server_id: config.server_id,
+        membership: ensemble.map(Ensemble::zookeeper_lines).unwrap_or_default(),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Everything of zoolet that moves bytes.
 
+#[cfg(feature = "port")]
+pub mod json;
 #[cfg(feature = "peer")]
 pub mod peer;
 #[cfg(feature = "port")]

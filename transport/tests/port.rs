@@ -603,6 +603,8 @@ fn with_words(words: &str) -> Server {
     let about = About {
         version: "0.1.0".into(),
         built_on: "2026-01-02 03:04 UTC".into(),
+        server_id: 1,
+        membership: Vec::new(),
         conf: vec![("clientPort".into(), "2181".into()), ("tickTime".into(), "2000".into())],
     };
     let four_letter_words = Whitelist::parse(words);

@@ -7,6 +7,7 @@ use crate::event::{ConnId, Now};
 use crate::limits::Limits;
 use crate::peer::{LinkId, PeerEntry};
 use crate::session::Phase;
+use crate::status::ProposalBytes;
 use crate::store::log::chain_after;
 use crate::tree::{self, Applied, Buffers, Fired, Need, OpOutcome, Outcome, Stuck};
 use crate::txn::{self, Header, Txn, decode, encode};
@@ -91,6 +92,7 @@ pub(super) struct History {
     /// The oldest entry waits for what this connection asked before it.
     pub(super) waits_for_requests_of: Option<ConnId>,
     pub(super) acknowledged: u64,
+    pub(super) proposals: ProposalBytes,
     /// What entries are tried in.
     buffers: Buffers,
     /// Events that are told too late, on purpose.
@@ -133,6 +135,7 @@ impl History {
             is_replaced: false,
             waits_for_requests_of: None,
             acknowledged: 0,
+            proposals: ProposalBytes::default(),
             buffers: Buffers::default(),
             #[cfg(feature = "mutations")]
             late_events: Vec::new(),
@@ -360,6 +363,7 @@ impl Server {
         if let Origin::Forwarded { peer, link, seq } = origin {
             self.note_origin(peer, link, zxid, seq);
         }
+        self.history.proposals.note(payload.len());
         self.history.bytes += payload.len();
         self.history.unpersisted_bytes += payload.len() as u64;
         self.history.proposed.push_back((zxid, payload, origin));
@@ -606,6 +610,7 @@ impl Server {
             }
             zab::Role::Following(_) | zab::Role::Observing(_) => {}
         }
+        self.peers.led_since_ms = (role == zab::Role::Leading).then_some(self.now.mono_ms);
         self.on_role(role);
         self.serve_if_ready();
     }

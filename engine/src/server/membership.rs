@@ -4,9 +4,10 @@ use super::Server;
 use crate::action::LogRecord;
 use crate::event::Now;
 use crate::peer::PeerMessage;
+use crate::status::{self, LearnerStatus};
 use bytes::Bytes;
 use zoolet_model::{ServerId, Zxid};
-use zoolet_zab::{Kind, MEMBERS_MAX, Member, Refused, Role};
+use zoolet_zab::{Kind, MEMBERS_MAX, Member, Refused};
 
 /// State is compared at each entry whose counter is a multiple of this, the first of an epoch among them.
 const DIGEST_EVERY: u64 = 1024;
@@ -58,14 +59,20 @@ impl Server {
 
     /// What this server is, for an operator; empty while it serves nobody.
     pub(super) fn role_name(&self) -> &'static str {
-        match self.zab.role() {
-            _ if !self.is_serving() => "",
-            Role::Looking => "",
-            Role::Leading if self.zab.config().members().len() == 1 => "standalone",
-            Role::Leading => "leader",
-            Role::Following(_) => "follower",
-            Role::Observing(_) => "observer",
+        if !self.is_serving() {
+            return "";
         }
+        status::role_name(self.zab.role(), self.zab.config().members().len() == 1)
+    }
+
+    /// Who follows or observes this server, if it leads.
+    pub(super) fn learner_statuses(&self) -> Vec<LearnerStatus> {
+        let learner = |(id, acked, is_synced): (ServerId, Zxid, bool)| {
+            let votes = self.zab.disk_of(id).is_some_and(|disk| self.zab.config().counts(id, disk));
+            let behind = self.zab.history().distance(acked, self.zab.last());
+            LearnerStatus { id, votes, is_synced, behind }
+        };
+        self.zab.learners().map(learner).collect()
     }
 
     /// Entries that are committed and not applied, as far as this server knows; those of one epoch alone can be counted.

@@ -35,6 +35,8 @@ pub(super) struct Peers {
     pub(super) digests_said: BTreeMap<ServerId, VecDeque<(Zxid, u128)>>,
     /// Where the state of another server was not this one's.
     pub(super) differs: Option<(ServerId, Zxid)>,
+    /// Since when this server leads, milliseconds.
+    pub(super) led_since_ms: Option<u64>,
     /// Since when nothing was written, milliseconds.
     pub(super) wrote_ms: Option<u64>,
 }

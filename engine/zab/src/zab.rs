@@ -2,7 +2,7 @@
 
 use crate::appends::Appends;
 use crate::discovery::{Promise, Prospect};
-use crate::peer::Peer;
+use crate::peer::{Peer, Stage, Stream};
 use crate::synchronization::Learning;
 use crate::{
     Action, AppendSeq, Config, Credentials, EnsembleId, Epoch, Fault, Incarnation, LinkId, Message, Mutation, Role,
@@ -332,6 +332,18 @@ impl Zab {
                 Some(heard_ms.map_or(learning.heard_ms, |heard_ms| heard_ms.min(learning.heard_ms)))
             }
         }
+    }
+
+    /// Who learns from this server, if it leads: its id, the last entry that it is known to have durably, and whether it has come as far as the
+    /// stream of new entries.
+    pub fn learners(&self) -> impl Iterator<Item = (ServerId, Zxid, bool)> {
+        let leads = self.role == Role::Leading;
+        let learners =
+            self.peers.iter().filter_map(move |peer| peer.learner.as_ref().filter(|_| leads).map(|l| (peer.id, l)));
+        learners.map(|(id, learner)| {
+            let is_synced = matches!(learner.stage, Stage::Streaming(Stream { opening: None, is_led: true, .. }));
+            (id, learner.acked(), is_synced)
+        })
     }
 
     /// The disk of this server, or of a peer with a live link.

@@ -7,7 +7,6 @@ mod course;
 mod fan_out;
 mod ground;
 mod histogram;
-mod json;
 mod keys;
 mod link;
 mod load;

@@ -1,11 +1,11 @@
 //! What a run has measured, for people and for programs.
 
 use super::histogram::Histogram;
-use super::json::Object;
 use super::measured::Measured;
 use super::options::{Op, Options, Until};
 use std::fmt::Write;
 use std::time::Duration;
+use zoolet_transport::json::Object;
 
 /// The version of the JSON object: raised when a field goes or changes its meaning, not when one is added.
 const VERSION: u32 = 1;

@@ -36,6 +36,8 @@ pub struct PeerFigures {
     pub links: u64,
     /// Why there is none.
     pub refusal: Option<Refusal>,
+    /// Since when there is none.
+    pub missing_since: Option<Instant>,
 }
 
 impl PeerFigures {
@@ -77,7 +79,7 @@ impl PeerTable {
 
     /// A peer of whom nothing is known yet.
     pub(super) fn expect(&self, peer: ServerId) {
-        lock(&self.0).entry(peer).or_default();
+        lock(&self.0).entry(peer).or_default().figures.missing_since = Some(Instant::now());
     }
 
     /// There is a link, at `address`.
@@ -88,6 +90,7 @@ impl PeerTable {
         row.figures.is_linked = true;
         row.figures.links += 1;
         row.figures.refusal = None;
+        row.figures.missing_since = None;
         row.link = Some(connection);
     }
 
@@ -96,6 +99,7 @@ impl PeerTable {
         let mut rows = lock(&self.0);
         let row = rows.entry(peer).or_default();
         row.figures.is_linked = false;
+        row.figures.missing_since = Some(Instant::now());
         if let Some(connection) = row.link.take() {
             row.figures.add(&connection);
         }

@@ -34,7 +34,7 @@ pub(super) async fn run(port: Arc<Port>, stream: TcpStream, peer: SocketAddr, _s
     let first = in_time(port.handshake_timeout(), first_message(&port, &mut read)).await;
     let why = match first {
         Some(Ok(First::Word(asked))) => {
-            words::answer(&port, asked, &write).await;
+            words::answer(&port, asked, peer, &write).await;
             drop(write);
             return drain(&mut read).await;
         }

@@ -76,6 +76,10 @@ pub struct About {
     pub built_on: String,
     /// `key=value` lines of `conf`, in order: clientPort, dataDir, tickTime...
     pub conf: Vec<(String, String)>,
+    /// The number of this server.
+    pub server_id: u8,
+    /// `server.N=...` lines of `conf`; none of a server alone.
+    pub membership: Vec<String>,
 }
 
 /// The client port, bound and not yet served.

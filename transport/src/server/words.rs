@@ -1,14 +1,15 @@
 //! Four-letter words (surface 9.1): the first four bytes of a connection, answered with text.
 
 use super::dump;
+use super::monitor;
 use super::port::{About, Port, QUESTION};
 use super::record::Record;
+use super::report;
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -37,11 +38,13 @@ pub enum Word {
     Dirs,
     Crst,
     Srst,
+    /// Ours: how the server is, as JSON, for `zoolet status`.
+    Zool,
 }
 
 impl Word {
     /// Every word.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Ruok,
         Self::Srvr,
         Self::Stat,
@@ -57,6 +60,7 @@ impl Word {
         Self::Dirs,
         Self::Crst,
         Self::Srst,
+        Self::Zool,
     ];
 
     /// The word as it is sent.
@@ -77,6 +81,7 @@ impl Word {
             Self::Dirs => "dirs",
             Self::Crst => "crst",
             Self::Srst => "srst",
+            Self::Zool => "zool",
         }
     }
 }
@@ -146,10 +151,11 @@ impl Asked {
 }
 
 /// Answers and leaves; the socket is closed by the caller.
-pub(super) async fn answer(port: &Port, asked: Asked, write: &OwnedWriteHalf) {
+pub(super) async fn answer(port: &Port, asked: Asked, peer: SocketAddr, write: &OwnedWriteHalf) {
+    let is_allowed = |word| is_allowed(word, port.settings.four_letter_words, peer.ip());
     let text = match asked {
         Asked::TelnetClose => return,
-        Asked::Known(word) if port.settings.four_letter_words.allows(word) => match word {
+        Asked::Known(word) if is_allowed(word) => match word {
             Word::Dump => return dump::answer(port, write).await,
             Word::Wchc => return watches(port, ListedBy::Connection, write).await,
             Word::Wchp => return watches(port, ListedBy::Path, write).await,
@@ -159,6 +165,11 @@ pub(super) async fn answer(port: &Port, asked: Asked, write: &OwnedWriteHalf) {
         Asked::Foreign(text) => refused(text),
     };
     send(port, write, &text).await;
+}
+
+/// Whoever is on this machine may ask how its server is, whatever the list says.
+fn is_allowed(word: Word, list: Whitelist, asker: IpAddr) -> bool {
+    list.allows(word) || (word == Word::Zool && asker.is_loopback())
 }
 
 /// Whether all of it went out.
@@ -243,6 +254,8 @@ async fn text(port: &Port, word: Word) -> String {
         // These two tell that the process lives and what it is, not how the server is.
         Word::Ruok => return "imok".into(),
         Word::Envi => return envi(&port.settings.about),
+        // How it is when it does not serve is what one asks for.
+        Word::Zool => return report::report(port).await,
         Word::Srvr
         | Word::Stat
         | Word::Mntr
@@ -265,9 +278,9 @@ async fn text(port: &Port, word: Word) -> String {
     let _ = match word {
         Word::Srvr => srvr(&mut out, port, &status),
         Word::Stat => stat(&mut out, port, &status),
-        Word::Mntr => mntr(&mut out, port, &status),
+        Word::Mntr => monitor::mntr(&mut out, port, &status),
         Word::Isro => out.write_str("rw"),
-        Word::Conf => conf(&mut out, &port.settings.about),
+        Word::Conf => conf(&mut out, &port.settings.about, &status),
         Word::Cons => cons(&mut out, port),
         Word::Wchs => return wchs(port).await.unwrap_or_else(|| NOT_SERVING.into()),
         Word::Dirs => return dirs(&port.settings.about).await.unwrap_or_else(|| NOT_SERVING.into()),
@@ -279,7 +292,7 @@ async fn text(port: &Port, word: Word) -> String {
             port.traffic.reset();
             writeln!(out, "Server stats reset.")
         }
-        Word::Ruok | Word::Envi | Word::Dump | Word::Wchc | Word::Wchp => Ok(()),
+        Word::Ruok | Word::Envi | Word::Zool | Word::Dump | Word::Wchc | Word::Wchp => Ok(()),
     };
     out
 }
@@ -290,7 +303,7 @@ pub(super) async fn serving(port: &Port) -> Option<Box<Status>> {
 }
 
 /// kazoo and others take the numbers before the first `-` for the release whose behaviour they may expect.
-fn version(about: &About) -> String {
+pub(super) fn version(about: &About) -> String {
     let built_on = if about.built_on.is_empty() { "unknown" } else { &about.built_on };
     format!("3.9.5-zoolet-{}, built on {built_on}", about.version)
 }
@@ -324,13 +337,14 @@ fn totals(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
     writeln!(out, "Mode: {}", status.role)?;
     writeln!(out, "Node count: {}", znode_count(status))?;
     if status.role == "leader" {
-        writeln!(out, "Proposal sizes last/min/max: -1/-1/-1")?;
+        let sizes = status.proposals.0.map_or("-1/-1/-1".to_owned(), |[last, min, max]| format!("{last}/{min}/{max}"));
+        writeln!(out, "Proposal sizes last/min/max: {sizes}")?;
     }
     Ok(())
 }
 
 /// ZooKeeper counts the root twice (surface 9.3).
-fn znode_count(status: &Status) -> u64 {
+pub(super) fn znode_count(status: &Status) -> u64 {
     status.znodes + 1
 }
 
@@ -381,8 +395,15 @@ async fn wchs(port: &Port) -> Option<String> {
     Some(format!("{} connections watching {paths} paths\nTotal watches:{watches}\n", sessions.len()))
 }
 
-fn conf(out: &mut String, about: &About) -> fmt::Result {
-    about.conf.iter().try_for_each(|(key, value)| writeln!(out, "{key}={value}"))
+/// ZooKeeper ends the membership of an ensemble without a line feed.
+fn conf(out: &mut String, about: &About, status: &Status) -> fmt::Result {
+    about.conf.iter().try_for_each(|(key, value)| writeln!(out, "{key}={value}"))?;
+    if about.membership.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "membership: ")?;
+    about.membership.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    write!(out, "version={:x}", status.members_since.to_bits())
 }
 
 /// Bytes of the data directory. A disk that hangs must not keep the sockets waiting, so another thread looks; `None` when it found no answer in time.
@@ -436,86 +457,13 @@ fn envi(about: &About) -> String {
     out
 }
 
-fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
-    let traffic = port.traffic.read();
-    let mut line = |key: &str, value: &dyn fmt::Display| writeln!(out, "zk_{key}\t{value}");
-    line("version", &version(&port.settings.about))?;
-    line("server_state", &status.role)?;
-    line("avg_latency", &Average::of_us(traffic.latency_us_sum, traffic.answered))?;
-    for (key, value) in [
-        ("min_latency", traffic.latency_us_min / 1000),
-        ("max_latency", traffic.latency_us_max / 1000),
-        ("packets_received", traffic.received),
-        ("packets_sent", traffic.sent),
-        ("num_alive_connections", port.budget.current(Part::Connections)),
-        ("outstanding_requests", traffic.outstanding),
-        ("uptime", port.us_since_start(Instant::now()) / 1000),
-        ("znode_count", znode_count(status)),
-        ("watch_count", status.watches),
-        ("ephemerals_count", status.ephemerals),
-        ("approximate_data_size", status.data_bytes),
-        ("global_sessions", status.sessions),
-        ("local_sessions", 0),
-        ("connection_drop_probability", 0),
-        ("outstanding_tls_handshake", 0),
-        // Counters, under ZooKeeper's names.
-        ("connection_request_count", traffic.accepted),
-        ("connection_rejected", traffic.rejected),
-        ("connection_drop_count", traffic.dropped),
-        ("last_client_response_size", traffic.response_bytes_last),
-        ("max_client_response_size", traffic.response_bytes_max),
-        ("min_client_response_size", traffic.response_bytes_min),
-        ("auth_failed_count", traffic.auth_failed),
-        ("sessionless_connections_expired", traffic.sessionless_expired),
-        ("stale_sessions_expired", status.sessions_expired),
-        ("bytes_received_count", traffic.bytes_received),
-        ("response_bytes", traffic.bytes_sent),
-        ("sessions_refused", status.sessions_refused),
-        ("commit_count", status.writes_acknowledged),
-        // Ours.
-        ("unapplied_entries", status.unapplied),
-        ("checkpoints", status.checkpoints),
-        ("checkpoints_failed", status.checkpoints_failed),
-        ("base_fetches", status.fetches),
-        ("refusing_writes", status.refusing_writes.is_some().into()),
-    ] {
-        line(key, &value)?;
-    }
-    // As in a line of ZooKeeper's `hash`: after which entry, and what.
-    line("digest", &format_args!("{:x}: {:032x}", status.zxid.to_bits(), status.digest))?;
-    for (key, value) in &status.disk {
-        line(key, value)?;
-    }
-    if let Some((open, max)) = file_descriptors() {
-        line("open_file_descriptor_count", &open)?;
-        line("max_file_descriptor_count", &max)?;
-    }
-    for reading in port.budget.snapshot() {
-        let name = reading.part.name();
-        // What the machine holds it counts itself, and its answer is newer than its last account.
-        let held = status.held.iter().find(|(part, _)| *part == reading.part);
-        line(&format!("budget_{name}"), &held.map_or(reading.current, |(_, amount)| *amount))?;
-        line(&format!("budget_{name}_peak"), &reading.peak)?;
-        line(&format!("budget_{name}_limit"), &reading.limit)?;
-    }
-    Ok(())
-}
-
-/// How many are open, and how many may be; where the system tells.
-fn file_descriptors() -> Option<(usize, u64)> {
-    let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
-    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    Some((open, line.split_whitespace().next()?.parse().unwrap_or(u64::MAX)))
-}
-
 /// A mean in milliseconds as Java prints it: at most four decimals, at least one.
-struct Average {
+pub(super) struct Average {
     ten_thousandths: u64,
 }
 
 impl Average {
-    fn of_us(sum_us: u64, count: u64) -> Self {
+    pub(super) fn of_us(sum_us: u64, count: u64) -> Self {
         Self { ten_thousandths: (sum_us.saturating_mul(10)).checked_div(count).unwrap_or(0) }
     }
 }
@@ -542,6 +490,15 @@ mod tests {
         let default: Vec<_> = Word::ALL.into_iter().filter(|word| Whitelist::default().allows(*word)).collect();
         assert_eq!(default, [Word::Srvr]);
         assert!(Whitelist::default().with(Word::Isro).allows(Word::Isro));
+    }
+
+    #[test]
+    fn how_the_server_is_is_told_on_its_own_machine_and_elsewhere_if_the_list_says_so() {
+        let (here, there) = ([127, 0, 0, 1].into(), [10, 0, 0, 1].into());
+        let list = Whitelist::parse("srvr");
+        assert!(is_allowed(Word::Zool, list, here) && !is_allowed(Word::Zool, list, there));
+        assert!(is_allowed(Word::Zool, list.with(Word::Zool), there));
+        assert!(!is_allowed(Word::Mntr, list, here));
     }
 
     #[test]

@@ -20,6 +20,11 @@ use zoolet_transport::wire::split_frame;
 /// What a client gets when something that must happen does not.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What a server alone says of itself.
+pub(crate) fn alone() -> Status {
+    Status { role: "standalone", znodes: 4, zxid: Zxid::from_bits(0x2a).unwrap(), ..Status::default() }
+}
+
 /// Answers at once, but for the paths that say otherwise:
 /// `/hold` is not answered before `release`, `/never` not at all, `/pending` leaves a hole that `fill` fills,
 /// `/size/N` has N bytes of data.
@@ -53,7 +58,7 @@ pub(crate) struct Seen {
     holes: Vec<(ConnId, u64, i32)>,
     refuse: bool,
     session_timeout_ms: i32,
-    role: &'static str,
+    status: Status,
     lists_break_off: bool,
 }
 
@@ -90,7 +95,12 @@ impl Machine {
 
     /// What `Status` says from now on.
     pub(crate) fn become_role(&self, role: &'static str) {
-        self.seen().role = role;
+        self.seen().status.role = role;
+    }
+
+    /// All that `Status` says from now on.
+    pub(crate) fn become_status(&self, status: Status) {
+        self.seen().status = status;
     }
 
     /// From now on a list of watches has one row and a second page, and nobody hears what is in that.
@@ -185,9 +195,7 @@ impl Machine {
             }
             Event::Disconnected { conn } => seen.disconnects.push(conn),
             Event::Status { ticket } => {
-                let status =
-                    Status { role: seen.role, znodes: 4, zxid: Zxid::from_bits(0x2a).unwrap(), ..Status::default() };
-                outputs.push(Output::Status { ticket, status: Box::new(status) });
+                outputs.push(Output::Status { ticket, status: Box::new(seen.status.clone()) });
             }
             Event::List { ticket, list } => {
                 // Where the second page would begin.
@@ -285,7 +293,7 @@ impl Server {
         let outbox = Arc::new(Outbox::new());
         let machine = Arc::new(Machine {
             outbox: outbox.clone(),
-            seen: Mutex::new(Seen { session_timeout_ms, role: "standalone", ..Seen::default() }),
+            seen: Mutex::new(Seen { session_timeout_ms, status: alone(), ..Seen::default() }),
             delivery: Mutex::new(Delivery::Port),
             stopped: Mutex::new(None),
         });

@@ -1,16 +1,26 @@
-//! One JSON object, written in the order of its fields.
+//! JSON, written in the order of its fields, for programs that ask how a server is.
 
 use std::fmt::{Display, Write};
 
-pub(super) struct Object(String);
+/// One object.
+#[derive(Clone, Debug)]
+pub struct Object(String);
+
+impl Default for Object {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Object {
-    pub(super) fn new() -> Self {
+    /// An empty one.
+    pub fn new() -> Self {
         Self("{".to_owned())
     }
 
     /// A number, a truth, `null`, or anything else that is JSON already.
-    pub(super) fn raw(mut self, name: &str, value: impl Display) -> Self {
+    #[must_use]
+    pub fn raw(mut self, name: &str, value: impl Display) -> Self {
         if self.0.len() > 1 {
             self.0.push(',');
         }
@@ -19,23 +29,39 @@ impl Object {
         self
     }
 
-    pub(super) fn text(self, name: &str, value: &str) -> Self {
-        let mut quoted = String::new();
-        quote(value, &mut quoted);
-        self.raw(name, quoted)
+    /// Text, quoted.
+    #[must_use]
+    pub fn text(self, name: &str, value: &str) -> Self {
+        self.raw(name, string(value))
     }
 
-    pub(super) fn optional<T: Display>(self, name: &str, value: Option<T>) -> Self {
+    /// `null`, or as [`Object::raw`].
+    #[must_use]
+    pub fn optional<T: Display>(self, name: &str, value: Option<T>) -> Self {
         match value {
             Some(value) => self.raw(name, value),
             None => self.raw(name, "null"),
         }
     }
 
-    pub(super) fn end(mut self) -> String {
+    /// The whole object.
+    #[must_use]
+    pub fn end(mut self) -> String {
         self.0.push('}');
         self.0
     }
+}
+
+/// A list of what is JSON already.
+pub fn list(items: impl IntoIterator<Item = String>) -> String {
+    format!("[{}]", items.into_iter().collect::<Vec<_>>().join(","))
+}
+
+/// Text as a string of JSON.
+pub fn string(text: &str) -> String {
+    let mut quoted = String::new();
+    quote(text, &mut quoted);
+    quoted
 }
 
 fn quote(text: &str, out: &mut String) {
@@ -62,5 +88,7 @@ mod tests {
         let object = Object::new().text("a\"b", "x\\y\n\u{e9}").raw("inner", inner).optional::<u8>("none", None);
         assert_eq!(object.end(), "{\"a\\\"b\":\"x\\\\y\\u000a\u{e9}\",\"inner\":{\"n\":1},\"none\":null}");
         assert_eq!(Object::new().end(), "{}");
+        assert_eq!(list(["1".to_owned(), string("\"")]), r#"[1,"\""]"#);
+        assert_eq!(list([]), "[]");
     }
 }

@@ -1,0 +1,167 @@
+//! What an operator should do something about, each with what helps.
+
+use super::{PeerStatus, Status};
+use zoolet_zab::Kind;
+
+/// One thing that is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Alarm {
+    /// What, in one line.
+    pub what: String,
+    /// What helps, in one line.
+    pub remedy: String,
+}
+
+/// A peer that was not reached for so long is missed, milliseconds: a restart takes less.
+const MISSING_MS: u64 = 10_000;
+
+/// A disk of which one sync in a hundred takes longer is slow, microseconds: a client waits for several.
+const SLOW_DISK_US: u64 = 500_000;
+
+/// Percentiles of fewer syncs say nothing.
+const SYNCS_MIN: u64 = 200;
+
+/// Everything that `status` tells of, which is filled in but for its alarms. A pure function: who watches sees the same.
+pub fn alarms(status: &Status) -> Vec<Alarm> {
+    let mut alarms = Vec::new();
+    let mut raise = |what: String, remedy: &str| alarms.push(Alarm { what, remedy: remedy.to_owned() });
+    if status.role.is_empty() {
+        let voters = voters(status);
+        raise(
+            format!("no leader: of {voters} voters {} must run and reach each other", voters / 2 + 1),
+            "start the others, and see that UDP between them is open both ways; their logs say whom they do not reach",
+        );
+    }
+    if let Some((peer, zxid)) = status.differs {
+        raise(
+            format!("server {}'s state was not this one's at {zxid}", peer.as_u8()),
+            "one of the two is wrong: compare their digests with a third server's; stop the odd one, empty its data directory, start it again",
+        );
+    }
+    if disk(status, "base_scrubs_failed") > 0 {
+        raise(
+            "the base is damaged: a pass over it found what was not written so".to_owned(),
+            "replace the disk; an empty data directory is filled again by the other servers",
+        );
+    }
+    if let Some(why) = status.refusing_writes {
+        raise(format!("writes are refused: {why}"), "make room on the disk, or see what the log says of it");
+    }
+    if !status.is_counted && status.members.iter().any(|(_, kind)| *kind == Kind::Voter) && status.role != "observer" {
+        raise(
+            "this server's disk does not count: it was emptied or replaced, and no leader has taken it in again"
+                .to_owned(),
+            "wait until it has caught up; it needs a leader with a quorum without it",
+        );
+    }
+    for peer in status.peers.iter().filter(|peer| !peer.is_linked && peer.missing_ms > MISSING_MS) {
+        raise(missing(peer), "see that it runs, and that UDP to it is open both ways");
+    }
+    let (syncs, p99_us) = (disk(status, "log_fdatasyncs"), disk(status, "fdatasync_us_p99"));
+    if syncs >= SYNCS_MIN && p99_us > SLOW_DISK_US {
+        raise(
+            format!("the disk is slow: one fdatasync in a hundred takes {} ms or more", p99_us / 1000),
+            "another medium for the data directory, or fewer others that write to this one",
+        );
+    }
+    let voters = voters(status);
+    if voters > 0 && voters.is_multiple_of(2) {
+        raise(
+            format!("{voters} voters survive no more failures than {}", voters - 1),
+            "an odd number of voters: one more, or make one of them an observer",
+        );
+    }
+    alarms
+}
+
+fn voters(status: &Status) -> usize {
+    status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).count()
+}
+
+fn disk(status: &Status, name: &str) -> u64 {
+    status.disk.iter().find(|(key, _)| *key == name).map_or(0, |(_, value)| *value)
+}
+
+fn missing(peer: &PeerStatus) -> String {
+    let (id, seconds) = (peer.id.as_u8(), peer.missing_ms / 1000);
+    let why = peer.refusal.as_ref().map_or(String::new(), |line| format!(": {line}"));
+    format!("server {id} has not been reached for {seconds} s{why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoolet_model::{ServerId, Zxid};
+
+    fn healthy() -> Status {
+        let id = |id| ServerId::new(id).unwrap();
+        Status {
+            role: "leader",
+            members: vec![(id(1), Kind::Voter), (id(2), Kind::Voter), (id(3), Kind::Voter), (id(4), Kind::Observer)],
+            is_counted: true,
+            peers: vec![PeerStatus {
+                id: id(2),
+                address: "10.0.0.2:2888".to_owned(),
+                is_linked: true,
+                missing_ms: 0,
+                round_trip_us: 300,
+                refusal: None,
+            }],
+            disk: vec![("log_fdatasyncs", 1000), ("fdatasync_us_p99", 100_000), ("base_scrubs_failed", 0)],
+            ..Status::default()
+        }
+    }
+
+    fn raised(change: impl FnOnce(&mut Status)) -> Vec<String> {
+        let mut status = healthy();
+        change(&mut status);
+        let alarms = alarms(&status);
+        assert!(alarms.iter().all(|alarm| !alarm.remedy.is_empty() && !alarm.what.contains('\n')));
+        alarms.into_iter().map(|alarm| alarm.what).collect()
+    }
+
+    #[test]
+    fn a_healthy_server_raises_none() {
+        assert_eq!(raised(|_| ()), [""; 0]);
+        let alone = Status { role: "standalone", members: vec![healthy().members[0]], peers: Vec::new(), ..healthy() };
+        assert_eq!(alarms(&alone), []);
+        let observer = Status { role: "observer", is_counted: false, ..healthy() };
+        assert_eq!(alarms(&observer), []);
+    }
+
+    #[test]
+    fn each_trouble_raises_one() {
+        let two = ServerId::new(2).unwrap();
+        for (raised, expected) in [
+            (raised(|s| s.role = ""), "no leader: of 3 voters 2 must run"),
+            (raised(|s| s.differs = Some((two, Zxid::ZERO))), "server 2's state was not this one's at 0x0"),
+            (raised(|s| s.disk[2].1 = 1), "the base is damaged"),
+            (raised(|s| s.refusing_writes = Some("the disk is full")), "writes are refused: the disk is full"),
+            (raised(|s| s.is_counted = false), "this server's disk does not count"),
+            (raised(|s| s.disk[1].1 = 600_000), "the disk is slow: one fdatasync in a hundred takes 600 ms or more"),
+            (raised(|s| s.members.truncate(2)), "2 voters survive no more failures than 1"),
+        ] {
+            assert!(raised.len() == 1 && raised[0].starts_with(expected), "{raised:?} is not {expected:?}");
+        }
+    }
+
+    #[test]
+    fn a_peer_is_missed_after_ten_seconds_and_the_link_says_why() {
+        let lost = |status: &mut Status, missing_ms| {
+            status.peers[0].is_linked = false;
+            status.peers[0].missing_ms = missing_ms;
+            status.peers[0].refusal = Some("no UDP reply".to_owned());
+        };
+        assert_eq!(raised(|s| lost(s, 9_000)), [""; 0]);
+        assert_eq!(raised(|s| lost(s, 34_900)), ["server 2 has not been reached for 34 s: no UDP reply"]);
+    }
+
+    #[test]
+    fn few_syncs_say_nothing_of_a_disk() {
+        let few = |status: &mut Status| {
+            status.disk[0].1 = 3;
+            status.disk[1].1 = 900_000;
+        };
+        assert_eq!(raised(few), [""; 0]);
+    }
+}

@@ -1,0 +1,108 @@
+//! The four-letter word `zool`, which is our own: how the server is, as one JSON object. docs/OPERATIONS.md says what each field means.
+
+use super::port::Port;
+use crate::json::{self, Object};
+use std::time::Instant;
+use zoolet_engine::Status;
+use zoolet_engine::budget::Part;
+use zoolet_engine::status::{Alarm, LearnerStatus, PeerStatus};
+use zoolet_zab::Kind;
+
+/// Raised when a field goes or changes its meaning, not when one is added.
+const VERSION: u32 = 1;
+
+/// What is shown of the disk: our name, and under which it is counted.
+const DISK: [(&str, &str); 6] = [
+    ("fdatasyncs", "log_fdatasyncs"),
+    ("fdatasync_p50_us", "fdatasync_us_p50"),
+    ("fdatasync_p99_us", "fdatasync_us_p99"),
+    ("fdatasync_p999_us", "fdatasync_us_p999"),
+    ("fdatasync_max_us", "fdatasync_us_max"),
+    ("entries_per_batch", "writes_acknowledged_per_batch"),
+];
+
+/// The object and a line feed; also when the machine does not answer.
+pub(super) async fn report(port: &Port) -> String {
+    match port.ask().await {
+        Some(status) => object(port, &status) + "\n",
+        None => stuck(port) + "\n",
+    }
+}
+
+fn head(port: &Port, role: &str) -> Object {
+    let about = &port.settings.about;
+    Object::new()
+        .raw("version", VERSION)
+        .text("zoolet", &about.version)
+        .raw("server", about.server_id)
+        .text("role", role)
+        .raw("uptime_ms", port.us_since_start(Instant::now()) / 1000)
+}
+
+/// Its threads do something that takes too long, or have failed.
+fn stuck(port: &Port) -> String {
+    let alarm = Alarm {
+        what: "the server does not answer its own question".to_owned(),
+        remedy: "see what its log says; a disk that hangs, or too little of a processor".to_owned(),
+    };
+    head(port, "stuck").raw("alarms", json::list([alarm_object(&alarm)])).end()
+}
+
+fn object(port: &Port, status: &Status) -> String {
+    let role = if status.role.is_empty() { "looking" } else { status.role };
+    let traffic = port.traffic.read();
+    head(port, role)
+        .optional("leader", status.leader.map(|leader| leader.as_u8()))
+        .raw("epoch", status.epoch.as_u32())
+        .text("zxid", &status.zxid.to_string())
+        .raw("behind", status.behind)
+        .text("digest", &format!("{:032x}", status.digest))
+        .raw("znodes", status.znodes)
+        .raw("data_bytes", status.data_bytes)
+        .raw("ephemerals", status.ephemerals)
+        .raw("watches", status.watches)
+        .raw("sessions", status.sessions)
+        .raw("connections", port.budget.current(Part::Connections))
+        .raw("outstanding", traffic.outstanding)
+        .raw("writes_acknowledged", status.writes_acknowledged)
+        .raw("disk", disk(status))
+        .raw("members", json::list(status.members.iter().map(|&(id, kind)| member(id.as_u8(), kind))))
+        .raw("learners", json::list(status.learners.iter().map(learner)))
+        .raw("peers", json::list(status.peers.iter().map(peer)))
+        .raw("alarms", json::list(status.alarms.iter().map(alarm_object)))
+        .end()
+}
+
+fn disk(status: &Status) -> String {
+    let counted = |name: &str| status.disk.iter().find(|(key, _)| *key == name).map_or(0, |(_, value)| *value);
+    DISK.iter().fold(Object::new(), |object, (name, key)| object.raw(name, counted(key))).end()
+}
+
+fn member(id: u8, kind: Kind) -> String {
+    let role = match kind {
+        Kind::Voter => "voter",
+        Kind::Observer => "observer",
+    };
+    Object::new().raw("id", id).text("role", role).end()
+}
+
+fn learner(learner: &LearnerStatus) -> String {
+    let LearnerStatus { id, votes, is_synced, behind } = *learner;
+    Object::new().raw("id", id.as_u8()).raw("votes", votes).raw("synced", is_synced).raw("behind", behind).end()
+}
+
+fn peer(peer: &PeerStatus) -> String {
+    let PeerStatus { id, address, is_linked, missing_ms, round_trip_us, refusal } = peer;
+    Object::new()
+        .raw("id", id.as_u8())
+        .text("address", address)
+        .raw("linked", is_linked)
+        .raw("missing_ms", missing_ms)
+        .raw("round_trip_us", round_trip_us)
+        .optional("refusal", refusal.as_deref().map(json::string))
+        .end()
+}
+
+fn alarm_object(alarm: &Alarm) -> String {
+    Object::new().text("what", &alarm.what).text("remedy", &alarm.remedy).end()
+}

@@ -1,0 +1,141 @@
+//! What four-letter words say of a server that is one of several.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod fake;
+
+use fake::{Server, alone};
+use zoolet_engine::Status;
+use zoolet_engine::status::{Alarm, LearnerStatus, PeerStatus, ProposalBytes};
+use zoolet_model::{ServerId, Zxid};
+use zoolet_transport::server::{About, PortSettings, Whitelist};
+use zoolet_zab::Kind;
+
+fn id(number: u8) -> ServerId {
+    ServerId::new(number).unwrap()
+}
+
+/// Three voters and an observer; voter 3 has a new disk.
+fn leading() -> Status {
+    let learner = |number, votes, is_synced, behind| LearnerStatus { id: id(number), votes, is_synced, behind };
+    Status {
+        role: "leader",
+        leader: Some(id(1)),
+        members: vec![(id(1), Kind::Voter), (id(2), Kind::Voter), (id(3), Kind::Voter), (id(4), Kind::Observer)],
+        members_since: Zxid::from_bits(0x10a).unwrap(),
+        is_counted: true,
+        learners: vec![learner(2, true, true, 0), learner(3, false, true, 5), learner(4, false, true, 0)],
+        led_ms: Some(1234),
+        proposals: ProposalBytes(Some([64, 36, 240])),
+        pending_syncs: 2,
+        disk: vec![
+            ("log_fdatasyncs", 7),
+            ("fdatasync_us_p50", 200),
+            ("fdatasync_us_p99", 900),
+            ("fdatasync_us_max", 950),
+        ],
+        peers: vec![PeerStatus {
+            id: id(2),
+            address: "10.0.0.2:2888".to_owned(),
+            is_linked: false,
+            missing_ms: 11_000,
+            round_trip_us: 0,
+            refusal: Some("no UDP reply from \"gw-b\"".to_owned()),
+        }],
+        alarms: vec![Alarm { what: "what".to_owned(), remedy: "remedy".to_owned() }],
+        ..alone()
+    }
+}
+
+fn server(status: Status) -> Server {
+    let about = About {
+        version: "0.1.0".into(),
+        server_id: 1,
+        membership: vec!["server.1=gw-a:2888:3888:participant".into(), "server.2=gw-b:2888:3888:participant".into()],
+        conf: vec![("clientPort".into(), "2181".into()), ("peerType".into(), "0".into())],
+        ..About::default()
+    };
+    let settings =
+        PortSettings { four_letter_words: Whitelist::parse("mntr,srvr,conf,stat"), about, ..PortSettings::default() };
+    let server = Server::with(settings, 30_000);
+    server.machine.become_status(status);
+    server
+}
+
+/// Surface 9.3.
+#[test]
+fn a_leader_counts_who_follows_it() {
+    let server = server(leading());
+    let mntr = server.word("mntr");
+    for line in [
+        "zk_server_state\tleader",
+        "zk_peer_state\tleading - broadcast",
+        "zk_quorum_size\t3",
+        "zk_learners\t3",
+        "zk_synced_followers\t2",
+        "zk_synced_non_voting_followers\t1",
+        "zk_synced_observers\t1",
+        "zk_pending_syncs\t2",
+        "zk_leader_uptime\t1234",
+        "zk_last_proposal_size\t64",
+        "zk_min_proposal_size\t36",
+        "zk_max_proposal_size\t240",
+    ] {
+        assert!(mntr.lines().any(|found| found == line), "{line:?} in {mntr}");
+    }
+    for word in ["srvr", "stat"] {
+        let text = server.word(word);
+        assert!(text.contains("\nMode: leader\nNode count: 5\nProposal sizes last/min/max: 64/36/240\n"), "{text}");
+    }
+}
+
+#[test]
+fn others_say_what_they_are_and_count_nobody() {
+    for (role, state) in [("follower", "following - broadcast"), ("observer", "observing - broadcast")] {
+        let server = server(Status { role, learners: Vec::new(), led_ms: None, ..leading() });
+        let mntr = server.word("mntr");
+        assert!(
+            mntr.contains(&format!("\nzk_server_state\t{role}\nzk_peer_state\t{state}\nzk_quorum_size\t3\n")),
+            "{mntr}"
+        );
+        assert!(!mntr.contains("zk_learners") && !mntr.contains("zk_leader_uptime"), "{mntr}");
+        let srvr = server.word("srvr");
+        assert!(srvr.ends_with(&format!("\nMode: {role}\nNode count: 5\n")), "{srvr}");
+    }
+    let mntr = server(alone()).word("mntr");
+    assert!(!mntr.contains("zk_peer_state") && !mntr.contains("zk_quorum_size"), "{mntr}");
+}
+
+#[test]
+fn conf_ends_with_the_membership_and_its_version() {
+    let lines = "server.1=gw-a:2888:3888:participant\nserver.2=gw-b:2888:3888:participant";
+    let expected = format!("clientPort=2181\npeerType=0\nmembership: \n{lines}\nversion=10a");
+    assert_eq!(server(leading()).word("conf"), expected);
+}
+
+/// docs/OPERATIONS.md lists these fields.
+#[test]
+fn zool_is_one_object_also_for_those_who_are_not_in_the_list() {
+    let server = server(leading());
+    let zool = server.word("zool");
+    assert_eq!(zool.lines().count(), 1, "{zool}");
+    assert!(zool.starts_with(r#"{"version":1,"zoolet":"0.1.0","server":1,"role":"leader","uptime_ms":"#), "{zool}");
+    for part in [
+        r#","leader":1,"epoch":0,"zxid":"0x2a","behind":0,"digest":"00000000000000000000000000000000","znodes":4,"#,
+        r#""disk":{"fdatasyncs":7,"fdatasync_p50_us":200,"fdatasync_p99_us":900,"fdatasync_p999_us":0,"fdatasync_max_us":950,"#,
+        r#""members":[{"id":1,"role":"voter"},{"id":2,"role":"voter"},{"id":3,"role":"voter"},{"id":4,"role":"observer"}]"#,
+        r#""learners":[{"id":2,"votes":true,"synced":true,"behind":0},{"id":3,"votes":false,"synced":true,"behind":5},"#,
+        r#""peers":[{"id":2,"address":"10.0.0.2:2888","linked":false,"missing_ms":11000,"round_trip_us":0,"#,
+        r#""refusal":"no UDP reply from \"gw-b\""}]"#,
+        r#""alarms":[{"what":"what","remedy":"remedy"}]}"#,
+    ] {
+        assert!(zool.contains(part), "{part} in {zool}");
+    }
+}
+
+#[test]
+fn zool_is_answered_by_a_server_that_does_not_serve() {
+    let server = server(Status { role: "", leader: None, ..leading() });
+    let zool = server.word("zool");
+    assert!(zool.contains(r#""role":"looking","#) && zool.contains(r#""leader":null"#), "{zool}");
+}

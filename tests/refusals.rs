@@ -8,7 +8,7 @@ use support::*;
 fn bad_usage_is_one_line_and_exit_code_2() {
     let scratch = Scratch::new();
     for (arguments, expected) in [
-        (&["srve"][..], "zoolet: command = srve: allowed is serve, bench, config example"),
+        (&["srve"][..], "zoolet: command = srve: allowed is serve, ensemble, status, keygen, bench"),
         (&["serve", "--port", "1"], "zoolet: serve: invalid option '--port'"),
         (&["serve", "--log", "loud"], "zoolet: --log = loud: allowed is error, warn"),
         (&["serve", "--listen", "0.0.0.0:0"], "write \"plain://0.0.0.0:0\""),

@@ -1,8 +1,9 @@
 //! The command line, parsed once.
 
 mod bench;
+mod site;
 
-use super::{Exit, bench::Options};
+use super::{Exit, bench::Options, ensemble, keygen::Keygen, status};
 use lexopt::prelude::{Long, Short, Value};
 use std::path::PathBuf;
 use tracing::Level;
@@ -11,6 +12,9 @@ use tracing::Level;
 pub(super) enum Command {
     Serve(ServeOptions),
     Bench(Options),
+    Ensemble(ensemble::Options),
+    Status(status::Options),
+    Keygen(Keygen),
     ConfigExample,
     Licences,
     Version,
@@ -26,6 +30,7 @@ pub(super) struct ServeOptions {
     pub(super) create: bool,
     pub(super) listen: Option<String>,
     pub(super) id: Option<u8>,
+    pub(super) until_eof: bool,
     pub(super) log: Level,
     pub(super) log_json: bool,
 }
@@ -39,6 +44,7 @@ impl Default for ServeOptions {
             create: false,
             listen: None,
             id: None,
+            until_eof: false,
             log: Level::INFO,
             log_json: false,
         }
@@ -62,6 +68,9 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     let command = match name {
         "serve" => return serve(parser),
         "bench" => return bench::bench(parser),
+        "ensemble" => return site::ensemble(parser),
+        "status" => return site::status(parser),
+        "keygen" => return site::keygen(parser),
         "config" => match parser.next().map_err(Exit::usage)? {
             Some(Value(what)) if what == "example" => Command::ConfigExample,
             Some(Long("help") | Short('h')) => return Ok(Command::Help),
@@ -72,7 +81,7 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         "version" => Command::Version,
         _ => {
             return Err(Exit::usage(format!(
-                "command = {name}: allowed is serve, bench, config example, licences, help, version"
+                "command = {name}: allowed is serve, ensemble, status, keygen, bench, config example, licences, help, version"
             )));
         }
     };
@@ -90,6 +99,7 @@ fn serve(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
             Long("config") => options.config = Some(value(parser)?.into()),
             Long("profile") => options.profile = Some(value(parser)?),
             Long("data") => options.data = Some(value(parser)?.into()),
+            Long("until-eof") => options.until_eof = true,
             Long("create") => options.create = true,
             Long("listen") => options.listen = Some(value(parser)?),
             Long("id") => options.id = Some(server_id(&value(parser)?)?),
@@ -154,7 +164,7 @@ mod tests {
     #[test]
     fn bad_usage_is_one_line_and_exit_code_2() {
         for (words, expected) in [
-            (&["server"][..], "2 command = server: allowed is serve"),
+            (&["server"][..], "2 command = server: allowed is serve, ensemble"),
             (&["serve", "--log", "loud"], "2 --log = loud: allowed is error, warn, info, debug or trace"),
             (&["serve", "--log-format", "xml"], "2 --log-format = xml: allowed is text or json"),
             (&["serve", "--id", "0"], "2 --id = 0: allowed is a whole number from 1 to 255"),

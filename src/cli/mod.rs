@@ -2,8 +2,12 @@
 
 mod args;
 mod bench;
+mod ensemble;
+mod keygen;
 mod open_files;
 mod serve;
+mod signals;
+mod status;
 
 use args::{Command, ServeOptions};
 use std::{fmt, process::ExitCode};
@@ -23,8 +27,20 @@ zoolet serve [OPTIONS]     serve; without options: alone, on 127.0.0.1:2181, dat
   --listen ADDR            127.0.0.1:2181, or plain://0.0.0.0:2181 for anybody who can reach it, in clear
   --id N                   which of the servers of the configuration file this is, where its key or host name does not say it
   --profile NAME           where the numbers come from that nothing else gives (emmc/512m)
+  --until-eof              ends when standard input does: with whoever holds the other end of the pipe
   --log LEVEL              error, warn, info (default), debug or trace, to stderr
   --log-format FORMAT      text (default) or json
+zoolet ensemble [OPTIONS]  several servers on this machine, to try and to develop with; Ctrl-C stops them, their data stays
+  --servers N              3 that vote
+  --observers N            0 that do not
+  --base-port PORT         2181, 2182, ... for clients (TCP); 707 more, 2888, 2889, ..., for links between them (UDP)
+  --data DIR               ./zoolet-ensemble: zoolet.toml, the data 1, 2, ..., the logs 1.log, 2.log, ...
+zoolet status [OPTIONS]    how servers are, and what to do about what is wrong; exit code 1 when something is
+  --server HOST:PORT,..    127.0.0.1:2181
+  --json                   one object instead of text
+zoolet keygen              prints a new site key: the secret that servers off loopback know each other by
+  --out FILE               writes it there instead, mode 0600, and never over another one
+  --server DATA            the public key of the server with this data directory, which zoolet.toml may pin
 zoolet bench [OPTIONS]     measures any ZooKeeper server: 8 connections set 1,000 keys for 10 s, unless told otherwise
   --server HOST:PORT,..    127.0.0.1:2181; connections are spread over several and move on when one goes
   --op OP                  set, get, exists, children, mix, create, create-delete, watch (one set, every connection watches),
@@ -74,6 +90,9 @@ pub(crate) fn main() -> ExitCode {
     let outcome = args::parse(lexopt::Parser::from_env()).and_then(|command| match command {
         Command::Serve(options) => serve::serve(options),
         Command::Bench(options) => bench::bench(options),
+        Command::Ensemble(options) => ensemble::ensemble(&options),
+        Command::Status(options) => status::status(&options),
+        Command::Keygen(what) => keygen::keygen(&what),
         Command::ConfigExample => say(EXAMPLE),
         Command::Licences => say(LICENCES),
         Command::Version => say(concat!("zoolet ", env!("CARGO_PKG_VERSION"), "\n")),

@@ -1,8 +1,9 @@
 //! `zoolet serve`: a node, its signals and its logs.
 
-use super::{Exit, ServeOptions, open_files, say};
+use super::{Exit, ServeOptions, open_files, say, signals::Signals};
+use std::io::Read;
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 use zoolet::config::{self, Config, DEFAULT_PORT, Loaded, Overrides, Populate};
 use zoolet::{Failure, Node, StartError, Wait};
@@ -15,6 +16,7 @@ const READY_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     init_logs(&options);
+    let until_eof = options.until_eof;
     let Loaded { mut config, warnings } = configure(options)?;
     for line in warnings {
         warn!("{line}");
@@ -22,11 +24,12 @@ pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     if let Some(line) = open_files::raise(&mut config).map_err(Exit::usage)? {
         warn!("{line}");
     }
+    let membership = membership(&config);
     let node = Node::start(config).map_err(refused)?;
     // So that the line is true when somebody reads it; but a disk that takes longer must not keep it back.
     let _ = node.ready().wait_timeout(READY_PATIENCE);
-    say(&first_line(&node))?;
-    run(node)
+    say(&first_line(&node, &membership))?;
+    run(node, until_eof)
 }
 
 fn init_logs(options: &ServeOptions) {
@@ -70,32 +73,41 @@ fn refused(error: StartError) -> Exit {
     if error.is_for_the_operator() { Exit::usage(error) } else { Exit::failed(error) }
 }
 
+/// Which member of which ensemble it is; nothing of a server alone.
+fn membership(config: &Config) -> String {
+    let Some(ensemble) = &config.ensemble else { return String::new() };
+    let ids: Vec<String> = ensemble.members.iter().map(|member| member.id.to_string()).collect();
+    let own = config.server_id;
+    format!("; server {own} of {}, links on {} (UDP)", ids.join(", "), ensemble.listen_address(own))
+}
+
 /// Where it listens, who may connect, where the data is.
-fn first_line(node: &Node) -> String {
+fn first_line(node: &Node, membership: &str) -> String {
     let data = node.data().display();
     let version = env!("CARGO_PKG_VERSION");
     match node.client_address() {
         Some(address) if address.ip().is_loopback() => {
-            format!("zoolet {version} serves ZooKeeper clients of this machine on {address}; data in {data}\n")
+            format!(
+                "zoolet {version} serves ZooKeeper clients of this machine on {address}; data in {data}{membership}\n"
+            )
         }
         Some(address) => format!(
-            "zoolet {version} serves ZooKeeper clients on {address}, in clear, to anybody who can reach it; data in {data}\n"
+            "zoolet {version} serves ZooKeeper clients on {address}, in clear, to anybody who can reach it; data in {data}{membership}\n"
         ),
-        None => format!("zoolet {version} listens nowhere; data in {data}\n"),
+        None => format!("zoolet {version} listens nowhere; data in {data}{membership}\n"),
     }
 }
 
-/// Until a signal or a failure. The first signal shuts down cleanly, the second ends the process at once.
-fn run(node: Node) -> Result<(), Exit> {
+/// Until a signal, a failure, or the end of the input if that is waited for. The first signal shuts down cleanly, the second ends the process at once.
+fn run(node: Node, until_eof: bool) -> Result<(), Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(Exit::failed)?;
     let _context = runtime.enter();
-    let mut signals = Signals {
-        interrupt: signal(SignalKind::interrupt()).map_err(Exit::failed)?,
-        terminate: signal(SignalKind::terminate()).map_err(Exit::failed)?,
-    };
+    let mut signals = Signals::new()?;
+    let end_of_input = end_of_input(until_eof);
     let failure = runtime.block_on(async {
         tokio::select! {
             () = signals.next() => None,
+            () = end_of_input => None,
             failure = node.stopped() => Some(failure),
         }
     });
@@ -114,18 +126,20 @@ fn run(node: Node) -> Result<(), Exit> {
     outcome
 }
 
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
+/// Ready when standard input ends: whoever holds the other end of a pipe is gone then, however it went. Never, if that is not waited for.
+async fn end_of_input(is_waited_for: bool) {
+    if !is_waited_for {
+        return std::future::pending().await;
     }
+    let (ended, end) = oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        let mut input = std::io::stdin().lock();
+        let mut bytes = [0; 64];
+        // What is written there means nothing.
+        while input.read(&mut bytes).is_ok_and(|read| read > 0) {}
+        let _ = ended.send(());
+    });
+    let _ = end.await;
 }
 
 /// A broken assertion leaves a core dump where the system keeps them; anything else is a line and exit code 1.

@@ -2,12 +2,31 @@
 
 use super::{ConfigError, Member, address};
 use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
+use zoolet_transport::peer::trust::Identity;
 
-/// The member whose host is this machine: its name, or an address of it.
+/// The member whose key this data directory has, or else the one whose host is this machine: its name, or an address of it.
 ///
 /// # Errors
 /// None is, or several are; says how to decide.
-pub(super) fn find(members: &[Member]) -> Result<u8, ConfigError> {
+pub(super) fn find(members: &[Member], data: &Path) -> Result<u8, ConfigError> {
+    match by_key(members, data)? {
+        Some(id) => Ok(id),
+        None => by_host(members),
+    }
+}
+
+/// Nothing is made here: a data directory that has no key yet has none that somebody could have pinned.
+fn by_key(members: &[Member], data: &Path) -> Result<Option<u8>, ConfigError> {
+    if members.iter().all(|member| member.key.is_none()) || !data.join("server.key").exists() {
+        return Ok(None);
+    }
+    let identity = Identity::open(data).map_err(|error| ConfigError::new(error.to_string()))?;
+    let own = identity.public_key().to_string();
+    Ok(members.iter().find(|member| member.key.as_ref() == Some(&own)).map(|member| member.id))
+}
+
+fn by_host(members: &[Member]) -> Result<u8, ConfigError> {
     let name = host_name();
     let is_here = |member: &&Member| member.addresses.iter().any(|text| is_here(text, &name));
     let here: Vec<String> = members.iter().filter(is_here).map(|member| member.id.to_string()).collect();
@@ -54,7 +73,21 @@ mod tests {
 
     fn found(hosts: &[&str]) -> Result<u8, String> {
         let members: Vec<_> = (1..).zip(hosts).map(|(id, host)| Member::new(id, host)).collect();
-        find(&members).map_err(|error| error.to_string())
+        find(&members, Path::new("/nowhere")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_server_with_a_pinned_key_finds_itself_by_it() {
+        let data = std::env::temp_dir().join(format!("zoolet-own-entry-{}", std::process::id()));
+        std::fs::create_dir_all(&data).unwrap();
+        let key = |directory: &Path| Identity::open(directory).unwrap().public_key().to_string();
+        let mut members: Vec<_> = (1..=3).map(|id| Member::new(id, "127.0.0.1")).collect();
+        members[0].key = Some("zk1somebody".to_owned());
+        // Without a key of its own it goes by hosts, and makes none.
+        assert!(find(&members, &data).is_err() && !data.join("server.key").exists());
+        members[2].key = Some(key(&data));
+        assert_eq!(find(&members, &data).unwrap(), 3);
+        std::fs::remove_dir_all(&data).unwrap();
     }
 
     #[test]

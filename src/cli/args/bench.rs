@@ -66,7 +66,7 @@ fn fit_together(options: &Options, given: &[String]) -> Result<(), Exit> {
     Ok(())
 }
 
-fn servers(text: &str) -> Result<Vec<String>, Exit> {
+pub(super) fn servers(text: &str) -> Result<Vec<String>, Exit> {
     let wrong = || Exit::usage(format!("--server = {text}: allowed is HOST:PORT, or several with commas between"));
     text.split(',')
         .map(|server| match server.rsplit_once(':') {
@@ -85,7 +85,7 @@ fn one_of<T: Copy>(option: &str, text: &str, all: &[T], name: fn(T) -> &'static 
     })
 }
 
-fn number<T: TryFrom<u64>>(option: &str, text: &str, allowed: RangeInclusive<u64>) -> Result<T, Exit> {
+pub(super) fn number<T: TryFrom<u64>>(option: &str, text: &str, allowed: RangeInclusive<u64>) -> Result<T, Exit> {
     let number = text.parse().ok().filter(|number| allowed.contains(number));
     number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
         Exit::usage(format!(

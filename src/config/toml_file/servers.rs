@@ -8,6 +8,7 @@ use super::source::{Source, Value, Wrong, integer, not_built, unknown};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use toml::de::DeValue;
+use zoolet_transport::peer::trust::PublicKey;
 
 const MEMBER_KEYS: &str = "id, host, role, key, client";
 const HOSTS: &str = "a host in quotes, \"host:port\", or a list of them";
@@ -71,7 +72,7 @@ impl Servers {
             )));
         }
         let members = std::mem::take(&mut self.members);
-        config.server_id = given.map_or_else(|| own_entry::find(&members), Ok)?;
+        config.server_id = given.map_or_else(|| own_entry::find(&members, &config.data), Ok)?;
         let trust = self.trust(config.server_id, &members)?;
         let ensemble = Ensemble { listen: self.peers, timing: self.timing, ..Ensemble::new(members, trust) };
         ensemble.check(config.server_id)?;
@@ -161,7 +162,7 @@ fn member<'i>(source: Source<'i>, server: &Value<'i>) -> Result<Member, Wrong> {
             "id" => member.id = id(source, &key, value)?,
             "host" => member.addresses = hosts(source, &key, value)?,
             "role" => member.is_observer = is_observer(source, &key, value)?,
-            "key" => member.key = Some(source.non_empty(&key, value, "a public key in quotes, \"zk1...\"")?.to_owned()),
+            "key" => member.key = Some(public_key(source, &key, value)?),
             "client" => member.client = Some(client(source, &key, value)?),
             _ => return Err(unknown(&key, value, source.shown(value), MEMBER_KEYS)),
         }
@@ -187,6 +188,14 @@ fn is_observer<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<b
         "voter" => Ok(false),
         "observer" => Ok(true),
         _ => Err(source.wrong(key, value, ALLOWED)),
+    }
+}
+
+fn public_key<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<String, Wrong> {
+    let text = source.string(key, value, "a public key in quotes, \"zk1...\"")?;
+    match text.parse::<PublicKey>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err((value.span().start, ConfigError::new(format!("{key} = {}: {error}", source.shown(value))))),
     }
 }
 
@@ -256,7 +265,7 @@ mod tests {
     fn loopback_pins_and_authorities_need_no_site_key() {
         let trust = |text: &str| parse(text, Some(1)).unwrap().ensemble.unwrap().trust;
         assert_eq!(trust(LOCAL), TrustSource::Loopback);
-        let pinned = THREE.replace("[[server]]\n", "[[server]]\nkey = \"zk1\"\n");
+        let pinned = THREE.replace("[[server]]\n", &format!("[[server]]\nkey = \"{}\"\n", PublicKey([7; 32])));
         assert_eq!(trust(&pinned), TrustSource::Pinned);
         let ca = format!("ca_file = \"c\"\ncertificate_file = \"d\"\nkey_file = \"e\"\n{THREE}");
         assert!(matches!(trust(&ca), TrustSource::Ca { .. }));

@@ -1,0 +1,116 @@
+//! The processes of an ensemble.
+
+use super::plan::{Plan, Planned};
+use crate::cli::Exit;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// How often a process is asked whether it has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What a server has to say in one line, bytes; the end of its log is looked at for it.
+const LINE_MAX: usize = 4096;
+
+/// Those that run. Dropping it ends their standard input, and they end with it.
+pub(super) struct Children(Vec<Running>);
+
+struct Running {
+    id: u8,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Children {
+    /// # Errors
+    /// A process cannot be started; those that were end.
+    pub(super) fn start(plan: &Plan) -> Result<Self, Exit> {
+        let program = std::env::current_exe().map_err(Exit::failed)?;
+        let mut children = Self(Vec::new());
+        for server in &plan.servers {
+            let child = spawn(&program, plan, server)
+                .map_err(|error| Exit::failed(format!("server {} cannot be started: {error}", server.id)))?;
+            children.0.push(Running { id: server.id, child, log: server.log.clone() });
+        }
+        Ok(children)
+    }
+
+    pub(super) fn are_gone(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The number of a server's process, while it runs.
+    pub(super) fn process(&self, id: u8) -> Option<u32> {
+        self.0.iter().find(|running| running.id == id).map(|running| running.child.id())
+    }
+
+    /// Those that ended by themselves since the last call: a line each.
+    pub(super) fn ended(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        self.0.retain_mut(|running| match running.child.try_wait() {
+            Ok(None) => true,
+            Ok(Some(status)) => {
+                lines.push(obituary(running, status));
+                false
+            }
+            Err(error) => {
+                lines.push(format!("server {}: {error}", running.id));
+                false
+            }
+        });
+        lines
+    }
+
+    /// Asks all of them to end, and waits until they have.
+    pub(super) async fn stop(&mut self) {
+        for running in &self.0 {
+            if let Some(pid) = i32::try_from(running.child.id()).ok().and_then(Pid::from_raw) {
+                // One that is gone already has ended.
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+        while !self.0.is_empty() {
+            self.0.retain_mut(|running| matches!(running.child.try_wait(), Ok(None)));
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Ends them at once.
+    pub(super) fn kill(&mut self) {
+        for mut running in self.0.drain(..) {
+            let _ = running.child.kill();
+            let _ = running.child.wait();
+        }
+    }
+}
+
+fn spawn(program: &Path, plan: &Plan, server: &Planned) -> io::Result<Child> {
+    let log = File::create(&server.log)?;
+    Command::new(program)
+        .args(["serve", "--until-eof", "--id", &server.id.to_string(), "--listen", &server.client, "--config"])
+        .arg(&plan.file)
+        .arg("--data")
+        .arg(&server.data)
+        .stdin(Stdio::piped())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        // A terminal sends Ctrl-C to a whole group: only this process shall hear it, and tell them.
+        .process_group(0)
+        .spawn()
+}
+
+fn obituary(running: &Running, status: ExitStatus) -> String {
+    let last = last_line(&running.log).unwrap_or_default();
+    format!("server {} ended ({status}): {last}", running.id)
+}
+
+/// What a process said last.
+fn last_line(log: &Path) -> Option<String> {
+    let bytes = fs::read(log).ok()?;
+    let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LINE_MAX)..]).into_owned();
+    end.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned)
+}

@@ -1,0 +1,106 @@
+//! `zoolet ensemble`: several servers on this machine's loopback address, to try and to develop with.
+//!
+//! Each is a process of its own, `zoolet serve` with one file for all, so that each can be killed and started again by hand. They end when
+//! this process does, however it ends: each reads its standard input, which nobody writes to, and goes when that ends.
+
+mod children;
+mod plan;
+mod standing;
+
+pub(super) use plan::{BASE_PORT_MAX, Options};
+
+use super::status::ask_all;
+use super::{Exit, complain, say, signals::Signals};
+use children::Children;
+use plan::Plan;
+use standing::Standing;
+use std::time::{Duration, Instant};
+
+/// How often children are looked after, and how often they are asked how they are.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// After so long without a leader somebody who waits should know where to look.
+const LEADER_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Servers have less time for a clean end; one that is frozen does not take it.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) fn ensemble(options: &Options) -> Result<(), Exit> {
+    let plan = Plan::make(options)?;
+    plan.check_ports()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Exit::failed)?;
+    runtime.block_on(async {
+        let mut signals = Signals::new()?;
+        let mut children = Children::start(&plan)?;
+        let outcome = tokio::select! {
+            () = signals.next() => Ok(()),
+            failure = watch(&plan, &mut children) => Err(failure),
+        };
+        tokio::select! {
+            () = signals.next() => children.kill(),
+            () = tokio::time::sleep(STOP_PATIENCE) => children.kill(),
+            () = children.stop() => {}
+        }
+        outcome
+    })
+}
+
+/// Tells what happens to them. Ends when there is nothing left to watch.
+async fn watch(plan: &Plan, children: &mut Children) -> Exit {
+    let started = Instant::now();
+    let mut told: Option<Standing> = None;
+    let mut is_late = false;
+    let mut ask_at = started;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        for ended in children.ended() {
+            complain(&ended);
+            if told.is_none() {
+                return Exit::failed("the ensemble did not start");
+            }
+        }
+        if children.are_gone() {
+            return Exit::failed("no server is left");
+        }
+        if Instant::now() < ask_at {
+            continue;
+        }
+        let standing = Standing::of(&ask_all(&plan.clients()).await);
+        ask_at = Instant::now() + ASK_EVERY;
+        match &told {
+            None if standing.is_whole() => {
+                let _ = say(&banner(plan, children, &standing));
+                told = Some(standing);
+            }
+            None if !is_late && started.elapsed() > LEADER_PATIENCE => {
+                complain(&format!("no leader yet; what the servers say: {}", plan.logs()));
+                is_late = true;
+            }
+            None => {}
+            Some(before) => {
+                if let Some(line) = standing.news_since(before) {
+                    let _ = say(&line);
+                    told = Some(standing);
+                }
+            }
+        }
+    }
+}
+
+fn banner(plan: &Plan, children: &Children, standing: &Standing) -> String {
+    let count = plan.servers.len();
+    let mut text = format!("zoolet ensemble of {count} servers; clients connect to {}\n", plan.clients().join(","));
+    for server in &plan.servers {
+        let role = standing.role(server.id);
+        let process = children.process(server.id).map_or("-".to_owned(), |process| process.to_string());
+        text += &format!(
+            "  server {}: {role}, clients {}, links {} (UDP), process {process}, log {}\n",
+            server.id,
+            server.client,
+            server.link,
+            server.log.display()
+        );
+    }
+    text + "Ctrl-C stops it; the next start finds its data again\n"
+}

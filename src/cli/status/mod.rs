@@ -1,0 +1,138 @@
+//! `zoolet status`: how servers are, what is wrong with them, and what helps.
+
+mod ask;
+mod show;
+
+pub(super) use ask::ask;
+
+use super::{Exit, say};
+use serde_json::{Value, json};
+
+/// Raised when a field goes or changes its meaning, not when one is added.
+const VERSION: u32 = 1;
+
+/// What to ask, and how to show it.
+pub(super) struct Options {
+    pub(super) servers: Vec<String>,
+    pub(super) json: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { servers: vec!["127.0.0.1:2181".to_owned()], json: false }
+    }
+}
+
+/// A server as it was named, and what it says of itself or why it says nothing.
+pub(super) struct Answer {
+    pub(super) address: String,
+    pub(super) status: Result<Value, String>,
+}
+
+impl Answer {
+    fn alarms(&self) -> &[Value] {
+        let alarms = self.status.as_ref().ok().and_then(|status| status["alarms"].as_array());
+        alarms.map_or(&[], Vec::as_slice)
+    }
+}
+
+pub(super) fn status(options: &Options) -> Result<(), Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Exit::failed)?;
+    let answers = runtime.block_on(ask_all(&options.servers));
+    say(&if options.json { to_json(&answers) } else { show::text(&answers) })?;
+    verdict(&answers)
+}
+
+/// All at once: one that does not answer keeps the others waiting for no longer than itself.
+pub(super) async fn ask_all(servers: &[String]) -> Vec<Answer> {
+    let asked: Vec<_> = servers
+        .iter()
+        .map(|server| {
+            let server = server.clone();
+            tokio::spawn(async move { ask(&server).await })
+        })
+        .collect();
+    let mut answers = Vec::new();
+    for (address, asked) in servers.iter().zip(asked) {
+        let status = asked.await.unwrap_or_else(|error| Err(error.to_string()));
+        answers.push(Answer { address: address.clone(), status });
+    }
+    answers
+}
+
+fn to_json(answers: &[Answer]) -> String {
+    let server = |answer: &Answer| {
+        json!({
+            "address": answer.address,
+            "error": answer.status.as_ref().err(),
+            "status": answer.status.as_ref().ok(),
+        })
+    };
+    let servers: Vec<Value> = answers.iter().map(server).collect();
+    format!("{}\n", json!({ "version": VERSION, "servers": servers }))
+}
+
+/// # Errors
+/// Something needs an operator.
+fn verdict(answers: &[Answer]) -> Result<(), Exit> {
+    let silent = answers.iter().filter(|answer| answer.status.is_err()).count();
+    let alarms: usize = answers.iter().map(|answer| answer.alarms().len()).sum();
+    let count = |number: usize, one: &str, more: &str| match number {
+        1 => format!("1 {one}"),
+        _ => format!("{number} {more}"),
+    };
+    match (silent, alarms) {
+        (0, 0) => Ok(()),
+        (0, _) => Err(Exit::failed(count(alarms, "alarm", "alarms"))),
+        (_, 0) => Err(Exit::failed(count(silent, "server does not answer", "servers do not answer"))),
+        _ => Err(Exit::failed(format!(
+            "{}, {}",
+            count(silent, "server does not answer", "servers do not answer"),
+            count(alarms, "alarm", "alarms")
+        ))),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// What a healthy leader says, with the fields that are looked at.
+    pub(in crate::cli) fn leader() -> Value {
+        json!({
+            "version": 1, "server": 2, "role": "leader", "leader": 2, "epoch": 3, "zxid": "0x30000000010", "behind": 0, "znodes": 5,
+            "sessions": 1, "connections": 2, "disk": {"fdatasync_p50_us": 210, "fdatasync_p99_us": 900, "fdatasync_max_us": 12_000},
+            "members": [{"id": 1, "role": "voter"}, {"id": 2, "role": "voter"}],
+            "learners": [{"id": 1, "votes": true, "synced": true, "behind": 7}],
+            "peers": [{"id": 1, "address": "127.0.0.1:2888", "linked": true, "missing_ms": 0, "round_trip_us": 130, "refusal": null}],
+            "alarms": [],
+        })
+    }
+
+    pub(in crate::cli) fn answer(status: Result<Value, String>) -> Answer {
+        Answer { address: "127.0.0.1:2181".to_owned(), status }
+    }
+
+    #[test]
+    fn healthy_servers_are_exit_code_0_and_everything_else_is_1() {
+        let mut alarmed = leader();
+        alarmed["alarms"] = json!([{"what": "w", "remedy": "r"}]);
+        assert!(verdict(&[answer(Ok(leader()))]).is_ok());
+        let code = |answers: &[Answer]| verdict(answers).err().map(|exit| (exit.code, exit.line));
+        assert_eq!(code(&[answer(Ok(alarmed.clone()))]), Some((1, "1 alarm".to_owned())));
+        let silent = answer(Err("refused".to_owned()));
+        assert_eq!(code(&[silent, answer(Ok(leader()))]), Some((1, "1 server does not answer".to_owned())));
+        let both = [answer(Err(String::new())), answer(Err(String::new())), answer(Ok(alarmed))];
+        assert_eq!(code(&both), Some((1, "2 servers do not answer, 1 alarm".to_owned())));
+    }
+
+    #[test]
+    fn the_object_has_what_each_server_said() {
+        let text = to_json(&[answer(Ok(leader())), answer(Err("refused".to_owned()))]);
+        let object: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&object["version"], object["servers"].as_array().unwrap().len()), (&json!(1), 2));
+        assert_eq!(object["servers"][0]["status"], leader());
+        assert_eq!(object["servers"][0]["error"], Value::Null);
+        assert_eq!(object["servers"][1], json!({"address": "127.0.0.1:2181", "error": "refused", "status": null}));
+    }
+}

@@ -1,0 +1,141 @@
+//! What servers say of themselves, for people.
+
+use super::Answer;
+use serde_json::Value;
+use std::fmt::Write;
+
+/// One paragraph a server: a line of its own, one for each peer, and the alarms.
+pub(super) fn text(answers: &[Answer]) -> String {
+    let mut out = String::new();
+    for answer in answers {
+        match &answer.status {
+            Ok(status) => server(&mut out, &answer.address, status),
+            Err(why) => {
+                let _ = writeln!(out, "{}: {why}", answer.address);
+            }
+        }
+    }
+    out
+}
+
+fn server(out: &mut String, address: &str, status: &Value) {
+    let disk = &status["disk"];
+    let ms = |name: &str| milliseconds(&disk[name]);
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        out,
+        "{address}: server {}, {}{}; epoch {}, zxid {}, {} behind; {} sessions, {} connections, {} znodes; fdatasync p50 {} p99 {} max {} ms",
+        status["server"],
+        word(&status["role"]),
+        leader(status),
+        shown(&status["epoch"]),
+        word(&status["zxid"]),
+        shown(&status["behind"]),
+        shown(&status["sessions"]),
+        shown(&status["connections"]),
+        shown(&status["znodes"]),
+        ms("fdatasync_p50_us"),
+        ms("fdatasync_p99_us"),
+        ms("fdatasync_max_us"),
+    );
+    for one in items(&status["peers"]) {
+        peer(out, one, learner(status, &one["id"]));
+    }
+    for alarm in items(&status["alarms"]) {
+        let _ = writeln!(out, "  ALARM: {}\n    {}", word(&alarm["what"]), word(&alarm["remedy"]));
+    }
+}
+
+/// Whom it follows, of those who do.
+fn leader(status: &Value) -> String {
+    match (word(&status["role"]), &status["leader"]) {
+        ("follower" | "observer", leader) if !leader.is_null() => format!(" of server {leader}"),
+        _ => String::new(),
+    }
+}
+
+fn peer(out: &mut String, peer: &Value, learner: Option<&Value>) {
+    let link = if peer["linked"] == true {
+        format!("{} ms", milliseconds(&peer["round_trip_us"]))
+    } else {
+        match peer["refusal"].as_str() {
+            Some(why) => format!("no link: {why}"),
+            None => "no link".to_owned(),
+        }
+    };
+    let lag = match learner {
+        Some(learner) if learner["synced"] == true => format!(", {} behind", learner["behind"]),
+        Some(_) => ", catching up".to_owned(),
+        None => String::new(),
+    };
+    let _ = writeln!(out, "  server {} {}: {link}{lag}", peer["id"], word(&peer["address"]));
+}
+
+fn learner<'v>(status: &'v Value, id: &Value) -> Option<&'v Value> {
+    items(&status["learners"]).iter().find(|learner| learner["id"] == *id)
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or("-")
+}
+
+/// A server that is stuck has no numbers.
+fn shown(value: &Value) -> String {
+    if value.is_null() { "-".to_owned() } else { value.to_string() }
+}
+
+fn milliseconds(us: &Value) -> String {
+    us.as_u64().map_or("-".to_owned(), |us| format!("{}.{}", us / 1000, us / 100 % 10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{answer, leader};
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_server_is_a_line_and_its_peers_and_alarms_are_under_it() {
+        let mut status = leader();
+        status["alarms"] = json!([{"what": "the disk is slow", "remedy": "another medium"}]);
+        let shown = text(&[answer(Ok(status)), answer(Err("refused".to_owned()))]);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "127.0.0.1:2181: server 2, leader; epoch 3, zxid 0x30000000010, 0 behind; 1 sessions, 2 connections, 5 znodes; \
+                 fdatasync p50 0.2 p99 0.9 max 12.0 ms",
+                "  server 1 127.0.0.1:2888: 0.1 ms, 7 behind",
+                "  ALARM: the disk is slow",
+                "    another medium",
+                "127.0.0.1:2181: refused",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_peer_without_a_link_says_why() {
+        let mut status = leader();
+        status["role"] = json!("follower");
+        status["learners"] = json!([]);
+        status["peers"][0]["linked"] = json!(false);
+        status["peers"][0]["refusal"] = json!("no UDP reply");
+        let shown = text(&[answer(Ok(status))]);
+        assert!(shown.contains(", follower of server 2;"), "{shown}");
+        assert!(shown.contains("\n  server 1 127.0.0.1:2888: no link: no UDP reply\n"), "{shown}");
+    }
+
+    #[test]
+    fn a_server_that_is_stuck_is_shown_all_the_same() {
+        let stuck = json!({"version": 1, "server": 1, "role": "stuck", "alarms": [{"what": "w", "remedy": "r"}]});
+        let shown = text(&[answer(Ok(stuck))]);
+        assert!(
+            shown.starts_with("127.0.0.1:2181: server 1, stuck; epoch -, zxid -") && shown.contains("ALARM: w"),
+            "{shown}"
+        );
+    }
+}

@@ -5,6 +5,7 @@ use crate::config::{Config, ConfigError, Ensemble, TrustSource};
 use std::net::SocketAddr;
 use std::path::Path;
 use zoolet_model::ServerId;
+use zoolet_transport::peer::codec;
 use zoolet_transport::peer::trust::{Authority, Identity, PublicKey, SiteKey, Trust};
 use zoolet_transport::peer::{PeerMember, PeerPort, PeerSettings};
 use zoolet_zab::{EnsembleId, Incarnation, Kind, Member, Timing, Zxid};
@@ -80,7 +81,7 @@ pub(super) fn bind(
         identity,
         site: config.site.clone().unwrap_or_default(),
         hints: Some(data.join(HINTS)),
-        frame_bytes_max: config.limits.frame_bytes_max,
+        frame_bytes_max: codec::frame_bytes_max(&config.limits),
         bulk_bytes_per_second: BULK_BYTES_PER_SECOND,
     };
     PeerPort::bind(settings).map(Some).map_err(|error| bind_error(listen, &error))

@@ -36,8 +36,8 @@ pub struct PeerSettings {
     pub identity: Identity,
     /// The file that keeps addresses which were learned, for the day when the configured ones lead nowhere; `None` keeps none.
     pub hints: Option<PathBuf>,
-    /// Bytes of one message at most.
-    pub frame_bytes_max: u32,
+    /// Bytes of one message at most, as [`super::codec::frame_bytes_max`] has them of the servers' limits: not what a client may send at most.
+    pub frame_bytes_max: usize,
     /// What all snapshots that are being sent take together, bytes in a second.
     pub bulk_bytes_per_second: u64,
     /// The site: servers of another one are refused.

@@ -153,7 +153,7 @@ async fn read_lane(links: Arc<Links>, link: Arc<Link>) -> End {
         }
         Err(end) => return end,
     };
-    let mut frames = Frames::new(lane, links.settings.frame_bytes_max as usize);
+    let mut frames = Frames::new(lane, links.settings.frame_bytes_max);
     let mut chunks: [Bytes; CHUNKS] = Default::default();
     chunks[0] = first.freeze();
     let mut count = 1;

@@ -28,9 +28,14 @@ impl Site {
     }
 
     fn start(&self, id: u8) -> Node {
+        self.start_with(id, |_| ())
+    }
+
+    fn start_with(&self, id: u8, change: impl FnOnce(&mut Config)) -> Node {
         let mut config = Config::new(self.scratch.join(&id.to_string()));
         config.server_id = id;
         config.ensemble = Some(Ensemble::new(self.members.clone(), TrustSource::Loopback));
+        change(&mut config);
         Node::start(config).unwrap()
     }
 }
@@ -43,6 +48,12 @@ fn session(node: &Node) -> Session {
     node.session().wait_timeout(PATIENCE).unwrap().unwrap()
 }
 
+fn wait_until_served(nodes: &[Node]) {
+    for node in nodes {
+        node.ready().wait_timeout(PATIENCE).expect("serves").unwrap();
+    }
+}
+
 fn role(node: &Node) -> &'static str {
     node.status().wait_timeout(PATIENCE).unwrap().unwrap().server.role
 }
@@ -51,9 +62,7 @@ fn role(node: &Node) -> &'static str {
 fn three_nodes_are_one_service_and_survive_the_loss_of_one() {
     let site = Site::new();
     let mut nodes: Vec<_> = (1..=3).map(|id| site.start(id)).collect();
-    for node in &nodes {
-        node.ready().wait_timeout(PATIENCE).expect("serves").unwrap();
-    }
+    wait_until_served(&nodes);
     session(&nodes[0]).create(path!("/door"), text("closed")).wait().unwrap();
     let leader = nodes.iter().position(|node| role(node) == "leader").unwrap();
     // As a power loss would.
@@ -65,4 +74,30 @@ fn three_nodes_are_one_service_and_survive_the_loss_of_one() {
     let seen = session(&nodes[1]);
     seen.sync().wait().unwrap();
     assert_eq!(seen.get(path!("/door")).wait().unwrap().0, text("open"));
+}
+
+#[test]
+fn whatever_a_client_may_send_passes_between_servers() {
+    // Small frames for clients, and large ones: what servers tell each other has limits of its own.
+    for (frame_bytes_max, writes) in [(4096, 200), (1 << 20, 3)] {
+        let site = Site::new();
+        let start = |id: u8| site.start_with(id, |config| config.limits.frame_bytes_max = frame_bytes_max);
+        let mut nodes: Vec<_> = (1..=3).map(start).collect();
+        wait_until_served(&nodes);
+        let largest = Some(Bytes::from(vec![b'x'; frame_bytes_max as usize - 100]));
+        let follower = nodes.iter().position(|node| role(node) == "follower").unwrap();
+        session(&nodes[follower]).create(path!("/largest"), largest.clone()).wait().unwrap();
+        // Who was away gets many of them at once.
+        drop(nodes.remove(follower));
+        let writer = session(&nodes[0]);
+        for _ in 0..writes {
+            writer.set(path!("/largest"), largest.clone(), Version::Any).wait().unwrap();
+        }
+        let back = start(follower as u8 + 1);
+        back.ready().wait_timeout(PATIENCE).expect("serves").unwrap();
+        let seen = session(&back);
+        seen.sync().wait().unwrap();
+        let (data, stat) = seen.get(path!("/largest")).wait().unwrap();
+        assert_eq!((data, stat.version), (largest, writes));
+    }
 }

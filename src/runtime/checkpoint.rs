@@ -12,7 +12,7 @@ use zoolet_engine::Event;
 use zoolet_engine::action::{Checkpoint, Generation};
 use zoolet_engine::event::BaseFailure;
 use zoolet_engine::store::Reserve;
-use zoolet_engine::store::base::{BaseError, BaseReader, Patrol};
+use zoolet_engine::store::base::{Base, BaseError, BaseReader, Patrol};
 
 /// How often a disk that is short of space is looked at.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
@@ -24,6 +24,8 @@ pub(super) enum CheckpointWork {
     Install {
         base: u64,
     },
+    /// A base that came in, and that nobody wants.
+    Remove(Base),
 }
 
 /// What the thread works with.
@@ -75,6 +77,7 @@ impl CheckpointThread<'_> {
                         // What was looked at until now is not the base any more.
                         patrol = Patrol::new(clock::now().mono_ms);
                     }
+                    CheckpointWork::Remove(base) => base.retire(),
                 }
                 merging = true;
             }
@@ -130,8 +133,10 @@ impl CheckpointThread<'_> {
             Ok(()) => {
                 debug!(%zxid, changes, "checkpoint");
                 let generation = self.serve();
-                self.log.push(LogWork::Recycle { checkpoint: zxid });
+                // In this order: what the log says after it has recycled is about this generation.
                 self.core.push(Input::Event(Event::Checkpointed { generation }));
+                self.log.push(LogWork::Recycle { checkpoint: zxid });
+                self.received.forget_part();
             }
             Err(error) if base.sync_failed() => return Err(error.to_string()),
             Err(error) => {
@@ -177,6 +182,7 @@ impl CheckpointThread<'_> {
         let generation = self.tell_readers(self.base.replace(received));
         info!(%zxid, "a snapshot has taken the place of what was stored here");
         self.core.push(Input::Event(Event::SnapshotInstalled { generation }));
+        self.received.forget_part();
         self.log.push(LogWork::Recycle { checkpoint: zxid });
         Ok(())
     }

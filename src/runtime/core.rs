@@ -250,7 +250,7 @@ impl Core {
         if matches!(event, Event::Fetched { .. } | Event::Checkpointed { .. } | Event::CheckpointFailed { .. }) {
             self.under_way = self.under_way.saturating_sub(1);
         }
-        if matches!(event, Event::Checkpointed { .. }) {
+        if matches!(event, Event::Checkpointed { .. } | Event::SnapshotInstalled { .. }) {
             self.account_base();
         }
         self.server.handle(self.now, event);
@@ -401,7 +401,10 @@ impl Core {
             | Action::PeerClose { .. }
             | Action::SendSnapshot { .. }
             | Action::ReceiveSnapshot { .. }
-            | Action::DropSnapshot { .. }) => self.instructions.extend(peers::instruction(&self.shared, to_peer)),
+            | Action::DropSnapshot { .. }) => {
+                let instruction = peers::instruction(&self.shared, to_peer, &mut self.base_work);
+                self.instructions.extend(instruction);
+            }
         }
         Ok(())
     }

@@ -51,13 +51,23 @@ impl Counts {
 pub(super) fn run(shared: &Shared, log: Log) -> Result<(), String> {
     let (mailbox, counts) = (&shared.log, &shared.log_counts);
     let floor = log.floor();
-    let mut thread = LogThread { log, shared, counts, waiting: Vec::new(), stalled: false, preparing: true, floor };
+    let mut thread = LogThread {
+        log,
+        shared,
+        counts,
+        waiting: Vec::new(),
+        stalled: false,
+        preparing: true,
+        reads: Vec::new(),
+        floor,
+    };
     let mut batch = Vec::new();
     loop {
         let open = mailbox.take(&mut batch, thread.patience());
         let recycled = thread.sort(&mut batch);
         let outcome = if thread.waiting.is_empty() { thread.prepare_ahead() } else { thread.append() };
         outcome.map_err(|error| error.to_string())?;
+        thread.pass_reads_on();
         if recycled {
             // It may start a checkpoint.
             thread.tell_persisted(false);
@@ -77,6 +87,8 @@ struct LogThread<'a> {
     stalled: bool,
     /// Whether the next segment may need work.
     preparing: bool,
+    /// Questions for after what was appended before them.
+    reads: Vec<ReadLog>,
     /// Entries above it can be read, as the core knows.
     floor: Zxid,
 }
@@ -92,6 +104,12 @@ impl LogThread<'_> {
         }
     }
 
+    fn pass_reads_on(&mut self) {
+        for read in self.reads.drain(..) {
+            self.shared.catch_up.push(CatchUp { reader: self.log.reader(), read });
+        }
+    }
+
     /// Says whether a checkpoint made room.
     fn sort(&mut self, batch: &mut Vec<LogWork>) -> bool {
         let mut recycled = false;
@@ -103,9 +121,8 @@ impl LogThread<'_> {
                     (recycled, self.preparing) = (true, true);
                 }
                 LogWork::Hold { above } => self.log.hold(above),
-                LogWork::Read(read) => {
-                    self.shared.catch_up.push(CatchUp { reader: self.log.reader(), read });
-                }
+                // Entries that are asked for may be in this very batch.
+                LogWork::Read(read) => self.reads.push(read),
             }
         }
         recycled

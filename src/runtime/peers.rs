@@ -1,20 +1,22 @@
 //! The thread of the links to other servers: `zoolet-transport`'s, on a tokio runtime of its own, so that no flood of clients keeps a heartbeat waiting.
 
 use super::Input;
+use super::base::BaseWork;
+use super::checkpoint::CheckpointWork;
 use super::seat::{Driver, LITTLE};
-use super::snapshots::{Incoming, Outgoing};
+use super::snapshots::{Incoming, LentReader, Outgoing};
 use super::threads::Shared;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use zoolet_engine::status::PeerStatus;
 use zoolet_engine::store::disk::Disk;
-use zoolet_engine::{Action, Event, Limits};
+use zoolet_engine::{Action, Event, Limits, PeerMessage};
 use zoolet_model::ServerId;
 use zoolet_transport::peer::{Instruction, Outbox, PeerEvents, PeerFigures, PeerPort, PeerTable};
 
 /// Threads that snapshots are read and written on, and names looked up: they last only while they are needed.
-const BLOCKING_THREADS: usize = 4;
+const BLOCKING_THREADS: usize = 8;
 
 /// The way to the thread of the links, and what a snapshot that comes in is written with.
 pub(crate) struct Links {
@@ -57,26 +59,42 @@ fn status(id: ServerId, figures: PeerFigures) -> PeerStatus {
     }
 }
 
-/// What an action of the machine is for the links; `None` for actions that are not for peers, and where there are none.
-pub(super) fn instruction(shared: &Arc<Shared>, action: Action) -> Option<Instruction> {
+/// What an action of the machine is for the links; `None` for actions that are not for peers, and where there are none. What the base has to do for it is added to
+/// `base_work`, in its order among the machine's other actions.
+pub(super) fn instruction(shared: &Arc<Shared>, action: Action, base_work: &mut Vec<BaseWork>) -> Option<Instruction> {
     let links = shared.links.as_ref()?;
     Some(match action {
         Action::PeerSend { peer, link, message } => Instruction::Send { peer, link, message },
         Action::PeerClose { peer, link, reason } => Instruction::Close { peer, link, reason },
         Action::SendSnapshot { peer, link, transfer, generation, chain } => {
-            let source = Box::new(Outgoing::new(Arc::clone(shared), generation, chain));
+            let lent = LentReader::new();
+            base_work.push(BaseWork::Lend(generation, Arc::clone(&lent)));
+            let source = Box::new(Outgoing::new(Arc::downgrade(shared), lent, chain));
             Instruction::SendSnapshot { peer, link, transfer, source }
         }
         Action::ReceiveSnapshot { peer, link, transfer, meta } => {
-            let taker = Incoming::new(Arc::clone(shared), Arc::clone(&links.disk), links.limits, meta);
+            shared.received.want((peer, transfer));
+            let disk = Arc::clone(&links.disk);
+            let taker = Incoming::new(Arc::downgrade(shared), disk, links.limits, (peer, transfer), meta);
             Instruction::ReceiveSnapshot { peer, link, transfer, taker: Box::new(taker) }
         }
         Action::DropSnapshot { peer, transfer } => {
-            shared.received.drop_whole();
+            if let Some(unwanted) = shared.received.give_up((peer, transfer)) {
+                // Its files are large, and this thread must not wait for a disk.
+                shared.checkpoint.push(CheckpointWork::Remove(unwanted));
+            }
             Instruction::DropSnapshot { peer, transfer }
         }
         _ => return None,
     })
+}
+
+/// How many things an event brings to the core.
+fn weight(event: &Event) -> usize {
+    match event {
+        Event::PeerMessage { message: PeerMessage::Entries(entries), .. } => entries.entries.len(),
+        _ => 1,
+    }
 }
 
 /// Takes what peers say to the core.
@@ -84,7 +102,7 @@ struct ToCore(Arc<Shared>);
 
 impl PeerEvents for ToCore {
     fn submit(&self, events: &mut Vec<Event>) {
-        let is_little = events.len() <= LITTLE;
+        let is_little = events.iter().map(weight).sum::<usize>() <= LITTLE;
         self.0.bring(events.drain(..).map(Input::Event), is_little, Driver::Peers);
     }
 }

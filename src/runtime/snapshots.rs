@@ -1,53 +1,60 @@
 //! Snapshots on their way between disks: where the bytes of one that is sent come from, and where those of one that comes in go.
 //!
-//! All of it is called on threads that may wait for a disk, never on the core's or the links'.
+//! All of it is called on threads that may wait for a disk, never on the core's or the links'. A transfer that is not wanted any more may still be in the middle
+//! of a write: what it then leaves is removed, and never takes the place of what another one left.
 
-use super::base::BaseWork;
 use super::threads::Shared;
 use super::{Input, Latch, lock};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
-use zoolet_engine::action::{CheckpointMeta, Generation};
+use zoolet_engine::action::CheckpointMeta;
 use zoolet_engine::event::BaseFailure;
-use zoolet_engine::peer::ReceivedSnapshot;
+use zoolet_engine::peer::{ReceivedSnapshot, TransferId};
 use zoolet_engine::store::SnapshotSink;
 use zoolet_engine::store::base::{Base, BaseReader};
 use zoolet_engine::store::disk::Disk;
 use zoolet_engine::store::image::{ImageError, SnapshotSource};
 use zoolet_engine::{Event, Limits};
+use zoolet_model::ServerId;
 use zoolet_transport::peer::{SnapshotBytes, SnapshotSize, SnapshotTaker};
 
 /// How long a transfer waits for the thread that reads the base.
 const READER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A reader of one generation, on its way to a transfer.
+/// What whoever still works at a transfer is told when its node has ended.
+const ENDED: &str = "the node has ended";
+
+/// A reader of one generation, on its way to a transfer. It is asked for when the transfer is decided on, so that the generation stays.
 pub(super) type LentReader = Latch<Result<BaseReader, BaseFailure>>;
+
+/// From whom, and the sender's number.
+pub(super) type Transfer = (ServerId, TransferId);
 
 /// The bytes of one generation.
 pub(super) struct Outgoing {
-    shared: Arc<Shared>,
-    generation: Generation,
+    shared: Weak<Shared>,
+    lent: Arc<LentReader>,
     chain: u128,
     source: Option<SnapshotSource>,
 }
 
 impl Outgoing {
-    pub(super) fn new(shared: Arc<Shared>, generation: Generation, chain: u128) -> Self {
-        Self { shared, generation, chain, source: None }
+    pub(super) fn new(shared: Weak<Shared>, lent: Arc<LentReader>, chain: u128) -> Self {
+        Self { shared, lent, chain, source: None }
     }
 
     fn reader(&self) -> Result<BaseReader, BaseFailure> {
-        let lent = LentReader::new();
-        self.shared.base.push(BaseWork::Lend(self.generation, Arc::clone(&lent)));
         let never = || Err(BaseFailure::Io("nobody reads the base any more".to_owned()));
-        lent.wait_until(Instant::now() + READER_PATIENCE).unwrap_or_else(never)
+        self.lent.wait_until(Instant::now() + READER_PATIENCE).unwrap_or_else(never)
     }
 
     /// Damage is the machine's to know; the peer hears only that nothing more comes.
     fn note(&self, failure: BaseFailure) -> String {
         match failure {
             BaseFailure::Damaged(what) => {
-                self.shared.inbox.push(Input::Event(Event::BaseDamaged { what: what.clone() }));
+                if let Some(shared) = self.shared.upgrade() {
+                    shared.inbox.push(Input::Event(Event::BaseDamaged { what: what.clone() }));
+                }
                 what
             }
             BaseFailure::Io(what) => what,
@@ -73,8 +80,17 @@ impl SnapshotBytes for Outgoing {
 /// A base that came in whole, until the log names it or nobody wants it; and the part of one that broke off.
 #[derive(Default)]
 pub(super) struct Received {
-    whole: Mutex<Option<Base>>,
-    part: Mutex<Option<Part>>,
+    held: Mutex<Held>,
+    /// Held while a base begins: two must not choose one id.
+    beginning: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Held {
+    /// The transfer that is wanted.
+    wanted: Option<Transfer>,
+    whole: Option<(Transfer, Base)>,
+    part: Option<Part>,
 }
 
 /// What came of a snapshot before its link went.
@@ -85,37 +101,75 @@ struct Part {
 }
 
 impl Received {
-    /// The base of this number, if it came in.
-    pub(super) fn take(&self, base: u64) -> Option<Base> {
-        lock(&self.whole).take_if(|received| received.id() == base)
+    /// From now on this one is wanted, and no other.
+    pub(super) fn want(&self, transfer: Transfer) {
+        lock(&self.held).wanted = Some(transfer);
     }
 
-    /// Nobody wants what came in. What came of a snapshot that broke off stays: the next transfer may be of the same.
-    pub(super) fn drop_whole(&self) {
-        if let Some(unwanted) = lock(&self.whole).take() {
-            unwanted.retire();
-        }
+    /// This one is not wanted any more: gives back its base, if it came in, to be removed. What came of a snapshot that broke off stays: the next transfer may be
+    /// of the same.
+    #[must_use]
+    pub(super) fn give_up(&self, transfer: Transfer) -> Option<Base> {
+        let mut held = lock(&self.held);
+        held.wanted = held.wanted.filter(|wanted| *wanted != transfer);
+        held.whole.take_if(|(whole, _)| *whole == transfer).map(|(_, base)| base)
+    }
+
+    /// The base of this number, if it came in.
+    pub(super) fn take(&self, base: u64) -> Option<Base> {
+        lock(&self.held).whole.take_if(|(_, whole)| whole.id() == base).map(|(_, base)| base)
+    }
+
+    /// The history goes on without it.
+    pub(super) fn forget_part(&self) {
+        let part = lock(&self.held).part.take();
+        drop(part);
     }
 
     /// A part of a snapshot that is this one. Any other goes: two would take the disk of two.
     fn take_part(&self, meta: &CheckpointMeta) -> Option<(u64, SnapshotSink)> {
-        let part = lock(&self.part).take().filter(|part| part.meta == *meta);
-        part.map(|part| (part.base, part.sink))
+        let part = lock(&self.held).part.take();
+        part.filter(|part| part.meta == *meta).map(|part| (part.base, part.sink))
+    }
+
+    /// Keeps a part unless another transfer has begun since.
+    fn keep_part(&self, transfer: Transfer, part: Part) {
+        let mut held = lock(&self.held);
+        let is_last = held.wanted.is_none_or(|wanted| wanted == transfer) && held.part.is_none();
+        let unwanted = if is_last { held.part.replace(part) } else { Some(part) };
+        drop(held);
+        drop(unwanted);
+    }
+
+    /// Keeps a whole base if it is wanted. Gives back what is not.
+    fn keep_whole(&self, transfer: Transfer, base: Base) -> (bool, Option<Base>) {
+        let mut held = lock(&self.held);
+        if held.wanted != Some(transfer) {
+            return (false, Some(base));
+        }
+        (true, held.whole.replace((transfer, base)).map(|(_, before)| before))
     }
 }
 
 /// A snapshot that comes in.
 pub(super) struct Incoming {
-    shared: Arc<Shared>,
+    shared: Weak<Shared>,
     disk: Arc<dyn Disk>,
     limits: Limits,
+    transfer: Transfer,
     meta: CheckpointMeta,
     sink: Option<(u64, SnapshotSink)>,
 }
 
 impl Incoming {
-    pub(super) fn new(shared: Arc<Shared>, disk: Arc<dyn Disk>, limits: Limits, meta: CheckpointMeta) -> Self {
-        Self { shared, disk, limits, meta, sink: None }
+    pub(super) fn new(
+        shared: Weak<Shared>,
+        disk: Arc<dyn Disk>,
+        limits: Limits,
+        transfer: Transfer,
+        meta: CheckpointMeta,
+    ) -> Self {
+        Self { shared, disk, limits, transfer, meta, sink: None }
     }
 
     /// A base that comes in has an id that no other on this disk has: one that was lost is still there, and so may be what a crash left of another.
@@ -127,10 +181,13 @@ impl Incoming {
 
 impl SnapshotTaker for Incoming {
     fn open(&mut self) -> Result<u64, String> {
-        let (base, sink) = match self.shared.received.take_part(&self.meta) {
+        let shared = self.shared.upgrade().ok_or(ENDED)?;
+        let beginning = lock(&shared.received.beginning);
+        let (base, sink) = match shared.received.take_part(&self.meta) {
             Some(part) => part,
             None => self.begin().map_err(|error| error.to_string())?,
         };
+        drop(beginning);
         let received = sink.received();
         self.sink = Some((base, sink));
         Ok(received)
@@ -150,16 +207,19 @@ impl SnapshotTaker for Incoming {
         let (base, sink) = self.sink.take().ok_or("it was never opened")?;
         let received = sink.finish().map_err(|error| error.to_string())?;
         let state = received.state.ok_or("a snapshot of nothing")?;
-        *lock(&self.shared.received.whole) = Some(received.base);
-        Ok(ReceivedSnapshot { base, state })
+        let shared = self.shared.upgrade().ok_or(ENDED)?;
+        let (is_wanted, unwanted) = shared.received.keep_whole(self.transfer, received.base);
+        if let Some(unwanted) = unwanted {
+            unwanted.retire();
+        }
+        if is_wanted { Ok(ReceivedSnapshot { base, state }) } else { Err("it is not wanted any more".to_owned()) }
     }
 }
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        if let Some((base, sink)) = self.sink.take() {
-            let part = Part { meta: self.meta.clone(), base, sink };
-            *lock(&self.shared.received.part) = Some(part);
+        if let (Some((base, sink)), Some(shared)) = (self.sink.take(), self.shared.upgrade()) {
+            shared.received.keep_part(self.transfer, Part { meta: self.meta.clone(), base, sink });
         }
     }
 }

@@ -21,6 +21,7 @@ use zoolet_model::{ConnectReply, Zxid};
 use zoolet_transport::peer::Instruction;
 #[cfg(feature = "port")]
 use zoolet_transport::server::Output;
+use zoolet_zab::Role;
 
 /// A turn ends after this many events or this long; then its actions are carried out, so that the disk and the clients never
 /// wait for a long queue.
@@ -56,6 +57,7 @@ pub(super) struct Core {
     next_ping_ms: Option<u64>,
     closing_sessions: bool,
     is_handing_over: bool,
+    role: Role,
     serving: bool,
     /// What was taken from the inbox and is not handled; if a turn breaks off, whoever waits for one of these still hears of the end.
     batch: VecDeque<Input>,
@@ -98,6 +100,7 @@ impl Core {
             next_ping_ms: None,
             closing_sessions: false,
             is_handing_over: false,
+            role: Role::Looking,
             serving: false,
             batch: VecDeque::new(),
             log_work: Vec::new(),
@@ -329,11 +332,28 @@ impl Core {
         if self.is_handing_over && !self.server.leads() {
             self.shared.tell_handed_over();
         }
+        self.tell_role();
         if self.server.is_serving() != self.serving {
             self.serving = !self.serving;
             self.on_serving_changed();
         }
         Ok(())
+    }
+
+    /// Who leads is what an operator looks for first.
+    fn tell_role(&mut self) {
+        let role = self.server.zab().role();
+        if role == self.role || self.shared.links.is_none() {
+            return;
+        }
+        self.role = role;
+        let epoch = self.server.zab().epoch().as_u32();
+        match role {
+            Role::Looking => tracing::info!("looking for a leader"),
+            Role::Leading => tracing::info!(epoch, "leads"),
+            Role::Following(leader) => tracing::info!(epoch, leader = leader.as_u8(), "follows"),
+            Role::Observing(leader) => tracing::info!(epoch, leader = leader.as_u8(), "observes"),
+        }
     }
 
     /// An operator whose clients cannot get sessions should find out why; a flood of them must not fill a disk.

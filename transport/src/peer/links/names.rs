@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 /// What a name gets to be resolved. The resolver of the system may take much longer.
 const RESOLVING: Duration = Duration::from_secs(2);
-/// Names that are being resolved at once. Each takes a thread, for as long as the resolver likes.
-const LOOKUPS_MAX: usize = 4;
+/// Names that are being resolved at once. Each takes a thread, for as long as the resolver likes, and disks need the others.
+const LOOKUPS_MAX: usize = 2;
 /// Addresses of one name that are tried.
 const OF_NAME_MAX: usize = 4;
 

@@ -152,7 +152,12 @@ async fn answer(links: Arc<Links>, link: Arc<Link>, mut say: SendStream, mut hea
         let _ = reply(&mut say, SnapshotReply::Refused { reason: "there is no such snapshot".to_owned() }).await;
         return Ok(());
     };
-    let result = send(&links, &mut offer.source, request, &mut say, &mut hear).await;
+    let result = match send(&links, &mut offer.source, request, &mut say, &mut hear).await {
+        // The machine would close the link to a peer whose snapshot failed here; this one has other plans, and says so itself.
+        Err(Unsent::Unwanted) => Ok(()),
+        Err(Unsent::Failed(why)) => Err(why),
+        Ok(()) => Ok(()),
+    };
     if let Err(why) = &result {
         // Nothing that the receiver could take for the end.
         let _ = say.reset(0u32.into());
@@ -162,19 +167,32 @@ async fn answer(links: Arc<Links>, link: Arc<Link>, mut say: SendStream, mut hea
     Ok(())
 }
 
+/// Why a snapshot was not sent whole.
+enum Unsent {
+    /// The peer has given it up.
+    Unwanted,
+    Failed(String),
+}
+
+impl From<String> for Unsent {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
 async fn send(
     links: &Links,
     source: &mut OnDisk<Box<dyn SnapshotBytes>>,
     request: SnapshotRequest,
     say: &mut SendStream,
     hear: &mut RecvStream,
-) -> Result<(), String> {
+) -> Result<(), Unsent> {
     let bytes = source.call(|source| source.open()).await?.bytes;
     let SnapshotRequest { mut offset, .. } = request;
     if offset > bytes {
         let reason = format!("it has {bytes} bytes, {offset} of them are said to be there already");
         reply(say, SnapshotReply::Refused { reason: reason.clone() }).await.map_err(unwritten)?;
-        return Err(reason);
+        return Err(Unsent::Failed(reason));
     }
     reply(say, SnapshotReply::Bytes { bytes }).await.map_err(unwritten)?;
     let mut ahead = Ahead::default();
@@ -187,7 +205,7 @@ async fn send(
         ahead.sent += 1;
         say.write_chunk(chunk.into()).await.map_err(unwritten)?;
     }
-    say.finish().map_err(|_| "the link is gone".to_owned())
+    say.finish().map_err(|_| Unsent::Failed("the link is gone".to_owned()))
 }
 
 /// `bytes` from `offset` on, however many a read gives.
@@ -212,13 +230,13 @@ struct Ahead {
 
 impl Ahead {
     /// Waits until another chunk may be sent.
-    async fn wait(&mut self, hear: &mut RecvStream) -> Result<(), String> {
+    async fn wait(&mut self, hear: &mut RecvStream) -> Result<(), Unsent> {
         while self.sent - self.taken >= AHEAD {
             let chunk = hear.read_chunk(AHEAD as usize, true).await.map_err(|error| error.to_string())?;
-            let words = chunk.ok_or("the peer does not want it any more")?;
+            let words = chunk.ok_or(Unsent::Unwanted)?;
             self.taken += words.bytes.len() as u64;
             if self.taken > self.sent {
-                return Err("the receiver has taken more than there was".to_owned());
+                return Err(Unsent::Failed("the receiver has taken more than there was".to_owned()));
             }
         }
         Ok(())
@@ -231,10 +249,10 @@ async fn reply(say: &mut SendStream, reply: SnapshotReply) -> Result<(), WriteEr
     say.write_all(&bytes).await
 }
 
-fn unwritten(error: WriteError) -> String {
+fn unwritten(error: WriteError) -> Unsent {
     match error {
-        WriteError::Stopped(_) => "the peer does not want it any more".to_owned(),
-        WriteError::ConnectionLost(_) => "the link is gone".to_owned(),
-        error => error.to_string(),
+        WriteError::Stopped(_) => Unsent::Unwanted,
+        WriteError::ConnectionLost(_) => Unsent::Failed("the link is gone".to_owned()),
+        error => Unsent::Failed(error.to_string()),
     }
 }

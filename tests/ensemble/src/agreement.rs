@@ -2,17 +2,17 @@
 
 use crate::history::{self, Last};
 use crate::load::{self, FIRST, Seen, TOP};
-use crate::product::Product;
 use crate::site::{Server, Site};
 use crate::{Outcome, said};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zoolet_model::Request;
 use zoolet_powercut::check::Observed;
 use zoolet_powercut::client::{Client, Joined};
 
 const SESSION_TIMEOUT_MS: i32 = 10_000;
 const PATIENCE: Duration = Duration::from_secs(20);
+const RETRY: Duration = Duration::from_millis(100);
 
 /// The tree as a server shows it after a sync.
 type Tree = BTreeMap<String, (bytes::Bytes, zoolet_model::Stat)>;
@@ -24,8 +24,8 @@ type Tree = BTreeMap<String, (bytes::Bytes, zoolet_model::Stat)>;
 /// What does not hold.
 pub fn check(site: &Site, keys: usize, seen: &Seen) -> Outcome<()> {
     site.wait_for_all()?;
-    let trees: Vec<(u8, Tree)> =
-        site.servers().iter().map(|server| Ok((server.place.id, read(server)?))).collect::<Outcome<_>>()?;
+    let trees = site.servers().iter().map(|server| Ok((server.place.id, read_in_time(server)?)));
+    let trees: Vec<(u8, Tree)> = trees.collect::<Outcome<_>>()?;
     let Some(((first, tree), others)) = trees.split_first() else { return Err("no servers".to_owned()) };
     for (id, other) in others {
         if let Some(difference) = difference(tree, other) {
@@ -34,13 +34,24 @@ pub fn check(site: &Site, keys: usize, seen: &Seen) -> Outcome<()> {
     }
     let last = (0..keys).map(|key| last(tree, key)).collect::<Outcome<Vec<_>>>()?;
     history::check(&seen.operations, FIRST, &last).map_err(|violation| violation.to_string())?;
-    if matches!(site.plan.product, Product::Zoolet(_)) { same_digest(site) } else { Ok(()) }
+    if site.plan.product.is_zoolet() { same_digest(site) } else { Ok(()) }
 }
 
 fn last(tree: &Tree, key: usize) -> Outcome<Last> {
     let (data, stat) = tree.get(&load::path(key)).ok_or_else(|| format!("key {key} is gone"))?;
     let value = load::value(data).ok_or_else(|| format!("key {key} holds {data:?}"))?;
     Ok(Last { version: stat.version, value })
+}
+
+/// A server that has just come back may still believe what it was before, and break off once more.
+fn read_in_time(server: &Server) -> Outcome<Tree> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match read(server) {
+            Err(_) if Instant::now() < until => std::thread::sleep(RETRY),
+            outcome => return outcome,
+        }
+    }
 }
 
 /// What a client of this server sees, sync first. Session znodes of others come and go: only the load's part is compared.

@@ -1,7 +1,7 @@
 //! For how long nobody's write is acknowledged when something happens to the leader.
 //!
-//! Writers have one write under way each and go to the next server when theirs fails them, so between two acknowledged writes of the ensemble lie
-//! microseconds, unless it stands still. The same for every product.
+//! Writers have one write under way each. Each belongs to a server and comes back to it as soon as it takes him, so what counts is how long the
+//! ensemble stands still, and not how a client looks for another server. The same for every product.
 
 use crate::etcd::Http;
 use crate::product::Product;
@@ -16,9 +16,9 @@ use zoolet_model::{CreateKind, CreateMode, ErrorCode, Request, WriteOp};
 use zoolet_powercut::client::{Client, Joined};
 use zoolet_powercut::load::create;
 
-/// How long a writer waits for an answer before it goes to the next server. The ensemble's gap does not depend on it: other writers are at other servers.
+/// How long a writer waits for an answer before it connects again.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(1000);
-/// Between two attempts to reach some server.
+/// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(5);
 const SESSION_TIMEOUT_MS: i32 = 10_000;
 
@@ -129,10 +129,9 @@ fn write(
 ) -> Vec<Duration> {
     let data = Bytes::from(vec![b'x'; shape.bytes]);
     let mut acknowledged = Vec::new();
-    let (mut at, mut count) = (number, 0);
+    let (server, mut count) = (servers[number % servers.len()], 0);
     while !is_over.load(Relaxed) {
-        let Ok(mut connection) = Connection::open(product, servers[at % servers.len()]) else {
-            at += 1;
+        let Ok(mut connection) = Connection::open(product, server) else {
             std::thread::sleep(RETRY);
             continue;
         };
@@ -145,7 +144,6 @@ fn write(
             acknowledged.push(epoch.elapsed());
         }
         connection.close();
-        at += 1;
     }
     acknowledged
 }
@@ -159,42 +157,52 @@ pub fn longest(acknowledged: &[Duration], from: Duration) -> Option<Duration> {
 /// A client of an idle ensemble, who has a connection and has not used it.
 pub struct Idler {
     product: Product,
-    servers: Vec<SocketAddr>,
-    at: usize,
+    server: SocketAddr,
     connection: Connection,
 }
 
 impl Idler {
-    /// Connects to server number `first` of the list, from 0 on, and makes sure that his key is there.
+    /// Connects, and makes sure that his key is there.
     ///
     /// # Errors
-    /// What the connection says.
-    pub fn connect(product: &Product, servers: &[SocketAddr], first: usize) -> io::Result<Self> {
-        let mut connection = Connection::open(product, servers[first % servers.len()])?;
-        connection.set("/gap-one", &Bytes::from_static(b"before"))?;
-        Ok(Self { product: product.clone(), servers: servers.to_vec(), at: first, connection })
+    /// When that never succeeds.
+    pub fn connect(product: &Product, server: SocketAddr, patience: Duration) -> Result<Self, String> {
+        let connection = write_in_time(product, server, None, patience)?;
+        Ok(Self { product: product.clone(), server, connection })
     }
 
-    /// Writes, at any server, again and again until it is acknowledged; gives how long that took.
+    /// Writes again and again until it is acknowledged; gives how long that took.
     ///
     /// # Errors
     /// When it never is.
-    pub fn write(mut self, patience: Duration) -> Result<Duration, String> {
+    pub fn write(self, patience: Duration) -> Result<Duration, String> {
         let began = Instant::now();
-        let data = Bytes::from_static(b"one");
-        while self.connection.set("/gap-one", &data).is_err() {
-            loop {
-                if began.elapsed() > patience {
-                    return Err(format!("no write was acknowledged within {patience:?}"));
-                }
-                self.at += 1;
-                match Connection::open(&self.product, self.servers[self.at % self.servers.len()]) {
-                    Ok(connection) => break self.connection = connection,
-                    Err(_) => std::thread::sleep(RETRY),
-                }
-            }
-        }
+        write_in_time(&self.product, self.server, Some(self.connection), patience)?;
         Ok(began.elapsed())
+    }
+}
+
+/// On this connection or on another one.
+fn write_in_time(
+    product: &Product,
+    server: SocketAddr,
+    mut connection: Option<Connection>,
+    patience: Duration,
+) -> Result<Connection, String> {
+    let (until, data) = (Instant::now() + patience, Bytes::from_static(b"one"));
+    loop {
+        let opened = match connection.take() {
+            Some(connection) => Ok(connection),
+            None => Connection::open(product, server),
+        };
+        let failure = match opened.and_then(|mut connection| connection.set("/gap-one", &data).map(|()| connection)) {
+            Ok(connection) => return Ok(connection),
+            Err(failure) => failure,
+        };
+        if Instant::now() > until {
+            return Err(format!("{server} acknowledges no write within {patience:?}: {failure}"));
+        }
+        std::thread::sleep(RETRY);
     }
 }
 

@@ -92,10 +92,20 @@ fn values(operations: &[&Operation], first: u64, last: Last) -> Result<BTreeMap<
     for (version, value) in answers.map(|answer| (answer.version, answer.value)).chain([(last.version, last.value)]) {
         let known = *values.entry(version).or_insert(value);
         if known != value {
-            return Err(Violation(format!("version {version} is {known:#x} and {value:#x}")));
+            let line = format!("version {version} is {known:#x} and {value:#x} (in the end {last:?})");
+            return Err(Violation(format!("{line}{}", witnesses(operations, &[known, value]))));
         }
     }
     Ok(values)
+}
+
+/// Every operation that wrote or showed one of these values, a line each.
+fn witnesses(operations: &[&Operation], values: &[u64]) -> String {
+    let concerns = |operation: &Operation| match (operation.act, operation.answer) {
+        (Act::Set(value), _) => values.contains(&value),
+        (Act::Read, answer) => answer.is_some_and(|answer| values.contains(&answer.value)),
+    };
+    operations.iter().filter(|operation| concerns(operation)).map(|operation| format!("\n    {operation:?}")).collect()
 }
 
 /// Every version was set once, by somebody who sent it, and none is beyond the last.

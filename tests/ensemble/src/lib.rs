@@ -15,6 +15,7 @@ pub mod load;
 pub mod product;
 pub mod relay;
 pub mod site;
+pub mod trial;
 
 /// What went wrong, for people: these are tests.
 pub type Outcome<T> = Result<T, String>;

@@ -207,6 +207,15 @@ impl Load {
     }
 }
 
+/// A request whose answer is to come.
+#[derive(Clone, Copy)]
+struct UnderWay {
+    /// Its place among what the client has done.
+    operation: usize,
+    /// Of its last part.
+    xid: i32,
+}
+
 struct Worker {
     number: usize,
     servers: Vec<SocketAddr>,
@@ -255,7 +264,7 @@ impl Worker {
 
     /// Until the connection fails, or all is over; then the session is closed.
     fn exchange(&mut self, client: &mut Client) {
-        let mut under_way: VecDeque<usize> = VecDeque::new();
+        let mut under_way: VecDeque<UnderWay> = VecDeque::new();
         loop {
             let is_over = self.is_over.load(Relaxed);
             while !is_over && under_way.len() < self.shape.outstanding {
@@ -266,8 +275,8 @@ impl Worker {
             }
             let left = if is_over { 0 } else { self.shape.outstanding / 2 };
             while under_way.len() > left {
-                let Some(&operation) = under_way.front() else { break };
-                if !self.receive(client, operation) {
+                let Some(&next) = under_way.front() else { break };
+                if !self.receive(client, next) {
                     return;
                 }
                 under_way.pop_front();
@@ -281,27 +290,26 @@ impl Worker {
         }
     }
 
-    fn queue(&mut self, client: &mut Client) -> usize {
+    fn queue(&mut self, client: &mut Client) -> UnderWay {
         let key = self.random.below(self.shape.keys as u64) as usize;
-        let act = if self.random.chance(self.shape.reads_per_cent) {
+        let (act, xid) = if self.random.chance(self.shape.reads_per_cent) {
             client.queue(&Request::Sync { path: Some(path(key).as_str().into()) });
-            client.queue(&Request::GetData { path: path(key).as_str().into(), watch: false });
-            Act::Read
+            (Act::Read, client.queue(&Request::GetData { path: path(key).as_str().into(), watch: false }))
         } else {
             self.values += 1;
             let value = (self.number as u64 + 1) << 40 | self.values;
             let data = Some(data(value, self.shape.bytes));
-            client.queue(&Request::Write(WriteOp::SetData { path: path(key).as_str().into(), data, version: -1 }));
-            Act::Set(value)
+            let set = WriteOp::SetData { path: path(key).as_str().into(), data, version: -1 };
+            (Act::Set(value), client.queue(&Request::Write(set)))
         };
         let server = (self.at % self.servers.len()) as u8 + 1;
         let sent = self.epoch.elapsed();
         self.done.operations.push(Operation { key, act, sent, client: self.number, server, answer: None });
-        self.done.operations.len() - 1
+        UnderWay { operation: self.done.operations.len() - 1, xid }
     }
 
     /// Takes the answer to an operation; false when the connection failed.
-    fn receive(&mut self, client: &mut Client, operation: usize) -> bool {
+    fn receive(&mut self, client: &mut Client, UnderWay { operation, xid }: UnderWay) -> bool {
         let act = self.done.operations[operation].act;
         let shape = match act {
             Act::Set(_) => ReplyShape::Stat,
@@ -312,8 +320,12 @@ impl Worker {
                 ReplyShape::Data
             }
         };
-        let Ok(Some((_, reply))) = client.receive(shape) else { return false };
+        let Ok(Some((header, reply))) = client.receive(shape) else { return false };
         let at = self.epoch.elapsed();
+        if header.xid != xid {
+            self.done.wrong = Some(format!("request {xid} is answered as {}", header.xid));
+            return false;
+        }
         let answer = match (act, reply) {
             (Act::Set(value), Ok(Reply::Stat(stat))) => Answer { at, version: stat.version, value },
             (Act::Read, Ok(Reply::Data(data, stat))) => match data.as_deref().and_then(value) {

@@ -54,6 +54,11 @@ impl Product {
         }
     }
 
+    /// Whether it is this project's.
+    pub fn is_zoolet(&self) -> bool {
+        matches!(self, Self::Zoolet(_))
+    }
+
     /// Whether its clients speak ZooKeeper's protocol.
     pub fn speaks_zookeeper(&self) -> bool {
         !matches!(self, Self::Etcd)
@@ -68,6 +73,8 @@ impl Product {
             Self::Zoolet(binary) => {
                 let mut command = Command::new(binary);
                 command.args(["serve", "--log", "info", "--config"]).arg(config);
+                // A directory that a zoolet.toml names may be empty only when that is said.
+                command.args(config.extension().filter(|form| *form == "toml").map(|_| "--create"));
                 Ok(command)
             }
             Self::ZooKeeper(options) => {

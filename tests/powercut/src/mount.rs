@@ -91,8 +91,27 @@ struct State {
     over: bool,
     seen: Seen,
     random: Random,
-    /// The longest that a sync takes.
-    sync_us_max: u64,
+    syncs: SyncTimes,
+}
+
+/// How long syncs take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SyncTimes {
+    /// Drawn for each, up to this.
+    pub us_max: u64,
+    /// Of 1,000 syncs, how many take longer.
+    pub tail_per_mille: u64,
+    /// How long those take.
+    pub tail: Duration,
+}
+
+impl SyncTimes {
+    fn draw(&self, random: &mut Random) -> Duration {
+        if self.tail_per_mille > 0 && random.below(1000) < self.tail_per_mille {
+            return self.tail;
+        }
+        Duration::from_micros(random.below(self.us_max + 1))
+    }
 }
 
 /// Operations that a server has asked for.
@@ -131,8 +150,22 @@ impl Mounted {
     /// # Errors
     /// When the system does not let us mount.
     pub fn new(volume: Volume, directory: &Path, trigger: Option<Trigger>, mut random: Random) -> io::Result<Self> {
-        let sync_us_max = *random.pick(&[0, 200, 1000, 3000]);
-        let state = State { volume, trigger, cut: None, over: false, seen: Seen::default(), random, sync_us_max };
+        let us_max = *random.pick(&[0, 200, 1000, 3000]);
+        Self::with_syncs(volume, directory, trigger, SyncTimes { us_max, ..SyncTimes::default() }, random)
+    }
+
+    /// The same with syncs that take so long.
+    ///
+    /// # Errors
+    /// As [`Mounted::new`].
+    pub fn with_syncs(
+        volume: Volume,
+        directory: &Path,
+        trigger: Option<Trigger>,
+        syncs: SyncTimes,
+        random: Random,
+    ) -> io::Result<Self> {
+        let state = State { volume, trigger, cut: None, over: false, seen: Seen::default(), random, syncs };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("zoolet-powercut".to_owned()), MountOption::NoDev];
@@ -144,6 +177,11 @@ impl Mounted {
     /// Pulls the plug at an operation from now on.
     pub fn arm(&self, trigger: Trigger) {
         self.shared.state().trigger = Some(trigger);
+    }
+
+    /// From now on syncs take so long.
+    pub fn slow_down(&self, syncs: SyncTimes) {
+        self.shared.state().syncs = syncs;
     }
 
     /// From now on syncs do nothing.
@@ -250,10 +288,10 @@ impl Shared {
     ) -> Result<(), Errno> {
         let mut state = self.state();
         let until = state.volume.now();
-        let longest = state.sync_us_max;
-        let pause = Duration::from_micros(state.random.below(longest + 1));
+        let State { syncs, random, .. } = &mut *state;
+        let pause = syncs.draw(random);
         drop(state);
-        if longest > 0 {
+        if !pause.is_zero() {
             std::thread::sleep(pause);
         }
         self.change(operation, |volume| carry_out(volume, until))

@@ -195,8 +195,7 @@ fn heal(site: &mut Site, fault: Fault, leader: u8) -> Outcome<()> {
 fn idle(site: &mut Site) -> Outcome<Duration> {
     let leader = site.wait_for_leader()?;
     let follower = site.followers()?.into_iter().next().ok_or("no follower")?;
-    let idler = Idler::connect(&site.plan.product, &site.clients(), usize::from(follower) - 1)
-        .map_err(|error| format!("follower {follower}: {error}"))?;
+    let idler = Idler::connect(&site.plan.product, site.server(follower).client(), PATIENCE)?;
     std::thread::sleep(BEFORE);
     site.server_mut(leader).send_kill();
     let took = idler.write(PATIENCE)?;

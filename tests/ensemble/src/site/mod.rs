@@ -6,6 +6,7 @@ mod server;
 mod subnet;
 
 pub use config::Place;
+use server::Surroundings;
 pub use server::{Role, Server, Status, copy_all};
 pub use subnet::Subnet;
 
@@ -14,6 +15,7 @@ use crate::relay::{self, Relay};
 use crate::{Outcome, said};
 use cables::Cables;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -62,12 +64,14 @@ pub struct Plan {
     pub between: Between,
     /// Where data is, of servers for which it is not in the site's own directory. The last part of the path is made.
     pub data: BTreeMap<u8, PathBuf>,
+    /// What stands in the environment of servers besides ours.
+    pub environment: BTreeMap<u8, Vec<(String, OsString)>>,
 }
 
 impl Plan {
     /// `servers` of a product with nothing between them.
     pub fn new(product: Product, servers: u8) -> Self {
-        let form = if matches!(product, Product::Zoolet(_)) { Form::Toml } else { Form::ZooCfg };
+        let form = if product.is_zoolet() { Form::Toml } else { Form::ZooCfg };
         Self {
             product,
             servers,
@@ -76,6 +80,7 @@ impl Plan {
             settings: String::new(),
             between: Between::Nothing,
             data: BTreeMap::new(),
+            environment: BTreeMap::new(),
         }
     }
 }
@@ -143,7 +148,9 @@ impl Site {
         let mut servers = Vec::new();
         for place in &places {
             let config = write_files(&plan, place, &places, &directory)?;
-            servers.push(Server::new(plan.product.clone(), place.clone(), config, namespace(place.id)));
+            let environment = plan.environment.get(&place.id).cloned().unwrap_or_default();
+            let surroundings = Surroundings { namespace: namespace(place.id), environment };
+            servers.push(Server::new(plan.product.clone(), place.clone(), config, surroundings));
         }
         Ok(Self { plan, servers, relay, cables, directory, _subnet: subnet })
     }
@@ -294,8 +301,10 @@ impl Site {
     pub fn wait(&self, what: &str, mut is_so: impl FnMut() -> bool) -> Outcome<()> {
         let until = Instant::now() + PATIENCE;
         while !is_so() {
-            if Instant::now() > until {
-                return Err(format!("never: {what}\n{}", self.last_words()));
+            let ended = self.servers.iter().find(|server| server.has_ended()).map(|server| server.place.id);
+            if ended.is_some() || Instant::now() > until {
+                let why = ended.map_or(String::new(), |id| format!("; server {id} ended by itself"));
+                return Err(format!("never: {what}{why}\n{}", self.last_words()));
             }
             std::thread::sleep(PERIOD);
         }

@@ -4,6 +4,7 @@ use super::config::Place;
 use crate::product::Product;
 use crate::{Outcome, etcd, said};
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::net::SocketAddr;
@@ -37,6 +38,14 @@ pub struct Status {
     pub zxid: u64,
 }
 
+/// In what a process runs.
+pub(super) struct Surroundings {
+    /// Its network, where that is its own.
+    pub(super) namespace: Option<String>,
+    /// What stands in its environment besides ours.
+    pub(super) environment: Vec<(String, OsString)>,
+}
+
 /// A server, running or not; killed when dropped.
 pub struct Server {
     /// Where it is.
@@ -45,15 +54,15 @@ pub struct Server {
     config: PathBuf,
     /// Its output, of all its lives.
     pub log: PathBuf,
-    namespace: Option<String>,
+    surroundings: Surroundings,
     child: Option<Child>,
     is_frozen: bool,
 }
 
 impl Server {
-    pub(super) fn new(product: Product, place: Place, config: PathBuf, namespace: Option<String>) -> Self {
+    pub(super) fn new(product: Product, place: Place, config: PathBuf, surroundings: Surroundings) -> Self {
         let log = config.with_extension("log");
-        Self { place, product, config, log, namespace, child: None, is_frozen: false }
+        Self { place, product, config, log, surroundings, child: None, is_frozen: false }
     }
 
     /// Its configuration file.
@@ -75,7 +84,8 @@ impl Server {
             return Err(format!("server {} runs", self.place.id));
         }
         let mut command = self.product.command(&self.config)?;
-        if let Some(namespace) = &self.namespace {
+        command.envs(self.surroundings.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(namespace) = &self.surroundings.namespace {
             command = inside(namespace, &command);
         }
         let log = OpenOptions::new().create(true).append(true).open(&self.log).map_err(said(self.log.display()))?;
@@ -93,6 +103,13 @@ impl Server {
     /// Whether it has a process that was not stopped in its tracks.
     pub fn is_up(&self) -> bool {
         self.child.is_some() && !self.is_frozen
+    }
+
+    /// Whether it has a process that is over, although nobody ended it.
+    pub fn has_ended(&self) -> bool {
+        // A process that nobody has waited for is a zombie; waiting would take the end away from who asks for its status.
+        let stat = self.pid().and_then(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok());
+        stat.is_some_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
     }
 
     /// kill -9, and waits for its end.

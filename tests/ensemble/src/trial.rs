@@ -1,0 +1,123 @@
+//! An ensemble with a load on it: what every test of faults begins and ends with.
+
+use crate::agreement;
+use crate::load::{Load, Seen, Shape, make_keys};
+use crate::product::Product;
+use crate::site::{PATIENCE, Plan, Site};
+use crate::{Outcome, said};
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// Writes that are acknowledged before and after anything that happens: enough for several at every server.
+const PROGRESS: u64 = 200;
+
+/// An ensemble and its load.
+pub struct Trial {
+    site: Site,
+    shape: Shape,
+    load: Load,
+}
+
+impl Trial {
+    /// Starts both, and waits until writes are acknowledged.
+    ///
+    /// # Errors
+    /// What goes wrong.
+    pub fn start(plan: Plan, shape: Shape, seed: u64) -> Outcome<Self> {
+        let site = Site::start(plan)?;
+        let first = site.clients().into_iter().next().ok_or("no servers")?;
+        make_keys(first, &shape)?;
+        let load = Load::start(&site.clients(), &shape, seed);
+        let trial = Self { site, shape, load };
+        trial.progress()?;
+        Ok(trial)
+    }
+
+    /// What is tested: zoolet, or what the environment variable PRODUCT names, to see whether a test asks too much.
+    ///
+    /// # Errors
+    /// When there is no such product.
+    pub fn product() -> Outcome<Product> {
+        Product::named(&std::env::var("PRODUCT").unwrap_or_else(|_| "zoolet".to_owned()))
+    }
+
+    /// Waits until the load has got somewhere.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn progress(&self) -> Outcome<()> {
+        self.load.wait_for(PROGRESS, PATIENCE).map_err(|what| format!("{what}\n{}", self.site.last_words()))
+    }
+
+    /// Waits until so many more writes are acknowledged.
+    ///
+    /// # Errors
+    /// When they are not.
+    pub fn progress_by(&self, writes: u64) -> Outcome<()> {
+        self.load.wait_for(writes, PATIENCE).map_err(|what| format!("{what}\n{}", self.site.last_words()))
+    }
+
+    /// Whether no write at all is acknowledged for so long, after those under way have had a moment.
+    pub fn stands_still(&self, long: Duration) -> bool {
+        std::thread::sleep(Duration::from_millis(500));
+        let before = self.load.acknowledged();
+        std::thread::sleep(long);
+        self.load.acknowledged() == before
+    }
+
+    /// The epoch that the ensemble is in: a new one for each election.
+    ///
+    /// # Errors
+    /// When nobody leads.
+    pub fn epoch(&self) -> Outcome<u64> {
+        let leader = self.site.wait_for_leader()?;
+        let status =
+            self.site.server(leader).status().ok_or_else(|| format!("server {leader} does not lead any more"))?;
+        // ZooKeeper counts 32 bits of writes in an epoch, zoolet 40.
+        Ok(status.zxid >> if self.site.plan.product.is_zoolet() { 40 } else { 32 })
+    }
+
+    /// Starts a server that was killed and waits until it serves.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn restart(&mut self, id: u8) -> Outcome<()> {
+        self.site.server_mut(id).start()?;
+        self.site.wait_for_all()
+    }
+
+    /// Waits for progress and for all servers, ends the load and checks everything; gives what the clients saw.
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub fn finish(self) -> Outcome<Seen> {
+        self.finish_and_keep().map(|(_, seen)| seen)
+    }
+
+    /// The same, and the servers go on.
+    ///
+    /// # Errors
+    /// As [`Trial::finish`].
+    pub fn finish_and_keep(self) -> Outcome<(Site, Seen)> {
+        let Self { site, shape, load } = self;
+        let ended = site.wait_for_all().and_then(|()| load.wait_for(PROGRESS, PATIENCE));
+        let seen = load.finish()?;
+        ended.map_err(|what| format!("{what}\n{}", site.last_words()))?;
+        agreement::check(&site, shape.keys, &seen).map_err(said(format!("{}\n", site.last_words())))?;
+        Ok((site, seen))
+    }
+}
+
+impl Deref for Trial {
+    type Target = Site;
+
+    fn deref(&self) -> &Site {
+        &self.site
+    }
+}
+
+impl DerefMut for Trial {
+    fn deref_mut(&mut self) -> &mut Site {
+        &mut self.site
+    }
+}

@@ -1,0 +1,86 @@
+//! Clocks that step: the calendar of a server jumps, forwards and back, as when a box without a battery is told the time.
+//!
+//! The release binary itself, with the calendar of its process moved by libfaketime (Debian: faketime); the clock that counts since the box was
+//! started, which every timeout goes by, cannot be stepped by anybody and is left alone.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+use zoolet_ensemble_tests::load::Shape;
+use zoolet_ensemble_tests::site::Plan;
+use zoolet_ensemble_tests::trial::Trial;
+
+const YEAR_S: i64 = 365 * 86_400;
+
+fn library() -> PathBuf {
+    let of_machine = std::fs::read_dir("/usr/lib").unwrap().map(|entry| entry.unwrap().path());
+    let mut found = of_machine.map(|path| path.join("faketime/libfaketimeMT.so.1")).filter(|path| path.is_file());
+    found.next().expect("libfaketime (Debian: faketime)")
+}
+
+/// The steps of the servers' clocks, a file each; gone when dropped.
+struct Clocks(PathBuf);
+
+impl Clocks {
+    fn new() -> Self {
+        let directory = std::env::temp_dir().join(format!("zoolet-clocks-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        Self(directory)
+    }
+
+    fn file(&self, id: u8) -> PathBuf {
+        self.0.join(id.to_string())
+    }
+
+    /// From now on the calendar of server `id` is off by so much.
+    fn step(&self, id: u8, seconds: i64) {
+        // Renamed into place: it is read all the time.
+        let new = self.0.join("new");
+        std::fs::write(&new, format!("{seconds:+}\n")).unwrap();
+        std::fs::rename(new, self.file(id)).unwrap();
+    }
+
+    fn environment(&self, id: u8) -> Vec<(String, OsString)> {
+        self.step(id, 0);
+        let faketime = [
+            ("LD_PRELOAD", library().into_os_string()),
+            ("FAKETIME_TIMESTAMP_FILE", self.file(id).into_os_string()),
+            ("FAKETIME_NO_CACHE", "1".into()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
+        ];
+        faketime.map(|(name, value)| (name.to_owned(), value)).to_vec()
+    }
+}
+
+impl Drop for Clocks {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn clocks_that_jump_years_and_back_cost_no_election_and_no_session() {
+    let clocks = Clocks::new();
+    let mut plan = Plan::new(Trial::product().unwrap(), 3);
+    plan.environment = (1..=3).map(|id| (id, clocks.environment(id))).collect();
+    let mut trial = Trial::start(plan, Shape::default(), 41).unwrap();
+    let (before, leader) = (trial.epoch().unwrap(), trial.wait_for_leader().unwrap());
+    let other = leader % 3 + 1;
+    for (id, years) in [(leader, 30), (leader, -40), (other, 5), (leader, 0), (other, -20)] {
+        clocks.step(id, years * YEAR_S);
+        std::thread::sleep(Duration::from_millis(1500));
+        trial.progress().unwrap();
+        assert_eq!(trial.epoch().unwrap(), before, "an election after a step of server {id} by {years} years");
+    }
+    // And one starts long before there were boxes.
+    let follower = trial.followers().unwrap()[0];
+    clocks.step(follower, -50 * YEAR_S);
+    trial.server_mut(follower).kill();
+    trial.restart(follower).unwrap();
+    trial.progress().unwrap();
+    let said = trial.server(follower).said();
+    assert!(said.lines().any(|line| line.starts_with("197")), "its clock was not moved: {said}");
+    assert_eq!(trial.finish().unwrap().sessions_lost, 0);
+}

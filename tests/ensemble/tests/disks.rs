@@ -1,0 +1,134 @@
+//! Disks that are full and disks that are slow.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they saw")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use zoolet_ensemble_tests::load::Shape;
+use zoolet_ensemble_tests::site::Plan;
+use zoolet_ensemble_tests::trial::Trial;
+use zoolet_powercut::mount::{Mounted, SyncTimes};
+use zoolet_powercut::random::Random;
+use zoolet_powercut::volume::{Rules, Volume};
+
+/// A log of 2 MiB and a reserve of one: a disk that is soon full, and soon has room again.
+const SMALL: &str = "[limits]\nframe_bytes_max = 100000\nlog_segment_bytes = 262144\nlog_segments = 8\n\
+                     memtable_bytes = 131072\nrecord_cache_bytes = 65536\ndisk_reserve_bytes = 1048576";
+
+/// A small file system in memory, gone when dropped. Root only.
+struct Tmpfs(PathBuf);
+
+impl Tmpfs {
+    fn mount(name: &str, megabytes: u32) -> Self {
+        let path = std::env::temp_dir().join(format!("zoolet-disk-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let size = format!("size={megabytes}m");
+        let status = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "zoolet-test"]).arg(&path).status();
+        assert!(status.unwrap().success(), "a tmpfs cannot be mounted: this test needs root");
+        Self(path)
+    }
+
+    /// Takes all that is free but for so much, while others write there too.
+    fn fill(&self, left: u64) -> PathBuf {
+        let ballast = self.0.join("ballast");
+        let mut file = std::fs::File::create(&ballast).unwrap();
+        let free = || rustix::fs::statvfs(&self.0).map(|space| space.f_bavail * space.f_frsize).unwrap();
+        while free() > left && file.write_all(&[7; 16 << 10]).is_ok() {}
+        ballast
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn a_full_disk_at_the_leader_refuses_writes_and_resumes_by_itself() {
+    let disks: Vec<Tmpfs> = (1..=3).map(|id| Tmpfs::mount(&id.to_string(), 24)).collect();
+    let mut plan = Plan::new(Trial::product().unwrap(), 3);
+    plan.settings = SMALL.to_owned();
+    plan.data = (1..).zip(&disks).map(|(id, disk)| (id, disk.0.join("data"))).collect();
+    let shape = Shape { bytes: 4000, pause: Duration::ZERO, ..Shape::default() };
+    let trial = Trial::start(plan, shape, 31).unwrap();
+    let leader = trial.wait_for_leader().unwrap();
+    let ballast = disks[usize::from(leader) - 1].fill(64 << 10);
+    let refuses = || {
+        trial.server(leader).figures().is_ok_and(|figures| figures.get("refusing_writes").is_some_and(|is| is == "1"))
+    };
+    trial
+        .wait("the leader refuses writes, or does not lead any more", || refuses() || trial.leader() != Some(leader))
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(trial.server(leader).status().is_some(), "reads go on");
+    for id in trial.ids() {
+        assert!(!trial.server(id).has_ended(), "server {id} ended");
+    }
+    std::fs::remove_file(ballast).unwrap();
+    trial.progress().unwrap();
+    trial.wait_for_all().unwrap();
+    let seen = trial.finish().unwrap();
+    println!("{} writes acknowledged, errors {:?}", seen.acknowledged(), seen.errors);
+    let others: Vec<_> = seen.errors.keys().filter(|name| *name != "SystemError").collect();
+    assert!(others.is_empty(), "{:?}", seen.errors);
+}
+
+/// A disk that is slow, mounted; gone when dropped.
+struct SlowDisk {
+    mounted: Option<Mounted>,
+    path: PathBuf,
+}
+
+impl SlowDisk {
+    fn mount(directory: &Path, number: u64) -> Self {
+        let path = directory.join(format!("slow-{number}"));
+        std::fs::create_dir_all(&path).unwrap();
+        let quick = SyncTimes { us_max: 500, ..SyncTimes::default() };
+        let mounted =
+            Mounted::with_syncs(Volume::new(Rules::Journal), &path, None, quick, Random::new(number)).unwrap();
+        Self { mounted: Some(mounted), path }
+    }
+
+    fn slow_down(&self, syncs: SyncTimes) {
+        self.mounted.as_ref().unwrap().slow_down(syncs);
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        if let Some(mounted) = self.mounted.take() {
+            let _ = mounted.unmount();
+        }
+        let _ = std::fs::remove_dir(&self.path);
+    }
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn syncs_of_400_ms_on_all_disks_cost_no_election_and_no_session() {
+    let scratch = std::env::temp_dir().join(format!("zoolet-slow-{}", std::process::id()));
+    let disks: Vec<SlowDisk> = (1..=3).map(|number| SlowDisk::mount(&scratch, number)).collect();
+    let mut plan = Plan::new(Trial::product().unwrap(), 3);
+    plan.settings = SMALL.to_owned();
+    plan.data = (1..).zip(&disks).map(|(id, disk)| (id, disk.path.clone())).collect();
+    let trial = Trial::start(plan, Shape::default(), 32).unwrap();
+    let before = trial.epoch().unwrap();
+    for tail_per_mille in [50, 300] {
+        let tail = Duration::from_millis(400);
+        disks.iter().for_each(|disk| disk.slow_down(SyncTimes { us_max: 2000, tail_per_mille, tail }));
+        std::thread::sleep(Duration::from_secs(10));
+        trial.progress().unwrap();
+        assert_eq!(trial.epoch().unwrap(), before, "an election with {tail_per_mille} of 1,000 syncs slow");
+    }
+    disks.iter().for_each(|disk| disk.slow_down(SyncTimes { us_max: 500, ..SyncTimes::default() }));
+    let (site, seen) = trial.finish_and_keep().unwrap();
+    assert_eq!((seen.sessions_lost, seen.errors.len()), (0, 0));
+    // Before the disks.
+    drop(site);
+    drop(disks);
+    let _ = std::fs::remove_dir(scratch);
+}

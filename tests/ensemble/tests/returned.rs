@@ -1,0 +1,127 @@
+//! Servers that come back as something else than they were: without their data, far behind, as another's copy, at another address.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they saw")]
+
+use std::time::Duration;
+use zoolet_ensemble_tests::load::Shape;
+use zoolet_ensemble_tests::site::{Form, Plan, copy_all};
+use zoolet_ensemble_tests::trial::Trial;
+
+/// Small enough that a log does not hold much.
+const SMALL: &str = "[limits]\nframe_bytes_max = 100000\nlog_segment_bytes = 262144\nlog_segments = 8\n\
+                     memtable_bytes = 131072\nrecord_cache_bytes = 65536";
+
+/// In ZooKeeper's form: an empty directory that a zoolet.toml names may be a file system that is not mounted, and is taken only when that is said.
+fn wiped(seed: u64) -> Trial {
+    let plan = Plan { form: Form::ZooCfg, ..Plan::new(Trial::product().unwrap(), 3) };
+    Trial::start(plan, Shape::default(), seed).unwrap()
+}
+
+fn trial(seed: u64, settings: &str, shape: Shape) -> Trial {
+    let plan = Plan { settings: settings.to_owned(), ..Plan::new(Trial::product().unwrap(), 3) };
+    Trial::start(plan, shape, seed).unwrap()
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn a_wiped_follower_is_back_and_votes_with_no_command() {
+    let mut trial = wiped(21);
+    let follower = trial.followers().unwrap()[0];
+    trial.server_mut(follower).kill();
+    trial.progress().unwrap();
+    trial.server(follower).wipe().unwrap();
+    trial.restart(follower).unwrap();
+    trial.progress().unwrap();
+    // It votes: with it and without the other follower there is a quorum.
+    let other = trial.followers().unwrap().into_iter().find(|id| *id != follower).unwrap();
+    trial.server_mut(other).kill();
+    trial.progress().unwrap();
+    trial.restart(other).unwrap();
+    trial.finish().unwrap();
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn each_server_may_be_wiped_in_turn_the_leader_too() {
+    let mut trial = wiped(22);
+    for id in trial.ids() {
+        trial.server_mut(id).kill();
+        trial.server(id).wipe().unwrap();
+        trial.progress().unwrap();
+        trial.restart(id).unwrap();
+        trial.progress().unwrap();
+    }
+    trial.finish().unwrap();
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn a_follower_a_little_behind_and_one_far_behind_catch_up() {
+    let shape = Shape { bytes: 2000, pause: Duration::ZERO, ..Shape::default() };
+    let mut trial = trial(23, SMALL, shape);
+    let follower = trial.followers().unwrap()[0];
+    trial.server_mut(follower).kill();
+    trial.progress_by(100).unwrap();
+    trial.restart(follower).unwrap();
+    trial.progress().unwrap();
+    // Three times what the log holds: nobody has the entries that it lacks.
+    trial.server_mut(follower).kill();
+    trial.progress_by(3000).unwrap();
+    trial.restart(follower).unwrap();
+    trial.progress().unwrap();
+    trial.finish().unwrap();
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn a_disk_that_is_a_copy_of_anothers_is_refused() {
+    let mut trial = trial(24, "", Shape::default());
+    let followers = trial.followers().unwrap();
+    let (original, clone) = (followers[0], followers[1]);
+    trial.server_mut(original).kill();
+    trial.server_mut(clone).kill();
+    trial.server(clone).wipe().unwrap();
+    let (from, to) = (trial.server(original).place.data.clone(), trial.server(clone).place.data.clone());
+    copy_all(&from, &to).unwrap();
+    let before = trial.server(clone).said().lines().count();
+    trial.restart(original).unwrap();
+    trial.progress().unwrap();
+    trial.server_mut(clone).start().unwrap();
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(trial.server(clone).status(), None, "it serves although its disk is another's");
+    let said = trial.server(clone).said();
+    let refusals: Vec<&str> = said.lines().skip(before).collect();
+    println!("the clone said: {refusals:#?}");
+    assert!(!refusals.is_empty(), "it says nothing");
+    trial.progress().unwrap();
+    // Its own empty disk helps.
+    trial.server_mut(clone).kill();
+    trial.server(clone).wipe().unwrap();
+    trial.restart(clone).unwrap();
+    trial.finish().unwrap();
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn a_server_that_comes_back_at_another_port_is_found() {
+    let mut trial = trial(25, "", Shape::default());
+    let follower = trial.followers().unwrap()[0];
+    trial.server_mut(follower).kill();
+    trial.progress().unwrap();
+    // Only its own file knows: the others learn from whoever shows its key.
+    let config = trial.server(follower).config().to_owned();
+    let old = trial.server(follower).place.peer();
+    let new = std::net::SocketAddr::new(old.ip(), old.port() + 1);
+    let text = std::fs::read_to_string(&config).unwrap().replace(&old.to_string(), &new.to_string());
+    std::fs::write(&config, text).unwrap();
+    trial.restart(follower).unwrap();
+    trial.progress().unwrap();
+    // And others that are started anew know it still: with it there is a quorum without the other follower.
+    let other = trial.followers().unwrap().into_iter().find(|id| *id != follower).unwrap();
+    trial.server_mut(other).kill();
+    let leader = trial.wait_for_leader().unwrap();
+    trial.server_mut(leader).kill();
+    trial.server_mut(leader).start().unwrap();
+    trial.progress().unwrap();
+    trial.restart(other).unwrap();
+    trial.finish().unwrap();
+}

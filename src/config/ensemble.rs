@@ -135,6 +135,7 @@ impl Ensemble {
     }
 
     /// What `conf` shows of server `own` as a member, under ZooKeeper's names.
+    #[cfg(feature = "port")]
     pub(crate) fn conf(&self, own: u8) -> [(&'static str, String); 3] {
         let port = self.listen_address(own).port();
         let is_observer = self.member(own).is_some_and(|member| member.is_observer);

@@ -28,7 +28,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn ensemble(options: &Options) -> Result<(), Exit> {
     let plan = Plan::make(options)?;
-    plan.check_ports()?;
+    plan.check_ports().inspect_err(|_| plan.forget_unused())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Exit::failed)?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;

@@ -127,6 +127,13 @@ impl Plan {
         Ok(())
     }
 
+    /// Nothing was ever started by this plan, so it binds nobody: the next attempt may name other ports. One that cannot be removed says so by itself then.
+    pub(super) fn forget_unused(&self) {
+        if !self.servers.iter().any(|server| server.data.exists()) {
+            let _ = fs::remove_file(&self.file);
+        }
+    }
+
     /// Where clients connect to each.
     pub(super) fn clients(&self) -> Vec<String> {
         self.servers.iter().map(|server| server.client.clone()).collect()
@@ -206,6 +213,17 @@ mod tests {
         // The next start says nothing and finds the same.
         let again = dir.make(None, None, None).unwrap();
         assert_eq!(again.clients(), plan.clients());
+    }
+
+    #[test]
+    fn a_plan_by_which_nothing_was_started_binds_nobody() {
+        let dir = Dir::new("unused");
+        let plan = dir.make(Some(3), None, Some(4000)).unwrap();
+        plan.forget_unused();
+        let other = dir.make(Some(3), None, Some(5000)).unwrap();
+        fs::create_dir_all(&other.servers[0].data).unwrap();
+        other.forget_unused();
+        assert!(dir.make(Some(3), None, Some(4000)).is_err());
     }
 
     #[test]

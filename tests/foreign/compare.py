@@ -21,30 +21,34 @@ SHAPES = {
     "sets-1000": ("sets, 8 x 64, 100 bytes, 1,000 keys", "--op set --keys 1000", RATE),
     "sets-1m": ("sets, 8 x 64, 100 bytes, {many:,} keys", "--op set --keys {many}", RATE),
     "gets": ("gets, 8 x 64, 100 bytes, 1,000 keys", "--op get --keys 1000", RATE),
-    "one-set": ("one client, one set at a time, p50", "--op set --keys 1000 --connections 1 --outstanding 1", P50),
+    "one-set": ("one client, one set at a time, p50", "--op set --keys 1000 --connections 1 --outstanding 1", P50, "leader"),
+    "one-set-follower": ("the same through a follower, p50", "--op set --keys 1000 --connections 1 --outstanding 1", P50, "follower"),
     "mix90": ("90% gets and 10% sets, 8 x 64, 1,000 keys", "--op mix --keys 1000 --read-percent 90", RATE),
     "fan-out": ("one set until the last of 100 watchers has its event, p50", "--op watch --connections 100", P50),
     "locks": ("lock cycles, 8 contenders for one lock", "--op lock --connections 8 --locks 1", RATE),
 }
 
 
-class Server:
-    """A server command that takes the path of a zoo.cfg, on a fresh directory."""
+class Process:
+    """One server of a server command that takes the path of a zoo.cfg, on a fresh directory."""
 
-    def __init__(self, name, command, port, directory):
-        self.name, self.port = name, port
+    def __init__(self, command, number, ports, lines, directory):
+        self.number, self.port = number, ports[0]
         directory.mkdir()
         (directory / "data").mkdir()
+        (directory / "data" / "myid").write_text(f"{number}\n")
         config = directory / "zoo.cfg"
         config.write_text(
-            f"tickTime=2000\ndataDir={directory}/data\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
-            "maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n"
+            f"tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={directory}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
+            "maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n" + "".join(lines)
         )
         self.log = directory / "server.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen([*command, str(config)], stdout=log, stderr=log, start_new_session=True)
+
+    def wait(self, name):
         deadline = time.monotonic() + 60
-        while self.word("ruok") != "imok":
+        while self.mode() is None:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 sys.exit(f"{name} did not start; its output:\n{self.log.read_text()[-2000:]}")
             time.sleep(0.1)
@@ -58,22 +62,71 @@ class Server:
         except OSError:
             return ""
 
+    def mode(self):
+        """leader, follower, observer, standalone; None while it does not serve."""
+        lines = (line for line in self.word("srvr").splitlines() if line.startswith("Mode: "))
+        return next((line.removeprefix("Mode: ") for line in lines), None)
+
     def figures(self):
         lines = (line.split("\t", 1) for line in self.word("mntr").splitlines() if "\t" in line)
         return {key.removeprefix("zk_"): value for key, value in lines}
-
-    def fdatasyncs(self):
-        """Of the log, since the start: zoolet's name for it or ZooKeeper's."""
-        figures = self.figures()
-        return float(figures["log_fdatasyncs"] if "log_fdatasyncs" in figures else figures["cnt_fsynctime"])
 
     def memory_mib(self):
         lines = pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         words = {line.split(":")[0]: line.split() for line in lines}
         return int(words["VmRSS"][1]) / 1024, int(words["VmHWM"][1]) / 1024
 
-    def bench(self, zoolet, words, seconds):
-        command = [zoolet, "bench", "--server", f"127.0.0.1:{self.port}", "--json", "--keep", *words.split()]
+    def stop(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+
+
+class Server:
+    """One server, or an ensemble of several; the last ones of it observe."""
+
+    def __init__(self, name, command, port, directory, servers=1, observers=0):
+        self.name, self.processes = name, []
+        directory.mkdir()
+        ports = {number: [port + 10 * number + place for place in range(3)] for number in range(1, servers + observers + 1)}
+        lines = []
+        if len(ports) > 1:
+            role = {number: ":observer" if number > servers else "" for number in ports}
+            lines = [f"server.{number}=127.0.0.1:{two}:{three}{role[number]}\n" for number, (_, two, three) in ports.items()]
+        for number in ports:
+            own = [*lines, "peerType=observer\n"] if number > servers else lines
+            self.processes.append(Process(command, number, ports[number], own, directory / str(number)))
+        for process in self.processes:
+            process.wait(name)
+
+    def fdatasyncs(self):
+        """Of the leader's log, since the start: zoolet's name for it or ZooKeeper's."""
+        figures = self.at("leader").figures()
+        return float(figures["log_fdatasyncs"] if "log_fdatasyncs" in figures else figures["cnt_fsynctime"])
+
+    def memory_mib(self):
+        """Of the server that has most."""
+        each = [process.memory_mib() for process in self.processes]
+        return max(now for now, _ in each), max(peak for _, peak in each)
+
+    def at(self, role):
+        """The server of that role; the only one when it is alone."""
+        if len(self.processes) == 1:
+            return self.processes[0]
+        found = [process for process in self.processes if process.mode() == role]
+        return found[0] if found else sys.exit(f"{self.name} has no {role}")
+
+    def hosts(self, role):
+        """Where clients connect: one server, or all of them."""
+        processes = self.processes if role is None else [self.at(role)]
+        return ",".join(f"127.0.0.1:{process.port}" for process in processes)
+
+    def bench(self, zoolet, words, seconds, role=None):
+        command = [zoolet, "bench", "--server", self.hosts(role), "--json", "--keep", *words.split()]
         command += ["--duration", f"{seconds}s", "--warmup", "0s", "--session-timeout", "30s"]
         syncs = self.fdatasyncs()
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
@@ -87,13 +140,8 @@ class Server:
         return report
 
     def stop(self):
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGTERM)
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(self.process.pid, signal.SIGKILL)
-                self.process.wait()
+        for process in self.processes:
+            process.stop()
 
 
 def number(value):
@@ -119,16 +167,16 @@ def writes_per_fdatasync(reports):
 
 
 def measure(servers, zoolet, shape, options):
-    what, words, kind = SHAPES[shape]
+    what, words, kind, *role = SHAPES[shape]
     what, words = what.format(many=options.keys_many), words.format(many=options.keys_many)
     reports = {server.name: [] for server in servers}
     for server in servers:
         # Makes the keys, and warms the JVM with what it is going to be asked.
         print(f"{shape}: {server.name} warms up for {options.warmup} s", file=sys.stderr)
-        server.bench(zoolet, words, options.warmup)
+        server.bench(zoolet, words, options.warmup, *role)
     for turn in range(options.runs):
         for server in servers if turn % 2 == 0 else reversed(servers):
-            report = server.bench(zoolet, words, options.seconds)
+            report = server.bench(zoolet, words, options.seconds, *role)
             reports[server.name].append(report)
             told = f"{report['per_second']:,.0f}/s, p50 {report['latency_us']['p50']} us, p99 {report['latency_us']['p99']} us"
             print(f"{shape}: {server.name} run {turn + 1}: {told}", file=sys.stderr)
@@ -148,26 +196,31 @@ def main():
     parser.add_argument("--warmup", type=int, default=15, help="seconds of each shape before its first run (15)")
     parser.add_argument("--keys-many", type=int, default=1_000_000, help="keys of sets-1m (1000000)")
     parser.add_argument("--heap", default="1000m", help="of the JVM (1000m, what ZooKeeper's own script gives)")
-    parser.add_argument("--port", type=int, default=23280, help="and the one after it (23280)")
+    parser.add_argument("--servers", type=int, default=1, help="of each product: an ensemble if more than one (1)")
+    parser.add_argument("--observers", type=int, default=0, help="and so many that do not vote (0)")
+    parser.add_argument("--port", type=int, default=23280, help="the first of two hundred (23280)")
     parser.add_argument("--data", help="directory for both servers' data (the system's temporary one)")
     parser.add_argument("shapes", nargs="*", metavar="SHAPE", help=", ".join(SHAPES))
     options = parser.parse_args()
+    if options.servers < 2 and "one-set-follower" in options.shapes:
+        parser.error("one-set-follower: needs --servers")
     unknown = [shape for shape in options.shapes if shape not in SHAPES]
     if unknown or options.runs < 1:
         parser.error(f"allowed shapes: {', '.join(SHAPES)}" if unknown else "--runs: at least 1")
     zoolet = os.environ.get("ZOOLET", str(TREE / "target/release/zoolet"))
-    servers = []
+    default = [shape for shape in SHAPES if options.servers > 1 or shape != "one-set-follower"]
+    servers, count = [], (options.servers, options.observers)
     # Servers end also when this is interrupted.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(dir=options.data, prefix="zoolet-compare-") as work:
         work = pathlib.Path(work)
         try:
-            servers.append(Server("zoolet", [zoolet, "serve", "--log", "warn", "--config"], options.port, work / "zoolet"))
+            servers.append(Server("zoolet", [zoolet, "serve", "--log", "warn", "--config"], options.port, work / "zoolet", *count))
             # The heap that ZooKeeper's own start script gives; apache-zookeeper beside this file is for small trees.
             os.environ["JVM_OPTIONS"] = f"-Xmx{options.heap}"
             java = [str(HERE / "zookeeper-java"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]
-            servers.append(Server("zookeeper", java, options.port + 1, work / "zookeeper"))
-            rows = [measure(servers, zoolet, shape, options) for shape in options.shapes or SHAPES]
+            servers.append(Server("zookeeper", java, options.port + 100, work / "zookeeper", *count))
+            rows = [measure(servers, zoolet, shape, options) for shape in options.shapes or default]
             memory = [server.memory_mib() for server in servers]
         finally:
             for server in servers:

@@ -18,6 +18,8 @@ use zoolet_powercut::load::create;
 
 /// How long a writer waits for an answer before it connects again.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(1000);
+/// How long who writes alone waits: as long as a client with its default session timeout would.
+const IDLER_PATIENCE: Duration = Duration::from_secs(5);
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(5);
 const SESSION_TIMEOUT_MS: i32 = 10_000;
@@ -29,11 +31,11 @@ enum Connection {
 }
 
 impl Connection {
-    fn open(product: &Product, address: SocketAddr) -> io::Result<Self> {
+    fn open(product: &Product, address: SocketAddr, patience: Duration) -> io::Result<Self> {
         if !product.speaks_zookeeper() {
-            return Http::connect(address, ANSWER_PATIENCE).map(Self::Etcd);
+            return Http::connect(address, patience).map(Self::Etcd);
         }
-        match Client::join(address, None, SESSION_TIMEOUT_MS, ANSWER_PATIENCE)? {
+        match Client::join(address, None, SESSION_TIMEOUT_MS, patience)? {
             Joined::Client(client) => Ok(Self::ZooKeeper(Box::new(client))),
             Joined::Refused | Joined::Gone => Err(ErrorKind::ConnectionReset.into()),
         }
@@ -131,7 +133,7 @@ fn write(
     let mut acknowledged = Vec::new();
     let (server, mut count) = (servers[number % servers.len()], 0);
     while !is_over.load(Relaxed) {
-        let Ok(mut connection) = Connection::open(product, server) else {
+        let Ok(mut connection) = Connection::open(product, server, ANSWER_PATIENCE) else {
             std::thread::sleep(RETRY);
             continue;
         };
@@ -193,7 +195,7 @@ fn write_in_time(
     loop {
         let opened = match connection.take() {
             Some(connection) => Ok(connection),
-            None => Connection::open(product, server),
+            None => Connection::open(product, server, IDLER_PATIENCE),
         };
         let failure = match opened.and_then(|mut connection| connection.set("/gap-one", &data).map(|()| connection)) {
             Ok(connection) => return Ok(connection),
@@ -204,6 +206,22 @@ fn write_in_time(
         }
         std::thread::sleep(RETRY);
     }
+}
+
+/// How long each of one client's writes took, one after the other for so long.
+///
+/// # Errors
+/// The first failure: nothing happens to the servers meanwhile.
+pub fn latencies(product: &Product, server: SocketAddr, bytes: usize, long: Duration) -> io::Result<Vec<Duration>> {
+    let (mut connection, data) = (Connection::open(product, server, IDLER_PATIENCE)?, Bytes::from(vec![b'x'; bytes]));
+    let (until, mut all) = (Instant::now() + long, Vec::new());
+    while Instant::now() < until {
+        let began = Instant::now();
+        connection.set(&format!("/latency-{}", all.len() % 1000), &data)?;
+        all.push(began.elapsed());
+    }
+    connection.close();
+    Ok(all)
 }
 
 /// The middle of some durations, and the worst.

@@ -12,6 +12,7 @@ pub mod etcd;
 pub mod gap;
 pub mod history;
 pub mod load;
+pub mod process;
 pub mod product;
 pub mod relay;
 pub mod site;

@@ -55,19 +55,22 @@ fn each_server_may_be_wiped_in_turn_the_leader_too() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_follower_a_little_behind_and_one_far_behind_catch_up() {
+fn a_follower_catches_up_from_the_log_and_from_a_snapshot_when_it_is_far_behind() {
     let shape = Shape { bytes: 2000, pause: Duration::ZERO, ..Shape::default() };
     let mut trial = trial(23, SMALL, shape);
     let follower = trial.followers().unwrap()[0];
+    let snapshots = |trial: &Trial| trial.server(follower).said().matches("a snapshot has taken the place").count();
     trial.server_mut(follower).kill();
     trial.progress_by(100).unwrap();
     trial.restart(follower).unwrap();
     trial.progress().unwrap();
+    assert_eq!(snapshots(&trial), 0, "what it lacked was in the log");
     // Three times what the log holds: nobody has the entries that it lacks.
     trial.server_mut(follower).kill();
     trial.progress_by(3000).unwrap();
     trial.restart(follower).unwrap();
     trial.progress().unwrap();
+    assert!(snapshots(&trial) > 0, "what it lacked was not in the log any more");
     trial.finish().unwrap();
 }
 

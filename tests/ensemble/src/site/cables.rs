@@ -73,14 +73,15 @@ impl Cables {
         ip(&["link", "set", &self.cable(id), "master", &self.bridge()])
     }
 
-    /// Bytes and packets that a server has sent and was sent, headers of Ethernet included.
-    pub(super) fn traffic(&self, id: u8) -> Outcome<(u64, u64)> {
+    /// Bytes and packets that a server has sent, headers of Ethernet included.
+    pub(super) fn sent(&self, id: u8) -> Outcome<(u64, u64)> {
         let figure = |name: &str| {
             let path = format!("/sys/class/net/{}/statistics/{name}", self.cable(id));
             let text = std::fs::read_to_string(&path).map_err(said(&path))?;
             text.trim().parse::<u64>().map_err(said(&path))
         };
-        Ok((figure("rx_bytes")? + figure("tx_bytes")?, figure("rx_packets")? + figure("tx_packets")?))
+        // What this end of the cable receives.
+        Ok((figure("rx_bytes")?, figure("rx_packets")?))
     }
 }
 

@@ -229,12 +229,12 @@ impl Site {
         }
     }
 
-    /// Bytes and packets of a server's cable, both ways, with all headers.
+    /// Bytes and packets that a server has sent over its cable, with all headers.
     ///
     /// # Errors
     /// Without cables.
-    pub fn traffic(&self, id: u8) -> Outcome<(u64, u64)> {
-        self.cables.as_ref().ok_or_else(|| "there are no cables".to_owned())?.traffic(id)
+    pub fn sent(&self, id: u8) -> Outcome<(u64, u64)> {
+        self.cables.as_ref().ok_or_else(|| "there are no cables".to_owned())?.sent(id)
     }
 
     /// Who leads; `None` while nobody says so. When two say so, the one that has applied more: the other one has not noticed yet.

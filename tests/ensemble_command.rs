@@ -4,84 +4,8 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, ChildStdout, Stdio};
+use support::ensemble::Ensemble;
 use support::*;
-
-/// An ensemble that runs, and what it printed.
-struct Ensemble {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
-    /// Where clients connect to each.
-    clients: Vec<SocketAddr>,
-    /// The process of each, and whether it leads.
-    processes: Vec<(u32, bool)>,
-}
-
-impl Ensemble {
-    /// On ports of its own: one that somebody else got first is tried again elsewhere.
-    fn start(scratch: &Scratch) -> Self {
-        let mut base = 20_000 + (std::process::id() % 20_000) as u16;
-        loop {
-            if let Some(ensemble) = Self::try_start(scratch, &["--base-port", &base.to_string()]) {
-                return ensemble;
-            }
-            let _ = std::fs::remove_dir_all(scratch.join("zoolet-ensemble"));
-            base += 11;
-        }
-    }
-
-    fn try_start(scratch: &Scratch, arguments: &[&str]) -> Option<Self> {
-        let mut command = zoolet(&["ensemble"]);
-        let mut child = command.args(arguments).current_dir(scratch.path()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut ensemble = Self {
-            stdout: BufReader::new(child.stdout.take().unwrap()),
-            child,
-            clients: Vec::new(),
-            processes: Vec::new(),
-        };
-        let first = ensemble.line()?;
-        let clients = first.rsplit(' ').next().unwrap();
-        ensemble.clients = clients.trim().split(',').map(|address| address.parse().unwrap()).collect();
-        for _ in 0..ensemble.clients.len() {
-            let line = ensemble.line().unwrap();
-            let (_, process) = line.split_once("process ").unwrap();
-            let process = process.split(',').next().unwrap().parse().unwrap();
-            ensemble.processes.push((process, line.contains(": leader,")));
-        }
-        assert_eq!(ensemble.processes.iter().filter(|(_, leads)| *leads).count(), 1, "{:?}", ensemble.processes);
-        assert!(ensemble.line().unwrap().starts_with("Ctrl-C stops it"));
-        Some(ensemble)
-    }
-
-    /// The next line; `None` when it has ended.
-    fn line(&mut self) -> Option<String> {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).unwrap();
-        (!line.is_empty()).then_some(line)
-    }
-
-    fn signal(process: u32, name: &str) {
-        let status = std::process::Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status();
-        assert!(status.unwrap().success());
-    }
-
-    fn servers(&self) -> String {
-        self.clients.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",")
-    }
-
-    fn is_gone(&self) -> bool {
-        self.clients.iter().all(|client| TcpStream::connect(client).is_err())
-    }
-}
-
-impl Drop for Ensemble {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 #[test]
 fn an_ensemble_starts_survives_its_leader_and_finds_its_data_again() {

@@ -9,6 +9,9 @@
 #[path = "../scratch/mod.rs"]
 mod scratch;
 
+pub(crate) mod ensemble;
+pub(crate) mod sockets;
+
 pub(crate) use scratch::Scratch;
 
 use bytes::{Bytes, BytesMut};

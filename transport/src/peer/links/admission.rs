@@ -137,6 +137,7 @@ impl Links {
         let (peer, remote) = (link.peer, link.remote);
         tracing::info!("linked to server {} at {remote}, {side}", peer.as_u8());
         self.table.linked(peer, remote, proven.connection.clone());
+        member.on_found(remote);
         self.learn(member, &proven);
         self.submit(Event::PeerUp { peer, link: link.id, disk: proven.hello.disk });
         member.on_linked(link.clone());

@@ -85,6 +85,7 @@ async fn try_name(links: &Arc<Links>, member: &Arc<Member>, name: &str) -> Outco
     };
     let mut outcome = Outcome::Silence;
     for address in addresses {
+        member.on_found(SocketAddr::new(address.ip().to_canonical(), address.port()));
         if try_address(links, member, name, address).await {
             outcome = Outcome::Answered;
         }

@@ -1,12 +1,17 @@
 //! The other members, and the one link that each may have.
 
 use super::link::Link;
+use super::lock;
 use crate::peer::settings::PeerMember;
 use quinn::ClientConfig;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{Mutex, MutexGuard, watch};
 use zoolet_engine::peer::LinkId;
 use zoolet_model::ServerId;
+
+/// Addresses of one member that are known at a time.
+const FOUND_MAX: usize = 16;
 
 /// A member and its link.
 #[derive(Debug)]
@@ -17,6 +22,8 @@ pub(super) struct Member {
     /// How it is dialled. Made once: a server that is alone dials for days.
     pub(super) dialling: ClientConfig,
     link: watch::Sender<Option<Arc<Link>>>,
+    /// Where it was dialled or linked lately, the latest last.
+    found_at: std::sync::Mutex<Vec<SocketAddr>>,
     /// Whoever decides about a link to it does so alone.
     door: Mutex<()>,
 }
@@ -24,7 +31,23 @@ pub(super) struct Member {
 impl Member {
     pub(super) fn new(member: &PeerMember, dialling: ClientConfig) -> Self {
         let addresses = member.addresses.clone();
-        Self { id: member.id, addresses, dialling, link: watch::Sender::new(None), door: Mutex::new(()) }
+        let (link, found_at) = (watch::Sender::new(None), Default::default());
+        Self { id: member.id, addresses, dialling, link, found_at, door: Mutex::new(()) }
+    }
+
+    /// It is there, or so its name says.
+    pub(super) fn on_found(&self, address: SocketAddr) {
+        let mut found_at = lock(&self.found_at);
+        found_at.retain(|other| *other != address);
+        if found_at.len() == FOUND_MAX {
+            found_at.remove(0);
+        }
+        found_at.push(address);
+    }
+
+    /// Whether it is there, as far as is known.
+    pub(super) fn is_found_at(&self, address: SocketAddr) -> bool {
+        lock(&self.found_at).contains(&address)
     }
 
     /// Its link, if there is one.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `quic` | settings of QUIC and of the socket |
 //! | `dial`, `names` | tries to reach members that there is no link to |
-//! | `accept` | bounds what strangers may do |
+//! | `accept`, `places` | hears who knocks, and bounds what strangers may do |
 //! | `greeting` | the first words of a connection, and the proofs in them |
 //! | `admission` | which connection becomes the link |
 //! | `link`, `life` | a link, and its tasks from PeerUp to PeerDown |
@@ -27,6 +27,7 @@ mod link;
 mod members;
 mod names;
 mod notices;
+mod places;
 mod queue;
 mod quic;
 mod rate;

@@ -5,8 +5,8 @@ use super::closing::{self, Closing, refusal_line};
 use super::greeting::Failed;
 use super::members::Member;
 use crate::peer::trust::Gate;
-use quinn::{ConnectionError, Endpoint};
-use std::net::{SocketAddr, UdpSocket};
+use quinn::{Connecting, ConnectionError, Endpoint};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
@@ -23,13 +23,15 @@ const LASTING: Duration = Duration::from_secs(1);
 /// Silence that is worth a line.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// What became of an attempt.
-#[derive(PartialEq, Eq)]
+/// What became of an attempt, the most telling last.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
-    /// Nobody answered.
-    Silence,
     /// The name leads nowhere.
     NoSuchName(String),
+    /// From here nothing can be sent there, for this reason.
+    NoWay(String),
+    /// Nobody answered.
+    Silence,
     /// Somebody did, whatever it said.
     Answered,
 }
@@ -83,12 +85,11 @@ async fn try_name(links: &Arc<Links>, member: &Arc<Member>, name: &str) -> Outco
         Ok(addresses) => addresses,
         Err(error) => return Outcome::NoSuchName(error.to_string()),
     };
-    let mut outcome = Outcome::Silence;
+    // A name has one address at least.
+    let mut outcome = Outcome::NoWay(String::new());
     for address in addresses {
         member.on_found(SocketAddr::new(address.ip().to_canonical(), address.port()));
-        if try_address(links, member, name, address).await {
-            outcome = Outcome::Answered;
-        }
+        outcome = outcome.max(try_address(links, member, name, address).await);
         if member.link().is_some() {
             break;
         }
@@ -96,18 +97,21 @@ async fn try_name(links: &Arc<Links>, member: &Arc<Member>, name: &str) -> Outco
     outcome
 }
 
-/// False if nobody answered.
-async fn try_address(links: &Arc<Links>, member: &Arc<Member>, name: &str, address: SocketAddr) -> bool {
+async fn try_address(links: &Arc<Links>, member: &Arc<Member>, name: &str, address: SocketAddr) -> Outcome {
     if is_own(&links.endpoint, address) {
-        return true;
+        return Outcome::Answered;
     }
     links.table.dialled(member.id, address);
-    let connection = match timeout(REPLY, connect(links, member, address)).await {
+    let connecting = match connect(links, member, address) {
+        Ok(connecting) => connecting,
+        Err(why) => return Outcome::NoWay(why),
+    };
+    let connection = match timeout(REPLY, connecting).await {
         Ok(Ok(connection)) => connection,
-        Ok(Err(ConnectionError::TimedOut)) | Err(_) => return false,
+        Ok(Err(ConnectionError::TimedOut)) | Err(_) => return Outcome::Silence,
         Ok(Err(error)) => {
             links.note_end(member, name, &error);
-            return true;
+            return Outcome::Answered;
         }
     };
     match timeout(GREETING, links.dial(member, connection.clone(), name)).await {
@@ -119,16 +123,29 @@ async fn try_address(links: &Arc<Links>, member: &Arc<Member>, name: &str, addre
         }
         Err(_) => connection.close(0u32.into(), b""),
     }
-    true
+    Outcome::Answered
 }
 
-async fn connect(links: &Links, member: &Member, address: SocketAddr) -> Result<quinn::Connection, ConnectionError> {
-    let unusable = |error: String| {
-        tracing::debug!("server {} cannot be dialled at {address}: {error}", member.id.as_u8());
-        ConnectionError::TimedOut
-    };
-    let connecting = links.endpoint.connect_with(member.dialling.clone(), address, &Gate::server_name(member.id));
-    connecting.map_err(|error| unusable(error.to_string()))?.await
+/// Begins to dial, or says why that cannot be.
+fn connect(links: &Links, member: &Member, address: SocketAddr) -> Result<Connecting, String> {
+    let own = links.endpoint.local_addr().map_err(|error| error.to_string())?;
+    if !speaks_to(own.ip(), address.ip()) {
+        let family = if own.is_ipv4() { "IPv4" } else { "IPv6" };
+        return Err(format!(
+            "this server listens on {own}, which speaks {family} alone: `peers = \"[::]:{}\"` speaks both",
+            own.port()
+        ));
+    }
+    let server = Gate::server_name(member.id);
+    links.endpoint.connect_with(member.dialling.clone(), address, &server).map_err(|error| error.to_string())
+}
+
+/// Whether a socket that is bound to `own` can send to `to`.
+fn speaks_to(own: IpAddr, to: IpAddr) -> bool {
+    match (own.to_canonical(), to.to_canonical()) {
+        (IpAddr::V6(own), IpAddr::V4(_)) => own.is_unspecified(),
+        (own, to) => own.is_ipv4() == to.is_ipv4(),
+    }
 }
 
 /// Whether this is where this server itself listens.
@@ -168,6 +185,7 @@ impl Silence {
         let line = match outcome {
             Outcome::Answered => return self.since = None,
             Outcome::Silence => format!("no UDP reply from {name} (ZooKeeper used TCP here; open UDP {})", port(name)),
+            Outcome::NoWay(why) => format!("server {id} cannot be dialled at {name}: {why}"),
             Outcome::NoSuchName(error) => format!("the address {name} of server {id} leads nowhere: {error}"),
         };
         let now = Instant::now();
@@ -213,6 +231,16 @@ impl Pauses {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_family_of_addresses_speaks_to_its_own_and_all_addresses_of_ipv6_to_both() {
+        let speaks = |own: &str, to: &str| speaks_to(own.parse().unwrap(), to.parse().unwrap());
+        assert!(speaks("0.0.0.0", "10.0.0.1") && speaks("10.0.0.2", "::ffff:10.0.0.1"));
+        assert!(!speaks("0.0.0.0", "fd00::1") && !speaks("10.0.0.2", "fd00::1"));
+        assert!(speaks("::", "10.0.0.1") && speaks("::", "fd00::1"));
+        assert!(!speaks("fd00::2", "10.0.0.1") && speaks("fd00::2", "fd00::1"));
+        assert!(speaks("::ffff:10.0.0.2", "10.0.0.1"));
+    }
 
     #[test]
     fn pauses_grow_to_their_bound_and_differ() {

@@ -38,7 +38,7 @@ impl Links {
             match instruction {
                 Instruction::Send { peer, link, message } => {
                     let Some(link) = self.find(peer, link) else { continue };
-                    link.say(&message);
+                    link.say(&message, &self.notices);
                     if touched.iter().all(|other| other.id != link.id) {
                         touched.push(link);
                     }
@@ -56,8 +56,7 @@ impl Links {
         let now = Instant::now();
         for link in touched.drain(..) {
             if !link.flush(now) {
-                let (peer, remote) = (link.peer.as_u8(), link.remote);
-                tracing::warn!("the link to server {peer} at {remote} is closed: the peer does not read");
+                self.warn_of_link(&link, "it does not read", "the peer does not read");
                 Closing::DoesNotRead.close(&link.connection, "");
             }
         }
@@ -68,9 +67,15 @@ impl Links {
         self.member(peer)?.link_with(link)
     }
 
-    fn close(&self, peer: ServerId, link: LinkId, reason: &str) {
+    fn close(&self, peer: ServerId, link: LinkId, reason: &'static str) {
         let Some(link) = self.find(peer, link) else { return };
-        tracing::warn!("the link to server {} at {} is closed: {reason}", peer.as_u8(), link.remote);
+        self.warn_of_link(&link, reason, reason);
         Closing::Dropped.close(&link.connection, reason);
+    }
+
+    /// A line about a link that this server closes: the same cause may come back with every link that the peer makes.
+    pub(super) fn warn_of_link(&self, link: &Link, cause: &'static str, what: &str) {
+        let line = format!("the link to server {} at {} is closed: {what}", link.peer.as_u8(), link.remote);
+        self.notices.warn((link.peer, cause), &line);
     }
 }

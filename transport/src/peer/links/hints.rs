@@ -3,6 +3,7 @@
 
 use super::lock;
 use super::members::Member;
+use super::notices::Notices;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -31,6 +32,7 @@ struct Known {
     addresses: Mutex<BTreeMap<ServerId, Vec<String>>>,
     /// Held while the file is written: the last one to write has the newest.
     writing: Mutex<()>,
+    notices: Notices,
 }
 
 impl Hints {
@@ -39,7 +41,7 @@ impl Hints {
         let text = file.as_deref().map(fs::read).and_then(Result::ok).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[..text.len().min(FILE_BYTES_MAX)]);
         let addresses = Mutex::new(parse(&text));
-        Self { file, known: Arc::new(Known { addresses, writing: Mutex::default() }) }
+        Self { file, known: Arc::new(Known { addresses, writing: Mutex::default(), notices: Notices::default() }) }
     }
 
     /// Those of a member that are not configured.
@@ -66,7 +68,8 @@ impl Hints {
             let known = self.known.clone();
             spawn_blocking(move || {
                 if let Err(error) = known.write(&file) {
-                    tracing::warn!("{} cannot be written: {error}", file.display());
+                    // Peers that come from another address each time would have it said each time.
+                    known.notices.warn(error.kind(), &format!("{} cannot be written: {error}", file.display()));
                 }
             });
         }

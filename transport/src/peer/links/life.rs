@@ -69,22 +69,22 @@ pub(super) async fn run(links: Arc<Links>, member: Arc<Member>, link: Arc<Link>,
         Some(Err(failed)) => End::Wrong(format!("a task of this server's has failed: {failed}")),
         None => return,
     };
-    report(&link, end);
+    report(&links, &link, end);
     // Nothing of this link comes after its PeerDown.
     tasks.shutdown().await;
     drop(up);
 }
 
-fn report(link: &Link, end: End) {
-    let (peer, remote) = (link.peer.as_u8(), link.remote);
+fn report(links: &Links, link: &Link, end: End) {
     match end {
         // Whoever closed it has said why.
         End::Over(ConnectionError::LocallyClosed) => {}
         End::Over(error) => {
+            let (peer, remote) = (link.peer.as_u8(), link.remote);
             tracing::info!("the link to server {peer} at {remote} is gone: {}", closing::end_of_link(&error))
         }
         End::Wrong(what) => {
-            tracing::warn!("the link to server {peer} at {remote} is closed: {what}");
+            links.warn_of_link(link, "wrong", &what);
             Closing::Protocol.close(&link.connection, &what);
         }
     }

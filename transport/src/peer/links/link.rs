@@ -2,6 +2,7 @@
 
 use super::greeting::Proven;
 use super::lock;
+use super::notices::Notices;
 use super::queue::SendQueue;
 use super::sending::Offers;
 use crate::peer::codec::{self, Opening, StreamLane};
@@ -68,22 +69,26 @@ impl Link {
         }
     }
 
-    /// Says something, or puts it where [`Link::flush`] has it said.
-    pub(super) fn say(&self, message: &PeerMessage) {
+    /// Says something, or puts it where [`Link::flush`] has it said. What cannot be said is told in `notices`.
+    pub(super) fn say(&self, message: &PeerMessage, notices: &Notices) {
         match message.lane() {
-            Lane::Datagram => self.say_at_once(message),
+            Lane::Datagram => self.say_at_once(message, notices),
             Lane::Log => self.log.put(message.bytes(), |bytes| codec::encode(message, bytes)),
             Lane::Forward => self.forward.put(message.bytes(), |bytes| codec::encode(message, bytes)),
         }
     }
 
-    fn say_at_once(&self, message: &PeerMessage) {
+    fn say_at_once(&self, message: &PeerMessage, notices: &Notices) {
         let mut bytes = BytesMut::new();
         codec::encode_datagram(message, &mut bytes);
         match self.connection.send_datagram(bytes.freeze()) {
             // Of a link that is over nothing is said any more; its end is told elsewhere.
             Ok(()) | Err(SendDatagramError::ConnectionLost(_)) => {}
-            Err(error) => tracing::error!("a heartbeat cannot be sent to server {}: {error}", self.peer.as_u8()),
+            // The peer may have said that it takes none, or short ones.
+            Err(error) => {
+                let line = format!("a heartbeat cannot be sent to server {}: {error}", self.peer.as_u8());
+                notices.warn((self.peer, "heartbeat"), &line);
+            }
         }
     }
 

@@ -29,7 +29,7 @@ impl Notices {
         matter.hash(&mut hasher);
         let Some(left_out) = lock(&self.0).admit(hasher.finish(), Instant::now()) else { return };
         if left_out > 0 {
-            tracing::warn!(left_out, "connections that were refused were not logged one by one");
+            tracing::warn!(left_out, "lines about other servers and who knocks were left out");
         }
         tracing::warn!("{line}");
     }

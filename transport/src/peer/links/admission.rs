@@ -31,6 +31,12 @@ enum Verdict {
 impl Links {
     /// Takes a connection that this server accepted, or closes it.
     pub(super) async fn admit(self: &Arc<Self>, mut proven: Proven) -> Result<(), Failed> {
+        let wanted = proven.hello.to;
+        if wanted != self.settings.id {
+            // The address is wrong there. Nothing but this tells it who is here, and nothing comes of it whatever it says.
+            let _ = self.answer(&mut proven).await;
+            return Err(proven.guest.refuse(Some(proven.hello.from), Why::AsksForAnother { wanted }).into());
+        }
         let Some(member) = self.member(proven.hello.from).cloned() else {
             Closing::NoMember.close(&proven.connection, "");
             let (id, remote) = (proven.hello.from.as_u8(), proven.remote);

@@ -43,7 +43,8 @@ impl Gate {
             }
             close_code::ENSEMBLE => "is of another ensemble: its address or its `site` is wrong".to_owned(),
             close_code::SERVER => {
-                "is another server than the one that was dialled: its address is wrong here".to_owned()
+                "says that one of the two is not the server that the other takes it for: an address is wrong on the side that dialled"
+                    .to_owned()
             }
             close_code::LIVE_TWICE => {
                 "knows another live server with this server's id or key: stop one of the two".to_owned()

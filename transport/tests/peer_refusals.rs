@@ -4,16 +4,28 @@
 
 mod servers;
 
-use servers::stranger::Stranger;
+use quinn::ConnectionError;
+use servers::stranger::{Stranger, answer};
 use servers::{Plan, commit, free_address, id, lines, plans};
 use std::net::UdpSocket;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zoolet_engine::Event;
+use zoolet_transport::peer::Instruction;
+use zoolet_transport::peer::codec::Hello;
+use zoolet_transport::peer::trust::close_code::{LIVE_TWICE, SERVER};
 use zoolet_transport::peer::trust::{Identity, SiteKey};
 
 fn on_a_runtime<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+#[track_caller]
+fn is_closed_with(code: u32, end: ConnectionError) {
+    match end {
+        ConnectionError::ApplicationClosed(close) => assert_eq!(close.error_code, code.into()),
+        end => panic!("{end}"),
+    }
 }
 
 #[test]
@@ -77,16 +89,73 @@ fn a_frozen_server_does_not_keep_its_successor_out() {
 }
 
 #[test]
+fn who_lived_beside_the_first_one_is_no_later_life_of_it_though_the_first_one_stands_still() {
+    let server = Plan::new(1).knows(2, &[]).start();
+    let (begun, address) = (Instant::now(), server.address);
+    on_a_runtime(async {
+        let (first, second, third) = (Stranger::new(), Stranger::new(), Stranger::new());
+        let (_first, mut say, mut hear) = first.link(2, 1, address).await;
+        let later = |process, began: Instant| Hello {
+            process,
+            process_age_ms: began.elapsed().as_millis() as u64,
+            ..Stranger::hello(2, 1)
+        };
+        // Older than the link. The first one says nothing.
+        let before = begun.checked_sub(Duration::from_secs(10)).unwrap();
+        let older = second.connect(address).await.unwrap();
+        is_closed_with(LIVE_TWICE, Stranger::greet(&older, later(78, before)).await.unwrap_err());
+        // Younger than the link; and the first one answers, for a while.
+        let born = Instant::now();
+        sleep(Duration::from_millis(500));
+        let younger = third.connect(address).await.unwrap();
+        tokio::select! {
+            greeted = Stranger::greet(&younger, later(79, born)) => is_closed_with(LIVE_TWICE, greeted.unwrap_err()),
+            () = answer(&mut say, &mut hear) => {}
+        }
+        let again = third.connect(address).await.unwrap();
+        is_closed_with(LIVE_TWICE, Stranger::greet(&again, later(79, born)).await.unwrap_err());
+        // One that began when nothing was heard of the first one any more.
+        let successor = second.connect(address).await.unwrap();
+        Stranger::greet(&successor, later(80, Instant::now())).await.unwrap();
+    });
+}
+
+#[test]
 fn who_answers_for_another_is_named_and_not_taken() {
     lines::keep();
     let three = Plan::new(3).knows(1, &[]).start();
     let one = Plan::new(1).knows(2, &[&three.address.to_string()]).knows(3, &[]).start();
     let line = one.refusal(2, "answers at the address of server 2");
     assert!(line.contains(&three.address.to_string()) && line.contains("server 3"), "{line}");
+    let there = lines::wait(&[&one.address.to_string(), "(server 1)", "takes this server for server 2"]);
+    assert!(there.contains("wrong there"), "{there}");
     sleep(Duration::from_millis(500));
     assert_eq!(one.told.count(|_| true) + three.told.count(|_| true), 0);
     // A condition that lasts fills no disk.
     assert_eq!(lines::with(&[&three.address.to_string(), "answers at the address"]).len(), 1);
+}
+
+#[test]
+fn who_asks_for_another_hears_who_is_here_though_there_is_a_link() {
+    let one = Plan::new(1).knows(3, &[]).start();
+    on_a_runtime(async {
+        let three = Stranger::new();
+        let (_link, mut say, mut hear) = three.link(3, 1, one.address).await;
+        while one.told.count(|event| matches!(event, Event::PeerUp { .. })) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let other = three.connect(one.address).await.unwrap();
+        let heard = async {
+            // An answer, and not that there is a link already.
+            let _streams = Stranger::greet(&other, Stranger::hello(3, 2)).await.unwrap();
+            other.closed().await
+        };
+        tokio::select! {
+            end = heard => is_closed_with(SERVER, end),
+            () = answer(&mut say, &mut hear) => panic!("the link has ended"),
+        }
+    });
+    assert_eq!(one.told.count(|event| matches!(event, Event::PeerUp { .. })), 1);
 }
 
 #[test]
@@ -145,6 +214,38 @@ fn silence_is_told_after_a_while() {
         line.contains(&format!("from {nobody}")) && line.contains(&format!("open UDP {}", nobody.port())),
         "{line}"
     );
+}
+
+#[test]
+fn an_address_of_the_other_family_is_not_told_as_silence() {
+    let one = Plan::new(1).knows(2, &["[::1]:2888"]).start();
+    let line = one.refusal(2, "[::1]:2888");
+    assert!(line.contains(&format!("peers = \"[::]:{}\"", one.address.port())), "{line}");
+}
+
+#[test]
+fn a_member_that_goes_wrong_again_and_again_is_told_once() {
+    lines::keep();
+    let one = Plan::new(1).knows(2, &[]).knows(3, &[]).start();
+    on_a_runtime(async {
+        let stranger = Stranger::new();
+        for _ in 0..10 {
+            let (connection, ..) = stranger.link(2, 1, one.address).await;
+            connection.open_uni().await.unwrap().write_all(&[3, 0, 0, 0, 250, 1, 2]).await.unwrap();
+            connection.closed().await;
+        }
+    });
+    let remote = one.table.figures()[&id(2)].address.unwrap().to_string();
+    assert_eq!(one.told.count(|event| matches!(event, Event::PeerDown { .. })), 10);
+    assert_eq!(lines::with(&[&remote, "is closed"]).len(), 1);
+    // The machine's own reasons likewise.
+    let three = Plan::new(3).knows(1, &[&one.address.to_string()]).start();
+    for _ in 0..3 {
+        let link = one.linked(3);
+        one.push(vec![Instruction::Close { peer: id(3), link, reason: "a test" }]);
+        one.unlinked(3, link);
+    }
+    assert_eq!(lines::with(&[&three.address.to_string(), "is closed: a test"]).len(), 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::id;
 use bytes::{Bytes, BytesMut};
-use quinn::{Connection, Endpoint, RecvStream, SendStream, TransportConfig, VarInt};
+use quinn::{Connection, ConnectionError, Endpoint, ReadError, RecvStream, SendStream, TransportConfig, VarInt};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,13 @@ use zoolet_engine::peer::Incarnation;
 use zoolet_transport::peer::codec::{Hello, MINOR_VERSION, Opening};
 use zoolet_transport::peer::trust::{Gate, Identity, Pins, Trust};
 use zoolet_zab::EnsembleId;
+
+/// The dialler is content.
+const GO: u8 = 0;
+/// Are you there?
+const ASK: u8 = 1;
+/// I am.
+const ANSWERED: u8 = 2;
 
 /// An endpoint of his own. Only on a runtime.
 pub(crate) struct Stranger {
@@ -23,15 +30,26 @@ impl Stranger {
         Self { endpoint: Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap(), gate }
     }
 
+    /// One who is dialled, too.
+    pub(crate) fn at(address: SocketAddr) -> Self {
+        let gate = Gate::new(Identity::generate().unwrap(), Trust::Loopback, Pins::new());
+        let mut config = gate.server_config().unwrap();
+        config.transport_config(Arc::new(transport()));
+        Self { endpoint: Endpoint::server(config, address).unwrap(), gate }
+    }
+
+    /// The next one who dials him, through TLS, and the stream of the Hellos. He has not answered.
+    pub(crate) async fn dialled(&self) -> (Connection, SendStream, RecvStream) {
+        let connection = self.endpoint.accept().await.unwrap().await.unwrap();
+        let (say, mut hear) = connection.accept_bi().await.unwrap();
+        hello_of(&mut hear).await.unwrap();
+        (connection, say, hear)
+    }
+
     /// Through TLS, and no further. What is opened stays open as far as it is up to him.
-    pub(crate) async fn connect(&self, to: SocketAddr) -> Result<Connection, quinn::ConnectionError> {
-        let mut transport = TransportConfig::default();
-        transport
-            .keep_alive_interval(Some(Duration::from_millis(300)))
-            .max_concurrent_uni_streams(VarInt::from_u32(10))
-            .max_concurrent_bidi_streams(VarInt::from_u32(10));
+    pub(crate) async fn connect(&self, to: SocketAddr) -> Result<Connection, ConnectionError> {
         let mut config = self.gate.client_config(id(1)).unwrap();
-        config.transport_config(Arc::new(transport));
+        config.transport_config(Arc::new(transport()));
         self.endpoint.connect_with(config, to, &Gate::server_name(id(1))).unwrap().await
     }
 
@@ -55,16 +73,55 @@ impl Stranger {
     /// A link to server `to`, as server `from` makes one. What its peer says is not read, and it is not answered whether somebody is there.
     pub(crate) async fn link(&self, from: u8, to: u8, address: SocketAddr) -> (Connection, SendStream, RecvStream) {
         let connection = self.connect(address).await.unwrap();
-        let (mut say, mut hear) = connection.open_bi().await.unwrap();
-        let mut bytes = BytesMut::new();
-        Opening::Hello(Self::hello(from, to)).encode(&mut bytes);
-        say.write_all(&bytes).await.unwrap();
-        let mut answer = BytesMut::new();
-        while Opening::take(&mut answer).unwrap().is_none() {
-            let chunk = hear.read_chunk(1 << 12, true).await.unwrap().unwrap();
-            answer.extend_from_slice(&chunk.bytes);
-        }
-        say.write_all(&[0]).await.unwrap();
+        let (say, hear) = Self::greet(&connection, Self::hello(from, to)).await.unwrap();
         (connection, say, hear)
+    }
+
+    /// Says Hello, and is content with the answer; how the connection ends, if there is none.
+    pub(crate) async fn greet(
+        connection: &Connection,
+        hello: Hello,
+    ) -> Result<(SendStream, RecvStream), ConnectionError> {
+        let (mut say, mut hear) = connection.open_bi().await?;
+        say_hello(&mut say, hello).await;
+        let Ok(()) = hello_of(&mut hear).await else { return Err(connection.closed().await) };
+        let _ = say.write_all(&[GO]).await;
+        Ok((say, hear))
+    }
+}
+
+fn transport() -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    transport
+        .keep_alive_interval(Some(Duration::from_millis(300)))
+        .max_concurrent_uni_streams(VarInt::from_u32(10))
+        .max_concurrent_bidi_streams(VarInt::from_u32(10));
+    transport
+}
+
+/// What is wrong with the stream is wrong with the connection, which says so.
+pub(crate) async fn say_hello(say: &mut SendStream, hello: Hello) {
+    let mut bytes = BytesMut::new();
+    Opening::Hello(hello).encode(&mut bytes);
+    let _ = say.write_all(&bytes).await;
+}
+
+/// Waits for the other one's.
+async fn hello_of(hear: &mut RecvStream) -> Result<(), ReadError> {
+    let mut received = BytesMut::new();
+    while Opening::take(&mut received).unwrap().is_none() {
+        let chunk = hear.read_chunk(1 << 12, true).await?;
+        received.extend_from_slice(&chunk.unwrap().bytes);
+    }
+    Ok(())
+}
+
+/// Answers whether he lives, to the end of the connection.
+pub(crate) async fn answer(say: &mut SendStream, hear: &mut RecvStream) {
+    let mut word = [0];
+    while hear.read_exact(&mut word).await.is_ok() {
+        if word == [ASK] {
+            say.write_all(&[ANSWERED]).await.unwrap();
+        }
     }
 }

@@ -7,8 +7,9 @@
 //!   to its end;
 //! - a link that lives is not given up for another one to the same process. Who is asked for a second one makes sure that the first one lives.
 //!
-//! A peer that comes as another process has started again, unless the former process still answers from elsewhere: then two live servers have one id, and
-//! the one that came later is refused, on either side.
+//! A peer that comes as another process has started again, unless the former process still answers from elsewhere, or lived when this one had begun:
+//! then two live servers have one id, and the one that came later is refused, on either side. The second reason is for a former process that stands
+//! still when it is asked. When its link ends it is gone, and makes room.
 
 use super::closing::Closing;
 use super::greeting::{self, Failed, Proven};
@@ -107,11 +108,15 @@ impl Links {
             return Ok(Verdict::Welcome);
         }
         let has_moved_in = !is_same_process && link.remote == proven.remote;
-        if has_moved_in || !link.answers().await {
+        if has_moved_in {
             return Ok(Verdict::Welcome);
         }
+        let lives = link.answers().await;
         if is_same_process {
-            return Ok(Verdict::Duplicate);
+            return Ok(if lives { Verdict::Duplicate } else { Verdict::Welcome });
+        }
+        if !lives && !link.lived_beside(proven.began()) {
+            return Ok(Verdict::Welcome);
         }
         let first = link.remote.to_string();
         Err(proven.guest.refuse(Some(member.id), Why::LiveTwice { first }))

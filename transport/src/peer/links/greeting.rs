@@ -15,6 +15,7 @@ use crate::peer::trust::{Guest, PublicKey, Refused, Why};
 use bytes::{Bytes, BytesMut};
 use quinn::{Connection, ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError};
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 use zoolet_model::ServerId;
 use zoolet_zab::EnsembleId;
 
@@ -33,11 +34,18 @@ pub(super) struct Proven {
     pub(super) guest: Guest,
     pub(super) hello: Hello,
     pub(super) remote: SocketAddr,
+    /// When its Hello came.
+    pub(super) heard: Instant,
 }
 
 impl Proven {
     pub(super) fn key(&self) -> PublicKey {
         self.guest.key()
+    }
+
+    /// When its process began, at the latest: it has grown older on the way here. `None` is longer ago than can be said.
+    pub(super) fn began(&self) -> Option<Instant> {
+        self.heard.checked_sub(Duration::from_millis(self.hello.process_age_ms))
     }
 }
 
@@ -170,7 +178,7 @@ fn proven(connection: Connection, (say, hear): (SendStream, RecvStream), guest: 
     let remote = connection.remote_address();
     // On a socket for both families an IPv4 peer looks like an IPv6 one.
     let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
-    Proven { connection, say, hear, guest, hello, remote }
+    Proven { connection, say, hear, guest, hello, remote, heard: Instant::now() }
 }
 
 /// What a proof is made of.

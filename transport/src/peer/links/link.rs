@@ -21,6 +21,9 @@ use zoolet_model::ServerId;
 /// What a live server takes at most to answer that it lives.
 const ANSWER: Duration = Duration::from_millis(500);
 
+/// What two clocks may make of the same few seconds, well rounded.
+const CLOCKS_DIFFER: Duration = Duration::from_millis(100);
+
 /// On the stream of the Hellos, after them: are you there?
 pub(super) const ASK: u8 = 1;
 /// On the same: I am.
@@ -43,6 +46,8 @@ pub(super) struct Link {
     pub(super) log: SendQueue,
     pub(super) forward: SendQueue,
     pub(super) offers: Offers,
+    /// When the other process lived for sure: when it said Hello, or the last question was asked that it answered.
+    lived: Mutex<Instant>,
     answers: Notify,
     /// Lanes that the peer has opened.
     opened: Mutex<Vec<StreamLane>>,
@@ -63,6 +68,7 @@ impl Link {
             log: lane(StreamLane::Log),
             forward: lane(StreamLane::Forward),
             offers: Offers::default(),
+            lived: Mutex::new(proven.heard),
             answers: Notify::new(),
             opened: Mutex::default(),
             taken: watch::Sender::new(0),
@@ -111,6 +117,7 @@ impl Link {
         let mut answer = pin!(self.answers.notified());
         // From here on an answer is heard.
         answer.as_mut().enable();
+        let asked = Instant::now();
         self.control.put(1, |bytes| bytes.extend_from_slice(&[ASK]));
         self.control.wake();
         let answered = timeout(ANSWER, async {
@@ -119,7 +126,17 @@ impl Link {
                 _ = self.connection.closed() => false,
             }
         });
-        answered.await.unwrap_or(false)
+        let lives = answered.await.unwrap_or(false);
+        if lives {
+            *lock(&self.lived) = asked;
+        }
+        lives
+    }
+
+    /// Whether a process that began then, or earlier, lived while the one of this link did: it is no later life of it.
+    pub(super) fn lived_beside(&self, began: Option<Instant>) -> bool {
+        // Who began longer ago than can be said did so before every link.
+        began.and_then(|began| began.checked_add(CLOCKS_DIFFER)).is_none_or(|began| began < *lock(&self.lived))
     }
 
     /// The peer has answered.

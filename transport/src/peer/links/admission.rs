@@ -1,10 +1,9 @@
 //! Which connection becomes the link.
 //!
-//! Either side may dial, so two servers may have several connections at a time, and must agree on one without a word about it. The server with the smaller
-//! id decides, one connection after the other; the other side follows:
+//! Either side may dial, so two servers may have several connections at a time, and must agree on one without a word about it:
 //!
-//! - of connections that come about at the same time, the one that the smaller dialled stays, because it decides on nothing else until that one has come
-//!   to its end;
+//! - of connections that come about at the same time, the one that the smaller id dialled stays: that server decides on one connection after the other,
+//!   and on nothing else until the one that it dials has come to its end. The other one always answers, or the two would wait for each other;
 //! - a link that lives is not given up for another one to the same process. Who is asked for a second one makes sure that the first one lives.
 //!
 //! A peer that comes as another process has started again, unless the former process still answers from elsewhere, or lived when this one had begun:
@@ -49,7 +48,7 @@ impl Links {
         };
         let decides = self.decides(&member);
         let door = member.door().await;
-        if self.verdict(&member, &proven, decides).await? == Verdict::Duplicate {
+        if self.verdict(&member, &proven).await? == Verdict::Duplicate {
             Closing::Duplicate.close(&proven.connection, "");
             return Ok(());
         }
@@ -85,7 +84,7 @@ impl Links {
             Some(door) => door,
             None => member.door().await,
         };
-        if self.verdict(member, &proven, decides).await? == Verdict::Duplicate {
+        if self.verdict(member, &proven).await? == Verdict::Duplicate {
             Closing::Duplicate.close(&proven.connection, "");
             return Ok(());
         }
@@ -95,18 +94,15 @@ impl Links {
         Ok(())
     }
 
-    /// Whether this server decides about links to that one.
+    /// Whether this server decides between connections to that one, which come to it one by one.
     fn decides(&self, member: &Member) -> bool {
         self.settings.id < member.id
     }
 
-    async fn verdict(&self, member: &Member, proven: &Proven, decides: bool) -> Result<Verdict, Refused> {
+    async fn verdict(&self, member: &Member, proven: &Proven) -> Result<Verdict, Refused> {
         self.judge_key(member, proven)?;
         let Some(link) = member.link() else { return Ok(Verdict::Welcome) };
         let is_same_process = link.process == proven.hello.process;
-        if is_same_process && !decides {
-            return Ok(Verdict::Welcome);
-        }
         let has_moved_in = !is_same_process && link.remote == proven.remote;
         if has_moved_in {
             return Ok(Verdict::Welcome);

@@ -11,6 +11,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::{Config, Fault, Message, Role};
 
+/// What closes the link to a peer whose disk, or this server's, was put back to an older copy of itself.
+const WENT_BACK: &str = "it knows entries to be committed that this leader does not have: the data directory of one of the two was put back to \
+                         an older copy. Stop the server whose directory that is, empty it, and start it again";
+
 /// What goes on between this server and the others.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
@@ -110,6 +114,7 @@ impl Server {
         let reason = match fault {
             Fault::WrongEnsemble => "its disk belongs to another ensemble",
             Fault::Behind => "it has fallen behind the log, and shall ask for a snapshot",
+            Fault::WentBack => WENT_BACK,
             Fault::Protocol(what) => what,
         };
         if self.peers.stream(peer, link).is_some() {

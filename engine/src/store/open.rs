@@ -85,7 +85,7 @@ impl fmt::Display for Health {
         match self {
             Self::Whole => f.write_str("whole"),
             Self::BaseLost { what } => write!(f, "the base is lost: {what}"),
-            Self::LogDamaged { what } => write!(f, "the log is damaged: {what}"),
+            Self::LogDamaged { what } => f.write_str(what),
             Self::LogLost { what, .. } => write!(f, "the log is lost: {what}"),
             Self::Unrepaired => f.write_str("it was damaged, and has not been repaired since"),
         }

@@ -109,7 +109,7 @@ impl Zab {
         let Stage::Invited { counts } = learner.stage else {
             return Err(Fault::Protocol("AckEpoch without LeaderInfo"));
         };
-        learner.stage = Stage::Promised { counts: counts && !is_damaged, credentials, common, is_damaged };
+        learner.stage = Stage::Promised { counts: counts && !is_damaged, credentials, committed, common, is_damaged };
         self.note_progress(now);
         Ok(())
     }

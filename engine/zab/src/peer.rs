@@ -61,8 +61,8 @@ pub(crate) enum Stage {
     Asked { accepted: Epoch },
     /// LeaderInfo went out. Its promise counts only if it is new: an old one may have been given to another leader of this epoch number.
     Invited { counts: bool },
-    /// It promised, durably. `common`: the last entry both have; `None` when that was too long ago to tell.
-    Promised { counts: bool, credentials: Credentials, common: Option<Zxid>, is_damaged: bool },
+    /// It promised, durably. `committed`: what it knows to be. `common`: the last entry both have; `None` when that was too long ago to tell.
+    Promised { counts: bool, credentials: Credentials, committed: Zxid, common: Option<Zxid>, is_damaged: bool },
     /// It receives a snapshot that must hold at least so much.
     Snapping { at_least: Zxid, is_told: bool },
     /// It is on the stream.

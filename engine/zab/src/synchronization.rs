@@ -59,17 +59,34 @@ pub(crate) enum Step {
 
 /// Leader.
 impl Zab {
-    /// Learners whose promise was waited for go on the stream.
+    /// Learners whose promise was waited for go on the stream. One that knows of a commit that this history lacks goes nowhere: a stream that
+    /// begins above the leader's history would count it for entries that it does not hold, and one below would undo what is committed.
     pub(crate) fn begin_streams(&mut self) {
-        for at in 0..self.peers.len() {
-            let Some(learner) = &self.peers[at].learner else { continue };
-            if let Stage::Promised { credentials, common, is_damaged, .. } = learner.stage {
-                let stage = self.first_stage(credentials.last, common, is_damaged);
-                if let Some(learner) = &mut self.peers[at].learner {
-                    learner.stage = stage;
-                }
+        let mut at = 0;
+        while let Some(peer) = self.peers.get(at) {
+            let stage = peer.learner.as_ref().map(|learner| learner.stage);
+            let Some(Stage::Promised { credentials, committed, common, is_damaged, .. }) = stage else {
+                at += 1;
+                continue;
+            };
+            if self.lacks(committed) {
+                let (id, link) = (peer.id, peer.link);
+                self.peers.swap_remove(at);
+                self.push(Todo::Close(id, link, Fault::WentBack));
+                continue;
             }
+            let stage = self.first_stage(credentials.last, common, is_damaged);
+            if let Some(learner) = &mut self.peers[at].learner {
+                learner.stage = stage;
+            }
+            at += 1;
         }
+    }
+
+    /// Whether an entry that is committed is not in this history, although all of its time is remembered.
+    fn lacks(&self, committed: Zxid) -> bool {
+        let is_remembered = self.history.oldest().is_none_or(|oldest| committed >= oldest);
+        committed != Zxid::ZERO && is_remembered && !self.history.contains(committed)
     }
 
     fn first_stage(&self, last: Zxid, common: Option<Zxid>, is_damaged: bool) -> Stage {

@@ -139,6 +139,11 @@ impl Checks {
         ])
     }
 
+    /// Of a world in which a disk lied, where none of them can hold: the script shows what became of it.
+    pub(crate) fn none() -> Self {
+        Self(Vec::new())
+    }
+
     pub(crate) fn see(&mut self, world: &World, fact: &Fact<'_>) {
         self.0.iter_mut().for_each(|invariant| invariant.see(world, fact));
     }

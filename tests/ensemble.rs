@@ -5,7 +5,10 @@
 mod scratch;
 
 use scratch::Scratch;
+use std::fs;
 use std::net::UdpSocket;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use zoolet::config::{Ensemble, Member, TrustSource};
 use zoolet::{Bytes, Config, Node, Session, Version, Wait, path};
@@ -100,4 +103,47 @@ fn whatever_a_client_may_send_passes_between_servers() {
         let (data, stat) = seen.get(path!("/largest")).wait().unwrap();
         assert_eq!((data, stat.version), (largest, writes));
     }
+}
+
+#[test]
+fn a_member_whose_log_is_damaged_is_repaired_by_its_peers() {
+    let site = Site::new();
+    // A log of several small segments, none of which a checkpoint takes away.
+    let start = |id: u8| {
+        site.start_with(id, |config| {
+            config.limits.frame_bytes_max = 16 << 10;
+            config.limits.log_segment_bytes = 64 << 10;
+            config.limits.log_segments = 64;
+        })
+    };
+    let mut nodes: Vec<_> = (1..=3).map(start).collect();
+    wait_until_served(&nodes);
+    let data = Some(Bytes::from(vec![b'x'; 4000]));
+    let writer = session(&nodes[0]);
+    writer.create(path!("/much"), data.clone()).wait().unwrap();
+    for _ in 0..100 {
+        writer.set(path!("/much"), data.clone(), Version::Any).wait().unwrap();
+    }
+    let victim = nodes.remove(2);
+    let directory = victim.data().to_owned();
+    drop(victim);
+    damage_the_middle(&directory);
+    let back = start(3);
+    back.ready().wait_timeout(PATIENCE).expect("serves").unwrap();
+    let seen = session(&back);
+    seen.sync().wait().unwrap();
+    let (found, stat) = seen.get(path!("/much")).wait().unwrap();
+    assert_eq!((found, stat.version), (data, 100));
+    // It counts again: with another one away, nothing is committed without it.
+    drop(nodes.remove(0));
+    let until = Instant::now() + PATIENCE;
+    while let Err(error) = session(&back).set(path!("/much"), None, Version::Any).wait() {
+        assert!(Instant::now() < until, "{error}");
+    }
+}
+
+/// Overwrites a block in the middle of the entries that the log in `directory` holds: the first one of its fourth segment.
+fn damage_the_middle(directory: &Path) {
+    let file = fs::OpenOptions::new().write(true).open(directory.join("seg-03.log")).unwrap();
+    file.write_all_at(&[0xA5; 4096], 0).unwrap();
 }

@@ -67,7 +67,7 @@ impl Node {
         let client_address = port.as_ref().and_then(|port| port.local_addresses().first().copied());
         #[cfg(not(feature = "port"))]
         let client_address = None;
-        let Store { log, base, reserve, recovered, facts, state, chain_at_base, .. } =
+        let Store { log, base, reserve, recovered, facts, state, chain_at_base, health, .. } =
             store::open(&config, &path, &disk, u128::from_ne_bytes(entropy()?))?;
         let id = member::id(&config);
         member::tell_differences(&config, &recovered.config);
@@ -98,10 +98,13 @@ impl Node {
         shared.start_base_threads()?;
         let mut core = Core::new(Server::new(start, clock::now()), Arc::clone(shared), budget);
         let mut replayed = 0_u64;
-        store::replay(&node.data, &log, checkpointed, &mut |zxid, payload| {
-            replayed += 1;
-            core.recover(zxid, payload)
-        })?;
+        // As `Store::replay`: what is left of a damaged log is no history, and a snapshot comes in its place.
+        if health.is_whole() {
+            store::replay(&node.data, &log, checkpointed, &mut |zxid, payload| {
+                replayed += 1;
+                core.recover(zxid, payload)
+            })?;
+        }
         core.start().map_err(StartError::Failed)?;
         shared.start_core_threads(log, core)?;
         if let Some(peers) = peers {

@@ -57,8 +57,8 @@ pub(super) struct PeerThreads {
     /// Which process is at the other end.
     processes: BTreeMap<LinkId, u64>,
     incoming: BTreeMap<(ServerId, TransferId), Incoming>,
-    /// Whole, durable, and perhaps to become the base.
-    received: Option<Base>,
+    /// Whole, durable, and perhaps to become the base; which transfer brought it.
+    received: Option<((ServerId, TransferId), Base)>,
     reading: Thread<ReadLog>,
 }
 
@@ -181,7 +181,8 @@ impl Process {
 
     pub(super) fn drop_snapshot(&mut self, peer: ServerId, transfer: TransferId) {
         self.peers.incoming.remove(&(peer, transfer));
-        self.peers.received = None;
+        // One that another transfer brought may be about to be installed.
+        self.peers.received.take_if(|(of, _)| *of == (peer, transfer));
     }
 
     pub(super) fn install_snapshot(&mut self, cx: &mut Context<'_>, base: u64) {
@@ -275,7 +276,11 @@ impl Process {
     }
 
     fn on_write(&mut self, cx: &mut Context<'_>, peer: ServerId, transfer: TransferId) -> Result<(), Stopped> {
-        let Some(incoming) = self.peers.incoming.get_mut(&(peer, transfer)) else { return Ok(()) };
+        let Some(incoming) = self.peers.incoming.get_mut(&(peer, transfer)) else {
+            // It was dropped while it was written: that is heard after the machine has forgotten it.
+            let result = Err("it is not wanted any more".to_owned());
+            return self.handle(cx, Event::SnapshotReceived { peer, transfer, result });
+        };
         incoming.is_writing = false;
         let mut outcome = match &incoming.end {
             Some(Err(why)) => Err(why.clone()),
@@ -301,7 +306,7 @@ impl Process {
             let (id, sink) = sink.ok_or("nothing came")?;
             let received = sink.finish().map_err(|error| error.to_string())?;
             let state = received.state.ok_or("a snapshot of nothing")?;
-            self.peers.received = Some(received.base);
+            self.peers.received = Some(((peer, transfer), received.base));
             Ok(ReceivedSnapshot { base: id, state })
         });
         check_alive(cx)?;
@@ -309,8 +314,8 @@ impl Process {
     }
 
     fn on_install(&mut self, cx: &mut Context<'_>, base: u64) -> Result<(), Stopped> {
-        let received = self.peers.received.take().filter(|received| received.id() == base);
-        let Some(received) = received else { return Err(Stopped(format!("base {base} was not received"))) };
+        let received = self.peers.received.take_if(|(_, received)| received.id() == base);
+        let Some((_, received)) = received else { return Err(Stopped(format!("base {base} was not received"))) };
         let zxid = received.meta().zxid;
         let generation = self.base.replace(received);
         check_alive(cx)?;

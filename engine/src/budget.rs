@@ -50,6 +50,8 @@ pub enum Part {
     Unapplied,
     /// Bytes of entries that are kept for peers, or on their way to them.
     Peers,
+    /// Bytes that wait to be sent on links to other servers.
+    Links,
     /// Bytes of questions to the base that are under way.
     Fetches,
     /// Bytes of answers that are put together off the core.
@@ -68,7 +70,7 @@ pub enum Part {
 
 impl Part {
     /// Every part, in the order of a snapshot.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Connections,
         Self::ConnectionBytes,
         Self::IdentityBytes,
@@ -79,6 +81,7 @@ impl Part {
         Self::Outstanding,
         Self::Unapplied,
         Self::Peers,
+        Self::Links,
         Self::Fetches,
         Self::Completing,
         Self::Outbound,
@@ -101,6 +104,7 @@ impl Part {
             Self::Outstanding => "outstanding_bytes",
             Self::Unapplied => "unapplied_bytes",
             Self::Peers => "peer_bytes",
+            Self::Links => "link_bytes",
             Self::Fetches => "fetch_bytes",
             Self::Completing => "completing_bytes",
             Self::Outbound => "outbound_bytes",
@@ -121,6 +125,8 @@ impl Part {
             Self::Watches => limits.watches_max.into(),
             Self::WatchBytes => watch_bytes_max(limits),
             Self::Outstanding | Self::Unapplied | Self::Peers => limits.outstanding_bytes_max.into(),
+            // Of a server that is alone. Who makes links knows for how many they are: `Budget::allow`.
+            Self::Links => 0,
             Self::Fetches => fetch_bytes_max(limits),
             Self::Completing => limits.outbound_bytes_max.into(),
             Self::Outbound => limits.outbound_bytes_total_max.into(),
@@ -165,7 +171,7 @@ pub struct Budget {
 
 #[derive(Debug)]
 struct Counter {
-    limit: u64,
+    limit: AtomicU64,
     current: AtomicU64,
     peak: AtomicU64,
 }
@@ -188,7 +194,7 @@ impl Budget {
     pub fn new(limits: &Limits) -> Self {
         Self {
             parts: Part::ALL.map(|part| Counter {
-                limit: part.limit(limits),
+                limit: AtomicU64::new(part.limit(limits)),
                 current: AtomicU64::new(0),
                 peak: AtomicU64::new(0),
             }),
@@ -197,7 +203,12 @@ impl Budget {
 
     /// What the part may reach.
     pub fn limit(&self, part: Part) -> u64 {
-        self.counter(part).limit
+        self.counter(part).limit.load(Relaxed)
+    }
+
+    /// Sets what the part may reach, where that does not follow from limits alone.
+    pub fn allow(&self, part: Part, limit: u64) {
+        self.counter(part).limit.store(limit, Relaxed);
     }
 
     /// What the part holds.
@@ -213,10 +224,10 @@ impl Budget {
     /// Adds `amount` unless the part would then exceed its limit; says whether it did.
     #[must_use = "what was not charged must not be held"]
     pub fn try_charge(&self, part: Part, amount: u64) -> bool {
-        let counter = self.counter(part);
+        let (counter, limit) = (self.counter(part), self.limit(part));
         let charged = counter
             .current
-            .fetch_update(Relaxed, Relaxed, |current| current.checked_add(amount).filter(|sum| *sum <= counter.limit));
+            .fetch_update(Relaxed, Relaxed, |current| current.checked_add(amount).filter(|sum| *sum <= limit));
         if let Ok(before) = charged {
             counter.peak.fetch_max(before + amount, Relaxed);
         }
@@ -259,7 +270,7 @@ impl Budget {
             let counter = self.counter(part);
             Reading {
                 part,
-                limit: counter.limit,
+                limit: counter.limit.load(Relaxed),
                 current: counter.current.load(Relaxed),
                 peak: counter.peak.load(Relaxed),
             }

@@ -4,10 +4,12 @@ use super::StartError;
 use crate::config::{Config, ConfigError, Ensemble, TrustSource};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
+use zoolet_engine::Budget;
 use zoolet_model::ServerId;
 use zoolet_transport::peer::codec;
 use zoolet_transport::peer::trust::{Authority, Identity, PublicKey, SiteKey, Trust};
-use zoolet_transport::peer::{PeerMember, PeerPort, PeerSettings};
+use zoolet_transport::peer::{PeerMember, PeerPort, PeerSettings, lane_bytes_max};
 use zoolet_zab::{EnsembleId, Incarnation, Kind, Member, Timing, Zxid};
 
 /// Where addresses are kept that peers were reached at, beside the configured ones.
@@ -67,6 +69,7 @@ pub(super) fn bind(
     data: &Path,
     disk: Incarnation,
     process: u64,
+    budget: Arc<Budget>,
 ) -> Result<Option<PeerPort>, StartError> {
     let Some(ensemble) = &config.ensemble else { return Ok(None) };
     let listen = ensemble.listen_address(config.server_id);
@@ -82,9 +85,10 @@ pub(super) fn bind(
         site: config.site.clone().unwrap_or_default(),
         hints: Some(data.join(HINTS)),
         frame_bytes_max: codec::frame_bytes_max(&config.limits),
+        lane_bytes_max: lane_bytes_max(&config.limits),
         bulk_bytes_per_second: BULK_BYTES_PER_SECOND,
     };
-    PeerPort::bind(settings).map(Some).map_err(|error| bind_error(listen, &error))
+    PeerPort::bind(settings, budget).map(Some).map_err(|error| bind_error(listen, &error))
 }
 
 fn bind_error(listen: SocketAddr, error: &std::io::Error) -> StartError {

@@ -71,7 +71,8 @@ impl Node {
             store::open(&config, &path, &disk, u128::from_ne_bytes(entropy()?))?;
         let id = member::id(&config);
         member::tell_differences(&config, &recovered.config);
-        let peers = member::bind(&config, &path, Incarnation(facts.disk_incarnation), u64::from_ne_bytes(entropy()?))?;
+        let (incarnation, process) = (Incarnation(facts.disk_incarnation), u64::from_ne_bytes(entropy()?));
+        let peers = member::bind(&config, &path, incarnation, process, Arc::clone(&budget))?;
         let links = peers.as_ref().map(|peers| Links::new(peers.table(), disk, config.limits));
         let start = server::Start {
             limits: config.limits,

@@ -8,6 +8,8 @@ use servers::stranger::Stranger;
 use servers::{Plan, commit, entry, id, link_of};
 use std::time::{Duration, Instant};
 use zoolet_engine::Event;
+use zoolet_engine::budget::Part;
+use zoolet_transport::peer::Instruction;
 
 #[test]
 fn a_peer_that_does_not_read_is_dropped_and_the_others_are_not_hurt() {
@@ -27,6 +29,7 @@ fn a_peer_that_does_not_read_is_dropped_and_the_others_are_not_hurt() {
 
     let until = Instant::now() + servers::PATIENCE;
     let is_linked = || one.told.wait("", |events| Some(link_of(events, id(2)).is_some()));
+    let waiting = || one.budget.current(Part::Links);
     let mut number = 0;
     while is_linked() {
         assert!(Instant::now() < until, "it is never dropped");
@@ -38,7 +41,27 @@ fn a_peer_that_does_not_read_is_dropped_and_the_others_are_not_hurt() {
         assert_eq!(three.messages(1, of_three, number as usize).len(), number as usize);
         std::thread::sleep(Duration::from_millis(20));
     }
+    let peak = one.budget.snapshot()[Part::Links as usize].peak;
+    assert!(peak > 16 << 20 && peak <= one.budget.limit(Part::Links), "{peak}");
     one.send(3, to_three, commit(number + 1));
     three.messages(1, of_three, number as usize + 1);
     assert_eq!(one.told.count(|event| matches!(event, Event::PeerDown { .. })), 1);
+    // What waited is given back with the link.
+    while waiting() > 0 {
+        assert!(Instant::now() < until, "{} bytes wait for nobody", waiting());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn more_than_may_wait_for_one_lane_closes_the_link_at_once() {
+    let mut plan = Plan::new(1).knows(2, &[]);
+    plan.lane_bytes_max = 1 << 20;
+    let one = plan.start();
+    let _two = Plan::new(2).knows(1, &[&one.address.to_string()]).start();
+    let link = one.linked(2);
+    one.send(2, link, entry(1, 1 << 19));
+    let too_much = [entry(2, 1 << 20), entry(3, 1 << 10)];
+    one.push(too_much.map(|message| Instruction::Send { peer: id(2), link, message }).into());
+    one.unlinked(2, link);
 }

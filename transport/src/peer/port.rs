@@ -1,6 +1,6 @@
 //! The one UDP port of a server that all its links share.
 
-use super::links::{Links, bind};
+use super::links::{LANES, Links, bind};
 use super::seam::{Outbox, PeerEvents};
 use super::settings::PeerSettings;
 use super::table::PeerTable;
@@ -9,6 +9,8 @@ use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use zoolet_engine::Budget;
+use zoolet_engine::budget::Part;
 
 /// A bound port, not yet served.
 #[derive(Debug)]
@@ -18,14 +20,15 @@ pub struct PeerPort {
     socket: UdpSocket,
     local_address: SocketAddr,
     table: Arc<PeerTable>,
+    budget: Arc<Budget>,
 }
 
 impl PeerPort {
-    /// Binds the socket; needs no runtime.
+    /// Binds the socket; needs no runtime. What waits for peers is charged to [`Part::Links`], which is allowed what the settings allow.
     ///
     /// # Errors
     /// When the address cannot be had, or two members have one key.
-    pub fn bind(settings: PeerSettings) -> io::Result<Self> {
+    pub fn bind(settings: PeerSettings, budget: Arc<Budget>) -> io::Result<Self> {
         let pins = Pins::new();
         for member in &settings.members {
             if let Some(key) = member.key {
@@ -35,7 +38,9 @@ impl PeerPort {
         let gate = Gate::new(settings.identity.clone(), settings.trust.clone(), pins);
         let socket = bind(settings.listen)?;
         let local_address = socket.local_addr()?;
-        Ok(Self { settings, gate, socket, local_address, table: Arc::default() })
+        let peers = settings.members.iter().filter(|member| member.id != settings.id).count();
+        budget.allow(Part::Links, (peers * LANES * settings.lane_bytes_max) as u64);
+        Ok(Self { settings, gate, socket, local_address, table: Arc::default(), budget })
     }
 
     /// Where it listens.
@@ -61,7 +66,7 @@ impl PeerPort {
         outbox: Arc<Outbox>,
         stop: impl Future<Output = ()>,
     ) -> Result<(), String> {
-        let links = Links::begin(self.settings, self.gate, self.socket, events, self.table)?;
+        let links = Links::begin(self.settings, self.gate, self.socket, events, self.table, self.budget)?;
         Arc::new(links).run(outbox, stop).await
     }
 }

@@ -1,8 +1,10 @@
 //! What the links need to know before they begin.
 
+use super::codec;
 use super::trust::{Identity, PublicKey, Trust};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use zoolet_engine::Limits;
 use zoolet_engine::peer::Incarnation;
 use zoolet_model::ServerId;
 
@@ -15,6 +17,12 @@ pub struct PeerMember {
     pub addresses: Vec<String>,
     /// The key that it must have; `None` leaves that to [`PeerSettings::trust`].
     pub key: Option<PublicKey>,
+}
+
+/// Bytes that may wait for one lane of one peer, of a server with these limits. All that the machine has under way to its peers at a time is half of
+/// `outstanding_bytes_max` and one message for each; when a learner begins anew, what was said before may still wait.
+pub fn lane_bytes_max(limits: &Limits) -> usize {
+    2 * (limits.outstanding_bytes_max as usize + codec::frame_bytes_max(limits))
 }
 
 /// How one server is linked to the others.
@@ -38,6 +46,8 @@ pub struct PeerSettings {
     pub hints: Option<PathBuf>,
     /// Bytes of one message at most, as [`super::codec::frame_bytes_max`] has them of the servers' limits: not what a client may send at most.
     pub frame_bytes_max: usize,
+    /// Bytes that may wait for one lane of one peer, as [`super::lane_bytes_max`] has them of the servers' limits. With more its link is closed.
+    pub lane_bytes_max: usize,
     /// What all snapshots that are being sent take together, bytes in a second.
     pub bulk_bytes_per_second: u64,
     /// The site: servers of another one are refused.

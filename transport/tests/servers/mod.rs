@@ -12,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-use zoolet_engine::Event;
 use zoolet_engine::peer::{Entries, Incarnation, LinkId, PeerEntry, PeerMessage};
+use zoolet_engine::{Budget, Event, Limits};
 use zoolet_model::{ServerId, Zxid};
 use zoolet_transport::peer::trust::{Identity, PublicKey, SiteKey, Trust};
 use zoolet_transport::peer::{Instruction, Outbox, PeerEvents, PeerMember, PeerPort, PeerSettings, PeerTable};
@@ -108,6 +108,9 @@ pub(crate) struct Plan {
     pub members: Vec<(u8, Vec<String>, Option<PublicKey>)>,
     pub hints: Option<PathBuf>,
     pub bulk_bytes_per_second: u64,
+    pub lane_bytes_max: usize,
+    /// Those who are begun with one plan share it.
+    pub budget: Arc<Budget>,
 }
 
 impl Plan {
@@ -122,6 +125,8 @@ impl Plan {
             members: Vec::new(),
             hints: None,
             bulk_bytes_per_second: 1 << 30,
+            lane_bytes_max: 64 << 20,
+            budget: Arc::new(Budget::new(&Limits::default())),
         }
     }
 
@@ -162,13 +167,14 @@ impl Plan {
             identity: self.identity.clone(),
             hints: self.hints.clone(),
             frame_bytes_max: 8 << 20,
+            lane_bytes_max: self.lane_bytes_max,
             bulk_bytes_per_second: self.bulk_bytes_per_second,
             site: self.site.clone(),
         }
     }
 
     pub(crate) fn bind(&self) -> Bound {
-        Bound { plan: self.clone(), port: PeerPort::bind(self.settings()).unwrap() }
+        Bound { plan: self.clone(), port: PeerPort::bind(self.settings(), self.budget.clone()).unwrap() }
     }
 
     pub(crate) fn start(&self) -> Server {
@@ -214,7 +220,8 @@ impl Bound {
                 })
             }
         });
-        Server { id: self.plan.id, address, table, told, outbox, end: Some(end), thread: Some(thread) }
+        let Plan { id, budget, .. } = self.plan;
+        Server { id, address, table, told, outbox, budget, end: Some(end), thread: Some(thread) }
     }
 }
 
@@ -230,6 +237,7 @@ pub(crate) struct Server {
     pub table: Arc<PeerTable>,
     pub told: Arc<Told>,
     pub outbox: Arc<Outbox>,
+    pub budget: Arc<Budget>,
     end: Option<oneshot::Sender<End>>,
     thread: Option<JoinHandle<Result<(), String>>>,
 }

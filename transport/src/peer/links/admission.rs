@@ -139,7 +139,7 @@ impl Links {
         if proven.connection.close_reason().is_some() {
             return;
         }
-        let link = Arc::new(Link::new(self.next_link(), &proven));
+        let link = Arc::new(Link::new(self.next_link(), &proven, &self.room()));
         let side = if proven.connection.side().is_client() { "dialled" } else { "accepted" };
         let (peer, remote) = (link.peer, link.remote);
         tracing::info!("linked to server {} at {remote}, {side}", peer.as_u8());

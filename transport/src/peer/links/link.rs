@@ -3,7 +3,7 @@
 use super::greeting::Proven;
 use super::lock;
 use super::notices::Notices;
-use super::queue::SendQueue;
+use super::queue::{Room, SendQueue};
 use super::sending::Offers;
 use crate::peer::codec::{self, Opening, StreamLane};
 use crate::peer::trust::PublicKey;
@@ -30,7 +30,7 @@ pub(super) const ASK: u8 = 1;
 pub(super) const ANSWERED: u8 = 2;
 
 /// Lanes that are streams.
-const LANES: usize = 2;
+pub(in crate::peer) const LANES: usize = 2;
 
 /// A link. Its tasks live in `life`; everybody else has it by reference, and finds that it is over when it is.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(id: LinkId, proven: &Proven) -> Self {
+    pub(super) fn new(id: LinkId, proven: &Proven, room: &Room) -> Self {
         Self {
             id,
             peer: proven.hello.from,
@@ -64,9 +64,9 @@ impl Link {
             key: proven.key(),
             remote: proven.remote,
             connection: proven.connection.clone(),
-            control: SendQueue::new(BytesMut::new()),
-            log: lane(StreamLane::Log),
-            forward: lane(StreamLane::Forward),
+            control: SendQueue::new(BytesMut::new(), room),
+            log: lane(StreamLane::Log, room),
+            forward: lane(StreamLane::Forward, room),
             offers: Offers::default(),
             lived: Mutex::new(proven.heard),
             answers: Notify::new(),
@@ -171,8 +171,8 @@ impl Link {
 }
 
 /// A lane begins with its name.
-fn lane(lane: StreamLane) -> SendQueue {
+fn lane(lane: StreamLane, room: &Room) -> SendQueue {
     let mut opening = BytesMut::new();
     Opening::Lane(lane).encode(&mut opening);
-    SendQueue::new(opening)
+    SendQueue::new(opening, room)
 }

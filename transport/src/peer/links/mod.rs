@@ -34,6 +34,7 @@ mod rate;
 mod receiving;
 mod sending;
 
+pub(super) use link::LANES;
 pub(super) use quic::bind;
 
 use super::seam::{Outbox, PeerEvents, lock};
@@ -46,6 +47,7 @@ use hints::Hints;
 use members::Member;
 use names::Names;
 use notices::Notices;
+use queue::Room;
 use quinn::{Endpoint, TokioRuntime};
 use rate::Rate;
 use receiving::Incoming;
@@ -59,8 +61,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use zoolet_engine::Event;
 use zoolet_engine::peer::LinkId;
+use zoolet_engine::{Budget, Event};
 use zoolet_model::ServerId;
 
 /// What peers get to take what was said before the end.
@@ -75,6 +77,7 @@ pub(super) struct Links {
     endpoint: Endpoint,
     events: Arc<dyn PeerEvents>,
     table: Arc<PeerTable>,
+    budget: Arc<Budget>,
     names: Names,
     /// About members.
     notices: Notices,
@@ -99,6 +102,7 @@ impl Links {
         socket: UdpSocket,
         events: Arc<dyn PeerEvents>,
         table: Arc<PeerTable>,
+        budget: Arc<Budget>,
     ) -> Result<Self, String> {
         let transport = quic::transport();
         let mut server = gate.server_config().map_err(|error| error.to_string())?;
@@ -118,6 +122,7 @@ impl Links {
             endpoint,
             events,
             table,
+            budget,
             names: Names::default(),
             notices: Notices::default(),
             of_strangers: Notices::default(),
@@ -166,6 +171,11 @@ impl Links {
 
     fn next_link(&self) -> LinkId {
         LinkId(self.links_begun.fetch_add(1, Relaxed) + 1)
+    }
+
+    /// For what waits on a new link.
+    fn room(&self) -> Room {
+        Room { bytes_max: self.settings.lane_bytes_max, budget: self.budget.clone() }
     }
 
     fn submit(&self, event: Event) {

@@ -29,6 +29,14 @@ pub struct Status {
     pub members_since: Zxid,
     /// Whether this server's own disk counts: a member whose disk was wiped or replaced does not vote before a leader has taken it in again.
     pub is_counted: bool,
+    /// Whether an ensemble is known here. Before, `members` is what a file says, and nothing begins without all voters.
+    pub is_born: bool,
+    /// Whether a server that is heard belongs to an ensemble, born or not as this one may be.
+    pub meets_born: bool,
+    /// Whether this server is one of `members`.
+    pub is_member: bool,
+    /// Other voters whose disks, as far as they are heard, are not those that count.
+    pub uncounted: Vec<ServerId>,
     /// Who follows or observes this server; of a leader alone.
     pub learners: Vec<LearnerStatus>,
     /// How long it has led, milliseconds; `None` when it does not.

@@ -75,6 +75,13 @@ impl Server {
         self.zab.learners().map(learner).collect()
     }
 
+    /// Voters that are heard, and whose disks are not those that count.
+    pub(super) fn uncounted(&self) -> Vec<ServerId> {
+        let config = self.zab.config();
+        let is_other = |id: ServerId| self.zab.disk_of(id).is_some_and(|disk| !config.counts(id, disk));
+        config.voters().map(|voter| voter.id).filter(|&id| id != self.zab.id() && is_other(id)).collect()
+    }
+
     /// Entries that are committed and not applied, as far as this server knows; those of one epoch alone can be counted.
     pub(super) fn behind(&self) -> u64 {
         let (applied, committed) = (self.state.applied(), self.zab.committed());

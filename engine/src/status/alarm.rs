@@ -1,6 +1,9 @@
 //! What an operator should do something about, each with what helps.
 
+mod not_serving;
+
 use super::{PeerStatus, Status};
+use zoolet_model::ServerId;
 use zoolet_zab::Kind;
 
 /// One thing that is not as it should be.
@@ -26,10 +29,13 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
     let mut alarms = Vec::new();
     let mut raise = |what: String, remedy: &str| alarms.push(Alarm { what, remedy: remedy.to_owned() });
     if status.role.is_empty() {
-        let voters = voters(status);
+        let (what, remedy) = not_serving::why(status);
+        raise(what, remedy);
+    }
+    if let Some(what) = stranger(status) {
         raise(
-            format!("no leader: of {voters} voters {} must run and reach each other", voters / 2 + 1),
-            "start the others, and see that UDP between them is open both ways; their logs say whom they do not reach",
+            what,
+            "nothing changes yet who belongs to an ensemble: take the server out of the files, or leave it an observer that serves clients",
         );
     }
     if let Some((peer, zxid)) = status.differs {
@@ -41,7 +47,11 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
     if disk(status, "base_scrubs_failed") > 0 {
         raise(
             "the base is damaged: a pass over it found what was not written so".to_owned(),
-            "replace the disk; an empty data directory is filled again by the other servers",
+            if status.members.len() > 1 {
+                "replace the disk; an empty data directory is filled again by the other servers"
+            } else {
+                "copy through its clients what can still be read, and begin anew on another disk: this server is alone, and nobody else has its data"
+            },
         );
     }
     if let Some(why) = status.refusing_writes {
@@ -49,13 +59,18 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
     }
     if !status.is_counted && status.members.iter().any(|(_, kind)| *kind == Kind::Voter) && status.role != "observer" {
         raise(
-            "this server's disk does not count: it was emptied or replaced, and no leader has taken it in again"
+            "this server's disk does not count: it was emptied, replaced or lost its log, and no leader has taken it in again"
                 .to_owned(),
             "wait until it has caught up; it needs a leader with a quorum without it",
         );
     }
     for peer in status.peers.iter().filter(|peer| !peer.is_linked && peer.missing_ms > MISSING_MS) {
-        raise(missing(peer), "see that it runs, and that UDP to it is open both ways");
+        let remedy = match peer.refusal {
+            // It says what helps; what is refused is not helped by another port.
+            Some(_) => "what its line says; and see that it runs",
+            None => "see that it runs, and that UDP to it is open both ways",
+        };
+        raise(missing(peer), remedy);
     }
     let (syncs, p99_us) = (disk(status, "log_fdatasyncs"), disk(status, "fdatasync_us_p99"));
     if syncs >= SYNCS_MIN && p99_us > SLOW_DISK_US {
@@ -72,6 +87,29 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
         );
     }
     alarms
+}
+
+/// Who belongs to an ensemble was decided at its birth: a server that only files name is none of its members, whichever of the files says so.
+fn stranger(status: &Status) -> Option<String> {
+    let is_member = |id: ServerId| status.members.iter().any(|(member, _)| *member == id);
+    if !status.is_born || status.members.is_empty() {
+        return None;
+    }
+    let members = list(status.members.iter().map(|(id, _)| *id));
+    let strangers = list(status.peers.iter().map(|peer| peer.id).filter(|&id| !is_member(id)));
+    match (status.is_member, strangers.is_empty()) {
+        (false, _) => {
+            Some(format!("this server is none of the ensemble's members, which are {members}: it does not vote"))
+        }
+        (true, false) => Some(format!(
+            "this server's file names {strangers}, and the ensemble's members are {members}: others do not vote"
+        )),
+        (true, true) => None,
+    }
+}
+
+fn list(ids: impl Iterator<Item = ServerId>) -> String {
+    ids.map(|id| id.as_u8().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 fn voters(status: &Status) -> usize {
@@ -91,14 +129,16 @@ fn missing(peer: &PeerStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zoolet_model::{ServerId, Zxid};
+    use zoolet_model::Zxid;
 
-    fn healthy() -> Status {
+    pub(super) fn healthy() -> Status {
         let id = |id| ServerId::new(id).unwrap();
         Status {
             role: "leader",
             members: vec![(id(1), Kind::Voter), (id(2), Kind::Voter), (id(3), Kind::Voter), (id(4), Kind::Observer)],
             is_counted: true,
+            is_born: true,
+            is_member: true,
             peers: vec![PeerStatus {
                 id: id(2),
                 address: "10.0.0.2:2888".to_owned(),
@@ -133,7 +173,8 @@ mod tests {
     fn each_trouble_raises_one() {
         let two = ServerId::new(2).unwrap();
         for (raised, expected) in [
-            (raised(|s| s.role = ""), "no leader: of 3 voters 2 must run"),
+            (raised(|s| s.is_member = false), "this server is none of the ensemble's members, which are 1, 2, 3, 4"),
+            (raised(|s| s.members.truncate(1)), "this server's file names 2, and the ensemble's members are 1:"),
             (raised(|s| s.differs = Some((two, Zxid::ZERO))), "server 2's state was not this one's at 0x0"),
             (raised(|s| s.disk[2].1 = 1), "the base is damaged"),
             (raised(|s| s.refusing_writes = Some("the disk is full")), "writes are refused: the disk is full"),

@@ -351,6 +351,11 @@ impl Zab {
         if id == self.id { Some(self.disk) } else { self.peer(id).map(|peer| peer.disk) }
     }
 
+    /// Whether a server that it hears belongs to an ensemble: then there is one, whatever is on this disk.
+    pub fn meets_born(&self) -> bool {
+        self.peers.iter().any(|peer| peer.said.as_ref().is_some_and(|(said, _)| said.ensemble != EnsembleId::UNBORN))
+    }
+
     /// What this server tells of its history: only what is durable.
     pub fn credentials(&self) -> Credentials {
         let last =

@@ -1,0 +1,150 @@
+//! Why a server serves nobody, from what it knows itself.
+
+use super::list;
+use crate::status::Status;
+use zoolet_model::ServerId;
+use zoolet_zab::Kind;
+
+/// The voters of the configuration that counts here, and which of them this server reaches.
+struct Voters {
+    count: usize,
+    /// Those without a link, this server never among them.
+    missing: Vec<ServerId>,
+    /// Those with a link whose disks do not count.
+    uncounted: Vec<ServerId>,
+    /// Those that count and are here: this server, if it does, among them.
+    counted: usize,
+}
+
+impl Voters {
+    fn of(status: &Status) -> Self {
+        let is_linked = |id: ServerId| status.peers.iter().find(|peer| peer.id == id).map(|peer| peer.is_linked);
+        let voters = || status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).map(|(id, _)| *id);
+        let missing: Vec<_> = voters().filter(|&id| is_linked(id) == Some(false)).collect();
+        let uncounted: Vec<_> = status.uncounted.iter().copied().filter(|&id| is_linked(id) == Some(true)).collect();
+        // A voter that is no peer is this server.
+        let is_uncounted_here = voters().any(|id| is_linked(id).is_none()) && !status.is_counted;
+        let count = voters().count();
+        let counted = count - missing.len() - uncounted.len() - usize::from(is_uncounted_here);
+        Self { count, missing, uncounted, counted }
+    }
+
+    fn needed(&self) -> usize {
+        self.count / 2 + 1
+    }
+}
+
+/// What is the matter, and what helps; a line each.
+pub(super) fn why(status: &Status) -> (String, &'static str) {
+    let voters = Voters::of(status);
+    let joins = status.leader.filter(|&leader| status.peers.iter().any(|peer| peer.id == leader));
+    if let Some(leader) = joins {
+        return (
+            format!("not serving yet: this server is catching up with server {}", leader.as_u8()),
+            "wait: it serves when it has everything; a large snapshot takes minutes",
+        );
+    }
+    match (status.is_born, status.meets_born) {
+        (false, true) => (
+            "no leader: the ensemble exists, and this server's disk is new: it does not count before a leader has taken it in"
+                .to_owned(),
+            "start the other voters with the disks that they had: a majority of all that has a leader takes this one in by itself",
+        ),
+        (false, false) => unborn(&voters),
+        (true, _) if voters.counted < voters.needed() => no_quorum(&voters),
+        (true, _) => (
+            format!("no leader: {} of {} voters are here and elect one", voters.counted, voters.count),
+            "wait some seconds; if it stays so, disks hang, or the others do not reach each other: ask each of them with zoolet status",
+        ),
+    }
+}
+
+/// Nothing is born without everybody.
+fn unborn(voters: &Voters) -> (String, &'static str) {
+    let count = voters.count;
+    if voters.missing.is_empty() {
+        return (
+            format!("no leader: all {count} voters of the file are here, and the ensemble is about to begin"),
+            "wait some seconds; if it stays so, the others do not reach each other: ask each of them with zoolet status",
+        );
+    }
+    let missing = list(voters.missing.iter().copied());
+    (
+        format!("no leader: the ensemble begins when all {count} voters have met once; not reached: {missing}"),
+        "start them; later a majority will do. If they run, see why they are not reached: wrong key, wrong file, or UDP that is not open both ways",
+    )
+}
+
+fn no_quorum(voters: &Voters) -> (String, &'static str) {
+    let Voters { count, counted, .. } = voters;
+    let mut what = format!("no leader: {counted} of {count} voters are here and count, and {} must", voters.needed());
+    if !voters.missing.is_empty() {
+        what += &format!("; not reached: {}", list(voters.missing.iter().copied()));
+    }
+    if !voters.uncounted.is_empty() {
+        what += &format!("; emptied or replaced: {}", list(voters.uncounted.iter().copied()));
+    }
+    let remedy = if voters.missing.is_empty() {
+        "start those that are emptied with the disks that they had: others count only when a leader with a majority has taken them in"
+    } else {
+        "start those that are not reached, with the disks that they had; if they run, see why: wrong key, wrong file, or UDP that is not open both ways"
+    };
+    (what, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::healthy;
+    use super::*;
+    use crate::status::PeerStatus;
+
+    fn id(id: u8) -> ServerId {
+        ServerId::new(id).unwrap()
+    }
+
+    /// Server 1 of three voters and an observer; those in `linked` are reached.
+    fn said(linked: &[u8], change: impl FnOnce(&mut Status)) -> String {
+        let mut status = healthy();
+        status.role = "";
+        let peer =
+            |peer: u8| PeerStatus { id: id(peer), is_linked: linked.contains(&peer), ..healthy().peers[0].clone() };
+        status.peers = [2, 3, 4].map(peer).to_vec();
+        change(&mut status);
+        let (what, remedy) = why(&status);
+        assert!(!remedy.is_empty());
+        what
+    }
+
+    #[test]
+    fn each_reason_is_told_apart() {
+        let unborn = |status: &mut Status| status.is_born = false;
+        for (said, expected) in [
+            (said(&[2], unborn), "no leader: the ensemble begins when all 3 voters have met once; not reached: 3"),
+            (said(&[2, 3], unborn), "no leader: all 3 voters of the file are here, and the ensemble is about to begin"),
+            (
+                said(&[2], |s| (s.is_born, s.meets_born) = (false, true)),
+                "no leader: the ensemble exists, and this server's disk is new: it does not count before a leader has taken it in",
+            ),
+            (said(&[4], |_| ()), "no leader: 1 of 3 voters are here and count, and 2 must; not reached: 2, 3"),
+            (
+                said(&[2], |s| s.uncounted = vec![id(2)]),
+                "no leader: 1 of 3 voters are here and count, and 2 must; not reached: 3; emptied or replaced: 2",
+            ),
+            (
+                said(&[2, 3], |s| (s.is_counted, s.uncounted) = (false, vec![id(2)])),
+                "no leader: 1 of 3 voters are here and count, and 2 must; emptied or replaced: 2",
+            ),
+            (said(&[3], |_| ()), "no leader: 2 of 3 voters are here and elect one"),
+            (said(&[3], |s| s.leader = Some(id(1))), "no leader: 2 of 3 voters are here and elect one"),
+            (said(&[3], |s| s.leader = Some(id(3))), "not serving yet: this server is catching up with server 3"),
+        ] {
+            assert_eq!(said, expected);
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_gone_says_nothing_of_a_disk() {
+        let said = said(&[2], |s| s.uncounted = vec![id(3)]);
+        assert_eq!(said, "no leader: 2 of 3 voters are here and elect one");
+    }
+}

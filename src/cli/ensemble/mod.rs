@@ -66,7 +66,7 @@ async fn watch(plan: &Plan, children: &mut Children) -> Exit {
         if Instant::now() < ask_at {
             continue;
         }
-        let standing = Standing::of(&ask_all(&plan.clients()).await);
+        let standing = Standing::of(&plan.seats(), &ask_all(&plan.clients()).await);
         ask_at = Instant::now() + ASK_EVERY;
         match &told {
             None if standing.is_whole() => {
@@ -79,10 +79,9 @@ async fn watch(plan: &Plan, children: &mut Children) -> Exit {
             }
             None => {}
             Some(before) => {
-                if let Some(line) = standing.news_since(before) {
-                    let _ = say(&line);
-                    told = Some(standing);
-                }
+                let standing = standing.after(before);
+                standing.news_since(before).iter().for_each(|line| drop(say(&format!("{line}\n"))));
+                told = Some(standing);
             }
         }
     }

@@ -134,6 +134,11 @@ impl Plan {
         }
     }
 
+    /// The number of each, and whether it votes; in the order of [`Plan::clients`].
+    pub(super) fn seats(&self) -> Vec<(u8, bool)> {
+        self.servers.iter().map(|server| (server.id, !server.is_observer)).collect()
+    }
+
     /// Where clients connect to each.
     pub(super) fn clients(&self) -> Vec<String> {
         self.servers.iter().map(|server| server.client.clone()).collect()

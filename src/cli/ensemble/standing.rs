@@ -1,92 +1,167 @@
 //! What the servers of an ensemble say of themselves, put together.
 
 use crate::cli::status::Answer;
-use serde_json::Value;
 
 /// Who leads whom, as they say.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Standing {
-    /// Each server that answers: its id, its role, and whom it follows.
-    servers: Vec<(u8, String, Option<u8>)>,
-    /// How many were asked.
-    asked: usize,
+    /// All of them, whether they answer or not.
+    servers: Vec<Seat>,
+    /// The last one that was seen to lead.
+    led_by: Option<u8>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Seat {
+    id: u8,
+    votes: bool,
+    /// Its role, and whom it follows; `None` when it does not answer.
+    says: Option<(String, Option<u8>)>,
 }
 
 impl Standing {
-    pub(super) fn of(answers: &[Answer]) -> Self {
-        let number = |value: &Value| value.as_u64().and_then(|number| u8::try_from(number).ok());
-        let server = |answer: &Answer| {
-            let status = answer.status.as_ref().ok()?;
-            let role = status["role"].as_str().unwrap_or_default();
-            Some((number(&status["server"])?, role.to_owned(), number(&status["leader"])))
-        };
-        Self { servers: answers.iter().filter_map(server).collect(), asked: answers.len() }
+    /// Of servers with these numbers, which vote or do not; each has one answer.
+    pub(super) fn of(seats: &[(u8, bool)], answers: &[Answer]) -> Self {
+        let seat = |(&(id, votes), answer): (&(u8, bool), &Answer)| Seat { id, votes, says: says(answer) };
+        let mut standing = Self { servers: seats.iter().zip(answers).map(seat).collect(), led_by: None };
+        standing.led_by = standing.leader();
+        standing
     }
 
-    /// The one that leads and that a majority of those who answer follow.
+    /// The same, where nobody leads now: another one is news only when it is another.
+    pub(super) fn after(self, before: &Self) -> Self {
+        Self { led_by: self.led_by.or(before.led_by), ..self }
+    }
+
+    /// The one that leads and that a majority of the voters who answer follow.
     fn leader(&self) -> Option<u8> {
-        let leads = |(id, role, _): &&(u8, String, Option<u8>)| {
-            role == "leader"
-                && self.servers.iter().filter(|(_, _, of)| *of == Some(*id)).count() * 2 > self.servers.len()
+        let voters = || self.servers.iter().filter(|seat| seat.votes);
+        let here = voters().filter(|seat| seat.says.is_some()).count();
+        let follows = |seat: &&Seat, id: u8| seat.says.as_ref().is_some_and(|(_, of)| *of == Some(id));
+        let leads = |seat: &&Seat| {
+            seat.says.as_ref().is_some_and(|(role, _)| role == "leader")
+                && voters().filter(|other| follows(other, seat.id)).count() * 2 > here
         };
-        self.servers.iter().find(leads).map(|(id, _, _)| *id)
+        self.servers.iter().find(leads).map(|seat| seat.id)
     }
 
-    /// Whether all that were asked follow one leader, and serve.
+    /// Whether all follow one leader, and serve.
     pub(super) fn is_whole(&self) -> bool {
         let leader = self.leader();
-        let serves = |(_, role, of): &(u8, String, Option<u8>)| {
-            matches!(role.as_str(), "leader" | "follower" | "observer") && *of == leader
+        let serves = |seat: &Seat| {
+            seat.says
+                .as_ref()
+                .is_some_and(|(role, of)| matches!(role.as_str(), "leader" | "follower" | "observer") && *of == leader)
         };
-        leader.is_some() && self.servers.len() == self.asked && self.servers.iter().all(serves)
+        leader.is_some() && self.servers.iter().all(serves)
     }
 
     pub(super) fn role(&self, id: u8) -> &str {
-        self.servers.iter().find(|(server, _, _)| *server == id).map_or("silent", |(_, role, _)| role)
+        let says = self.servers.iter().find(|seat| seat.id == id).and_then(|seat| seat.says.as_ref());
+        says.map_or("silent", |(role, _)| role)
     }
 
-    /// A line when another one leads than before.
-    pub(super) fn news_since(&self, before: &Self) -> Option<String> {
-        let leader = self.leader()?;
-        (before.leader() != Some(leader)).then(|| format!("server {leader} leads now\n"))
+    /// A line for each that does not answer any more, or does again, with what is left; and one when another leads.
+    pub(super) fn news_since(&self, before: &Self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (now, then) in self.servers.iter().zip(&before.servers) {
+            let happened = match (now.says.is_some(), then.says.is_some()) {
+                (false, true) => "does not answer",
+                (true, false) => "answers again",
+                _ => continue,
+            };
+            lines.push(format!("server {} {happened}: {}", now.id, self.left()));
+        }
+        if let Some(leader) = self.leader().filter(|leader| before.led_by != Some(*leader)) {
+            lines.push(format!("server {leader} leads now"));
+        }
+        lines
     }
+
+    /// How many of the voters answer, and whether that is enough.
+    fn left(&self) -> String {
+        let voters = || self.servers.iter().filter(|seat| seat.votes);
+        let (count, here) = (voters().count(), voters().filter(|seat| seat.says.is_some()).count());
+        let verdict = if here * 2 > count { "a majority, which serves" } else { "no majority: nothing is served" };
+        format!("{here} of {count} voters are here, {verdict}")
+    }
+}
+
+/// One that cannot answer its own question is none that is here.
+fn says(answer: &Answer) -> Option<(String, Option<u8>)> {
+    let status = answer.status.as_ref().ok()?;
+    let role = status["role"].as_str().filter(|role| *role != "stuck")?;
+    let leader = status["leader"].as_u64().and_then(|number| u8::try_from(number).ok());
+    Some((role.to_owned(), leader))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::status::Unheard;
     use serde_json::json;
 
-    fn standing(servers: &[(u8, &str, Option<u8>)], silent: usize) -> Standing {
-        let status =
-            |&(id, role, leader): &(u8, &str, Option<u8>)| Ok(json!({"server": id, "role": role, "leader": leader}));
-        let silence = std::iter::repeat_with(|| Err("refused".to_owned())).take(silent);
-        let answers = servers.iter().map(status).chain(silence);
-        Standing::of(&answers.map(|status| Answer { address: String::new(), status }).collect::<Vec<_>>())
+    /// Servers 1, 2, .. that vote, and what they say: role and leader.
+    fn standing(says: &[Option<(&str, Option<u8>)>]) -> Standing {
+        let answer = |says: &Option<(&str, Option<u8>)>| Answer {
+            address: String::new(),
+            status: says
+                .map(|(role, leader)| json!({"version": 1, "role": role, "leader": leader}))
+                .ok_or_else(|| Unheard::Silent("refused".to_owned())),
+        };
+        let seats: Vec<(u8, bool)> = (1..).zip(says).map(|(id, _)| (id, true)).collect();
+        Standing::of(&seats, &says.iter().map(answer).collect::<Vec<_>>())
     }
+
+    const LEADS: Option<(&str, Option<u8>)> = Some(("leader", Some(2)));
+    const FOLLOWS: Option<(&str, Option<u8>)> = Some(("follower", Some(2)));
+    const LOOKS: Option<(&str, Option<u8>)> = Some(("looking", None));
 
     #[test]
     fn an_ensemble_is_whole_when_all_follow_one_leader() {
-        let two = [(1, "follower", Some(2)), (2, "leader", Some(2))];
-        assert!(standing(&two, 0).is_whole());
-        assert!(!standing(&two, 1).is_whole());
-        assert!(!standing(&[two[0], two[1], (3, "looking", None)], 0).is_whole());
-        assert!(!standing(&[two[0], two[1], (3, "leader", Some(3))], 0).is_whole());
-        assert!(!standing(&[], 2).is_whole());
-        assert_eq!(standing(&two, 1).role(2), "leader");
-        assert_eq!(standing(&two, 1).role(3), "silent");
+        assert!(standing(&[FOLLOWS, LEADS]).is_whole());
+        assert!(!standing(&[FOLLOWS, LEADS, None]).is_whole());
+        assert!(!standing(&[FOLLOWS, LEADS, LOOKS]).is_whole());
+        assert!(!standing(&[FOLLOWS, LEADS, Some(("leader", Some(3)))]).is_whole());
+        assert!(!standing(&[None, None]).is_whole());
+        let two = standing(&[FOLLOWS, LEADS, None]);
+        assert_eq!((two.role(2), two.role(3)), ("leader", "silent"));
+    }
+
+    #[test]
+    fn who_goes_and_who_comes_is_news_with_what_is_left() {
+        let whole = standing(&[FOLLOWS, LEADS, FOLLOWS]);
+        assert_eq!(whole.news_since(&whole), [""; 0]);
+        let two = standing(&[FOLLOWS, LEADS, None]);
+        assert_eq!(
+            two.news_since(&whole),
+            ["server 3 does not answer: 2 of 3 voters are here, a majority, which serves"]
+        );
+        let one = standing(&[LOOKS, None, None]).after(&two);
+        assert_eq!(
+            one.news_since(&two),
+            ["server 2 does not answer: 1 of 3 voters are here, no majority: nothing is served"]
+        );
+        // Its threads hang: it accepts, and that is all.
+        let stuck = standing(&[FOLLOWS, LEADS, Some(("stuck", None))]);
+        assert_eq!(stuck.news_since(&two), [""; 0]);
+        assert_eq!(
+            whole.news_since(&one),
+            [
+                "server 2 answers again: 3 of 3 voters are here, a majority, which serves",
+                "server 3 answers again: 3 of 3 voters are here, a majority, which serves",
+            ]
+        );
     }
 
     #[test]
     fn another_leader_is_news() {
-        let before = standing(&[(1, "follower", Some(2)), (2, "leader", Some(2))], 0);
-        let nobody = standing(&[(1, "looking", None)], 1);
-        let after = standing(&[(1, "leader", Some(1)), (3, "follower", Some(1))], 1);
-        assert_eq!(before.news_since(&before), None);
-        assert_eq!(nobody.news_since(&before), None);
-        assert_eq!(after.news_since(&before).as_deref(), Some("server 1 leads now\n"));
+        let before = standing(&[FOLLOWS, LEADS, FOLLOWS]);
+        let nobody = standing(&[LOOKS, None, LOOKS]).after(&before);
+        let other = Some(("follower", Some(1)));
+        let after = standing(&[Some(("leader", Some(1))), None, other]).after(&nobody);
+        assert_eq!(after.news_since(&nobody), ["server 1 leads now"]);
         // A leader that was cut off and does not know it yet is none.
-        let cut_off = standing(&[(1, "leader", Some(1)), (2, "leader", Some(2)), (3, "follower", Some(1))], 0);
-        assert_eq!(cut_off.leader(), Some(1));
+        assert_eq!(standing(&[Some(("leader", Some(1))), LEADS, other]).leader(), Some(1));
     }
 }

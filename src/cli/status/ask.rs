@@ -1,6 +1,7 @@
 //! Asks a server how it is: the four-letter word `zool`.
 
 use serde_json::Value;
+use std::fmt;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -12,19 +13,51 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// More than any server has to say.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// What a server at `host:port` says of itself; otherwise why it says nothing, in one line.
-pub(in crate::cli) async fn ask(server: &str) -> Result<Value, String> {
+/// The one version of the answer that is understood here.
+const VERSION: u64 = 1;
+
+/// Why nothing is known of a server, in one line.
+#[derive(PartialEq, Eq, Debug)]
+pub(in crate::cli) enum Unheard {
+    /// It does not answer, or not as a zoolet server does.
+    Silent(String),
+    /// It answers in words that this release does not know.
+    NotUnderstood(String),
+}
+
+impl fmt::Display for Unheard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent(why) | Self::NotUnderstood(why) => f.write_str(why),
+        }
+    }
+}
+
+/// What a server at `host:port` says of itself; otherwise why nothing is known of it.
+pub(in crate::cli) async fn ask(server: &str) -> Result<Value, Unheard> {
     let text = match timeout(PATIENCE, exchange(server)).await {
         Ok(Ok(text)) => text,
-        Ok(Err(error)) => return Err(error.to_string()),
-        Err(_) => return Err(format!("no answer in {} s", PATIENCE.as_secs())),
+        Ok(Err(error)) => return Err(Unheard::Silent(error.to_string())),
+        Err(_) => return Err(Unheard::Silent(format!("no answer in {} s", PATIENCE.as_secs()))),
     };
-    match serde_json::from_str(&text) {
-        Ok(Value::Object(fields)) => Ok(Value::Object(fields)),
-        _ if text.contains("not in the whitelist") => {
-            Err("tells this to its own machine only: ask there, or allow the four-letter word zool".to_owned())
-        }
-        _ => Err("answers, but is no zoolet server".to_owned()),
+    read(&text)
+}
+
+fn read(text: &str) -> Result<Value, Unheard> {
+    let silent = |why: &str| Err(Unheard::Silent(why.to_owned()));
+    if text.contains("not in the whitelist") {
+        return silent("tells this to its own machine only: ask there, or allow the four-letter word zool");
+    }
+    let Ok(Value::Object(fields)) = serde_json::from_str(text) else {
+        return silent("answers, but is no zoolet server");
+    };
+    match fields.get("version").and_then(Value::as_u64) {
+        Some(VERSION) => Ok(Value::Object(fields)),
+        // What its fields mean is not known here, so nothing of it may pass for healthy.
+        Some(version) => Err(Unheard::NotUnderstood(format!(
+            "answers with version {version} of its status, and this zoolet understands {VERSION}: ask with the zoolet that runs there"
+        ))),
+        None => silent("answers, but is no zoolet server"),
     }
 }
 
@@ -34,4 +67,24 @@ async fn exchange(server: &str) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     stream.take(BYTES_MAX).read_to_end(&mut bytes).await?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_version_that_is_understood_is_taken_for_an_answer() {
+        assert!(read(r#"{"version": 1, "server": 2}"#).is_ok());
+        let line = |text: &str| match read(text) {
+            Err(Unheard::NotUnderstood(line)) => line,
+            other => panic!("{other:?}"),
+        };
+        assert!(line(r#"{"version": 2, "role": "leader"}"#).starts_with("answers with version 2 of its status"));
+        assert!(line(r#"{"version": 0}"#).contains("this zoolet understands 1"));
+        for stranger in ["", "imok", "[]", "{}", r#"{"version": "1"}"#, r#"{"version": 1"#] {
+            let Err(Unheard::Silent(why)) = read(stranger) else { panic!("{stranger} was taken for an answer") };
+            assert_eq!(why, "answers, but is no zoolet server");
+        }
+    }
 }

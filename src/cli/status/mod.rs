@@ -3,7 +3,7 @@
 mod ask;
 mod show;
 
-pub(super) use ask::ask;
+pub(super) use ask::{Unheard, ask};
 
 use super::{Exit, say};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ impl Default for Options {
 /// A server as it was named, and what it says of itself or why it says nothing.
 pub(super) struct Answer {
     pub(super) address: String,
-    pub(super) status: Result<Value, String>,
+    pub(super) status: Result<Value, Unheard>,
 }
 
 impl Answer {
@@ -54,7 +54,7 @@ pub(super) async fn ask_all(servers: &[String]) -> Vec<Answer> {
         .collect();
     let mut answers = Vec::new();
     for (address, asked) in servers.iter().zip(asked) {
-        let status = asked.await.unwrap_or_else(|error| Err(error.to_string()));
+        let status = asked.await.unwrap_or_else(|error| Err(Unheard::Silent(error.to_string())));
         answers.push(Answer { address: address.clone(), status });
     }
     answers
@@ -64,7 +64,7 @@ fn to_json(answers: &[Answer]) -> String {
     let server = |answer: &Answer| {
         json!({
             "address": answer.address,
-            "error": answer.status.as_ref().err(),
+            "error": answer.status.as_ref().err().map(Unheard::to_string),
             "status": answer.status.as_ref().ok(),
         })
     };
@@ -73,8 +73,13 @@ fn to_json(answers: &[Answer]) -> String {
 }
 
 /// # Errors
-/// Something needs an operator.
+/// Something needs an operator; or nobody can tell, because this is not the tool to ask with.
 fn verdict(answers: &[Answer]) -> Result<(), Exit> {
+    for Answer { address, status } in answers {
+        if let Err(Unheard::NotUnderstood(why)) = status {
+            return Err(Exit::usage(format!("{address} {why}")));
+        }
+    }
     let silent = answers.iter().filter(|answer| answer.status.is_err()).count();
     let alarms: usize = answers.iter().map(|answer| answer.alarms().len()).sum();
     let count = |number: usize, one: &str, more: &str| match number {
@@ -109,7 +114,8 @@ pub(super) mod tests {
         })
     }
 
-    pub(in crate::cli) fn answer(status: Result<Value, String>) -> Answer {
+    pub(in crate::cli) fn answer(status: Result<Value, &str>) -> Answer {
+        let status = status.map_err(|why| Unheard::Silent(why.to_owned()));
         Answer { address: "127.0.0.1:2181".to_owned(), status }
     }
 
@@ -120,15 +126,17 @@ pub(super) mod tests {
         assert!(verdict(&[answer(Ok(leader()))]).is_ok());
         let code = |answers: &[Answer]| verdict(answers).err().map(|exit| (exit.code, exit.line));
         assert_eq!(code(&[answer(Ok(alarmed.clone()))]), Some((1, "1 alarm".to_owned())));
-        let silent = answer(Err("refused".to_owned()));
+        let silent = answer(Err("refused"));
         assert_eq!(code(&[silent, answer(Ok(leader()))]), Some((1, "1 server does not answer".to_owned())));
-        let both = [answer(Err(String::new())), answer(Err(String::new())), answer(Ok(alarmed))];
+        let mut both = [answer(Err("")), answer(Err("")), answer(Ok(alarmed))];
         assert_eq!(code(&both), Some((1, "2 servers do not answer, 1 alarm".to_owned())));
+        both[1].status = Err(Unheard::NotUnderstood("answers with version 2".to_owned()));
+        assert_eq!(code(&both), Some((2, "127.0.0.1:2181 answers with version 2".to_owned())));
     }
 
     #[test]
     fn the_object_has_what_each_server_said() {
-        let text = to_json(&[answer(Ok(leader())), answer(Err("refused".to_owned()))]);
+        let text = to_json(&[answer(Ok(leader())), answer(Err("refused"))]);
         let object: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&object["version"], object["servers"].as_array().unwrap().len()), (&json!(1), 2));
         assert_eq!(object["servers"][0]["status"], leader());

@@ -102,7 +102,7 @@ mod tests {
     fn a_server_is_a_line_and_its_peers_and_alarms_are_under_it() {
         let mut status = leader();
         status["alarms"] = json!([{"what": "the disk is slow", "remedy": "another medium"}]);
-        let shown = text(&[answer(Ok(status)), answer(Err("refused".to_owned()))]);
+        let shown = text(&[answer(Ok(status)), answer(Err("refused"))]);
         let lines: Vec<&str> = shown.lines().collect();
         assert_eq!(
             lines,

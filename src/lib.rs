@@ -39,6 +39,7 @@ pub use bytes::Bytes;
 pub use config::{Config, Populate};
 pub use runtime::{
     Failure, Figures, Node, NodeStatus, Opening, Percentiles, Ready, ShutdownError, StartError, StatusAnswer, Stopped,
+    check_data_directory,
 };
 pub use session::{
     Consistency, CreateOptions, Created, Error, LostReason, OneShotWatch, Pending, Reads, Session, SessionState,

@@ -25,6 +25,8 @@ fn bad_usage_is_one_line_and_exit_code_2() {
 #[test]
 fn bad_configuration_names_file_line_key_value_and_what_is_allowed() {
     let scratch = Scratch::new();
+    let made = String::from_utf8(run(&scratch, &["keygen", "--server", "."]).stdout).unwrap();
+    let key = made.trim();
     for (name, text, expected) in [
         ("a.toml", "clents = \"127.0.0.1:0\"\n", "a.toml:1: clents = \"127.0.0.1:0\": no such key; allowed are site,"),
         (
@@ -34,6 +36,11 @@ fn bad_configuration_names_file_line_key_value_and_what_is_allowed() {
         ),
         ("c.toml", "[[server]]\nid = 1\n[[server]]\nid = 2\n", "which server is this?"),
         ("d.toml", "data = \n", "d.toml:1: "),
+        (
+            "pins.toml",
+            "id = 1\n[[server]]\nid = 1\nhost = \"127.0.0.1:1\"\nkey = \"KEY\"\n[[server]]\nid = 2\nhost = \"127.0.0.1:2\"\nkey = \"KEY\"\n",
+            "pins.toml: servers 1 and 2 have one key, KEY: every server has one of its own",
+        ),
         ("e.cfg", "dataDir=x\nclientPort=x\n", "e.cfg:2: clientPort = x: allowed is a port, 1 to 65535"),
         (
             "f.cfg",
@@ -42,10 +49,10 @@ fn bad_configuration_names_file_line_key_value_and_what_is_allowed() {
         ),
         ("g.cfg", "dataDir=x\nsecureClientPort=1\n", "g.cfg: clientPort: is missing"),
     ] {
-        std::fs::write(scratch.join(name), text).unwrap();
+        std::fs::write(scratch.join(name), text.replace("KEY", key)).unwrap();
         let (code, line) = refusal(&scratch, &["serve", "--config", name]);
         assert_eq!(code, 2, "{line}");
-        assert!(line.contains(expected), "{line}");
+        assert!(line.contains(&expected.replace("KEY", key)), "{line}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! `zoolet keygen`: the secret that servers of a site know each other by, and the public keys that they may be pinned by.
 
-use super::{Exit, say};
+use super::{Exit, complain, say};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -36,9 +36,21 @@ pub(super) fn keygen(what: &Keygen) -> Result<(), Exit> {
                     data.display()
                 )));
             }
-            say(&format!("{}\n", Identity::open(data).map_err(Exit::failed)?.public_key()))
+            of_server(data)
         }
     }
+}
+
+/// Only the key goes to stdout, for scripts; what to do with it is for people.
+fn of_server(data: &Path) -> Result<(), Exit> {
+    // A key that lies where no server looks for it would be pinned, and nobody could show it.
+    zoolet::check_data_directory(data).map_err(Exit::usage)?;
+    let is_new = !data.join("server.key").exists();
+    let key = Identity::open(data).map_err(Exit::failed)?.public_key();
+    say(&format!("{key}\n"))?;
+    let which = if is_new { "this server's new key" } else { "this server's key, which it had already" };
+    complain(&format!("{which}: write key = \"{key}\" under its id in the zoolet.toml of every server"));
+    Ok(())
 }
 
 /// Whoever makes a key over another one locks its servers out, so a file that is there stays.
@@ -93,5 +105,20 @@ mod tests {
         assert!(keygen(&Keygen::OfServer(data.clone())).is_ok());
         assert_eq!(fs::read(data.join("server.key")).unwrap(), first);
         fs::remove_dir_all(&data).unwrap();
+    }
+
+    #[test]
+    fn a_directory_of_something_else_gets_no_key() {
+        let directory = std::env::temp_dir().join(format!("zoolet-keygen-else-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("photo.jpg"), "").unwrap();
+        let Err(refused) = keygen(&Keygen::OfServer(directory.clone())) else { panic!("made among photos") };
+        assert!(
+            refused.code == 2 && refused.line.contains("not zoolet's (it holds \"photo.jpg\")"),
+            "{}",
+            refused.line
+        );
+        assert!(!directory.join("server.key").exists());
+        fs::remove_dir_all(&directory).unwrap();
     }
 }

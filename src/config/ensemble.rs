@@ -192,6 +192,14 @@ impl Ensemble {
         if before.iter().any(|other| other.id == id) {
             return refuse(format!("server {id} is there twice"));
         }
+        if let Some(key) = &member.key
+            && let Some(other) = before.iter().find(|other| other.key.as_ref() == Some(key))
+        {
+            return refuse(format!(
+                "servers {} and {id} have one key, {key}: every server has one of its own",
+                other.id
+            ));
+        }
         if member.addresses.is_empty() {
             return refuse(format!("server {id} has no address"));
         }
@@ -318,6 +326,10 @@ mod tests {
             (wrong(1, |e| e.members[1].addresses.push("gw-b:0".to_owned())), "server 2: address gw-b:0: allowed is"),
             (wrong(1, |e| e.members[1].addresses.push("gw-a:2888".to_owned())), "servers 1 and 2 have one address"),
             (wrong(1, |e| e.members.iter_mut().for_each(|m| m.is_observer = true)), "no server votes"),
+            (
+                wrong(1, |e| e.members[1..].iter_mut().for_each(|m| m.key = Some("zk1a".to_owned()))),
+                "servers 2 and 3 have one key, zk1a",
+            ),
             (wrong(1, |e| e.members.extend((4..=17).map(|id| Member::new(id, "x")))), "17 servers: allowed are 16"),
         ] {
             assert!(error.contains(expected), "{error:?} lacks {expected:?}");

@@ -96,8 +96,21 @@ fn create(path: &Path, populate: Populate) -> Result<(), StartError> {
 
 /// A directory that is ours, or may become so.
 fn adopt(path: &Path, populate: Populate) -> Result<(), StartError> {
+    if is_ours(path)? { Ok(()) } else { may_populate(path, populate, "is empty; is its file system mounted?") }
+}
+
+/// Whether a node would keep its data in the directory `path`: it has its data already, or has nothing but what operators put there before a first start.
+///
+/// # Errors
+/// It is another's, or cannot be read; one line.
+pub fn check_data_directory(path: &Path) -> Result<(), StartError> {
+    is_ours(path).map(drop)
+}
+
+/// False when it is empty.
+fn is_ours(path: &Path) -> Result<bool, StartError> {
     match fs::read(path.join(MARKER)) {
-        Ok(bytes) => return Marker::parse(&bytes).refusal().map_or(Ok(()), |refusal| Err(refused(path, refusal))),
+        Ok(bytes) => return Marker::parse(&bytes).refusal().map_or(Ok(true), |refusal| Err(refused(path, refusal))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(disk_error(path, &error)),
     }
@@ -112,7 +125,7 @@ fn adopt(path: &Path, populate: Populate) -> Result<(), StartError> {
     if let Some(stranger) = names.iter().find(|name| !NOT_DATA.contains(&name.as_str())) {
         return Err(refused(path, &format!("is not empty and not zoolet's (it holds {stranger:?})")));
     }
-    may_populate(path, populate, "is empty; is its file system mounted?")
+    Ok(false)
 }
 
 fn may_populate(path: &Path, populate: Populate, what: &str) -> Result<(), StartError> {

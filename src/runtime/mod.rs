@@ -38,7 +38,7 @@ mod store;
 mod threads;
 mod waiting;
 
-pub use data::StartError;
+pub use data::{StartError, check_data_directory};
 pub use figures::{Figures, Percentiles};
 pub(crate) use latch::{Latch, Set};
 pub(crate) use mailbox::{Mailbox, lock};

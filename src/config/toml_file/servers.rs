@@ -265,7 +265,11 @@ mod tests {
     fn loopback_pins_and_authorities_need_no_site_key() {
         let trust = |text: &str| parse(text, Some(1)).unwrap().ensemble.unwrap().trust;
         assert_eq!(trust(LOCAL), TrustSource::Loopback);
-        let pinned = THREE.replace("[[server]]\n", &format!("[[server]]\nkey = \"{}\"\n", PublicKey([7; 32])));
+        let pin = |text: String, id: u8| {
+            let key = PublicKey([id; 32]);
+            text.replace(&format!("id = {id}\n"), &format!("id = {id}\nkey = \"{key}\"\n"))
+        };
+        let pinned = [1, 2, 7].into_iter().fold(THREE.to_owned(), pin);
         assert_eq!(trust(&pinned), TrustSource::Pinned);
         let ca = format!("ca_file = \"c\"\ncertificate_file = \"d\"\nkey_file = \"e\"\n{THREE}");
         assert!(matches!(trust(&ca), TrustSource::Ca { .. }));

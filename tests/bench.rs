@@ -340,3 +340,16 @@ fn an_interrupt_while_keys_are_made_takes_them_away() {
     assert_eq!(rest.lines().last(), Some("zoolet: interrupted before anything was measured"));
     assert!(!server.client().exists("/bench"));
 }
+
+/// It accepts, because its kernel does, and says nothing: the next of the list is as good.
+#[test]
+fn a_server_that_is_frozen_keeps_nobody_from_the_next() {
+    let frozen = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let servers = format!("{},{}", frozen.local_addr().unwrap(), server.address);
+    let words = ["bench", "--server", &servers, "--requests", "100", "--keys", "10", "--warmup", "0s", "--json"];
+    let output = run(&scratch, &words);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(checked(&output).number("acknowledged"), 100.0);
+}

@@ -26,6 +26,8 @@ const READ_BYTES_MIN: usize = 4 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
 /// A server that accepts and then says nothing is as good as gone.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+/// It may be frozen: where there are others to ask, it has so long. When that is too little for all of them, they are slow, and have the whole.
+const HANDSHAKE_MIN: Duration = Duration::from_secs(1);
 /// Between two rounds over the list of servers.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 
@@ -70,37 +72,54 @@ impl Link {
         timeout_asked: Duration,
     ) -> Result<Self, String> {
         let mut refusal = String::new();
-        for at in (0..servers.len()).map(|more| (first + more) % servers.len()) {
-            match greet(servers[at], None, 0, timeout_asked).await {
-                Ok((stream, session)) => {
-                    let link = Self {
-                        servers: servers.clone(),
-                        at,
-                        stream,
-                        out: BytesMut::new(),
-                        input: BytesMut::new(),
-                        taken: 0,
-                        read_bytes: READ_BYTES_MIN,
-                        beat: beat(&session),
-                        session,
-                        timeout_asked,
-                        last_zxid: 0,
-                        last_xid: 0,
-                        events: VecDeque::new(),
-                        spoke: false,
-                        beats_unheard: 0,
-                    };
-                    return Ok(link);
+        let mut patience = first_patience(servers);
+        loop {
+            let mut was_short = false;
+            for at in (0..servers.len()).map(|more| (first + more) % servers.len()) {
+                let address = servers[at];
+                match greet(address, None, 0, timeout_asked, patience).await {
+                    Ok((stream, session)) => return Ok(Self::new(servers, at, stream, session, timeout_asked)),
+                    Err(error) if error.raw_os_error().is_some() => {
+                        refusal =
+                            format!("no server at {address}: {error}; start one there, or name another with --server");
+                    }
+                    Err(error) => {
+                        was_short |= error.kind() == ErrorKind::TimedOut;
+                        refusal = format!("no session at {address}: {error}");
+                    }
                 }
-                Err(error) if error.raw_os_error().is_some() => {
-                    let address = servers[at];
-                    refusal =
-                        format!("no server at {address}: {error}; start one there, or name another with --server");
-                }
-                Err(error) => refusal = format!("no session at {}: {error}", servers[at]),
             }
+            if !was_short || patience == HANDSHAKE_MAX {
+                return Err(refusal);
+            }
+            patience = HANDSHAKE_MAX;
         }
-        Err(refusal)
+    }
+
+    fn new(
+        servers: &Rc<[SocketAddr]>,
+        at: usize,
+        stream: TcpStream,
+        session: ConnectReply,
+        timeout_asked: Duration,
+    ) -> Self {
+        Self {
+            servers: servers.clone(),
+            at,
+            stream,
+            out: BytesMut::new(),
+            input: BytesMut::new(),
+            taken: 0,
+            read_bytes: READ_BYTES_MIN,
+            beat: beat(&session),
+            session,
+            timeout_asked,
+            last_zxid: 0,
+            last_xid: 0,
+            events: VecDeque::new(),
+            spoke: false,
+            beats_unheard: 0,
+        }
     }
 
     /// Comes back after a break, at the next server of the list or a later one, with the same session if it still lives. Tries for
@@ -114,14 +133,22 @@ impl Link {
         self.taken = 0;
         self.events.clear();
         let began = tokio::time::Instant::now();
+        let mut patience = first_patience(&self.servers);
         loop {
             let mut refusal = String::new();
+            let mut all_are_slow = true;
             for _ in 0..self.servers.len() {
                 self.at = (self.at + 1) % self.servers.len();
-                match self.regreet().await {
+                match self.regreet(patience).await {
                     Ok(back) => return Ok(back),
-                    Err(error) => refusal = format!("lost {}: {error}", self.servers[self.at]),
+                    Err(error) => {
+                        all_are_slow &= error.kind() == ErrorKind::TimedOut;
+                        refusal = format!("lost {}: {error}", self.servers[self.at]);
+                    }
                 }
+            }
+            if all_are_slow {
+                patience = HANDSHAKE_MAX;
             }
             if began.elapsed() > self.timeout_asked {
                 return Err(format!("{refusal}, for {} s", self.timeout_asked.as_secs_f64()));
@@ -130,13 +157,13 @@ impl Link {
         }
     }
 
-    async fn regreet(&mut self) -> io::Result<Back> {
-        let address = self.servers[self.at];
-        let (stream, session) = greet(address, Some(&self.session), self.last_zxid, self.timeout_asked).await?;
+    async fn regreet(&mut self, patience: Duration) -> io::Result<Back> {
+        let (address, asked) = (self.servers[self.at], self.timeout_asked);
+        let (stream, session) = greet(address, Some(&self.session), self.last_zxid, asked, patience).await?;
         let back = if session.timeout_ms > 0 { Back::SameSession } else { Back::NewSession };
         (self.stream, self.session) = match back {
             Back::SameSession => (stream, session),
-            Back::NewSession => greet(address, None, self.last_zxid, self.timeout_asked).await?,
+            Back::NewSession => greet(address, None, self.last_zxid, asked, patience).await?,
         };
         self.beat = beat(&self.session);
         self.beats_unheard = 0;
@@ -351,12 +378,18 @@ fn beat(session: &ConnectReply) -> Interval {
     beat
 }
 
+/// For each of them in the first turn.
+fn first_patience(servers: &[SocketAddr]) -> Duration {
+    if servers.len() == 1 { HANDSHAKE_MAX } else { HANDSHAKE_MIN }
+}
+
 /// A connection and its handshake. A session that is refused has a timeout of 0.
 async fn greet(
     address: SocketAddr,
     session: Option<&ConnectReply>,
     last_zxid_seen: i64,
     timeout_asked: Duration,
+    patience: Duration,
 ) -> io::Result<(TcpStream, ConnectReply)> {
     let request = ConnectRequest {
         last_zxid_seen,
@@ -379,7 +412,7 @@ async fn greet(
         stream.read_exact(&mut frame).await.map_err(turned_away)?;
         io::Result::Ok((stream, decode_connect_reply(frame.into()).map_err(malformed)?))
     };
-    let greeting = timeout(HANDSHAKE_MAX.min(timeout_asked), shake_hands).await;
+    let greeting = timeout(patience.min(timeout_asked), shake_hands).await;
     let (stream, reply) = greeting.map_err(|_| io::Error::from(ErrorKind::TimedOut))??;
     if reply.timeout_ms <= 0 && session.is_none() {
         return Err(io::Error::new(ErrorKind::ConnectionRefused, "the server refuses a new session"));

@@ -33,8 +33,8 @@ pub struct Status {
     pub is_born: bool,
     /// Whether a server that is heard belongs to an ensemble, born or not as this one may be.
     pub meets_born: bool,
-    /// Whether this server is one of `members`.
-    pub is_member: bool,
+    /// What this server is among `members`, if it is one of them.
+    pub own_kind: Option<Kind>,
     /// Other voters whose disks, as far as they are heard, are not those that count.
     pub uncounted: Vec<ServerId>,
     /// Who follows or observes this server; of a leader alone.

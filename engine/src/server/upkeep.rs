@@ -285,7 +285,7 @@ impl Server {
             is_counted: self.zab.is_voter(),
             is_born: self.zab.config().is_born(),
             meets_born: self.zab.meets_born(),
-            is_member: self.zab.config().member(self.zab.id()).is_some(),
+            own_kind: self.zab.config().member(self.zab.id()).map(|member| member.kind),
             uncounted: self.uncounted(),
             learners: self.learner_statuses(),
             led_ms: self.peers.led_since_ms.map(|since| self.now.mono_ms.saturating_sub(since)),

@@ -57,7 +57,7 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
     if let Some(why) = status.refusing_writes {
         raise(format!("writes are refused: {why}"), "make room on the disk, or see what the log says of it");
     }
-    if !status.is_counted && status.members.iter().any(|(_, kind)| *kind == Kind::Voter) && status.role != "observer" {
+    if !status.is_counted && status.own_kind == Some(Kind::Voter) {
         raise(
             "this server's disk does not count: it was emptied, replaced or lost its log, and no leader has taken it in again"
                 .to_owned(),
@@ -97,7 +97,7 @@ fn stranger(status: &Status) -> Option<String> {
     }
     let members = list(status.members.iter().map(|(id, _)| *id));
     let strangers = list(status.peers.iter().map(|peer| peer.id).filter(|&id| !is_member(id)));
-    match (status.is_member, strangers.is_empty()) {
+    match (status.own_kind.is_some(), strangers.is_empty()) {
         (false, _) => {
             Some(format!("this server is none of the ensemble's members, which are {members}: it does not vote"))
         }
@@ -138,7 +138,7 @@ mod tests {
             members: vec![(id(1), Kind::Voter), (id(2), Kind::Voter), (id(3), Kind::Voter), (id(4), Kind::Observer)],
             is_counted: true,
             is_born: true,
-            is_member: true,
+            own_kind: Some(Kind::Voter),
             peers: vec![PeerStatus {
                 id: id(2),
                 address: "10.0.0.2:2888".to_owned(),
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(raised(|_| ()), [""; 0]);
         let alone = Status { role: "standalone", members: vec![healthy().members[0]], peers: Vec::new(), ..healthy() };
         assert_eq!(alarms(&alone), []);
-        let observer = Status { role: "observer", is_counted: false, ..healthy() };
+        let observer = Status { own_kind: Some(Kind::Observer), is_counted: false, ..healthy() };
         assert_eq!(alarms(&observer), []);
     }
 
@@ -173,7 +173,10 @@ mod tests {
     fn each_trouble_raises_one() {
         let two = ServerId::new(2).unwrap();
         for (raised, expected) in [
-            (raised(|s| s.is_member = false), "this server is none of the ensemble's members, which are 1, 2, 3, 4"),
+            (
+                raised(|s| (s.own_kind, s.is_counted) = (None, false)),
+                "this server is none of the ensemble's members, which are 1, 2, 3, 4",
+            ),
             (raised(|s| s.members.truncate(1)), "this server's file names 2, and the ensemble's members are 1:"),
             (raised(|s| s.differs = Some((two, Zxid::ZERO))), "server 2's state was not this one's at 0x0"),
             (raised(|s| s.disk[2].1 = 1), "the base is damaged"),

@@ -423,6 +423,7 @@ impl Core {
             | Action::ReceiveSnapshot { .. }
             | Action::DropSnapshot { .. }) => {
                 let instruction = peers::instruction(&self.shared, to_peer, &mut self.base_work);
+                debug_assert!(instruction.is_some(), "a server that is alone has nobody to say anything to");
                 self.instructions.extend(instruction);
             }
         }

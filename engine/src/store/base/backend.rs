@@ -132,6 +132,18 @@ impl Backend {
         self.0.base.len()
     }
 
+    /// That the file is as long as redb's header says. redb panics over some files that were cut, which tells
+    /// nobody what is wrong.
+    pub(super) fn check_length(&self) -> Result<(), BaseError> {
+        let mut header = [0; HEADER_BYTES];
+        self.0.side.read_header(0, &mut header)?;
+        let (needed, there) = (layout_bytes(&header), self.0.len()?);
+        if there < needed {
+            return Err(BaseError::Damaged(format!("redb's file is cut: {there} of {needed} bytes")));
+        }
+        Ok(())
+    }
+
     /// Bytes of the checksums in memory.
     pub(super) fn memory_bytes(&self) -> usize {
         self.0.side.memory_bytes()
@@ -255,6 +267,19 @@ impl Shared {
         }
         self.side.persist_header()
     }
+}
+
+/// Bytes of the file that redb's header describes (its format 3): a page, then regions of a few header pages and data pages each, the
+/// last of them smaller. 0 of a header that was not written yet.
+fn layout_bytes(header: &[u8; HEADER_BYTES]) -> u64 {
+    // From the twelfth byte on: page size, header pages and data pages of a region, whole regions, data pages of the last one.
+    let number =
+        |at: usize| u64::from(u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]));
+    let (page_bytes, header_pages, data_pages) = (number(12), number(16), number(20));
+    let (regions, last_data_pages) = (number(24), number(28));
+    let whole = regions.saturating_mul(header_pages + data_pages);
+    let last = if last_data_pages > 0 { header_pages + last_data_pages } else { 0 };
+    page_bytes.saturating_mul(whole.saturating_add(last).saturating_add(1))
 }
 
 impl StorageBackend for Backend {

@@ -128,8 +128,9 @@ pub(super) struct Snapshot {
 impl Opened {
     /// Opens what the backend holds; `cache_bytes` bounds redb's pages in memory, of which at most half are dirty ones.
     pub(super) fn open(backend: Backend, cache_bytes: usize) -> Result<Self, BaseError> {
+        backend.check_length()?;
         let opening = || builder(cache_bytes).create_with_backend(backend.clone()).map_err(redb::Error::from);
-        // A file that was cut short makes redb panic, not say so.
+        // What redb asserts about a file that our checksums cannot tell from a good one is damage too.
         let database = catch_unwind(AssertUnwindSafe(opening))
             .map_err(|_| BaseError::Damaged("redb cannot make sense of its file".into()))?;
         Ok(Self { database: database.map_err(|error| classify(&backend, error))?, backend })

@@ -7,12 +7,16 @@ use crate::store::{
 };
 use std::{
     collections::VecDeque,
+    io,
+    ops::Range,
     sync::{Arc, atomic::Ordering},
 };
 use zoolet_model::Zxid;
 
 /// Zeroes written in one step of preparing a segment.
 const FILL_BYTES: u64 = 256 << 10;
+/// The same of one write. An allocator keeps what a thread had once, so a server that nobody uses holds so much of them for ever.
+const ZEROES_BYTES: usize = 32 << 10;
 
 /// A segment that holds records.
 #[derive(Clone)]
@@ -225,7 +229,7 @@ impl Ring {
 
 pub(super) fn full() -> AppendError {
     let what = "every segment holds entries that no checkpoint has yet";
-    AppendError::Stalled(std::io::Error::new(std::io::ErrorKind::StorageFull, what))
+    AppendError::Stalled(io::Error::new(io::ErrorKind::StorageFull, what))
 }
 
 /// What may be used again while segments are held.
@@ -242,11 +246,10 @@ impl Spare {
                 Stage::Fill(0)
             }
             Stage::Fill(at) => {
-                let zeroes = vec![0; FILL_BYTES.min(segment_bytes - at) as usize];
-                self.file.write_at(at, &zeroes).map_err(AppendError::of_write)?;
-                counters.prepared_bytes += zeroes.len() as u64;
-                let at = at + zeroes.len() as u64;
-                if at < segment_bytes { Stage::Fill(at) } else { Stage::Sync }
+                let end = segment_bytes.min(at + FILL_BYTES);
+                self.fill(at..end).map_err(AppendError::of_write)?;
+                counters.prepared_bytes += end - at;
+                if end < segment_bytes { Stage::Fill(end) } else { Stage::Sync }
             }
             Stage::Sync => {
                 counters.fdatasyncs += 1;
@@ -256,6 +259,15 @@ impl Spare {
             }
             Stage::Ready => Stage::Ready,
         };
+        Ok(())
+    }
+
+    fn fill(&self, range: Range<u64>) -> io::Result<()> {
+        let zeroes = vec![0; ZEROES_BYTES];
+        for at in range.clone().step_by(ZEROES_BYTES) {
+            let length = ZEROES_BYTES.min((range.end - at) as usize);
+            self.file.write_at(at, &zeroes[..length])?;
+        }
         Ok(())
     }
 }

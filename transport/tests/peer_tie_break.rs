@@ -31,10 +31,10 @@ fn the_larger_id_answers_while_it_dials_or_two_would_wait_for_each_other() {
         let (unanswered, _say, _hear) = one.dialled().await;
         let own = one.connect(two.address).await.unwrap();
         tokio::select! {
-            // With the answer it may end.
+            // What it dials may end once it has heard that this one is content, and not before.
             biased;
-            greeted = Stranger::greet(&own, Stranger::hello(1, 2)) => drop(greeted.unwrap()),
             end = unanswered.closed() => panic!("it answers only when its own dialling is over: {end}"),
+            greeted = Stranger::greet(&own, Stranger::hello(1, 2)) => drop(greeted.unwrap()),
         }
     });
 }

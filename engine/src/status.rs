@@ -19,6 +19,8 @@ pub struct Status {
     pub epoch: Epoch,
     /// Whom it follows, or is joining; itself when it leads.
     pub leader: Option<ServerId>,
+    /// How long nothing of the leader was heard, milliseconds; 0 when it leads itself, or has none.
+    pub leader_silent_ms: u64,
     /// Entries that its leader said are committed and that it has not applied.
     pub behind: u64,
     /// The first place where a peer's state was not this one's: one of the two is wrong.

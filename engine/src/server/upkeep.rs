@@ -274,10 +274,12 @@ impl Server {
                 Some((conn, connection.session, live.timeout_ms))
             })
             .collect();
+        let now_ms = self.now.mono_ms;
         let status = Status {
             role: self.role_name(),
             epoch: self.zab.epoch(),
             leader: self.zab.leader(),
+            leader_silent_ms: self.zab.leader_heard_ms(now_ms).map_or(0, |heard_ms| now_ms.saturating_sub(heard_ms)),
             behind: self.behind(),
             differs: self.peers.differs,
             members: self.zab.config().members().iter().map(|member| (member.id, member.kind)).collect(),
@@ -288,7 +290,7 @@ impl Server {
             own_kind: self.zab.config().member(self.zab.id()).map(|member| member.kind),
             uncounted: self.uncounted(),
             learners: self.learner_statuses(),
-            led_ms: self.peers.led_since_ms.map(|since| self.now.mono_ms.saturating_sub(since)),
+            led_ms: self.peers.led_since_ms.map(|since| now_ms.saturating_sub(since)),
             proposals: self.history.proposals,
             pending_syncs: self.syncs.len() as u64,
             zxid: self.state.applied(),

@@ -18,6 +18,10 @@ pub struct Alarm {
 /// A peer that was not reached for so long is missed, milliseconds: a restart takes less.
 const MISSING_MS: u64 = 10_000;
 
+/// A leader that was not heard for so long is told of, milliseconds: an idle one says something three times in a second, and with a majority that
+/// misses it another would lead by then.
+const SILENT_MS: u64 = 2_000;
+
 /// A disk of which one sync in a hundred takes longer is slow, microseconds: a client waits for several.
 const SLOW_DISK_US: u64 = 500_000;
 
@@ -31,6 +35,18 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
     if status.role.is_empty() {
         let (what, remedy) = not_serving::why(status);
         raise(what, remedy);
+    }
+    if let Some(leader) = status.leader
+        && !status.role.is_empty()
+        && status.leader_silent_ms > SILENT_MS
+    {
+        let (id, seconds) = (leader.as_u8(), status.leader_silent_ms / 1000);
+        raise(
+            format!(
+                "the leader, server {id}, has not been heard for {seconds} s, and no majority is here to elect another"
+            ),
+            "start the servers that are gone; if they run, see that UDP is open both ways",
+        );
     }
     if let Some(what) = stranger(status) {
         raise(
@@ -178,6 +194,10 @@ mod tests {
                 "this server is none of the ensemble's members, which are 1, 2, 3, 4",
             ),
             (raised(|s| s.members.truncate(1)), "this server's file names 2, and the ensemble's members are 1:"),
+            (
+                raised(|s| (s.role, s.leader, s.leader_silent_ms) = ("follower", Some(two), 3_100)),
+                "the leader, server 2, has not been heard for 3 s, and no majority",
+            ),
             (raised(|s| s.differs = Some((two, Zxid::ZERO))), "server 2's state was not this one's at 0x0"),
             (raised(|s| s.disk[2].1 = 1), "the base is damaged"),
             (raised(|s| s.refusing_writes = Some("the disk is full")), "writes are refused: the disk is full"),

@@ -85,7 +85,8 @@ pub(crate) fn status(address: SocketAddr, patience: Duration) -> Option<Status> 
     let (own, leader) = (quoted(&answer, "member_id")?, quoted(&answer, "leader")?);
     let role = if own == leader { Role::Leader } else { Role::Follower };
     let zxid = quoted(&answer, "raftAppliedIndex").and_then(|index| index.parse().ok()).unwrap_or(0);
-    Some(Status { role, zxid })
+    let epoch = quoted(&answer, "raftTerm")?.parse().ok()?;
+    Some(Status { role, epoch, zxid })
 }
 
 /// The value of `"key":"value"`.

@@ -66,6 +66,8 @@ pub struct Plan {
     pub data: BTreeMap<u8, PathBuf>,
     /// What stands in the environment of servers besides ours.
     pub environment: BTreeMap<u8, Vec<(String, OsString)>>,
+    /// A program, with its arguments, that starts each server and becomes it; empty: none.
+    pub starter: Vec<OsString>,
 }
 
 impl Plan {
@@ -81,6 +83,7 @@ impl Plan {
             between: Between::Nothing,
             data: BTreeMap::new(),
             environment: BTreeMap::new(),
+            starter: Vec::new(),
         }
     }
 }
@@ -149,7 +152,8 @@ impl Site {
         for place in &places {
             let config = write_files(&plan, place, &places, &directory)?;
             let environment = plan.environment.get(&place.id).cloned().unwrap_or_default();
-            let surroundings = Surroundings { namespace: namespace(place.id), environment };
+            let starter = plan.starter.clone();
+            let surroundings = Surroundings { namespace: namespace(place.id), environment, starter };
             servers.push(Server::new(plan.product.clone(), place.clone(), config, surroundings));
         }
         Ok(Self { plan, servers, relay, cables, directory, _subnet: subnet })

@@ -34,6 +34,8 @@ pub enum Role {
 pub struct Status {
     /// Its role.
     pub role: Role,
+    /// Which leadership this is, in the product's own count: an epoch, or a term.
+    pub epoch: u64,
     /// What it has applied; 0 where that is not asked.
     pub zxid: u64,
 }
@@ -44,6 +46,8 @@ pub(super) struct Surroundings {
     pub(super) namespace: Option<String>,
     /// What stands in its environment besides ours.
     pub(super) environment: Vec<(String, OsString)>,
+    /// A program, with its arguments, that starts it and becomes it; empty: none.
+    pub(super) starter: Vec<OsString>,
 }
 
 /// A server, running or not; killed when dropped.
@@ -83,10 +87,12 @@ impl Server {
         if self.child.is_some() {
             return Err(format!("server {} runs", self.place.id));
         }
-        let mut command = self.product.command(&self.config)?;
+        let mut command = started_by(&self.surroundings.starter, self.product.command(&self.config)?);
         command.envs(self.surroundings.environment.iter().map(|(name, value)| (name, value)));
         if let Some(namespace) = &self.surroundings.namespace {
-            command = inside(namespace, &command);
+            // `ip` becomes it.
+            let starter = ["ip", "netns", "exec", namespace].map(OsString::from);
+            command = started_by(&starter, command);
         }
         let log = OpenOptions::new().create(true).append(true).open(&self.log).map_err(said(self.log.display()))?;
         let error_log = log.try_clone().map_err(said("log"))?;
@@ -185,7 +191,9 @@ impl Server {
         if self.product == Product::Etcd {
             return etcd::status(self.client(), WORD_PATIENCE);
         }
-        status_of(&word(self.client(), "srvr", WORD_PATIENCE).ok()?)
+        // ZooKeeper counts 32 bits of writes in an epoch, zoolet 40.
+        let counter_bits = if self.product.is_zoolet() { 40 } else { 32 };
+        status_of(&word(self.client(), "srvr", WORD_PATIENCE).ok()?, counter_bits)
     }
 
     /// The lines of `mntr`, without `zk_`.
@@ -224,15 +232,16 @@ impl Drop for Server {
     }
 }
 
-/// The same program in a network namespace; `ip` becomes it, so that it has the process that was started.
-fn inside(namespace: &str, command: &Command) -> Command {
-    let mut outer = Command::new("ip");
-    outer.args(["netns", "exec", namespace]).arg(command.get_program()).args(command.get_args());
+/// The same program, started by one that becomes it, so that it has the process that was started.
+fn started_by(starter: &[OsString], command: Command) -> Command {
+    let Some((first, rest)) = starter.split_first() else { return command };
+    let mut outer = Command::new(first);
+    outer.args(rest).arg(command.get_program()).args(command.get_args());
     outer.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     outer
 }
 
-fn status_of(srvr: &str) -> Option<Status> {
+fn status_of(srvr: &str, counter_bits: u32) -> Option<Status> {
     let value = |key: &str| srvr.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
     let role = match value("Mode:")? {
         "leader" => Role::Leader,
@@ -242,7 +251,7 @@ fn status_of(srvr: &str) -> Option<Status> {
         _ => return None,
     };
     let zxid = u64::from_str_radix(value("Zxid:")?.trim_start_matches("0x"), 16).ok()?;
-    Some(Status { role, zxid })
+    Some(Status { role, epoch: zxid >> counter_bits, zxid })
 }
 
 /// Copies a directory with all that is in it.
@@ -270,8 +279,8 @@ mod tests {
     #[test]
     fn a_server_serves_when_it_has_a_mode() {
         let srvr = "Zookeeper version: 3.9.3\nLatency min/avg/max: 0/0.0/0\nZxid: 0x10000000a\nMode: follower\nNode count: 5\n";
-        assert_eq!(status_of(srvr), Some(Status { role: Role::Follower, zxid: 0x1_0000_000a }));
-        assert_eq!(status_of("This ZooKeeper instance is not currently serving requests\n"), None);
-        assert_eq!(status_of(""), None);
+        assert_eq!(status_of(srvr, 32), Some(Status { role: Role::Follower, epoch: 1, zxid: 0x1_0000_000a }));
+        assert_eq!(status_of("This ZooKeeper instance is not currently serving requests\n", 32), None);
+        assert_eq!(status_of("", 32), None);
     }
 }

@@ -1,0 +1,122 @@
+//! `slow-syncs [--seconds 30] [--every 20] [--delay-ms 400] PRODUCT...`: what slow disks do to an ensemble, and what reaches them. Three servers of each
+//! product, 12 writers: first as the disk is, then with servers of which every so-many-th fdatasync or fsync of a thread takes so much longer.
+//! Prints writes a second, the longest time without an acknowledged write, leaders that came, and bytes that the disk wrote for each write.
+//!
+//! The delay is strace's, which knows nothing of what it delays: the same for every product. What the disk wrote is everything that this machine
+//! wrote meanwhile, so nothing else should be at work.
+#![allow(clippy::print_stdout, reason = "a program that reports to people")]
+
+use std::ffi::OsString;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+use zoolet_ensemble_tests::gap::{Shape, Writers, longest};
+use zoolet_ensemble_tests::product::Product;
+use zoolet_ensemble_tests::site::{Plan, Site};
+use zoolet_ensemble_tests::{Outcome, said};
+
+const SHAPE: Shape = Shape { writers: 12, bytes: 100, keys: 100 };
+/// Writers are at work for so long before anything counts.
+const WARMUP: Duration = Duration::from_secs(5);
+/// Of what /proc/diskstats counts.
+const SECTOR_BYTES: u64 = 512;
+
+struct Options {
+    products: Vec<Product>,
+    seconds: u64,
+    every: u64,
+    delay_ms: u64,
+}
+
+fn main() -> ExitCode {
+    match options().and_then(|options| measure(&options)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            println!("{what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options() -> Outcome<Options> {
+    let mut options = Options { products: Vec::new(), seconds: 30, every: 20, delay_ms: 400 };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let place = match argument.as_str() {
+            "--seconds" => &mut options.seconds,
+            "--every" => &mut options.every,
+            "--delay-ms" => &mut options.delay_ms,
+            name => {
+                options.products.push(Product::named(name)?);
+                continue;
+            }
+        };
+        let number = arguments.next().and_then(|value| value.parse().ok()).filter(|number| *number > 0);
+        *place = number.ok_or_else(|| format!("{argument} needs a number"))?;
+    }
+    if options.products.is_empty() {
+        options.products = ["zoolet", "zookeeper", "etcd"].map(Product::named).into_iter().collect::<Outcome<_>>()?;
+    }
+    Ok(options)
+}
+
+fn measure(options: &Options) -> Outcome<()> {
+    let Options { every, delay_ms, .. } = options;
+    let slow = format!("every {every}th sync {delay_ms} ms more");
+    println!("| product | disk | writes/s | longest gap | other leaders | bytes on the disk for each write |");
+    println!("|---|---|---|---|---|---|");
+    for product in &options.products {
+        for (disk, starter) in [("as it is", Vec::new()), (slow.as_str(), tracer(options))] {
+            let plan = Plan { starter, ..Plan::new(product.clone(), 3) };
+            println!("| {} | {disk} | {}", product.name(), one(plan, options.seconds)?);
+        }
+    }
+    Ok(())
+}
+
+/// strace becomes the server and traces it from a process of its own.
+fn tracer(options: &Options) -> Vec<OsString> {
+    let Options { every, delay_ms, .. } = options;
+    let inject = format!("inject=fsync,fdatasync:delay_exit={}:when={every}+{every}", delay_ms * 1000);
+    let mut words = vec!["strace", "-D", "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null"];
+    words.extend(["-e", "trace=fsync,fdatasync", "-e", &inject]);
+    words.into_iter().map(OsString::from).collect()
+}
+
+fn one(plan: Plan, seconds: u64) -> Outcome<String> {
+    let site = Site::start(plan)?;
+    let writers = Writers::start(&site.plan.product, &site.clients(), &SHAPE);
+    std::thread::sleep(WARMUP);
+    let (epoch, sectors, began) = (epoch(&site)?, sectors_written()?, writers.now());
+    std::thread::sleep(Duration::from_secs(seconds));
+    let over = writers.now();
+    let bytes = (sectors_written()? - sectors) * SECTOR_BYTES;
+    let epoch_after = self::epoch(&site)?;
+    let acknowledged = writers.finish();
+    let counted: Vec<Duration> = acknowledged.into_iter().filter(|at| (began..=over).contains(at)).collect();
+    let gap = longest(&counted, began).unwrap_or(over - began);
+    let each = bytes / (counted.len() as u64).max(1);
+    Ok(format!(
+        "{:.0} | {} ms | {} | {each} |",
+        counted.len() as f64 / (over - began).as_secs_f64(),
+        gap.as_millis(),
+        epoch_after - epoch,
+    ))
+}
+
+fn epoch(site: &Site) -> Outcome<u64> {
+    let leader = site.wait_for_leader()?;
+    site.server(leader).status().map(|status| status.epoch).ok_or_else(|| "nobody leads".to_owned())
+}
+
+/// By all disks of this machine, once everything that was written is on them.
+fn sectors_written() -> Outcome<u64> {
+    Command::new("sync").status().map_err(said("sync"))?;
+    let text = std::fs::read_to_string("/proc/diskstats").map_err(said("/proc/diskstats"))?;
+    let is_disk = |name: &str| std::path::Path::new("/sys/block").join(name).join("device").exists();
+    let written = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        is_disk(fields.get(2)?).then_some(())?;
+        fields.get(9)?.parse::<u64>().ok()
+    };
+    Ok(text.lines().filter_map(written).sum())
+}

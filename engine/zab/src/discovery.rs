@@ -1,5 +1,6 @@
 //! Phase 1: the prospective leader picks an epoch that a quorum promises, and makes sure that nobody in that quorum has more history.
 
+use crate::given::Given;
 use crate::peer::{Learner, Stage};
 use crate::zab::{State, Todo};
 use crate::{
@@ -43,6 +44,7 @@ pub(crate) fn compares_histories() -> bool {
 impl Zab {
     pub(crate) fn become_leading(&mut self, now: u64) {
         let give_up_at_ms = self.give_up_at(now);
+        self.given = Given::default();
         self.state = State::Leading(Prospect {
             epoch: None,
             is_closed: false,

@@ -11,6 +11,7 @@ mod appends;
 mod broadcast;
 mod discovery;
 mod election;
+mod given;
 mod heartbeat;
 mod member;
 mod message;

@@ -59,8 +59,9 @@ pub(crate) enum Step {
 
 /// Leader.
 impl Zab {
-    /// Learners whose promise was waited for go on the stream. One that knows of a commit that this history lacks goes nowhere: a stream that
-    /// begins above the leader's history would count it for entries that it does not hold, and one below would undo what is committed.
+    /// Learners whose promise was waited for go on the stream. One that knows of a commit that this history lacks goes nowhere, nor one with entries of this
+    /// epoch that this leader did not give it: a stream that begins after them would count it for entries that it does not hold, and one that begins before
+    /// would undo what is committed.
     pub(crate) fn begin_streams(&mut self) {
         let mut at = 0;
         while let Some(peer) = self.peers.get(at) {
@@ -69,7 +70,7 @@ impl Zab {
                 at += 1;
                 continue;
             };
-            if self.lacks(committed) {
+            if self.lacks(committed) || !self.can_have(at, credentials.last) {
                 let (id, link) = (peer.id, peer.link);
                 self.peers.swap_remove(at);
                 self.push(Todo::Close(id, link, Fault::WentBack));
@@ -81,12 +82,6 @@ impl Zab {
             }
             at += 1;
         }
-    }
-
-    /// Whether an entry that is committed is not in this history, although all of its time is remembered.
-    fn lacks(&self, committed: Zxid) -> bool {
-        let is_remembered = self.history.oldest().is_none_or(|oldest| committed >= oldest);
-        committed != Zxid::ZERO && is_remembered && !self.history.contains(committed)
     }
 
     fn first_stage(&self, last: Zxid, common: Option<Zxid>, is_damaged: bool) -> Stage {
@@ -140,12 +135,17 @@ impl Zab {
             Stage::Snapping { at_least, .. } => {
                 debug_assert!(is_closed, "nobody is synchronized before discovery is closed");
                 learner.stage = Stage::Snapping { at_least, is_told: true };
+                self.note_given(at, None);
                 let config = self.voters.committed().clone();
                 Some(Message::Snap { attempt, epoch, at_least, config })
             }
             Stage::Streaming(_) => {
                 let goal = if gets_all { last } else { committed };
-                self.next_on_stream(at, attempt, epoch, goal)
+                let said = self.next_on_stream(at, attempt, epoch, goal);
+                if let Some(Message::Proposal { to, .. }) = said {
+                    self.note_given(at, Some(to));
+                }
+                said
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::appends::Appends;
 use crate::discovery::{Promise, Prospect};
+use crate::given::Given;
 use crate::peer::{Peer, Stage, Stream};
 use crate::synchronization::Learning;
 use crate::{
@@ -168,6 +169,7 @@ pub struct Zab {
     pub(crate) role: Role,
     pub(crate) state: State,
     pub(crate) peers: Vec<Peer, PEERS_MAX>,
+    pub(crate) given: Given,
     pub(crate) todo: Deque<Todo, TODO_MAX>,
     pub(crate) is_started: bool,
     pub(crate) is_busy: bool,
@@ -224,6 +226,7 @@ impl Zab {
             is_busy: false,
             attempt: 0,
             backoff_ms: timing.backoff_ms,
+            given: Given::default(),
             asked: 0,
             answered: 0,
             stood: None,

@@ -13,6 +13,8 @@ use zoolet_zab::{Kind, Role};
 /// The machine's part of what an operator asks; the transport adds its own (packets, latency, connections' addresses).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Status {
+    /// Which server this is; `None` of no server.
+    pub id: Option<ServerId>,
     /// `standalone`, `leader`, `follower`, `observer`, or empty while none of them.
     pub role: &'static str,
     /// The newest epoch whose initial history it holds.
@@ -25,6 +27,8 @@ pub struct Status {
     pub behind: u64,
     /// The first place where a peer's state was not this one's: one of the two is wrong.
     pub differs: Option<(ServerId, Zxid)>,
+    /// Whom this leader refuses, because of what each of the two knows to be committed: an older copy of a data directory was put back.
+    pub went_back: Option<ServerId>,
     /// Who belongs to the ensemble, and whether they vote; of a server alone itself. The newest configuration that it knows to be committed.
     pub members: Vec<(ServerId, Kind)>,
     /// The entry that made it so; [`Zxid::ZERO`] when a file did.
@@ -47,6 +51,8 @@ pub struct Status {
     pub proposals: ProposalBytes,
     /// Linearizable reads that wait for a quorum.
     pub pending_syncs: u64,
+    /// The voters that this server's file names. Whoever drives the machine knows them; the machine itself leaves it empty.
+    pub file_voters: Vec<ServerId>,
     /// The links to other servers. Whoever drives the machine knows them; the machine itself leaves it empty.
     pub peers: Vec<PeerStatus>,
     /// What an operator should do something about. Whoever drives the machine has it made, by [`alarms`], when all else is filled in.

@@ -434,7 +434,9 @@ impl Core {
     fn fill_in(&self, status: &mut Status) {
         self.account_base();
         status.disk = self.shared.figures().lines(status.writes_acknowledged);
-        status.peers = self.shared.links.as_ref().map(|links| links.statuses()).unwrap_or_default();
+        if let Some(links) = &self.shared.links {
+            (status.peers, status.file_voters) = (links.statuses(), links.file_voters());
+        }
         status.alarms = status::alarms(status);
     }
 

@@ -73,12 +73,14 @@ impl Node {
         member::tell_differences(&config, &recovered.config);
         let (incarnation, process) = (Incarnation(facts.disk_incarnation), u64::from_ne_bytes(entropy()?));
         let peers = member::bind(&config, &path, incarnation, process, Arc::clone(&budget))?;
-        let links = peers.as_ref().map(|peers| Links::new(peers.table(), disk, config.limits));
+        let members = member::members(&config)?;
+        let voters = members.voters().map(|voter| voter.id).collect();
+        let links = peers.as_ref().map(|peers| Links::new(peers.table(), disk, config.limits, voters));
         let start = server::Start {
             limits: config.limits,
             settings: config.settings.clone(),
             id,
-            members: member::members(&config)?,
+            members,
             timing: member::timing(&config),
             recovered,
             base: state,

@@ -25,11 +25,18 @@ pub(crate) struct Links {
     stop: Notify,
     disk: Arc<dyn Disk>,
     limits: Limits,
+    /// Those that the file names.
+    voters: Vec<ServerId>,
 }
 
 impl Links {
-    pub(super) fn new(table: Arc<PeerTable>, disk: Arc<dyn Disk>, limits: Limits) -> Arc<Self> {
-        Arc::new(Self { table, outbox: Arc::default(), stop: Notify::new(), disk, limits })
+    pub(super) fn new(table: Arc<PeerTable>, disk: Arc<dyn Disk>, limits: Limits, voters: Vec<ServerId>) -> Arc<Self> {
+        Arc::new(Self { table, outbox: Arc::default(), stop: Notify::new(), disk, limits, voters })
+    }
+
+    /// The voters that the file names.
+    pub(super) fn file_voters(&self) -> Vec<ServerId> {
+        self.voters.clone()
     }
 
     pub(super) fn push(&self, instructions: &mut Vec<Instruction>) {

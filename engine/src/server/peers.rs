@@ -11,9 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::{Config, Fault, Message, Role};
 
-/// What closes the link to a peer whose disk, or this server's, was put back to an older copy of itself.
-const WENT_BACK: &str = "it knows entries to be committed that this leader does not have: the data directory of one of the two was put back to \
-                         an older copy. Stop the server whose directory that is, empty it, and start it again";
+/// What closes the link to a peer whose history cannot be, if no disk went back in time. Both sides read it, one of them no more than 128 bytes.
+const WENT_BACK: &str = "an older copy of a data directory was put back: the two differ in what is committed; ask zoolet status of the leader";
 
 /// What goes on between this server and the others.
 #[derive(Debug, Default)]
@@ -21,6 +20,8 @@ pub(super) struct Peers {
     streams: BTreeMap<ServerId, Stream>,
     /// Streams that something happened to.
     pub(super) to_pump: BTreeSet<ServerId>,
+    /// Whom this leader refuses since a disk went back in time.
+    pub(super) went_back: Option<ServerId>,
     /// Questions put to the log since the start.
     pub(super) reads: u64,
     /// Snapshots sent since the start.
@@ -111,6 +112,9 @@ impl Server {
 
     /// The protocol drops a link.
     pub(super) fn close_link(&mut self, peer: ServerId, link: LinkId, fault: Fault) {
+        if fault == Fault::WentBack {
+            self.peers.went_back = Some(peer);
+        }
         let reason = match fault {
             Fault::WrongEnsemble => "its disk belongs to another ensemble",
             Fault::Behind => "it has fallen behind the log, and shall ask for a snapshot",

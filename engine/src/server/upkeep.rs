@@ -276,12 +276,14 @@ impl Server {
             .collect();
         let now_ms = self.now.mono_ms;
         let status = Status {
+            id: Some(self.zab.id()),
             role: self.role_name(),
             epoch: self.zab.epoch(),
             leader: self.zab.leader(),
             leader_silent_ms: self.zab.leader_heard_ms(now_ms).map_or(0, |heard_ms| now_ms.saturating_sub(heard_ms)),
             behind: self.behind(),
             differs: self.peers.differs,
+            went_back: self.went_back(),
             members: self.zab.config().members().iter().map(|member| (member.id, member.kind)).collect(),
             members_since: self.zab.config().version,
             is_counted: self.zab.is_voter(),

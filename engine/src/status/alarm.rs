@@ -42,9 +42,7 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
     {
         let (id, seconds) = (leader.as_u8(), status.leader_silent_ms / 1000);
         raise(
-            format!(
-                "the leader, server {id}, has not been heard for {seconds} s, and no majority is here to elect another"
-            ),
+            format!("the leader, server {id}, has not been heard for {seconds} s, and no other was elected"),
             "start the servers that are gone; if they run, see that UDP is open both ways",
         );
     }
@@ -52,6 +50,15 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
         raise(
             what,
             "nothing changes yet who belongs to an ensemble: take the server out of the files, or leave it an observer that serves clients",
+        );
+    }
+    if let Some(refused) = status.went_back {
+        raise(
+            format!(
+                "server {} is refused: it knows commits that this leader does not have, because an older copy of a data directory was put back",
+                refused.as_u8()
+            ),
+            "empty no server that serves, or nobody will; copy the refused one's data away, they may be the only copy, then empty it and start it again",
         );
     }
     if let Some((peer, zxid)) = status.differs {
@@ -112,8 +119,11 @@ fn stranger(status: &Status) -> Option<String> {
         return None;
     }
     let members = list(status.members.iter().map(|(id, _)| *id));
-    let strangers = list(status.peers.iter().map(|peer| peer.id).filter(|&id| !is_member(id)));
+    // One that is meant to observe does that without being a member.
+    let strangers = list(status.file_voters.iter().copied().filter(|&id| !is_member(id)));
+    let is_meant_to_vote = status.id.is_some_and(|id| status.file_voters.contains(&id));
     match (status.own_kind.is_some(), strangers.is_empty()) {
+        (false, _) if !is_meant_to_vote => None,
         (false, _) => {
             Some(format!("this server is none of the ensemble's members, which are {members}: it does not vote"))
         }
@@ -150,11 +160,13 @@ mod tests {
     pub(super) fn healthy() -> Status {
         let id = |id| ServerId::new(id).unwrap();
         Status {
+            id: Some(id(1)),
             role: "leader",
             members: vec![(id(1), Kind::Voter), (id(2), Kind::Voter), (id(3), Kind::Voter), (id(4), Kind::Observer)],
             is_counted: true,
             is_born: true,
             own_kind: Some(Kind::Voter),
+            file_voters: vec![id(1), id(2), id(3)],
             peers: vec![PeerStatus {
                 id: id(2),
                 address: "10.0.0.2:2888".to_owned(),
@@ -179,10 +191,15 @@ mod tests {
     #[test]
     fn a_healthy_server_raises_none() {
         assert_eq!(raised(|_| ()), [""; 0]);
-        let alone = Status { role: "standalone", members: vec![healthy().members[0]], peers: Vec::new(), ..healthy() };
+        let members = vec![healthy().members[0]];
+        let (peers, file_voters) = (Vec::new(), Vec::new());
+        let alone = Status { role: "standalone", members, peers, file_voters, ..healthy() };
         assert_eq!(alarms(&alone), []);
         let observer = Status { own_kind: Some(Kind::Observer), is_counted: false, ..healthy() };
         assert_eq!(alarms(&observer), []);
+        // One that files name as an observer since the ensemble was born: it observes, and that is what is wanted.
+        let added = Status { id: ServerId::new(5), own_kind: None, is_counted: false, ..healthy() };
+        assert_eq!(alarms(&added), []);
     }
 
     #[test]
@@ -193,17 +210,24 @@ mod tests {
                 raised(|s| (s.own_kind, s.is_counted) = (None, false)),
                 "this server is none of the ensemble's members, which are 1, 2, 3, 4",
             ),
-            (raised(|s| s.members.truncate(1)), "this server's file names 2, and the ensemble's members are 1:"),
+            (raised(|s| s.members.truncate(1)), "this server's file names 2, 3, and the ensemble's members are 1:"),
             (
                 raised(|s| (s.role, s.leader, s.leader_silent_ms) = ("follower", Some(two), 3_100)),
-                "the leader, server 2, has not been heard for 3 s, and no majority",
+                "the leader, server 2, has not been heard for 3 s",
+            ),
+            (
+                raised(|s| s.went_back = Some(two)),
+                "server 2 is refused: it knows commits that this leader does not have",
             ),
             (raised(|s| s.differs = Some((two, Zxid::ZERO))), "server 2's state was not this one's at 0x0"),
             (raised(|s| s.disk[2].1 = 1), "the base is damaged"),
             (raised(|s| s.refusing_writes = Some("the disk is full")), "writes are refused: the disk is full"),
             (raised(|s| s.is_counted = false), "this server's disk does not count"),
             (raised(|s| s.disk[1].1 = 600_000), "the disk is slow: one fdatasync in a hundred takes 600 ms or more"),
-            (raised(|s| s.members.truncate(2)), "2 voters survive no more failures than 1"),
+            (
+                raised(|s| (s.members.truncate(2), s.file_voters.truncate(2)).0),
+                "2 voters survive no more failures than 1",
+            ),
         ] {
             assert!(raised.len() == 1 && raised[0].starts_with(expected), "{raised:?} is not {expected:?}");
         }

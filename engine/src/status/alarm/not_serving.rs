@@ -18,12 +18,13 @@ struct Voters {
 
 impl Voters {
     fn of(status: &Status) -> Self {
-        let is_linked = |id: ServerId| status.peers.iter().find(|peer| peer.id == id).map(|peer| peer.is_linked);
+        let is_own = |id: ServerId| status.id == Some(id);
+        // A member that this server's file does not name has no link here either.
+        let is_linked = |id: ServerId| status.peers.iter().any(|peer| peer.id == id && peer.is_linked);
         let voters = || status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).map(|(id, _)| *id);
-        let missing: Vec<_> = voters().filter(|&id| is_linked(id) == Some(false)).collect();
-        let uncounted: Vec<_> = status.uncounted.iter().copied().filter(|&id| is_linked(id) == Some(true)).collect();
-        // A voter that is no peer is this server.
-        let is_uncounted_here = voters().any(|id| is_linked(id).is_none()) && !status.is_counted;
+        let missing: Vec<_> = voters().filter(|&id| !is_own(id) && !is_linked(id)).collect();
+        let uncounted: Vec<_> = status.uncounted.iter().copied().filter(|&id| is_linked(id)).collect();
+        let is_uncounted_here = voters().any(is_own) && !status.is_counted;
         let count = voters().count();
         let counted = count - missing.len() - uncounted.len() - usize::from(is_uncounted_here);
         Self { count, missing, uncounted, counted }

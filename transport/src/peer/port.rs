@@ -39,7 +39,7 @@ impl PeerPort {
         let socket = bind(settings.listen)?;
         let local_address = socket.local_addr()?;
         let peers = settings.members.iter().filter(|member| member.id != settings.id).count();
-        budget.allow(Part::Links, (peers * LANES * settings.lane_bytes_max) as u64);
+        budget.allow(Part::Links, (peers * LANES) as u64 * settings.lane_bytes_max as u64);
         Ok(Self { settings, gate, socket, local_address, table: Arc::default(), budget })
     }
 

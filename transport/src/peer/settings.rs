@@ -22,7 +22,7 @@ pub struct PeerMember {
 /// Bytes that may wait for one lane of one peer, of a server with these limits. All that the machine has under way to its peers at a time is half of
 /// `outstanding_bytes_max` and one message for each; when a learner begins anew, what was said before may still wait.
 pub fn lane_bytes_max(limits: &Limits) -> usize {
-    2 * (limits.outstanding_bytes_max as usize + codec::frame_bytes_max(limits))
+    (limits.outstanding_bytes_max as usize).saturating_add(codec::frame_bytes_max(limits)).saturating_mul(2)
 }
 
 /// How one server is linked to the others.

@@ -111,7 +111,9 @@ impl Links {
         if is_same_process {
             return Ok(if lives { Verdict::Duplicate } else { Verdict::Welcome });
         }
-        if !lives && !link.lived_beside(proven.began()) {
+        // A connection that has ended says nothing of who lives: this machine may have slept, and its clock with it.
+        let has_ended = link.connection.close_reason().is_some();
+        if !lives && (has_ended || !link.lived_beside(proven.began())) {
             return Ok(Verdict::Welcome);
         }
         let first = link.remote.to_string();

@@ -61,7 +61,7 @@ impl Gate {
     /// TLS on the other side ended it. What it gives as a reason is not shown: anybody may answer at an address.
     fn refused_there(&self, code: TransportErrorCode) -> Option<String> {
         if code == TransportErrorCode::CONNECTION_REFUSED {
-            return Some("takes no link from here now: it has too many, or is on loopback only".to_owned());
+            return Some("takes no link from here now: it is ending, has too many, or is on loopback only".to_owned());
         }
         let own_key = self.public_key();
         Some(match alert(code)? {

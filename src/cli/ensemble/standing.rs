@@ -82,7 +82,11 @@ impl Standing {
     fn left(&self) -> String {
         let voters = || self.servers.iter().filter(|seat| seat.votes);
         let (count, here) = (voters().count(), voters().filter(|seat| seat.says.is_some()).count());
-        let verdict = if here * 2 > count { "a majority, which serves" } else { "no majority: nothing is served" };
+        let verdict = match (here * 2 > count, self.leader()) {
+            (true, Some(_)) => "a majority, which serves",
+            (true, None) => "a majority, which elects a leader",
+            (false, _) => "no majority: nothing is served",
+        };
         format!("{here} of {count} voters are here, {verdict}")
     }
 }

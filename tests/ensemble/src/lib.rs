@@ -22,6 +22,6 @@ pub mod trial;
 pub type Outcome<T> = Result<T, String>;
 
 /// Why something of the system's did not work.
-pub(crate) fn said<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> String {
+pub fn said<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> String {
     move |error| format!("{what}: {error}")
 }

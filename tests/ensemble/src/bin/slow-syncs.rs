@@ -88,12 +88,14 @@ fn one(plan: Plan, seconds: u64) -> Outcome<String> {
     std::thread::sleep(WARMUP);
     let (epoch, sectors, began) = (epoch(&site)?, sectors_written()?, writers.now());
     std::thread::sleep(Duration::from_secs(seconds));
-    let over = writers.now();
     let bytes = (sectors_written()? - sectors) * SECTOR_BYTES;
+    let over = writers.now();
     let epoch_after = self::epoch(&site)?;
     let acknowledged = writers.finish();
     let counted: Vec<Duration> = acknowledged.into_iter().filter(|at| (began..=over).contains(at)).collect();
-    let gap = longest(&counted, began).unwrap_or(over - began);
+    // Silence at the beginning and at the end is silence too.
+    let edges: Vec<Duration> = [began].into_iter().chain(counted.iter().copied()).chain([over]).collect();
+    let gap = longest(&edges, began).unwrap_or_default();
     let each = bytes / (counted.len() as u64).max(1);
     Ok(format!(
         "{:.0} | {} ms | {} | {each} |",

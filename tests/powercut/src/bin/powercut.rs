@@ -101,7 +101,13 @@ fn lying(options: &Options) -> ExitCode {
             history.run(CUTS_PER_HISTORY)
         });
         match outcome {
-            Ok(Err(violation @ (Violation::Lost { .. } | Violation::NoStart(_) | Violation::Shown(_)))) => {
+            // The first thing that is looked at and gone may be a session.
+            Ok(Err(
+                violation @ (Violation::Lost { .. }
+                | Violation::NoStart(_)
+                | Violation::Shown(_)
+                | Violation::Session(_)),
+            )) => {
                 passed += 1;
                 println!("seed {seed}: found out: {violation}");
             }

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zoolet_ensemble_tests::load::Shape;
 use zoolet_ensemble_tests::site::Plan;
 use zoolet_ensemble_tests::trial::Trial;
@@ -77,6 +77,23 @@ fn a_full_disk_at_the_leader_refuses_writes_and_resumes_by_itself() {
     assert!(others.is_empty(), "{:?}", seen.errors);
 }
 
+/// Times that a machine may stand still while it is looked at.
+const TRIES: u32 = 4;
+/// For so long: two heartbeats.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How much longer than asked for a sleep of 10 ms took at most, in so long a time.
+fn longest_pause(watch: Duration) -> Duration {
+    let (step, until) = (Duration::from_millis(10), Instant::now() + watch);
+    let mut longest = Duration::ZERO;
+    while Instant::now() < until {
+        let began = Instant::now();
+        std::thread::sleep(step);
+        longest = longest.max(began.elapsed() - step);
+    }
+    longest
+}
+
 /// A disk that is slow, mounted; gone when dropped.
 struct SlowDisk {
     mounted: Option<Mounted>,
@@ -116,17 +133,29 @@ fn syncs_of_400_ms_on_all_disks_cost_no_election_and_no_session() {
     plan.settings = SMALL.to_owned();
     plan.data = (1..).zip(&disks).map(|(id, disk)| (id, disk.path.clone())).collect();
     let trial = Trial::start(plan, Shape::default(), 32).unwrap();
-    let before = trial.epoch().unwrap();
+    let mut elections = 0;
     for tail_per_mille in [50, 300] {
         let tail = Duration::from_millis(400);
         disks.iter().for_each(|disk| disk.slow_down(SyncTimes { us_max: 2000, tail_per_mille, tail }));
-        std::thread::sleep(Duration::from_secs(10));
-        trial.progress().unwrap();
-        assert_eq!(trial.epoch().unwrap(), before, "an election with {tail_per_mille} of 1,000 syncs slow");
+        // A machine that does not run its processes has elections for another reason: then nothing was seen, and it is looked at again.
+        let is_conclusive = (0..TRIES).any(|_| {
+            let before = trial.epoch().unwrap();
+            let late = longest_pause(Duration::from_secs(10));
+            trial.progress().unwrap();
+            let is_calm = trial.epoch().unwrap() == before;
+            assert!(
+                is_calm || late > PAUSE,
+                "an election with {tail_per_mille} of 1,000 syncs slow, and {late:?} late"
+            );
+            elections += u32::from(!is_calm);
+            is_calm
+        });
+        assert!(is_conclusive, "the machine stood still each time");
     }
     disks.iter().for_each(|disk| disk.slow_down(SyncTimes { us_max: 500, ..SyncTimes::default() }));
     let (site, seen) = trial.finish_and_keep().unwrap();
-    assert_eq!((seen.sessions_lost, seen.errors.len()), (0, 0));
+    assert_eq!(seen.sessions_lost, 0);
+    assert!(elections > 0 || seen.errors.is_empty(), "{:?}", seen.errors);
     // Before the disks.
     drop(site);
     drop(disks);

@@ -162,6 +162,10 @@ mod tests {
     fn another_leader_is_news() {
         let before = standing(&[FOLLOWS, LEADS, FOLLOWS]);
         let nobody = standing(&[LOOKS, None, LOOKS]).after(&before);
+        assert_eq!(
+            nobody.news_since(&before),
+            ["server 2 does not answer: 2 of 3 voters are here, a majority, which elects a leader"]
+        );
         let other = Some(("follower", Some(1)));
         let after = standing(&[Some(("leader", Some(1))), None, other]).after(&nobody);
         assert_eq!(after.news_since(&nobody), ["server 1 leads now"]);

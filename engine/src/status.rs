@@ -39,8 +39,6 @@ pub struct Status {
     pub is_born: bool,
     /// Whether a server that is heard belongs to an ensemble, born or not as this one may be.
     pub meets_born: bool,
-    /// What this server is among `members`, if it is one of them.
-    pub own_kind: Option<Kind>,
     /// Other voters whose disks, as far as they are heard, are not those that count.
     pub uncounted: Vec<ServerId>,
     /// Who follows or observes this server; of a leader alone.

@@ -75,12 +75,6 @@ impl Server {
         self.zab.learners().map(learner).collect()
     }
 
-    /// Whom this leader refuses because a disk went back in time, until that one has been emptied and taken in.
-    pub(super) fn went_back(&self) -> Option<ServerId> {
-        let is_taken_in = |peer: ServerId| self.zab.learners().any(|(id, _, is_synced)| id == peer && is_synced);
-        self.peers.went_back.filter(|&peer| self.leads() && !is_taken_in(peer))
-    }
-
     /// Voters that are heard, and whose disks are not those that count.
     pub(super) fn uncounted(&self) -> Vec<ServerId> {
         let config = self.zab.config();

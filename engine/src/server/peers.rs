@@ -20,8 +20,6 @@ pub(super) struct Peers {
     streams: BTreeMap<ServerId, Stream>,
     /// Streams that something happened to.
     pub(super) to_pump: BTreeSet<ServerId>,
-    /// Whom this leader refuses since a disk went back in time.
-    pub(super) went_back: Option<ServerId>,
     /// Questions put to the log since the start.
     pub(super) reads: u64,
     /// Snapshots sent since the start.
@@ -112,9 +110,6 @@ impl Server {
 
     /// The protocol drops a link.
     pub(super) fn close_link(&mut self, peer: ServerId, link: LinkId, fault: Fault) {
-        if fault == Fault::WentBack {
-            self.peers.went_back = Some(peer);
-        }
         let reason = match fault {
             Fault::WrongEnsemble => "its disk belongs to another ensemble",
             Fault::Behind => "it has fallen behind the log, and shall ask for a snapshot",

@@ -80,7 +80,7 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
     if let Some(why) = status.refusing_writes {
         raise(format!("writes are refused: {why}"), "make room on the disk, or see what the log says of it");
     }
-    if !status.is_counted && status.own_kind == Some(Kind::Voter) {
+    if !status.is_counted && own_kind(status) == Some(Kind::Voter) {
         raise(
             "this server's disk does not count: it was emptied, replaced or lost its log, and no leader has taken it in again"
                 .to_owned(),
@@ -122,7 +122,7 @@ fn stranger(status: &Status) -> Option<String> {
     // One that is meant to observe does that without being a member.
     let strangers = list(status.file_voters.iter().copied().filter(|&id| !is_member(id)));
     let is_meant_to_vote = status.id.is_some_and(|id| status.file_voters.contains(&id));
-    match (status.own_kind.is_some(), strangers.is_empty()) {
+    match (own_kind(status).is_some(), strangers.is_empty()) {
         (false, _) if !is_meant_to_vote => None,
         (false, _) => {
             Some(format!("this server is none of the ensemble's members, which are {members}: it does not vote"))
@@ -132,6 +132,11 @@ fn stranger(status: &Status) -> Option<String> {
         )),
         (true, true) => None,
     }
+}
+
+/// What this server is among the members, if it is one of them.
+fn own_kind(status: &Status) -> Option<Kind> {
+    status.members.iter().find(|(member, _)| Some(*member) == status.id).map(|(_, kind)| *kind)
 }
 
 fn list(ids: impl Iterator<Item = ServerId>) -> String {
@@ -165,7 +170,6 @@ mod tests {
             members: vec![(id(1), Kind::Voter), (id(2), Kind::Voter), (id(3), Kind::Voter), (id(4), Kind::Observer)],
             is_counted: true,
             is_born: true,
-            own_kind: Some(Kind::Voter),
             file_voters: vec![id(1), id(2), id(3)],
             peers: vec![PeerStatus {
                 id: id(2),
@@ -195,19 +199,20 @@ mod tests {
         let (peers, file_voters) = (Vec::new(), Vec::new());
         let alone = Status { role: "standalone", members, peers, file_voters, ..healthy() };
         assert_eq!(alarms(&alone), []);
-        let observer = Status { own_kind: Some(Kind::Observer), is_counted: false, ..healthy() };
+        let observer = Status { id: ServerId::new(4), is_counted: false, ..healthy() };
         assert_eq!(alarms(&observer), []);
         // One that files name as an observer since the ensemble was born: it observes, and that is what is wanted.
-        let added = Status { id: ServerId::new(5), own_kind: None, is_counted: false, ..healthy() };
+        let added = Status { id: ServerId::new(5), is_counted: false, ..healthy() };
         assert_eq!(alarms(&added), []);
     }
 
     #[test]
     fn each_trouble_raises_one() {
-        let two = ServerId::new(2).unwrap();
+        let [one, two] = [1, 2].map(|id| ServerId::new(id).unwrap());
+        let five = ServerId::new(5);
         for (raised, expected) in [
             (
-                raised(|s| (s.own_kind, s.is_counted) = (None, false)),
+                raised(|s| (s.id, s.is_counted, s.file_voters) = (five, false, vec![one, five.unwrap()])),
                 "this server is none of the ensemble's members, which are 1, 2, 3, 4",
             ),
             (raised(|s| s.members.truncate(1)), "this server's file names 2, 3, and the ensemble's members are 1:"),

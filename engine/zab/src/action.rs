@@ -26,7 +26,8 @@ pub enum Fault {
     WrongEnsemble,
     /// Nothing: it has fallen behind what the log still has, and shall ask again for a snapshot.
     Behind,
-    /// It knows as committed what this leader does not have. No correct disk forgets that: one of the two was put back to an older copy of itself.
+    /// It knows as committed what this leader does not have, or has entries of this leader's epoch that this leader did not give it. No correct disk
+    /// comes to that: one of the two was put back to an older copy of itself.
     WentBack,
     /// It said what no correct server says in this state; what that was.
     Protocol(&'static str),

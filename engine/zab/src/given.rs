@@ -1,7 +1,7 @@
 //! What a leader has given of its epoch, and to which disk: nobody can have more of it, unless a disk went back in time.
 
 use crate::zab::{PEERS_MAX, State};
-use crate::{Incarnation, Zab, Zxid};
+use crate::{Incarnation, ServerId, Zab, Zxid};
 use heapless::Vec;
 
 /// To one disk, whichever server it was in: people move cards, and copy them.
@@ -18,6 +18,8 @@ pub(crate) struct Given {
     parts: Vec<Part, PEERS_MAX>,
     /// There were more disks than are remembered: of others nothing is known.
     is_full: bool,
+    /// Who was refused last, and has not been taken in since.
+    refused: Option<ServerId>,
 }
 
 impl Given {
@@ -52,6 +54,20 @@ impl Zab {
         // A copy of this leader's own disk, in another server, has what is here.
         let is_own = self.peers[at].disk == self.disk;
         !is_of_epoch || is_own || self.given.may_have(self.peers[at].disk, last)
+    }
+
+    /// A peer is refused, or it is taken in: emptied, it may be.
+    pub(crate) fn note_refusal(&mut self, id: ServerId, is_refused: bool) {
+        if is_refused {
+            self.given.refused = Some(id);
+        } else if self.given.refused == Some(id) {
+            self.given.refused = None;
+        }
+    }
+
+    /// Whom this leader refuses since a disk went back in time ([`Fault::WentBack`](crate::Fault::WentBack)); `None` once it has been taken in.
+    pub fn refused(&self) -> Option<ServerId> {
+        if matches!(self.state, State::Leading(_)) { self.given.refused } else { None }
     }
 
     /// Whether an entry that is committed is not in this history, although all of its time is remembered.

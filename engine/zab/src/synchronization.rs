@@ -70,8 +70,10 @@ impl Zab {
                 at += 1;
                 continue;
             };
-            if self.lacks(committed) || !self.can_have(at, credentials.last) {
-                let (id, link) = (peer.id, peer.link);
+            let (id, link) = (peer.id, peer.link);
+            let is_refused = self.lacks(committed) || !self.can_have(at, credentials.last);
+            self.note_refusal(id, is_refused);
+            if is_refused {
                 self.peers.swap_remove(at);
                 self.push(Todo::Close(id, link, Fault::WentBack));
                 continue;

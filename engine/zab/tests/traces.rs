@@ -127,8 +127,10 @@ impl Player {
                 for server in stage.net.world.servers.values() {
                     let log = &server.log.durable;
                     let place = if server.runs() { Short(&server.role).to_string() } else { "is down".to_owned() };
+                    let refused = server.zab.as_ref().and_then(|zab| zab.refused());
+                    let refused = refused.map_or(String::new(), |id| format!("; refuses {}", id.as_u8()));
                     said.push(format!(
-                        "{} {place}; promised {}, in epoch {}, durable up to {:?}, applied {:?}",
+                        "{} {place}; promised {}, in epoch {}, durable up to {:?}, applied {:?}{refused}",
                         server.id,
                         log.accepted.as_u32(),
                         log.current.as_u32(),

@@ -88,7 +88,7 @@ impl Server {
     }
 
     fn pump(&mut self, conn: ConnId) {
-        if self.is_stale() {
+        if self.is_leader_silent() {
             return;
         }
         self.determine(conn);
@@ -117,7 +117,8 @@ impl Server {
             let identity = connection.identity.clone();
             let writes_pending = !connection.proposed.is_empty();
             let writes_before = connection.has_writes_before(head.number);
-            let step = if needs_leader(&head.request) && !self.is_serving() {
+            let step = if self.touches.is_after_pause(head.number) || needs_leader(&head.request) && !self.is_serving()
+            {
                 Step::Wait(head)
             } else if is_write(&head.request) {
                 self.step_write(conn, head, &identity, writes_pending)
@@ -151,7 +152,10 @@ impl Server {
                 return;
             }
             let at = connection.passed;
-            let Some(Waiting { request, .. }) = connection.waiting.get(at) else { return };
+            let Some(Waiting { number, request, .. }) = connection.waiting.get(at) else { return };
+            if self.touches.is_after_pause(*number) {
+                return;
+            }
             match request {
                 Request::Ping => connection.passed += 1,
                 Request::Exists { path, .. } | Request::GetAcl { path } => {

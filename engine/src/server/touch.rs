@@ -37,13 +37,22 @@ pub(super) struct Touches {
     lost_at_ms: Option<u64>,
     /// When the next of those goes.
     keep_until_ms: Option<u64>,
-    /// Learner: this server was paused, and what it then reads of its leader may be as old. Nothing is answered before the leader is asked again.
+    /// Learner: this server was paused, and what it then reads of its leader may be as old.
     paused: Option<Pause>,
+}
+
+/// A server was paused. What it is asked since then is answered when the leader was asked again. What it was asked before goes on: it may be shown what was
+/// known when it was asked, and writes that have come back from the leader, and all that is behind them, wait for it.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    /// The last request that was taken before.
+    last: u64,
+    waits_for: Answer,
 }
 
 /// What a server that was paused waits for.
 #[derive(Clone, Copy, Debug)]
-enum Pause {
+enum Answer {
     /// Its leader's answer,
     Asked(Round),
     /// and then to have applied all that was committed.
@@ -54,6 +63,11 @@ impl Touches {
     /// Somebody was heard of.
     pub(super) fn tell_soon(&mut self, now_ms: u64) {
         self.tell_at_ms.get_or_insert(now_ms + TELL_MS);
+    }
+
+    /// Whether the request of this number was taken after a pause whose end is not reached.
+    pub(super) fn is_after_pause(&self, number: u64) -> bool {
+        self.paused.is_some_and(|pause| number > pause.last)
     }
 }
 
@@ -91,7 +105,9 @@ impl Server {
             self.sessions.touch_all(self.now.mono_ms);
         }
         if self.leader().is_some() && gap_ms > u64::from(self.settings.staleness_max_ms) {
-            self.touches.paused = self.confirm().map(Pause::Asked);
+            // What came after an earlier one that is not over may be answered from nothing older either.
+            let last = self.touches.paused.map_or(self.requests, |pause| pause.last);
+            self.touches.paused = self.confirm().map(|round| Pause { last, waits_for: Answer::Asked(round) });
         }
     }
 
@@ -157,9 +173,14 @@ impl Server {
         over.into_iter().for_each(|conn| self.close(conn));
     }
 
-    /// Whether what this server knows may be too old to be shown: it follows a leader that it has not heard for too long.
+    /// Whether what this server knows may be too old to be shown to somebody new.
     pub(super) fn is_stale(&self) -> bool {
-        self.touches.paused.is_some() || self.stale_at_ms().is_some_and(|at_ms| at_ms <= self.now.mono_ms)
+        self.touches.paused.is_some() || self.is_leader_silent()
+    }
+
+    /// Whether it follows a leader that it has not heard for too long.
+    pub(super) fn is_leader_silent(&self) -> bool {
+        self.stale_at_ms().is_some_and(|at_ms| at_ms <= self.now.mono_ms)
     }
 
     fn stale_at_ms(&self) -> Option<u64> {
@@ -329,7 +350,7 @@ impl Server {
 
     /// A server that was paused goes on when it has caught up.
     pub(super) fn maybe_resume(&mut self) {
-        if let Some(Pause::Behind(up_to)) = self.touches.paused
+        if let Some(Pause { waits_for: Answer::Behind(up_to), .. }) = self.touches.paused
             && self.state.applied() >= up_to
         {
             self.touches.paused = None;
@@ -342,10 +363,10 @@ impl Server {
         if let Some(silence) = self.touches.silence.as_mut().filter(|silence| silence.round <= round) {
             silence.is_confirmed = up_to.is_some();
         }
-        if let (Some(Pause::Asked(asked)), Some(up_to)) = (self.touches.paused, up_to)
-            && asked <= round
+        if let (Some(pause), Some(up_to)) = (&mut self.touches.paused, up_to)
+            && matches!(pause.waits_for, Answer::Asked(asked) if asked <= round)
         {
-            self.touches.paused = Some(Pause::Behind(up_to));
+            pause.waits_for = Answer::Behind(up_to);
             self.maybe_resume();
         }
         self.on_syncs_confirmed(round, up_to);

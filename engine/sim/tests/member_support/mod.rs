@@ -213,6 +213,11 @@ impl Members {
         self.hold(b, a);
     }
 
+    /// What was held on this way may be delivered.
+    pub fn release(&mut self, from: u8, to: u8) {
+        self.held.remove(&(from, to));
+    }
+
     pub fn release_all(&mut self) {
         self.held.clear();
         self.settle();

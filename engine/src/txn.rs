@@ -156,8 +156,7 @@ impl Header {
 
 /// Encodes an entry; the buffer is reused from one to the next.
 pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
-    buffer.put_i64_le(header.wall_ms);
-    buffer.put_u64_le(header.ensemble_ms);
+    put_header(buffer, header);
     match txn {
         Txn::NoOp => buffer.put_u8(tag::NO_OP),
         Txn::Write { session, identity, op } => {
@@ -195,13 +194,18 @@ pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
     buffer.split().freeze()
 }
 
-/// Puts the leader's header in the place of the one that is there; `None` of bytes too short for one.
-pub fn stamp(header: Header, payload: Bytes) -> Option<Bytes> {
-    let mut bytes = payload.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
-    let (wall, rest) = bytes.split_first_chunk_mut::<8>()?;
-    *wall = header.wall_ms.to_le_bytes();
-    *rest.first_chunk_mut::<8>()? = header.ensemble_ms.to_le_bytes();
-    Some(bytes.freeze())
+/// The same entry with the leader's header, at the end of `buffer`, which is split there; `None` of bytes too short for a header.
+pub fn stamp(header: Header, payload: &[u8], buffer: &mut BytesMut) -> Option<Bytes> {
+    let body = payload.get(Header::BYTES..)?;
+    buffer.reserve(payload.len());
+    put_header(buffer, header);
+    buffer.put_slice(body);
+    Some(buffer.split().freeze())
+}
+
+fn put_header(buffer: &mut BytesMut, header: Header) {
+    buffer.put_i64_le(header.wall_ms);
+    buffer.put_u64_le(header.ensemble_ms);
 }
 
 fn put_origin(buffer: &mut BytesMut, session: SessionId, identity: &Identity) {
@@ -460,8 +464,9 @@ mod tests {
         assert_eq!(decode(&bytes), Ok((header, txn.clone())));
         assert_eq!(super::header(&bytes), Some(header));
         let later = Header { wall_ms: 9, ensemble_ms: 80 };
-        assert_eq!(decode(&stamp(later, bytes.clone()).unwrap()), Ok((later, txn.clone())));
-        assert_eq!(stamp(later, bytes.slice(..Header::BYTES - 1)), None);
+        let mut buffer = BytesMut::new();
+        assert_eq!(decode(&stamp(later, &bytes, &mut buffer).unwrap()), Ok((later, txn.clone())));
+        assert_eq!(stamp(later, &bytes[..Header::BYTES - 1], &mut buffer), None);
         for cut in 0..bytes.len() {
             assert_eq!(decode(&bytes[..cut]), Err(Undecodable), "{txn:?} cut at {cut}");
         }

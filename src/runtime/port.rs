@@ -18,11 +18,19 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Passes them on to the io thread; or, of a turn that a thread took for little which has time to send, sends them on that thread.
+    /// Passes them on to the io thread; or leaves them for who took this turn, and has time to send: [`Sockets::after_turn`].
     pub(super) fn push(&self, outputs: &mut Vec<Output>, by: Driver) {
         match by {
-            Driver::Persister | Driver::Peers => self.outbox.push_and_deliver(outputs),
+            Driver::Persister | Driver::Peers => self.outbox.leave(outputs),
             Driver::Core | Driver::Reader => self.outbox.push(outputs),
+        }
+    }
+
+    /// The turn is over, and the seat is free for whoever brings what clients ask next: they answer at once.
+    pub(super) fn after_turn(&self, by: Driver) {
+        match by {
+            Driver::Persister | Driver::Peers => self.outbox.deliver_little(),
+            Driver::Core | Driver::Reader => {}
         }
     }
 

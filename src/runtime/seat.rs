@@ -116,6 +116,11 @@ impl Shared {
         if seated.wants_the_core_thread() {
             self.inbox.nudge();
         }
+        drop(seat);
+        #[cfg(feature = "port")]
+        if let Some(sockets) = &self.sockets {
+            sockets.after_turn(by);
+        }
         true
     }
 }

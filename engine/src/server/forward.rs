@@ -260,10 +260,6 @@ impl Server {
             let Some(inbound) = self.forwards.inbound.get_mut(&peer) else { return };
             let (Some(wanted), link) = (inbound.waiting.pop_front(), inbound.link) else { return };
             let Wanted { seq, conn, since, payload } = wanted;
-            let header = self.history.header(self.now);
-            let Some(payload) = txn::stamp(header, payload) else {
-                return self.drop_learner(peer, link, "a forwarded entry without a header");
-            };
             let verdict = match txn::decode(&payload) {
                 Ok((_, txn)) => self.answer_forwarded(peer, (seq, conn, since), &payload, &txn),
                 Err(txn::Undecodable) => Verdict::Fault("a forwarded entry that is none"),
@@ -322,7 +318,11 @@ impl Server {
             }
         }
         let Some(link) = self.forwards.inbound.get(&peer).map(|inbound| inbound.link) else { return Verdict::Proposed };
-        if !self.propose_encoded(payload.clone(), txn, Origin::Forwarded { peer, link, seq }) {
+        let header = self.history.header(self.now);
+        let Some(stamped) = txn::stamp(header, payload, self.history.buffer()) else {
+            return Verdict::Fault("a forwarded entry without a header");
+        };
+        if !self.propose_encoded(stamped, txn, Origin::Forwarded { peer, link, seq }) {
             // It is handing over, or its epoch is used up: the next leader is asked by whoever comes back.
             return Verdict::Refuse(ErrorCode::SessionExpired);
         }

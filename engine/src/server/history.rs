@@ -70,6 +70,8 @@ pub(super) struct History {
     unsent: Vec<LogRecord>,
     /// The chain hash before the first of `unsent`, when that is an entry.
     expect: Option<u128>,
+    /// The protocol's number of the last of `unsent`.
+    unsent_seq: Option<AppendSeq>,
     /// Appends handed to the log and not yet persisted, with their payload bytes.
     unpersisted: VecDeque<(AppendSeq, u64)>,
     /// Bytes of all entries that are proposed and not persisted.
@@ -122,6 +124,7 @@ impl History {
             incoming: VecDeque::new(),
             unsent: Vec::new(),
             expect: None,
+            unsent_seq: None,
             unpersisted: VecDeque::new(),
             unpersisted_bytes: 0,
             segment_bytes: (segment_bytes, u64::from(limits.frame_bytes_max).min(segment_bytes / 2)),
@@ -247,14 +250,17 @@ impl History {
     }
 
     /// A fact for the log.
-    pub(super) fn record(&mut self, fact: LogRecord) {
+    pub(super) fn record(&mut self, seq: AppendSeq, fact: LogRecord) {
         self.unsent.push(fact);
+        self.unsent_seq = Some(seq);
     }
 
-    fn hand_over(&mut self, seq: AppendSeq) -> (Vec<LogRecord>, Option<u128>) {
-        let bytes = self.unsent.iter().map(payload_bytes).sum();
-        self.unpersisted.push_back((seq, bytes));
-        (std::mem::take(&mut self.unsent), self.expect.take())
+    /// All that the log is to be handed, as one append.
+    fn hand_over(&mut self, watermark: Zxid) -> Option<Append> {
+        let seq = self.unsent_seq.take()?;
+        let records = std::mem::take(&mut self.unsent);
+        self.unpersisted.push_back((seq, records.iter().map(payload_bytes).sum()));
+        Some(Append { seq, records, watermark, expect: self.expect.take() })
     }
 
     fn persisted(&mut self, seq: AppendSeq, log_bytes_used: u64) {
@@ -404,46 +410,27 @@ impl Server {
         }
     }
 
-    /// Carries out what the protocol wants done; everything it wants appended goes out as one append.
+    /// Carries out what the protocol wants done. What it wants appended is collected: [`Server::next_append`].
     pub(super) fn follow_zab(&mut self) {
-        let mut last = None;
         while let Some(action) = self.zab.poll_action(self.now.mono_ms) {
             match action {
-                zab::Action::Promise { seq, epoch } => {
-                    self.history.record(LogRecord::Promise(epoch));
-                    last = Some(seq);
-                }
-                zab::Action::Epoch { seq, epoch } => {
-                    self.history.record(LogRecord::Epoch(epoch));
-                    last = Some(seq);
-                }
+                zab::Action::Promise { seq, epoch } => self.history.record(seq, LogRecord::Promise(epoch)),
+                zab::Action::Epoch { seq, epoch } => self.history.record(seq, LogRecord::Epoch(epoch)),
                 zab::Action::Birth { seq, ensemble } => {
-                    self.history.record(LogRecord::Birth { ensemble: ensemble.0 });
-                    last = Some(seq);
+                    self.history.record(seq, LogRecord::Birth { ensemble: ensemble.0 })
                 }
-                zab::Action::Damaged { seq } => {
-                    self.history.record(LogRecord::Damaged);
-                    last = Some(seq);
-                }
+                zab::Action::Damaged { seq } => self.history.record(seq, LogRecord::Damaged),
                 zab::Action::Configs { seq } => {
                     let configs = self.configs();
-                    self.history.record(configs);
-                    last = Some(seq);
+                    self.history.record(seq, configs);
                 }
                 zab::Action::Truncate { seq, to } => {
                     let cut = self.history.truncate(to);
                     self.lose(&cut);
-                    self.history.record(LogRecord::Truncate { to });
-                    last = Some(seq);
+                    self.history.record(seq, LogRecord::Truncate { to });
                 }
-                zab::Action::SnapEnd { seq, zxid } => {
-                    self.replace_state(seq, zxid);
-                    last = Some(seq);
-                }
-                zab::Action::Append { seq, from, to } => {
-                    self.append(from, to);
-                    last = Some(seq);
-                }
+                zab::Action::SnapEnd { seq, zxid } => self.replace_state(seq, zxid),
+                zab::Action::Append { seq, from, to } => self.append(seq, from, to),
                 // It is asked for when entries are applied.
                 zab::Action::Commit { .. } => {}
                 zab::Action::Become(role) => self.become_role(role),
@@ -452,17 +439,21 @@ impl Server {
                 zab::Action::Close { peer, link, fault } => self.close_link(peer, link, fault),
             }
         }
-        if let Some(seq) = last {
-            let (records, expect) = self.history.hand_over(seq);
-            let watermark = self.zab.committed();
-            self.actions.push_back(Action::Append(Append { seq, records, watermark, expect }));
-        }
         self.pump_streams();
     }
 
+    /// Everything that was collected, as one append.
+    pub(super) fn next_append(&mut self) -> Option<Action> {
+        if self.failed {
+            return None;
+        }
+        self.history.hand_over(self.zab.committed()).map(Action::Append)
+    }
+
     /// Appends entries that were proposed here or came from the leader; those that the protocol itself decides on are made.
-    fn append(&mut self, from: Zxid, to: Zxid) {
+    fn append(&mut self, seq: AppendSeq, from: Zxid, to: Zxid) {
         let mut next = Some(from);
+        self.history.unsent_seq = Some(seq);
         while let Some(zxid) = next.filter(|zxid| *zxid <= to) {
             next = zxid.next();
             let (payload, origin) = match (self.history.proposed.front(), self.history.incoming.front()) {

@@ -232,7 +232,8 @@ impl Server {
             }
             self.run_ready();
         }
-        self.actions.pop_front()
+        // Before anything is said that follows from it.
+        self.next_append().or_else(|| self.actions.pop_front())
     }
 
     /// When [`Server::handle_deadline`] wants to be called, on [`Now::mono_ms`]; now or earlier when there is work left.

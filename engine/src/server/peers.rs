@@ -142,7 +142,8 @@ impl Server {
                 self.on_snapshot_announced(Incoming::new(peer, link, transfer, meta, chain), *message);
             }
             PeerMessage::Forward { epoch, seq, conn, since, payload } if self.leads_in(epoch) => {
-                self.on_forward(peer, link, Wanted { seq, conn, since, payload });
+                // What is proposed goes to the log and to the learners with everything else that is proposed until actions are polled.
+                return self.on_forward(peer, link, Wanted { seq, conn, since, payload });
             }
             PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms } if self.leads_in(epoch) => {
                 self.on_revalidate(peer, conn, session, secret, timeout_ms);
@@ -175,7 +176,6 @@ impl Server {
             self.peers.to_pump.insert(peer);
         }
         self.zab.handle_message(self.now.mono_ms, peer, link, message, None);
-        self.follow_zab();
     }
 
     /// Hands entries to the protocol, which says whether they are appended. One that changes the membership goes alone, with what it says.

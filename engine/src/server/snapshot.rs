@@ -187,7 +187,7 @@ impl Server {
         let Some(Incoming { meta, chain, received: Some(ReceivedSnapshot { base, state }), .. }) = incoming else {
             return self.fail(format!("the history is to end at {zxid:?} with a snapshot that nobody has"));
         };
-        self.history.record(LogRecord::SnapEnd { base, zxid, chain });
+        self.history.record(seq, LogRecord::SnapEnd { base, zxid, chain });
         let cut = self.history.replace(chain);
         self.lose(&cut);
         self.history.is_replaced = true;

@@ -134,21 +134,25 @@ impl Outbox {
     /// with room in it, so that a caller who reuses it does not allocate.
     pub fn push(&self, outputs: &mut Vec<Output>) {
         // One wake-up for all that is pushed until the port takes it.
-        if self.leave(outputs) {
+        if self.put(outputs) {
             self.arrived.notify_one();
         }
     }
 
-    /// As [`Outbox::push`]; and if all that waits is little, and no other thread is about it, it is encoded and written to the sockets here and
-    /// now: waking the port's thread takes longer. Never waits for a client.
-    pub fn push_and_deliver(&self, outputs: &mut Vec<Output>) {
-        if outputs.is_empty() {
+    /// As [`Outbox::push`], and wakes nobody: the caller calls [`Outbox::deliver_little`] soon, whatever happens.
+    pub fn leave(&self, outputs: &mut Vec<Output>) {
+        self.put(outputs);
+    }
+
+    /// If all that waits is little, and no other thread is about it, it is encoded and written to the sockets here and now: waking the port's thread
+    /// takes longer. Never waits for a client.
+    pub fn deliver_little(&self) {
+        if lock(&self.queue).is_empty() {
             return;
         }
-        self.leave(outputs);
         let delivered = match self.courier.try_lock() {
-            Ok(mut courier) => self.deliver_little(courier.as_mut()),
-            Err(TryLockError::Poisoned(courier)) => self.deliver_little(courier.into_inner().as_mut()),
+            Ok(mut courier) => self.deliver_if_little(courier.as_mut()),
+            Err(TryLockError::Poisoned(courier)) => self.deliver_if_little(courier.into_inner().as_mut()),
             Err(TryLockError::WouldBlock) => false,
         };
         if !delivered {
@@ -156,7 +160,7 @@ impl Outbox {
         }
     }
 
-    fn deliver_little(&self, courier: Option<&mut Courier>) -> bool {
+    fn deliver_if_little(&self, courier: Option<&mut Courier>) -> bool {
         let Some(courier) = courier else { return false };
         let mut queue = lock(&self.queue);
         if queue.len() > LITTLE || !queue.iter().all(Output::is_small) {
@@ -169,7 +173,7 @@ impl Outbox {
     }
 
     /// Drains `outputs` into the queue; says whether it was empty before and is not any more.
-    fn leave(&self, outputs: &mut Vec<Output>) -> bool {
+    fn put(&self, outputs: &mut Vec<Output>) -> bool {
         if outputs.is_empty() {
             return false;
         }

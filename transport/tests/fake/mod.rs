@@ -62,6 +62,12 @@ pub(crate) struct Seen {
     lists_break_off: bool,
 }
 
+/// As a thread does that has time to send a little.
+fn at_once(outbox: &Outbox, outputs: &mut Vec<Output>) {
+    outbox.leave(outputs);
+    outbox.deliver_little();
+}
+
 impl EventSink for Machine {
     fn submit(&self, events: &mut Vec<Event>) {
         let mut outputs = Vec::new();
@@ -74,7 +80,7 @@ impl EventSink for Machine {
         match &*self.delivery.lock().unwrap() {
             Delivery::Port => self.outbox.push(&mut outputs),
             Delivery::Elsewhere(deliverer) => deliverer.send(outputs).unwrap(),
-            Delivery::AtOnce => self.outbox.push_and_deliver(&mut outputs),
+            Delivery::AtOnce => at_once(&self.outbox, &mut outputs),
         }
         drop(seen);
         if let Some(stopped) = self.stopped.lock().unwrap().take() {
@@ -115,7 +121,7 @@ impl Machine {
 
     /// Sends outputs as a thread does that has few.
     pub(crate) fn deliver(&self, outputs: impl IntoIterator<Item = Output>) {
-        self.outbox.push_and_deliver(&mut outputs.into_iter().collect());
+        at_once(&self.outbox, &mut outputs.into_iter().collect());
     }
 
     /// From now on the answers to each submit call are delivered by another thread, one after another.
@@ -124,7 +130,7 @@ impl Machine {
         *self.delivery.lock().unwrap() = Delivery::Elsewhere(deliverer);
         let outbox = self.outbox.clone();
         std::thread::spawn(move || {
-            outputs.iter().flatten().for_each(|output| outbox.push_and_deliver(&mut vec![output]));
+            outputs.iter().flatten().for_each(|output| at_once(&outbox, &mut vec![output]));
         });
     }
 

@@ -268,6 +268,20 @@ fn thousands_that_come_back_at_once_are_all_answered() {
     assert!(clients.iter().all(|client| is_continued(&mut members, client)));
 }
 
+/// A quorum of one answers each question in the moment in which it is asked, and nobody looked at the answers before the last.
+#[test]
+fn many_that_come_back_at_once_to_the_one_voter_of_an_ensemble_are_all_answered() {
+    const CLIENTS: usize = 100;
+    for observers in [0, 1, 2] {
+        let mut members = Members::born_of_one_voter(observers);
+        let leader = members.leader();
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| members.client(leader, TIMEOUT_MS)).collect();
+        members.come_back_at_once(&mut clients, leader);
+        members.settle();
+        assert!(clients.iter().all(|client| is_continued(&mut members, client)), "{observers} observers");
+    }
+}
+
 #[test]
 fn a_wrong_secret_ends_nothing() {
     let mut members = Members::born(3);

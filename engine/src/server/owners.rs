@@ -191,6 +191,10 @@ impl Server {
         if mutation::is_on(Mutation::ExpireWithoutQuorum) {
             self.on_questions_confirmed(round, Some(self.state.applied()));
         }
+        if self.zab.is_answered(round) {
+            // A leader that is a quorum by itself, and has observers. Thousands may ask before anything else is done.
+            self.follow_zab();
+        }
         true
     }
 

@@ -19,10 +19,17 @@ impl Zab {
         }
         self.asked += 1;
         if matches!(self.state, State::Leading(_)) {
-            self.ask_now(now);
             self.confirm_rounds();
+            if self.answered < self.asked {
+                self.ask_now(now);
+            }
         }
         Ok(Round(self.asked))
+    }
+
+    /// Whether a question of [`Zab::confirm`] has its answer, told by [`crate::Action::Confirmed`] or about to be: one voter need ask nobody.
+    pub fn is_answered(&self, round: Round) -> bool {
+        round.0 <= self.answered
     }
 
     fn ask_now(&mut self, now: u64) {

@@ -13,7 +13,7 @@ use zoolet_engine::store::log::chain_after;
 use zoolet_engine::{Action, ConnId, Event, Limits, Now, PeerMessage, Server, Settings, Start};
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, SessionId, WatchEvent, Zxid};
 use zoolet_sim::client::NOW;
-use zoolet_zab::{AppendSeq, Config, EnsembleId, Incarnation, LinkId, Recovered, Timing};
+use zoolet_zab::{AppendSeq, Config, EnsembleId, Incarnation, Kind, LinkId, Member, Recovered, Timing};
 
 /// What a connection was told.
 #[derive(Clone, Debug)]
@@ -72,6 +72,18 @@ pub struct Client {
     pub timeout_ms: i32,
 }
 
+impl Client {
+    fn shows(&self, last_zxid_seen: i64) -> ConnectRequest {
+        ConnectRequest {
+            last_zxid_seen,
+            timeout_ms: self.timeout_ms,
+            session: self.session,
+            password: Some(self.secret.to_vec().into()),
+            read_only: None,
+        }
+    }
+}
+
 fn id(server: u8) -> ServerId {
     ServerId::new(server).unwrap()
 }
@@ -84,7 +96,20 @@ impl Members {
 
     pub fn born_with(count: u8, settings: Settings, limits: Limits) -> Self {
         let ids: Vec<_> = (1..=count).map(id).collect();
-        let config = Config::of_voters(&ids).unwrap();
+        Self::born_of(Config::of_voters(&ids).unwrap(), settings, limits)
+    }
+
+    /// One of whose servers, the first, votes.
+    pub fn born_of_one_voter(observers: u8) -> Self {
+        let kind = |server| if server == 1 { Kind::Voter } else { Kind::Observer };
+        let members: Vec<_> =
+            (1..=1 + observers).map(|s| Member { id: id(s), kind: kind(s), disk: Incarnation(0) }).collect();
+        let config = Config::new(EnsembleId::UNBORN, Zxid::ZERO, &members).unwrap();
+        Self::born_of(config, Settings::default(), Limits::default())
+    }
+
+    fn born_of(config: Config, settings: Settings, limits: Limits) -> Self {
+        let count = config.members().len() as u8;
         let disk = |server: u8| Disk {
             recovered: Recovered::empty(Incarnation(u128::from(server) + 100), config.clone()),
             entries: Vec::new(),
@@ -128,8 +153,14 @@ impl Members {
 
     /// Who leads.
     pub fn leader(&self) -> u8 {
-        let leads = |&server: &u8| self.runs(server) && self.server(server).leads() && self.server(server).is_serving();
-        self.ids().find(leads).expect("somebody leads")
+        self.leader_of(&self.ids().collect::<Vec<_>>())
+    }
+
+    /// Who of these leads.
+    pub fn leader_of(&self, servers: &[u8]) -> u8 {
+        let leads =
+            |server: &u8| self.runs(*server) && self.server(*server).leads() && self.server(*server).is_serving();
+        servers.iter().copied().find(leads).expect("somebody leads")
     }
 
     /// The others that run.
@@ -453,15 +484,24 @@ impl Members {
 
     /// The client shows its session to a server, on a new connection; nothing is delivered yet.
     pub fn come_back(&mut self, client: &mut Client, server: u8, last_zxid_seen: i64) {
-        let request = ConnectRequest {
-            last_zxid_seen,
-            timeout_ms: client.timeout_ms,
-            session: client.session,
-            password: Some(client.secret.to_vec().into()),
-            read_only: None,
-        };
         client.server = server;
-        client.conn = self.connect(server, request);
+        client.conn = self.connect(server, client.shows(last_zxid_seen));
+    }
+
+    /// All of these do, and others ask for a new session between them, before the server does anything about the first.
+    pub fn come_back_at_once(&mut self, clients: &mut [Client], server: u8) {
+        let now = self.now;
+        for client in clients {
+            let requests = [client.shows(0), ConnectRequest::for_new_session(client.timeout_ms)];
+            let [returning, _] = requests.map(|request| {
+                let conn = self.conn();
+                let peer = Some([127, 0, 0, 1].into());
+                self.running(server).server.handle(now, Event::Connect { conn, peer, request });
+                conn
+            });
+            (client.server, client.conn) = (server, returning);
+        }
+        self.carry_out(server);
     }
 
     /// Sends a request; nothing is delivered yet.

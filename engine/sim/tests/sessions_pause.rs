@@ -117,3 +117,24 @@ fn what_a_learner_is_asked_after_a_pause_waits_for_its_leader() {
         assert_eq!(answers(&members.told(&client)), [(1, Ok(22))]);
     }
 }
+
+/// Nothing was to be judged yet when the leader was heard again: nobody looked at that request any more.
+#[test]
+fn a_request_that_comes_while_the_leader_is_silent_for_too_long_is_answered_when_it_is_heard_in_time() {
+    let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
+    let leader = members.leader();
+    let writer = members.client(leader, TIMEOUT_MS);
+    members.advance(1000);
+    members.cut(leader, learner);
+    members.ask(&writer, born("/b")).unwrap();
+    members.advance(2900);
+    members.jump(190);
+    members.send(&other, 1, get("/a"));
+    assert!(members.told(&other).is_empty(), "its leader was not heard for too long");
+    members.release(leader, learner);
+    members.deliver(leader, learner);
+    members.release_all();
+    members.advance(100);
+    assert_eq!(answers(&members.told(&other)), [(1, Ok(0))]);
+    assert!(members.told(&daemon).is_empty());
+}

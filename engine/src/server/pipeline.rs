@@ -56,6 +56,9 @@ impl Server {
 
     /// Lets every pipeline go on that something happened to.
     pub(super) fn run_ready(&mut self) {
+        if !self.touches.held_back.is_empty() && !self.is_leader_silent() {
+            self.ready.extend(std::mem::take(&mut self.touches.held_back));
+        }
         loop {
             while let Some(conn) = self.ready.pop_front() {
                 let syncs = self.syncs.len();
@@ -89,6 +92,8 @@ impl Server {
 
     fn pump(&mut self, conn: ConnId) {
         if self.is_leader_silent() {
+            // It ends when that is judged, unless the leader is heard first.
+            self.touches.held_back.insert(conn);
             return;
         }
         self.determine(conn);

@@ -6,6 +6,7 @@ use crate::event::{ConnId, Now};
 use crate::peer::{CLAIMS_MAX, Claim, PeerMessage};
 use crate::session::{Connection, Phase, Place};
 use crate::txn::Txn;
+use std::collections::BTreeSet;
 use zoolet_model::{ServerId, SessionId, Zxid};
 use zoolet_zab::{self as zab, Mutation, Round, mutation};
 
@@ -39,6 +40,8 @@ pub(super) struct Touches {
     keep_until_ms: Option<u64>,
     /// Learner: this server was paused, and what it then reads of its leader may be as old.
     paused: Option<Pause>,
+    /// Learner: connections that something happened to while the leader was silent for too long.
+    pub(super) held_back: BTreeSet<ConnId>,
 }
 
 /// A server was paused. What it is asked since then is answered when the leader was asked again. What it was asked before goes on: it may be shown what was

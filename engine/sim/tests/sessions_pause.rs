@@ -138,3 +138,25 @@ fn a_request_that_comes_while_the_leader_is_silent_for_too_long_is_answered_when
     assert_eq!(answers(&members.told(&other)), [(1, Ok(0))]);
     assert!(members.told(&daemon).is_empty());
 }
+
+/// Its clients may be served for two seconds more, and its own clock says that these are over.
+#[test]
+fn a_server_without_a_leader_that_was_paused_answers_nobody() {
+    let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
+    let leader = members.leader();
+    let third = members.ids().find(|&id| id != leader && id != learner).unwrap();
+    members.cut(learner, third);
+    members.stop(leader);
+    members.advance(100);
+    assert!(!members.server(learner).is_serving());
+    for client in [daemon, other] {
+        assert_eq!(answers(&members.told(&client)), []);
+        members.send(&client, 1, get("/a"));
+        assert_eq!(answers(&members.told(&client)), [(1, Ok(0))], "for a while");
+    }
+    pause(&mut members, learner, PAUSE_MS);
+    for client in [daemon, other] {
+        members.send(&client, 2, get("/a"));
+        assert!(members.is_just_closed(&client));
+    }
+}

@@ -107,6 +107,8 @@ impl Server {
             self.touches.silence = None;
             self.sessions.touch_all(self.now.mono_ms);
         }
+        // Without a leader their time may be over, and it is their requests that are read first.
+        self.keep_connections();
         if self.leader().is_some() && gap_ms > u64::from(self.settings.staleness_max_ms) {
             // What came after an earlier one that is not over may be answered from nothing older either.
             let last = self.touches.paused.map_or(self.requests, |pause| pause.last);

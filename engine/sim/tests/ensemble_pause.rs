@@ -2,18 +2,21 @@
 //! the former leader says when it goes on is not older than a sync allows.
 //!
 //! Half of the clients have sessions so long that they stay at the former leader and wait: their requests, syncs among them, are in its sockets when it
-//! goes on. The oracles judge every answer (`realtime`: a sync shows all that was seen before it was asked for).
+//! goes on, and are what it handles first. Half of those only read, and go on asking while it stands still. The oracles judge every answer (`realtime`: a sync
+//! shows all that was seen before it was asked for; `timeliness`: a read nothing that was outdated long before it was asked for).
 #![allow(clippy::print_stderr, reason = "what the runs had in them, for people")]
 
 use zoolet_engine::txn::{self, Txn};
 use zoolet_model::{Request, SessionId};
 use zoolet_sim::ensemble::{DiskModel, Load, MS, Plan, SECOND, Trace, conclude};
-use zoolet_sim::oracle::{History, Summary};
+use zoolet_sim::oracle::{History, Operation, Summary};
 use zoolet_zab::{Role, ServerId};
 
 /// When the leader stops, and when it goes on.
 const STOPS_US: u64 = 20 * SECOND;
 const GOES_ON_US: u64 = STOPS_US + 60 * SECOND;
+/// What it knew when it stopped is too old for who asks after this, whatever the disks do.
+const TOO_OLD_US: u64 = STOPS_US + 20 * SECOND;
 /// And until when the load goes on.
 const ENDS_US: u64 = GOES_ON_US + 30 * SECOND;
 
@@ -21,17 +24,17 @@ const ENDS_US: u64 = GOES_ON_US + 30 * SECOND;
 const TIMEOUTS_MS: [i32; 2] = [6_000, 120_000];
 
 fn plan(voters: u8) -> Plan {
-    let load = Load::Steady { think_us: 100 * MS, timeouts_ms: TIMEOUTS_MS };
+    let load = Load::Steady { think_us: 100 * MS, timeouts_ms: TIMEOUTS_MS, readers_one_in: 4 };
     Plan { clients: 16, load, ..Plan::steady(voters, DiskModel::Emmc, ENDS_US) }
 }
 
-/// How many syncs were left at the former leader while it stood still, and how many of them it answered.
-fn syncs_left(history: &History, former: ServerId) -> (usize, usize) {
-    let left = history.operations.iter().filter(|operation| {
-        let is_sync = matches!(operation.request, Request::Sync { .. });
+/// How many requests of a kind were left at the former leader while it stood still, from then on, and how many of them it answered.
+fn left(history: &History, former: ServerId, from_us: u64, is_it: impl Fn(&Request) -> bool) -> (usize, usize) {
+    let is_left = |operation: &&Operation| {
         let is_there = history.connection_of(operation).server == former;
-        is_sync && is_there && (STOPS_US..GOES_ON_US).contains(&operation.invoked.us)
-    });
+        is_it(&operation.request) && is_there && (from_us..GOES_ON_US).contains(&operation.invoked.us)
+    };
+    let left = history.operations.iter().filter(is_left);
     let answered = left.clone().filter(|operation| operation.answer.is_some());
     (left.count(), answered.count())
 }
@@ -53,8 +56,8 @@ fn expired_while_touching(history: &History) -> Vec<SessionId> {
     ends.filter(is_early).map(|(session, _)| session).collect()
 }
 
-/// How many syncs waited for it, and how many of them it answered.
-fn a_leader_stands_still(voters: u8, seed: u64) -> (usize, usize) {
+/// How many syncs and late reads waited for it, and how many of them it answered.
+fn a_leader_stands_still(voters: u8, seed: u64) -> [(usize, usize); 2] {
     let mut world = plan(voters).build(seed, Trace::off());
     world.run_until(STOPS_US);
     let former = world.leader().expect("an ensemble in peace has a leader");
@@ -72,28 +75,34 @@ fn a_leader_stands_still(voters: u8, seed: u64) -> (usize, usize) {
     assert_eq!(expired_while_touching(&history), [], "seed {seed}: who goes on touching does not expire");
     let summary = Summary::of(&history);
     assert!(summary.closed * 3 <= summary.sessions, "seed {seed}: most found another server in time: {summary:?}");
-    syncs_left(&history, former)
+    let is_read = |request: &Request| {
+        matches!(request, Request::GetData { .. } | Request::GetChildren { .. } | Request::Exists { .. })
+    };
+    let syncs = left(&history, former, STOPS_US, |request| matches!(request, Request::Sync { .. }));
+    [syncs, left(&history, former, TOO_OLD_US, is_read)]
 }
 
 fn of_all_seeds(voters: u8) {
     let seeds: u64 = std::env::var("ENSEMBLE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(3);
-    let (mut left, mut answered) = (0, 0);
+    let mut all = [(0, 0); 2];
     for seed in 0..seeds {
         let of_seed = a_leader_stands_still(voters, seed);
-        (left, answered) = (left + of_seed.0, answered + of_seed.1);
+        all.iter_mut().zip(of_seed).for_each(|(all, one)| *all = (all.0 + one.0, all.1 + one.1));
     }
-    eprintln!(
-        "{voters} voters, {seeds} seeds: {left} syncs waited for the former leader, {answered} of them were answered"
-    );
-    assert!(left >= seeds as usize, "there was something to answer: {left}");
+    for ((left, answered), what) in all.into_iter().zip(["syncs", "late reads"]) {
+        eprintln!(
+            "{voters} voters, {seeds} seeds: {left} {what} waited for the former leader, {answered} of them were answered"
+        );
+        assert!(left >= seeds as usize, "there was something to answer: {left} {what}");
+    }
 }
 
 #[test]
-fn a_leader_of_three_that_stood_still_for_a_minute_expires_nobody_and_answers_no_stale_sync() {
+fn a_leader_of_three_that_stood_still_for_a_minute_expires_nobody_and_answers_nothing_stale() {
     of_all_seeds(3);
 }
 
 #[test]
-fn a_leader_of_five_that_stood_still_for_a_minute_expires_nobody_and_answers_no_stale_sync() {
+fn a_leader_of_five_that_stood_still_for_a_minute_expires_nobody_and_answers_nothing_stale() {
     of_all_seeds(5);
 }

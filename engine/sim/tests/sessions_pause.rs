@@ -160,3 +160,63 @@ fn a_server_without_a_leader_that_was_paused_answers_nobody() {
         assert!(members.is_just_closed(&client));
     }
 }
+
+/// The others have elected another one, and it hears its clients before it hears them.
+#[test]
+fn a_leader_that_was_paused_and_deposed_shows_nobody_what_it_knew() {
+    let mut members = Members::born(3);
+    let (deposed, servers) = (members.leader(), members.learners());
+    let (daemon, other) = (members.client_in_process(deposed, 60_000), members.client(deposed, 60_000));
+    members.ask(&daemon, born("/a")).unwrap();
+    members.advance(1000);
+    members.paused.insert(deposed);
+    members.advance(PAUSE_MS);
+    let next = members.leader_of(&servers);
+    let writer = members.client(next, TIMEOUT_MS);
+    members.ask(&writer, write("/a", 22)).unwrap();
+    members.paused.clear();
+    for client in [daemon, other] {
+        members.send(&client, 1, get("/a"));
+    }
+    assert!(members.server(deposed).leads(), "it does not know yet");
+    members.advance(100);
+    for client in [daemon, other] {
+        assert!(members.is_just_closed(&client));
+    }
+}
+
+/// As when the box on which all of them run is suspended.
+#[test]
+fn a_leader_that_was_paused_and_leads_on_answers_when_a_quorum_has_said_so() {
+    let mut members = Members::born(3);
+    let leader = members.leader();
+    let (daemon, other) = (members.client_in_process(leader, 60_000), members.client(leader, 60_000));
+    members.ask(&daemon, born("/a")).unwrap();
+    members.send(&daemon, 1, write("/a", 11));
+    members.send(&daemon, 2, get("/a"));
+    members.send(&daemon, 3, write("/a", 33));
+    members.jump(PAUSE_MS);
+    members.send(&daemon, 4, get("/a"));
+    members.send(&other, 1, get("/a"));
+    assert!(members.told(&daemon).is_empty() && members.told(&other).is_empty(), "nobody was asked yet");
+    for learner in members.learners() {
+        members.deliver(leader, learner);
+        members.deliver(learner, leader);
+    }
+    members.advance(100);
+    assert_eq!(answers(&members.told(&daemon)), [(1, Ok(0)), (2, Ok(11)), (3, Ok(0)), (4, Ok(33))]);
+    assert_eq!(answers(&members.told(&other)), [(1, Ok(0))], "neither set was committed when it asked");
+}
+
+/// It need ask nobody.
+#[test]
+fn a_leader_that_is_a_quorum_by_itself_answers_at_once_after_a_pause() {
+    for observers in [0, 1] {
+        let mut members = Members::born_of_one_voter(observers);
+        let client = members.client(members.leader(), 60_000);
+        members.ask(&client, born("/a")).unwrap();
+        members.jump(PAUSE_MS);
+        members.send(&client, 1, get("/a"));
+        assert_eq!(answers(&members.told(&client)), [(1, Ok(0))], "{observers} observers");
+    }
+}

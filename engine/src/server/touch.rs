@@ -38,14 +38,14 @@ pub(super) struct Touches {
     lost_at_ms: Option<u64>,
     /// When the next of those goes.
     keep_until_ms: Option<u64>,
-    /// Learner: this server was paused, and what it then reads of its leader may be as old.
+    /// This server was paused. What it then reads of its leader may be as old, and if it led, others may have elected another one.
     paused: Option<Pause>,
     /// Learner: connections that something happened to while the leader was silent for too long.
     pub(super) held_back: BTreeSet<ConnId>,
 }
 
-/// A server was paused. What it is asked since then is answered when the leader was asked again. What it was asked before goes on: it may be shown what was
-/// known when it was asked, and writes that have come back from the leader, and all that is behind them, wait for it.
+/// A server was paused. What it is asked since then is answered when a quorum was asked again who leads. What it was asked before goes on: it may be shown what
+/// was known when it was asked, and entries that are to be applied wait for it.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     /// The last request that was taken before.
@@ -56,7 +56,7 @@ struct Pause {
 /// What a server that was paused waits for.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    /// Its leader's answer,
+    /// The answer,
     Asked(Round),
     /// and then to have applied all that was committed.
     Behind(Zxid),
@@ -93,7 +93,7 @@ impl Server {
     pub(super) fn on_time(&mut self, now: Now) {
         let gap_ms = now.mono_ms.saturating_sub(self.now.mono_ms);
         self.now = now;
-        if gap_ms > LATE_MS {
+        if gap_ms > LATE_MS && !self.failed {
             self.on_gap(gap_ms);
         }
     }
@@ -109,10 +109,14 @@ impl Server {
         }
         // Without a leader their time may be over, and it is their requests that are read first.
         self.keep_connections();
-        if self.leader().is_some() && gap_ms > u64::from(self.settings.staleness_max_ms) {
+        if gap_ms > u64::from(self.settings.staleness_max_ms) {
             // What came after an earlier one that is not over may be answered from nothing older either.
             let last = self.touches.paused.map_or(self.requests, |pause| pause.last);
-            self.touches.paused = self.confirm().map(|round| Pause { last, waits_for: Answer::Asked(round) });
+            let round = self.confirm();
+            self.touches.paused = round.map(|round| Pause { last, waits_for: Answer::Asked(round) });
+            if round.is_some_and(|round| self.zab.is_answered(round)) {
+                self.follow_zab();
+            }
         }
     }
 

@@ -21,8 +21,13 @@ pub enum Load {
         think_us: u64,
         /// The session timeouts of odd and of even clients, milliseconds.
         timeouts_ms: [i32; 2],
+        /// One client in so many only reads, and seldom; 0 is none.
+        readers_one_in: u32,
     },
 }
+
+/// So many times longer such a client takes between two requests.
+const READER_THINKS: u64 = 50;
 
 impl Load {
     /// The longest session timeout that servers must grant for it, milliseconds.
@@ -46,7 +51,7 @@ impl Plan {
             disk_reserve_bytes: 0,
             ..Limits::default()
         };
-        let load = Load::Steady { think_us: 1000 * MS, timeouts_ms: [10_000, 20_000] };
+        let load = Load::Steady { think_us: 1000 * MS, timeouts_ms: [10_000, 20_000], readers_one_in: 0 };
         let (faults, mix) = ((0, 0), Mix::of(&[]));
         Self {
             voters,
@@ -65,7 +70,8 @@ impl Plan {
 
 impl Habits {
     /// Those of a client of a [`Load::Steady`].
-    pub(super) fn steady(think_us: u64, timeout_ms: i32) -> Self {
+    pub(super) fn steady(think_us: u64, timeout_ms: i32, only_reads: bool) -> Self {
+        let think_us = if only_reads { think_us * READER_THINKS } else { think_us };
         Self { timeout_ms, window: 8, think_us, moves_one_in: 0, vanishes_one_in: 0 }
     }
 }
@@ -77,6 +83,7 @@ pub(super) struct Steady {
     client: ClientId,
     clients: u32,
     serial: u64,
+    only_reads: bool,
     first: VecDeque<Request>,
 }
 
@@ -85,8 +92,8 @@ const PARENT: &str = "/load";
 
 impl Steady {
     /// One of so many.
-    pub(super) fn new(seed: u64, client: ClientId, clients: u32) -> Self {
-        Self { random: Random::new(seed), client, clients, serial: 0, first: VecDeque::new() }
+    pub(super) fn new(seed: u64, client: ClientId, clients: u32, only_reads: bool) -> Self {
+        Self { random: Random::new(seed), client, clients, serial: 0, only_reads, first: VecDeque::new() }
     }
 
     fn own(&self) -> Text {
@@ -120,7 +127,7 @@ impl Asks for Steady {
         if let Some(first) = self.first.pop_front() {
             return first;
         }
-        match self.random.below(20) {
+        match if self.only_reads { self.random.between(13, 20) } else { self.random.below(20) } {
             0..=6 => Request::Write(WriteOp::SetData { path: self.own(), data: self.data(), version: -1 }),
             7 => Request::Write(WriteOp::SetData { path: self.any(), data: self.data(), version: -1 }),
             8 => self.create(self.ephemeral(), CreateKind::Ephemeral),
@@ -134,6 +141,9 @@ impl Asks for Steady {
 
     /// Whoever is first makes the parents; after that they are there.
     fn connected(&mut self, _reply: &ConnectReply) {
+        if self.only_reads {
+            return;
+        }
         let parents = [PARENT.into(), self.own()];
         self.first = parents.into_iter().map(|path| self.create(path, CreateKind::Persistent)).collect();
     }

@@ -43,6 +43,8 @@ pub struct Status {
     pub uncounted: Vec<ServerId>,
     /// Who follows or observes this server; of a leader alone.
     pub learners: Vec<LearnerStatus>,
+    /// Of a leader: to which learner most snapshots were sent since it last had the initial history of an epoch, and how many.
+    pub snapshots: Option<(ServerId, u32)>,
     /// How long it has led, milliseconds; `None` when it does not.
     pub led_ms: Option<u64>,
     /// Sizes of what it proposed since its start.

@@ -53,10 +53,13 @@ fn a_snapshot_that_could_not_be_sent_to_its_end_is_asked_for_again() {
     let (leader, away) = (boxes.leader(), boxes.learners()[0]);
     boxes.kill(away);
     write_much(&mut boxes, leader, 300);
-    boxes.snapshots_fail = 1;
+    (boxes.snapshots_fail, boxes.snapshots_wait) = (2, true);
     boxes.start(away);
+    // An operator is told of the third, until it has everything.
+    assert_eq!(boxes.status(leader).snapshots, Some((ServerId::new(away).unwrap(), 3)));
+    boxes.snapshots_wait = false;
     boxes.until_equal();
-    assert_eq!(boxes.snapshots_fail, 0);
+    assert_eq!((boxes.snapshots_fail, boxes.status(leader).snapshots), (0, None));
     assert!(boxes.was_said(leader, away, |message| matches!(message, PeerMessage::Snapshot { .. })));
 }
 

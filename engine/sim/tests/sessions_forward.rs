@@ -5,7 +5,7 @@ mod member_support;
 
 use member_support::{Members, Told};
 use zoolet_engine::{Event, Limits, PeerMessage, Settings};
-use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request, ServerId, Text};
 use zoolet_sim::client::{create, set};
 
 const TIMEOUT_MS: i32 = 9000;
@@ -90,6 +90,63 @@ fn a_session_that_does_not_wait_is_answered_in_order_and_each_read_sees_the_writ
     members.settle();
     let versions = [(1, 1), (2, 1), (3, 2), (4, 2), (-2, -1), (6, 3), (7, 3)];
     assert_eq!(answers(&members.told(&client)), versions.map(|(xid, version)| (xid, Ok(version))));
+}
+
+/// One by one, each would be an append at three servers, and a message to each of two.
+#[test]
+fn what_is_forwarded_in_one_turn_is_one_append_and_one_message_to_each_learner() {
+    let mut members = Members::born(3);
+    let (leader, learners) = (members.leader(), members.learners());
+    let client = members.client(learners[0], TIMEOUT_MS);
+    members.ask(&client, born("/a")).unwrap();
+    members.hold(learners[0], leader);
+    (1..=10).for_each(|xid| members.send(&client, xid, write("/a")));
+    members.settle();
+    members.hanging.insert(leader);
+    members.said.clear();
+    members.deliver_in_one_turn(learners[0], leader);
+    assert_eq!(members.appends(leader), [10]);
+    members.settle();
+    for learner in learners {
+        let sent = members.said.iter().filter_map(|(from, to, message)| match message {
+            PeerMessage::Entries(entries) if (*from, *to) == (leader, learner) => Some(entries.entries.len()),
+            _ => None,
+        });
+        assert_eq!(sent.collect::<Vec<_>>(), [10]);
+    }
+    members.hanging.clear();
+    members.release_all();
+    assert_eq!(answers(&members.told(&client)).len(), 10);
+}
+
+#[test]
+fn a_learner_that_forwards_more_bytes_than_one_may_is_dropped() {
+    let mut members = Members::born(3);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let client = members.client(server, TIMEOUT_MS);
+    members.ask(&client, born("/a")).unwrap();
+    // What it forwards soon waits, because too much is not durable.
+    members.hanging.insert(leader);
+    members.said.clear();
+    members.send(&client, 1, Request::Write(set("/a", 900_000)));
+    members.settle();
+    let forwarded = members.said.iter().find_map(|(_, _, message)| match message {
+        PeerMessage::Forward { epoch, seq, conn, since, payload } => {
+            Some((*epoch, *seq, *conn, *since, payload.clone()))
+        }
+        _ => None,
+    });
+    let (epoch, seq, conn, since, payload) = forwarded.unwrap();
+    let peer = ServerId::new(server).unwrap();
+    let is_linked = |members: &Members| members.server(leader).zab().disk_of(peer).is_some();
+    let mut sent = 0;
+    while is_linked(&members) && sent < 100 {
+        sent += 1;
+        let payload = payload.clone();
+        members.inject(server, leader, PeerMessage::Forward { epoch, seq: seq + sent, conn, since, payload });
+        members.settle();
+    }
+    assert!(!is_linked(&members), "{sent} MB, and no end");
 }
 
 #[test]

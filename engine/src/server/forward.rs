@@ -22,6 +22,9 @@ const SESSION_FORWARDS_MAX: usize = FORWARDS_MAX + 256;
 /// Bytes of their payloads; one goes whatever its size.
 const FORWARD_BYTES_MAX: usize = 2 << 20;
 
+/// What one of those beginnings and ends may take beside, well rounded.
+const SESSION_FORWARD_BYTES: usize = 256;
+
 /// What was sent to the leader under one number.
 #[derive(Debug)]
 struct Sent {
@@ -55,6 +58,8 @@ struct Inbound {
     link: LinkId,
     /// Not proposed yet, because there is no room: everything behind waits too.
     waiting: VecDeque<Wanted>,
+    /// Bytes of their payloads.
+    bytes: usize,
 }
 
 /// A session that a learner's client begins, until this leader has applied its beginning. The learner may have done so before, because its disk is
@@ -95,7 +100,7 @@ impl Forwards {
 
     /// What this leader holds of learners' entries that it has no room for.
     pub(super) fn held_bytes(&self) -> usize {
-        self.inbound.values().flat_map(|inbound| &inbound.waiting).map(|wanted| wanted.payload.len()).sum()
+        self.inbound.values().map(|inbound| inbound.bytes).sum()
     }
 
     pub(super) fn admission(&self, need: Need) -> Admission {
@@ -236,8 +241,13 @@ impl Server {
         if inbound.link != link {
             *inbound = Inbound::new(link);
         }
+        inbound.bytes += wanted.payload.len();
         inbound.waiting.push_back(wanted);
-        if inbound.waiting.len() > SESSION_FORWARDS_MAX {
+        // A learner of this release stops at FORWARD_BYTES_MAX; the entry that takes it there may be as large as entries can be.
+        let bytes_max = FORWARD_BYTES_MAX
+            + self.limits.payload_bytes_max()
+            + (SESSION_FORWARDS_MAX - FORWARDS_MAX) * SESSION_FORWARD_BYTES;
+        if inbound.waiting.len() > SESSION_FORWARDS_MAX || inbound.bytes > bytes_max {
             return self.drop_learner(peer, link, "more forwarded entries than it may send");
         }
         self.take_forwarded(peer);
@@ -260,6 +270,7 @@ impl Server {
             let Some(inbound) = self.forwards.inbound.get_mut(&peer) else { return };
             let (Some(wanted), link) = (inbound.waiting.pop_front(), inbound.link) else { return };
             let Wanted { seq, conn, since, payload } = wanted;
+            inbound.bytes -= payload.len();
             let verdict = match txn::decode(&payload) {
                 Ok((_, txn)) => self.answer_forwarded(peer, (seq, conn, since), &payload, &txn),
                 Err(txn::Undecodable) => Verdict::Fault("a forwarded entry that is none"),
@@ -268,6 +279,7 @@ impl Server {
                 Verdict::Proposed => {}
                 Verdict::Wait => {
                     if let Some(inbound) = self.forwards.inbound.get_mut(&peer) {
+                        inbound.bytes += payload.len();
                         inbound.waiting.push_front(Wanted { seq, conn, since, payload });
                     }
                     return;
@@ -391,6 +403,6 @@ impl Server {
 
 impl Inbound {
     fn new(link: LinkId) -> Self {
-        Self { link, waiting: VecDeque::new() }
+        Self { link, waiting: VecDeque::new(), bytes: 0 }
     }
 }

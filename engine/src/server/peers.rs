@@ -26,6 +26,8 @@ pub(super) struct Peers {
     pub(super) transfers: u64,
     /// Those that are being sent, and the last entry in each: the log goes on from there.
     pub(super) sending: BTreeMap<TransferId, (ServerId, LinkId, Zxid)>,
+    /// Leader: how many were sent to each learner since it last had the initial history of an epoch.
+    pub(super) snapshots: BTreeMap<ServerId, u32>,
     /// What the log was asked to keep.
     pub(super) log_held: Option<Zxid>,
     /// A snapshot for this server.

@@ -77,6 +77,7 @@ impl Server {
         self.peers.transfers += 1;
         let transfer = TransferId(self.peers.transfers);
         self.peers.sending.insert(transfer, (peer, link, meta.zxid));
+        *self.peers.snapshots.entry(peer).or_default() += 1;
         self.hold_log();
         let message = PeerMessage::Snapshot { message, transfer, meta, chain };
         self.actions.push_back(Action::PeerSend { peer, link, message });

@@ -142,6 +142,10 @@ fn zab(message: Message) -> PeerMessage {
 impl Server {
     /// Carries out one Send of the protocol.
     pub(super) fn say(&mut self, peer: ServerId, link: LinkId, message: Message) {
+        if matches!(message, Message::NewLeader { .. }) {
+            // It has all of the initial history.
+            self.peers.snapshots.remove(&peer);
+        }
         let Some(stream) = self.peers.stream(peer, link) else { return };
         let item = match message {
             // These may overtake: heartbeats are datagrams, and an election waits for nobody's log to be read.
@@ -200,6 +204,7 @@ impl Server {
     /// This server does not lead any more, or does not know whom it follows: whatever waits was for nothing.
     pub(super) fn clear_streams(&mut self) {
         self.peers.streams().for_each(Stream::clear);
+        self.peers.snapshots.clear();
     }
 
     /// Sends whatever can go.

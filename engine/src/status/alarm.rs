@@ -25,6 +25,9 @@ const SILENT_MS: u64 = 2_000;
 /// A disk of which one sync in a hundred takes longer is slow, microseconds: a client waits for several.
 const SLOW_DISK_US: u64 = 500_000;
 
+/// A learner needs one snapshot to catch up; a second may be a link that broke.
+const SNAPSHOTS: u32 = 3;
+
 /// Percentiles of fewer syncs say nothing.
 const SYNCS_MIN: u64 = 200;
 
@@ -59,6 +62,12 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
                 refused.as_u8()
             ),
             "empty no server that serves, or nobody will; copy the refused one's data away, they may be the only copy, then empty it and start it again",
+        );
+    }
+    if let Some((learner, sent)) = status.snapshots.filter(|&(_, sent)| sent >= SNAPSHOTS) {
+        raise(
+            format!("server {} was sent {sent} snapshots, and has not caught up", learner.as_u8()),
+            "the log has to hold what is written while a snapshot goes over: fewer writes for a while, more log_segments, or a faster link; if its link breaks, that first",
         );
     }
     if let Some((peer, zxid)) = status.differs {
@@ -224,6 +233,7 @@ mod tests {
                 raised(|s| s.went_back = Some(two)),
                 "server 2 is refused: it knows commits that this leader does not have",
             ),
+            (raised(|s| s.snapshots = Some((two, 3))), "server 2 was sent 3 snapshots, and has not caught up"),
             (raised(|s| s.differs = Some((two, Zxid::ZERO))), "server 2's state was not this one's at 0x0"),
             (raised(|s| s.disk[2].1 = 1), "the base is damaged"),
             (raised(|s| s.refusing_writes = Some("the disk is full")), "writes are refused: the disk is full"),

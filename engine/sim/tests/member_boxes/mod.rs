@@ -60,6 +60,8 @@ pub struct Boxes {
     pub cut: BTreeSet<(u8, u8)>,
     /// So many snapshots are not sent to their end.
     pub snapshots_fail: u32,
+    /// Those that are sent stay on the way.
+    pub snapshots_wait: bool,
     /// Disks that complete nothing.
     pub hanging: BTreeSet<u8>,
     /// Everything that was delivered, from whom to whom.
@@ -102,6 +104,7 @@ impl Boxes {
             snapshots: BTreeMap::new(),
             cut: BTreeSet::new(),
             snapshots_fail: 0,
+            snapshots_wait: false,
             hanging: BTreeSet::new(),
             said: Vec::new(),
             numbers: 100,
@@ -430,7 +433,7 @@ impl Boxes {
     }
 
     fn receive(&mut self, server: u8) -> bool {
-        let Some((peer, transfer)) = self.at(server).receiving else { return false };
+        let Some((peer, transfer)) = self.at(server).receiving.filter(|_| !self.snapshots_wait) else { return false };
         let Some(bytes) = self.snapshots.remove(&(peer.as_u8(), server, transfer)) else { return false };
         let (disk, limits) = (Arc::new(self.disk(server).clone()), self.limits);
         let box_of = self.at_mut(server);

@@ -373,6 +373,24 @@ impl Members {
         moved
     }
 
+    /// Delivers what waits on one wire, whether or not it is held, before any action of the receiver is polled.
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub fn deliver_in_one_turn(&mut self, from: u8, to: u8) {
+        let messages = self.wires.get_mut(&(from, to)).map(std::mem::take).unwrap_or_default();
+        let (now, link) = (self.now, self.links[&(from, to)]);
+        for message in messages {
+            self.said.push((from, to, message.clone()));
+            self.running(to).server.handle(now, Event::PeerMessage { peer: id(from), link, message });
+        }
+        self.carry_out(to);
+    }
+
+    /// How many entries each append holds that is not durable.
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub fn appends(&mut self, server: u8) -> Vec<usize> {
+        self.running(server).waiting.iter().map(|append| append.records.len()).collect()
+    }
+
     /// Something goes this way that the sender did not say just now.
     pub fn inject(&mut self, from: u8, to: u8, message: PeerMessage) {
         self.wires.entry((from, to)).or_default().push_back(message);

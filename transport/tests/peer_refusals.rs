@@ -5,11 +5,12 @@
 mod servers;
 
 use quinn::ConnectionError;
-use servers::stranger::{Stranger, answer};
-use servers::{Plan, commit, free_address, id, lines, plans};
+use servers::stranger::{Stranger, answer, say_go};
+use servers::{PATIENCE, Plan, commit, free_address, id, lines, plans};
 use std::net::UdpSocket;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 use zoolet_engine::Event;
 use zoolet_transport::peer::Instruction;
 use zoolet_transport::peer::codec::Hello;
@@ -50,6 +51,53 @@ fn a_second_live_server_with_the_same_id_is_refused_and_both_sides_know_where_th
     assert_eq!(twin.told.count(|_| true), 0);
     server.send(2, link, commit(1));
     assert_eq!(first.messages(1, first.linked(1), 1), [commit(1)]);
+}
+
+#[test]
+fn a_twin_that_keeps_the_last_word_back_displaces_nobody_who_came_meanwhile() {
+    let server = Plan::new(2).knows(1, &[]).start();
+    let address = server.address;
+    on_a_runtime(async {
+        let twin = Stranger::new();
+        let connection = twin.connect(address).await.unwrap();
+        let (mut say, _hear) = Stranger::be_answered(&connection, Stranger::hello(1, 2)).await.unwrap();
+        let first = Plan::new(1).knows(2, &[&address.to_string()]);
+        let (server, first, link) = tokio::task::spawn_blocking(move || {
+            let first = first.start();
+            first.linked(2);
+            let link = server.linked(1);
+            (server, first, link)
+        })
+        .await
+        .unwrap();
+        say_go(&mut say).await;
+        is_closed_with(LIVE_TWICE, timeout(PATIENCE, connection.closed()).await.unwrap());
+        let live = tokio::task::spawn_blocking(move || {
+            server.send(1, link, commit(1));
+            assert_eq!(first.messages(2, first.linked(2), 1), [commit(1)]);
+            assert_eq!(server.told.count(|event| matches!(event, Event::PeerDown { .. })), 0);
+        });
+        live.await.unwrap();
+    });
+}
+
+/// A copied data directory has the key of its original, and nothing is decided on two ids at a time.
+#[test]
+fn of_two_servers_with_one_key_that_come_at_once_one_is_refused() {
+    let server = Plan::new(1).knows(2, &[]).knows(3, &[]).start();
+    on_a_runtime(async {
+        let twins = Stranger::new();
+        let (one, other) = (twins.connect(server.address).await.unwrap(), twins.connect(server.address).await.unwrap());
+        let (mut say, _hear) = Stranger::be_answered(&one, Stranger::hello(2, 1)).await.unwrap();
+        let (mut say_other, _hear_other) = Stranger::be_answered(&other, Stranger::hello(3, 1)).await.unwrap();
+        say_go(&mut say).await;
+        while server.told.count(|event| matches!(event, Event::PeerUp { .. })) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        say_go(&mut say_other).await;
+        is_closed_with(LIVE_TWICE, timeout(PATIENCE, other.closed()).await.unwrap());
+        assert_eq!(server.told.count(|event| matches!(event, Event::PeerUp { peer, .. } if *peer == id(3))), 0);
+    });
 }
 
 #[test]

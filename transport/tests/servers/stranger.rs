@@ -82,10 +82,19 @@ impl Stranger {
         connection: &Connection,
         hello: Hello,
     ) -> Result<(SendStream, RecvStream), ConnectionError> {
+        let (mut say, hear) = Self::be_answered(connection, hello).await?;
+        say_go(&mut say).await;
+        Ok((say, hear))
+    }
+
+    /// Says Hello and hears the answer, with which he may be content later.
+    pub(crate) async fn be_answered(
+        connection: &Connection,
+        hello: Hello,
+    ) -> Result<(SendStream, RecvStream), ConnectionError> {
         let (mut say, mut hear) = connection.open_bi().await?;
         say_hello(&mut say, hello).await;
         let Ok(()) = hello_of(&mut hear).await else { return Err(connection.closed().await) };
-        let _ = say.write_all(&[GO]).await;
         Ok((say, hear))
     }
 }
@@ -104,6 +113,11 @@ pub(crate) async fn say_hello(say: &mut SendStream, hello: Hello) {
     let mut bytes = BytesMut::new();
     Opening::Hello(hello).encode(&mut bytes);
     let _ = say.write_all(&bytes).await;
+}
+
+/// Says that he is content.
+pub(crate) async fn say_go(say: &mut SendStream) {
+    let _ = say.write_all(&[GO]).await;
 }
 
 /// Waits for the other one's.

@@ -59,11 +59,17 @@ impl Links {
         } else {
             drop(door);
             self.answer(&mut proven).await?;
-            member.door().await
+            let door = member.door().await;
+            // While it kept its word back, another may have become the link.
+            if self.verdict(&member, &proven).await? == Verdict::Duplicate {
+                Closing::Duplicate.close(&proven.connection, "");
+                return Ok(());
+            }
+            door
         };
-        self.link(&member, proven).await;
+        let linked = self.link(&member, proven).await;
         drop(door);
-        Ok(())
+        Ok(linked?)
     }
 
     /// Makes a connection that this server dials the link, or closes it. True if there is a link then.
@@ -89,9 +95,9 @@ impl Links {
             return Ok(());
         }
         greeting::go(&mut proven).await?;
-        self.link(member, proven).await;
+        let linked = self.link(member, proven).await;
         drop(door);
-        Ok(())
+        Ok(linked?)
     }
 
     /// Whether this server decides between connections to that one, which come to it one by one.
@@ -133,13 +139,15 @@ impl Links {
     }
 
     /// Makes it the link. The machine hears of the end of the one before first.
-    async fn link(self: &Arc<Self>, member: &Arc<Member>, proven: Proven) {
+    async fn link(self: &Arc<Self>, member: &Arc<Member>, proven: Proven) -> Result<(), Refused> {
         if let Some(before) = member.link() {
             Closing::Duplicate.close(&before.connection, "");
             member.unlinked().await;
         }
+        // The door is this member's alone: the same key may have come in at another one meanwhile. From here on nothing is waited for.
+        self.judge_key(member, &proven)?;
         if proven.connection.close_reason().is_some() {
-            return;
+            return Ok(());
         }
         let link = Arc::new(Link::new(self.next_link(), &proven, &self.room()));
         let side = if proven.connection.side().is_client() { "dialled" } else { "accepted" };
@@ -151,5 +159,6 @@ impl Links {
         self.submit(Event::PeerUp { peer, link: link.id, disk: proven.hello.disk });
         member.on_linked(link.clone());
         tokio::spawn(life::run(self.clone(), member.clone(), link, (proven.say, proven.hear)));
+        Ok(())
     }
 }

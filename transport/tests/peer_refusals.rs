@@ -265,6 +265,32 @@ fn silence_is_told_after_a_while() {
 }
 
 #[test]
+fn members_that_are_linked_and_dropped_at_once_are_told_of_once_and_both_tables_keep_why() {
+    const FLAPS: usize = 4;
+    lines::keep();
+    let [one, two] = plans::<2>().map(|plan| plan.start());
+    for _ in 0..FLAPS {
+        let link = one.linked(2);
+        one.push(vec![Instruction::Close { peer: id(2), link, reason: "they do not fit" }]);
+        one.unlinked(2, link);
+        one.refusal(2, "they do not fit");
+        two.refusal(1, "they do not fit");
+    }
+    for (server, other) in [(&one, &two), (&two, &one)] {
+        let linked = format!("linked to server {} at {}", other.id, other.address);
+        let linked: Vec<_> = lines::with(&[&linked]).into_iter().filter(|line| !line.contains("again")).collect();
+        assert_eq!(linked.len(), 1, "{linked:#?}");
+        let gone = lines::with(&[&format!("the link to server {} at {}", other.id, other.address)]);
+        assert!(gone.len() <= 2, "{gone:#?}");
+        // One that stands is told.
+        server.linked(other.id);
+        lines::wait(&[&format!("linked to server {} at {} again", other.id, other.address)]);
+        let figures = &server.table.figures()[&id(other.id)];
+        assert!(figures.is_linked && figures.refusal.is_none() && figures.missing_since.is_none(), "{figures:?}");
+    }
+}
+
+#[test]
 fn an_address_of_the_other_family_is_not_told_as_silence() {
     let one = Plan::new(1).knows(2, &["[::1]:2888"]).start();
     let line = one.refusal(2, "[::1]:2888");

@@ -34,13 +34,19 @@ pub struct PeerFigures {
     pub packets_lost: u64,
     /// Links since the start.
     pub links: u64,
-    /// Why there is none.
+    /// Why there is none, or why the one before this one ended at once.
     pub refusal: Option<Refusal>,
-    /// Since when there is none.
+    /// Since when there is none, or none that stood; `None` while there is one.
     pub missing_since: Option<Instant>,
 }
 
 impl PeerFigures {
+    fn refuse(&mut self, line: String) {
+        if self.refusal.as_ref().is_none_or(|refusal| refusal.line != line) {
+            self.refusal = Some(Refusal { line, since: Instant::now() });
+        }
+    }
+
     fn add(&mut self, connection: &Connection) {
         let stats = connection.stats();
         self.bytes_sent += stats.udp_tx.bytes;
@@ -66,6 +72,7 @@ impl Row {
         if let Some(connection) = &self.link {
             figures.add(connection);
             figures.round_trip_us = u64::try_from(connection.rtt().as_micros()).unwrap_or(u64::MAX);
+            figures.missing_since = None;
         }
         figures
     }
@@ -82,16 +89,22 @@ impl PeerTable {
         lock(&self.0).entry(peer).or_default().figures.missing_since = Some(Instant::now());
     }
 
-    /// There is a link, at `address`.
+    /// There is a link, at `address`. Whether it lasts is not known, so what was the matter is still said.
     pub(super) fn linked(&self, peer: ServerId, address: SocketAddr, connection: Connection) {
         let mut rows = lock(&self.0);
         let row = rows.entry(peer).or_default();
         row.figures.address = Some(address);
         row.figures.is_linked = true;
         row.figures.links += 1;
-        row.figures.refusal = None;
-        row.figures.missing_since = None;
         row.link = Some(connection);
+    }
+
+    /// Its link lasts.
+    pub(super) fn stands(&self, peer: ServerId) {
+        let mut rows = lock(&self.0);
+        let figures = &mut rows.entry(peer).or_default().figures;
+        figures.refusal = None;
+        figures.missing_since = None;
     }
 
     /// It is gone.
@@ -99,7 +112,7 @@ impl PeerTable {
         let mut rows = lock(&self.0);
         let row = rows.entry(peer).or_default();
         row.figures.is_linked = false;
-        row.figures.missing_since = Some(Instant::now());
+        row.figures.missing_since.get_or_insert_with(Instant::now);
         if let Some(connection) = row.link.take() {
             row.figures.add(&connection);
         }
@@ -118,9 +131,13 @@ impl PeerTable {
     pub(super) fn refused(&self, peer: ServerId, line: String) {
         let mut rows = lock(&self.0);
         let figures = &mut rows.entry(peer).or_default().figures;
-        if figures.is_linked || figures.refusal.as_ref().is_some_and(|refusal| refusal.line == line) {
-            return;
+        if !figures.is_linked {
+            figures.refuse(line);
         }
-        figures.refusal = Some(Refusal { line, since: Instant::now() });
+    }
+
+    /// Why its link ends, which there still is.
+    pub(super) fn closed(&self, peer: ServerId, line: String) {
+        lock(&self.0).entry(peer).or_default().figures.refuse(line);
     }
 }

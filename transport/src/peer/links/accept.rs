@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use zoolet_model::ServerId;
 
 /// What a stranger gets to prove itself.
 const PROOF: Duration = Duration::from_secs(2);
@@ -86,19 +87,19 @@ async fn hear(links: Arc<Links>, incoming: Incoming, remote: SocketAddr, place: 
     mem::drop(place);
     match result {
         Ok(Ok(proven)) => {
-            let connection = proven.connection.clone();
+            let (connection, from) = (proven.connection.clone(), proven.hello.from);
             match timeout(ADMISSION, links.admit(proven)).await {
                 Ok(Err(Failed::Refused(refused))) => {
                     closing::refuse(&connection, &refused);
                     links.warn_of(remote, &refused);
                 }
-                Ok(Err(Failed::Over(error))) => links.warn_of_end(remote, &error),
+                Ok(Err(Failed::Over(error))) => links.warn_of_end(remote, Some(from), &error),
                 Ok(Ok(())) => {}
                 Err(_) => connection.close(0u32.into(), b""),
             }
         }
         Ok(Err(Failed::Refused(refused))) => links.warn_of(remote, &refused),
-        Ok(Err(Failed::Over(error))) => links.warn_of_end(remote, &error),
+        Ok(Err(Failed::Over(error))) => links.warn_of_end(remote, None, &error),
         Err(_) => tracing::debug!("{who} did not prove itself in time"),
     }
 }
@@ -114,9 +115,11 @@ impl Links {
     }
 
     /// A line about somebody who came and went, if that has to do with who the two are.
-    fn warn_of_end(&self, remote: SocketAddr, error: &quinn::ConnectionError) {
-        if let Some(line) = refusal_line(self, &remote.to_string(), error) {
-            self.of_strangers.warn((network(remote.ip()), "went"), &line);
+    fn warn_of_end(&self, remote: SocketAddr, proved: Option<ServerId>, error: &quinn::ConnectionError) {
+        let Some(line) = refusal_line(self, &remote.to_string(), error) else { return };
+        self.of_strangers.warn((network(remote.ip()), "went"), &line);
+        if let Some(proved) = proved.filter(|&proved| self.member(proved).is_some()) {
+            self.table.refused(proved, line);
         }
     }
 }

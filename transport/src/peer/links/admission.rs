@@ -150,15 +150,17 @@ impl Links {
             return Ok(());
         }
         let link = Arc::new(Link::new(self.next_link(), &proven, &self.room()));
-        let side = if proven.connection.side().is_client() { "dialled" } else { "accepted" };
         let (peer, remote) = (link.peer, link.remote);
-        tracing::info!("linked to server {} at {remote}, {side}", peer.as_u8());
+        if !member.is_flapping() {
+            let side = if proven.connection.side().is_client() { "dialled" } else { "accepted" };
+            tracing::info!("linked to server {} at {remote}, {side}", peer.as_u8());
+        }
         self.table.linked(peer, remote, proven.connection.clone());
         member.on_found(remote);
-        self.learn(member, &proven);
         self.submit(Event::PeerUp { peer, link: link.id, disk: proven.hello.disk });
         member.on_linked(link.clone());
-        tokio::spawn(life::run(self.clone(), member.clone(), link, (proven.say, proven.hear)));
+        let Proven { say, hear, hello, .. } = proven;
+        tokio::spawn(life::run(self.clone(), member.clone(), link, (say, hear), hello.addresses));
         Ok(())
     }
 }

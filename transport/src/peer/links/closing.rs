@@ -85,6 +85,14 @@ pub(super) fn refusal_line(links: &Links, who: &str, error: &ConnectionError) ->
     }
 }
 
+/// Whether the peer ended a link because it does not want it as it is: it may do so with the next one.
+pub(super) fn is_unwanted(error: &ConnectionError) -> bool {
+    match Closing::of(error) {
+        Some(Closing::NoMember | Closing::DoesNotRead | Closing::Protocol | Closing::Dropped) => true,
+        Some(Closing::Going | Closing::Duplicate) | None => false,
+    }
+}
+
 /// Why a link ended, for people.
 pub(super) fn end_of_link(error: &ConnectionError) -> String {
     let text = || said(error).map(|(_, text)| text).unwrap_or_default();

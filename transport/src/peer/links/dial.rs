@@ -3,6 +3,7 @@
 use super::Links;
 use super::closing::{self, Closing, refusal_line};
 use super::greeting::Failed;
+use super::life::LASTING;
 use super::members::Member;
 use crate::peer::trust::Gate;
 use quinn::{Connecting, ConnectionError, Endpoint};
@@ -18,8 +19,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 const REPLY: Duration = Duration::from_secs(1);
 /// What one that answers gets to become a link.
 const GREETING: Duration = Duration::from_secs(3);
-/// A link that lives so long was a good one: when it goes, the first attempt at another is made at once.
-const LASTING: Duration = Duration::from_secs(1);
 /// Silence that is worth a line.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -43,6 +42,7 @@ pub(super) async fn keep_linked(links: Arc<Links>, member: Arc<Member>) {
         if member.link().is_some() {
             let begun = Instant::now();
             member.unlinked().await;
+            // Then the link was a good one, and the first attempt at another is made at once.
             if begun.elapsed() >= LASTING {
                 pauses.restart();
             } else {

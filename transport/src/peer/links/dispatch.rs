@@ -77,5 +77,6 @@ impl Links {
     pub(super) fn warn_of_link(&self, link: &Link, cause: &'static str, what: &str) {
         let line = format!("the link to server {} at {} is closed: {what}", link.peer.as_u8(), link.remote);
         self.notices.warn((link.peer, cause), &line);
+        self.table.closed(link.peer, line);
     }
 }

@@ -10,7 +10,9 @@ use bytes::{Bytes, BytesMut};
 use quinn::{ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError};
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 use zoolet_engine::Event;
 use zoolet_engine::peer::{Lane, PeerMessage};
 
@@ -18,6 +20,9 @@ use zoolet_engine::peer::{Lane, PeerMessage};
 const CONTROL_PRIORITY: i32 = 3;
 const LOG_PRIORITY: i32 = 2;
 const FORWARD_PRIORITY: i32 = 1;
+
+/// A link that lives so long stands. One that does not is told as little as an attempt: the next one may end the same way.
+pub(super) const LASTING: Duration = Duration::from_secs(1);
 
 /// Packets that are read at once, at most.
 const CHUNKS: usize = 32;
@@ -39,6 +44,19 @@ struct Up {
     links: Arc<Links>,
     member: Arc<Member>,
     link: Arc<Link>,
+    stands: bool,
+}
+
+impl Up {
+    fn stand(&mut self, said: &[String]) {
+        self.stands = true;
+        let (peer, remote) = (self.link.peer, self.link.remote);
+        self.links.table.stands(peer);
+        self.links.learn(&self.member, remote, said);
+        if self.member.on_link_stands() {
+            tracing::info!("linked to server {} at {remote} again", peer.as_u8());
+        }
+    }
 }
 
 impl Drop for Up {
@@ -46,17 +64,25 @@ impl Drop for Up {
         // A task that failed leaves the connection as it was.
         self.link.connection.close(0u32.into(), b"");
         self.link.offers.end();
+        if !self.stands {
+            self.member.on_link_flaps();
+        }
         self.links.table.unlinked(self.link.peer);
         self.links.submit(Event::PeerDown { peer: self.link.peer, link: self.link.id });
         self.member.on_link_gone(self.link.id);
     }
 }
 
-/// Runs a link to its end. PeerUp was said.
-pub(super) async fn run(links: Arc<Links>, member: Arc<Member>, link: Arc<Link>, control: (SendStream, RecvStream)) {
-    let up = Up { links: links.clone(), member, link: link.clone() };
+/// Runs a link to its end. PeerUp was said. `said` is where the peer can be dialled, as it says.
+pub(super) async fn run(
+    links: Arc<Links>,
+    member: Arc<Member>,
+    link: Arc<Link>,
+    (say, hear): (SendStream, RecvStream),
+    said: Vec<String>,
+) {
+    let mut up = Up { links: links.clone(), member, link: link.clone(), stands: false };
     let mut tasks = JoinSet::new();
-    let (say, hear) = control;
     tasks.spawn(answer(link.clone(), say, hear));
     tasks.spawn(write_lane(link.clone(), Lane::Log));
     tasks.spawn(write_lane(link.clone(), Lane::Forward));
@@ -64,24 +90,43 @@ pub(super) async fn run(links: Arc<Links>, member: Arc<Member>, link: Arc<Link>,
     tasks.spawn(read_lane(links.clone(), link.clone()));
     tasks.spawn(read_datagrams(links.clone(), link.clone()));
     tasks.spawn(sending::serve(links.clone(), link.clone()));
-    let end = match tasks.join_next().await {
+    let ended = tokio::select! {
+        ended = tasks.join_next() => ended,
+        () = sleep(LASTING) => {
+            up.stand(&said);
+            drop(said);
+            tasks.join_next().await
+        }
+    };
+    let end = match ended {
         Some(Ok(end)) => end,
         Some(Err(failed)) => End::Wrong(format!("a task of this server's has failed: {failed}")),
         None => return,
     };
-    report(&links, &link, end);
+    report(&links, &up.member, &link, end);
     // Nothing of this link comes after its PeerDown.
     tasks.shutdown().await;
     drop(up);
 }
 
-fn report(links: &Links, link: &Link, end: End) {
+fn report(links: &Links, member: &Member, link: &Link, end: End) {
     match end {
         // Whoever closed it has said why.
         End::Over(ConnectionError::LocallyClosed) => {}
         End::Over(error) => {
-            let (peer, remote) = (link.peer.as_u8(), link.remote);
-            tracing::info!("the link to server {peer} at {remote} is gone: {}", closing::end_of_link(&error))
+            let (peer, remote) = (link.peer, link.remote);
+            let why = closing::end_of_link(&error);
+            let line = format!("the link to server {} at {remote} is gone: {why}", peer.as_u8());
+            match closing::refusal_line(links, &remote.to_string(), &error) {
+                Some(refusal) => links.table.closed(peer, refusal),
+                None if closing::is_unwanted(&error) => links.table.closed(peer, line.clone()),
+                None => {}
+            }
+            if member.is_flapping() {
+                links.notices.warn((peer, "gone", why), &line);
+            } else {
+                tracing::info!("{line}");
+            }
         }
         End::Wrong(what) => {
             links.warn_of_link(link, "wrong", &what);

@@ -6,6 +6,7 @@ use crate::peer::settings::PeerMember;
 use quinn::ClientConfig;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::sync::{Mutex, MutexGuard, watch};
 use zoolet_engine::peer::LinkId;
 use zoolet_model::ServerId;
@@ -24,6 +25,8 @@ pub(super) struct Member {
     link: watch::Sender<Option<Arc<Link>>>,
     /// Where it was dialled or linked lately, the latest last.
     found_at: std::sync::Mutex<Vec<SocketAddr>>,
+    /// Its last link ended as soon as there was one.
+    is_flapping: AtomicBool,
     /// Whoever decides about a link to it does so alone.
     door: Mutex<()>,
 }
@@ -32,7 +35,8 @@ impl Member {
     pub(super) fn new(member: &PeerMember, dialling: ClientConfig) -> Self {
         let addresses = member.addresses.clone();
         let (link, found_at) = (watch::Sender::new(None), Default::default());
-        Self { id: member.id, addresses, dialling, link, found_at, door: Mutex::new(()) }
+        let is_flapping = AtomicBool::new(false);
+        Self { id: member.id, addresses, dialling, link, found_at, is_flapping, door: Mutex::new(()) }
     }
 
     /// It is there, or so its name says.
@@ -74,6 +78,21 @@ impl Member {
             }
             was_it
         });
+    }
+
+    /// Whether its last link ended as soon as there was one. Of such nothing is told before one stands.
+    pub(super) fn is_flapping(&self) -> bool {
+        self.is_flapping.load(Relaxed)
+    }
+
+    /// Its link stands. Whether the one before did not.
+    pub(super) fn on_link_stands(&self) -> bool {
+        self.is_flapping.swap(false, Relaxed)
+    }
+
+    /// Its link has ended and did not stand.
+    pub(super) fn on_link_flaps(&self) {
+        self.is_flapping.store(true, Relaxed);
     }
 
     /// Waits for a link.

@@ -42,7 +42,6 @@ use super::settings::PeerSettings;
 use super::table::PeerTable;
 use super::trust::Gate;
 use closing::Closing;
-use greeting::Proven;
 use hints::Hints;
 use members::Member;
 use names::Names;
@@ -53,7 +52,7 @@ use rate::Rate;
 use receiving::Incoming;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -188,10 +187,10 @@ impl Links {
         }
     }
 
-    /// Keeps where a peer can be found.
-    fn learn(&self, member: &Member, proven: &Proven) {
-        let came_from = proven.remote.to_string();
-        let said = proven.hello.addresses.iter().map(String::as_str);
+    /// Keeps where a peer can be found, that is linked at `remote`.
+    fn learn(&self, member: &Member, remote: SocketAddr, said: &[String]) {
+        let came_from = remote.to_string();
+        let said = said.iter().map(String::as_str);
         self.hints.learn(member, said.chain([came_from.as_str()]));
     }
 

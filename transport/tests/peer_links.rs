@@ -4,7 +4,7 @@
 
 mod servers;
 
-use servers::{Plan, Server, commit, entry, free_address, id, ping, plans};
+use servers::{Plan, Server, commit, entry, free_address, id, lines, ping, plans};
 use std::time::Duration;
 use zoolet_engine::Event;
 use zoolet_engine::peer::PeerMessage;
@@ -151,14 +151,17 @@ fn a_server_that_starts_again_is_linked_again() {
 }
 
 #[test]
-fn a_server_that_dials_itself_says_nothing() {
+fn an_address_of_a_member_that_leads_to_this_server_itself_is_told_once_and_is_no_link() {
+    lines::keep();
     let address = free_address();
     let mut plan = Plan::new(1).knows(2, &[&address.to_string()]);
     plan.listen = address;
     let one = plan.start();
+    let line = one.refusal(2, "leads to this server itself");
+    assert!(line.contains(&address.to_string()) && line.contains("server 2"), "{line}");
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(one.told.count(|_| true), 0);
-    assert_eq!(one.table.figures()[&id(2)].refusal, None);
+    assert_eq!(lines::with(&[&address.to_string()]), [line + " "]);
 }
 
 #[test]

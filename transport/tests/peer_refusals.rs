@@ -265,6 +265,35 @@ fn silence_is_told_after_a_while() {
 }
 
 #[test]
+fn an_address_that_answers_does_not_hide_that_another_one_is_silent() {
+    lines::keep();
+    let (nobody, three) = (free_address(), Plan::new(3).knows(1, &[]).start());
+    let _one = Plan::new(1).knows(2, &[&nobody.to_string(), &three.address.to_string()]).knows(3, &[]).start();
+    lines::wait(&[&three.address.to_string(), "answers at the address of server 2"]);
+    lines::wait(&[&format!("no UDP reply from {nobody} ")]);
+}
+
+#[test]
+fn a_learned_address_that_another_server_has_now_is_forgotten_and_hides_nothing() {
+    lines::keep();
+    let directory = std::env::temp_dir().join(format!("zoolet-lease-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let (nobody, three) = (free_address(), Plan::new(3).knows(1, &[]).start());
+    let mut one = Plan::new(1).knows(2, &[&nobody.to_string()]).knows(3, &[]);
+    let file = directory.join("hints");
+    std::fs::write(&file, format!("2 {}\n2 {nobody}\n", three.address)).unwrap();
+    one.hints = Some(file.clone());
+    let one = one.start();
+    let line = one.refusal(2, "no UDP reply");
+    assert!(line.contains(&nobody.to_string()), "{line}");
+    // The operator did not write it.
+    assert_eq!(lines::with(&[&three.address.to_string(), "answers at the address"]), [""; 0]);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("2 {nobody}\n"));
+    drop(one);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn members_that_are_linked_and_dropped_at_once_are_told_of_once_and_both_tables_keep_why() {
     const FLAPS: usize = 4;
     lines::keep();

@@ -5,8 +5,9 @@ use super::closing::{self, Closing, refusal_line};
 use super::greeting::Failed;
 use super::life::LASTING;
 use super::members::Member;
-use crate::peer::trust::Gate;
+use crate::peer::trust::{Gate, Why};
 use quinn::{Connecting, ConnectionError, Endpoint};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ enum Outcome {
     Silence,
     /// Somebody did, whatever it said.
     Answered,
+    /// Somebody else did, as this line says: another server, or this one.
+    Another(String),
 }
 
 /// Dials a member whenever there is no link to it, for ever.
@@ -67,15 +70,25 @@ pub(super) async fn keep_linked(links: Arc<Links>, member: Arc<Member>) {
 
 /// Tries every address of a member once, the learned ones last, until there is a link.
 async fn round(links: &Arc<Links>, member: &Arc<Member>, silence: &mut Silence) {
-    let learned = links.hints.of(member);
-    for name in member.addresses.iter().chain(&learned) {
+    for name in &member.addresses {
         let outcome = try_name(links, member, name).await;
         if member.link().is_some() {
             return;
         }
-        // An address that was learned says nothing of what the operator wrote.
-        if !learned.contains(name) || outcome == Outcome::Answered {
-            silence.note(links, member, name, &outcome);
+        silence.note(links, member, name, &outcome);
+        if let Outcome::Another(line) = outcome {
+            links.note_refusal(member, line);
+        }
+    }
+    // What becomes of these says nothing of what the operator wrote.
+    for name in &links.hints.of(member) {
+        let outcome = try_name(links, member, name).await;
+        if member.link().is_some() {
+            return;
+        }
+        if let Outcome::Another(line) = outcome {
+            tracing::debug!("a learned address is forgotten: {line}");
+            links.hints.forget(member, name);
         }
     }
 }
@@ -99,7 +112,10 @@ async fn try_name(links: &Arc<Links>, member: &Arc<Member>, name: &str) -> Outco
 
 async fn try_address(links: &Arc<Links>, member: &Arc<Member>, name: &str, address: SocketAddr) -> Outcome {
     if is_own(&links.endpoint, address) {
-        return Outcome::Answered;
+        let id = member.id.as_u8();
+        return Outcome::Another(format!(
+            "{name}, where server {id} should be, leads to this server itself: the address is wrong"
+        ));
     }
     links.table.dialled(member.id, address);
     let connecting = match connect(links, member, address) {
@@ -119,6 +135,9 @@ async fn try_address(links: &Arc<Links>, member: &Arc<Member>, name: &str, addre
         Ok(Err(Failed::Over(error))) => links.note_end(member, name, &error),
         Ok(Err(Failed::Refused(refused))) => {
             closing::refuse(&connection, &refused);
+            if matches!(refused.why, Why::AnswersForAnother { .. }) {
+                return Outcome::Another(refused.to_string());
+            }
             links.note_refusal(member, refused.to_string());
         }
         Err(_) => connection.close(0u32.into(), b""),
@@ -173,23 +192,27 @@ impl Links {
     }
 }
 
-/// Since when a member was not heard.
+/// Since when each name of a member leads to nobody: another one that answers does not mend it.
 #[derive(Default)]
 struct Silence {
-    since: Option<Instant>,
+    since: HashMap<String, Instant>,
 }
 
 impl Silence {
     fn note(&mut self, links: &Links, member: &Member, name: &str, outcome: &Outcome) {
         let id = member.id.as_u8();
         let line = match outcome {
-            Outcome::Answered => return self.since = None,
+            Outcome::Answered | Outcome::Another(_) => {
+                self.since.remove(name);
+                return;
+            }
             Outcome::Silence => format!("no UDP reply from {name} (ZooKeeper used TCP here; open UDP {})", port(name)),
             Outcome::NoWay(why) => format!("server {id} cannot be dialled at {name}: {why}"),
             Outcome::NoSuchName(error) => format!("the address {name} of server {id} leads nowhere: {error}"),
         };
         let now = Instant::now();
-        if now.duration_since(*self.since.get_or_insert(now)) >= SILENCE {
+        let since = *self.since.entry(name.to_owned()).or_insert(now);
+        if now.duration_since(since) >= SILENCE {
             links.note_refusal(member, line);
         }
     }

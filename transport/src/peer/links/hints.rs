@@ -62,17 +62,31 @@ impl Hints {
             known.insert(0, address.to_owned());
         }
         known.truncate(OF_MEMBER_MAX);
-        let has_changed = *known != before;
+        // Which of them was the latest is not worth a write.
+        let has_changed = known.len() != before.len() || known.iter().any(|address| !before.contains(address));
         drop(addresses);
-        if has_changed && let Some(file) = self.file.clone() {
-            let known = self.known.clone();
-            spawn_blocking(move || {
-                if let Err(error) = known.write(&file) {
-                    // Peers that come from another address each time would have it said each time.
-                    known.notices.warn(error.kind(), &format!("{} cannot be written: {error}", file.display()));
-                }
-            });
+        if has_changed {
+            self.keep();
         }
+    }
+
+    /// Somebody else has this one now.
+    pub(super) fn forget(&self, member: &Member, address: &str) {
+        if let Some(known) = lock(&self.known.addresses).get_mut(&member.id) {
+            known.retain(|other| other != address);
+        }
+        self.keep();
+    }
+
+    fn keep(&self) {
+        let Some(file) = self.file.clone() else { return };
+        let known = self.known.clone();
+        spawn_blocking(move || {
+            if let Err(error) = known.write(&file) {
+                // Peers that come from another address each time would have it said each time.
+                known.notices.warn(error.kind(), &format!("{} cannot be written: {error}", file.display()));
+            }
+        });
     }
 }
 

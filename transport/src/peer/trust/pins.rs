@@ -6,8 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zoolet_model::ServerId;
 
-/// Keys pinned to servers. A server may have two, the old and the new one, while its disk is changed. Copies share what they hold: the membership
-/// changes it while links live.
+/// Keys pinned to servers. A server may have two, the old and the new one, while its disk is changed. Copies share what they hold.
 #[derive(Clone, Debug, Default)]
 pub struct Pins(Arc<Mutex<BTreeMap<ServerId, Vec<PublicKey>>>>);
 
@@ -53,11 +52,6 @@ impl Pins {
         }
     }
 
-    /// Forgets the keys of a server. Its links stay: whoever removes a member closes them.
-    pub fn unpin(&self, server: ServerId) {
-        self.lock().remove(&server);
-    }
-
     /// Whose key it is.
     pub fn owner(&self, key: PublicKey) -> Option<ServerId> {
         owner(&self.lock(), key)
@@ -95,8 +89,5 @@ mod tests {
         assert_eq!((pins.admits(one, old), pins.admits(one, new)), (Some(true), Some(true)));
         assert_eq!(pins.admits(one, PublicKey([3; 32])), Some(false));
         assert_eq!((pins.admits(two, new), pins.owner(new)), (None, Some(one)));
-        pins.unpin(one);
-        assert_eq!(pins.owner(old), None);
-        pins.pin(two, old).unwrap();
     }
 }

@@ -164,7 +164,6 @@ fn of_streams(kind: Kind) -> Vec<Sample> {
             let hello = Hello {
                 minor_version: 0x0102,
                 site: "plant-7".to_owned(),
-                ensemble: EnsembleId(0x1122),
                 from: server(2),
                 to: server(3),
                 process: 0x0123_4567_89ab_cdef,

@@ -230,8 +230,10 @@ fn another_site_is_refused() {
     let [one, mut two] = plans::<2>();
     two.site = "other".to_owned();
     let (one, two) = (one.start(), two.start());
-    one.refusal(2, "another ensemble");
-    two.refusal(1, "another ensemble");
+    for (server, other) in [(&one, 2), (&two, 1)] {
+        let line = server.refusal(other, "another ensemble");
+        assert!(line.contains("site"), "{line}");
+    }
     assert_eq!(one.told.count(|_| true) + two.told.count(|_| true), 0);
 }
 

@@ -236,7 +236,6 @@ fn hello(random: &mut Random) -> Hello {
     Hello {
         minor_version: random.bits() as u16,
         site: (*random.pick(&["", "plant-7", "Gr\u{fc}n\u{1f600}"])).to_owned(),
-        ensemble: EnsembleId(wide(random)),
         from: server(random),
         to: server(random),
         process: number(random),

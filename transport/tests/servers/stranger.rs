@@ -9,7 +9,6 @@ use std::time::Duration;
 use zoolet_engine::peer::Incarnation;
 use zoolet_transport::peer::codec::{Hello, MINOR_VERSION, Opening};
 use zoolet_transport::peer::trust::{Gate, Identity, Pins, Trust};
-use zoolet_zab::EnsembleId;
 
 /// The dialler is content.
 const GO: u8 = 0;
@@ -58,7 +57,6 @@ impl Stranger {
         Hello {
             minor_version: MINOR_VERSION,
             site: "plant".to_owned(),
-            ensemble: EnsembleId::UNBORN,
             from: id(from),
             to: id(to),
             process: 77,

@@ -4,7 +4,7 @@ use super::reader::{Read, Reader};
 use super::writer;
 use bytes::{BufMut, Bytes, BytesMut};
 use zoolet_model::ServerId;
-use zoolet_zab::{EnsembleId, Incarnation};
+use zoolet_zab::Incarnation;
 
 /// The minor version of what this release says. A release says nothing that its predecessor does not understand before an operator has made the upgrade
 /// final; the major version is the link's protocol name.
@@ -19,15 +19,14 @@ pub const SITE_BYTES_MAX: usize = 128;
 pub const EXTENSION_BYTES_MAX: usize = 1024;
 
 /// Who speaks, and to whom it believes to speak. On a stream of its own, before anything else: the dialler's first, and the acceptor's only when
-/// that has proved itself.
+/// that has proved itself. Which ensemble its disk belongs to is not among it: a disk may get its ensemble while links live, so notifications say it, and
+/// the machine judges it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hello {
     /// The sender's [`MINOR_VERSION`].
     pub minor_version: u16,
     /// The name of its site, empty without one; what is longer than [`SITE_BYTES_MAX`] is cut off.
     pub site: String,
-    /// The ensemble that its disk belongs to, [`EnsembleId::UNBORN`] before birth.
-    pub ensemble: EnsembleId,
     /// The sender.
     pub from: ServerId,
     /// Whom it believes to speak to.
@@ -50,11 +49,10 @@ pub struct Hello {
 impl Hello {
     /// The body behind the kind.
     pub(super) fn encode(&self, out: &mut BytesMut) {
-        let Self { minor_version, site, ensemble, from, to, process, process_age_ms, disk, .. } = self;
+        let Self { minor_version, site, from, to, process, process_age_ms, disk, .. } = self;
         let Self { addresses, proof, extension, .. } = self;
         out.put_u16_le(*minor_version);
         writer::text(out, site, SITE_BYTES_MAX);
-        out.put_u128_le(ensemble.0);
         out.put_slice(&[from.as_u8(), to.as_u8()]);
         out.put_u64_le(*process);
         out.put_u64_le(*process_age_ms);
@@ -70,7 +68,6 @@ impl Hello {
         Ok(Self {
             minor_version: reader.u16()?,
             site: reader.text(SITE_BYTES_MAX)?,
-            ensemble: reader.ensemble()?,
             from: reader.server()?,
             to: reader.server()?,
             process: reader.u64()?,

@@ -17,7 +17,6 @@ use quinn::{Connection, ConnectionError, ReadError, ReadExactError, RecvStream, 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use zoolet_model::ServerId;
-use zoolet_zab::EnsembleId;
 
 /// The dialler has what it wants.
 const GO: u8 = 0;
@@ -140,8 +139,6 @@ impl Links {
         let mut hello = Hello {
             minor_version: MINOR_VERSION,
             site: settings.site.clone(),
-            // The machine compares them, and says in its own words what a server of another ensemble is told: a disk may get its ensemble while links live.
-            ensemble: EnsembleId::UNBORN,
             from: settings.id,
             to,
             process: settings.process,
@@ -158,7 +155,8 @@ impl Links {
     fn judge(&self, guest: &Guest, hello: &Hello) -> Result<(), Refused> {
         self.gate.judge(guest, hello.from, &unproved(hello), hello.proof.as_ref())?;
         if hello.site != self.settings.site {
-            return Err(guest.refuse(Some(hello.from), Why::WrongEnsemble));
+            let site = hello.site.clone();
+            return Err(guest.refuse(Some(hello.from), Why::AnotherSite { site, own: self.settings.site.clone() }));
         }
         if hello.from == self.settings.id {
             let first = "this very address".to_owned();

@@ -41,7 +41,9 @@ impl Gate {
             close_code::ADDRESS => {
                 "takes no links from other machines: it needs a site key, the same as this one".to_owned()
             }
-            close_code::ENSEMBLE => "is of another ensemble: its address or its `site` is wrong".to_owned(),
+            close_code::SITE => {
+                "is of another ensemble, for its site has another name: its address is wrong here, or `site` is in one of the two files".to_owned()
+            }
             close_code::SERVER => {
                 "says that one of the two is not the server that the other takes it for: an address is wrong on the side that dialled"
                     .to_owned()

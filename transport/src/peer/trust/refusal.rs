@@ -34,8 +34,13 @@ pub enum Why {
     OwnKey,
     /// It showed no key that could be judged.
     NoKey,
-    /// It proved who it is, and is of another ensemble.
-    WrongEnsemble,
+    /// It proved who it is, and is of another site.
+    AnotherSite {
+        /// Its site, empty without one.
+        site: String,
+        /// This server's, likewise.
+        own: String,
+    },
     /// It was dialled as another server.
     AnswersForAnother {
         /// As which.
@@ -109,7 +114,12 @@ impl fmt::Display for Why {
                 "has this server's own key: the address leads back here, or a copy of this server's data directory runs there",
             ),
             Self::NoKey => f.write_str("shows no key of a zoolet server"),
-            Self::WrongEnsemble => f.write_str("is of another ensemble: its address or its `site` is wrong"),
+            Self::AnotherSite { site, own } => write!(
+                f,
+                "is of another ensemble, its site being {} and this server's {}: its address is wrong here, or `site` is in one of the two files",
+                site_name(site),
+                site_name(own)
+            ),
             Self::AnswersForAnother { dialled } => {
                 write!(f, "answers at the address of server {}: one of the two addresses is wrong", dialled.as_u8())
             }
@@ -124,6 +134,10 @@ impl fmt::Display for Why {
     }
 }
 
+fn site_name(site: &str) -> String {
+    if site.is_empty() { "without a name".to_owned() } else { format!("{site:?}") }
+}
+
 /// Codes of closes. They are spoken between releases: a number keeps its meaning for ever.
 pub mod close_code {
     /// Prove that you have the site key.
@@ -132,8 +146,8 @@ pub mod close_code {
     pub const KEY: u32 = 0x21;
     /// I take no links from where you are.
     pub const ADDRESS: u32 = 0x22;
-    /// We are of different ensembles.
-    pub const ENSEMBLE: u32 = 0x23;
+    /// We are of different sites.
+    pub const SITE: u32 = 0x23;
     /// One of us is not the server that the other one takes it for.
     pub const SERVER: u32 = 0x24;
     /// There is a live server with your id or key.
@@ -156,7 +170,7 @@ impl Why {
             | Self::NotCertified
             | Self::NoKey => close_code::KEY,
             Self::OwnKey => close_code::OWN_KEY,
-            Self::WrongEnsemble => close_code::ENSEMBLE,
+            Self::AnotherSite { .. } => close_code::SITE,
             Self::AnswersForAnother { .. } | Self::AsksForAnother { .. } => close_code::SERVER,
             Self::LiveTwice { .. } => close_code::LIVE_TWICE,
             Self::NotUnderstood => close_code::NOT_UNDERSTOOD,

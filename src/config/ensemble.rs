@@ -4,6 +4,8 @@ use super::ConfigError;
 use super::address;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+#[cfg(feature = "port")]
+use zoolet_transport::server::ServerAddresses;
 use zoolet_zab::{MEMBERS_MAX, ServerId, Timing};
 
 /// The UDP port of links between servers, where an address names none.
@@ -36,11 +38,13 @@ pub struct Member {
     pub id: u8,
     /// Where it is reached: `host:port`, UDP, tried in order and resolved at each attempt. The host is a name, an IPv4 address, or an IPv6 address in brackets.
     pub addresses: Vec<String>,
+    /// ZooKeeper's ports of elections, of each of these addresses, as a `zoo.cfg` names them. Nobody listens there; `conf` shows them.
+    pub election_ports: Vec<u16>,
     /// It learns what is decided and serves clients, and does not vote.
     pub is_observer: bool,
     /// The public key that it must show, as `zoolet keygen --server` prints it (`zk1...`); `None`: whoever has the site key or a certificate may be it.
     pub key: Option<String>,
-    /// Where clients reach it, `host:port`, for those who read `/zookeeper/config`. Clients go by what stands there, so it is shown only when every member has one.
+    /// Where clients reach it, `host:port`, for those who ask `conf`. They go by what stands there, so it is shown only when every member has one.
     pub client: Option<String>,
 }
 
@@ -69,18 +73,26 @@ impl Member {
     pub fn new(id: u8, address: &str) -> Self {
         // What is no address is found by Ensemble::check, which names it.
         let address = address::with_port(address).unwrap_or_else(|| address.to_owned());
-        Self { id, addresses: vec![address], is_observer: false, key: None, client: None }
+        let (addresses, election_ports) = (vec![address], Vec::new());
+        Self { id, addresses, election_ports, is_observer: false, key: None, client: None }
     }
 
-    fn zookeeper_line(&self, shows_client: bool) -> String {
-        let address = |text: &String| {
+    /// Where it is, as `conf` shows it.
+    #[cfg(feature = "port")]
+    fn server_addresses(&self) -> ServerAddresses {
+        let address = |(place, text): (usize, &String)| {
             let (host, port) = (text.rsplit_once(':').map_or("", |(host, _)| host), address::split(text)?.1);
-            Some(format!("{host}:{port}:{}", election_port(port)))
+            Some(format!("{host}:{port}:{}", self.election_port(place, port)))
         };
-        let addresses: Vec<String> = self.addresses.iter().filter_map(address).collect();
-        let role = if self.is_observer { "observer" } else { "participant" };
-        let client = self.client.as_ref().filter(|_| shows_client).map_or(String::new(), |client| format!(";{client}"));
-        format!("server.{}={}{client}", self.id, addresses.join(&format!(":{role}|")) + ":" + role)
+        let addresses = self.addresses.iter().enumerate().filter_map(address).collect();
+        ServerAddresses { id: self.id, addresses, client: self.client.clone() }
+    }
+
+    /// ZooKeeper's clients refuse a server line whose two ports are one. Nobody listens here.
+    #[cfg(feature = "port")]
+    fn election_port(&self, place: usize, port: u16) -> u16 {
+        let other = || port.checked_add(1000).unwrap_or(port - 1000);
+        self.election_ports.get(place).copied().unwrap_or_else(other)
     }
 
     /// Whether all its addresses are this machine's loopback ones. Names are not resolved but `localhost`: what they
@@ -128,22 +140,18 @@ impl Ensemble {
         (all, port).into()
     }
 
-    /// The server lines as ZooKeeper writes them in `/zookeeper/config`, with where clients reach each server when every member says so.
-    pub fn zookeeper_lines(&self) -> Vec<String> {
-        let shows_clients = self.members.iter().all(|member| member.client.is_some());
-        self.members.iter().map(|member| member.zookeeper_line(shows_clients)).collect()
+    /// Where its servers are, as `conf` shows it of those that are members.
+    #[cfg(feature = "port")]
+    pub(crate) fn server_addresses(&self) -> Vec<ServerAddresses> {
+        self.members.iter().map(Member::server_addresses).collect()
     }
 
     /// What `conf` shows of server `own` as a member, under ZooKeeper's names.
     #[cfg(feature = "port")]
-    pub(crate) fn conf(&self, own: u8) -> [(&'static str, String); 3] {
+    pub(crate) fn conf(&self, own: u8) -> [(&'static str, String); 2] {
         let port = self.listen_address(own).port();
-        let is_observer = self.member(own).is_some_and(|member| member.is_observer);
-        [
-            ("electionPort", election_port(port).to_string()),
-            ("quorumPort", port.to_string()),
-            ("peerType", u8::from(is_observer).to_string()),
-        ]
+        let election = self.member(own).map_or(port, |member| member.election_port(0, port));
+        [("electionPort", election.to_string()), ("quorumPort", port.to_string())]
     }
 
     /// What its owner should know though it works: one line each.
@@ -233,11 +241,6 @@ impl Ensemble {
     }
 }
 
-/// ZooKeeper's clients refuse a server line whose two ports are one. Nobody listens here.
-fn election_port(port: u16) -> u16 {
-    port.checked_add(1000).unwrap_or(port - 1000)
-}
-
 fn failures(count: usize) -> String {
     match count {
         0 => "no failure".to_owned(),
@@ -289,17 +292,19 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_zookeepers_and_name_clients_for_all_or_none() {
+    #[cfg(feature = "port")]
+    fn conf_shows_the_election_ports_of_the_file_and_others_where_it_has_none() {
         let mut ensemble = ensemble(&["gw-a", "[fd00::2]:65000"], site_key());
         ensemble.members[0].addresses.push("10.0.0.1:2889".to_owned());
-        ensemble.members[0].client = Some("gw-a:2181".to_owned());
-        ensemble.members[1].is_observer = true;
-        let first = "server.1=gw-a:2888:3888:participant|10.0.0.1:2889:3889:participant";
-        assert_eq!(ensemble.zookeeper_lines(), [first, "server.2=[fd00::2]:65000:64000:observer"]);
-        ensemble.members[1].client = Some("[fd00::2]:2181".to_owned());
-        let lines = ensemble.zookeeper_lines();
-        assert_eq!(lines[0], format!("{first};gw-a:2181"));
-        assert!(lines[1].ends_with(":observer;[fd00::2]:2181"));
+        ensemble.members[0].election_ports = vec![3777];
+        let shown = ensemble.server_addresses();
+        assert_eq!(
+            (shown[0].id, shown[0].addresses.as_slice()),
+            (1, &["gw-a:2888:3777", "10.0.0.1:2889:3889"].map(str::to_owned)[..])
+        );
+        assert_eq!((shown[1].id, shown[1].addresses.as_slice()), (2, &["[fd00::2]:65000:64000".to_owned()][..]));
+        let ports = |own| ensemble.conf(own).map(|(_, port)| port);
+        assert_eq!((ports(1), ports(2)), (["3777", "2888"].map(str::to_owned), ["64000", "65000"].map(str::to_owned)));
     }
 
     #[test]

@@ -10,6 +10,8 @@ pub(super) struct ServerLine {
     pub(super) id: u8,
     /// `host:port`, at least one.
     pub(super) addresses: Vec<String>,
+    /// ZooKeeper's ports of elections, of each address.
+    pub(super) election_ports: Vec<u16>,
     pub(super) is_observer: bool,
     pub(super) clients: Option<ClientPart>,
 }
@@ -32,32 +34,34 @@ pub(super) fn parse(key: &str, id: &str, value: &str) -> Result<ServerLine, Conf
         None => (value, None),
     };
     let mut addresses = Vec::new();
+    let mut election_ports = Vec::new();
     let mut roles = Vec::new();
     for text in peers.split('|') {
-        let (address, is_observer) = peer_address(text.trim()).ok_or_else(wrong)?;
+        let (address, election_port, is_observer) = peer_address(text.trim()).ok_or_else(wrong)?;
         addresses.push(address);
+        election_ports.push(election_port);
         roles.push(is_observer);
     }
     if roles.iter().any(|role| *role != roles[0]) {
         return Err(ConfigError::value(key, value, "one role for all addresses of a server"));
     }
-    Ok(ServerLine { id, addresses, is_observer: roles[0], clients })
+    Ok(ServerLine { id, addresses, election_ports, is_observer: roles[0], clients })
 }
 
-/// `host:port`, and whether it is an observer's.
-fn peer_address(text: &str) -> Option<(String, bool)> {
+/// `host:port`, the port of elections, and whether it is an observer's.
+fn peer_address(text: &str) -> Option<(String, u16, bool)> {
     let ports_at = text.find("]:").map_or_else(|| text.find(':'), |bracket| Some(bracket + 1))?;
     let (host, ports) = text.split_at(ports_at);
     let mut parts = ports[1..].split(':');
     let (port, election) = (parts.next()?, parts.next()?);
-    election.parse::<u16>().ok()?;
+    let election = election.parse().ok()?;
     let is_observer = match parts.next().map(str::to_ascii_lowercase).as_deref() {
         None | Some("participant") => false,
         Some("observer") => true,
         Some(_) => return None,
     };
     let address = format!("{host}:{port}");
-    (parts.next().is_none() && address::split(&address).is_some()).then_some((address, is_observer))
+    (parts.next().is_none() && address::split(&address).is_some()).then_some((address, election, is_observer))
 }
 
 /// `None` when it is not written as one; `Some(None)` for the port 0, ZooKeeper's "not set".
@@ -85,7 +89,8 @@ impl ServerLine {
             let host = part.host.as_deref().unwrap_or(first_host);
             format!("{host}:{}", part.port)
         });
-        Ok(Member { addresses, is_observer: self.is_observer, client, ..Member::new(self.id, "") })
+        let election_ports = self.election_ports.clone();
+        Ok(Member { addresses, election_ports, is_observer: self.is_observer, client, ..Member::new(self.id, "") })
     }
 
     /// People write 0.0.0.0 in a server's own line to have it listen everywhere; others know it by another name.
@@ -119,6 +124,10 @@ mod tests {
         assert_eq!(observer.clients.unwrap().host.as_deref(), Some("[::1]"));
         let several = line("gw-a:1:2:participant|10.0.0.7:3:4").unwrap();
         assert_eq!(several.addresses, ["gw-a:1", "10.0.0.7:3"]);
+        assert_eq!(
+            (several.election_ports.as_slice(), several.to_member(1).unwrap().election_ports),
+            (&[2, 4][..], vec![2, 4])
+        );
     }
 
     #[test]

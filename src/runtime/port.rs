@@ -119,7 +119,7 @@ fn about(config: &Config, data: &std::path::Path) -> About {
         built_on: String::new(),
         conf: conf.into_iter().chain(of_ensemble).map(|(key, value)| (key.to_owned(), value)).collect(),
         server_id: config.server_id,
-        membership: ensemble.map(Ensemble::zookeeper_lines).unwrap_or_default(),
+        servers: ensemble.map(Ensemble::server_addresses).unwrap_or_default(),
     }
 }
 

@@ -8,7 +8,7 @@ use fake::{Server, alone};
 use zoolet_engine::Status;
 use zoolet_engine::status::{Alarm, LearnerStatus, PeerStatus, ProposalBytes};
 use zoolet_model::{ServerId, Zxid};
-use zoolet_transport::server::{About, PortSettings, Whitelist};
+use zoolet_transport::server::{About, PortSettings, ServerAddresses, Whitelist};
 use zoolet_zab::Kind;
 
 fn id(number: u8) -> ServerId {
@@ -23,6 +23,7 @@ fn leading() -> Status {
         leader: Some(id(1)),
         members: vec![(id(1), Kind::Voter), (id(2), Kind::Voter), (id(3), Kind::Voter), (id(4), Kind::Observer)],
         members_since: Zxid::from_bits(0x10a).unwrap(),
+        id: Some(id(1)),
         is_counted: true,
         learners: vec![learner(2, true, true, 0), learner(3, false, true, 5), learner(4, false, true, 0)],
         led_ms: Some(1234),
@@ -47,12 +48,22 @@ fn leading() -> Status {
     }
 }
 
+fn at(id: u8, addresses: &[&str]) -> ServerAddresses {
+    let client = (id != 5).then(|| format!("10.0.0.{id}:2181"));
+    ServerAddresses { id, addresses: addresses.iter().map(|&text| text.to_owned()).collect(), client }
+}
+
 fn server(status: Status) -> Server {
     let about = About {
         version: "0.1.0".into(),
         server_id: 1,
-        membership: vec!["server.1=gw-a:2888:3888:participant".into(), "server.2=gw-b:2888:3888:participant".into()],
-        conf: vec![("clientPort".into(), "2181".into()), ("peerType".into(), "0".into())],
+        servers: vec![
+            at(1, &["gw-a:2888:3888", "10.0.0.1:2889:3888"]),
+            at(2, &["gw-b:2888:3888"]),
+            at(4, &["gw-d:2888:3888"]),
+            at(5, &["gw-e:2888:3888"]),
+        ],
+        conf: vec![("clientPort".into(), "2181".into())],
         ..About::default()
     };
     let settings =
@@ -106,11 +117,20 @@ fn others_say_what_they_are_and_count_nobody() {
     assert!(!mntr.contains("zk_peer_state") && !mntr.contains("zk_quorum_size"), "{mntr}");
 }
 
+/// Who belongs to it was decided; where they are is what the file knows, in which 3 is missing and 5 is one that nobody decided on.
 #[test]
-fn conf_ends_with_the_membership_and_its_version() {
-    let lines = "server.1=gw-a:2888:3888:participant\nserver.2=gw-b:2888:3888:participant";
+fn conf_ends_with_the_membership_that_was_decided_and_its_version() {
+    let first = "server.1=gw-a:2888:3888:participant|10.0.0.1:2889:3888:participant";
+    let lines = format!(
+        "{first}\nserver.2=gw-b:2888:3888:participant\nserver.3=:participant\nserver.4=gw-d:2888:3888:observer"
+    );
     let expected = format!("clientPort=2181\npeerType=0\nmembership: \n{lines}\nversion=10a");
     assert_eq!(server(leading()).word("conf"), expected);
+    // Clients learn where all members are reached, or nothing.
+    let members = vec![(id(1), Kind::Voter), (id(4), Kind::Observer)];
+    let conf = server(Status { members, id: Some(id(4)), ..leading() }).word("conf");
+    let lines = format!("{first};10.0.0.1:2181\nserver.4=gw-d:2888:3888:observer;10.0.0.4:2181");
+    assert_eq!(conf, format!("clientPort=2181\npeerType=1\nmembership: \n{lines}\nversion=10a"));
 }
 
 /// docs/OPERATIONS.md lists these fields.

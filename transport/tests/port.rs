@@ -604,7 +604,7 @@ fn with_words(words: &str) -> Server {
         version: "0.1.0".into(),
         built_on: "2026-01-02 03:04 UTC".into(),
         server_id: 1,
-        membership: Vec::new(),
+        servers: Vec::new(),
         conf: vec![("clientPort".into(), "2181".into()), ("tickTime".into(), "2000".into())],
     };
     let four_letter_words = Whitelist::parse(words);

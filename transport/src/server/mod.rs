@@ -25,7 +25,7 @@ mod seam;
 mod traffic;
 mod words;
 
-pub use port::{About, ClientPort, PortSettings};
+pub use port::{About, ClientPort, PortSettings, ServerAddresses};
 pub use seam::{ConnIds, EventSink, Outbox, Output};
 pub use traffic::{Traffic, TrafficReading};
 pub use words::{Whitelist, Word};

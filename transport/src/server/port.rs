@@ -78,8 +78,19 @@ pub struct About {
     pub conf: Vec<(String, String)>,
     /// The number of this server.
     pub server_id: u8,
-    /// `server.N=...` lines of `conf`; none of a server alone.
-    pub membership: Vec<String>,
+    /// Where servers of the ensemble are, as far as this one was told; none of a server alone. `conf` shows those that are members.
+    pub servers: Vec<ServerAddresses>,
+}
+
+/// Where a server is, as `conf` shows it.
+#[derive(Clone, Debug)]
+pub struct ServerAddresses {
+    /// Its number.
+    pub id: u8,
+    /// `host:port:port` each: of links between servers, and of ZooKeeper's elections.
+    pub addresses: Vec<String>,
+    /// Where clients reach it, `host:port`; shown when it is known of every member.
+    pub client: Option<String>,
 }
 
 /// The client port, bound and not yet served.

@@ -2,7 +2,7 @@
 
 use super::dump;
 use super::monitor;
-use super::port::{About, Port, QUESTION};
+use super::port::{About, Port, QUESTION, ServerAddresses};
 use super::record::Record;
 use super::report;
 use std::collections::HashSet;
@@ -17,7 +17,8 @@ use zoolet_engine::Status;
 use zoolet_engine::budget::Part;
 use zoolet_engine::event::List;
 use zoolet_engine::watch::{ListedBy, Mark, ROWS_MAX};
-use zoolet_model::{SessionId, Text};
+use zoolet_model::{ServerId, SessionId, Text};
+use zoolet_zab::Kind;
 
 /// The words this server answers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -398,12 +399,34 @@ async fn wchs(port: &Port) -> Option<String> {
 /// ZooKeeper ends the membership of an ensemble without a line feed.
 fn conf(out: &mut String, about: &About, status: &Status) -> fmt::Result {
     about.conf.iter().try_for_each(|(key, value)| writeln!(out, "{key}={value}"))?;
-    if about.membership.is_empty() {
+    if about.servers.is_empty() {
         return Ok(());
     }
+    // Who is no member observes, whatever its file says.
+    let votes = status.members.iter().any(|&(id, kind)| status.id == Some(id) && kind == Kind::Voter);
+    writeln!(out, "peerType={}", u8::from(!votes))?;
     writeln!(out, "membership: ")?;
-    about.membership.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    let place = |id: ServerId| about.servers.iter().find(|server| server.id == id.as_u8());
+    // Clients go by what stands there, so it is where all servers are reached, or nothing.
+    let shows_clients = status.members.iter().all(|(id, _)| place(*id).is_some_and(|server| server.client.is_some()));
+    for &(id, kind) in &status.members {
+        member(out, id, kind, place(id), shows_clients)?;
+    }
     write!(out, "version={:x}", status.members_since.to_bits())
+}
+
+/// The line of a member. Where one is that the file does not name, this server was never told.
+fn member(out: &mut String, id: ServerId, kind: Kind, at: Option<&ServerAddresses>, shows_client: bool) -> fmt::Result {
+    let role = match kind {
+        Kind::Voter => "participant",
+        Kind::Observer => "observer",
+    };
+    let addresses = at.map(|at| at.addresses.join(&format!(":{role}|"))).unwrap_or_default();
+    write!(out, "server.{}={addresses}:{role}", id.as_u8())?;
+    match at.and_then(|at| at.client.as_ref()).filter(|_| shows_client) {
+        Some(client) => writeln!(out, ";{client}"),
+        None => writeln!(out),
+    }
 }
 
 /// Bytes of the data directory. A disk that hangs must not keep the sockets waiting, so another thread looks; `None` when it found no answer in time.

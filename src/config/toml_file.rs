@@ -44,6 +44,16 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
     Ok(Loaded { config: reader.config, warnings: reader.warnings })
 }
 
+/// What somebody who named a network should know until something depends on it.
+fn network_warning(network: Network) -> Option<String> {
+    let name = match network {
+        Network::Lan => return None,
+        Network::Wifi => "wifi",
+        Network::Metered => "metered",
+    };
+    Some(format!("network = {name}: not built yet, ignored; how long servers wait for each other says [timing]"))
+}
+
 fn defaults() -> Config {
     Config { clients: Some((Ipv4Addr::LOCALHOST, DEFAULT_PORT).into()), ..Config::new("zoolet-data") }
 }
@@ -60,7 +70,10 @@ impl<'i> Reader<'i> {
         match key {
             "site" => self.config.site = Some(self.source.string(key, value, "a name in quotes")?.to_owned()),
             "profile" => self.profile(key, value)?,
-            "network" => self.config.network = self.network(key, value)?,
+            "network" => {
+                self.config.network = self.network(key, value)?;
+                self.warnings.extend(network_warning(self.config.network));
+            }
             "data" => {
                 self.config.data = self.source.non_empty(key, value, "a directory in quotes")?.into();
                 // Written for a box that has a disk to mount: an empty directory is not told from a missing one.
@@ -206,7 +219,10 @@ mod tests {
             "#,
         )
         .unwrap();
-        assert_eq!(config.warnings, [""; 0]);
+        assert_eq!(
+            config.warnings,
+            ["network = wifi: not built yet, ignored; how long servers wait for each other says [timing]"]
+        );
         let config = config.config;
         assert_eq!(config.site.as_deref(), Some("plant-7"));
         assert_eq!(config.network, Network::Wifi);

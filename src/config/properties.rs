@@ -15,7 +15,8 @@ pub(super) struct Property {
 /// # Errors
 /// The line of a malformed `\u` escape, the only thing that is not valid in this syntax.
 pub(super) fn parse(text: &str) -> Result<Vec<Property>, (usize, ConfigError)> {
-    logical_lines(text)
+    // Some editors put one before everything.
+    logical_lines(text.strip_prefix('\u{feff}').unwrap_or(text))
         .into_iter()
         .map(|(line, text)| {
             let (key, value) = split(&text);
@@ -105,6 +106,11 @@ mod tests {
 
     fn pairs(text: &str) -> Vec<(String, String)> {
         parse(text).unwrap().into_iter().map(|property| (property.key, property.value)).collect()
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_key() {
+        assert_eq!(pairs("\u{feff}tickTime=2000"), [("tickTime".to_owned(), "2000".to_owned())]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::server_line::ServerLine;
 use super::{ConfigError, Ensemble, Member, TrustSource, properties, server_line, site_key};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// What the keys of an ensemble said.
@@ -57,14 +58,18 @@ impl Servers {
     /// Which of the servers this is: `dataDir/myid` says so, or the command line, and both the same if both do.
     pub(super) fn number(&self, data: &Path, given: Option<u8>) -> Result<Option<u8>, ConfigError> {
         let file = data.join("myid");
-        let Ok(text) = fs::read_to_string(&file) else { return self.number_without_myid(&file, given) };
+        let text = match fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.number_without_myid(&file, given),
+            Err(error) => return Err(ConfigError::new(format!("{}: {error}", file.display()))),
+        };
         let ids = self.ids();
         let allowed = match (given, ids.is_empty()) {
             (Some(given), _) => format!("{given}, as --id says"),
             (None, false) => format!("one of {ids}, as in the server lines"),
             (None, true) => "a whole number from 0 to 255".to_owned(),
         };
-        let id = text.trim();
+        let id = text.strip_prefix('\u{feff}').unwrap_or(&text).trim();
         id.parse()
             .ok()
             .filter(|id| self.lines.is_empty() || self.own(*id).is_some())
@@ -200,8 +205,15 @@ mod tests {
             let error = data.config(LOCAL).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
-        fs::write(data.0.join("myid"), " 2 \n").unwrap();
-        assert_eq!(data.config(LOCAL).unwrap().server_id, 2);
+        for text in [" 2 \n", "\u{feff}2\r\n"] {
+            fs::write(data.0.join("myid"), text).unwrap();
+            assert_eq!(data.config(LOCAL).unwrap().server_id, 2);
+        }
+        // What some machines write as text: it is there, and nobody is told that it is missing.
+        fs::write(data.0.join("myid"), [0xff, 0xfe, b'2', 0]).unwrap();
+        let unreadable = data.config(LOCAL).unwrap_err();
+        assert!(unreadable.contains("myid: ") && unreadable.contains("UTF-8"), "{unreadable}");
+        fs::write(data.0.join("myid"), "2").unwrap();
         assert!(data.load(LOCAL, &of_flag).unwrap_err().contains("myid = 2: allowed is 3, as --id says"));
         // The data directory of the command line is the one that counts.
         let elsewhere = Data::new("myid-elsewhere", &[("myid", "1")]);

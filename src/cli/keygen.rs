@@ -44,7 +44,7 @@ pub(super) fn keygen(what: &Keygen) -> Result<(), Exit> {
 /// Only the key goes to stdout, for scripts; what to do with it is for people.
 fn of_server(data: &Path) -> Result<(), Exit> {
     // A key that lies where no server looks for it would be pinned, and nobody could show it.
-    zoolet::check_data_directory(data).map_err(Exit::usage)?;
+    zoolet::check_data_directory(data).map_err(|line| Exit::usage(format!("--server = {line}")))?;
     let is_new = !data.join("server.key").exists();
     let key = Identity::open(data).map_err(Exit::failed)?.public_key();
     say(&format!("{key}\n"))?;
@@ -114,7 +114,9 @@ mod tests {
         fs::write(directory.join("photo.jpg"), "").unwrap();
         let Err(refused) = keygen(&Keygen::OfServer(directory.clone())) else { panic!("made among photos") };
         assert!(
-            refused.code == 2 && refused.line.contains("not zoolet's (it holds \"photo.jpg\")"),
+            refused.code == 2
+                && refused.line.starts_with(&format!("--server = {}: is not empty", directory.display()))
+                && refused.line.contains("not zoolet's (it holds \"photo.jpg\")"),
             "{}",
             refused.line
         );

@@ -96,34 +96,58 @@ fn create(path: &Path, populate: Populate) -> Result<(), StartError> {
 
 /// A directory that is ours, or may become so.
 fn adopt(path: &Path, populate: Populate) -> Result<(), StartError> {
-    if is_ours(path)? { Ok(()) } else { may_populate(path, populate, "is empty; is its file system mounted?") }
+    let is_ours = is_ours(path).map_err(|unfit| match unfit {
+        Unfit::Content(why) => refused(path, &why),
+        Unfit::Disk(error) => disk_error(path, &error),
+    })?;
+    if is_ours { Ok(()) } else { may_populate(path, populate, "is empty; is its file system mounted?") }
 }
 
 /// Whether a node would keep its data in the directory `path`: it has its data already, or has nothing but what operators put there before a first start.
 ///
 /// # Errors
-/// It is another's, or cannot be read; one line.
-pub fn check_data_directory(path: &Path) -> Result<(), StartError> {
-    is_ours(path).map(drop)
+/// It is another's, or cannot be read; one line, which begins with the directory.
+pub fn check_data_directory(path: &Path) -> Result<(), String> {
+    let line = |what: &dyn fmt::Display| format!("{}: {what}", path.display());
+    match is_ours(path) {
+        Ok(_) => Ok(()),
+        Err(Unfit::Content(why)) => Err(line(&why)),
+        Err(Unfit::Disk(error)) => Err(line(&error)),
+    }
+}
+
+/// Why a directory is not one for data.
+enum Unfit {
+    Content(String),
+    Disk(io::Error),
+}
+
+impl From<io::Error> for Unfit {
+    fn from(error: io::Error) -> Self {
+        Self::Disk(error)
+    }
 }
 
 /// False when it is empty.
-fn is_ours(path: &Path) -> Result<bool, StartError> {
+fn is_ours(path: &Path) -> Result<bool, Unfit> {
     match fs::read(path.join(MARKER)) {
-        Ok(bytes) => return Marker::parse(&bytes).refusal().map_or(Ok(true), |refusal| Err(refused(path, refusal))),
+        Ok(bytes) => {
+            let refusal = Marker::parse(&bytes).refusal();
+            return refusal.map_or(Ok(true), |refusal| Err(Unfit::Content(refusal.to_owned())));
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(disk_error(path, &error)),
+        Err(error) => return Err(error.into()),
     }
-    let entries: Result<Vec<_>, _> = fs::read_dir(path).and_then(Iterator::collect).map_err(|e| disk_error(path, &e));
+    let entries: Result<Vec<_>, _> = fs::read_dir(path).and_then(Iterator::collect);
     let names: Vec<String> = entries?.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     if names.iter().any(|name| name == "version-2") {
-        return Err(refused(
-            path,
-            "holds the data of an Apache ZooKeeper (version-2), which zoolet cannot import yet; give it another directory",
+        return Err(Unfit::Content(
+            "holds the data of an Apache ZooKeeper (version-2), which zoolet cannot import yet; give it another directory"
+                .to_owned(),
         ));
     }
     if let Some(stranger) = names.iter().find(|name| !NOT_DATA.contains(&name.as_str())) {
-        return Err(refused(path, &format!("is not empty and not zoolet's (it holds {stranger:?})")));
+        return Err(Unfit::Content(format!("is not empty and not zoolet's (it holds {stranger:?})")));
     }
     Ok(false)
 }

@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use support::certificates::certificates;
 use support::ensemble::Ensemble;
 use support::sockets::{self, Open};
 use support::*;
@@ -196,18 +197,23 @@ fn servers_with_a_secret_open_their_one_port_for_links() {
     let toml = |before: &str, more: &[String]| {
         format!("clients = \"127.0.0.1:{client}\"\n{before}{}", servers(&spread(link), more))
     };
+    let ca = "ca_file = \"authority.pem\"\ncertificate_file = \"server-1.pem\"\nkey_file = \"server-1.key\"\n";
     let zoo = format!(
         "dataDir=data\nclientPort={client}\nserver.1=127.0.0.1:{link}:3888\nserver.2=gw-b.invalid:2888:3888\nserver.3=gw-c.invalid:2888:3888\n"
     );
     for (name, text, expected) in [
         ("zoolet.toml", toml(key, &[]), vec![("UDP", link)]),
         ("zoolet.toml", toml("", &pins), vec![("UDP", link)]),
+        ("zoolet.toml", toml(ca, &[]), vec![("UDP", link)]),
         ("zoo.cfg", zoo, vec![("TCP", client), ("UDP", link)]),
     ] {
         let scratch = Scratch::new();
         data_with(&scratch, &[("myid", "1")]);
         site_key(&scratch.join("site.key"));
         site_key(&scratch.join("data/site.key"));
+        if text.contains(ca) {
+            certificates(&scratch);
+        }
         let (open, line) = opened(serve(&scratch, name, &text).args(["--data", "data", "--id", "1"]));
         assert_eq!((open.len(), to_others(&open)), (2, expected), "{line}{text}");
     }

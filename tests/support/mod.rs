@@ -9,6 +9,7 @@
 #[path = "../scratch/mod.rs"]
 mod scratch;
 
+pub(crate) mod certificates;
 pub(crate) mod ensemble;
 pub(crate) mod sockets;
 

@@ -55,6 +55,7 @@ fn a_snapshot_that_could_not_be_sent_to_its_end_is_asked_for_again() {
     write_much(&mut boxes, leader, 300);
     (boxes.snapshots_fail, boxes.snapshots_wait) = (2, true);
     boxes.start(away);
+    boxes.advance(1_000);
     // An operator is told of the third, until it has everything.
     assert_eq!(boxes.status(leader).snapshots, Some((ServerId::new(away).unwrap(), 3)));
     boxes.snapshots_wait = false;
@@ -248,4 +249,24 @@ fn a_directory_from_before_memberships_is_born_when_it_is_started_next() {
     boxes.until_all_serve();
     assert_eq!(boxes.server(1).zab().ensemble(), ensemble);
     boxes.handle(1, Event::Status { ticket: 3 });
+}
+
+/// Its log cannot hold the entry, at whatever start. It stays, and says why to whoever looks.
+#[test]
+fn an_entry_that_one_servers_log_cannot_hold_keeps_that_one_out_and_stops_nobody() {
+    let large = Limits { log_segment_bytes: 32 << 10, ..small_limits() };
+    let mut boxes = Boxes::born(3, large);
+    let (leader, small) = (boxes.leader(), boxes.learners()[0]);
+    boxes.kill(small);
+    boxes.wipe(small);
+    boxes.limits = small_limits();
+    boxes.start(small);
+    boxes.until_equal();
+    let conn = boxes.connect(leader);
+    boxes.ask(leader, conn, Request::Write(client::create("/a", 10, CreateKind::Persistent))).unwrap();
+    boxes.ask(leader, conn, Request::Write(client::set("/a", 20_000))).unwrap();
+    boxes.advance(1_000);
+    let behind = boxes.server(leader).applied() > boxes.server(small).applied();
+    assert!(behind && boxes.server(leader).is_serving() && boxes.runs(small));
+    boxes.ask(leader, conn, Request::Write(client::set("/a", 10))).unwrap();
 }

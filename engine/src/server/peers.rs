@@ -14,6 +14,10 @@ use zoolet_zab::{Config, Fault, Message, Role};
 /// What closes the link to a peer whose history cannot be, if no disk went back in time. Both sides read it, one of them no more than 128 bytes.
 const WENT_BACK: &str = "an older copy of a data directory was put back: the two differ in what is committed; ask zoolet status of the leader";
 
+/// It goes on for as long as the two are configured so. A server that stopped would do so again at every start.
+const TOO_LARGE: &str =
+    "an entry is too large for a segment of this server's log: give all servers the same log_segment_bytes";
+
 /// What goes on between this server and the others.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
@@ -42,7 +46,7 @@ pub(super) struct Peers {
     pub(super) differs: Option<(ServerId, Zxid)>,
     /// Since when this server leads, milliseconds.
     pub(super) led_since_ms: Option<u64>,
-    /// Since when nothing was written, milliseconds.
+    /// When something was written last, milliseconds.
     pub(super) wrote_ms: Option<u64>,
 }
 
@@ -200,8 +204,8 @@ impl Server {
                 return self.follow_zab();
             }
             let max = self.limits.payload_bytes_max();
-            if let Some(bytes) = entries.iter().map(|entry| entry.payload.len()).find(|bytes| *bytes > max) {
-                return self.fail(format!("an entry of {bytes} bytes; the segments of this log take {max}"));
+            if entries.iter().any(|entry| entry.payload.len() > max) {
+                return self.refuse_link(peer, link, TOO_LARGE);
             }
         }
         let mut entries = VecDeque::from(entries);

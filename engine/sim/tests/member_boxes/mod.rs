@@ -60,6 +60,8 @@ pub struct Boxes {
     pub cut: BTreeSet<(u8, u8)>,
     /// So many snapshots are not sent to their end.
     pub snapshots_fail: u32,
+    /// Links that a server closed: they come up again when time has passed.
+    closed: Vec<(u8, u8)>,
     /// Those that are sent stay on the way.
     pub snapshots_wait: bool,
     /// Disks that complete nothing.
@@ -104,6 +106,7 @@ impl Boxes {
             snapshots: BTreeMap::new(),
             cut: BTreeSet::new(),
             snapshots_fail: 0,
+            closed: Vec::new(),
             snapshots_wait: false,
             hanging: BTreeSet::new(),
             said: Vec::new(),
@@ -327,7 +330,7 @@ impl Boxes {
             Action::PeerClose { peer, link, .. } => {
                 if self.links.get(&(server, peer.as_u8())) == Some(&link) {
                     self.unlink(server, peer.as_u8());
-                    self.link(server, peer.as_u8());
+                    self.closed.push((server, peer.as_u8()));
                 }
             }
             Action::ReadLog(ReadLog { id, after, to, bytes_max }) => {
@@ -459,6 +462,11 @@ impl Boxes {
         while self.now.mono_ms < until {
             self.now.mono_ms += 10;
             self.now.wall_ms += 10;
+            for (a, b) in std::mem::take(&mut self.closed) {
+                if self.runs(a) && self.runs(b) && !self.links.contains_key(&(a, b)) {
+                    self.link(a, b);
+                }
+            }
             self.settle();
             for server in self.ids() {
                 let now = self.now;

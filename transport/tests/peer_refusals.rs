@@ -226,7 +226,8 @@ fn the_same_site_key_lets_in() {
 }
 
 #[test]
-fn another_site_is_refused() {
+fn another_site_is_refused_and_both_names_are_said() {
+    lines::keep();
     let [one, mut two] = plans::<2>();
     two.site = "other".to_owned();
     let (one, two) = (one.start(), two.start());
@@ -234,6 +235,8 @@ fn another_site_is_refused() {
         let line = server.refusal(other, "another ensemble");
         assert!(line.contains("site"), "{line}");
     }
+    lines::wait(&[&two.address.to_string(), "its site being \"other\" and this server's \"plant\""]);
+    lines::wait(&[&one.address.to_string(), "its site being \"plant\" and this server's \"other\""]);
     assert_eq!(one.told.count(|_| true) + two.told.count(|_| true), 0);
 }
 

@@ -54,16 +54,8 @@ impl Hints {
     /// A member that has proved itself was met at one of these, or says so; the last one is the surest.
     pub(super) fn learn<'a>(&self, member: &Member, said: impl Iterator<Item = &'a str>) {
         let mut addresses = lock(&self.known.addresses);
-        let known = addresses.entry(member.id).or_default();
-        let before = known.clone();
-        for address in said.filter(|address| is_address(address) && !member.addresses.iter().any(|own| own == address))
-        {
-            known.retain(|other| other != address);
-            known.insert(0, address.to_owned());
-        }
-        known.truncate(OF_MEMBER_MAX);
-        // Which of them was the latest is not worth a write.
-        let has_changed = known.len() != before.len() || known.iter().any(|address| !before.contains(address));
+        let is_new = |address: &&str| !member.addresses.iter().any(|own| own == address);
+        let has_changed = add(addresses.entry(member.id).or_default(), said.filter(is_new));
         drop(addresses);
         if has_changed {
             self.keep();
@@ -106,6 +98,17 @@ impl Known {
     }
 }
 
+/// The latest comes first. Whether there are others than before: which of them was the latest is not worth a write.
+fn add<'a>(known: &mut Vec<String>, said: impl Iterator<Item = &'a str>) -> bool {
+    let before = known.clone();
+    for address in said.filter(|address| is_address(address)) {
+        known.retain(|other| other != address);
+        known.insert(0, address.to_owned());
+    }
+    known.truncate(OF_MEMBER_MAX);
+    known.len() != before.len() || known.iter().any(|address| !before.contains(address))
+}
+
 /// Lines of an id and an address; others are passed over.
 fn parse(text: &str) -> BTreeMap<ServerId, Vec<String>> {
     let mut addresses: BTreeMap<ServerId, Vec<String>> = BTreeMap::new();
@@ -130,6 +133,18 @@ fn is_address(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_member_that_comes_from_its_addresses_in_turn_costs_no_write() {
+        let mut known = Vec::new();
+        assert!(add(&mut known, ["a:1", "b:1", "no address"].into_iter()));
+        assert!(!add(&mut known, ["b:1", "a:1"].into_iter()));
+        assert_eq!(known, ["a:1", "b:1"]);
+        assert!(!add(&mut known, ["b:1"].into_iter()));
+        assert_eq!(known, ["b:1", "a:1"]);
+        assert!(add(&mut known, ["c:1", "d:1", "e:1"].into_iter()));
+        assert_eq!(known, ["e:1", "d:1", "c:1", "b:1"]);
+    }
 
     #[test]
     fn a_damaged_file_is_passed_over_line_by_line() {

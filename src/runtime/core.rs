@@ -155,6 +155,11 @@ impl Core {
         self.carry_out()
     }
 
+    /// Entries that a turn may have to apply.
+    pub(super) fn unapplied(&self) -> usize {
+        self.server.unapplied()
+    }
+
     /// Handles all there is, then judges what time has passed.
     pub(super) fn turn(&mut self, by: Driver) -> Result<Flow, Failure> {
         self.driver = by;

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// How many events, and entries persisted, are little.
 pub(super) const LITTLE: usize = 4;
 
+/// A turn may apply all entries that are not applied, and one event may let it: with more of them there is much to do.
+const LITTLE_TO_APPLY: usize = 32;
+
 /// Whose turn it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Driver {
@@ -111,7 +114,9 @@ impl Shared {
             Err(TryLockError::Poisoned(seat)) => seat.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        let Some(seated) = &mut *seat else { return false };
+        let Some(seated) = seat.as_mut().filter(|seated| seated.core.unapplied() <= LITTLE_TO_APPLY) else {
+            return false;
+        };
         seated.turn(by);
         if seated.wants_the_core_thread() {
             self.inbox.nudge();

@@ -60,9 +60,9 @@ impl Ids {
     }
 
     /// Surface 6.4: what is stored for a list as a client sent it.
-    pub(super) fn resolve(&self, requested: &Option<Vec<RequestedAcl>>) -> Result<Vec<AclEntry>, ErrorCode> {
+    pub(crate) fn resolve(&self, requested: Option<&[RequestedAcl]>) -> Result<Vec<AclEntry>, ErrorCode> {
         let mut unique: Vec<&RequestedAcl> = Vec::new();
-        for entry in requested.iter().flatten() {
+        for entry in requested.into_iter().flatten() {
             if !unique.contains(&entry) {
                 unique.push(entry);
             }

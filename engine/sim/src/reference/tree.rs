@@ -165,7 +165,7 @@ impl Tree {
                 if !is_valid(path) {
                     return Err(ErrorCode::BadArguments);
                 }
-                let acl = by.ids.resolve(acl)?;
+                let acl = by.ids.resolve(acl.as_deref())?;
                 let znode = self.checked(by, path, Perms::ADMIN, |znode| znode.aversion, *version)?;
                 znode.aversion = znode.aversion.wrapping_add(1);
                 znode.acl = acl;
@@ -215,7 +215,7 @@ impl Tree {
         };
         let mut path = create.path.to_string();
         let Some(slash) = path.rfind('/').filter(|_| !path.contains('\0')) else { return Err(ErrorCode::BadArguments) };
-        let acl = by.ids.resolve(&create.acl)?;
+        let acl = by.ids.resolve(create.acl.as_deref())?;
         let parent_path = if slash == 0 { "/".to_owned() } else { path[..slash].to_owned() };
         let parent = self.znodes.get(&*parent_path).ok_or(ErrorCode::NoNode)?;
         if !by.ids.may(&parent.acl, Perms::CREATE) {

@@ -515,6 +515,21 @@ mod tests {
         assert_eq!(story.verdict(), None);
     }
 
+    /// Nobody waits for the answer to an auth packet before he asks for more, and a connection may end between the two.
+    #[test]
+    fn who_left_before_his_auth_was_answered_has_written_with_it() {
+        let (auth, ann) = ann();
+        let mut story = Story::begin();
+        let acl = [(Perms::READ, "world", "anyone"), (Perms::ALL, "digest", &digest_of(USERS[0]))];
+        story.create("/a", &acl);
+        story.ask(auth);
+        story.ask(create("/a/b", OPEN));
+        story.write(ann, created("/a/b", b""));
+        story.move_on();
+        story.children("/a", &["b"]);
+        assert_eq!(story.verdict(), None);
+    }
+
     /// An entry says as whom it was asked, and what its ACL came to: that must be true.
     #[test]
     fn an_entry_of_another_identity_or_acl_is_nobodys() {

@@ -9,7 +9,6 @@
 mod support;
 
 use std::io::ErrorKind;
-use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::certificates::certificates;
@@ -40,11 +39,6 @@ fn serve(scratch: &Scratch, links: [u16; 3], id: u8, shown: u8) -> Command {
     let mut command = zoolet(&["serve", "--create", "--config", &config, "--data", &data, "--id", &id.to_string()]);
     command.current_dir(scratch.path()).stdout(Stdio::null()).stderr(Stdio::null());
     command
-}
-
-fn free_ports() -> [u16; 3] {
-    let taken: [_; 3] = std::array::from_fn(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
-    taken.map(|socket| socket.local_addr().unwrap().port())
 }
 
 /// What the manual's commands make: `authority.pem`, and `server-N.pem` and `server-N.key` for servers 1 to 3. False where there is no openssl.

@@ -6,7 +6,6 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::certificates::certificates;
@@ -35,19 +34,6 @@ fn opened(command: &mut Command) -> (Vec<Open>, String) {
 /// Protocol and port of what other machines reach.
 fn to_others(open: &[Open]) -> Vec<(&'static str, u16)> {
     open.iter().filter(|open| open.is_off_loopback()).map(|open| (open.protocol, open.address.port())).collect()
-}
-
-/// So many ports that nobody uses.
-fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
-    // All at once, so that no two get the same; free for both protocols.
-    let both = || loop {
-        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        if let Ok(udp) = UdpSocket::bind(tcp.local_addr().unwrap()) {
-            return (tcp, udp);
-        }
-    };
-    let taken: [_; COUNT] = std::array::from_fn(|_| both());
-    taken.map(|(tcp, _)| tcp.local_addr().unwrap().port())
 }
 
 /// `serve` with a configuration of this name and text; its data directory is `data`, which may have files already.

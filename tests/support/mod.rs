@@ -17,7 +17,7 @@ pub(crate) use scratch::Scratch;
 
 use bytes::{Bytes, BytesMut};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -196,6 +196,19 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// So many ports that nobody uses. Free for both protocols: connections that are over still hold theirs for a minute, thousands after some tests.
+pub(crate) fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
+    let both = || loop {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        if let Ok(udp) = UdpSocket::bind(tcp.local_addr().unwrap()) {
+            return (tcp, udp);
+        }
+    };
+    // All at once, so that no two get the same.
+    let taken: [_; COUNT] = std::array::from_fn(|_| both());
+    taken.map(|(tcp, _)| tcp.local_addr().unwrap().port())
 }
 
 /// The binary with these arguments.

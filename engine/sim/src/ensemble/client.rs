@@ -59,6 +59,8 @@ pub struct Habits {
     pub window: usize,
     /// Between two requests, on average, microseconds.
     pub think_us: u64,
+    /// One request in so many is followed by the next in the same moment; 0 is none.
+    pub at_once_one_in: u64,
     /// One request in so many is followed by a new connection to another server; 0 is none.
     pub moves_one_in: u64,
     /// One in so many is followed by silence that is longer than the timeout; 0 is none.
@@ -72,6 +74,7 @@ impl Habits {
             timeout_ms: random.logarithmic(2000, 16_000) as i32,
             window: random.logarithmic(1, 16) as usize,
             think_us: random.logarithmic(20 * MS, 200 * MS),
+            at_once_one_in: if random.one_in(2) { random.between(2, 8) } else { 0 },
             moves_one_in: if random.one_in(2) { random.between(20, 100) } else { 0 },
             vanishes_one_in: if random.one_in(3) { random.between(50, 200) } else { 0 },
         }
@@ -165,9 +168,12 @@ impl Client {
         (self.session, self.last_zxid) = (None, 0);
     }
 
-    /// Whether it has a connection with a session and nothing is under way on it.
-    pub fn is_settled(&self) -> bool {
-        matches!(self.place, Place::Open { .. }) && self.outstanding + self.pings == 0
+    /// The connection with a session on which nothing is under way, and whose server it is to.
+    pub(super) fn settled(&self) -> Option<(ServerId, ConnId)> {
+        match self.place {
+            Place::Open { conn } if self.outstanding + self.pings == 0 => Some((self.server, conn)),
+            Place::Open { .. } | Place::Joining { .. } | Place::Away { .. } => None,
+        }
     }
 
     /// When it does something next, if it was not said before.
@@ -299,7 +305,8 @@ impl Client {
         let ends = request == Request::CloseSession;
         self.xid += 1;
         self.say(now_us, conn, self.xid, request, wires, witness);
-        self.asks_us = now_us + self.random.exponential(self.habits.think_us);
+        let is_next_at_once = one_in(&mut self.random, self.habits.at_once_one_in);
+        self.asks_us = if is_next_at_once { now_us } else { now_us + self.random.exponential(self.habits.think_us) };
         if ends {
             // It wants nothing more of this session, whatever comes of it.
             self.session = None;

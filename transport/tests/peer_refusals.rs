@@ -325,6 +325,21 @@ fn members_that_are_linked_and_dropped_at_once_are_told_of_once_and_both_tables_
 }
 
 #[test]
+fn who_is_dropped_before_he_hears_that_he_is_linked_knows_why() {
+    const DROPPED: u32 = 6;
+    let one = Plan::new(1).knows(2, &[]).start();
+    on_a_runtime(async {
+        let stranger = Stranger::new();
+        let connection = stranger.connect(one.address).await.unwrap();
+        let _streams = Stranger::be_answered(&connection, Stranger::hello(2, 1)).await.unwrap();
+        connection.close(DROPPED.into(), b"they do not fit");
+        stranger.endpoint.wait_idle().await;
+    });
+    let line = one.refusal(2, "they do not fit");
+    assert!(line.starts_with("the link to server 2 at "), "{line}");
+}
+
+#[test]
 fn an_address_of_the_other_family_is_not_told_as_silence() {
     let one = Plan::new(1).knows(2, &["[::1]:2888"]).start();
     let line = one.refusal(2, "[::1]:2888");

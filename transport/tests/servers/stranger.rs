@@ -19,7 +19,7 @@ const ANSWERED: u8 = 2;
 
 /// An endpoint of his own. Only on a runtime.
 pub(crate) struct Stranger {
-    endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     gate: Gate,
 }
 

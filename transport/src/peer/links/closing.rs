@@ -3,6 +3,8 @@
 use super::Links;
 use crate::peer::trust::{Refused, Why, close_code};
 use quinn::{ApplicationClose, Connection, ConnectionError, VarInt};
+use std::net::SocketAddr;
+use zoolet_model::ServerId;
 
 /// Codes of closes that have nothing to do with trust, whose own are in [`close_code`]. Numbers are for ever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,6 +93,11 @@ pub(super) fn is_unwanted(error: &ConnectionError) -> bool {
         Some(Closing::NoMember | Closing::DoesNotRead | Closing::Protocol | Closing::Dropped) => true,
         Some(Closing::Going | Closing::Duplicate) | None => false,
     }
+}
+
+/// The line about the end of a link.
+pub(super) fn line_of_end(peer: ServerId, remote: SocketAddr, error: &ConnectionError) -> String {
+    format!("the link to server {} at {remote} is gone: {}", peer.as_u8(), end_of_link(error))
 }
 
 /// Why a link ended, for people.

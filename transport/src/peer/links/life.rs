@@ -116,7 +116,7 @@ fn report(links: &Links, member: &Member, link: &Link, end: End) {
         End::Over(error) => {
             let (peer, remote) = (link.peer, link.remote);
             let why = closing::end_of_link(&error);
-            let line = format!("the link to server {} at {remote} is gone: {why}", peer.as_u8());
+            let line = closing::line_of_end(peer, remote, &error);
             match closing::refusal_line(links, &remote.to_string(), &error) {
                 Some(refusal) => links.table.closed(peer, refusal),
                 None if closing::is_unwanted(&error) => links.table.closed(peer, line.clone()),

@@ -113,6 +113,9 @@ pub enum Action {
         generation: Generation,
         /// The chain hash after its last entry, for whoever receives it.
         chain: u128,
+        /// How many before it went out and did not bring the peer up to date: meanwhile the log had gone on for longer than it reaches back. The more, the faster
+        /// this one has to be.
+        too_late: u32,
     },
     /// Write the snapshot that a peer sends under `transfer` into a base of its own beside the present one, verify it, make it durable, answer
     /// SnapshotReceived. Its bytes may have come before this, and wait.

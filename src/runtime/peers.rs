@@ -73,11 +73,11 @@ pub(super) fn instruction(shared: &Arc<Shared>, action: Action, base_work: &mut 
     Some(match action {
         Action::PeerSend { peer, link, message } => Instruction::Send { peer, link, message },
         Action::PeerClose { peer, link, reason } => Instruction::Close { peer, link, reason },
-        Action::SendSnapshot { peer, link, transfer, generation, chain } => {
+        Action::SendSnapshot { peer, link, transfer, generation, chain, too_late } => {
             let lent = LentReader::new();
             base_work.push(BaseWork::Lend(generation, Arc::clone(&lent)));
             let source = Box::new(Outgoing::new(Arc::downgrade(shared), lent, chain));
-            Instruction::SendSnapshot { peer, link, transfer, source }
+            Instruction::SendSnapshot { peer, link, transfer, source, too_late }
         }
         Action::ReceiveSnapshot { peer, link, transfer, meta } => {
             shared.received.want((peer, transfer));

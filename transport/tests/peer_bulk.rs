@@ -109,7 +109,13 @@ fn linked(bulk_bytes_per_second: u64) -> (Server, Server) {
 }
 
 fn send(link: LinkId, transfer: u64, source: Source) -> Instruction {
-    Instruction::SendSnapshot { peer: id(2), link, transfer: TransferId(transfer), source: Box::new(source) }
+    Instruction::SendSnapshot {
+        peer: id(2),
+        link,
+        transfer: TransferId(transfer),
+        source: Box::new(source),
+        too_late: 0,
+    }
 }
 
 fn receive(link: LinkId, transfer: u64, taker: Box<dyn SnapshotTaker>) -> Instruction {
@@ -228,6 +234,7 @@ fn a_slow_disk_at_the_receiver_holds_its_sender_back() {
         link: to_two,
         transfer: TransferId(1),
         source: Box::new(source),
+        too_late: 0,
     }]);
     two.push(vec![receive(to_one, 1, store.taker(Duration::from_millis(20)))]);
     let mut most = 0;
@@ -318,6 +325,20 @@ fn a_snapshot_is_not_sent_faster_than_it_may() {
     received(&two, 1).unwrap();
     // However slow the machine is, it takes two seconds, but for the last chunk and what a pause earns.
     assert!(begun.elapsed() > Duration::from_millis(1900), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn each_snapshot_that_came_too_late_doubles_the_rate_of_the_next() {
+    // Five hours and a half, or 0.6 s.
+    let (one, two) = linked(1000);
+    let (to_two, to_one) = (one.linked(2), two.linked(1));
+    let store = Store::default();
+    let source = Box::new(Source::new().0);
+    let (peer, transfer) = (id(2), TransferId(1));
+    one.push(vec![Instruction::SendSnapshot { peer, link: to_two, transfer, source, too_late: 15 }]);
+    two.push(vec![receive(to_one, 1, store.taker(Duration::ZERO))]);
+    received(&two, 1).unwrap();
+    store.check(BYTES);
 }
 
 #[test]

@@ -64,6 +64,29 @@ fn a_snapshot_that_could_not_be_sent_to_its_end_is_asked_for_again() {
     assert!(boxes.was_said(leader, away, |message| matches!(message, PeerMessage::Snapshot { .. })));
 }
 
+/// Under constant load a log is short: its sender has to hurry, or the next one comes too late as well.
+#[test]
+fn a_sender_knows_how_many_snapshots_came_too_late() {
+    let mut boxes = Boxes::born(3, small_limits());
+    let (leader, away) = (boxes.leader(), boxes.learners()[0]);
+    boxes.kill(away);
+    write_much(&mut boxes, leader, 300);
+    boxes.snapshots_wait = true;
+    boxes.start(away);
+    boxes.advance(1_000);
+    assert_eq!(boxes.too_late, [0]);
+    write_much(&mut boxes, leader, 300);
+    boxes.snapshots_wait = false;
+    boxes.until_equal();
+    assert_eq!(boxes.too_late, [0, 1]);
+    // It was up to date meanwhile.
+    boxes.kill(away);
+    write_much(&mut boxes, leader, 300);
+    boxes.start(away);
+    boxes.until_equal();
+    assert_eq!(boxes.too_late, [0, 1, 0]);
+}
+
 /// What opening a base does not read is found by a question. Alone a server could only refuse, or stop before an entry that needs it, again and again.
 #[test]
 fn a_server_that_finds_its_base_damaged_while_it_runs_shows_nothing_more_of_it_and_gets_a_snapshot() {

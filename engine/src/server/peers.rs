@@ -18,6 +18,14 @@ const WENT_BACK: &str = "an older copy of a data directory was put back: the two
 const TOO_LARGE: &str =
     "an entry is too large for a segment of this server's log: give all servers the same log_segment_bytes";
 
+/// Snapshots that a learner got one after the other.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Sent {
+    pub(super) begun: u32,
+    /// Those of them that went out to the last byte, or that the learner gave up.
+    pub(super) over: u32,
+}
+
 /// What goes on between this server and the others.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
@@ -31,7 +39,7 @@ pub(super) struct Peers {
     /// Those that are being sent, and the last entry in each: the log goes on from there.
     pub(super) sending: BTreeMap<TransferId, (ServerId, LinkId, Zxid)>,
     /// Leader: how many were sent to each learner since it last had the initial history of an epoch.
-    pub(super) snapshots: BTreeMap<ServerId, u32>,
+    pub(super) snapshots: BTreeMap<ServerId, Sent>,
     /// What the log was asked to keep.
     pub(super) log_held: Option<Zxid>,
     /// A snapshot for this server.

@@ -77,11 +77,13 @@ impl Server {
         self.peers.transfers += 1;
         let transfer = TransferId(self.peers.transfers);
         self.peers.sending.insert(transfer, (peer, link, meta.zxid));
-        *self.peers.snapshots.entry(peer).or_default() += 1;
+        let sent = self.peers.snapshots.entry(peer).or_default();
+        sent.begun += 1;
+        let too_late = sent.over;
         self.hold_log();
         let message = PeerMessage::Snapshot { message, transfer, meta, chain };
         self.actions.push_back(Action::PeerSend { peer, link, message });
-        self.actions.push_back(Action::SendSnapshot { peer, link, transfer, generation, chain });
+        self.actions.push_back(Action::SendSnapshot { peer, link, transfer, generation, chain, too_late });
     }
 
     /// The last byte went out, or none will. Until it is written and verified over there the log may go on, and with it the snapshot may become
@@ -89,7 +91,12 @@ impl Server {
     pub(super) fn on_snapshot_sent(&mut self, transfer: TransferId, result: Result<(), String>) {
         let Some((peer, link, _)) = self.peers.sending.remove(&transfer) else { return };
         self.hold_log();
-        let Err(reason) = result else { return };
+        let Err(reason) = result else {
+            if let Some(sent) = self.peers.snapshots.get_mut(&peer) {
+                sent.over += 1;
+            }
+            return;
+        };
         tracing::warn!(peer = peer.as_u8(), reason, "a snapshot was not sent");
         if self.peers.stream(peer, link).is_some() {
             // It would wait for the rest for ever: it asks anew, on another link.

@@ -291,7 +291,7 @@ impl Server {
             meets_born: self.zab.meets_born(),
             uncounted: self.uncounted(),
             learners: self.learner_statuses(),
-            snapshots: self.peers.snapshots.iter().map(|(&id, &sent)| (id, sent)).max_by_key(|&(_, sent)| sent),
+            snapshots: self.peers.snapshots.iter().map(|(&id, sent)| (id, sent.begun)).max_by_key(|&(_, sent)| sent),
             led_ms: self.peers.led_since_ms.map(|since| now_ms.saturating_sub(since)),
             proposals: self.history.proposals,
             pending_syncs: self.syncs.len() as u64,

@@ -89,6 +89,8 @@ pub enum Instruction {
         transfer: TransferId,
         /// Its bytes.
         source: Box<dyn SnapshotBytes>,
+        /// How many before it came too late: each of them doubles the rate at which this one may go.
+        too_late: u32,
     },
     /// As [`zoolet_engine::Action::ReceiveSnapshot`]. SnapshotReceived comes back.
     ReceiveSnapshot {

@@ -60,6 +60,8 @@ pub struct Boxes {
     pub cut: BTreeSet<(u8, u8)>,
     /// So many snapshots are not sent to their end.
     pub snapshots_fail: u32,
+    /// How many before each came too late, as its sender says.
+    pub too_late: Vec<u32>,
     /// Links that a server closed: they come up again when time has passed.
     closed: Vec<(u8, u8)>,
     /// Those that are sent stay on the way.
@@ -106,6 +108,7 @@ impl Boxes {
             snapshots: BTreeMap::new(),
             cut: BTreeSet::new(),
             snapshots_fail: 0,
+            too_late: Vec::new(),
             closed: Vec::new(),
             snapshots_wait: false,
             hanging: BTreeSet::new(),
@@ -347,7 +350,7 @@ impl Boxes {
                 box_of.server.handle(now, Event::SnapshotSent { transfer, result });
                 self.snapshots_fail -= 1;
             }
-            Action::SendSnapshot { peer, transfer, generation, chain, .. } => {
+            Action::SendSnapshot { peer, transfer, generation, chain, too_late, .. } => {
                 let source = SnapshotSource::open(box_of.serve_again(generation), chain).unwrap();
                 let mut bytes = Vec::new();
                 while (bytes.len() as u64) < source.bytes() {
@@ -355,6 +358,7 @@ impl Boxes {
                 }
                 box_of.server.handle(now, Event::SnapshotSent { transfer, result: Ok(()) });
                 self.snapshots.insert((server, peer.as_u8(), transfer), bytes);
+                self.too_late.push(too_late);
             }
             Action::ReceiveSnapshot { peer, transfer, .. } => box_of.receiving = Some((peer, transfer)),
             Action::DropSnapshot { peer, transfer } => {

@@ -44,8 +44,8 @@ impl Links {
                     }
                 }
                 Instruction::Close { peer, link, reason } => self.close(peer, link, reason),
-                Instruction::SendSnapshot { peer, link, transfer, source } => {
-                    sending::offer(self, self.find(peer, link), transfer, source);
+                Instruction::SendSnapshot { peer, link, transfer, source, too_late } => {
+                    sending::offer(self, self.find(peer, link), transfer, source, too_late);
                 }
                 Instruction::ReceiveSnapshot { peer, link, transfer, taker } => {
                     receiving::begin(self, peer, self.find(peer, link), transfer, taker);

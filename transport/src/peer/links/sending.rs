@@ -49,6 +49,7 @@ struct State {
 /// One of them.
 struct Offer {
     source: OnDisk<Box<dyn SnapshotBytes>>,
+    too_late: u32,
     sent: Sent,
 }
 
@@ -108,9 +109,16 @@ impl Drop for Sent {
 }
 
 /// Has a snapshot ready for the peer of a link.
-pub(super) fn offer(links: &Arc<Links>, link: Option<Arc<Link>>, transfer: TransferId, source: Box<dyn SnapshotBytes>) {
+pub(super) fn offer(
+    links: &Arc<Links>,
+    link: Option<Arc<Link>>,
+    transfer: TransferId,
+    source: Box<dyn SnapshotBytes>,
+    too_late: u32,
+) {
     let result = Err("the link is gone".to_owned());
-    let offer = Offer { source: OnDisk::new(source), sent: Sent { events: links.events.clone(), transfer, result } };
+    let sent = Sent { events: links.events.clone(), transfer, result };
+    let offer = Offer { source: OnDisk::new(source), too_late, sent };
     let Some(link) = link else { return };
     link.offers.put(offer);
     tokio::spawn(async move {
@@ -152,7 +160,7 @@ async fn answer(links: Arc<Links>, link: Arc<Link>, mut say: SendStream, mut hea
         let _ = reply(&mut say, SnapshotReply::Refused { reason: "there is no such snapshot".to_owned() }).await;
         return Ok(());
     };
-    let result = match send(&links, &mut offer.source, request, &mut say, &mut hear).await {
+    let result = match send(&links, &mut offer, request, &mut say, &mut hear).await {
         // The machine would close the link to a peer whose snapshot failed here; this one has other plans, and says so itself.
         Err(Unsent::Unwanted) => Ok(()),
         Err(Unsent::Failed(why)) => Err(why),
@@ -182,7 +190,7 @@ impl From<String> for Unsent {
 
 async fn send(
     links: &Links,
-    source: &mut OnDisk<Box<dyn SnapshotBytes>>,
+    Offer { source, too_late, .. }: &mut Offer,
     request: SnapshotRequest,
     say: &mut SendStream,
     hear: &mut RecvStream,
@@ -199,13 +207,19 @@ async fn send(
     while offset < bytes {
         let wanted = CHUNK.min(usize::try_from(bytes - offset).unwrap_or(CHUNK));
         ahead.wait(hear).await?;
-        links.bulk.take(wanted).await;
+        links.bulk.take(counted(wanted, *too_late)).await;
         let chunk = source.call(move |source| read_whole(source.as_mut(), offset, wanted)).await?;
         offset += wanted as u64;
         ahead.sent += 1;
         say.write_chunk(chunk.into()).await.map_err(unwritten)?;
     }
     say.finish().map_err(|_| Unsent::Failed("the link is gone".to_owned()))
+}
+
+/// As how many bytes they count in the rate. A peer that each snapshot reaches too late would never be up to date, and the writes that the rate is there for would
+/// soon have a peer less to count on.
+fn counted(bytes: usize, too_late: u32) -> usize {
+    bytes.checked_shr(too_late).unwrap_or(0)
 }
 
 /// `bytes` from `offset` on, however many a read gives.

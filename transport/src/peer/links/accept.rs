@@ -1,7 +1,7 @@
 //! Who knocks, and what strangers may cost.
 
 use super::Links;
-use super::closing::{self, is_unwanted, line_of_end, refusal_line};
+use super::closing::{self, refusal_line};
 use super::greeting::Failed;
 use super::places::{Knock, Place, Places, network};
 use crate::peer::trust::Refused;
@@ -117,9 +117,8 @@ impl Links {
     /// A line about somebody who came and went, if that has to do with who the two are.
     fn warn_of_end(&self, remote: SocketAddr, proved: Option<ServerId>, error: &quinn::ConnectionError) {
         let Some(line) = refusal_line(self, &remote.to_string(), error) else {
-            // For that side it was the link already, while the word that it is was on its way.
-            if let Some(peer) = proved.filter(|_| is_unwanted(error)) {
-                self.table.closed(peer, line_of_end(peer, remote, error));
+            if let Some(peer) = proved {
+                closing::keep_why(self, peer, remote, error);
             }
             return;
         };

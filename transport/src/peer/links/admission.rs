@@ -10,7 +10,7 @@
 //! then two live servers have one id, and the one that came later is refused, on either side. The second reason is for a former process that stands
 //! still when it is asked. When its link ends it is gone, and makes room.
 
-use super::closing::Closing;
+use super::closing::{self, Closing};
 use super::greeting::{self, Failed, Proven};
 use super::link::Link;
 use super::members::Member;
@@ -18,6 +18,7 @@ use super::{Links, life};
 use crate::peer::trust::{Refused, Why};
 use std::sync::Arc;
 use zoolet_engine::Event;
+use zoolet_model::ServerId;
 
 /// What becomes of a connection that has proved itself.
 #[derive(PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl Links {
         let decides = self.decides(&member);
         let door = member.door().await;
         if self.verdict(&member, &proven).await? == Verdict::Duplicate {
-            Closing::Duplicate.close(&proven.connection, "");
+            self.turn_away(member.id, &proven);
             return Ok(());
         }
         // Whoever decides decides on nothing else meanwhile. Whoever does not must not keep the other waiting, who may be at its own dialling.
@@ -62,7 +63,7 @@ impl Links {
             let door = member.door().await;
             // While it kept its word back, another may have become the link.
             if self.verdict(&member, &proven).await? == Verdict::Duplicate {
-                Closing::Duplicate.close(&proven.connection, "");
+                self.turn_away(member.id, &proven);
                 return Ok(());
             }
             door
@@ -91,7 +92,7 @@ impl Links {
             None => member.door().await,
         };
         if self.verdict(member, &proven).await? == Verdict::Duplicate {
-            Closing::Duplicate.close(&proven.connection, "");
+            self.turn_away(member.id, &proven);
             return Ok(());
         }
         greeting::go(&mut proven).await?;
@@ -138,6 +139,14 @@ impl Links {
         }
     }
 
+    /// It does not become the link. Its peer may have given it up before.
+    fn turn_away(&self, peer: ServerId, proven: &Proven) {
+        match proven.connection.close_reason() {
+            Some(error) => closing::keep_why(self, peer, proven.remote, &error),
+            None => Closing::Duplicate.close(&proven.connection, ""),
+        }
+    }
+
     /// Makes it the link. The machine hears of the end of the one before first.
     async fn link(self: &Arc<Self>, member: &Arc<Member>, proven: Proven) -> Result<(), Refused> {
         if let Some(before) = member.link() {
@@ -147,6 +156,7 @@ impl Links {
         // The door is this member's alone: the same key may have come in at another one meanwhile. From here on nothing is waited for.
         self.judge_key(member, &proven)?;
         if proven.connection.close_reason().is_some() {
+            self.turn_away(member.id, &proven);
             return Ok(());
         }
         let link = Arc::new(Link::new(self.next_link(), &proven, &self.room()));

@@ -100,6 +100,13 @@ pub(super) fn line_of_end(peer: ServerId, remote: SocketAddr, error: &Connection
     format!("the link to server {} at {remote} is gone: {}", peer.as_u8(), end_of_link(error))
 }
 
+/// Keeps why a proved peer ended a connection that was no link here yet, and one already for that peer: the word that it is was on its way.
+pub(super) fn keep_why(links: &Links, peer: ServerId, remote: SocketAddr, error: &ConnectionError) {
+    if is_unwanted(error) {
+        links.table.closed(peer, line_of_end(peer, remote, error));
+    }
+}
+
 /// Why a link ended, for people.
 pub(super) fn end_of_link(error: &ConnectionError) -> String {
     let text = || said(error).map(|(_, text)| text).unwrap_or_default();

@@ -136,8 +136,37 @@ impl PeerTable {
         }
     }
 
+    /// Why it gave a connection up that was no link here yet; unless another one stands by now, whose end this would be taken for.
+    pub(super) fn given_up(&self, peer: ServerId, line: String) {
+        let mut rows = lock(&self.0);
+        let figures = &mut rows.entry(peer).or_default().figures;
+        if figures.missing_since.is_some() {
+            figures.refuse(line);
+        }
+    }
+
     /// Why its link ends, which there still is.
     pub(super) fn closed(&self, peer: ServerId, line: String) {
         lock(&self.0).entry(peer).or_default().figures.refuse(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_up_is_told_until_a_link_stands_and_never_of_one_that_does() {
+        let (table, peer) = (PeerTable::default(), ServerId::new(2).unwrap());
+        let told = || table.figures()[&peer].refusal.as_ref().map(|refusal| refusal.line.clone());
+        table.expect(peer);
+        table.given_up(peer, "it wants no link".to_owned());
+        assert_eq!(told().as_deref(), Some("it wants no link"));
+        table.stands(peer);
+        table.given_up(peer, "it wants no link".to_owned());
+        assert_eq!(told(), None);
+        table.unlinked(peer);
+        table.given_up(peer, "it wants no link".to_owned());
+        assert!(told().is_some());
     }
 }

@@ -103,7 +103,7 @@ pub(super) fn line_of_end(peer: ServerId, remote: SocketAddr, error: &Connection
 /// Keeps why a proved peer ended a connection that was no link here yet, and one already for that peer: the word that it is was on its way.
 pub(super) fn keep_why(links: &Links, peer: ServerId, remote: SocketAddr, error: &ConnectionError) {
     if is_unwanted(error) {
-        links.table.closed(peer, line_of_end(peer, remote, error));
+        links.table.given_up(peer, line_of_end(peer, remote, error));
     }
 }
 

@@ -1,10 +1,10 @@
 //! The sessions of one node, as the machine sees them: by connection.
 
 use super::Link;
-use super::state::LostReason;
 use std::collections::HashMap;
 use std::sync::Arc;
 use zoolet_engine::{ConnId, Event};
+use zoolet_model::LostReason;
 use zoolet_model::Request;
 
 /// The xid of pings; nobody waits for their answers.

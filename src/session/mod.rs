@@ -17,8 +17,9 @@ pub(crate) use link::Link;
 pub(crate) use links::Links;
 pub use options::{CreateOptions, Created, Version};
 pub use reads::{Consistency, Reads};
-pub use state::{Error, LostReason, SessionState, States};
-pub use watch::{OneShotWatch, WatchItem, WatchStream, Watched};
+pub use state::States;
+pub use watch::{OneShotWatch, WatchStream};
+pub use zoolet_model::{Error, LostReason, SessionState, WatchItem, Watched};
 
 use bytes::Bytes;
 use link::{Answer, Submit};

@@ -1,6 +1,5 @@
 //! Slots for replies: one for each request under way, reused, so that a request allocates nothing.
 
-use super::state::Error;
 use super::{Link, link::Answer};
 use std::future::Future;
 use std::pin::Pin;
@@ -8,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use zoolet_engine::Budget;
 use zoolet_engine::budget::Part;
+use zoolet_model::Error;
 
 /// A slot's number; its xid on the way to the machine is one more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,39 +1,18 @@
 //! The watches of one session: which of them an event of the connection concerns, and their bounded queues.
 
 use super::Link;
-use super::state::SessionState;
 use futures_core::Stream;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use zoolet_model::{AddWatchMode, EventKind, Path, Request, SetWatches, Text, WatchEvent, WatcherType};
+use zoolet_model::{
+    AddWatchMode, EventKind, Path, Request, SessionState, SetWatches, Text, WatchEvent, WatchItem, Watched, WatcherType,
+};
 
 /// Items a stream holds for a reader that does not take them.
 const QUEUE_MAX: usize = 64;
-
-/// A watch event.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Watched {
-    /// How the session was when it came.
-    pub state: SessionState,
-    /// What happened.
-    pub kind: EventKind,
-    /// To which znode.
-    pub path: Text,
-    /// The zxid of the change; -1 when it happened while the session was suspended.
-    pub zxid: i64,
-}
-
-/// What a watch stream yields.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum WatchItem {
-    /// A change.
-    Event(Watched),
-    /// Changes before this point were missed, because the reader was slow or the session suspended: read again.
-    Gap,
-}
 
 /// What is watched, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,6 +12,7 @@ mod names;
 pub mod path;
 mod reply;
 mod request;
+mod session;
 mod stat;
 mod text;
 
@@ -24,6 +25,7 @@ pub use request::{
     AddWatchMode, ConnectReply, ConnectRequest, Create, CreateKind, CreateMode, ReadOp, Request, SessionId,
     SessionSecret, SetWatches, WatcherType, WriteOp,
 };
+pub use session::{Error, LostReason, SessionState, WatchItem, Watched};
 pub use stat::Stat;
 pub use text::Text;
 pub use zoolet_zab::{Epoch, ServerId, Zxid};

@@ -1,12 +1,13 @@
 //! The machine's side: connections begin and end, answers and watch events come in their order.
 
 use super::super::slots::SlotId;
-use super::super::state::{Error, LostReason, SessionState};
 use super::{Answer, Link, State, Wakers, XID_UNHEARD};
 use crate::runtime::lock;
 use bytes::Bytes;
 use zoolet_engine::ConnId;
-use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, WatchEvent};
+use zoolet_model::{
+    ConnectReply, ConnectRequest, Error, ErrorCode, LostReason, Reply, Request, SessionState, WatchEvent,
+};
 
 /// Things that wait behind one answer that is put together off the core; beyond this, watch events become a gap.
 const BEHIND_MAX: usize = 4096;

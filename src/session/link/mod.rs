@@ -11,7 +11,6 @@ mod tests;
 pub(super) use owner::{Room, Submit};
 
 use super::slots::Slots;
-use super::state::{Error, SessionState};
 use super::watch::Watches;
 use crate::runtime::Inbox;
 use bytes::Bytes;
@@ -21,7 +20,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use zoolet_engine::{Budget, ConnId, Limits};
-use zoolet_model::{Reply, SessionId, SessionSecret, Text};
+use zoolet_model::{Error, Reply, SessionId, SessionSecret, SessionState, Text};
 
 /// The xid of requests that nobody waits for: it names no slot.
 const XID_UNHEARD: i32 = -9;

@@ -2,7 +2,6 @@
 
 use super::super::size;
 use super::super::slots::{Slots, Ticket};
-use super::super::state::{Error, SessionState};
 use super::super::watch::Watches;
 use super::{Link, Wakers, XID_UNHEARD};
 use crate::runtime::{Input, lock};
@@ -11,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use zoolet_engine::Event;
-use zoolet_model::{Request, SessionId, Text};
+use zoolet_model::{Error, Request, SessionId, SessionState, Text};
 
 /// What became of a request.
 pub(in crate::session) enum Submit {

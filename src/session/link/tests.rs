@@ -1,6 +1,5 @@
 //! A session, and the tests in the place of the machine.
 
-use super::super::state::LostReason;
 use super::super::{Links, Session, WatchItem};
 use super::*;
 use crate::runtime::Input;
@@ -9,6 +8,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll};
 use zoolet_engine::Event;
+use zoolet_model::LostReason;
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, EventKind, ReadOp, Request, WatchEvent};
 
 /// A session, and this test in the place of the machine.

@@ -1,0 +1,120 @@
+//! What is left to do when the one who wanted something no longer waits.
+//!
+//! A lock that is dropped is released, and an attempt that is cancelled leaves no znode behind, although nobody is there to wait for an answer
+//! or to try again. So the session does it: it sends [`Errand::request`], hands the answer to [`Errand::answered`], and sends again whatever a
+//! lost connection left unanswered.
+
+use crate::Guid;
+use crate::name::child;
+use zoolet_model::{ErrorCode, Reply, Request, Text, WriteOp};
+
+/// What is left of an errand.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// It is done, or cannot be done.
+    Nothing,
+    /// This, to be sent at once.
+    Now(Errand),
+    /// This, to be sent some time later: the server could not.
+    Later(Errand),
+}
+
+/// Something to clear away: a machine without IO. Its requests may be carried out any number of times.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Errand(Step);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Step {
+    /// Delete this znode, which nobody can have made again.
+    Delete(Text),
+    /// A write, so that a create of a left connection that is still under way comes before what follows, or not at all.
+    Settle { parent: Text, guid: Guid },
+    /// Look for what has this GUID in its name.
+    Find { parent: Text, guid: Guid },
+    /// Delete one of them, and look again.
+    DeleteFound { parent: Text, guid: Guid, path: Text },
+}
+
+impl Errand {
+    /// Deletes a znode with a GUID in its name, whose path is known.
+    pub const fn delete(path: Text) -> Self {
+        Self(Step::Delete(path))
+    }
+
+    /// Deletes every child of `parent` with this GUID in its name: for a create whose reply nobody has seen.
+    pub const fn find_and_delete(parent: Text, guid: Guid) -> Self {
+        Self(Step::Settle { parent, guid })
+    }
+
+    /// What to send now, and again after a reconnect if there was no answer.
+    pub fn request(&self) -> Request {
+        match &self.0 {
+            Step::Delete(path) | Step::DeleteFound { path, .. } => {
+                Request::Write(WriteOp::Delete { path: path.clone(), version: -1 })
+            }
+            Step::Settle { parent, .. } => Request::Multi(vec![WriteOp::Check { path: parent.clone(), version: -1 }]),
+            Step::Find { parent, .. } => Request::GetChildren { path: parent.clone(), watch: false, with_stat: false },
+        }
+    }
+
+    /// The server's answer to [`Errand::request`]; what is left to do.
+    pub fn answered(self, answer: &Result<Reply, ErrorCode>) -> Left {
+        if *answer == Err(ErrorCode::SystemError) {
+            // A full disk, or a bound of the server: it may well be over soon, and nobody else would do this.
+            return Left::Later(self);
+        }
+        match self.0 {
+            Step::Delete(_) => Left::Nothing,
+            Step::Settle { parent, guid } => Left::Now(Self(Step::Find { parent, guid })),
+            Step::Find { parent, guid } => {
+                let Ok(Reply::Names(names)) = answer else { return Left::Nothing };
+                let found = names.iter().find(|name| guid.is_in(name)).map(|name| child(&parent, name));
+                found.map_or(Left::Nothing, |path| Left::Now(Self(Step::DeleteFound { parent, guid, path })))
+            }
+            Step::DeleteFound { parent, guid, .. } => match answer {
+                Ok(_) | Err(ErrorCode::NoNode) => Left::Now(Self(Step::Find { parent, guid })),
+                Err(_) => Left::Nothing,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUID: Guid = Guid::from_random_bits(7);
+
+    #[test]
+    fn whatever_has_the_guid_in_its_name_is_deleted_and_nothing_else() {
+        let mut children: Vec<String> = vec!["other-lock-0000000001".into()];
+        children.extend([format!("{GUID}-lock-0000000002"), format!("{}__lock__0000000003", GUID.hex())]);
+        let mut errand = Errand::find_and_delete("/locks".into(), GUID);
+        let mut deleted = Vec::new();
+        loop {
+            let answer = match errand.request() {
+                Request::Multi(_) => Ok(Reply::Multi(vec![zoolet_model::OpResult::Check])),
+                Request::GetChildren { .. } => Ok(Reply::Names(children.iter().collect())),
+                Request::Write(WriteOp::Delete { path, .. }) => {
+                    children.retain(|name| path != format!("/locks/{name}").as_str());
+                    deleted.push(path);
+                    Ok(Reply::Empty)
+                }
+                other => panic!("{other:?}"),
+            };
+            match errand.answered(&answer) {
+                Left::Nothing => break,
+                Left::Now(next) => errand = next,
+                Left::Later(_) => panic!("no reason to wait"),
+            }
+        }
+        assert_eq!((children.len(), deleted.len()), (1, 2));
+    }
+
+    #[test]
+    fn a_server_that_cannot_now_is_asked_again_later() {
+        let errand = Errand::delete("/locks/a".into());
+        assert_eq!(errand.clone().answered(&Err(ErrorCode::SystemError)), Left::Later(errand.clone()));
+        assert_eq!(errand.answered(&Err(ErrorCode::NoNode)), Left::Nothing);
+    }
+}

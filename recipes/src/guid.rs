@@ -1,0 +1,72 @@
+//! Names that nobody else gives.
+
+use heapless::String;
+use std::fmt::{self, Write as _};
+
+/// What tells the znodes of one participant from those of others, whatever became of the reply that would have named them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Guid(u128);
+
+impl Guid {
+    /// From 128 random bits, six of which say that it is a UUID of version 4: Curator looks for one.
+    pub const fn from_random_bits(bits: u128) -> Self {
+        let version = 0xf << 76;
+        let variant = 0x3 << 62;
+        Self(bits & !version & !variant | 0x4 << 76 | 0x2 << 62)
+    }
+
+    /// Whether it is part of a name, in either form.
+    pub fn is_in(self, name: &str) -> bool {
+        let (mut hyphened, mut plain) = (String::<36>::new(), String::<32>::new());
+        write!(hyphened, "{self}").is_ok() && name.contains(hyphened.as_str())
+            || write!(plain, "{}", self.hex()).is_ok() && name.contains(plain.as_str())
+    }
+
+    /// 32 lower-case hexadecimal digits, as kazoo writes it.
+    pub const fn hex(self) -> impl fmt::Display {
+        Hex(self.0)
+    }
+}
+
+struct Hex(u128);
+
+impl fmt::Display for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// 36 characters with hyphens, as Curator writes it.
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = |from: u32, digits: u32| self.0 >> (128 - 4 * (from + digits)) & ((1 << (4 * digits)) - 1);
+        write!(f, "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", part(0, 8), part(8, 4), part(12, 4), part(16, 4), part(20, 12))
+    }
+}
+
+impl fmt::Debug for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guid_is_found_in_the_names_of_both_kinds_of_libraries() {
+        let (guid, other) = (Guid::from_random_bits(u128::MAX / 3), Guid::from_random_bits(u128::MAX / 5));
+        for name in [format!("_c_{guid}-lock-0000000001"), format!("{}__lock__0000000001", guid.hex())] {
+            assert!(guid.is_in(&name) && !other.is_in(&name), "{name}");
+        }
+        assert!(!guid.is_in(""));
+    }
+
+    #[test]
+    fn a_guid_is_written_as_uuids_of_version_4_are() {
+        let guid = Guid::from_random_bits(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        assert_eq!(format!("{guid}"), "01234567-89ab-4def-8123-456789abcdef");
+        assert_eq!(format!("{}", guid.hex()), "0123456789ab4def8123456789abcdef");
+    }
+}

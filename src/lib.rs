@@ -32,8 +32,6 @@ struct Readme;
 
 pub mod config;
 mod runtime;
-mod session;
-mod wait;
 
 pub use bytes::Bytes;
 pub use config::{Config, Populate};
@@ -41,17 +39,16 @@ pub use runtime::{
     Failure, Figures, Node, NodeStatus, Opening, Percentiles, Ready, ShutdownError, StartError, StatusAnswer, Stopped,
     check_data_directory,
 };
-pub use session::{
-    Consistency, CreateOptions, Created, Error, LostReason, OneShotWatch, Pending, Reads, Session, SessionState,
-    States, Version, WatchItem, WatchStream, Watched, Znode,
-};
-pub use wait::Wait;
 pub use zoolet_engine::store::Strategy;
 pub use zoolet_engine::{Limits, Settings, Status};
 pub use zoolet_model::{
     AclEntry, AddWatchMode, AuthId, Create, CreateKind, CreateMode, ErrorCode, EventKind, Names, OpResult, Path, Perms,
     ReadOp, ReadResult, Reply, Request, RequestedAcl, SessionId, SetWatches, Stat, Text, WatcherType, WriteOp, Zxid,
     open_acl,
+};
+pub use zoolet_session::{
+    Consistency, CreateOptions, Created, Error, LostReason, OneShotWatch, Pending, Reads, Session, SessionState,
+    States, Version, Wait, WatchItem, WatchStream, Watched, Znode,
 };
 
 /// The path of a znode as a `&'static Path`, checked when it is compiled.

@@ -4,7 +4,6 @@
 use super::port::Sockets;
 use super::snapshots::LentReader;
 use super::{Inbox, Input, Mailbox};
-use crate::session::Link;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tracing::error;
@@ -14,6 +13,7 @@ use zoolet_engine::event::{BaseFailure, Fetched};
 use zoolet_engine::store::base::BaseReader;
 use zoolet_engine::store::key::end_of_prefix;
 use zoolet_model::{ErrorCode, Reply};
+use zoolet_session::Link;
 
 /// What such a thread is told, in order: a generation is served before anybody can ask for it.
 pub(super) enum BaseWork {

@@ -8,7 +8,6 @@ use super::log::LogWork;
 use super::peers;
 use super::seat::Driver;
 use super::threads::{Failure, Question, Shared};
-use crate::session::{Link, Links, LostReason};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use zoolet_engine::budget::Part;
 use zoolet_engine::status::{self, Status};
 use zoolet_engine::{Action, Budget, ConnId, Event, Now, Server};
 use zoolet_model::{ConnectReply, Zxid};
+use zoolet_session::{Link, Links, LostReason};
 use zoolet_transport::peer::Instruction;
 #[cfg(feature = "port")]
 use zoolet_transport::server::Output;

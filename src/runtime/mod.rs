@@ -46,9 +46,10 @@ pub use node::{Node, ShutdownError};
 pub use threads::Failure;
 pub use waiting::{NodeStatus, Opening, Ready, StatusAnswer, Stopped};
 
-use crate::session::Link;
 use std::sync::Arc;
-use zoolet_engine::Event;
+use zoolet_engine::{ConnId, Event};
+use zoolet_model::Request;
+use zoolet_session::{Link, Outbox};
 
 /// What the core thread is told.
 #[derive(Debug)]
@@ -72,3 +73,9 @@ pub(crate) enum Input {
 
 /// The way to the core thread.
 pub(crate) type Inbox = Mailbox<Input>;
+
+impl Outbox for Inbox {
+    fn request(&self, conn: ConnId, xid: i32, request: Request) {
+        self.push(Input::Event(Event::Request { conn, xid, request }));
+    }
+}

@@ -9,7 +9,6 @@ use super::threads::{Failure, Question, Shared, lost_reason};
 use super::waiting::{Opening, Ready, StatusAnswer, Stopped};
 use super::{Input, StartError, clock, data, member, store};
 use crate::config::{Config, ConfigError};
-use crate::session::{Link, Session};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_engine::store::Store;
 use zoolet_engine::{Budget, Limits, Server, server};
+use zoolet_session::{Link, Session};
 use zoolet_zab::Incarnation;
 
 /// How long a dropped node waits for its threads. What they still do afterwards is safe: they hold the directory until
@@ -175,8 +175,7 @@ impl Node {
     /// its ephemerals then stay.
     pub fn session_with(&self, timeout: Duration) -> Opening {
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).min(i32::MAX as u32);
-        let link =
-            Link::new(Arc::clone(&self.shared.inbox), timeout_ms, &self.limits, Arc::clone(&self.session_budget));
+        let link = Link::new(self.shared.inbox.clone(), timeout_ms, &self.limits, Arc::clone(&self.session_budget));
         if !self.shared.inbox.push(Input::Dial(Arc::clone(&link))) {
             link.lost(lost_reason(self.failed().as_ref()));
         }
@@ -301,8 +300,8 @@ impl std::error::Error for ShutdownError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::{Error, LostReason, SessionState};
     use crate::{Wait, path};
+    use zoolet_session::{Error, LostReason, SessionState};
 
     #[test]
     fn a_broken_assertion_poisons_its_node_and_no_other() {
@@ -314,7 +313,7 @@ mod tests {
         let mut watch = hurt.watch(path!("/"), crate::AddWatchMode::Persistent).wait().unwrap();
         // What came together with it is not forgotten either.
         let question = Question::new();
-        let link = Link::new(Arc::clone(&bad.shared.inbox), 1000, &bad.limits, Arc::clone(&bad.session_budget));
+        let link = Link::new(bad.shared.inbox.clone(), 1000, &bad.limits, Arc::clone(&bad.session_budget));
         let together = [Input::Panic, Input::Ask(Arc::clone(&question)), Input::Dial(Arc::clone(&link))];
         bad.shared.inbox.push_all(together.into_iter());
         let opening = Opening {

@@ -13,7 +13,6 @@ use super::port::{self, Sockets};
 use super::seat::Seat;
 use super::snapshots::Received;
 use super::{Inbox, Input, Latch, Mailbox, StartError, base, checkpoint, log};
-use crate::session::LostReason;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +23,7 @@ use zoolet_engine::Status;
 use zoolet_engine::store::Reserve;
 use zoolet_engine::store::base::Base;
 use zoolet_engine::store::log::Log;
+use zoolet_session::LostReason;
 use zoolet_transport::peer::PeerPort;
 #[cfg(feature = "port")]
 use zoolet_transport::server::ClientPort;

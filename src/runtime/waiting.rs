@@ -3,12 +3,12 @@
 use super::Set;
 use super::figures::Figures;
 use super::threads::{End, Failure};
-use crate::session::{Error, Link, Session};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use zoolet_engine::Status;
+use zoolet_session::{Error, Link, Session};
 
 /// Waits until clients are served. Cancel-safe.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ pub(super) use owner::{Room, Submit};
 
 use super::slots::Slots;
 use super::watch::Watches;
-use crate::runtime::Inbox;
+use crate::Outbox;
 use bytes::Bytes;
 use machine::Behind;
 use std::collections::{BTreeMap, VecDeque};
@@ -34,8 +34,8 @@ pub(super) struct Answer {
 
 /// One in-process session.
 #[derive(Debug)]
-pub(crate) struct Link {
-    inbox: Arc<Inbox>,
+pub struct Link {
+    outbox: Arc<dyn Outbox>,
     request_bytes_max: u64,
     numbers: AtomicU64,
     state: Mutex<State>,
@@ -73,9 +73,11 @@ impl Wakers {
 }
 
 impl Link {
-    pub(crate) fn new(inbox: Arc<Inbox>, timeout_ms: u32, limits: &Limits, budget: Arc<Budget>) -> Arc<Self> {
+    /// A session that asks for `timeout_ms`, not connected yet. `limits` are its server's, and so is `budget`, to which the requests that it waits
+    /// for are charged.
+    pub fn new(outbox: Arc<dyn Outbox>, timeout_ms: u32, limits: &Limits, budget: Arc<Budget>) -> Arc<Self> {
         Arc::new(Self {
-            inbox,
+            outbox,
             request_bytes_max: limits.frame_bytes_max.into(),
             numbers: AtomicU64::new(0),
             state: Mutex::new(State {

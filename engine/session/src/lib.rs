@@ -1,5 +1,8 @@
 //! Sessions inside the process: the same requests, limits and order as over a socket, without the bytes.
 //!
+//! A part of zoolet, published with it: `Session` and what it gives is what embedders see, as the crate `zoolet` names it; [`Link`], [`Links`] and
+//! [`Outbox`] are for whoever drives the machine, with threads or on virtual time, and change as that needs.
+//!
 //! [`Link`] is where a session's owner and the machine meet: slots for replies, queues for watches, the
 //! state. Everything public is a thin handle to it. Wakers are called on the node's own threads, the one that syncs the log among them: a waker
 //! that blocks holds up everybody's writes.
@@ -7,17 +10,21 @@
 mod link;
 mod links;
 mod options;
+mod outbox;
 mod reads;
 mod size;
 mod slots;
 mod state;
+mod wait;
 mod watch;
 
-pub(crate) use link::Link;
-pub(crate) use links::Links;
+pub use link::Link;
+pub use links::Links;
 pub use options::{CreateOptions, Created, Version};
+pub use outbox::Outbox;
 pub use reads::{Consistency, Reads};
 pub use state::States;
+pub use wait::Wait;
 pub use watch::{OneShotWatch, WatchStream};
 pub use zoolet_model::{Error, LostReason, SessionState, WatchItem, Watched};
 
@@ -25,7 +32,7 @@ use bytes::Bytes;
 use link::{Answer, Submit};
 use slots::Ticket;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use watch::Arm;
 use zoolet_model::{
@@ -64,7 +71,8 @@ impl Drop for Owner {
 }
 
 impl Session {
-    pub(crate) fn new(link: Arc<Link>) -> Self {
+    /// The owner's handle to `link`.
+    pub fn new(link: Arc<Link>) -> Self {
         Self { owner: Arc::new(Owner { link }) }
     }
 
@@ -379,4 +387,9 @@ fn first_failure(results: &[OpResult]) -> Option<ErrorCode> {
 fn unexpected(reply: &Reply) -> Error {
     debug_assert!(false, "unexpected reply {reply:?}");
     Error::Refused(ErrorCode::SystemError)
+}
+
+/// Locks; a thread that panicked while it held the lock has been reported where it ran.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

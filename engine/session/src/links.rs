@@ -11,8 +11,8 @@ use zoolet_model::Request;
 const XID_PING: i32 = -2;
 
 /// The in-process sessions of a node, as the machine sees them.
-#[derive(Default)]
-pub(crate) struct Links {
+#[derive(Debug, Default)]
+pub struct Links {
     links: HashMap<ConnId, Arc<Link>>,
     numbers: u64,
 }
@@ -22,16 +22,17 @@ const EMBEDDED: u64 = 1 << 63;
 
 impl Links {
     /// Whether a connection is one of this process.
-    pub(crate) fn is_embedded(conn: ConnId) -> bool {
+    pub fn is_embedded(conn: ConnId) -> bool {
         conn.0 & EMBEDDED != 0
     }
 
-    pub(crate) fn find(&self, conn: ConnId) -> Option<&Arc<Link>> {
+    /// The session on a connection.
+    pub fn find(&self, conn: ConnId) -> Option<&Arc<Link>> {
         self.links.get(&conn)
     }
 
     /// Connects a session; the event goes to the machine.
-    pub(crate) fn dial(&mut self, link: Arc<Link>) -> Option<Event> {
+    pub fn dial(&mut self, link: Arc<Link>) -> Option<Event> {
         self.numbers += 1;
         let conn = ConnId(EMBEDDED | self.numbers);
         let request = link.dial()?;
@@ -40,33 +41,34 @@ impl Links {
     }
 
     /// The machine closed it; gives the session when it wants to be connected again.
-    pub(crate) fn close(&mut self, conn: ConnId) -> Option<Arc<Link>> {
+    pub fn close(&mut self, conn: ConnId) -> Option<Arc<Link>> {
         let link = self.links.remove(&conn)?;
         link.closed().then_some(link)
     }
 
     /// A ping for each: a session of this process lives as long as the process runs.
-    pub(crate) fn pings(&self) -> impl Iterator<Item = Event> {
+    pub fn pings(&self) -> impl Iterator<Item = Event> {
         let connected = self.links.iter().filter(|(_, link)| link.is_connected());
         connected.map(|(&conn, _)| Event::Request { conn, xid: XID_PING, request: Request::Ping })
     }
 
     /// How often to ping, milliseconds; `None` without a session.
-    pub(crate) fn ping_interval_ms(&self) -> Option<u64> {
+    pub fn ping_interval_ms(&self) -> Option<u64> {
         self.links.values().map(|link| u64::from(link.timeout_ms() / 3).max(1)).min()
     }
 
     /// Asks every session to close, as a clean shutdown does.
-    pub(crate) fn close_all(&self) {
+    pub fn close_all(&self) {
         self.links.values().for_each(|link| link.close_unheard());
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether no session is connected, or about to be.
+    pub fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 
     /// The node is gone.
-    pub(crate) fn lost(&mut self, reason: LostReason) {
+    pub fn lost(&mut self, reason: LostReason) {
         self.links.drain().for_each(|(_, link)| link.lost(reason));
     }
 }

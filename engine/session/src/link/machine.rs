@@ -2,7 +2,7 @@
 
 use super::super::slots::SlotId;
 use super::{Answer, Link, State, Wakers, XID_UNHEARD};
-use crate::runtime::lock;
+use crate::lock;
 use bytes::Bytes;
 use zoolet_engine::ConnId;
 use zoolet_model::{
@@ -29,7 +29,7 @@ pub(super) enum Behind {
 
 impl Link {
     /// The first message of a new connection; `None` when the session is over or unwanted.
-    pub(in crate::session) fn dial(&self) -> Option<ConnectRequest> {
+    pub(crate) fn dial(&self) -> Option<ConnectRequest> {
         let mut state = lock(&self.state);
         if state.session_state.is_over() || (state.closing && state.secret.is_none()) {
             return None;
@@ -45,8 +45,8 @@ impl Link {
         })
     }
 
-    /// The answer to [`Link::dial`]; gives what to send before anything else.
-    pub(crate) fn connected(&self, conn: ConnId, reply: &ConnectReply) -> Vec<(i32, Request)> {
+    /// The machine has answered the first message of a connection; gives what to send before anything else.
+    pub fn connected(&self, conn: ConnId, reply: &ConnectReply) -> Vec<(i32, Request)> {
         let mut state = lock(&self.state);
         if reply.timeout_ms <= 0 {
             let wakers = state.end(SessionState::Lost(LostReason::Expired));
@@ -78,7 +78,7 @@ impl Link {
     }
 
     /// An answer, in its turn.
-    pub(crate) fn reply(&self, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
+    pub fn reply(&self, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
         let mut state = lock(&self.state);
         let wakers = if state.behind.is_empty() {
             state.deliver_reply(xid, zxid, result)
@@ -91,12 +91,12 @@ impl Link {
     }
 
     /// The turn of an answer that is put together elsewhere: what comes later waits behind it.
-    pub(crate) fn pending(&self, xid: i32) {
+    pub fn pending(&self, xid: i32) {
         lock(&self.state).behind.push_back(Behind::Pending { xid });
     }
 
     /// That answer.
-    pub(crate) fn filled(&self, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
+    pub fn filled(&self, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
         let mut state = lock(&self.state);
         let place =
             state.behind.iter_mut().find(|waiting| matches!(waiting, Behind::Pending { xid: other } if *other == xid));
@@ -108,7 +108,7 @@ impl Link {
     }
 
     /// A watch fired, in its turn.
-    pub(crate) fn notify(&self, event: WatchEvent) {
+    pub fn notify(&self, event: WatchEvent) {
         let mut state = lock(&self.state);
         let wakers = if state.behind.is_empty() {
             state.deliver_event(&event)
@@ -125,7 +125,7 @@ impl Link {
     }
 
     /// The machine closed the connection; says whether to dial again.
-    pub(in crate::session) fn closed(&self) -> bool {
+    pub(crate) fn closed(&self) -> bool {
         let mut state = lock(&self.state);
         let again = !state.session_state.is_over() && !state.closing;
         let wakers = if again {
@@ -141,7 +141,7 @@ impl Link {
     }
 
     /// The node is gone.
-    pub(crate) fn lost(&self, reason: LostReason) {
+    pub fn lost(&self, reason: LostReason) {
         let mut state = lock(&self.state);
         let wakers =
             if state.session_state.is_over() { Wakers::default() } else { state.end(SessionState::Lost(reason)) };

@@ -4,16 +4,15 @@ use super::super::size;
 use super::super::slots::{Slots, Ticket};
 use super::super::watch::Watches;
 use super::{Link, Wakers, XID_UNHEARD};
-use crate::runtime::{Input, lock};
+use crate::lock;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
-use zoolet_engine::Event;
 use zoolet_model::{Error, Request, SessionId, SessionState, Text};
 
 /// What became of a request.
-pub(in crate::session) enum Submit {
+pub(crate) enum Submit {
     Sent(Ticket),
     /// All slots are in use; here it is back.
     Full(Request),
@@ -21,29 +20,29 @@ pub(in crate::session) enum Submit {
 }
 
 impl Link {
-    pub(in crate::session) fn id(&self) -> SessionId {
+    pub(crate) fn id(&self) -> SessionId {
         lock(&self.state).session
     }
 
-    pub(in crate::session) fn timeout_ms(&self) -> u32 {
+    pub(crate) fn timeout_ms(&self) -> u32 {
         lock(&self.state).timeout_ms
     }
 
-    pub(in crate::session) fn is_connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         lock(&self.state).conn.is_some()
     }
 
-    pub(in crate::session) fn session_state(&self) -> SessionState {
+    pub(crate) fn session_state(&self) -> SessionState {
         lock(&self.state).session_state
     }
 
     /// A number for a watch or a waiter, never given twice.
-    pub(crate) fn new_number(&self) -> u64 {
+    pub fn new_number(&self) -> u64 {
         self.numbers.fetch_add(1, Relaxed)
     }
 
     /// Ready once the session is served or over; the error is why it never was.
-    pub(crate) fn poll_open(&self, reader: u64, context: &Context<'_>) -> Poll<Result<(), Error>> {
+    pub fn poll_open(&self, reader: u64, context: &Context<'_>) -> Poll<Result<(), Error>> {
         let mut state = lock(&self.state);
         if state.opened && !state.session_state.is_over() {
             return Poll::Ready(Ok(()));
@@ -55,7 +54,7 @@ impl Link {
         Poll::Pending
     }
 
-    pub(in crate::session) fn poll_state(
+    pub(crate) fn poll_state(
         &self,
         reader: u64,
         last: Option<SessionState>,
@@ -69,11 +68,12 @@ impl Link {
         Poll::Ready(state.session_state)
     }
 
-    pub(crate) fn forget_reader(&self, reader: u64) {
+    /// Whoever waited for a state under this number does not any more.
+    pub fn forget_reader(&self, reader: u64) {
         lock(&self.state).readers.remove(&reader);
     }
 
-    pub(in crate::session) fn submit(self: &Arc<Self>, request: Request, watch: Option<u64>) -> Result<Ticket, Error> {
+    pub(crate) fn submit(self: &Arc<Self>, request: Request, watch: Option<u64>) -> Result<Ticket, Error> {
         match self.try_submit(request, watch) {
             Submit::Sent(ticket) => Ok(ticket),
             Submit::Full(_) => Err(Error::Busy),
@@ -81,8 +81,8 @@ impl Link {
         }
     }
 
-    /// Sends in the order of calls: the inbox is entered under the lock.
-    pub(in crate::session) fn try_submit(self: &Arc<Self>, request: Request, watch: Option<u64>) -> Submit {
+    /// Sends in the order of calls: the outbox is entered under the lock.
+    pub(crate) fn try_submit(self: &Arc<Self>, request: Request, watch: Option<u64>) -> Submit {
         let bytes = size::request_bytes(&request);
         if bytes > self.request_bytes_max {
             return Submit::Refused(Error::TooLarge);
@@ -94,22 +94,22 @@ impl Link {
         let Some(conn) = state.conn else { return Submit::Refused(Error::of(state.session_state)) };
         let Some(slot) = state.slots.open(watch, bytes) else { return Submit::Full(request) };
         state.closing = request == Request::CloseSession;
-        self.inbox.push(Input::Event(Event::Request { conn, xid: slot.xid(), request }));
+        self.outbox.request(conn, slot.xid(), request);
         drop(state);
         Submit::Sent(Ticket::new(Arc::clone(self), slot))
     }
 
     /// Sends without a slot: nobody waits for the answer.
-    pub(in crate::session) fn send_unheard(&self, request: Request) {
+    pub(crate) fn send_unheard(&self, request: Request) {
         let state = lock(&self.state);
         if let Some(conn) = state.conn
             && !state.closing
         {
-            self.inbox.push(Input::Event(Event::Request { conn, xid: XID_UNHEARD, request }));
+            self.outbox.request(conn, XID_UNHEARD, request);
         }
     }
 
-    pub(in crate::session) fn close(self: &Arc<Self>) -> Result<Ticket, Error> {
+    pub(crate) fn close(self: &Arc<Self>) -> Result<Ticket, Error> {
         self.submit(Request::CloseSession, None)
     }
 
@@ -119,21 +119,21 @@ impl Link {
         if let Some(conn) = state.conn
             && !state.closing
         {
-            self.inbox.push(Input::Event(Event::Request { conn, xid: XID_UNHEARD, request: Request::CloseSession }));
+            self.outbox.request(conn, XID_UNHEARD, Request::CloseSession);
         }
         state.closing = true;
     }
 
-    pub(in crate::session) fn remember_auth(&self, scheme: Text, auth: Bytes) {
+    pub(crate) fn remember_auth(&self, scheme: Text, auth: Bytes) {
         lock(&self.state).auths.push((scheme, auth));
     }
 
-    pub(in crate::session) fn with_watches<R>(&self, work: impl FnOnce(&mut Watches) -> R) -> R {
+    pub(crate) fn with_watches<R>(&self, work: impl FnOnce(&mut Watches) -> R) -> R {
         work(&mut lock(&self.state).watches)
     }
 
     /// `work` says whether a slot came free.
-    pub(in crate::session) fn with_slots<R>(&self, work: impl FnOnce(&mut Slots) -> (R, bool)) -> (R, Wakers) {
+    pub(crate) fn with_slots<R>(&self, work: impl FnOnce(&mut Slots) -> (R, bool)) -> (R, Wakers) {
         let mut state = lock(&self.state);
         let (result, came_free) = work(&mut state.slots);
         (result, state.room_wakers(came_free))
@@ -141,18 +141,18 @@ impl Link {
 }
 
 /// Waits for a free slot.
-pub(in crate::session) struct Room<'a> {
+pub(crate) struct Room<'a> {
     link: &'a Link,
     number: Option<u64>,
 }
 
 impl<'a> Room<'a> {
-    pub(in crate::session) fn new(link: &'a Link) -> Self {
+    pub(crate) fn new(link: &'a Link) -> Self {
         Self { link, number: None }
     }
 
     /// To be called when a request came back; the caller tries again when woken.
-    pub(in crate::session) fn wait(&mut self, context: &Context<'_>) {
+    pub(crate) fn wait(&mut self, context: &Context<'_>) {
         let number = *self.number.get_or_insert_with(|| self.link.new_number());
         lock(&self.link.state).room.insert(number, context.waker().clone());
     }

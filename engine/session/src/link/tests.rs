@@ -2,18 +2,36 @@
 
 use super::super::{Links, Session, WatchItem};
 use super::*;
-use crate::runtime::Input;
-use crate::{AddWatchMode, Wait, path};
+use crate::{Wait, lock};
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll};
 use zoolet_engine::Event;
-use zoolet_model::LostReason;
-use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, EventKind, ReadOp, Request, WatchEvent};
+use zoolet_model::{
+    AddWatchMode, ConnectReply, ConnectRequest, ErrorCode, EventKind, LostReason, Path, ReadOp, Request, WatchEvent,
+};
+
+/// A path that is written out.
+macro_rules! path {
+    ($text:expr) => {{
+        static PATH: Path = Path::from_static($text);
+        &PATH
+    }};
+}
+
+/// What sessions sent.
+#[derive(Debug, Default)]
+struct Sent(Mutex<Vec<(ConnId, i32, Request)>>);
+
+impl Outbox for Sent {
+    fn request(&self, conn: ConnId, xid: i32, request: Request) {
+        lock(&self.0).push((conn, xid, request));
+    }
+}
 
 /// A session, and this test in the place of the machine.
 struct Machine {
-    inbox: Arc<Inbox>,
+    sent: Arc<Sent>,
     links: Links,
     link: Arc<Link>,
     conn: ConnId,
@@ -21,10 +39,10 @@ struct Machine {
 
 impl Machine {
     fn connected() -> (Self, Session) {
-        let inbox = Arc::new(Inbox::new());
+        let sent = Arc::new(Sent::default());
         let limits = Limits::default();
-        let link = Link::new(Arc::clone(&inbox), 1000, &limits, Arc::new(Budget::new(&limits)));
-        let mut machine = Self { inbox, links: Links::default(), link: Arc::clone(&link), conn: ConnId(0) };
+        let link = Link::new(sent.clone(), 1000, &limits, Arc::new(Budget::new(&limits)));
+        let mut machine = Self { sent, links: Links::default(), link: Arc::clone(&link), conn: ConnId(0) };
         assert_eq!(machine.dial().session, SessionId(0));
         assert_eq!(machine.accept(7), []);
         (machine, Session::new(link))
@@ -49,13 +67,12 @@ impl Machine {
 
     /// What was sent since.
     fn requests(&self) -> Vec<(i32, Request)> {
-        let mut inputs = Vec::new();
-        self.inbox.take(&mut inputs, Some(std::time::Duration::ZERO));
-        let request = |input| match input {
-            Input::Event(Event::Request { conn, xid, request }) if conn == self.conn => (xid, request),
-            other => panic!("{other:?}"),
+        let sent = std::mem::take(&mut *lock(&self.sent.0));
+        let request = |(conn, xid, request)| {
+            assert_eq!(conn, self.conn, "{request:?}");
+            (xid, request)
         };
-        inputs.into_iter().map(request).collect()
+        sent.into_iter().map(request).collect()
     }
 }
 

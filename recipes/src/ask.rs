@@ -1,0 +1,233 @@
+//! Requests of recipes: what to do when a connection ends before the answer.
+
+use crate::{Coordinator, Error};
+use bytes::Bytes;
+use futures_core::Stream;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use zoolet_model::{
+    Create, CreateKind, CreateMode, ErrorCode, Names, OpResult, Path, Reply, Request, RequestedAcl, SessionState, Stat,
+    Text, Watched, WriteOp,
+};
+
+/// An answer that the request cannot have.
+pub(crate) const UNEXPECTED: Error = Error::Session(zoolet_model::Error::Refused(ErrorCode::SystemError));
+
+/// Waits until requests are answered.
+///
+/// # Errors
+/// The session is over.
+pub(crate) async fn connected<C: Coordinator>(coordinator: &C) -> Result<(), Error> {
+    let mut states = coordinator.states();
+    loop {
+        match next(&mut states).await {
+            Some(SessionState::Connected) => return Ok(()),
+            Some(SessionState::Suspended | SessionState::ReadOnly) => {}
+            Some(state @ (SessionState::Lost(_) | SessionState::AuthFailed | SessionState::Closed)) => {
+                return Err(zoolet_model::Error::of(state).into());
+            }
+            None => return Err(zoolet_model::Error::of(coordinator.state()).into()),
+        }
+    }
+}
+
+/// Whether there was no answer, and may be one at the next server.
+pub(crate) const fn is_disconnection(error: zoolet_model::Error) -> bool {
+    use zoolet_model::Error as E;
+    match error {
+        E::ConnectionLoss | E::Suspended | E::Busy => true,
+        E::Refused(_) | E::TooLarge | E::Lost(_) | E::AuthFailed | E::Closed => false,
+    }
+}
+
+/// Sends until a server answers: for what may be carried out any number of times.
+///
+/// # Errors
+/// The server's answer, or the session is over.
+pub(crate) async fn ask<C: Coordinator>(coordinator: &C, request: &Request) -> Result<Reply, Error> {
+    loop {
+        match coordinator.submit(request.clone()).await {
+            Err(error) if is_disconnection(error) => connected(coordinator).await?,
+            other => return other.map_err(Error::from),
+        }
+    }
+}
+
+/// [`ask`], where there may be no such znode.
+pub(crate) async fn ask_existing<C: Coordinator>(coordinator: &C, request: &Request) -> Result<Option<Reply>, Error> {
+    match ask(coordinator, request).await {
+        Ok(reply) => Ok(Some(reply)),
+        Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The children; none when there is no such znode.
+pub(crate) async fn children<C: Coordinator>(coordinator: &C, path: &Text) -> Result<Names, Error> {
+    match ask_existing(coordinator, &Request::GetChildren { path: path.clone(), watch: false, with_stat: false })
+        .await?
+    {
+        None => Ok(Names::default()),
+        Some(Reply::Names(names)) => Ok(names),
+        Some(_) => Err(UNEXPECTED),
+    }
+}
+
+/// The data and stat; `None` when there is no such znode.
+pub(crate) async fn data<C: Coordinator>(coordinator: &C, path: &Text) -> Result<Option<(Option<Bytes>, Stat)>, Error> {
+    match ask_existing(coordinator, &Request::GetData { path: path.clone(), watch: false }).await? {
+        None => Ok(None),
+        Some(Reply::Data(data, stat)) => Ok(Some((data, stat))),
+        Some(_) => Err(UNEXPECTED),
+    }
+}
+
+/// The stat; `None` when there is no such znode.
+pub(crate) async fn stat<C: Coordinator>(coordinator: &C, path: &Text) -> Result<Option<Stat>, Error> {
+    match ask_existing(coordinator, &Request::Exists { path: path.clone(), watch: false }).await? {
+        None => Ok(None),
+        Some(Reply::Stat(stat)) => Ok(Some(stat)),
+        Some(_) => Err(UNEXPECTED),
+    }
+}
+
+/// Sends a watching read until a server answers. `None` when there is no such znode: only of `Exists` the watch then hears.
+///
+/// # Errors
+/// The server's answer, or the session is over.
+pub(crate) async fn ask_watching<C: Coordinator>(
+    coordinator: &C,
+    request: &Request,
+) -> Result<(Option<Reply>, C::Watch), Error> {
+    loop {
+        let (ticket, watch) = coordinator.submit_watching(request.clone());
+        match ticket.await {
+            Ok(reply) => return Ok((Some(reply), watch)),
+            Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => return Ok((None, watch)),
+            Err(error) if is_disconnection(error) => connected(coordinator).await?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Waits for a one-shot watch.
+///
+/// # Errors
+/// The session is over.
+pub(crate) async fn fired<C: Coordinator>(coordinator: &C, watch: C::Watch) -> Result<Watched, Error> {
+    watch.await.ok_or_else(|| zoolet_model::Error::of(coordinator.state()).into())
+}
+
+/// Makes a write that a server answers, and says whether a connection was lost on the way: then an earlier attempt may be the one that was done,
+/// and the answer is to the last.
+///
+/// # Errors
+/// The server's answer, or the session is over.
+pub(crate) async fn write<C: Coordinator>(coordinator: &C, request: &Request) -> Result<(Reply, bool), (Error, bool)> {
+    let mut is_doubtful = false;
+    loop {
+        match coordinator.submit(request.clone()).await {
+            Err(error) if is_disconnection(error) => {
+                is_doubtful |= error == zoolet_model::Error::ConnectionLoss;
+                connected(coordinator).await.map_err(|error| (error, is_doubtful))?;
+            }
+            Ok(reply) => return Ok((reply, is_doubtful)),
+            Err(error) => return Err((error.into(), is_doubtful)),
+        }
+    }
+}
+
+/// A create that answers with the stat.
+pub(crate) fn create(path: Text, data: Option<Bytes>, kind: CreateKind, sequential: bool) -> WriteOp {
+    WriteOp::Create(Create {
+        path,
+        data,
+        acl: Some(vec![RequestedAcl::everybody()]),
+        mode: CreateMode::Valid { kind, sequential },
+        with_stat: true,
+    })
+}
+
+/// Makes sure that a znode is there, and what is above it. What is made is persistent, and the last of it a container, which the ensemble reaps
+/// some time after its last child is gone.
+///
+/// # Errors
+/// The server's answer, or the session is over.
+pub(crate) async fn make_container<C: Coordinator>(coordinator: &C, path: &Path) -> Result<(), Error> {
+    make(coordinator, path, CreateKind::Container).await
+}
+
+/// The same, with the last of it persistent as well.
+pub(crate) async fn make_persistent<C: Coordinator>(coordinator: &C, path: &Path) -> Result<(), Error> {
+    make(coordinator, path, CreateKind::Persistent).await
+}
+
+async fn make<C: Coordinator>(coordinator: &C, path: &Path, last: CreateKind) -> Result<(), Error> {
+    let text = path.as_str();
+    let ends = text.match_indices('/').map(|(at, _)| at).filter(|&at| at > 0);
+    for end in ends {
+        ensure(coordinator, text[..end].into(), CreateKind::Persistent).await?;
+    }
+    if text != "/" {
+        ensure(coordinator, path.text().clone(), last).await?;
+    }
+    Ok(())
+}
+
+async fn ensure<C: Coordinator>(coordinator: &C, path: Text, kind: CreateKind) -> Result<(), Error> {
+    if stat(coordinator, &path).await?.is_some() {
+        return Ok(());
+    }
+    use zoolet_model::Error as E;
+    match ask(coordinator, &Request::Write(create(path.clone(), None, kind, false))).await {
+        Ok(_) | Err(Error::Session(E::Refused(ErrorCode::NodeExists))) => Ok(()),
+        // A server from before there were containers.
+        Err(Error::Session(E::Refused(ErrorCode::Unimplemented))) if kind == CreateKind::Container => {
+            let request = Request::Write(create(path, None, CreateKind::Persistent, false));
+            match ask(coordinator, &request).await {
+                Ok(_) | Err(Error::Session(E::Refused(ErrorCode::NodeExists))) => Ok(()),
+                Err(error) => Err(error),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The first error of a multi that failed, and of which operation it is.
+pub(crate) fn culprit(results: &[OpResult]) -> Option<(usize, ErrorCode)> {
+    results.iter().enumerate().find_map(|(at, result)| match result {
+        OpResult::Failed(Some(code)) => Some((at, *code)),
+        OpResult::Failed(None)
+        | OpResult::Create(_)
+        | OpResult::CreateStat(..)
+        | OpResult::Delete
+        | OpResult::SetData(_)
+        | OpResult::Check => None,
+    })
+}
+
+/// The next item.
+pub(crate) async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
+    poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
+}
+
+/// What was ready first.
+pub(crate) enum First<A, B> {
+    /// The one that is preferred when both are.
+    Left(A),
+    /// The other one.
+    Right(B),
+}
+
+/// Waits for one of two.
+pub(crate) async fn first<A: Future, B: Future>(left: A, right: B) -> First<A::Output, B::Output> {
+    let (mut left, mut right) = (pin!(left), pin!(right));
+    poll_fn(|context| {
+        if let Poll::Ready(output) = left.as_mut().poll(context) {
+            return Poll::Ready(First::Left(output));
+        }
+        right.as_mut().poll(context).map(First::Right)
+    })
+    .await
+}

@@ -1,0 +1,194 @@
+//! Looking at a line from outside: who has it, who waits, and what can be done about that.
+
+use crate::ask::{First, UNEXPECTED, ask, culprit, data, first};
+use crate::line::{DOWNGRADED, Line, Standing, wait_gone};
+use crate::naming::Stands;
+use crate::{Coordinator, Error, Mode, Naming};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use zoolet_model::{ErrorCode, Path, Reply, Request, SessionId, Text, WriteOp};
+
+/// What a holder finds in its znode when somebody asks for what it has, in the words of the documentation.
+pub(crate) const UNLOCK: &[u8] = b"unlock";
+/// The same in Curator's.
+pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
+
+/// Lines of the audit are kept up to so many bytes, the newest.
+const AUDIT_BYTES_MAX: usize = 1024;
+
+/// One who stands in a line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contender {
+    /// Its znode.
+    pub path: Text,
+    /// Whether it has what it stands for: nobody whom it minds is before it.
+    pub holds: bool,
+    /// Whether it shares it.
+    pub mode: Mode,
+    /// Whose it is.
+    pub session: SessionId,
+    /// When it came, by the ensemble's wall clock: milliseconds since 1970.
+    pub since_ms: i64,
+    /// What it says of itself.
+    pub content: Option<Bytes>,
+}
+
+/// What became of a request to give up a grant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Revoked {
+    /// Its holder gave it up, or was not there any more.
+    Released,
+    /// It was taken away.
+    Broken,
+}
+
+/// The line of a lock, of readers and writers, or of an election, seen from outside.
+#[derive(Debug)]
+pub struct Contention<C: Coordinator> {
+    line: Arc<Line<C>>,
+}
+
+impl<C: Coordinator> Contention<C> {
+    /// Of the line at `path`.
+    pub fn new(coordinator: C, path: &Path) -> Self {
+        Self { line: Line::new(coordinator, path, Naming::default(), Stands::Lock, 0, Bytes::new()) }
+    }
+
+    /// Everybody in the line, the first first. Those who left while it was looked at are not in it.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn contenders(&self) -> Result<Vec<Contender>, Error> {
+        let mut contenders: Vec<Contender> = Vec::new();
+        for Standing { path, mut mode, .. } in self.line.standing().await? {
+            let Some((content, stat)) = data(self.line.coordinator(), &path).await? else { continue };
+            if content.as_deref() == Some(DOWNGRADED) {
+                mode = Mode::Shared;
+            }
+            let holds = match mode {
+                Mode::Exclusive => contenders.is_empty(),
+                Mode::Shared => contenders.iter().all(|before| before.mode == Mode::Shared),
+            };
+            let session = SessionId(stat.ephemeral_owner);
+            contenders.push(Contender { path, holds, mode, session, since_ms: stat.ctime, content });
+        }
+        Ok(contenders)
+    }
+
+    /// Asks a holder to give up what it has, in words that Curator and the documentation both define. Whether it does is up to it
+    /// ([`Grant::asked_to_release`](crate::Grant::asked_to_release)).
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn ask_to_release(&self, contender: &Contender) -> Result<(), Error> {
+        let name = contender.path.rsplit('/').next().unwrap_or_default();
+        let word = if name.starts_with("_c_") { REVOKE } else { UNLOCK };
+        let data = Some(Bytes::from_static(word));
+        let request = Request::Write(WriteOp::SetData { path: contender.path.clone(), data, version: -1 });
+        match ask(self.line.coordinator(), &request).await {
+            // Nobody is there to be asked any more.
+            Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks a holder, and takes the grant away if it has not given it up within `patience`. What it writes fenced from then on is not done;
+    /// what it does otherwise nobody can prevent.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn revoke(&self, contender: &Contender, patience: Duration, why: &str) -> Result<Revoked, Error> {
+        self.ask_to_release(contender).await?;
+        let coordinator = self.line.coordinator();
+        let timer = coordinator.timer(coordinator.now().saturating_add(patience));
+        match first(wait_gone(coordinator, &contender.path), timer).await {
+            First::Left(gone) => gone.map(|()| Revoked::Released),
+            First::Right(()) => self.break_grant(contender, why).await,
+        }
+    }
+
+    /// Takes a place or a grant away, and leaves a line in the data of the line's own znode that says so: `session 0x.. of <name>: why`.
+    /// The newest lines are kept, up to 1 KiB; the znode's mtime is when.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn break_grant(&self, contender: &Contender, why: &str) -> Result<Revoked, Error> {
+        let coordinator = self.line.coordinator();
+        let parent = self.line.parent().text();
+        loop {
+            let Some((audit, stat)) = data(coordinator, parent).await? else { return Ok(Revoked::Released) };
+            let audit = audited(audit.as_deref().unwrap_or_default(), contender, why);
+            let request = Request::Multi(vec![
+                WriteOp::Delete { path: contender.path.clone(), version: -1 },
+                WriteOp::SetData { path: parent.clone(), data: Some(audit), version: stat.version },
+            ]);
+            let Reply::Multi(results) = ask(coordinator, &request).await? else { return Err(UNEXPECTED) };
+            match culprit(&results) {
+                None => return Ok(Revoked::Broken),
+                Some((0, ErrorCode::NoNode)) => return Ok(Revoked::Released),
+                // Somebody else wrote a line.
+                Some((1, ErrorCode::BadVersion)) => {}
+                Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+            }
+        }
+    }
+}
+
+impl Contender {
+    /// How long it has stood there at this time of the ensemble's wall clock, which a fresh znode's ctime tells.
+    pub fn age_ms(&self, now_ms: i64) -> u64 {
+        u64::try_from(now_ms.saturating_sub(self.since_ms)).unwrap_or(0)
+    }
+}
+
+/// The lines so far and a new one, without the oldest if that is too much.
+fn audited(lines: &[u8], contender: &Contender, why: &str) -> Bytes {
+    let name = contender.path.rsplit('/').next().unwrap_or_default();
+    let why: String = why.chars().filter(|c| !c.is_control()).take(200).collect();
+    let new = format!("session {:#x} of {name}: {why}\n", contender.session.0);
+    let lines = String::from_utf8_lossy(lines);
+    let mut kept = Vec::new();
+    let mut room = AUDIT_BYTES_MAX.saturating_sub(new.len());
+    for line in lines.lines().rev() {
+        let Some(left) = room.checked_sub(line.len() + 1) else { break };
+        room = left;
+        kept.push(line);
+    }
+    let mut text: String = kept.iter().rev().flat_map(|line| [*line, "\n"]).collect();
+    text.push_str(&new);
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contender() -> Contender {
+        Contender {
+            path: "/locks/door/a-lock-0000000001".into(),
+            holds: true,
+            mode: Mode::Exclusive,
+            session: SessionId(0x15),
+            since_ms: 1_000,
+            content: None,
+        }
+    }
+
+    #[test]
+    fn an_audit_keeps_the_newest_lines_whole() {
+        let mut lines = Bytes::new();
+        for number in 0..100 {
+            lines = audited(&lines, &contender(), &format!("reason {number}\nof two lines"));
+        }
+        let text = String::from_utf8(lines.to_vec()).unwrap();
+        assert!(text.len() <= AUDIT_BYTES_MAX);
+        assert!(text.lines().all(|line| line.starts_with("session 0x15 of a-lock-0000000001: reason ")), "{text}");
+        assert!(text.ends_with("reason 99of two lines\n"), "{text}");
+    }
+
+    #[test]
+    fn an_age_is_never_negative() {
+        assert_eq!((contender().age_ms(1_500), contender().age_ms(500)), (500, 0));
+    }
+}

@@ -1,0 +1,61 @@
+//! Why a recipe did not do what was asked.
+
+use std::fmt;
+
+/// Why a recipe did not do what was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// The session's, or the server's answer. After `ConnectionLoss` nobody knows whether a write happened; recipes find it out themselves where
+    /// they can, so this is what is left: a write of the caller's own.
+    Session(zoolet_model::Error),
+    /// The own znode was deleted by somebody else: an operator broke the place in the line.
+    Broken,
+    /// Nothing was sent: the session is not connected, and nobody knows whether the grant still stands.
+    Doubtful,
+    /// The grant is over. A fenced write was not done.
+    Lost,
+    /// The parent's numbers are nearly used up: equal ones would mean two holders. Use another parent.
+    Exhausted,
+    /// More than the bound.
+    Full,
+    /// Something else is where the recipe keeps its data.
+    Malformed,
+    /// Another participant says something else: another size, another number of parties.
+    Disagreement,
+}
+
+impl From<zoolet_model::Error> for Error {
+    fn from(error: zoolet_model::Error) -> Self {
+        Self::Session(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Session(error) => fmt::Display::fmt(error, f),
+            Self::Broken => f.write_str("somebody else deleted the znode of this participant"),
+            Self::Doubtful => f.write_str("not sent: the session is not connected, and the grant may be over"),
+            Self::Lost => f.write_str("the grant is over"),
+            Self::Exhausted => f.write_str("the numbers below this znode are used up: use another one"),
+            Self::Full => f.write_str("there is no room for more"),
+            Self::Malformed => f.write_str("the data of the recipe's znode is not the recipe's"),
+            Self::Disagreement => f.write_str("other participants want another size"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Session(error) => Some(error),
+            Self::Broken
+            | Self::Doubtful
+            | Self::Lost
+            | Self::Exhausted
+            | Self::Full
+            | Self::Malformed
+            | Self::Disagreement => None,
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! What somebody has who was granted something: a token that only grows, and the knowledge whether it still stands.
+
+use crate::ask::{First, UNEXPECTED, ask_watching, culprit, fired, first, next};
+use crate::contention::{REVOKE, UNLOCK};
+use crate::line::Place;
+use crate::{Coordinator, Error};
+use bytes::Bytes;
+use futures_core::Stream;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use zoolet_model::{ErrorCode, EventKind, OpResult, Path, Reply, Request, SessionState, Stat, Text, WriteOp};
+
+/// A number that is larger for each later grant of the same path, also after the path was deleted and made again. Whoever is written to and
+/// remembers the largest one that it has seen can refuse everybody whose grant is over, however late their writes come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FencingToken(pub i64);
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// How a grant is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holding {
+    /// It stands, as far as its session knows.
+    Held,
+    /// The session has no connection, or has heard nothing for too long. Nobody else is granted the same before `safe_until`.
+    Doubtful {
+        /// By the coordinator's clock.
+        safe_until: Duration,
+    },
+    /// It is over. Somebody else may have been granted the same.
+    Lost,
+}
+
+/// Something that is granted to this participant until it is released or dropped, which gives it up without waiting.
+///
+/// Holding is not having: between two looks at [`Grant::holding`] a process may be stopped for longer than its session lives. What must never be
+/// done by two at once is written through [`Grant::fenced`], or carries [`Grant::token`].
+#[derive(Debug)]
+#[must_use = "it is given up when it is dropped"]
+pub struct Grant<C: Coordinator> {
+    place: Place<C>,
+}
+
+impl<C: Coordinator> Grant<C> {
+    pub(crate) fn new(place: Place<C>) -> Self {
+        Self { place }
+    }
+
+    /// The fencing token: the zxid of the creation of the own znode.
+    pub fn token(&self) -> FencingToken {
+        FencingToken(self.place.czxid())
+    }
+
+    /// The own znode.
+    pub fn path(&self) -> &Text {
+        self.place.path()
+    }
+
+    /// How it is now, as far as is known without asking.
+    pub fn holding(&self) -> Holding {
+        holding(self.coordinator(), self.coordinator().state())
+    }
+
+    /// How it is and becomes. This watches the own znode as well, so that a grant which somebody breaks is found to be lost.
+    pub fn holdings(&self) -> Holdings<C> {
+        Holdings::new(self.coordinator().clone(), self.path().clone())
+    }
+
+    /// Waits until it is not [`Holding::Held`] any more. Cancel-safe.
+    pub async fn doubted(&self) {
+        let mut holdings = self.holdings();
+        while next(&mut holdings).await == Some(Holding::Held) {}
+    }
+
+    /// Waits until somebody else may have been granted the same: it is lost, or the instant until which it was safe has passed. Cancel-safe.
+    pub async fn ended(&self) {
+        let mut holdings = self.holdings();
+        let mut now = next(&mut holdings).await;
+        loop {
+            now = match now {
+                Some(Holding::Held) => next(&mut holdings).await,
+                Some(Holding::Doubtful { safe_until }) => {
+                    match first(next(&mut holdings), self.coordinator().timer(safe_until)).await {
+                        First::Left(later) => later,
+                        First::Right(()) => return,
+                    }
+                }
+                Some(Holding::Lost) | None => return,
+            };
+        }
+    }
+
+    /// Does `work` as long as the grant is held, and drops it as soon as that is in doubt.
+    ///
+    /// # Errors
+    /// [`Error::Doubtful`] when it was dropped.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+        match first(self.doubted(), work).await {
+            First::Left(()) => Err(Error::Doubtful),
+            First::Right(output) => Ok(output),
+        }
+    }
+
+    /// Waits until somebody asks for it to be given up, in the words of the documentation (`unlock`) or Curator's (`__REVOKE__`). Cancel-safe.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when it is over; the session's.
+    pub async fn asked_to_release(&self) -> Result<(), Error> {
+        let request = Request::GetData { path: self.path().clone(), watch: true };
+        loop {
+            let (there, watch) = ask_watching(self.coordinator(), &request).await?;
+            match there {
+                Some(Reply::Data(Some(word), _)) if word == UNLOCK || word == REVOKE => return Ok(()),
+                Some(_) => {}
+                None => return Err(Error::Lost),
+            }
+            fired(self.coordinator(), watch).await?;
+        }
+    }
+
+    /// Writes that are done only if the grant stands when they are.
+    pub fn fenced(&self) -> FencedWriter<'_, C> {
+        FencedWriter { coordinator: self.coordinator(), znode: self.path(), _grant: std::marker::PhantomData }
+    }
+
+    /// Gives it up, and waits until that is done. Dropping it does the same without waiting.
+    ///
+    /// # Errors
+    /// The session is over; then the grant is as well.
+    pub async fn release(self) -> Result<(), Error> {
+        let (coordinator, path) = (self.coordinator().clone(), self.path().clone());
+        drop(self);
+        // Behind the errand: once this is answered, that is done.
+        crate::line::wait_gone(&coordinator, &path).await
+    }
+
+    fn coordinator(&self) -> &C {
+        self.place.line().coordinator()
+    }
+}
+
+fn holding<C: Coordinator>(coordinator: &C, state: SessionState) -> Holding {
+    let safe_until = coordinator.safe_until();
+    match state {
+        SessionState::Lost(_) | SessionState::AuthFailed | SessionState::Closed => Holding::Lost,
+        // A process that was stopped finds itself connected, and its time is over.
+        SessionState::Connected if coordinator.now() < safe_until => Holding::Held,
+        SessionState::Connected | SessionState::Suspended | SessionState::ReadOnly => Holding::Doubtful { safe_until },
+    }
+}
+
+/// How a grant is, and becomes: each change, until it is [`Holding::Lost`]. A slow reader misses intermediate ones, never the last.
+#[derive(Debug)]
+pub struct Holdings<C: Coordinator> {
+    coordinator: C,
+    znode: Text,
+    states: C::States,
+    state: SessionState,
+    /// The answer to the look at the own znode that arms the watch.
+    looking: Option<C::Ticket>,
+    watch: Option<C::Watch>,
+    timer: Option<(Duration, C::Timer)>,
+    is_gone: bool,
+    told: Option<Holding>,
+}
+
+impl<C: Coordinator> Holdings<C> {
+    fn new(coordinator: C, znode: Text) -> Self {
+        let (states, state) = (coordinator.states(), coordinator.state());
+        let mut holdings = Self {
+            coordinator,
+            znode,
+            states,
+            state,
+            looking: None,
+            watch: None,
+            timer: None,
+            is_gone: false,
+            told: None,
+        };
+        holdings.look();
+        holdings
+    }
+
+    fn look(&mut self) {
+        let request = Request::GetData { path: self.znode.clone(), watch: true };
+        let (ticket, watch) = self.coordinator.submit_watching(request);
+        (self.looking, self.watch) = (Some(ticket), Some(watch));
+    }
+
+    /// Hears of everything that has happened.
+    fn hear(&mut self, context: &mut Context<'_>) {
+        while let Poll::Ready(Some(state)) = Pin::new(&mut self.states).poll_next(context) {
+            self.state = state;
+        }
+        if self.looking.is_none() && self.watch.is_none() && self.state == SessionState::Connected {
+            self.look();
+        }
+        if let Some(ticket) = &mut self.looking
+            && let Poll::Ready(answer) = Pin::new(ticket).poll(context)
+        {
+            self.looking = None;
+            match answer {
+                Ok(_) => {}
+                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => self.is_gone = true,
+                // It is looked at again once there is a connection.
+                Err(_) => self.watch = None,
+            }
+        }
+        if self.looking.is_none()
+            && let Some(watch) = &mut self.watch
+            && let Poll::Ready(event) = Pin::new(watch).poll(context)
+        {
+            self.watch = None;
+            match event {
+                Some(event) if event.kind == EventKind::NodeDeleted => self.is_gone = true,
+                Some(_) => {
+                    self.look();
+                    context.waker().wake_by_ref();
+                }
+                // The session is over, and says so itself.
+                None => {}
+            }
+        }
+    }
+
+    /// While it is held, doubt comes by time alone when nothing is heard.
+    fn arm(&mut self, context: &mut Context<'_>) {
+        let at = self.coordinator.safe_until();
+        if self.timer.as_ref().is_none_or(|(armed, _)| *armed != at) {
+            self.timer = Some((at, self.coordinator.timer(at)));
+        }
+        if let Some((_, timer)) = &mut self.timer
+            && Pin::new(timer).poll(context).is_ready()
+        {
+            self.timer = None;
+            context.waker().wake_by_ref();
+        }
+    }
+}
+
+impl<C: Coordinator> Unpin for Holdings<C> {}
+
+impl<C: Coordinator> Stream for Holdings<C> {
+    type Item = Holding;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Holding>> {
+        if self.told == Some(Holding::Lost) {
+            return Poll::Ready(None);
+        }
+        self.hear(context);
+        let now = if self.is_gone { Holding::Lost } else { holding(&self.coordinator, self.state) };
+        if self.told != Some(now) {
+            self.told = Some(now);
+            return Poll::Ready(Some(now));
+        }
+        match now {
+            Holding::Held => self.arm(context),
+            // Time alone made it doubtful: any answer dispels that.
+            Holding::Doubtful { .. } if self.state == SessionState::Connected && self.looking.is_none() => {
+                self.look();
+                context.waker().wake_by_ref();
+            }
+            Holding::Doubtful { .. } | Holding::Lost => {}
+        }
+        Poll::Pending
+    }
+}
+
+impl<C: Coordinator> Holdings<C> {
+    /// The next one; `None` after [`Holding::Lost`]. Cancel-safe.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "a stream's next, as futures name it: what it returns is a future"
+    )]
+    pub fn next(&mut self) -> impl Future<Output = Option<Holding>> + '_ {
+        poll_fn(|context| Pin::new(&mut *self).poll_next(context))
+    }
+}
+
+/// Writes that check the grant in the transaction that does them. So they are done only while the grant stands, whatever the one who holds it
+/// believes and however long they were under way.
+#[derive(Clone, Copy, Debug)]
+pub struct FencedWriter<'a, C> {
+    coordinator: &'a C,
+    znode: &'a Text,
+    /// The path is not given to another grant before this one is dropped.
+    _grant: std::marker::PhantomData<&'a ()>,
+}
+
+impl<C: Coordinator> FencedWriter<'_, C> {
+    /// All operations or none, and none if the grant is over. The results are those of `ops`.
+    ///
+    /// # Errors
+    /// [`Error::Lost`]: the grant is over, nothing was done. [`Error::Doubtful`]: nothing was sent. [`Error::Session`]: the server's answer to the
+    /// first operation that failed, or, as `ConnectionLoss`, nobody knows whether they were done.
+    pub async fn multi(&self, ops: impl IntoIterator<Item = WriteOp>) -> Result<Vec<OpResult>, Error> {
+        match holding(self.coordinator, self.coordinator.state()) {
+            Holding::Held => {}
+            Holding::Doubtful { .. } => return Err(Error::Doubtful),
+            Holding::Lost => return Err(Error::Lost),
+        }
+        // The znode and not its version: a request to release it is written into it.
+        let check = WriteOp::Check { path: self.znode.clone(), version: -1 };
+        let request = Request::Multi(std::iter::once(check).chain(ops).collect());
+        let Reply::Multi(mut results) = self.coordinator.submit(request).await? else { return Err(UNEXPECTED) };
+        match culprit(&results) {
+            Some((0, _)) => Err(Error::Lost),
+            Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+            None => Ok(results.split_off(1)),
+        }
+    }
+
+    /// Sets the data of a znode; version -1 is any.
+    ///
+    /// # Errors
+    /// As [`FencedWriter::multi`].
+    pub async fn set(&self, path: &Path, data: impl Into<Option<Bytes>>, version: i32) -> Result<Stat, Error> {
+        let op = WriteOp::SetData { path: path.text().clone(), data: data.into(), version };
+        match self.multi([op]).await?.pop() {
+            Some(OpResult::SetData(stat)) => Ok(stat),
+            _ => Err(UNEXPECTED),
+        }
+    }
+
+    /// Creates a persistent znode.
+    ///
+    /// # Errors
+    /// As [`FencedWriter::multi`].
+    pub async fn create(&self, path: &Path, data: impl Into<Option<Bytes>>) -> Result<Stat, Error> {
+        let kind = zoolet_model::CreateKind::Persistent;
+        let op = crate::ask::create(path.text().clone(), data.into(), kind, false);
+        match self.multi([op]).await?.pop() {
+            Some(OpResult::CreateStat(_, stat)) => Ok(stat),
+            _ => Err(UNEXPECTED),
+        }
+    }
+
+    /// Deletes a znode; version -1 is any.
+    ///
+    /// # Errors
+    /// As [`FencedWriter::multi`].
+    pub async fn delete(&self, path: &Path, version: i32) -> Result<(), Error> {
+        self.multi([WriteOp::Delete { path: path.text().clone(), version }]).await.map(drop)
+    }
+}

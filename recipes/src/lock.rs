@@ -1,0 +1,127 @@
+//! A lock: one holder at a time, the others in the order in which they came.
+
+use crate::line::Line;
+use crate::naming::Stands;
+use crate::read_write_lock::{acquire, acquire_within};
+use crate::{Coordinator, Error, Grant, Naming};
+use bytes::Bytes;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use zoolet_model::Path;
+
+/// A lock that is not re-entrant: whoever holds it and asks for it again waits for itself.
+#[derive(Debug)]
+pub struct Lock<C: Coordinator> {
+    line: Arc<Line<C>>,
+}
+
+impl<C: Coordinator> Lock<C> {
+    /// The lock at `path`, with the names of the documentation and no data.
+    pub fn new(coordinator: C, path: &Path) -> Self {
+        Self { line: Line::new(coordinator, path, Naming::default(), Stands::Lock, 0, Bytes::new()) }
+    }
+
+    /// With other names.
+    #[must_use]
+    pub fn naming(self, naming: Naming) -> Self {
+        Self { line: self.line.with(naming, 0, self.line.content().clone()) }
+    }
+
+    /// With data in the znode of whoever stands in line: who it is, for people who look.
+    #[must_use]
+    pub fn described(self, content: impl Into<Bytes>) -> Self {
+        Self { line: self.line.with(self.line.naming(), 0, content.into()) }
+    }
+
+    /// Waits for the lock. Dropping the future leaves the line.
+    ///
+    /// # Errors
+    /// [`Error::Broken`] when somebody deleted the own znode meanwhile; [`Error::Exhausted`]; the session's.
+    pub async fn acquire(&self) -> Result<Grant<C>, Error> {
+        acquire(&self.line).await
+    }
+
+    /// The lock if nobody has it or waits for it.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Grant<C>>, Error> {
+        if !self.line.standing().await?.is_empty() {
+            return Ok(None);
+        }
+        let (place, is_alone) = self.line.enter().await?;
+        let has_turn = is_alone || place.has_turn().await?;
+        Ok(has_turn.then(|| Grant::new(place)))
+    }
+
+    /// Waits for the lock at most so long; `None` when that was not enough, and nothing is left in the line.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    pub async fn acquire_within(&self, patience: Duration) -> Result<Option<Grant<C>>, Error> {
+        acquire_within(&self.line, patience).await
+    }
+
+    /// The same lock for an owner who may take it again while he has it.
+    pub fn reentrant(self) -> ReentrantLock<C> {
+        ReentrantLock { lock: self, held: Mutex::new(Weak::new()) }
+    }
+}
+
+/// A lock whose owner may take it again while he has it; it is released when his last grant is dropped.
+///
+/// The owner is whoever has this value: there are no threads to tell owners by where futures move between them. Two who share it share the lock.
+#[derive(Debug)]
+pub struct ReentrantLock<C: Coordinator> {
+    lock: Lock<C>,
+    held: Mutex<Weak<Grant<C>>>,
+}
+
+impl<C: Coordinator> ReentrantLock<C> {
+    /// The grant that this owner has, or waits for it.
+    ///
+    /// Two calls at once, with none held, stand in line twice, and the second waits for the first to be released.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    pub async fn acquire(&self) -> Result<Arc<Grant<C>>, Error> {
+        if let Some(grant) = self.held() {
+            return Ok(grant);
+        }
+        Ok(self.hold(self.lock.acquire().await?))
+    }
+
+    /// The same without waiting.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Arc<Grant<C>>>, Error> {
+        if let Some(grant) = self.held() {
+            return Ok(Some(grant));
+        }
+        Ok(self.lock.try_acquire().await?.map(|grant| self.hold(grant)))
+    }
+
+    /// The same within this time.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    pub async fn acquire_within(&self, patience: Duration) -> Result<Option<Arc<Grant<C>>>, Error> {
+        if let Some(grant) = self.held() {
+            return Ok(Some(grant));
+        }
+        Ok(self.lock.acquire_within(patience).await?.map(|grant| self.hold(grant)))
+    }
+
+    /// The grant that this owner has and that is not known to be over.
+    fn held(&self) -> Option<Arc<Grant<C>>> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        held.filter(|grant| grant.holding() != crate::Holding::Lost)
+    }
+
+    fn hold(&self, grant: Grant<C>) -> Arc<Grant<C>> {
+        let grant = Arc::new(grant);
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&grant);
+        grant
+    }
+}

@@ -1,0 +1,169 @@
+//! How the znodes of participants are named, and what the names of others say.
+
+use crate::Guid;
+use heapless::String;
+use std::fmt::Write as _;
+use zoolet_model::Text;
+
+/// Whose names the znodes of a lock or an election have, so that programs in other languages stand in the same line.
+///
+/// zoolet counts every child that ends in a number, whatever else is in its name. What others count is what matters:
+///
+/// | on one path | is safe |
+/// |---|---|
+/// | zoolet alone | with any naming, also mixed |
+/// | zoolet and Curator | with `Curator` |
+/// | zoolet and kazoo | with `Kazoo` |
+/// | zoolet, Curator and kazoo | with `Curator`, and in kazoo a subclass of `Lock` with `_NODE_NAME = "-lock-"` and `_EXCLUDE_NAMES = ["-lock-"]` |
+/// | Curator and kazoo as they are | **never**: kazoo ignores Curator's names, and there are two holders |
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Naming {
+    /// As ZooKeeper's documentation has them: `GUID-lock-0000000001`.
+    #[default]
+    Documented,
+    /// As Apache Curator 5: `_c_GUID-lock-0000000001`.
+    Curator,
+    /// As kazoo 2: `HEX__lock__0000000001`.
+    Kazoo,
+}
+
+/// What a participant stands in the line for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stands {
+    Lock,
+    Read,
+    Write,
+    Election,
+}
+
+impl Naming {
+    /// What comes before the number. A rank other than 0 stands before the marker.
+    pub(crate) fn prefix(self, guid: Guid, stands: Stands, rank: u8) -> String<64> {
+        let (before, marker) = match (self, stands) {
+            (Self::Documented, Stands::Lock) => ("", "-lock-"),
+            (Self::Documented, Stands::Read) => ("", "-read-"),
+            (Self::Documented, Stands::Write) => ("", "-write-"),
+            (Self::Documented, Stands::Election) => ("", "-n_"),
+            (Self::Curator, Stands::Lock) => ("_c_", "-lock-"),
+            (Self::Curator, Stands::Read) => ("_c_", "-__READ__"),
+            (Self::Curator, Stands::Write) => ("_c_", "-__WRIT__"),
+            (Self::Curator, Stands::Election) => ("_c_", "-latch-"),
+            (Self::Kazoo, Stands::Read) => ("", "__rlock__"),
+            (Self::Kazoo, Stands::Lock | Stands::Write | Stands::Election) => ("", "__lock__"),
+        };
+        let mut name = String::new();
+        // Three, 36, five and nine characters at most.
+        let mut fits = match self {
+            Self::Documented | Self::Curator => write!(name, "{before}{guid}"),
+            Self::Kazoo => write!(name, "{before}{}", guid.hex()),
+        };
+        if rank > 0 {
+            fits = fits.and_then(|()| write!(name, "-r{rank}"));
+        }
+        fits = fits.and_then(|()| name.write_str(marker));
+        debug_assert!(fits.is_ok(), "{name}");
+        name
+    }
+}
+
+/// Whom a participant tolerates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Nobody.
+    Exclusive,
+    /// Others who are shared.
+    Shared,
+}
+
+/// The number at the end of a sequential znode's name: ten digits, because the server writes so many. Only it says who came first: what stands
+/// before it differs.
+pub(crate) fn number(name: &str) -> Option<u32> {
+    let digits = name.get(name.len().checked_sub(10)?..)?;
+    if digits.bytes().all(|digit| digit.is_ascii_digit()) { digits.parse().ok() } else { None }
+}
+
+/// How a participant of this name wants what it stands for. Whoever is not known to share does not.
+pub(crate) fn mode(name: &str) -> Mode {
+    let marked = name.get(..name.len().saturating_sub(10)).unwrap_or_default();
+    let is_shared = ["-read-", "__READ__", "__rlock__"].iter().any(|marker| marked.ends_with(marker));
+    if is_shared { Mode::Shared } else { Mode::Exclusive }
+}
+
+/// The rank in a participant's name; 0 when it says none.
+pub(crate) fn rank(name: &str) -> u8 {
+    let before = ["-n_", "-latch-", "__lock__"].iter().find_map(|marker| {
+        let marked = name.get(..name.len().saturating_sub(10))?;
+        marked.strip_suffix(marker)
+    });
+    let digits = before.and_then(|before| before.rsplit_once("-r")).map(|(_, digits)| digits);
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// The path before the number.
+pub(crate) fn path_prefix(parent: &str, naming: Naming, guid: Guid, stands: Stands, rank: u8) -> Text {
+    crate::name::child(parent, &naming.prefix(guid, stands, rank))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUID: Guid = Guid::from_random_bits(1);
+
+    #[test]
+    fn the_number_is_the_last_ten_digits_whoever_gave_the_name() {
+        for name in [
+            "_c_0f6a5e3c-9d1b-4c1a-8a52-5d0f5f2f1a11-lock-0000000012",
+            "0f6a5e3c9d1b4c1a8a525d0f5f2f1a11__lock__0000000012",
+            "x-72057594037927936-0000000012",
+            "0000000012",
+        ] {
+            assert_eq!(number(name), Some(12), "{name}");
+        }
+        for name in ["", "leases", "lock-12", "lock-000000001x", "é000000001"] {
+            assert_eq!(number(name), None, "{name}");
+        }
+        assert_eq!(number("lock-2147483647"), Some(i32::MAX as u32));
+    }
+
+    #[test]
+    fn whoever_is_not_known_to_share_does_not() {
+        for naming in [Naming::Documented, Naming::Curator, Naming::Kazoo] {
+            for stands in [Stands::Lock, Stands::Read, Stands::Write, Stands::Election] {
+                let name = format!("{}0000000007", naming.prefix(GUID, stands, 0));
+                let expected = if stands == Stands::Read { Mode::Shared } else { Mode::Exclusive };
+                assert_eq!((mode(&name), number(&name)), (expected, Some(7)), "{name}");
+                assert!(GUID.is_in(&name), "{name}");
+            }
+        }
+        assert_eq!(mode("x-72057594037927936-0000000012"), Mode::Exclusive);
+    }
+
+    #[test]
+    fn a_rank_is_read_as_it_was_written_and_is_0_where_there_is_none() {
+        for naming in [Naming::Documented, Naming::Curator, Naming::Kazoo] {
+            for rank in [0, 7, 255] {
+                let name = format!("{}0000000007", naming.prefix(GUID, Stands::Election, rank));
+                assert_eq!(
+                    (super::rank(&name), number(&name), mode(&name)),
+                    (rank, Some(7), Mode::Exclusive),
+                    "{name}"
+                );
+            }
+        }
+        assert_eq!((super::rank("x-1-0000000012"), super::rank("")), (0, 0));
+    }
+
+    #[test]
+    fn names_are_those_of_the_libraries() {
+        let guid = Guid::from_random_bits(0x0f6a_5e3c_9d1b_4c1a_8a52_5d0f_5f2f_1a11);
+        let names = [
+            (Naming::Documented, Stands::Election, "0f6a5e3c-9d1b-4c1a-8a52-5d0f5f2f1a11-n_"),
+            (Naming::Curator, Stands::Write, "_c_0f6a5e3c-9d1b-4c1a-8a52-5d0f5f2f1a11-__WRIT__"),
+            (Naming::Kazoo, Stands::Read, "0f6a5e3c9d1b4c1a8a525d0f5f2f1a11__rlock__"),
+        ];
+        for (naming, stands, expected) in names {
+            assert_eq!(naming.prefix(guid, stands, 0), expected);
+        }
+    }
+}

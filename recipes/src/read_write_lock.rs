@@ -1,0 +1,132 @@
+//! A lock that many readers share, or one writer has.
+
+use crate::ask::{First, UNEXPECTED, ask, first};
+use crate::line::{DOWNGRADED, Line};
+use crate::naming::Stands;
+use crate::{Coordinator, Error, Grant, Naming};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use zoolet_model::{ErrorCode, Path, Reply, Request, WriteOp};
+
+/// A lock for readers and writers, in the order in which they came: a reader waits for writers before it, a writer for everybody before it.
+///
+/// Neither is re-entrant, and a reader cannot become a writer: two who tried would wait for each other. A writer can become a reader
+/// ([`ReadWriteLock::downgrade`]).
+#[derive(Debug)]
+pub struct ReadWriteLock<C: Coordinator> {
+    readers: Arc<Line<C>>,
+    writers: Arc<Line<C>>,
+}
+
+impl<C: Coordinator> ReadWriteLock<C> {
+    /// The lock at `path`, with the names of the documentation and no data.
+    pub fn new(coordinator: C, path: &Path) -> Self {
+        let readers = Line::new(coordinator, path, Naming::default(), Stands::Read, 0, Bytes::new());
+        Self { writers: readers.standing_for(Stands::Write), readers }
+    }
+
+    /// With other names.
+    #[must_use]
+    pub fn naming(self, naming: Naming) -> Self {
+        let readers = self.readers.with(naming, 0, self.readers.content().clone());
+        Self { writers: readers.standing_for(Stands::Write), readers }
+    }
+
+    /// With data in the znode of whoever stands in line: who it is, for people who look.
+    #[must_use]
+    pub fn described(self, content: impl Into<Bytes>) -> Self {
+        let readers = self.readers.with(self.readers.naming(), 0, content.into());
+        Self { writers: readers.standing_for(Stands::Write), readers }
+    }
+
+    /// Waits until no writer is before it. Dropping the future leaves the line.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`](crate::Lock::acquire).
+    pub async fn read(&self) -> Result<Grant<C>, Error> {
+        acquire(&self.readers).await
+    }
+
+    /// Waits until nobody is before it. Dropping the future leaves the line.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`](crate::Lock::acquire).
+    pub async fn write(&self) -> Result<Grant<C>, Error> {
+        acquire(&self.writers).await
+    }
+
+    /// [`ReadWriteLock::read`] if nothing is to be waited for.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`](crate::Lock::acquire).
+    pub async fn try_read(&self) -> Result<Option<Grant<C>>, Error> {
+        try_acquire(&self.readers).await
+    }
+
+    /// [`ReadWriteLock::write`] if nothing is to be waited for.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`](crate::Lock::acquire).
+    pub async fn try_write(&self) -> Result<Option<Grant<C>>, Error> {
+        try_acquire(&self.writers).await
+    }
+
+    /// [`ReadWriteLock::read`] within this time, or `None`, and nothing is left in the line.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`](crate::Lock::acquire).
+    pub async fn read_within(&self, patience: Duration) -> Result<Option<Grant<C>>, Error> {
+        acquire_within(&self.readers, patience).await
+    }
+
+    /// [`ReadWriteLock::write`] within this time, or `None`, and nothing is left in the line.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`](crate::Lock::acquire).
+    pub async fn write_within(&self, patience: Duration) -> Result<Option<Grant<C>>, Error> {
+        acquire_within(&self.writers, patience).await
+    }
+
+    /// Makes a writer a reader without letting anybody in between: the readers up to the next writer come in as well. Readers of other libraries
+    /// go on waiting until this grant is released, because its name still says that it writes.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when it is none any more; the session's.
+    pub async fn downgrade(&self, writer: Grant<C>) -> Result<Grant<C>, Error> {
+        let data = Some(Bytes::from_static(DOWNGRADED));
+        let request = Request::Write(WriteOp::SetData { path: writer.path().clone(), data, version: -1 });
+        match ask(self.writers.coordinator(), &request).await {
+            Ok(Reply::Stat(_)) => Ok(writer),
+            Ok(_) => Err(UNEXPECTED),
+            Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => Err(Error::Lost),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+pub(crate) async fn acquire<C: Coordinator>(line: &Arc<Line<C>>) -> Result<Grant<C>, Error> {
+    let (place, is_alone) = line.enter().await?;
+    if !is_alone {
+        place.wait_turn().await?;
+    }
+    Ok(Grant::new(place))
+}
+
+async fn try_acquire<C: Coordinator>(line: &Arc<Line<C>>) -> Result<Option<Grant<C>>, Error> {
+    let (place, is_alone) = line.enter().await?;
+    let has_turn = is_alone || place.has_turn().await?;
+    Ok(has_turn.then(|| Grant::new(place)))
+}
+
+pub(crate) async fn acquire_within<C: Coordinator>(
+    line: &Arc<Line<C>>,
+    patience: Duration,
+) -> Result<Option<Grant<C>>, Error> {
+    let coordinator = line.coordinator();
+    let timer = coordinator.timer(coordinator.now().saturating_add(patience));
+    match first(acquire(line), timer).await {
+        First::Left(grant) => grant.map(Some),
+        First::Right(()) => Ok(None),
+    }
+}

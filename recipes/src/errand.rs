@@ -5,6 +5,7 @@
 //! lost connection left unanswered.
 
 use crate::Guid;
+use crate::ask::culprit;
 use crate::name::child;
 use zoolet_model::{ErrorCode, Reply, Request, Text, WriteOp};
 
@@ -27,6 +28,8 @@ pub struct Errand(Step);
 enum Step {
     /// Delete this znode, which nobody can have made again.
     Delete(Text),
+    /// Delete this znode and its companion, whose path others may use once the first is gone.
+    DeleteBoth { path: Text, companion: Text },
     /// A write, so that a create of a left connection that is still under way comes before what follows, or not at all.
     Settle { parent: Text, guid: Guid },
     /// Look for what has this GUID in its name.
@@ -41,6 +44,11 @@ impl Errand {
         Self(Step::Delete(path))
     }
 
+    /// Deletes a znode with a GUID in its name, and another one whose path is nobody else's as long as the first one is there.
+    pub const fn delete_both(path: Text, companion: Text) -> Self {
+        Self(Step::DeleteBoth { path, companion })
+    }
+
     /// Deletes every child of `parent` with this GUID in its name: for a create whose reply nobody has seen.
     pub const fn find_and_delete(parent: Text, guid: Guid) -> Self {
         Self(Step::Settle { parent, guid })
@@ -49,9 +57,8 @@ impl Errand {
     /// What to send now, and again after a reconnect if there was no answer.
     pub fn request(&self) -> Request {
         match &self.0 {
-            Step::Delete(path) | Step::DeleteFound { path, .. } => {
-                Request::Write(WriteOp::Delete { path: path.clone(), version: -1 })
-            }
+            Step::Delete(path) | Step::DeleteFound { path, .. } => Request::Write(delete(path)),
+            Step::DeleteBoth { path, companion } => Request::Multi(vec![delete(path), delete(companion)]),
             Step::Settle { parent, .. } => Request::Multi(vec![WriteOp::Check { path: parent.clone(), version: -1 }]),
             Step::Find { parent, .. } => Request::GetChildren { path: parent.clone(), watch: false, with_stat: false },
         }
@@ -65,6 +72,13 @@ impl Errand {
         }
         match self.0 {
             Step::Delete(_) => Left::Nothing,
+            Step::DeleteBoth { path, .. } => match answer {
+                // The first was there and the companion was not.
+                Ok(Reply::Multi(results)) if matches!(culprit(results), Some((1, _))) => {
+                    Left::Now(Self(Step::Delete(path)))
+                }
+                Ok(_) | Err(_) => Left::Nothing,
+            },
             Step::Settle { parent, guid } => Left::Now(Self(Step::Find { parent, guid })),
             Step::Find { parent, guid } => {
                 let Ok(Reply::Names(names)) = answer else { return Left::Nothing };
@@ -79,9 +93,14 @@ impl Errand {
     }
 }
 
+fn delete(path: &Text) -> WriteOp {
+    WriteOp::Delete { path: path.clone(), version: -1 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zoolet_model::OpResult;
 
     const GUID: Guid = Guid::from_random_bits(7);
 
@@ -93,7 +112,7 @@ mod tests {
         let mut deleted = Vec::new();
         loop {
             let answer = match errand.request() {
-                Request::Multi(_) => Ok(Reply::Multi(vec![zoolet_model::OpResult::Check])),
+                Request::Multi(_) => Ok(Reply::Multi(vec![OpResult::Check])),
                 Request::GetChildren { .. } => Ok(Reply::Names(children.iter().collect())),
                 Request::Write(WriteOp::Delete { path, .. }) => {
                     children.retain(|name| path != format!("/locks/{name}").as_str());
@@ -109,6 +128,16 @@ mod tests {
             }
         }
         assert_eq!((children.len(), deleted.len()), (1, 2));
+    }
+
+    #[test]
+    fn a_companion_goes_with_its_znode_and_stays_when_that_is_gone() {
+        let errand = Errand::delete_both("/e/a-n_0000000001".into(), "/e/leader".into());
+        let failed = |codes: [Option<ErrorCode>; 2]| Ok(Reply::Multi(codes.map(OpResult::Failed).to_vec()));
+        let gone = failed([Some(ErrorCode::NoNode), Some(ErrorCode::RuntimeInconsistency)]);
+        assert_eq!(errand.clone().answered(&gone), Left::Nothing);
+        let alone = failed([None, Some(ErrorCode::NoNode)]);
+        assert_eq!(errand.answered(&alone), Left::Now(Errand::delete("/e/a-n_0000000001".into())));
     }
 
     #[test]

@@ -53,6 +53,12 @@ impl<C: Coordinator> Grant<C> {
         Self { place }
     }
 
+    /// With another znode that goes when this grant goes, and not when somebody else has broken it.
+    pub(crate) fn with_companion(mut self, companion: Text) -> Self {
+        self.place.set_companion(companion);
+        self
+    }
+
     /// The fencing token: the zxid of the creation of the own znode.
     pub fn token(&self) -> FencingToken {
         FencingToken(self.place.czxid())

@@ -6,6 +6,7 @@
 mod ask;
 mod contention;
 mod coordinator;
+mod election;
 mod errand;
 mod error;
 mod grant;
@@ -18,6 +19,7 @@ mod read_write_lock;
 
 pub use contention::{Contender, Contention, Revoked};
 pub use coordinator::Coordinator;
+pub use election::{Election, Leadership, Observer, Office};
 pub use errand::{Errand, Left};
 pub use error::Error;
 pub use grant::{FencedWriter, FencingToken, Grant, Holding, Holdings};

@@ -161,7 +161,7 @@ impl<C: Coordinator> Entering<C> {
         let number = naming::number(&path).ok_or(UNEXPECTED)?;
         let line = self.line.take().ok_or(UNEXPECTED)?;
         line.newest.fetch_max(stat.czxid, SeqCst);
-        let place = Place { line, path, number, czxid: stat.czxid };
+        let place = Place { line, path, number, czxid: stat.czxid, companion: None };
         if number > i32::MAX as u32 - NUMBERS_LEFT_MIN {
             return Err(Error::Exhausted);
         }
@@ -216,11 +216,16 @@ pub(crate) struct Place<C: Coordinator> {
     path: Text,
     number: u32,
     czxid: i64,
+    /// Another znode that stands for as long as this one.
+    companion: Option<Text>,
 }
 
 impl<C: Coordinator> Drop for Place<C> {
     fn drop(&mut self) {
-        self.line.coordinator.run_errand(Errand::delete(self.path.clone()));
+        self.line.coordinator.run_errand(match self.companion.take() {
+            None => Errand::delete(self.path.clone()),
+            Some(companion) => Errand::delete_both(self.path.clone(), companion),
+        });
         self.line.is_taken.store(false, SeqCst);
     }
 }
@@ -239,6 +244,10 @@ enum Turn<'a> {
 impl<C: Coordinator> Place<C> {
     pub(crate) fn path(&self) -> &Text {
         &self.path
+    }
+
+    pub(crate) fn set_companion(&mut self, companion: Text) {
+        self.companion = Some(companion);
     }
 
     pub(crate) fn czxid(&self) -> i64 {

@@ -1,0 +1,346 @@
+//! An election: one leader at a time, whom everybody can see.
+//!
+//! Candidates stand in line. Whoever comes first leads, but that it has nobody before it does not mean that others know: it takes office by
+//! creating the znode `leader` below the election's own, and that is what observers look at.
+
+use crate::ask::{UNEXPECTED, ask_watching, connected, culprit, data, is_disconnection};
+use crate::line::Line;
+use crate::naming::Stands;
+use crate::{Contender, Coordinator, Error, FencedWriter, FencingToken, Grant, Holding, Holdings, Naming};
+use bytes::Bytes;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, SessionId, Text, WriteOp};
+
+/// The name of the znode that says who is in office.
+const OFFICE: &str = "leader";
+
+/// An election. One value is one candidate or observer.
+#[derive(Debug)]
+pub struct Election<C: Coordinator> {
+    line: Arc<Line<C>>,
+    office: Text,
+}
+
+/// Who is in office.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Office {
+    /// What the leader says of itself.
+    pub content: Option<Bytes>,
+    /// Whose session it is.
+    pub session: SessionId,
+    /// The fencing token of the leader's term.
+    pub token: FencingToken,
+}
+
+impl<C: Coordinator> Election<C> {
+    /// The election at `path`, with the names of the documentation, no data and rank 0.
+    pub fn new(coordinator: C, path: &Path) -> Self {
+        Self::over(Line::new(coordinator, path, Naming::default(), Stands::Election, 0, Bytes::new()))
+    }
+
+    fn over(line: Arc<Line<C>>) -> Self {
+        Self { office: crate::name::child(line.parent().as_str(), OFFICE), line }
+    }
+
+    /// With other names.
+    #[must_use]
+    pub fn naming(self, naming: Naming) -> Self {
+        Self::over(self.line.with(naming, self.line.rank(), self.line.content().clone()))
+    }
+
+    /// With data in the znodes of this candidate: who it is and where.
+    #[must_use]
+    pub fn described(self, content: impl Into<Bytes>) -> Self {
+        Self::over(self.line.with(self.line.naming(), self.line.rank(), content.into()))
+    }
+
+    /// A candidate of a higher rank lets those of a lower one go first: 0, the default, for the gateway on mains power, 1 for that on batteries.
+    /// Who leads already is not put out of office by it. Only zoolet's candidates know of ranks.
+    #[must_use]
+    pub fn rank(self, rank: u8) -> Self {
+        Self::over(self.line.with(self.line.naming(), rank, self.line.content().clone()))
+    }
+
+    /// Stands for election, waits until it is won, and takes office. Dropping the future leaves the line.
+    ///
+    /// # Errors
+    /// [`Error::Broken`] when somebody deleted the own znode meanwhile; [`Error::Exhausted`]; the session's.
+    pub async fn campaign(&self) -> Result<Leadership<C>, Error> {
+        loop {
+            let (place, is_alone) = self.line.enter().await?;
+            if !is_alone {
+                place.wait_turn().await?;
+            }
+            let grant = Grant::new(place);
+            if !self.must_yield(&grant).await?
+                && let Some(leadership) = self.take_office(grant).await?
+            {
+                return Ok(leadership);
+            }
+            // Given up, and to the end of the line.
+        }
+    }
+
+    /// Whether a candidate whose turn it is has to let somebody go first: one that was named for it, or one of a lower rank.
+    async fn must_yield(&self, grant: &Grant<C>) -> Result<bool, Error> {
+        let standing = self.line.standing().await?;
+        let (named, _) = data(self.line.coordinator(), self.line.parent().text()).await?.unwrap_or_default();
+        let named = named.as_deref().and_then(named_successor);
+        if let Some(named) = named
+            && standing.iter().any(|other| other.path.as_bytes().ends_with(named))
+        {
+            return Ok(!grant.path().as_bytes().ends_with(named));
+        }
+        Ok(standing.iter().any(|other| other.rank < self.line.rank()))
+    }
+
+    /// `None` when the grant was broken before.
+    async fn take_office(&self, grant: Grant<C>) -> Result<Option<Leadership<C>>, Error> {
+        let grant = grant.with_companion(self.office.clone());
+        let coordinator = self.line.coordinator();
+        let content = office_content(grant.token(), self.line.content());
+        let (mut is_taken, mut was_lost) = (false, false);
+        loop {
+            let mut ops = vec![WriteOp::Check { path: grant.path().clone(), version: -1 }];
+            if is_taken {
+                ops.push(WriteOp::Delete { path: self.office.clone(), version: -1 });
+            }
+            ops.push(crate::ask::create(self.office.clone(), Some(content.clone()), CreateKind::Ephemeral, false));
+            let results = match coordinator.submit(Request::Multi(ops)).await {
+                Ok(Reply::Multi(results)) => results,
+                Ok(_) => return Err(UNEXPECTED),
+                Err(error) if is_disconnection(error) => {
+                    connected(coordinator).await?;
+                    was_lost |= error == zoolet_model::Error::ConnectionLoss;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            match culprit(&results) {
+                None => return Ok(Some(self.in_office(grant))),
+                Some((0, ErrorCode::NoNode)) => return Ok(None),
+                // The predecessor's, whose place was broken, or the own one of an attempt whose reply was lost.
+                Some((_, ErrorCode::NodeExists)) => {
+                    if was_lost && self.office().await?.is_some_and(|office| office.token == grant.token()) {
+                        return Ok(Some(self.in_office(grant)));
+                    }
+                    is_taken = true;
+                }
+                Some((1, ErrorCode::NoNode)) if is_taken => is_taken = false,
+                Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+            }
+        }
+    }
+
+    fn in_office(&self, grant: Grant<C>) -> Leadership<C> {
+        Leadership { grant, office: self.office.clone(), line: Arc::clone(&self.line) }
+    }
+
+    /// Who is in office now; `None` when nobody is.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn office(&self) -> Result<Option<Office>, Error> {
+        read_office(self.line.coordinator(), &self.office).await
+    }
+
+    /// Watches who is in office.
+    pub fn observe(&self) -> Observer<C> {
+        Observer { coordinator: self.line.coordinator().clone(), office: self.office.clone(), told: None, watch: None }
+    }
+
+    /// Everybody in the line, the leader first.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn candidates(&self) -> Result<Vec<Contender>, Error> {
+        crate::Contention::new(self.line.coordinator().clone(), self.line.parent()).contenders().await
+    }
+}
+
+/// Tells who is in office, each time that it is somebody else. Who led for a moment only may be left out; who leads in the end never is.
+#[derive(Debug)]
+pub struct Observer<C: Coordinator> {
+    coordinator: C,
+    office: Text,
+    told: Option<Option<Office>>,
+    watch: Option<C::Watch>,
+}
+
+impl<C: Coordinator> Observer<C> {
+    /// Who is in office, at once when it is asked first, and then when it is somebody else. Cancel-safe.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn next(&mut self) -> Result<Option<Office>, Error> {
+        loop {
+            if let Some(watch) = &mut self.watch {
+                let event = poll_fn(|context| Pin::new(&mut *watch).poll(context)).await;
+                self.watch = None;
+                if event.is_none() {
+                    return Err(zoolet_model::Error::of(self.coordinator.state()).into());
+                }
+            }
+            let (now, watch) = self.look().await?;
+            self.watch = Some(watch);
+            if self.told.as_ref() != Some(&now) {
+                self.told = Some(now.clone());
+                return Ok(now);
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<(Option<Office>, C::Watch), Error> {
+        // Exists and not getData, because it hears of the next one to take office as well.
+        let exists = Request::Exists { path: self.office.clone(), watch: true };
+        let (_, watch) = ask_watching(&self.coordinator, &exists).await?;
+        Ok((read_office(&self.coordinator, &self.office).await?, watch))
+    }
+}
+
+/// The office of a leader, from the moment it was taken. Dropped, it is given up without waiting.
+#[derive(Debug)]
+#[must_use = "whoever drops it resigns"]
+pub struct Leadership<C: Coordinator> {
+    grant: Grant<C>,
+    office: Text,
+    line: Arc<Line<C>>,
+}
+
+impl<C: Coordinator> Leadership<C> {
+    /// The fencing token of this term.
+    pub fn token(&self) -> FencingToken {
+        self.grant.token()
+    }
+
+    /// How it is now, as far as is known without asking.
+    pub fn holding(&self) -> Holding {
+        self.grant.holding()
+    }
+
+    /// How it is and becomes.
+    pub fn holdings(&self) -> Holdings<C> {
+        self.grant.holdings()
+    }
+
+    /// [`Grant::doubted`].
+    pub async fn doubted(&self) {
+        self.grant.doubted().await;
+    }
+
+    /// [`Grant::ended`].
+    pub async fn ended(&self) {
+        self.grant.ended().await;
+    }
+
+    /// [`Grant::run`]: leads as long as the office is held.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+        self.grant.run(work).await
+    }
+
+    /// Writes that are done only if this is still the leader when they are.
+    pub fn fenced(&self) -> FencedWriter<'_, C> {
+        self.grant.fenced()
+    }
+
+    /// Tells observers something else than what the candidate said of itself.
+    ///
+    /// # Errors
+    /// [`Error::Lost`]; the session's.
+    pub async fn proclaim(&self, content: impl Into<Bytes>) -> Result<(), Error> {
+        let data = Some(office_content(self.token(), &content.into()));
+        let op = WriteOp::SetData { path: self.office.clone(), data, version: -1 };
+        self.grant.fenced().multi([op]).await.map(drop)
+    }
+
+    /// Gives the office up, and waits until that is done.
+    ///
+    /// # Errors
+    /// The session is over; then the office is given up as well.
+    pub async fn resign(self) -> Result<(), Error> {
+        self.grant.release().await
+    }
+
+    /// Gives the office up to this candidate: everybody before it in the line lets it go first. If it leaves the line meanwhile, the next one leads.
+    ///
+    /// # Errors
+    /// [`Error::Lost`]; the session's. Then the office is given up all the same, and anybody may lead next.
+    pub async fn hand_over(self, successor: &Contender) -> Result<(), Error> {
+        let name = successor.path.rsplit('/').next().unwrap_or_default();
+        let election = self.line.parent();
+        loop {
+            let (lines, stat) = data(self.line.coordinator(), election.text()).await?.ok_or(Error::Lost)?;
+            let lines = naming_successor(lines.as_deref().unwrap_or_default(), name);
+            match self.grant.fenced().set(election, lines, stat.version).await {
+                Ok(_) => return self.resign().await,
+                // Somebody wrote a line of the audit.
+                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::BadVersion))) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The start of the line of the election's data that says who leads next.
+const NEXT: &str = "next=";
+
+/// The znode that was named to lead next.
+fn named_successor(lines: &[u8]) -> Option<&[u8]> {
+    let lines = lines.split(|&byte| byte == b'\n');
+    lines.filter_map(|line| line.strip_prefix(NEXT.as_bytes())).rfind(|name| !name.is_empty())
+}
+
+/// The same lines, and who leads next.
+fn naming_successor(lines: &[u8], name: &str) -> Bytes {
+    let lines = String::from_utf8_lossy(lines);
+    let others = lines.lines().filter(|line| !line.starts_with(NEXT)).flat_map(|line| [line, "\n"]);
+    others.chain([NEXT, name, "\n"]).collect::<String>().into()
+}
+
+async fn read_office<C: Coordinator>(coordinator: &C, path: &Text) -> Result<Option<Office>, Error> {
+    let Some((content, stat)) = data(coordinator, path).await? else { return Ok(None) };
+    let (token, content) = content.as_ref().and_then(parse_office).ok_or(Error::Malformed)?;
+    Ok(Some(Office { content, session: SessionId(stat.ephemeral_owner), token }))
+}
+
+/// The token on a line of its own, and what the leader says of itself.
+fn office_content(token: FencingToken, content: &Bytes) -> Bytes {
+    [token.to_string().as_bytes(), b"\n", content].concat().into()
+}
+
+fn parse_office(data: &Bytes) -> Option<(FencingToken, Option<Bytes>)> {
+    let end = data.iter().position(|&byte| byte == b'\n')?;
+    let token = std::str::from_utf8(&data[..end]).ok()?.parse().ok()?;
+    let content = data.slice(end + 1..);
+    Some((FencingToken(token), (!content.is_empty()).then_some(content)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_office_is_read_as_it_was_written() {
+        for content in [&b""[..], b"gw-a:8080", b"two\nlines"] {
+            let data = office_content(FencingToken(77), &Bytes::copy_from_slice(content));
+            let expected = (!content.is_empty()).then(|| Bytes::copy_from_slice(content));
+            assert_eq!(parse_office(&data), Some((FencingToken(77), expected)));
+        }
+        for strange in [&b""[..], b"77", b"x\n"] {
+            assert_eq!(parse_office(&Bytes::copy_from_slice(strange)), None);
+        }
+    }
+
+    #[test]
+    fn the_last_one_named_leads_next_and_the_audit_stays() {
+        let lines = naming_successor(b"session 0x1 of a: stuck\nnext=old\n", "b-n_0000000002");
+        assert_eq!(lines, &b"session 0x1 of a: stuck\nnext=b-n_0000000002\n"[..]);
+        assert_eq!(named_successor(&lines), Some(&b"b-n_0000000002"[..]));
+        assert_eq!((named_successor(b""), named_successor(b"next=\n")), (None, None));
+    }
+}

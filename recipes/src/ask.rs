@@ -119,25 +119,6 @@ pub(crate) async fn fired<C: Coordinator>(coordinator: &C, watch: C::Watch) -> R
     watch.await.ok_or_else(|| zoolet_model::Error::of(coordinator.state()).into())
 }
 
-/// Makes a write that a server answers, and says whether a connection was lost on the way: then an earlier attempt may be the one that was done,
-/// and the answer is to the last.
-///
-/// # Errors
-/// The server's answer, or the session is over.
-pub(crate) async fn write<C: Coordinator>(coordinator: &C, request: &Request) -> Result<(Reply, bool), (Error, bool)> {
-    let mut is_doubtful = false;
-    loop {
-        match coordinator.submit(request.clone()).await {
-            Err(error) if is_disconnection(error) => {
-                is_doubtful |= error == zoolet_model::Error::ConnectionLoss;
-                connected(coordinator).await.map_err(|error| (error, is_doubtful))?;
-            }
-            Ok(reply) => return Ok((reply, is_doubtful)),
-            Err(error) => return Err((error.into(), is_doubtful)),
-        }
-    }
-}
-
 /// A create that answers with the stat.
 pub(crate) fn create(path: Text, data: Option<Bytes>, kind: CreateKind, sequential: bool) -> WriteOp {
     WriteOp::Create(Create {

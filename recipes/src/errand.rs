@@ -30,6 +30,8 @@ enum Step {
     Delete(Text),
     /// Delete this znode and its companion, whose path others may use once the first is gone.
     DeleteBoth { path: Text, companion: Text },
+    /// Look whether this znode has this GUID for its data.
+    Look { path: Text, guid: Guid },
     /// A write, so that a create of a left connection that is still under way comes before what follows, or not at all.
     Settle { parent: Text, guid: Guid },
     /// Look for what has this GUID in its name.
@@ -49,6 +51,11 @@ impl Errand {
         Self(Step::DeleteBoth { path, companion })
     }
 
+    /// Deletes a znode that others may make too, if its data is this GUID.
+    pub const fn delete_if_own(path: Text, guid: Guid) -> Self {
+        Self(Step::Look { path, guid })
+    }
+
     /// Deletes every child of `parent` with this GUID in its name: for a create whose reply nobody has seen.
     pub const fn find_and_delete(parent: Text, guid: Guid) -> Self {
         Self(Step::Settle { parent, guid })
@@ -59,6 +66,7 @@ impl Errand {
         match &self.0 {
             Step::Delete(path) | Step::DeleteFound { path, .. } => Request::Write(delete(path)),
             Step::DeleteBoth { path, companion } => Request::Multi(vec![delete(path), delete(companion)]),
+            Step::Look { path, .. } => Request::GetData { path: path.clone(), watch: false },
             Step::Settle { parent, .. } => Request::Multi(vec![WriteOp::Check { path: parent.clone(), version: -1 }]),
             Step::Find { parent, .. } => Request::GetChildren { path: parent.clone(), watch: false, with_stat: false },
         }
@@ -75,6 +83,12 @@ impl Errand {
             Step::DeleteBoth { path, .. } => match answer {
                 // The first was there and the companion was not.
                 Ok(Reply::Multi(results)) if matches!(culprit(results), Some((1, _))) => {
+                    Left::Now(Self(Step::Delete(path)))
+                }
+                Ok(_) | Err(_) => Left::Nothing,
+            },
+            Step::Look { path, guid } => match answer {
+                Ok(Reply::Data(Some(data), _)) if std::str::from_utf8(data).is_ok_and(|data| guid.is_in(data)) => {
                     Left::Now(Self(Step::Delete(path)))
                 }
                 Ok(_) | Err(_) => Left::Nothing,
@@ -138,6 +152,15 @@ mod tests {
         assert_eq!(errand.clone().answered(&gone), Left::Nothing);
         let alone = failed([None, Some(ErrorCode::NoNode)]);
         assert_eq!(errand.answered(&alone), Left::Now(Errand::delete("/e/a-n_0000000001".into())));
+    }
+
+    #[test]
+    fn what_anybody_may_make_is_deleted_only_by_who_made_it() {
+        let look = Errand::delete_if_own("/gate".into(), GUID);
+        let data = |text: String| Ok(Reply::Data(Some(text.into()), zoolet_model::Stat::default()));
+        let other = Guid::from_random_bits(u128::MAX);
+        assert_eq!(look.clone().answered(&data(other.to_string())), Left::Nothing);
+        assert_eq!(look.answered(&data(GUID.to_string())), Left::Now(Errand::delete("/gate".into())));
     }
 
     #[test]

@@ -4,26 +4,41 @@
 //! behind is cleared away by its session ([`Errand`]).
 
 mod ask;
+mod barrier;
 mod contention;
 mod coordinator;
+mod counter;
+mod double_barrier;
 mod election;
 mod errand;
 mod error;
+mod event_handle;
+mod gate;
 mod grant;
 mod guid;
+mod latch;
 mod line;
 mod lock;
 mod name;
 mod naming;
+mod once;
 mod read_write_lock;
+mod semaphore;
 
+pub use barrier::Barrier;
 pub use contention::{Contender, Contention, Revoked};
 pub use coordinator::Coordinator;
+pub use counter::Counter;
+pub use double_barrier::{DoubleBarrier, Meeting};
 pub use election::{Election, Leadership, Observer, Office};
 pub use errand::{Errand, Left};
 pub use error::Error;
+pub use event_handle::{EventHandle, Reset};
+pub use gate::{Gate, Passage};
 pub use grant::{FencedWriter, FencingToken, Grant, Holding, Holdings};
 pub use guid::Guid;
+pub use latch::Latch;
 pub use lock::{Lock, ReentrantLock};
 pub use naming::{Mode, Naming};
 pub use read_write_lock::ReadWriteLock;
+pub use semaphore::Semaphore;

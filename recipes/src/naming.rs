@@ -34,6 +34,7 @@ pub(crate) enum Stands {
     Read,
     Write,
     Election,
+    Lease,
 }
 
 impl Naming {
@@ -44,11 +45,14 @@ impl Naming {
             (Self::Documented, Stands::Read) => ("", "-read-"),
             (Self::Documented, Stands::Write) => ("", "-write-"),
             (Self::Documented, Stands::Election) => ("", "-n_"),
+            (Self::Documented, Stands::Lease) => ("", "-lease-"),
             (Self::Curator, Stands::Lock) => ("_c_", "-lock-"),
             (Self::Curator, Stands::Read) => ("_c_", "-__READ__"),
             (Self::Curator, Stands::Write) => ("_c_", "-__WRIT__"),
             (Self::Curator, Stands::Election) => ("_c_", "-latch-"),
+            (Self::Curator, Stands::Lease) => ("_c_", "-lease-"),
             (Self::Kazoo, Stands::Read) => ("", "__rlock__"),
+            (Self::Kazoo, Stands::Lease) => ("", "__lease__"),
             (Self::Kazoo, Stands::Lock | Stands::Write | Stands::Election) => ("", "__lock__"),
         };
         let mut name = String::new();
@@ -129,7 +133,7 @@ mod tests {
     #[test]
     fn whoever_is_not_known_to_share_does_not() {
         for naming in [Naming::Documented, Naming::Curator, Naming::Kazoo] {
-            for stands in [Stands::Lock, Stands::Read, Stands::Write, Stands::Election] {
+            for stands in [Stands::Lock, Stands::Read, Stands::Write, Stands::Election, Stands::Lease] {
                 let name = format!("{}0000000007", naming.prefix(GUID, stands, 0));
                 let expected = if stands == Stands::Read { Mode::Shared } else { Mode::Exclusive };
                 assert_eq!((mode(&name), number(&name)), (expected, Some(7)), "{name}");

@@ -1,0 +1,97 @@
+//! An event handle: many wait for a signal; one that stays, or one that the first to take it uses up.
+
+use crate::ask::{ask, data};
+use crate::barrier::{make_parent, wait_there};
+use crate::line::wait_gone;
+use crate::once::Once;
+use crate::{Coordinator, Error};
+use zoolet_model::{CreateKind, ErrorCode, Path, Request, WriteOp};
+
+/// What becomes of the signal when somebody has waited for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reset {
+    /// It stays until somebody resets it: all who wait go on.
+    Manual,
+    /// Whoever takes it first uses it up: one goes on for each signal. All who wait wake, because any of them may be the one.
+    Auto,
+}
+
+/// An event handle at a path: signalled while its znode exists.
+#[derive(Debug)]
+pub struct EventHandle<C: Coordinator> {
+    coordinator: C,
+    path: Path,
+    reset: Reset,
+    once: Once<C>,
+}
+
+impl<C: Coordinator> EventHandle<C> {
+    /// The handle at `path`. All who use it say the same of its reset.
+    pub fn new(coordinator: C, path: &Path, reset: Reset) -> Self {
+        Self { once: Once::new(coordinator.clone(), path), coordinator, path: path.clone(), reset }
+    }
+
+    /// Signals; says whether it was not signalled already. Signals that nobody took yet are one.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn set(&self) -> Result<bool, Error> {
+        let op = crate::ask::create(self.path.text().clone(), None, CreateKind::Persistent, false);
+        loop {
+            match self.once.transact(std::slice::from_ref(&op)).await? {
+                Ok(()) => return Ok(true),
+                Err((_, ErrorCode::NodeExists)) => return Ok(false),
+                Err((_, ErrorCode::NoNode)) => make_parent(&self.coordinator, &self.path).await?,
+                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+            }
+        }
+    }
+
+    /// Takes the signal back.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn reset(&self) -> Result<(), Error> {
+        let request = Request::Write(WriteOp::Delete { path: self.path.text().clone(), version: -1 });
+        match ask(&self.coordinator, &request).await {
+            Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether it is signalled now.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn is_set(&self) -> Result<bool, Error> {
+        Ok(data(&self.coordinator, self.path.text()).await?.is_some())
+    }
+
+    /// Waits for the signal, and uses it up if it resets itself. Dropping the future leaves nothing behind; one that was dropped while it took a
+    /// signal may have used it up.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn wait(&self) -> Result<(), Error> {
+        loop {
+            wait_there(&self.coordinator, self.path.text()).await?;
+            if self.reset == Reset::Manual {
+                return Ok(());
+            }
+            let take = WriteOp::Delete { path: self.path.text().clone(), version: -1 };
+            match self.once.transact(&[take]).await? {
+                Ok(()) => return Ok(()),
+                Err((_, ErrorCode::NoNode)) => {}
+                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+            }
+        }
+    }
+
+    /// Waits until it is not signalled.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn wait_reset(&self) -> Result<(), Error> {
+        wait_gone(&self.coordinator, self.path.text()).await
+    }
+}

@@ -1,0 +1,99 @@
+//! A gate: everybody tries to create one znode, and whoever does may pass; the others wait until it is gone and race again.
+//!
+//! This circulates as "barrier" and as "exclusive lock". It is a herd by design: each release wakes everybody who waits, and one of them wins, in no
+//! order. A [`Lock`](crate::Lock) wakes one, in the order in which they came.
+
+use crate::ask::{connected, create, data, is_disconnection};
+use crate::barrier::make_parent;
+use crate::line::wait_gone;
+use crate::{Coordinator, Errand, Error, FencingToken, Guid};
+use bytes::Bytes;
+use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text};
+
+/// A gate at a path.
+#[derive(Debug)]
+pub struct Gate<C: Coordinator> {
+    coordinator: C,
+    path: Path,
+}
+
+/// The right to be behind the gate. Dropped, the gate is free, without waiting for that.
+#[derive(Debug)]
+#[must_use = "it is given up when it is dropped"]
+pub struct Passage<C: Coordinator> {
+    coordinator: C,
+    path: Text,
+    guid: Guid,
+    czxid: i64,
+}
+
+impl<C: Coordinator> Gate<C> {
+    /// The gate at `path`.
+    pub fn new(coordinator: C, path: &Path) -> Self {
+        Self { coordinator, path: path.clone() }
+    }
+
+    /// Passes if nobody else is behind it.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn try_pass(&self) -> Result<Option<Passage<C>>, Error> {
+        let guid = Guid::from_random_bits(self.coordinator.random_bits());
+        let content = Bytes::from(guid.to_string());
+        let request =
+            Request::Write(create(self.path.text().clone(), Some(content.clone()), CreateKind::Ephemeral, false));
+        // From here on, so that it goes also if the reply is lost.
+        let mut passage =
+            Passage { coordinator: self.coordinator.clone(), path: self.path.text().clone(), guid, czxid: 0 };
+        loop {
+            match self.coordinator.submit(request.clone()).await {
+                Ok(Reply::PathStat(_, stat)) => {
+                    passage.czxid = stat.czxid;
+                    return Ok(Some(passage));
+                }
+                Ok(_) => return Err(crate::ask::UNEXPECTED),
+                Err(zoolet_model::Error::Refused(ErrorCode::NodeExists)) => {
+                    let own = data(&self.coordinator, self.path.text()).await?;
+                    let own = own.filter(|(there, stat)| {
+                        there.as_ref() == Some(&content) && stat.ephemeral_owner == self.coordinator.session().0
+                    });
+                    return Ok(own.map(|(_, stat)| {
+                        passage.czxid = stat.czxid;
+                        passage
+                    }));
+                }
+                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => {
+                    make_parent(&self.coordinator, &self.path).await?
+                }
+                Err(error) if is_disconnection(error) => connected(&self.coordinator).await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Waits until it could pass. Dropping the future leaves nothing behind.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn pass(&self) -> Result<Passage<C>, Error> {
+        loop {
+            if let Some(passage) = self.try_pass().await? {
+                return Ok(passage);
+            }
+            wait_gone(&self.coordinator, self.path.text()).await?;
+        }
+    }
+}
+
+impl<C: Coordinator> Passage<C> {
+    /// The fencing token.
+    pub fn token(&self) -> FencingToken {
+        FencingToken(self.czxid)
+    }
+}
+
+impl<C: Coordinator> Drop for Passage<C> {
+    fn drop(&mut self) {
+        self.coordinator.run_errand(Errand::delete_if_own(self.path.clone(), self.guid));
+    }
+}

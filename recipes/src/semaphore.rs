@@ -1,0 +1,146 @@
+//! A semaphore: so many at a time, the others in the order in which they came.
+//!
+//! The layout is Curator's: whoever wants a permit first takes the lock at `locks`, and only the one who has it looks at the permits that are out,
+//! below `leases`. So a permit that comes back wakes one participant, and nobody overtakes.
+
+use crate::ask::{First, UNEXPECTED, ask, ask_watching, data, fired, first};
+use crate::line::Line;
+use crate::naming::{self, Stands};
+use crate::read_write_lock::acquire;
+use crate::{Coordinator, Error, Grant, Naming};
+use bytes::Bytes;
+use std::sync::Arc;
+use zoolet_model::{ErrorCode, Names, Path, Reply, Request, WriteOp};
+
+/// A semaphore, whose size everybody reads from the tree: participants cannot disagree.
+#[derive(Debug)]
+pub struct Semaphore<C: Coordinator> {
+    path: Path,
+    locks: Arc<Line<C>>,
+    leases: Arc<Line<C>>,
+}
+
+impl<C: Coordinator> Semaphore<C> {
+    /// The semaphore at `path`.
+    ///
+    /// # Errors
+    /// BadArguments when nothing can be below that path.
+    pub fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
+        let below =
+            |name: &str| Path::new(crate::name::child(path.as_str(), name)).map_err(zoolet_model::Error::Refused);
+        let (locks, leases) = (below("locks")?, below("leases")?);
+        let naming = Naming::default();
+        Ok(Self {
+            path: path.clone(),
+            locks: Line::new(coordinator.clone(), &locks, naming, Stands::Lock, 0, Bytes::new()),
+            leases: Line::new(coordinator, &leases, naming, Stands::Lease, 0, Bytes::new()),
+        })
+    }
+
+    /// With other names. `Curator` mixes with its `InterProcessSemaphoreV2` of the same number of leases.
+    #[must_use]
+    pub fn naming(self, naming: Naming) -> Self {
+        let with = |line: &Arc<Line<C>>| line.with(naming, 0, line.content().clone());
+        Self { locks: with(&self.locks), leases: with(&self.leases), path: self.path }
+    }
+
+    /// With data in the znode of whoever has a permit.
+    #[must_use]
+    pub fn described(self, content: impl Into<Bytes>) -> Self {
+        let leases = self.leases.with(self.leases.naming(), 0, content.into());
+        Self { leases, ..self }
+    }
+
+    /// Says how many permits there are. The first one makes the semaphore with that size.
+    ///
+    /// # Errors
+    /// [`Error::Disagreement`] when it has another size; [`Error::Malformed`]; the session's.
+    pub async fn set_size(&self, size: u32) -> Result<(), Error> {
+        let coordinator = self.locks.coordinator();
+        loop {
+            let Some((data, stat)) = data(coordinator, self.path.text()).await? else {
+                crate::ask::make_persistent(coordinator, &self.path).await?;
+                continue;
+            };
+            match data.as_deref().unwrap_or_default() {
+                // Made as somebody's parent only.
+                [] => {}
+                text if parse(text)? == size => return Ok(()),
+                _ => return Err(Error::Disagreement),
+            }
+            let data = Some(Bytes::from(size.to_string()));
+            let op = WriteOp::SetData { path: self.path.text().clone(), data, version: stat.version };
+            match ask(coordinator, &Request::Write(op)).await {
+                // Or somebody else was faster: what there is now decides.
+                Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::BadVersion))) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Changes how many permits there are. Those that are out stay out; whoever waits hears of it.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn resize(&self, size: u32) -> Result<(), Error> {
+        let data = Some(Bytes::from(size.to_string()));
+        let request = Request::Write(WriteOp::SetData { path: self.path.text().clone(), data, version: -1 });
+        loop {
+            match ask(self.locks.coordinator(), &request).await {
+                Ok(_) => return Ok(()),
+                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => {
+                    crate::ask::make_persistent(self.locks.coordinator(), &self.path).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// How many permits are out.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn taken(&self) -> Result<usize, Error> {
+        Ok(self.leases.standing().await?.len())
+    }
+
+    /// Waits for a permit. Dropping the future leaves nothing behind.
+    ///
+    /// # Errors
+    /// NoNode when nobody has said how many there are; [`Error::Malformed`]; as [`Lock::acquire`](crate::Lock::acquire).
+    pub async fn acquire(&self) -> Result<Grant<C>, Error> {
+        let turn = acquire(&self.locks).await?;
+        let (place, _) = self.leases.enter().await?;
+        let coordinator = self.leases.coordinator();
+        let leases = Request::GetChildren { path: self.leases.parent().text().clone(), watch: true, with_stat: false };
+        let size = Request::GetData { path: self.path.text().clone(), watch: true };
+        loop {
+            let (size, resized) = ask_watching(coordinator, &size).await?;
+            let size = match size {
+                Some(Reply::Data(data, _)) => parse(data.as_deref().unwrap_or_default())?,
+                Some(_) => return Err(UNEXPECTED),
+                None => return Err(zoolet_model::Error::Refused(ErrorCode::NoNode).into()),
+            };
+            let (names, changed) = ask_watching(coordinator, &leases).await?;
+            let Some(Reply::Names(names)) = names else { return Err(Error::Broken) };
+            if !names.iter().any(|name| place.path().ends_with(name)) {
+                return Err(Error::Broken);
+            }
+            if taken(&names) <= size as usize {
+                drop(turn);
+                return Ok(Grant::new(place));
+            }
+            match first(fired(coordinator, changed), fired(coordinator, resized)).await {
+                First::Left(event) | First::Right(event) => event?,
+            };
+        }
+    }
+}
+
+fn taken(leases: &Names) -> usize {
+    leases.iter().filter(|name| naming::number(name).is_some()).count()
+}
+
+fn parse(text: &[u8]) -> Result<u32, Error> {
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Error::Malformed)
+}

@@ -119,6 +119,18 @@ pub(crate) async fn fired<C: Coordinator>(coordinator: &C, watch: C::Watch) -> R
     watch.await.ok_or_else(|| zoolet_model::Error::of(coordinator.state()).into())
 }
 
+/// Waits for one of several watches.
+pub(crate) async fn any_fired<C: Coordinator>(coordinator: &C, watches: &mut [C::Watch]) -> Result<(), Error> {
+    let event = poll_fn(|context| {
+        let mut ready = watches.iter_mut().filter_map(|watch| match Pin::new(watch).poll(context) {
+            Poll::Ready(event) => Some(event.is_some()),
+            Poll::Pending => None,
+        });
+        ready.next().map_or(Poll::Pending, Poll::Ready)
+    });
+    if event.await { Ok(()) } else { Err(zoolet_model::Error::of(coordinator.state()).into()) }
+}
+
 /// A create that answers with the stat.
 pub(crate) fn create(path: Text, data: Option<Bytes>, kind: CreateKind, sequential: bool) -> WriteOp {
     WriteOp::Create(Create {

@@ -7,7 +7,7 @@
 use crate::Guid;
 use crate::ask::culprit;
 use crate::name::child;
-use zoolet_model::{ErrorCode, Reply, Request, Text, WriteOp};
+use zoolet_model::{ErrorCode, Reply, Request, SessionId, Text, WriteOp};
 
 /// What is left of an errand.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +32,8 @@ enum Step {
     DeleteBoth { path: Text, companion: Text },
     /// Look whether this znode has this GUID for its data.
     Look { path: Text, guid: Guid },
+    /// Look whose this znode is.
+    LookOwner { path: Text, owner: SessionId, czxid: Option<i64> },
     /// A write, so that a create of a left connection that is still under way comes before what follows, or not at all.
     Settle { parent: Text, guid: Guid },
     /// Look for what has this GUID in its name.
@@ -56,6 +58,11 @@ impl Errand {
         Self(Step::Look { path, guid })
     }
 
+    /// Deletes an ephemeral that others may make too, if it is of this session and was created with this zxid, where that is known.
+    pub const fn delete_if_owned(path: Text, owner: SessionId, czxid: Option<i64>) -> Self {
+        Self(Step::LookOwner { path, owner, czxid })
+    }
+
     /// Deletes every child of `parent` with this GUID in its name: for a create whose reply nobody has seen.
     pub const fn find_and_delete(parent: Text, guid: Guid) -> Self {
         Self(Step::Settle { parent, guid })
@@ -67,6 +74,7 @@ impl Errand {
             Step::Delete(path) | Step::DeleteFound { path, .. } => Request::Write(delete(path)),
             Step::DeleteBoth { path, companion } => Request::Multi(vec![delete(path), delete(companion)]),
             Step::Look { path, .. } => Request::GetData { path: path.clone(), watch: false },
+            Step::LookOwner { path, .. } => Request::Exists { path: path.clone(), watch: false },
             Step::Settle { parent, .. } => Request::Multi(vec![WriteOp::Check { path: parent.clone(), version: -1 }]),
             Step::Find { parent, .. } => Request::GetChildren { path: parent.clone(), watch: false, with_stat: false },
         }
@@ -89,6 +97,14 @@ impl Errand {
             },
             Step::Look { path, guid } => match answer {
                 Ok(Reply::Data(Some(data), _)) if std::str::from_utf8(data).is_ok_and(|data| guid.is_in(data)) => {
+                    Left::Now(Self(Step::Delete(path)))
+                }
+                Ok(_) | Err(_) => Left::Nothing,
+            },
+            Step::LookOwner { path, owner, czxid } => match answer {
+                Ok(Reply::Stat(stat))
+                    if stat.ephemeral_owner == owner.0 && czxid.is_none_or(|czxid| stat.czxid == czxid) =>
+                {
                     Left::Now(Self(Step::Delete(path)))
                 }
                 Ok(_) | Err(_) => Left::Nothing,
@@ -161,6 +177,17 @@ mod tests {
         let other = Guid::from_random_bits(u128::MAX);
         assert_eq!(look.clone().answered(&data(other.to_string())), Left::Nothing);
         assert_eq!(look.answered(&data(GUID.to_string())), Left::Now(Errand::delete("/gate".into())));
+    }
+
+    #[test]
+    fn an_ephemeral_is_deleted_only_if_it_is_still_the_same_one() {
+        let stat = zoolet_model::Stat { ephemeral_owner: 5, czxid: 9, ..zoolet_model::Stat::default() };
+        let look = |owner, czxid| {
+            Errand::delete_if_owned("/n".into(), SessionId(owner), czxid).answered(&Ok(Reply::Stat(stat)))
+        };
+        let delete = Left::Now(Errand::delete("/n".into()));
+        assert_eq!((look(5, Some(9)), look(5, None)), (delete.clone(), delete));
+        assert_eq!((look(5, Some(8)), look(4, None)), (Left::Nothing, Left::Nothing));
     }
 
     #[test]

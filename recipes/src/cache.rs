@@ -1,0 +1,227 @@
+//! Copies of parts of the tree that follow it.
+//!
+//! A cache tells the state, not its history: what changed several times before it was read is told once, as it is in the end. Where it may have missed
+//! something (the session was suspended, or the reader was slow) it says so with a gap, reads everything again, and tells what is different.
+
+use crate::ask::{ask, connected, data, is_disconnection, next};
+use crate::{Coordinator, Error};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use zoolet_model::{AddWatchMode, EventKind, Names, Path, Reply, Request, Stat, Text, WatchItem};
+
+/// What one znode holds.
+pub type Content = (Option<Bytes>, Stat);
+
+/// Follows one znode, which need not exist.
+#[derive(Debug)]
+pub struct NodeCache<C: Coordinator> {
+    coordinator: C,
+    path: Path,
+    events: C::Events,
+    told: Option<Option<Content>>,
+    /// Nothing has happened since it was read last.
+    is_read: bool,
+}
+
+impl<C: Coordinator> NodeCache<C> {
+    /// Of the znode at `path`.
+    ///
+    /// # Errors
+    /// SystemError when the server has as many watches as it may; the session's.
+    pub async fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
+        let events = watch(&coordinator, path, AddWatchMode::Persistent).await?;
+        Ok(Self { coordinator, path: path.clone(), events, told: None, is_read: false })
+    }
+
+    /// What was told last; `None` when there was no znode, or nothing was told yet.
+    pub fn current(&self) -> Option<&Content> {
+        self.told.as_ref().and_then(Option::as_ref)
+    }
+
+    /// What there is, at once when it is asked first, and then each time that it is something else. Cancel-safe.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn next(&mut self) -> Result<Option<Content>, Error> {
+        loop {
+            if self.is_read {
+                self.is_read = match next(&mut self.events).await {
+                    Some(WatchItem::Event(event)) => event.kind == EventKind::NodeChildrenChanged,
+                    Some(WatchItem::Gap) => false,
+                    None => return Err(over(&self.coordinator)),
+                };
+                continue;
+            }
+            let now = data(&self.coordinator, self.path.text()).await?;
+            self.is_read = true;
+            let version = |content: &Option<Content>| content.as_ref().map(|(_, stat)| (stat.czxid, stat.mzxid));
+            if self.told.as_ref().is_none_or(|told| version(told) != version(&now)) {
+                self.told = Some(now.clone());
+                return Ok(now);
+            }
+        }
+    }
+}
+
+/// What changed below a znode.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// This child is there, or has other data than before.
+    Put {
+        /// Its name.
+        name: Text,
+        /// Its data and stat.
+        content: Content,
+    },
+    /// This child is gone.
+    Gone {
+        /// Its name.
+        name: Text,
+    },
+    /// Changes may have been missed; what follows, up to [`Change::Complete`], is the difference between what was told and what is.
+    Gap,
+    /// Everything that was there when this began, or after a gap, has been told.
+    Complete,
+}
+
+/// Follows the children of one znode and their data. The znode need not exist.
+#[derive(Debug)]
+pub struct ChildrenCache<C: Coordinator> {
+    coordinator: C,
+    path: Path,
+    events: C::Events,
+    children: BTreeMap<String, Content>,
+    /// Changes that are known and not told.
+    changes: VecDeque<Change>,
+    /// Children that are to be read again.
+    stale: VecDeque<String>,
+    must_list: bool,
+    is_complete: bool,
+}
+
+impl<C: Coordinator> ChildrenCache<C> {
+    /// Of the children of `path`.
+    ///
+    /// # Errors
+    /// SystemError when the server has as many watches as it may; the session's.
+    pub async fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
+        let events = watch(&coordinator, path, AddWatchMode::PersistentRecursive).await?;
+        Ok(Self {
+            coordinator,
+            path: path.clone(),
+            events,
+            children: BTreeMap::new(),
+            changes: VecDeque::new(),
+            stale: VecDeque::new(),
+            must_list: true,
+            is_complete: false,
+        })
+    }
+
+    /// The children as they were told, by name.
+    pub fn children(&self) -> impl Iterator<Item = (&str, &Content)> {
+        self.children.iter().map(|(name, content)| (name.as_str(), content))
+    }
+
+    /// One of them.
+    pub fn child(&self, name: &str) -> Option<&Content> {
+        self.children.get(name)
+    }
+
+    /// The next change. Cancel-safe.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn next(&mut self) -> Result<Change, Error> {
+        loop {
+            if let Some(change) = self.changes.pop_front() {
+                return Ok(change);
+            }
+            if self.must_list {
+                self.list().await?;
+            } else if let Some(name) = self.stale.front().cloned() {
+                self.read(name).await?;
+            } else if !self.is_complete {
+                self.is_complete = true;
+                self.changes.push_back(Change::Complete);
+            } else {
+                match next(&mut self.events).await {
+                    Some(WatchItem::Event(event)) => self.hear(&event.path),
+                    Some(WatchItem::Gap) => {
+                        (self.must_list, self.is_complete) = (true, false);
+                        self.changes.push_back(Change::Gap);
+                    }
+                    None => return Err(over(&self.coordinator)),
+                }
+            }
+        }
+    }
+
+    /// Something happened to this znode: to one of the children, to the parent, or further below, which is not followed.
+    fn hear(&mut self, path: &str) {
+        if path == self.path.as_str() {
+            self.must_list = true;
+        } else if let Some((parent, name)) = zoolet_model::path::parent_and_name(path)
+            && parent == self.path.as_str()
+            && !self.stale.iter().any(|stale| stale == name)
+        {
+            self.stale.push_back(name.to_owned());
+        }
+    }
+
+    /// Which children there are: those that are gone, and all others are to be read.
+    async fn list(&mut self) -> Result<(), Error> {
+        let names = crate::ask::children(&self.coordinator, self.path.text()).await?;
+        let is_there = |name: &str, names: &Names| names.iter().any(|other| other == name);
+        let gone: Vec<String> = self.children.keys().filter(|name| !is_there(name, &names)).cloned().collect();
+        for name in gone {
+            self.children.remove(&name);
+            self.changes.push_back(Change::Gone { name: name.into() });
+        }
+        self.stale = names.iter().map(str::to_owned).collect();
+        self.must_list = false;
+        Ok(())
+    }
+
+    async fn read(&mut self, name: String) -> Result<(), Error> {
+        let now = data(&self.coordinator, &crate::name::child(self.path.as_str(), &name)).await?;
+        self.stale.retain(|stale| *stale != name);
+        match now {
+            Some(content) => {
+                let version = |content: &Content| (content.1.czxid, content.1.mzxid);
+                let is_new = self.children.get(&name).is_none_or(|told| version(told) != version(&content));
+                if is_new {
+                    self.children.insert(name.clone(), content.clone());
+                    self.changes.push_back(Change::Put { name: name.into(), content });
+                }
+            }
+            None if self.children.remove(&name).is_some() => self.changes.push_back(Change::Gone { name: name.into() }),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+fn over<C: Coordinator>(coordinator: &C) -> Error {
+    zoolet_model::Error::of(coordinator.state()).into()
+}
+
+async fn watch<C: Coordinator>(coordinator: &C, path: &Path, mode: AddWatchMode) -> Result<C::Events, Error> {
+    loop {
+        let (ticket, events) = coordinator.watch(path, mode);
+        match ticket.await {
+            Ok(Reply::WatchAdded | Reply::Empty) => return Ok(events),
+            Ok(_) => return Err(crate::ask::UNEXPECTED),
+            Err(error) if is_disconnection(error) => connected(coordinator).await?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Reads everything that was written before this call, by anybody: what a cache is told after it is as new.
+///
+/// # Errors
+/// The session's.
+pub async fn catch_up<C: Coordinator>(coordinator: &C) -> Result<(), Error> {
+    ask(coordinator, &Request::Sync { path: None }).await.map(drop)
+}

@@ -1,0 +1,187 @@
+//! Znodes that are kept there, and groups of them.
+
+use crate::ask::{ask, ask_watching, connected, create, data, fired, is_disconnection};
+use crate::barrier::make_parent;
+use crate::{ChildrenCache, Coordinator, Errand, Error, FencingToken};
+use bytes::Bytes;
+use zoolet_model::{CreateKind, ErrorCode, EventKind, Path, Reply, Request, Stat, Text, WriteOp};
+
+/// A znode that is made again when somebody deletes it, for as long as [`PersistentZnode::keep`] is polled and the session lives. Dropped, it stays, or
+/// goes if it is ephemeral.
+#[derive(Debug)]
+pub struct PersistentZnode<C: Coordinator> {
+    coordinator: C,
+    path: Path,
+    content: Bytes,
+    kind: CreateKind,
+    /// Whether there may be a znode that is to go when this is dropped.
+    was_tried: bool,
+    czxid: Option<i64>,
+}
+
+impl<C: Coordinator> PersistentZnode<C> {
+    /// Of the znode at `path`, ephemeral unless it is told otherwise.
+    pub fn new(coordinator: C, path: &Path, content: impl Into<Bytes>) -> Self {
+        Self {
+            coordinator,
+            path: path.clone(),
+            content: content.into(),
+            kind: CreateKind::Ephemeral,
+            was_tried: false,
+            czxid: None,
+        }
+    }
+
+    /// Of another kind.
+    #[must_use]
+    pub fn kind(mut self, kind: CreateKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Makes the znode if it is not there, or is an ephemeral of another session, which is waited for; then sets its data.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn put(&mut self) -> Result<Stat, Error> {
+        let c = &self.coordinator;
+        let make = Request::Write(create(self.path.text().clone(), Some(self.content.clone()), self.kind, false));
+        self.was_tried = true;
+        loop {
+            match c.submit(make.clone()).await {
+                Ok(Reply::PathStat(_, stat)) => {
+                    self.czxid = Some(stat.czxid);
+                    return Ok(stat);
+                }
+                Ok(_) => return Err(crate::ask::UNEXPECTED),
+                Err(zoolet_model::Error::Refused(ErrorCode::NodeExists)) => {
+                    let Some((content, stat)) = data(c, self.path.text()).await? else { continue };
+                    if stat.ephemeral_owner != 0 && stat.ephemeral_owner != c.session().0 {
+                        // The own former session's, most likely: it goes with that.
+                        crate::line::wait_gone(c, self.path.text()).await?;
+                        continue;
+                    }
+                    self.czxid = Some(stat.czxid);
+                    if content.as_ref() == Some(&self.content) {
+                        return Ok(stat);
+                    }
+                    if let Some(stat) = self.write().await? {
+                        return Ok(stat);
+                    }
+                }
+                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => make_parent(c, &self.path).await?,
+                Err(error) if is_disconnection(error) => connected(c).await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sets other data, which is also that of the znode when it is made again.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn set(&mut self, content: impl Into<Bytes>) -> Result<Stat, Error> {
+        self.content = content.into();
+        match self.write().await? {
+            Some(stat) => Ok(stat),
+            None => self.put().await,
+        }
+    }
+
+    /// `None` when there is no znode.
+    async fn write(&self) -> Result<Option<Stat>, Error> {
+        let data = Some(self.content.clone());
+        let op = WriteOp::SetData { path: self.path.text().clone(), data, version: -1 };
+        match ask(&self.coordinator, &Request::Write(op)).await {
+            Ok(Reply::Stat(stat)) => Ok(Some(stat)),
+            Ok(_) => Err(crate::ask::UNEXPECTED),
+            Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes it, and makes it again each time that it was deleted; ends only with the session. Cancel-safe.
+    ///
+    /// # Errors
+    /// The session's. Whoever wants the znode to outlive the session opens another one and makes another of these.
+    pub async fn keep(&mut self) -> Result<std::convert::Infallible, Error> {
+        loop {
+            self.put().await?;
+            let request = Request::GetData { path: self.path.text().clone(), watch: true };
+            loop {
+                let (there, watch) = ask_watching(&self.coordinator, &request).await?;
+                if there.is_none() || fired(&self.coordinator, watch).await?.kind == EventKind::NodeDeleted {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+impl<C: Coordinator> Drop for PersistentZnode<C> {
+    fn drop(&mut self) {
+        if self.kind == CreateKind::Ephemeral && self.was_tried {
+            let (path, session) = (self.path.text().clone(), self.coordinator.session());
+            self.coordinator.run_errand(Errand::delete_if_owned(path, session, self.czxid));
+        }
+    }
+}
+
+/// A group: its members are the children of a znode.
+#[derive(Debug)]
+pub struct Group<C: Coordinator> {
+    coordinator: C,
+    path: Path,
+}
+
+/// One who is in a group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Its name in the group.
+    pub name: Text,
+    /// What it says of itself.
+    pub content: Option<Bytes>,
+    /// Larger each time that the member came again: the zxid of its coming.
+    pub incarnation: FencingToken,
+}
+
+impl<C: Coordinator> Group<C> {
+    /// The group at `path`.
+    pub fn new(coordinator: C, path: &Path) -> Self {
+        Self { coordinator, path: path.clone() }
+    }
+
+    /// A membership, which begins when it is put or kept, and ends when it is dropped or its session ends.
+    ///
+    /// # Errors
+    /// BadArguments for a name that no znode can have.
+    pub fn member(&self, name: &str, content: impl Into<Bytes>) -> Result<PersistentZnode<C>, Error> {
+        let path = Path::new(crate::name::child(self.path.as_str(), name)).map_err(zoolet_model::Error::Refused)?;
+        Ok(PersistentZnode::new(self.coordinator.clone(), &path, content))
+    }
+
+    /// Who is in it now, by name.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn members(&self) -> Result<Vec<Member>, Error> {
+        let mut members = Vec::new();
+        for name in crate::ask::children(&self.coordinator, self.path.text()).await?.iter() {
+            let found = data(&self.coordinator, &crate::name::child(self.path.as_str(), name)).await?;
+            members.extend(found.map(|(content, stat)| Member {
+                name: name.into(),
+                content,
+                incarnation: FencingToken(stat.czxid),
+            }));
+        }
+        Ok(members)
+    }
+
+    /// Who comes and goes.
+    ///
+    /// # Errors
+    /// As [`ChildrenCache::new`].
+    pub async fn watch(&self) -> Result<ChildrenCache<C>, Error> {
+        ChildrenCache::new(self.coordinator.clone(), &self.path).await
+    }
+}

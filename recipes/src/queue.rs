@@ -1,0 +1,454 @@
+//! Queues: producers put items in, each item is worked on by one consumer, in order.
+
+use crate::ask::{
+    any_fired, ask_watching, children, connected, create, culprit, data, is_disconnection, make_container,
+    make_persistent, stat,
+};
+use crate::once::Once;
+use crate::{Coordinator, Errand, Error, FencingToken, Guid};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use zoolet_model::{CreateKind, ErrorCode, Names, OpResult, Path, Reply, Request, Text, WriteOp};
+
+/// Items that a queue takes unless it is told otherwise: clients list all of them, and 10,000 break every queue on ZooKeeper.
+pub const ITEMS_MAX: u32 = 1_000;
+
+/// How long an item that nobody took lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Lifetime {
+    /// Until it is taken.
+    #[default]
+    Persistent,
+    /// As long as the session of its producer, as in the published recipe.
+    Producer,
+}
+
+/// An item's place before the others: 0 to 99, lower ones first, as in UNIX.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// `None` beyond 99: two digits of the name are for it.
+    pub const fn new(priority: u8) -> Option<Self> {
+        if priority < 100 { Some(Self(priority)) } else { None }
+    }
+}
+
+/// A queue in the order in which items were put in.
+#[derive(Debug)]
+pub struct Queue<C: Coordinator>(Items<C>);
+
+/// A queue in the order of priorities, and of items of the same priority in the order in which they were put in.
+#[derive(Debug)]
+pub struct PriorityQueue<C: Coordinator>(Items<C>);
+
+/// What both are.
+#[derive(Debug)]
+struct Items<C: Coordinator> {
+    coordinator: C,
+    path: Path,
+    claims: Path,
+    dead: Path,
+    lifetime: Lifetime,
+    items_max: u32,
+    once: Once<C>,
+    /// Names that were listed and not tried yet. Only with priorities a newer one may come before them.
+    listed: Mutex<VecDeque<String>>,
+    is_prioritized: bool,
+}
+
+impl<C: Coordinator> Queue<C> {
+    /// The queue at `path`. Claims are below `path-claims`, buried items below `path-dead`.
+    ///
+    /// # Errors
+    /// BadArguments for `/`.
+    pub fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
+        Items::new(coordinator, path, false).map(Self)
+    }
+
+    /// With items of another lifetime.
+    #[must_use]
+    pub fn lifetime(self, lifetime: Lifetime) -> Self {
+        Self(Items { lifetime, ..self.0 })
+    }
+
+    /// With another bound than [`ITEMS_MAX`].
+    #[must_use]
+    pub fn items_max(self, items_max: u32) -> Self {
+        Self(Items { items_max, ..self.0 })
+    }
+
+    /// Puts an item in, once, also when the reply is lost.
+    ///
+    /// # Errors
+    /// [`Error::Full`] at the bound, which those who put in at the same moment may exceed; [`Error::Exhausted`]; the session's.
+    pub async fn put(&self, item: impl Into<Bytes>) -> Result<(), Error> {
+        self.0.put("queue-", item.into()).await
+    }
+
+    /// Waits for the first item and takes it out: whoever gets it is the only one, and if he dies with it, it is lost. Dropping the future leaves
+    /// nothing behind; one that was dropped while it took an item may have taken it.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn take(&self) -> Result<Bytes, Error> {
+        self.0.take().await
+    }
+
+    /// Waits for the first item that nobody works on, and claims it: it stays in the queue until it is done, and is there for others again if the
+    /// claim is dropped or its session ends.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn claim(&self) -> Result<Claim<'_, C>, Error> {
+        self.0.claim().await
+    }
+
+    /// Items in the queue, claimed ones among them.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn size(&self) -> Result<u32, Error> {
+        self.0.size().await
+    }
+}
+
+impl<C: Coordinator> PriorityQueue<C> {
+    /// As [`Queue::new`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
+        Items::new(coordinator, path, true).map(Self)
+    }
+
+    /// As [`Queue::lifetime`].
+    #[must_use]
+    pub fn lifetime(self, lifetime: Lifetime) -> Self {
+        Self(Items { lifetime, ..self.0 })
+    }
+
+    /// As [`Queue::items_max`].
+    #[must_use]
+    pub fn items_max(self, items_max: u32) -> Self {
+        Self(Items { items_max, ..self.0 })
+    }
+
+    /// As [`Queue::put`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn put(&self, priority: Priority, item: impl Into<Bytes>) -> Result<(), Error> {
+        self.0.put(&format!("queue-{:02}", priority.0), item.into()).await
+    }
+
+    /// As [`Queue::take`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn take(&self) -> Result<Bytes, Error> {
+        self.0.take().await
+    }
+
+    /// As [`Queue::claim`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn claim(&self) -> Result<Claim<'_, C>, Error> {
+        self.0.claim().await
+    }
+
+    /// As [`Queue::size`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn size(&self) -> Result<u32, Error> {
+        self.0.size().await
+    }
+}
+
+impl<C: Coordinator> Items<C> {
+    fn new(coordinator: C, path: &Path, is_prioritized: bool) -> Result<Self, Error> {
+        let beside = |suffix: &str| {
+            let path = if path.as_str() == "/" { None } else { Some(format!("{path}{suffix}")) };
+            Path::new(path.unwrap_or_default().into()).map_err(|code| Error::from(zoolet_model::Error::Refused(code)))
+        };
+        Ok(Self {
+            claims: beside("-claims")?,
+            dead: beside("-dead")?,
+            once: Once::new(coordinator.clone(), path),
+            coordinator,
+            path: path.clone(),
+            lifetime: Lifetime::default(),
+            items_max: ITEMS_MAX,
+            listed: Mutex::new(VecDeque::new()),
+            is_prioritized,
+        })
+    }
+
+    fn child(&self, name: &str) -> Text {
+        crate::name::child(self.path.as_str(), name)
+    }
+
+    async fn size(&self) -> Result<u32, Error> {
+        let stat = stat(&self.coordinator, self.path.text()).await?;
+        Ok(stat.map_or(0, |stat| stat.num_children.unsigned_abs()))
+    }
+
+    async fn put(&self, prefix: &str, item: Bytes) -> Result<(), Error> {
+        let kind = match self.lifetime {
+            Lifetime::Persistent => CreateKind::Persistent,
+            Lifetime::Producer => CreateKind::Ephemeral,
+        };
+        let op = create(self.child(prefix), Some(item), kind, true);
+        loop {
+            if self.size().await? >= self.items_max {
+                return Err(Error::Full);
+            }
+            match self.once.transact(std::slice::from_ref(&op)).await? {
+                Ok(()) => return Ok(()),
+                Err((_, ErrorCode::NoNode)) => make_persistent(&self.coordinator, &self.path).await?,
+                // The parent gives the same number again and again.
+                Err((_, ErrorCode::NodeExists)) => return Err(Error::Exhausted),
+                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+            }
+        }
+    }
+
+    async fn take(&self) -> Result<Bytes, Error> {
+        loop {
+            while let Some(name) = self.next_listed() {
+                let path = self.child(&name);
+                let Some((item, _)) = data(&self.coordinator, &path).await? else { continue };
+                let take = WriteOp::Delete { path, version: -1 };
+                match self.once.transact(&[take]).await? {
+                    Ok(()) => return Ok(item.unwrap_or_default()),
+                    // Somebody else has it, or has claimed it.
+                    Err((_, ErrorCode::NoNode)) => {}
+                    Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                }
+            }
+            self.wait_listed(Vec::new()).await?;
+        }
+    }
+
+    async fn claim(&self) -> Result<Claim<'_, C>, Error> {
+        loop {
+            let mut claimed = Vec::new();
+            while let Some(name) = self.next_listed() {
+                match self.try_claim(&name).await? {
+                    Tried::Claimed(claim) => return Ok(claim),
+                    Tried::ByAnother => claimed.push(name),
+                    Tried::Gone => {}
+                }
+            }
+            self.wait_listed(claimed).await?;
+        }
+    }
+
+    async fn try_claim(&self, name: &str) -> Result<Tried<'_, C>, Error> {
+        let c = &self.coordinator;
+        let guid = Guid::from_random_bits(c.random_bits());
+        let content = Bytes::from(guid.to_string());
+        // From here on, so that the claim goes also if its reply is lost.
+        let mut claim = Claim {
+            items: self,
+            item: self.child(name),
+            path: crate::name::child(self.claims.as_str(), name),
+            guid,
+            content: Bytes::new(),
+            attempts: 0,
+            zxid: 0,
+            is_over: true,
+        };
+        loop {
+            let Some((item, stat)) = data(c, &claim.item).await? else { return Ok(Tried::Gone) };
+            let ops = vec![
+                create(claim.path.clone(), Some(content.clone()), CreateKind::Ephemeral, false),
+                // The item's version counts how often it was claimed.
+                WriteOp::SetData { path: claim.item.clone(), data: item.clone(), version: stat.version },
+            ];
+            claim.is_over = false;
+            let results = match c.submit(Request::Multi(ops)).await {
+                Ok(Reply::Multi(results)) => results,
+                Ok(_) => return Err(crate::ask::UNEXPECTED),
+                Err(error) if is_disconnection(error) => {
+                    connected(c).await?;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            match culprit(&results) {
+                None => {
+                    let Some(OpResult::SetData(stat)) = results.last() else { return Err(crate::ask::UNEXPECTED) };
+                    return Ok(Tried::Claimed(claim.made(item.unwrap_or_default(), stat)));
+                }
+                Some((0, ErrorCode::NodeExists)) => {
+                    let Some((there, _)) = data(c, &claim.path).await? else { continue };
+                    if there != Some(content.clone()) {
+                        claim.is_over = true;
+                        return Ok(Tried::ByAnother);
+                    }
+                    // The own one, whose reply was lost.
+                    let Some((item, stat)) = data(c, &claim.item).await? else { return Ok(Tried::Gone) };
+                    return Ok(Tried::Claimed(claim.made(item.unwrap_or_default(), &stat)));
+                }
+                Some((0, ErrorCode::NoNode)) => make_container(c, &self.claims).await?,
+                Some((1, ErrorCode::BadVersion)) => {}
+                Some((1, ErrorCode::NoNode)) => return Ok(Tried::Gone),
+                Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+            }
+        }
+    }
+
+    /// The next name to try.
+    fn next_listed(&self) -> Option<String> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Lists the items; if there is none that was not found claimed, waits until there are others or a claim is gone, and lists again.
+    async fn wait_listed(&self, claimed: Vec<String>) -> Result<(), Error> {
+        let c = &self.coordinator;
+        loop {
+            let request = Request::GetChildren { path: self.path.text().clone(), watch: true, with_stat: false };
+            let (names, changed) = ask_watching(c, &request).await?;
+            let Some(Reply::Names(names)) = names else {
+                make_persistent(c, &self.path).await?;
+                continue;
+            };
+            let sorted = self.sorted(&names);
+            if sorted.iter().any(|name| !claimed.contains(name)) {
+                self.set_listed(sorted);
+                return Ok(());
+            }
+            let mut watches = vec![changed];
+            for name in &claimed {
+                let path = crate::name::child(self.claims.as_str(), name);
+                let (there, watch) = ask_watching(c, &Request::GetData { path, watch: true }).await?;
+                if there.is_none() {
+                    self.set_listed(sorted);
+                    return Ok(());
+                }
+                watches.push(watch);
+            }
+            any_fired(c, &mut watches).await?;
+            let names = children(c, self.path.text()).await?;
+            self.set_listed(self.sorted(&names));
+            return Ok(());
+        }
+    }
+
+    fn set_listed(&self, names: Vec<String>) {
+        *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = names.into();
+    }
+
+    fn sorted(&self, names: &Names) -> Vec<String> {
+        let mut places: Vec<_> = names.iter().filter_map(|name| Some((self.place(name)?, name))).collect();
+        places.sort_unstable();
+        places.into_iter().map(|(_, name)| name.to_owned()).collect()
+    }
+
+    /// Where an item stands: by priority, then by number. `None` for what is no item of this queue.
+    fn place(&self, name: &str) -> Option<(u8, u32)> {
+        let number = crate::naming::number(name)?;
+        let before = name.get(..name.len() - 10)?.strip_prefix("queue-")?;
+        match (self.is_prioritized, before) {
+            (false, "") => Some((0, number)),
+            (true, digits) if digits.len() == 2 => Some((digits.parse().ok()?, number)),
+            (false | true, _) => None,
+        }
+    }
+}
+
+enum Tried<'a, C: Coordinator> {
+    Claimed(Claim<'a, C>),
+    ByAnother,
+    Gone,
+}
+
+/// An item that one consumer works on. Dropped, it is there for others again.
+#[derive(Debug)]
+#[must_use = "dropped, the item is there for others again"]
+pub struct Claim<'a, C: Coordinator> {
+    items: &'a Items<C>,
+    item: Text,
+    path: Text,
+    guid: Guid,
+    content: Bytes,
+    attempts: u32,
+    zxid: i64,
+    is_over: bool,
+}
+
+impl<C: Coordinator> Claim<'_, C> {
+    fn made(mut self, content: Bytes, stat: &zoolet_model::Stat) -> Self {
+        self.content = content;
+        self.attempts = stat.version.unsigned_abs();
+        self.zxid = stat.mzxid;
+        self
+    }
+
+    /// The item.
+    pub fn item(&self) -> &Bytes {
+        &self.content
+    }
+
+    /// How often it was claimed, this time included: an item that kills whoever works on it is one to [bury](Claim::bury).
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// The fencing token: the zxid of the claim.
+    pub fn token(&self) -> FencingToken {
+        FencingToken(self.zxid)
+    }
+
+    /// The item is done, and taken out: in one transaction with `also`, so that what came of it and its end happen together.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the claim is over, and somebody else may work on the item; then nothing was done. The server's answer to the first
+    /// operation of `also` that failed; the session's.
+    pub async fn complete(mut self, also: impl IntoIterator<Item = WriteOp>) -> Result<(), Error> {
+        let mut ops = self.end();
+        ops.extend(also);
+        self.transact(&ops).await
+    }
+
+    /// The item cannot be done: it is moved below `path-dead`, for people to look at.
+    ///
+    /// # Errors
+    /// As [`Claim::complete`].
+    pub async fn bury(mut self) -> Result<(), Error> {
+        make_persistent(&self.items.coordinator, &self.items.dead).await?;
+        let name = self.item.rsplit('/').next().unwrap_or_default();
+        let grave = crate::name::child(self.items.dead.as_str(), name);
+        let mut ops = self.end();
+        ops.push(create(grave, Some(self.content.clone()), CreateKind::Persistent, false));
+        self.transact(&ops).await
+    }
+
+    fn end(&self) -> Vec<WriteOp> {
+        let delete = |path: &Text| WriteOp::Delete { path: path.clone(), version: -1 };
+        vec![delete(&self.path), delete(&self.item)]
+    }
+
+    async fn transact(&mut self, ops: &[WriteOp]) -> Result<(), Error> {
+        match self.items.once.transact(ops).await? {
+            Ok(()) => {
+                self.is_over = true;
+                Ok(())
+            }
+            Err((0 | 1, ErrorCode::NoNode)) => Err(Error::Lost),
+            Err((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+        }
+    }
+}
+
+impl<C: Coordinator> Drop for Claim<'_, C> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.items.coordinator.run_errand(Errand::delete_if_own(self.path.clone(), self.guid));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A gate for rolling restarts: so many boxes at a time are down, and a box that does not come back stops the others.
+
+use crate::ask::{UNEXPECTED, ask, ask_watching, create, fired};
+use crate::once::Once;
+use crate::{Coordinator, Error, Lock};
+use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text, WriteOp};
+
+/// The gate at a path. A box's permit is a persistent znode with its name below `boxes`: it outlives the session of whoever took it, because what is to
+/// be restarted is often that process.
+#[derive(Debug)]
+pub struct RollingRestart<C: Coordinator> {
+    coordinator: C,
+    boxes: Path,
+    at_once: usize,
+    lock: Lock<C>,
+    once: Once<C>,
+}
+
+/// How a box came to its permit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Permit {
+    /// It was given now: restart.
+    Given,
+    /// It had it already: this is the process after the restart, or after a crash on the way to it.
+    Kept,
+}
+
+impl<C: Coordinator> RollingRestart<C> {
+    /// The gate at `path` for so many at once, at least one. All who use it say the same.
+    ///
+    /// # Errors
+    /// BadArguments when nothing can be below that path.
+    pub fn new(coordinator: C, path: &Path, at_once: usize) -> Result<Self, Error> {
+        let below =
+            |name: &str| Path::new(crate::name::child(path.as_str(), name)).map_err(zoolet_model::Error::Refused);
+        Ok(Self {
+            boxes: below("boxes")?,
+            at_once: at_once.max(1),
+            lock: Lock::new(coordinator.clone(), &below("line")?),
+            once: Once::new(coordinator.clone(), path),
+            coordinator,
+        })
+    }
+
+    /// Waits until this box may go down, in the order in which boxes came, and takes its permit. Dropping the future leaves nothing behind, or the
+    /// permit if it was given in that moment; [`RollingRestart::done`] gives that back.
+    ///
+    /// # Errors
+    /// BadArguments for a name that no znode can have; the session's.
+    pub async fn begin(&self, name: &str) -> Result<Permit, Error> {
+        let own = self.permit(name)?;
+        let c = &self.coordinator;
+        crate::ask::make_persistent(c, &self.boxes).await?;
+        if crate::ask::stat(c, &own).await?.is_some() {
+            return Ok(Permit::Kept);
+        }
+        let _turn = self.lock.acquire().await?;
+        let list = Request::GetChildren { path: self.boxes.text().clone(), watch: true, with_stat: true };
+        loop {
+            let (listed, watch) = ask_watching(c, &list).await?;
+            let Some(Reply::NamesStat(names, stat)) = listed else { return Err(UNEXPECTED) };
+            if names.len() >= self.at_once && !names.iter().any(|other| other == name) {
+                fired(c, watch).await?;
+                continue;
+            }
+            // The list may have changed since, if two say different sizes or a former holder of the turn is late: its version counts.
+            let ops = [
+                WriteOp::SetData { path: self.boxes.text().clone(), data: None, version: stat.version },
+                create(own.clone(), None, CreateKind::Persistent, false),
+            ];
+            match self.once.transact(&ops).await? {
+                Ok(()) => return Ok(Permit::Given),
+                Err((0, ErrorCode::BadVersion)) => {}
+                Err((1, ErrorCode::NodeExists)) => return Ok(Permit::Kept),
+                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+            }
+        }
+    }
+
+    /// This box is up and well again: the next one may go down.
+    ///
+    /// # Errors
+    /// BadArguments for a name that no znode can have; the session's.
+    pub async fn done(&self, name: &str) -> Result<(), Error> {
+        let request = Request::Write(WriteOp::Delete { path: self.permit(name)?, version: -1 });
+        match ask(&self.coordinator, &request).await {
+            Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Which boxes have a permit: those that are down, or have not said that they are well again.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn down(&self) -> Result<Vec<String>, Error> {
+        let names = crate::ask::children(&self.coordinator, self.boxes.text()).await?;
+        Ok(names.iter().map(str::to_owned).collect())
+    }
+
+    fn permit(&self, name: &str) -> Result<Text, Error> {
+        let path = Path::new(crate::name::child(self.boxes.as_str(), name)).map_err(zoolet_model::Error::Refused)?;
+        Ok(path.text().clone())
+    }
+}

@@ -42,9 +42,9 @@ pub use runtime::{
 pub use zoolet_engine::store::Strategy;
 pub use zoolet_engine::{Limits, Settings, Status};
 pub use zoolet_model::{
-    AclEntry, AddWatchMode, AuthId, Create, CreateKind, CreateMode, ErrorCode, EventKind, Names, OpResult, Path, Perms,
-    ReadOp, ReadResult, Reply, Request, RequestedAcl, SessionId, SetWatches, Stat, Text, WatcherType, WriteOp, Zxid,
-    open_acl,
+    AclEntry, AddWatchMode, AskedAcl, AuthId, Create, CreateKind, CreateMode, ErrorCode, EventKind, Names, OpResult,
+    Path, Perms, ReadOp, ReadResult, Reply, Request, RequestedAcl, SessionId, SetWatches, Stat, Text, WatcherType,
+    WriteOp, Zxid, open_acl,
 };
 pub use zoolet_session::{
     Consistency, CreateOptions, Created, Error, LostReason, OneShotWatch, Pending, Reads, Session, SessionState,

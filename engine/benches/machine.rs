@@ -98,7 +98,7 @@ fn create(path: Text, data: Bytes) -> Request {
     Request::Write(WriteOp::Create(Create {
         path,
         data: Some(data),
-        acl: Some(vec![RequestedAcl::everybody()]),
+        acl: Some(RequestedAcl::open()),
         mode,
         with_stat: false,
     }))

@@ -136,7 +136,7 @@ pub(crate) fn create(path: Text, data: Option<Bytes>, kind: CreateKind, sequenti
     WriteOp::Create(Create {
         path,
         data,
-        acl: Some(vec![RequestedAcl::everybody()]),
+        acl: Some(RequestedAcl::open()),
         mode: CreateMode::Valid { kind, sequential },
         with_stat: true,
     })

@@ -406,7 +406,7 @@ pub(crate) fn create(path: &str, data: &[u8], kind: CreateKind) -> Request {
     Request::Write(WriteOp::Create(Create {
         path: path.into(),
         data: Some(Bytes::copy_from_slice(data)),
-        acl: Some(vec![RequestedAcl::everybody()]),
+        acl: Some(RequestedAcl::open()),
         mode: CreateMode::Valid { kind, sequential: false },
         with_stat: false,
     }))

@@ -82,15 +82,11 @@ fn decoded(body: &str) -> Request {
 const PATH_A: &str = "00000002 2f61";
 const OPEN: &str = "00000001 0000001f 00000005 776f726c64 00000006 616e796f6e65";
 
-fn open_acl_requested() -> Vec<RequestedAcl> {
-    vec![RequestedAcl::everybody()]
-}
-
 fn create(mode: CreateMode, with_stat: bool) -> Create {
     Create {
         path: Text::from("/a"),
         data: Some(Bytes::from_static(b"x")),
-        acl: Some(open_acl_requested()),
+        acl: Some(RequestedAcl::open()),
         mode,
         with_stat,
     }
@@ -176,7 +172,7 @@ fn request_bytes_are_zookeepers() {
     else {
         panic!("setACL")
     };
-    assert_eq!(acl, [RequestedAcl { perms: Perms::ALL, scheme: Some(Text::from("auth")), id: None }]);
+    assert_eq!(*acl, [RequestedAcl { perms: Perms::ALL, scheme: Some(Text::from("auth")), id: None }]);
 }
 
 #[test]

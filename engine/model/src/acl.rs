@@ -1,7 +1,7 @@
 //! Who may do what.
 
 use crate::Text;
-use alloc::{vec, vec::Vec};
+use alloc::{borrow::Cow, vec, vec::Vec};
 
 /// A permission set: ZooKeeper's bits, stored as the client gave them, valid or not (surface 6.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -54,10 +54,18 @@ pub struct RequestedAcl {
     pub id: Option<Text>,
 }
 
+/// An ACL as a client asks for it. Nearly all ask for the open one, which lives for ever: who asks again and again allocates nothing for it.
+pub type AskedAcl = Cow<'static, [RequestedAcl]>;
+
 impl RequestedAcl {
-    /// `world:anyone` with all permissions, as a client asks for it: the only line of ZooKeeper's OPEN_ACL_UNSAFE.
-    pub fn everybody() -> Self {
-        Self { perms: Perms::ALL, scheme: Some(Text::from_static("world")), id: Some(Text::from_static("anyone")) }
+    /// `world:anyone` with all permissions, as a client asks for it: ZooKeeper's OPEN_ACL_UNSAFE.
+    pub const fn open() -> AskedAcl {
+        static OPEN: [RequestedAcl; 1] = [RequestedAcl {
+            perms: Perms::ALL,
+            scheme: Some(Text::from_static("world")),
+            id: Some(Text::from_static("anyone")),
+        }];
+        Cow::Borrowed(&OPEN)
     }
 }
 

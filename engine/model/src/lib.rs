@@ -16,7 +16,7 @@ mod session;
 mod stat;
 mod text;
 
-pub use acl::{AclEntry, AuthId, Perms, RequestedAcl, open_acl};
+pub use acl::{AclEntry, AskedAcl, AuthId, Perms, RequestedAcl, open_acl};
 pub use error::ErrorCode;
 pub use names::{Names, NamesBuilder};
 pub use path::Path;

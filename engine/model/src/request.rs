@@ -1,6 +1,6 @@
 //! What a client asks for, after the wire and before anything was decided.
 
-use crate::{RequestedAcl, Text};
+use crate::{AskedAcl, Text};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -77,7 +77,7 @@ pub struct Create {
     /// Null and empty are different data.
     pub data: Option<Bytes>,
     /// As sent; `None` for a null vector.
-    pub acl: Option<Vec<RequestedAcl>>,
+    pub acl: Option<AskedAcl>,
     /// What kind of znode, or the flags that name none.
     pub mode: CreateMode,
     /// Whether the reply carries a Stat (every opcode but plain create).
@@ -128,7 +128,7 @@ pub enum WriteOp {
         /// As sent.
         path: Text,
         /// As sent; `None` for a null vector.
-        acl: Option<Vec<RequestedAcl>>,
+        acl: Option<AskedAcl>,
         /// Compared with aversion; -1 matches any.
         version: i32,
     },

@@ -1,7 +1,7 @@
 //! What a write is given beside its path and data.
 
 use bytes::Bytes;
-use zoolet_model::{AclEntry, Create, CreateKind, CreateMode, Path, RequestedAcl, Stat, Text, WriteOp};
+use zoolet_model::{AclEntry, AskedAcl, Create, CreateKind, CreateMode, Path, RequestedAcl, Stat, Text, WriteOp};
 
 /// What a create made.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,7 +71,7 @@ impl Version {
     }
 }
 
-pub(super) fn requested(acl: &[AclEntry]) -> Option<Vec<RequestedAcl>> {
+pub(super) fn requested(acl: &[AclEntry]) -> Option<AskedAcl> {
     let entry = |entry: &AclEntry| RequestedAcl {
         perms: entry.perms,
         scheme: Some(entry.scheme.clone()),

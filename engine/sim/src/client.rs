@@ -73,7 +73,7 @@ pub fn create(path: impl Into<Text>, bytes: usize, kind: CreateKind) -> WriteOp 
     WriteOp::Create(Create {
         path: path.into(),
         data: Some(Bytes::from(vec![b'x'; bytes])),
-        acl: Some(vec![RequestedAcl::everybody()]),
+        acl: Some(RequestedAcl::open()),
         mode: CreateMode::Valid { kind, sequential: false },
         with_stat: false,
     })

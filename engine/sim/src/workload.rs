@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use zoolet_model::{
-    AddWatchMode, Create, CreateKind, CreateMode, Perms, ReadOp, Request, RequestedAcl, SetWatches, Text, WatcherType,
-    WriteOp,
+    AddWatchMode, AskedAcl, Create, CreateKind, CreateMode, Perms, ReadOp, Request, RequestedAcl, SetWatches, Text,
+    WatcherType, WriteOp,
 };
 
 /// Numbers that depend on a seed alone (splitmix64), or on given bytes alone: so a fuzzer that changes the bytes changes the choices.
@@ -229,7 +229,7 @@ impl Workload {
             _ => WriteOp::Create(Create {
                 path: format!("{}/n-", self.parent().trim_end_matches('/')).into(),
                 data: self.data(),
-                acl: Some(open()),
+                acl: Some(RequestedAcl::open()),
                 mode: CreateMode::Valid { kind: CreateKind::Persistent, sequential: true },
                 with_stat: self.random.one_in(2),
             }),
@@ -245,7 +245,7 @@ impl Workload {
             18 if !alone => WriteOp::Check { path: self.path(), version: self.version() },
             _ => {
                 let path = self.path();
-                let acl = if path == "/" { Some(open()) } else { self.acl(alone) };
+                let acl = if path == "/" { Some(RequestedAcl::open()) } else { self.acl(alone) };
                 WriteOp::SetAcl { path, acl, version: self.version() }
             }
         }
@@ -329,9 +329,9 @@ impl Workload {
         Some(vec![fill; bytes as usize].into())
     }
 
-    fn acl(&mut self, alone: bool) -> Option<Vec<RequestedAcl>> {
+    fn acl(&mut self, alone: bool) -> Option<AskedAcl> {
         let world = |perms| entry(perms, "world", "anyone");
-        Some(match self.random.below(40) {
+        let asked = match self.random.below(40) {
             0 => vec![world(Perms::READ)],
             1 => {
                 vec![world(Perms(1 | 2 | 4 | 8)), entry(Perms::ADMIN, "digest", &crate::reference::digest_of(USERS[0]))]
@@ -353,8 +353,9 @@ impl Workload {
             16 => vec![entry(Perms::ALL, "ip", "1.2.3.4/33")],
             // ZooKeeper fails a whole multi on this one, so it is not made part of one.
             17 if alone => vec![RequestedAcl { perms: Perms::ALL, scheme: Some("digest".into()), id: None }],
-            _ => open(),
-        })
+            _ => return Some(RequestedAcl::open()),
+        };
+        Some(asked.into())
     }
 
     fn watcher_type(&mut self) -> WatcherType {
@@ -370,10 +371,6 @@ impl Workload {
 
 fn entry(perms: Perms, scheme: &str, id: &str) -> RequestedAcl {
     RequestedAcl { perms, scheme: Some(scheme.into()), id: Some(id.into()) }
-}
-
-fn open() -> Vec<RequestedAcl> {
-    vec![RequestedAcl::everybody()]
 }
 
 #[cfg(test)]

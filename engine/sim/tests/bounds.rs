@@ -25,7 +25,7 @@ fn a_request_that_expands_beyond_what_the_log_takes_is_refused_and_the_server_go
     let auth = RequestedAcl { perms: Perms::ALL, scheme: Some("auth".into()), id: Some("".into()) };
     let mode = CreateMode::Valid { kind: CreateKind::Persistent, sequential: false };
     let create_for_all = |n: usize| {
-        let (path, acl) = (format!("/n{n}").into(), Some(vec![auth.clone()]));
+        let (path, acl) = (format!("/n{n}").into(), Some(vec![auth.clone()].into()));
         WriteOp::Create(Create { path, data: None, acl, mode, with_stat: false })
     };
     let ops = (0..50).map(create_for_all).collect();

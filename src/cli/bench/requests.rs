@@ -52,7 +52,7 @@ pub(super) fn create(path: &str, data: &Bytes, kind: CreateKind, sequential: boo
     WriteOp::Create(Create {
         path: path.into(),
         data: Some(data.clone()),
-        acl: Some(vec![RequestedAcl::everybody()]),
+        acl: Some(RequestedAcl::open()),
         mode: CreateMode::Valid { kind, sequential },
         with_stat: false,
     })

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 use zoolet_model::{
-    ConnectReply, Create, CreateKind, CreateMode, ErrorCode, OpResult, Perms, Reply, Request, RequestedAcl, WriteOp,
+    ConnectReply, Create, CreateKind, CreateMode, ErrorCode, OpResult, Reply, Request, RequestedAcl, WriteOp,
 };
 use zoolet_transport::wire::client::{Header, Shape};
 
@@ -349,6 +349,11 @@ fn operation(step: &Step) -> WriteOp {
 
 /// A create that everybody may read and write.
 pub fn create(path: &str, data: Bytes, mode: CreateMode) -> WriteOp {
-    let everybody = RequestedAcl { perms: Perms::ALL, scheme: Some("world".into()), id: Some("anyone".into()) };
-    WriteOp::Create(Create { path: path.into(), data: Some(data), acl: Some(vec![everybody]), mode, with_stat: false })
+    WriteOp::Create(Create {
+        path: path.into(),
+        data: Some(data),
+        acl: Some(RequestedAcl::open()),
+        mode,
+        with_stat: false,
+    })
 }

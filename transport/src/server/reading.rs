@@ -11,7 +11,7 @@ use crate::wire::{DecodeOptions, decode_request};
 use std::time::{Duration, Instant};
 use zoolet_engine::budget::Part;
 use zoolet_engine::{Event, Limits};
-use zoolet_model::{Request, RequestedAcl, Text, WriteOp};
+use zoolet_model::{AskedAcl, Request, Text, WriteOp};
 
 /// A large request must be whole within this time when it is its turn while others wait for room.
 const TURN: Duration = Duration::from_secs(1);
@@ -248,7 +248,7 @@ const READ_BYTES: usize = 128;
 
 /// What a decoded request holds: its frame, the vectors made from it, and what it takes to carry out.
 fn held_bytes(frame_bytes: usize, request: &Request) -> usize {
-    let acl = |acl: &Option<Vec<RequestedAcl>>| acl.as_ref().map_or(0, |acl| size_of_val(acl.as_slice()));
+    let acl = |acl: &Option<AskedAcl>| acl.as_deref().map_or(0, size_of_val);
     let write = |operation: &WriteOp| match operation {
         WriteOp::Create(create) => acl(&create.acl),
         WriteOp::SetAcl { acl: entries, .. } => acl(entries),

@@ -5,8 +5,8 @@ use super::reader::{Malformed, Read, Reader};
 use bytes::Bytes;
 use core::fmt;
 use zoolet_model::{
-    AddWatchMode, Create, CreateKind, CreateMode, Perms, ReadOp, Request, RequestedAcl, SetWatches, Text, WatcherType,
-    WriteOp,
+    AddWatchMode, AskedAcl, Create, CreateKind, CreateMode, Perms, ReadOp, Request, RequestedAcl, SetWatches, Text,
+    WatcherType, WriteOp,
 };
 
 /// The longest time to live, milliseconds: 40 bits.
@@ -113,7 +113,7 @@ fn body(opcode: Opcode, reader: &mut Reader, options: &DecodeOptions) -> Read<Re
 struct CreateFields {
     path: Option<Text>,
     data: Option<Bytes>,
-    acl: Option<Vec<RequestedAcl>>,
+    acl: Option<AskedAcl>,
     flags: i32,
     /// -1 unless the opcode has one.
     ttl_ms: i64,
@@ -226,8 +226,8 @@ fn set_data(path: Text, reader: &mut Reader) -> Read<WriteOp> {
     Ok(WriteOp::SetData { path, data: reader.buffer()?, version: reader.i32()? })
 }
 
-fn acl(reader: &mut Reader) -> Read<Option<Vec<RequestedAcl>>> {
-    reader.vector(
+fn acl(reader: &mut Reader) -> Read<Option<AskedAcl>> {
+    let entries = reader.vector(
         |reader| {
             reader.i32()?;
             reader.skip_text()?;
@@ -240,7 +240,8 @@ fn acl(reader: &mut Reader) -> Read<Option<Vec<RequestedAcl>>> {
                 id: reader.nullable_text()?,
             })
         },
-    )
+    )?;
+    Ok(entries.map(AskedAcl::from))
 }
 
 /// Sub-requests up to the header that says done. Anything but a write makes all of it malformed, and so does any null path: ZooKeeper

@@ -81,12 +81,13 @@ impl Random {
         self.pick(&ErrorCode::ALL)
     }
 
-    fn acl(&mut self) -> Vec<RequestedAcl> {
+    fn acl(&mut self) -> AskedAcl {
         self.several(|random| RequestedAcl {
             perms: Perms(random.i32()),
             scheme: random.maybe(Self::text),
             id: random.maybe(Self::text),
         })
+        .into()
     }
 
     fn create(&mut self, in_multi: bool) -> Create {

@@ -64,7 +64,10 @@ fn elements_bytes(request: &Request) -> usize {
             paths.into_iter().chain(more).map(|paths| paths.capacity() * 4).sum()
         }
         Request::Write(WriteOp::Create(Create { acl: Some(acl), .. }) | WriteOp::SetAcl { acl: Some(acl), .. }) => {
-            acl.capacity() * 12
+            match acl {
+                AskedAcl::Owned(acl) => acl.capacity() * 12,
+                AskedAcl::Borrowed(_) => 0,
+            }
         }
         _ => 0,
     }

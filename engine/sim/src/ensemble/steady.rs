@@ -117,7 +117,7 @@ impl Steady {
 
     fn create(&mut self, path: Text, kind: CreateKind) -> Request {
         let mode = CreateMode::Valid { kind, sequential: false };
-        let acl = Some(vec![RequestedAcl::everybody()]);
+        let acl = Some(RequestedAcl::open());
         Request::Write(WriteOp::Create(Create { path, data: self.data(), acl, mode, with_stat: true }))
     }
 }

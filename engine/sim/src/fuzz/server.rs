@@ -34,7 +34,6 @@ use zoolet_engine::{
 };
 use zoolet_model::{
     ConnectRequest, Create, CreateKind, CreateMode, Request, SessionId, SessionSecret, SetWatches, Text, WriteOp, Zxid,
-    open_acl,
 };
 use zoolet_zab::AppendSeq;
 
@@ -396,16 +395,10 @@ impl Run {
                 Request::Write(WriteOp::SetData { path: "/a".into(), data: Some(data), version: -1 })
             }
             1 => {
-                let asked = |entry: zoolet_model::AclEntry| zoolet_model::RequestedAcl {
-                    perms: entry.perms,
-                    scheme: Some(entry.scheme),
-                    id: Some(entry.id),
-                };
-                let acl: Vec<_> = open_acl().into_iter().map(asked).collect();
                 let create = |number| Create {
                     path: path(number),
                     data: None,
-                    acl: Some(acl.clone()),
+                    acl: Some(zoolet_model::RequestedAcl::open()),
                     mode: CreateMode::Valid { kind: CreateKind::Ephemeral, sequential: false },
                     with_stat: true,
                 };

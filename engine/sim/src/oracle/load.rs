@@ -316,7 +316,7 @@ impl Program {
     fn create_op(&mut self, path: Text, kind: CreateKind, sequential: bool) -> WriteOp {
         let (data, with_stat) = (self.data(), self.random.one_in(2));
         let mode = CreateMode::Valid { kind, sequential };
-        WriteOp::Create(Create { path, data, acl: Some(vec![RequestedAcl::everybody()]), mode, with_stat })
+        WriteOp::Create(Create { path, data, acl: Some(RequestedAcl::open()), mode, with_stat })
     }
 
     fn delete(&mut self) -> WriteOp {

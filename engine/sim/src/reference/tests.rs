@@ -72,7 +72,7 @@ fn create_with(path: &str, kind: CreateKind, sequential: bool, acl: Vec<Requeste
     WriteOp::Create(Create {
         path: path.into(),
         data: Some(Bytes::from_static(b"x")),
-        acl: Some(acl),
+        acl: Some(acl.into()),
         mode,
         with_stat: false,
     })

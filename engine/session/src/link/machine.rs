@@ -29,7 +29,7 @@ pub(super) enum Behind {
 
 impl Link {
     /// The first message of a new connection; `None` when the session is over or unwanted.
-    pub(crate) fn dial(&self) -> Option<ConnectRequest> {
+    pub fn dial(&self) -> Option<ConnectRequest> {
         let mut state = lock(&self.state);
         if state.session_state.is_over() || (state.closing && state.secret.is_none()) {
             return None;
@@ -125,7 +125,7 @@ impl Link {
     }
 
     /// The machine closed the connection; says whether to dial again.
-    pub(crate) fn closed(&self) -> bool {
+    pub fn closed(&self) -> bool {
         let mut state = lock(&self.state);
         let again = !state.session_state.is_over() && !state.closing;
         let wakers = if again {

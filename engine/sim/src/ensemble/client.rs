@@ -1,5 +1,6 @@
 //! Clients as ZooKeeper's libraries are: one connection at a time, a session kept from one to the next, pings, and patience that ends.
 
+use super::owners::Line;
 use super::wire::ToServer;
 use super::witness::Witness;
 use super::{MS, SECOND, Sent, Wires};
@@ -79,6 +80,30 @@ impl Habits {
             vanishes_one_in: if random.one_in(3) { random.between(50, 200) } else { 0 },
         }
     }
+
+    /// Those of a client that asks for what futures say, when they say it.
+    fn owned(timeout_ms: i32) -> Self {
+        Self { timeout_ms, window: 0, think_us: 0, at_once_one_in: 0, moves_one_in: 0, vanishes_one_in: 0 }
+    }
+}
+
+/// Who says what a client asks for.
+#[derive(Debug)]
+enum Voice {
+    /// It is drawn, in the client's own time.
+    Drawn(Box<dyn Asks>),
+    /// Somebody's futures, by the link of their session.
+    Owned(Line),
+}
+
+/// Of an owned client: whether an answer gets lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Loses {
+    Nothing,
+    /// That to its next write.
+    NextWrite,
+    /// That to a write which is under way: so many other answers come before it.
+    AnswerAfter(usize),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,6 +114,8 @@ enum Place {
     Joining { conn: ConnId, since_us: u64 },
     /// With a session.
     Open { conn: ConnId },
+    /// For ever without a connection: its owner's session is over, or its owner is gone.
+    Gone,
 }
 
 /// One client.
@@ -97,7 +124,7 @@ pub struct Client {
     id: ClientId,
     servers: Vec<ServerId>,
     habits: Habits,
-    asks: Box<dyn Asks>,
+    voice: Voice,
     random: Random,
     place: Place,
     server: ServerId,
@@ -114,6 +141,7 @@ pub struct Client {
     /// It asks for nothing any more, and keeps its session.
     pub(super) is_quiet: bool,
     wakes_us: Option<u64>,
+    loses: Loses,
 }
 
 impl Client {
@@ -122,15 +150,24 @@ impl Client {
         servers: Vec<ServerId>,
         habits: Habits,
         asks: Box<dyn Asks>,
-        mut random: Random,
+        random: Random,
     ) -> Self {
+        Self::with_voice(id, servers, habits, Voice::Drawn(asks), random)
+    }
+
+    /// One that asks for what futures say, with a session of theirs.
+    pub(super) fn owned(id: ClientId, servers: Vec<ServerId>, timeout_ms: i32, line: Line, random: Random) -> Self {
+        Self::with_voice(id, servers, Habits::owned(timeout_ms), Voice::Owned(line), random)
+    }
+
+    fn with_voice(id: ClientId, servers: Vec<ServerId>, habits: Habits, voice: Voice, mut random: Random) -> Self {
         let place = Place::Away { until_us: random.below(SECOND) };
         let server = *random.pick(&servers);
         Self {
             id,
             servers,
             habits,
-            asks,
+            voice,
             random,
             place,
             server,
@@ -145,6 +182,7 @@ impl Client {
             home: None,
             is_quiet: false,
             wakes_us: None,
+            loses: Loses::Nothing,
         }
     }
 
@@ -163,23 +201,26 @@ impl Client {
     pub(super) fn on_process_end(&mut self, now_us: u64, witness: &mut Witness) {
         match self.place {
             Place::Joining { conn, .. } | Place::Open { conn } => self.on_end(now_us, conn, End::Lost, witness),
-            Place::Away { .. } => {}
+            Place::Away { .. } | Place::Gone => {}
         }
         (self.session, self.last_zxid) = (None, 0);
+        if matches!(self.voice, Voice::Owned(_)) {
+            self.place = Place::Gone;
+        }
     }
 
     /// The connection with a session on which nothing is under way, and whose server it is to.
     pub(super) fn settled(&self) -> Option<(ServerId, ConnId)> {
         match self.place {
             Place::Open { conn } if self.outstanding + self.pings == 0 => Some((self.server, conn)),
-            Place::Open { .. } | Place::Joining { .. } | Place::Away { .. } => None,
+            Place::Open { .. } | Place::Joining { .. } | Place::Away { .. } | Place::Gone => None,
         }
     }
 
     /// When it does something next, if it was not said before.
     pub(super) fn arm(&mut self) -> Option<u64> {
         let due_us = self.due_us();
-        if self.wakes_us.is_some_and(|wakes_us| wakes_us <= due_us) {
+        if due_us == u64::MAX || self.wakes_us.is_some_and(|wakes_us| wakes_us <= due_us) {
             return None;
         }
         self.wakes_us = Some(due_us);
@@ -203,17 +244,28 @@ impl Client {
                 self.say(now_us, conn, PING_XID, Request::Ping, wires, witness);
             }
             Place::Open { conn } => self.ask(now_us, conn, wires, witness),
+            Place::Gone => {}
         }
     }
 
     /// Something reached it.
-    pub(super) fn on_arrival(&mut self, now_us: u64, conn: ConnId, what: ToClient, witness: &mut Witness) {
+    pub(super) fn on_arrival(
+        &mut self,
+        now_us: u64,
+        conn: ConnId,
+        what: ToClient,
+        wires: &mut Wires,
+        witness: &mut Witness,
+    ) {
         let is_mine = match self.place {
             Place::Joining { conn: mine, .. } | Place::Open { conn: mine } => mine == conn,
-            Place::Away { .. } => false,
+            Place::Away { .. } | Place::Gone => false,
         };
         if !is_mine {
             return;
+        }
+        if self.is_lost(&what) {
+            return self.lose_connection(now_us, conn, wires, witness);
         }
         witness.trace.note(now_us, format_args!("c{}", self.id.0), || format!("{conn:?} <- {what:?}"));
         self.heard_us = now_us;
@@ -223,14 +275,19 @@ impl Client {
                 let under_way = if xid == PING_XID { &mut self.pings } else { &mut self.outstanding };
                 *under_way = under_way.saturating_sub(1);
                 self.last_zxid = self.last_zxid.max(zxid);
-                if xid != PING_XID {
-                    self.asks.answered(zxid, &result);
+                match &mut self.voice {
+                    Voice::Drawn(asks) if xid != PING_XID => asks.answered(zxid, &result),
+                    Voice::Drawn(_) => {}
+                    Voice::Owned(line) => line.on_reply(xid, zxid, &result),
                 }
                 witness.recorder.answered(now_us, conn, xid, zxid, result);
             }
             ToClient::Sent(Sent::Event(event)) => {
                 // Not taken for something that was seen: more events of the same zxid may come, and as real clients do.
-                self.asks.notified(&event);
+                match &mut self.voice {
+                    Voice::Drawn(asks) => asks.notified(&event),
+                    Voice::Owned(line) => line.on_event(&event),
+                }
                 witness.recorder.notified(now_us, conn, event);
             }
             ToClient::Fin | ToClient::Sent(Sent::Close) => self.on_end(now_us, conn, End::ByServer, witness),
@@ -243,10 +300,12 @@ impl Client {
             Place::Away { until_us } => until_us,
             Place::Joining { since_us, .. } => since_us + self.timeout_us() / 3,
             Place::Open { .. } => {
-                let asks = !self.is_quiet && self.outstanding < self.habits.window;
+                let is_drawn = matches!(self.voice, Voice::Drawn(_));
+                let asks = is_drawn && !self.is_quiet && self.outstanding < self.habits.window;
                 let asks_us = if asks { self.asks_us } else { u64::MAX };
                 asks_us.min(self.patience_us()).min(self.ping_us())
             }
+            Place::Gone => u64::MAX,
         }
     }
 
@@ -264,15 +323,16 @@ impl Client {
     }
 
     fn connect(&mut self, now_us: u64, wires: &mut Wires, witness: &mut Witness) {
+        let request = match &self.voice {
+            Voice::Drawn(_) => Some(self.first_message()),
+            Voice::Owned(line) => line.dial(),
+        };
+        let Some(request) = request else {
+            self.place = Place::Gone;
+            return;
+        };
         self.server = *self.random.pick(&self.servers);
         let conn = wires.open(self.id, self.server, self.home.is_some());
-        let request = ConnectRequest {
-            last_zxid_seen: self.last_zxid,
-            timeout_ms: self.habits.timeout_ms,
-            session: self.session.map_or(SessionId(0), |(session, ..)| session),
-            password: self.session.map(|(_, secret, _)| Bytes::copy_from_slice(&secret.0)),
-            read_only: Some(false),
-        };
         witness.trace.note(now_us, format_args!("c{}", self.id.0), || {
             format!("{conn:?} to s{} {request:?}", self.server.as_u8())
         });
@@ -287,21 +347,37 @@ impl Client {
         (self.outstanding, self.pings, self.xid) = (0, 0, 0);
     }
 
+    fn first_message(&self) -> ConnectRequest {
+        ConnectRequest {
+            last_zxid_seen: self.last_zxid,
+            timeout_ms: self.habits.timeout_ms,
+            session: self.session.map_or(SessionId(0), |(session, ..)| session),
+            password: self.session.map(|(_, secret, _)| Bytes::copy_from_slice(&secret.0)),
+            read_only: Some(false),
+        }
+    }
+
     fn on_connected(&mut self, now_us: u64, conn: ConnId, reply: ConnectReply, witness: &mut Witness) {
         witness.recorder.connected(now_us, conn, reply);
+        if let Voice::Owned(line) = &self.voice {
+            line.on_connected(conn, &reply);
+        }
         if reply.timeout_ms <= 0 {
             self.session = None;
             return;
         }
         self.session = Some((reply.session, reply.secret, reply.timeout_ms as u64 * MS));
-        self.asks.connected(&reply);
+        if let Voice::Drawn(asks) = &mut self.voice {
+            asks.connected(&reply);
+        }
         self.place = Place::Open { conn };
         self.asks_us = now_us;
     }
 
     fn ask(&mut self, now_us: u64, conn: ConnId, wires: &mut Wires, witness: &mut Witness) {
         let one_in = |random: &mut Random, n: u64| n > 0 && random.one_in(n);
-        let request = self.asks.next(self.last_zxid);
+        let Voice::Drawn(asks) = &mut self.voice else { return };
+        let request = asks.next(self.last_zxid);
         let ends = request == Request::CloseSession;
         self.xid += 1;
         self.say(now_us, conn, self.xid, request, wires, witness);
@@ -337,6 +413,86 @@ impl Client {
     fn on_end(&mut self, now_us: u64, conn: ConnId, end: End, witness: &mut Witness) {
         witness.recorder.ended(now_us, conn, end);
         self.place = Place::Away { until_us: now_us + self.random.between(MS, 200 * MS) };
+        if let Voice::Owned(line) = &self.voice {
+            // Nobody knows whether that write was carried out: another one is to be lost.
+            self.loses = if let Loses::AnswerAfter(_) = self.loses { Loses::NextWrite } else { self.loses };
+            if !line.on_closed() {
+                self.place = Place::Gone;
+            }
+        }
+    }
+}
+
+/// What happens to a client whose requests come from futures.
+impl Client {
+    /// Whether its requests come from futures.
+    pub(super) fn is_owned(&self) -> bool {
+        matches!(self.voice, Voice::Owned(_))
+    }
+
+    /// Whether it never has a connection any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.place == Place::Gone
+    }
+
+    /// The session that it has, as it believes.
+    pub(super) fn session(&self) -> Option<SessionId> {
+        self.session.map(|(session, ..)| session).filter(|_| !self.is_gone())
+    }
+
+    /// Another life begins, with a session of its own.
+    pub(super) fn revive(&mut self, now_us: u64, line: Line) {
+        self.voice = Voice::Owned(line);
+        self.place = Place::Away { until_us: now_us };
+        (self.session, self.last_zxid, self.loses) = (None, 0, Loses::Nothing);
+    }
+
+    /// What its futures have said goes out, in order.
+    pub(super) fn send_said(&mut self, now_us: u64, wires: &mut Wires, witness: &mut Witness) {
+        let Voice::Owned(line) = &self.voice else { return };
+        for (of, xid, request) in line.take_said() {
+            if self.place != (Place::Open { conn: of }) {
+                continue;
+            }
+            let is_write = matches!(request, Request::Write(_) | Request::Multi(_));
+            if self.loses == Loses::NextWrite && is_write {
+                self.loses = Loses::AnswerAfter(self.outstanding);
+            }
+            self.say(now_us, of, xid, request, wires, witness);
+        }
+    }
+
+    /// Its next write is carried out, and its connection breaks before the answer.
+    pub(super) fn lose_next_reply(&mut self) {
+        self.loses = Loses::NextWrite;
+    }
+
+    /// It is no more. Its kernel closes the connection, or, without power, nobody does.
+    pub(super) fn die(&mut self, now_us: u64, has_power: bool, wires: &mut Wires, witness: &mut Witness) {
+        if let Place::Joining { conn, .. } | Place::Open { conn } = self.place {
+            if has_power {
+                wires.send_to_server(now_us, conn, ToServer::Fin);
+            }
+            witness.recorder.ended(now_us, conn, End::Lost);
+        }
+        self.place = Place::Gone;
+    }
+
+    fn is_lost(&mut self, what: &ToClient) -> bool {
+        let ToClient::Sent(Sent::Reply { xid, .. }) = what else { return false };
+        match &mut self.loses {
+            Loses::AnswerAfter(0) if *xid != PING_XID => return true,
+            Loses::AnswerAfter(others) if *xid != PING_XID => *others -= 1,
+            Loses::AnswerAfter(_) | Loses::NextWrite | Loses::Nothing => {}
+        }
+        false
+    }
+
+    fn lose_connection(&mut self, now_us: u64, conn: ConnId, wires: &mut Wires, witness: &mut Witness) {
+        witness.trace.note(now_us, format_args!("c{}", self.id.0), || format!("{conn:?} breaks before an answer"));
+        self.loses = Loses::Nothing;
+        wires.send_to_server(now_us, conn, ToServer::Fin);
+        self.on_end(now_us, conn, End::Lost, witness);
     }
 }
 

@@ -38,7 +38,12 @@ impl Clock {
 
     /// When the monotonic clock will show `mono_ms`; `None` while it stands still before that.
     pub fn when(&self, now_us: u64, mono_ms: u64) -> Option<u64> {
-        let missing_us = mono_ms.saturating_mul(MS).saturating_sub(self.mono_us(now_us));
+        self.when_us(now_us, mono_ms.saturating_mul(MS))
+    }
+
+    /// The same for microseconds.
+    pub(super) fn when_us(&self, now_us: u64, mono_us: u64) -> Option<u64> {
+        let missing_us = mono_us.saturating_sub(self.mono_us(now_us));
         if missing_us == 0 {
             return Some(now_us);
         }
@@ -88,7 +93,8 @@ impl Clock {
         (self.since_us, self.shown_us, self.frozen) = (now_us, MS, false);
     }
 
-    fn mono_us(&self, now_us: u64) -> u64 {
+    /// What the monotonic clock shows, microseconds.
+    pub(super) fn mono_us(&self, now_us: u64) -> u64 {
         if self.frozen {
             return self.shown_us;
         }

@@ -2,6 +2,7 @@
 
 use super::client::{Asks, Client};
 use super::host::Host;
+use super::owners::Owners;
 use super::process::Configuration;
 use super::steady::{Load, Steady};
 use super::witness::Witness;
@@ -288,6 +289,7 @@ impl Plan {
         let wires = Wires::new(&servers, random.fork());
         let witness = Witness::new(trace, super_digest, founders.clone());
         let mut world = World::new(hosts, clients, links, wires, witness, founders, random.fork());
+        world.owners = Owners::new(seed);
         let count = random.between(self.faults.0, self.faults.1 + 1);
         for fault in self.mix.faults_from_birth(count, self.safety_us, &mut random) {
             world.around.agenda.at(fault.at_us, Rank::News, Happening::Fault(fault));
@@ -374,10 +376,11 @@ fn settle(world: &mut World) {
 
 /// Whether nothing is under way between a client and a server that knows it. One that lost power has told nobody that their connections are gone.
 fn is_served(world: &World, client: &Client) -> bool {
-    client.settled().is_some_and(|(server, conn)| {
-        let process = world.hosts.get(&server).and_then(|host| host.process.as_ref());
-        process.is_some_and(|process| process.has_connection(conn))
-    })
+    client.is_gone()
+        || client.settled().is_some_and(|(server, conn)| {
+            let process = world.hosts.get(&server).and_then(|host| host.process.as_ref());
+            process.is_some_and(|process| process.has_connection(conn))
+        })
 }
 
 fn wait(world: &mut World, until_us: u64, or: &str, is_done: impl Fn(&World) -> bool) {
@@ -440,9 +443,13 @@ pub fn run_seeds(
 /// [`Failure`].
 pub fn run_guarded(seed: u64, plan: &Plan, trace: Trace) -> Result<Statistics, Failure> {
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, plan, trace)));
-    outcome.unwrap_or_else(|panic| {
+    outcome.unwrap_or_else(|panic| Err(Failure::of_panic(seed, panic.as_ref())))
+}
+
+impl Failure {
+    pub(super) fn of_panic(seed: u64, panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Err(Failure { seed, what: vec![format!("panicked: {}", text.unwrap_or_default())] })
-    })
+        Self { seed, what: vec![format!("panicked: {}", text.unwrap_or_default())] }
+    }
 }

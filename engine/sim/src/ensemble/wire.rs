@@ -5,7 +5,7 @@ use super::client::ToClient;
 use super::lane::Lane;
 use crate::oracle::ClientId;
 use crate::workload::Random;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use zoolet_engine::ConnId;
 use zoolet_model::{ConnectRequest, Request};
@@ -56,6 +56,8 @@ pub struct Wires {
     random: Random,
     paths: BTreeMap<ServerId, WirePath>,
     wires: BTreeMap<ConnId, Wire>,
+    /// Clients that reach no server, and are reached by none.
+    cut_off: BTreeSet<ClientId>,
     made: u64,
     arrivals: Vec<(u64, Arrival)>,
 }
@@ -64,7 +66,7 @@ impl Wires {
     pub(super) fn new(servers: &[ServerId], mut random: Random) -> Self {
         let mut path = || WirePath { latency_us: random.logarithmic(30, 5000), jitter_us: 50, is_cut: false };
         let paths = servers.iter().map(|&server| (server, path())).collect();
-        Self { random, paths, wires: BTreeMap::new(), made: 0, arrivals: Vec::new() }
+        Self { random, paths, wires: BTreeMap::new(), cut_off: BTreeSet::new(), made: 0, arrivals: Vec::new() }
     }
 
     /// What was sent since this was asked last, and when it arrives.
@@ -146,7 +148,8 @@ impl Wires {
     }
 
     fn is_cut(&self, wire: &Wire) -> bool {
-        !wire.is_in_process && self.paths.get(&wire.server).is_none_or(|path| path.is_cut)
+        let is_path_cut = self.paths.get(&wire.server).is_none_or(|path| path.is_cut);
+        !wire.is_in_process && (is_path_cut || self.cut_off.contains(&wire.client))
     }
 
     /// Clients and this server do not reach each other from now on, or do again.
@@ -154,10 +157,26 @@ impl Wires {
         if let Some(path) = self.paths.get_mut(&server) {
             path.is_cut = is_cut;
         }
-        if is_cut {
-            return;
+        if !is_cut {
+            let conns = self.of(server);
+            self.send_again(now_us, conns);
         }
-        for conn in self.of(server) {
+    }
+
+    /// This client and all servers do not reach each other from now on, or do again.
+    pub(super) fn cut_off(&mut self, now_us: u64, client: ClientId, is_cut: bool) {
+        if is_cut {
+            self.cut_off.insert(client);
+        } else if self.cut_off.remove(&client) {
+            let theirs = self.wires.iter().filter(|(_, wire)| wire.client == client && !wire.is_in_process);
+            let conns = theirs.map(|(&conn, _)| conn).collect();
+            self.send_again(now_us, conns);
+        }
+    }
+
+    /// What cuts held back; what is cut in another way too is held back again.
+    fn send_again(&mut self, now_us: u64, conns: Vec<ConnId>) {
+        for conn in conns {
             let Some(wire) = self.wires.get_mut(&conn) else { continue };
             let (up, down) = (wire.up.take_parked(), wire.down.take_parked());
             up.into_iter().for_each(|(number, what)| self.launch_up(now_us, conn, number, what));

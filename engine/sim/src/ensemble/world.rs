@@ -2,6 +2,7 @@
 
 use super::client::{Client, ToClient};
 use super::host::Host;
+use super::owners::{Due, Owners};
 use super::process::Job;
 use super::strike::Struck;
 use super::wire::Arrival;
@@ -63,6 +64,8 @@ pub(super) enum Happening {
     Restore,
     Fault(Fault),
     Mend(u64),
+    /// Of a client whose requests come from futures.
+    Owner(Due),
 }
 
 /// What is between the boxes.
@@ -122,6 +125,7 @@ pub struct World {
     pub(super) around: Around,
     pub(super) hosts: BTreeMap<ServerId, Host>,
     pub(super) clients: BTreeMap<ClientId, Client>,
+    pub(super) owners: Owners,
     pub(super) random: Random,
     pub(super) struck: Struck,
     pub(super) founders: Config,
@@ -152,6 +156,7 @@ impl World {
             },
             hosts: hosts.into_iter().map(|host| (host.id, host)).collect(),
             clients: clients.into_iter().collect(),
+            owners: Owners::new(0),
             random,
             struck: Struck::default(),
             founders,
@@ -214,9 +219,11 @@ impl World {
             self.at_one_time =
                 if self.at_one_time.0 == now_us { (now_us, self.at_one_time.1 + 1) } else { (now_us, 0) };
             assert!(self.at_one_time.1 < AT_ONE_TIME_MAX, "time stands still at {now_us} us: {happening:?}");
+            self.owners.set_time(now_us);
             self.take_place(happening);
             self.hear();
             self.end_clients();
+            self.run_owners();
             if std::mem::take(&mut self.around.has_changed) {
                 self.tell_who_serves();
             }
@@ -243,6 +250,7 @@ impl World {
         };
         let serving: Vec<ServerId> =
             self.hosts.keys().filter(|server| serves(server) && follows(server)).copied().collect();
+        let is_quiet = self.struck.is_quiet() && self.owners.are_sound();
         let is_quorum = leader.is_some_and(|leader| serving.contains(&leader) && self.is_quorum(leader, &serving));
         let recorder = &mut self.around.witness.recorder;
         for (&server, host) in &self.hosts {
@@ -251,7 +259,7 @@ impl World {
         }
         let has_damage = self.hosts.values().any(Host::is_rotten);
         recorder.refusing(now_us, has_damage || self.struck.may_refuse(now_us));
-        recorder.healthy(now_us, is_quorum && serving.len() == self.hosts.len() && self.struck.is_quiet());
+        recorder.healthy(now_us, is_quorum && serving.len() == self.hosts.len() && is_quiet);
     }
 
     fn take_place(&mut self, happening: Happening) {
@@ -269,10 +277,7 @@ impl World {
             }
             Happening::Arrival(Arrival::Client(conn, number, what)) => {
                 for (id, what) in around.wires.arrive_at_client(conn, number, what) {
-                    if let Some(client) = self.clients.get_mut(&id) {
-                        client.on_arrival(now_us, conn, what, &mut self.around.witness);
-                        self.arm_client(id);
-                    }
+                    self.on_client_arrival(id, conn, what);
                 }
             }
             Happening::Job { server, process, job } if is_of(&self.hosts, &server, process) => {
@@ -300,16 +305,29 @@ impl World {
             Happening::Start { server } => self.with(server, Host::start),
             Happening::Fault(fault) => self.strike(fault),
             Happening::Mend(number) => self.mend(number),
+            Happening::Owner(due) => self.on_owner_due(due),
         }
     }
 
-    /// A client's time has come. One in a server's process does nothing while that is away or stands still.
-    fn on_client_due(&mut self, id: ClientId) {
+    /// Something reached a client's box.
+    fn on_client_arrival(&mut self, id: ClientId, conn: ConnId, what: ToClient) {
         let now_us = self.now_us();
-        let Self { around, hosts, clients, .. } = self;
+        let is_owned = self.clients.get(&id).is_some_and(Client::is_owned);
+        if is_owned && !self.reads(id) {
+            return self.owners.hold(id, conn, what);
+        }
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.on_arrival(now_us, conn, what, &mut self.around.wires, &mut self.around.witness);
+            self.arm_client(id);
+        }
+    }
+
+    /// A client's time has come. One in a server's process does nothing while that is away or stands still; nor does one that stands still itself.
+    fn on_client_due(&mut self, id: ClientId) {
+        let (now_us, reads) = (self.now_us(), self.reads(id));
+        let Self { around, clients, .. } = self;
         let Some(client) = clients.get_mut(&id) else { return };
-        let goes_on = |home| hosts.get(&home).is_some_and(Host::is_running);
-        if client.home().is_none_or(goes_on) {
+        if reads {
             client.on_time(now_us, &mut around.wires, &mut around.witness);
             self.arm_client(id);
         } else {
@@ -318,10 +336,12 @@ impl World {
     }
 
     /// Processes ended, and clients in them.
-    fn end_clients(&mut self) {
+    pub(super) fn end_clients(&mut self) {
         let now_us = self.now_us();
         for server in std::mem::take(&mut self.around.ended) {
             self.around.wires.end_process(server);
+            let owned = self.clients.iter().filter(|(_, client)| client.home() == Some(server) && client.is_owned());
+            owned.for_each(|(&id, _)| self.owners.bury(id));
             let here = self.clients.iter_mut().filter(|(_, client)| client.home() == Some(server));
             let ended: Vec<_> = here
                 .map(|(&id, client)| {

@@ -1,0 +1,137 @@
+//! Futures of clients, polled when they were woken.
+
+use crate::oracle::ClientId;
+use crate::workload::Random;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Wake, Waker};
+
+type Work = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Tasks by the order in which they were begun.
+#[derive(Clone, Debug, Default)]
+struct Woken(Arc<Mutex<BTreeSet<u64>>>);
+
+impl Woken {
+    fn tasks(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Alarm {
+    task: u64,
+    woken: Woken,
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.tasks().insert(self.task);
+    }
+}
+
+struct Task {
+    client: ClientId,
+    work: Work,
+    waker: Waker,
+}
+
+/// Begins futures of a client from within its futures.
+#[derive(Clone, Default)]
+pub(super) struct Spawner(Rc<RefCell<Vec<(ClientId, Work)>>>);
+
+impl Spawner {
+    pub(super) fn spawn(&self, client: ClientId, future: impl Future<Output = ()> + 'static) {
+        self.0.borrow_mut().push((client, Box::pin(future)));
+    }
+}
+
+impl fmt::Debug for Spawner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Spawner")
+    }
+}
+
+/// Polls tasks one by one: of those that were woken, one that the seed picks.
+pub(super) struct Executor {
+    random: Random,
+    tasks: BTreeMap<u64, Task>,
+    made: u64,
+    woken: Woken,
+    spawner: Spawner,
+    polls: BTreeMap<ClientId, u64>,
+}
+
+impl Executor {
+    pub(super) fn new(random: Random) -> Self {
+        Self {
+            random,
+            tasks: BTreeMap::new(),
+            made: 0,
+            woken: Woken::default(),
+            spawner: Spawner::default(),
+            polls: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn spawner(&self) -> Spawner {
+        self.spawner.clone()
+    }
+
+    /// How often tasks of this client were polled.
+    pub(super) fn polls_of(&self, client: ClientId) -> u64 {
+        self.polls.get(&client).copied().unwrap_or_default()
+    }
+
+    pub(super) fn has_tasks_of(&self, client: ClientId) -> bool {
+        self.tasks.values().any(|task| task.client == client)
+    }
+
+    /// Polls one of the tasks that were woken and whose client may go on; says whether there was one.
+    pub(super) fn poll_one(&mut self, may_go_on: impl Fn(ClientId) -> bool) -> bool {
+        self.take_spawned();
+        let is_ready = |number: &u64| self.tasks.get(number).is_none_or(|task| may_go_on(task.client));
+        let ready: Vec<u64> = self.woken.tasks().iter().copied().filter(is_ready).collect();
+        if ready.is_empty() {
+            return false;
+        }
+        let number = if ready.len() == 1 { ready[0] } else { *self.random.pick(&ready) };
+        self.woken.tasks().remove(&number);
+        // It is away while it is polled: what it drops may wake others, or begin some.
+        let Some(mut task) = self.tasks.remove(&number) else { return true };
+        *self.polls.entry(task.client).or_default() += 1;
+        let is_over = task.work.as_mut().poll(&mut Context::from_waker(&task.waker)).is_ready();
+        if !is_over {
+            self.tasks.insert(number, task);
+        }
+        true
+    }
+
+    /// Drops what a client was about.
+    pub(super) fn drop_tasks_of(&mut self, client: ClientId) {
+        self.take_spawned();
+        let (theirs, others) = std::mem::take(&mut self.tasks).into_iter().partition(|(_, task)| task.client == client);
+        self.tasks = others;
+        drop(theirs);
+        // What destructors begin ends with them.
+        self.spawner.0.borrow_mut().retain(|(of, _)| *of != client);
+    }
+
+    fn take_spawned(&mut self) {
+        let spawned = std::mem::take(&mut *self.spawner.0.borrow_mut());
+        for (client, work) in spawned {
+            self.made += 1;
+            let alarm = Arc::new(Alarm { task: self.made, woken: self.woken.clone() });
+            self.tasks.insert(self.made, Task { client, work, waker: Waker::from(alarm) });
+            self.woken.tasks().insert(self.made);
+        }
+    }
+}

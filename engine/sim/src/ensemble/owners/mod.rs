@@ -1,0 +1,259 @@
+//! Clients whose requests come from futures: recipes, and what embedders write. They hold the very [`Session`] that production gives them; its
+//! requests go out by a simulated client, over the network or in a server's process, and its time is that of the client's own machine. What
+//! clients ask for is recorded as everything else is, so all oracles judge it.
+//!
+//! [`World::open`] gives a session and [`World::spawn`] runs what is done with it. [`Scenario`] does both for many clients, under faults.
+
+mod executor;
+mod fate;
+mod line;
+mod scenario;
+mod seat;
+mod timer;
+
+pub(super) use fate::Due;
+pub use fate::Fate;
+pub(super) use line::Line;
+pub use scenario::{Ran, Scenario, run_seeds_of, run_with};
+pub use seat::{Fact, Next, Seat};
+pub use timer::{OwnClock, Timer};
+
+use super::client::{Client, ToClient};
+use super::host::Host;
+use super::world::{Happening, World};
+use super::{Clock, DRIFT_PPM_MAX, Rank};
+use crate::oracle::ClientId;
+use crate::workload::Random;
+use executor::{Executor, Spawner};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use zoolet_engine::ConnId;
+use zoolet_session::Session;
+use zoolet_zab::ServerId;
+
+/// Polls at one moment before it counts as a livelock.
+const POLLS_AT_ONCE_MAX: u64 = 100_000;
+
+/// What a client with futures is beside its connection.
+#[derive(Debug)]
+struct Owned {
+    line: Line,
+    clock: OwnClock,
+    /// Until then it stands still.
+    paused_until_us: Option<u64>,
+    /// Until then it reaches no server.
+    cut_until_us: Option<u64>,
+    is_expiring: bool,
+    /// What its kernel has taken while it stood still.
+    held: Vec<(ConnId, ToClient)>,
+    is_dead: bool,
+}
+
+impl Owned {
+    fn is_sound(&self) -> bool {
+        self.paused_until_us.is_none() && self.cut_until_us.is_none() && !self.is_expiring
+    }
+}
+
+/// All such clients of a world. What they draw changes nothing elsewhere.
+pub(super) struct Owners {
+    random: Random,
+    executor: Executor,
+    owned: BTreeMap<ClientId, Owned>,
+    now_us: Arc<AtomicU64>,
+}
+
+impl Owners {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x0043_4e5e);
+        let executor = Executor::new(random.fork());
+        Self { random, executor, owned: BTreeMap::new(), now_us: Arc::default() }
+    }
+
+    /// The time goes on for them.
+    pub(super) fn set_time(&self, now_us: u64) {
+        if !self.owned.is_empty() {
+            self.now_us.store(now_us, Relaxed);
+        }
+    }
+
+    /// Whether nothing that was done to one of them lasts.
+    pub(super) fn are_sound(&self) -> bool {
+        self.owned.values().all(Owned::is_sound)
+    }
+
+    /// It is dead: what its futures' destructors say nobody hears.
+    pub(super) fn bury(&mut self, id: ClientId) {
+        let Some(owned) = self.owned.get_mut(&id) else { return };
+        owned.line.shut();
+        owned.held.clear();
+        owned.is_dead = true;
+        self.executor.drop_tasks_of(id);
+    }
+
+    /// Keeps what reached a client that stands still, until it goes on.
+    pub(super) fn hold(&mut self, id: ClientId, conn: ConnId, what: ToClient) {
+        if let Some(owned) = self.owned.get_mut(&id).filter(|owned| !owned.is_dead) {
+            owned.held.push((conn, what));
+        }
+    }
+
+    fn is_dead(&self, id: ClientId) -> bool {
+        self.owned.get(&id).is_none_or(|owned| owned.is_dead)
+    }
+
+    fn is_paused(&self, id: ClientId) -> bool {
+        self.owned.get(&id).is_some_and(|owned| owned.paused_until_us.is_some())
+    }
+}
+
+/// Sessions, and futures.
+impl World {
+    /// A client like those of ZooKeeper's libraries, or one in a server's process, and the session that it asks for: `Suspended` until it is served.
+    /// It closes when its last clone is dropped.
+    pub fn open(&mut self, timeout_ms: u32, home: Option<ServerId>) -> (ClientId, Session) {
+        let now_us = self.now_us();
+        self.owners.now_us.store(now_us, Relaxed);
+        let id = ClientId(self.clients.last_key_value().map_or(1, |(last, _)| last.0 + 1));
+        let random = &mut self.owners.random;
+        let drift_ppm = random.between(0, 2 * DRIFT_PPM_MAX as u64 + 1) as i64 - DRIFT_PPM_MAX;
+        let clock = Clock::new(now_us, random.logarithmic(1, 1 << 40), drift_ppm);
+        let clock = OwnClock::new(clock, Arc::clone(&self.owners.now_us), random.fork());
+        let (line, session) = Line::new(timeout_ms);
+        let timeout_ms = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
+        let servers = self.hosts.keys().copied().collect();
+        let client = Client::owned(id, servers, timeout_ms, line.clone(), random.fork());
+        self.clients.insert(id, if let Some(home) = home { client.in_process(home) } else { client });
+        let owned = Owned {
+            line,
+            clock,
+            paused_until_us: None,
+            cut_until_us: None,
+            is_expiring: false,
+            held: Vec::new(),
+            is_dead: false,
+        };
+        self.owners.owned.insert(id, owned);
+        self.arm_client(id);
+        (id, session)
+    }
+
+    /// Another session of a client whose last one is over, or that died: then another life of it begins, on the same machine.
+    ///
+    /// # Panics
+    /// When it still has one.
+    pub fn reopen(&mut self, id: ClientId, timeout_ms: u32) -> Session {
+        let now_us = self.now_us();
+        let client = self.clients.get_mut(&id).filter(|client| client.is_gone()).expect("its session is over");
+        let owned = self.owners.owned.get_mut(&id).expect("its requests come from futures");
+        let (line, session) = Line::new(timeout_ms);
+        (owned.line, owned.is_dead) = (line.clone(), false);
+        client.revive(now_us, line);
+        self.arm_client(id);
+        session
+    }
+
+    /// Runs a future of a client, until it is over or the client dies. It need not be `Send`.
+    pub fn spawn(&mut self, client: ClientId, future: impl Future<Output = ()> + 'static) {
+        self.owners.executor.spawner().spawn(client, future);
+        // Looked at when anything happens: this does.
+        let now_us = self.now_us();
+        self.around.agenda.at(now_us, Rank::News, Happening::Owner(Due::Timer(client)));
+    }
+
+    /// The clock of a client's machine.
+    ///
+    /// # Panics
+    /// When its requests do not come from futures.
+    pub fn clock_of(&self, client: ClientId) -> OwnClock {
+        self.owners.owned.get(&client).map(|owned| owned.clock.clone()).expect("its requests come from futures")
+    }
+
+    /// Whether a client has futures that are not over.
+    pub fn has_tasks_of(&self, client: ClientId) -> bool {
+        self.owners.executor.has_tasks_of(client)
+    }
+
+    /// How often a client's futures were polled.
+    pub fn polls_of(&self, client: ClientId) -> u64 {
+        self.owners.executor.polls_of(client)
+    }
+
+    /// Whether a client has no session any more and asks for none: it is over, or the client is dead.
+    pub fn is_gone(&self, client: ClientId) -> bool {
+        self.clients.get(&client).is_none_or(Client::is_gone)
+    }
+
+    fn spawner(&self) -> Spawner {
+        self.owners.executor.spawner()
+    }
+
+    /// Whether a client pings and reads. In a server's process its threads do that for it.
+    pub(super) fn reads(&self, id: ClientId) -> bool {
+        match self.clients.get(&id).and_then(Client::home) {
+            Some(home) => self.hosts.get(&home).is_some_and(Host::is_running),
+            None => !self.owners.is_paused(id),
+        }
+    }
+
+    /// Futures hear what happened, and what they say goes out.
+    pub(super) fn run_owners(&mut self) {
+        if self.owners.owned.is_empty() {
+            return;
+        }
+        let now_us = self.now_us();
+        if self.around.has_changed {
+            self.read_held();
+        }
+        for poll in 0.. {
+            assert!(poll < POLLS_AT_ONCE_MAX, "futures wake each other without end at {now_us} us");
+            let Self { owners, hosts, clients, .. } = self;
+            let Owners { executor, owned, .. } = owners;
+            let polls = |id: ClientId| {
+                let is_paused = owned.get(&id).is_none_or(|owned| owned.paused_until_us.is_some());
+                let home = clients.get(&id).and_then(Client::home);
+                !is_paused && home.is_none_or(|home| hosts.get(&home).is_some_and(Host::is_running))
+            };
+            if !executor.poll_one(polls) {
+                break;
+            }
+        }
+        self.send_said();
+    }
+
+    /// What reached clients that stood still and go on: they read it before anything else.
+    fn read_held(&mut self) {
+        let holding = self.owners.owned.iter().filter(|(_, owned)| !owned.held.is_empty());
+        let holding: Vec<ClientId> = holding.map(|(&id, _)| id).collect();
+        let now_us = self.now_us();
+        for id in holding {
+            if !self.reads(id) {
+                continue;
+            }
+            let held = self.owners.owned.get_mut(&id).map(|owned| std::mem::take(&mut owned.held));
+            let Some(client) = self.clients.get_mut(&id) else { continue };
+            for (conn, what) in held.unwrap_or_default() {
+                client.on_arrival(now_us, conn, what, &mut self.around.wires, &mut self.around.witness);
+            }
+            self.arm_client(id);
+        }
+    }
+
+    fn send_said(&mut self) {
+        let now_us = self.now_us();
+        let Self { around, owners, clients, .. } = self;
+        for (&id, owned) in &owners.owned {
+            if let Some(client) = clients.get_mut(&id) {
+                client.send_said(now_us, &mut around.wires, &mut around.witness);
+                if let Some(at_us) = client.arm() {
+                    around.agenda.at(at_us, Rank::Deadline, Happening::Client(id));
+                }
+            }
+            if let Some(at_us) = owned.clock.arm() {
+                around.agenda.at(at_us, Rank::Deadline, Happening::Owner(Due::Timer(id)));
+            }
+        }
+    }
+}

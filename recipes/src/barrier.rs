@@ -1,4 +1,31 @@
 //! Barriers: many wait until somebody lets them go on.
+//!
+//! # Guarantees
+//! - Whoever waits goes on after the barrier was open at some moment since it began to wait, and not before.
+//! - Opening wakes all who wait, once.
+//!
+//! # Does not guarantee
+//! - That a barrier which is opened and closed again at once lets everybody through: each who waits goes on, because its watch has fired, but one that asks anew finds it closed.
+//! - That whoever closed it lives: the znode is persistent.
+//!
+//! # Znodes
+//! The path: there while the barrier is closed.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the session is suspended while it waits | an opening meanwhile is told by the next server |
+//! | the reply to close or open is lost | it is asked again; whether *this* call changed something is then not known, and what is returned is as it was found |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Barrier, Coordinator, Error};
+//!
+//! async fn start_together<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     Barrier::new(session, &Path::from_static("/line-3/stopped")).wait().await
+//! }
+//! ```
 
 use crate::ask::{ask, ask_watching, create, fired, make_persistent};
 use crate::{Coordinator, Error};

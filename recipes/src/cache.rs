@@ -1,7 +1,39 @@
 //! Copies of parts of the tree that follow it.
 //!
-//! A cache tells the state, not its history: what changed several times before it was read is told once, as it is in the end. Where it may have missed
-//! something (the session was suspended, or the reader was slow) it says so with a gap, reads everything again, and tells what is different.
+//! # Guarantees
+//! - What is there in the end is told, whatever happened in between.
+//! - Where changes may have been missed (the session was suspended, or the reader was slow) [`Change::Gap`] says so, everything is read again, and what is different is told.
+//! - Nothing is told twice: the same zxid is the same state.
+//!
+//! # Does not guarantee
+//! - Each intermediate state: what changed several times before it was read is told once. Use versions.
+//! - That it is newer than what others have seen: the server may be behind. [`catch_up`] waits until it is not.
+//! - Room: a cache of the children holds all of them in memory.
+//!
+//! # Znodes
+//! Only what is watched: one persistent watch on the server for each cache.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the session is suspended | what was told stays; after the reconnect a gap and the difference |
+//! | the session ends | an error; what was told stays readable |
+//! | the server has as many watches as it may | SystemError when the cache is made |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Change, ChildrenCache, Coordinator, Error};
+//!
+//! async fn sensors<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     let mut sensors = ChildrenCache::new(session, &Path::from_static("/sensors")).await?;
+//!     while sensors.next().await? != Change::Complete {}
+//!     for (name, (data, _)) in sensors.children() {
+//!         println!("{name} {data:?}");
+//!     }
+//!     Ok(())
+//! }
+//! ```
 
 use crate::ask::{ask, connected, data, is_disconnection, next};
 use crate::{Coordinator, Error};

@@ -1,4 +1,40 @@
 //! Configuration: one znode, typed, with the last good value for when there is no ensemble or somebody wrote nonsense.
+//!
+//! # Guarantees
+//! - Each final state is told. What does not parse is told as well, and the value from before goes on being the value.
+//! - Without an ensemble, or before it has answered, the value is the last good one that was handed in.
+//!
+//! # Does not guarantee
+//! - Each intermediate state. That all participants have the same value at the same moment.
+//! - Keeping the last good value: [`Update::Accepted`] has the bytes, and where to keep them is up to the caller.
+//!
+//! # Znodes
+//! The path. Small data only: a znode holds 1 MiB at most, and each change is sent whole to everybody who follows it.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the znode does not parse | [`Update::Rejected`]; the value stays |
+//! | the znode is deleted | [`Update::Absent`]; the value stays |
+//! | the session is suspended or ends | the value stays; what changed meanwhile is told after a reconnect |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Configuration, Coordinator, Error, Update};
+//!
+//! async fn follow<C: Coordinator>(session: C, kept: Option<u32>) -> Result<(), Error> {
+//!     let parse = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().parse::<u32>();
+//!     let mut interval = Configuration::new(session, &Path::from_static("/conf/interval"), kept, parse).await?;
+//!     loop {
+//!         match interval.next().await? {
+//!             Update::Accepted(bytes) => println!("keep {bytes:?}"),
+//!             Update::Rejected(error) => println!("{error}; still {:?}", interval.value()),
+//!             Update::Absent => println!("nothing there; still {:?}", interval.value()),
+//!         }
+//!     }
+//! }
+//! ```
 
 use crate::{Coordinator, Error, NodeCache};
 use bytes::Bytes;

@@ -1,4 +1,39 @@
-//! Looking at a line from outside: who has it, who waits, and what can be done about that.
+//! Looking at a line from outside: who has a lock or an office, who waits, and what can be done about that.
+//!
+//! # Guarantees
+//! - [`Contention::contenders`] lists who stands in line, the first first, with session, age and what each says of itself.
+//! - [`Contention::break_grant`] deletes the place and writes a line of audit in one transaction. From then on the fenced writes of that grant are refused.
+//! - [`Contention::revoke`] asks first, and takes the grant away when the holder has not given it up in time.
+//!
+//! # Does not guarantee
+//! - That the list is still true when it is read. That a holder which was broken stops: only what it writes fenced is prevented.
+//! - That a holder listens when it is asked: it has to wait for [`Grant::asked_to_release`](crate::Grant::asked_to_release).
+//!
+//! # Znodes
+//! No own. A request is written into the holder's znode: `unlock`, or `__REVOKE__` where its name is Curator's; holders take both. Lines of audit are in the data of the line's own
+//! znode, the newest 1 KiB of them.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the holder goes meanwhile | [`Revoked::Released`] |
+//! | the reply to a break is lost | it is tried again, and finds the place gone: [`Revoked::Released`], with the line of audit written |
+//! | two operators break two grants at once | both lines of audit are kept |
+//!
+//! # Example
+//! ```
+//! use std::time::Duration;
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Contention, Coordinator, Error};
+//!
+//! async fn free_valve<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     let line = Contention::new(session, &Path::from_static("/locks/valve-7"));
+//!     if let Some(holder) = line.contenders().await?.first() {
+//!         line.revoke(holder, Duration::from_secs(5), "maintenance at night").await?;
+//!     }
+//!     Ok(())
+//! }
+//! ```
 
 use crate::ask::{First, UNEXPECTED, ask, culprit, data, first};
 use crate::line::{DOWNGRADED, Line, Standing, wait_gone};

@@ -1,4 +1,31 @@
 //! A number that everybody adds to.
+//!
+//! # Guarantees
+//! - Each addition is done once, also when its reply is lost, and gives the value that was there before: no two get the same.
+//!
+//! # Does not guarantee
+//! - Speed under contention: who meets others tries again. A [lock](crate::lock) around it is faster where many always add.
+//! - Once for the additions of other libraries, which do not know whether theirs were done.
+//!
+//! # Znodes
+//! The path, whose data is decimal text, as kazoo's `Counter` has it; `path-receipts` has an ephemeral for each participant by which a lost reply is resolved.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the reply is lost | it is found out whether it was done |
+//! | the sum is none of 64 bits | [`Error::Full`], nothing was changed |
+//! | the znode has other data | [`Error::Malformed`], nothing was changed |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Coordinator, Counter, Error};
+//!
+//! async fn serial_number<C: Coordinator>(session: C) -> Result<i64, Error> {
+//!     Counter::new(session, &Path::from_static("/serial")).add(1).await
+//! }
+//! ```
 
 use crate::ask::{ask, create, data};
 use crate::barrier::make_parent;

@@ -1,4 +1,38 @@
 //! A double barrier: so many begin together, and end together.
+//!
+//! # Guarantees
+//! - Nobody who entered goes on before at least so many were there at once. Who dies before that does not count.
+//! - [`Meeting::leave`] returns when all who entered have left, or their sessions have ended.
+//! - It can be used again at once: each meeting has a znode of its own, and whoever comes when one has begun waits for the next.
+//! - The beginning wakes everybody once; in leaving each departure wakes one, and the last wakes whoever is left.
+//!
+//! # Does not guarantee
+//! - That not more than so many meet: several may come at the same moment.
+//! - That those who met are still there: a session can end between.
+//!
+//! # Znodes
+//! The path, whose data is the number of the meeting that takes parties now. Below it a container for each meeting, with an ephemeral of each party and `ready` once it has begun. The last one to
+//! leave deletes them.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | a party dies while others wait for more | it does not count; they go on waiting |
+//! | a party dies in the meeting | the others do not wait for it in leaving |
+//! | the reply to entering is lost | the party's znode has its GUID: it is recognised |
+//! | a meeting is dropped and not left | its party has left, without waiting |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Coordinator, DoubleBarrier, Error};
+//!
+//! async fn calibrate<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     let meeting = DoubleBarrier::new(session, &Path::from_static("/calibration"), 3).enter().await?;
+//!     println!("all three are here");
+//!     meeting.leave().await
+//! }
+//! ```
 
 use crate::ask::{UNEXPECTED, ask, children, connected, create, culprit, data, is_disconnection, make_persistent};
 use crate::barrier::wait_there;

@@ -2,6 +2,49 @@
 //!
 //! Candidates stand in line. Whoever comes first leads, but that it has nobody before it does not mean that others know: it takes office by
 //! creating the znode `leader` below the election's own, and that is what observers look at.
+//!
+//! # Guarantees
+//! - Nobody takes office while another candidate's place before it stands.
+//! - The leader has a [fencing token](Leadership::token), larger than that of every earlier leader, and [writes that check it](Leadership::fenced).
+//! - A leader that goes wakes one candidate; a candidate that goes wakes one other, or nobody.
+//! - Of candidates with [ranks](Election::rank) the one of the lowest rank that is there leads next; with [`Leadership::hand_over`] the one that was named.
+//! - [`Election::observe`] tells who is in office in the end, whatever happened in between.
+//!
+//! # Does not guarantee
+//! - What a [lock](crate::lock) does not guarantee: a leader that was stopped may believe for a while that it leads.
+//! - That somebody is in office: between two leaders nobody is, for as long as a session lives after its process died.
+//! - Ranks and hand-over among candidates of other libraries: those do not know of them.
+//!
+//! # Znodes
+//! The path, and below it one ephemeral sequential znode for each candidate and, ephemeral, `leader`: the token on a line of its own, and what the leader says of itself. The path's data
+//! names who leads next after a hand-over.
+//!
+//! # Failures
+//! Those of a [lock](crate::lock), and:
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the leader's place is broken | the next one replaces `leader`, which is the former one's |
+//! | the reply to taking office is lost | it is looked up by the token |
+//! | who was named to lead next is gone | the next one in line leads |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Coordinator, Election, Error};
+//!
+//! async fn lead<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     let election = Election::new(session, &Path::from_static("/election")).described("gw-a");
+//!     loop {
+//!         let leadership = election.campaign().await?;
+//!         let work = async { leadership.fenced().set(&Path::from_static("/plan"), None, -1).await };
+//!         match leadership.run(work).await {
+//!             Ok(done) => return done.map(drop),
+//!             // Not leader any more, or nobody knows: stand again.
+//!             Err(_) => continue,
+//!         }
+//!     }
+//! }
+//! ```
 
 use crate::ask::{UNEXPECTED, ask_watching, connected, culprit, data, is_disconnection};
 use crate::line::Line;

@@ -1,4 +1,31 @@
 //! An event handle: many wait for a signal; one that stays, or one that the first to take it uses up.
+//!
+//! # Guarantees
+//! - [`Reset::Manual`]: whoever waits goes on once it is signalled, until somebody resets it.
+//! - [`Reset::Auto`]: one goes on for each signal that was not there already, also when a reply is lost.
+//!
+//! # Does not guarantee
+//! - Order among those who wait. With [`Reset::Auto`] each signal wakes all of them, and one takes it.
+//! - A count: signals that nobody took yet are one. A [semaphore](crate::semaphore) counts.
+//!
+//! # Znodes
+//! The path, persistent: there while it is signalled; `path-receipts` has an ephemeral for each participant by which a lost reply is resolved.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the reply to a signal, or to taking it, is lost | it is found out whether it was done |
+//! | a future is dropped while it takes a signal | it may have used it up |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Coordinator, Error, EventHandle, Reset};
+//!
+//! async fn wait_for_delivery<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     EventHandle::new(session, &Path::from_static("/delivery"), Reset::Auto).wait().await
+//! }
+//! ```
 
 use crate::ask::{ask, data};
 use crate::barrier::{make_parent, wait_there};

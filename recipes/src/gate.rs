@@ -2,6 +2,36 @@
 //!
 //! This circulates as "barrier" and as "exclusive lock". It is a herd by design: each release wakes everybody who waits, and one of them wins, in no
 //! order. A [`Lock`](crate::Lock) wakes one, in the order in which they came.
+//!
+//! # Guarantees
+//! - Nobody passes while another one's znode is there. It is ephemeral: a process that dies frees the gate when its session ends.
+//! - Each passage has a fencing token.
+//!
+//! # Does not guarantee
+//! - Any order, or that everybody passes some time.
+//! - That a passage whose znode somebody else deleted is found out. When it is dropped it deletes the znode only if it is its own; between that look and the deletion somebody could
+//!   delete it and another one pass.
+//!
+//! # Znodes
+//! The path, ephemeral, with the GUID of whoever passed for its data. What is above it is persistent.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the reply to the create is lost | the znode is recognised by its GUID and its owner |
+//! | the session ends | the gate is free |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Coordinator, Error, Gate};
+//!
+//! async fn sweep<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     let Some(passage) = Gate::new(session, &Path::from_static("/sweeping")).try_pass().await? else { return Ok(()) };
+//!     println!("sweeping, token {}", passage.token());
+//!     Ok(())
+//! }
+//! ```
 
 use crate::ask::{connected, create, data, is_disconnection};
 use crate::barrier::make_parent;

@@ -1,4 +1,29 @@
 //! What somebody has who was granted something: a token that only grows, and the knowledge whether it still stands.
+//!
+//! Holding is not having. A lock tells its holder that nobody else was granted it; it cannot tell whether that is still so a moment later, when the process may have been stopped for longer than
+//! its session lives. So a grant has three things for three needs:
+//!
+//! | need | use |
+//! |---|---|
+//! | what is written is in the ensemble | [`Grant::fenced`]: the write and the check that the grant stands are one transaction |
+//! | it is elsewhere, and can compare numbers | [`Grant::token`]: whoever is written to refuses tokens smaller than the largest that it has seen |
+//! | it is a motor | [`Grant::doubted`], [`Grant::run`]: stop as soon as it is in doubt; [`Holding::Doubtful`] says until when nobody else can have it |
+//!
+//! # Example
+//! ```
+//! use zoolet_recipes::{Coordinator, Grant, Holding};
+//!
+//! async fn drive<C: Coordinator>(grant: &Grant<C>) {
+//!     let mut holdings = grant.holdings();
+//!     while let Some(holding) = holdings.next().await {
+//!         match holding {
+//!             Holding::Held => println!("run"),
+//!             Holding::Doubtful { .. } => println!("stop, and wait"),
+//!             Holding::Lost => println!("over"),
+//!         }
+//!     }
+//! }
+//! ```
 
 use crate::ask::{First, UNEXPECTED, ask_watching, culprit, fired, first, next};
 use crate::contention::{REVOKE, UNLOCK};

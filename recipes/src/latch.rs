@@ -1,4 +1,34 @@
 //! A countdown latch: many wait until something has happened so many times.
+//!
+//! # Guarantees
+//! - It opens when it was counted down as often as it was set to, and stays open. Each [`Latch::count_down`] counts once, also when its reply is lost.
+//! - Whoever waits goes on when nothing is left to count.
+//!
+//! # Does not guarantee
+//! - Who counted: a process that counts twice counts for two.
+//! - Few wake-ups: each count wakes everybody who waits, because it changes the one znode. For many who wait, use a [barrier](crate::barrier) that the last one opens.
+//!
+//! # Znodes
+//! The path, whose data is `left/total`, persistent; `path-receipts` has an ephemeral for each participant by which a lost reply is resolved.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the reply to a count is lost | it is found out whether it was done |
+//! | the znode has other data | [`Error::Malformed`] |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Coordinator, Error, Latch};
+//!
+//! async fn started<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     let started = Latch::new(session, &Path::from_static("/started"));
+//!     started.set(3).await?;
+//!     started.count_down().await?;
+//!     started.wait().await
+//! }
+//! ```
 
 use crate::ask::{ask_watching, connected, create, data, fired, is_disconnection};
 use crate::barrier::make_parent;

@@ -1,36 +1,53 @@
 //! The recipes of ZooKeeper, safe by default, over any session that implements [`Coordinator`].
 //!
+//! | for | see |
+//! |---|---|
+//! | one at a time | [`lock`]: [`Lock`], [`ReentrantLock`]; [`gate`] for the one without an order |
+//! | readers and writers | [`read_write_lock`] |
+//! | so many at a time | [`semaphore`], [`rolling_restart`] for what has to outlive its process |
+//! | one who decides | [`election`] |
+//! | what a holder has, and how it writes | [`grant`]: [`Grant`], [`FencingToken`], [`FencedWriter`], [`Holding`] |
+//! | who holds and waits, asking and breaking | [`contention`] |
+//! | waiting for others | [`barrier`], [`double_barrier`], [`latch`], [`event_handle`] |
+//! | work for one of many | [`queue`]: [`Queue`], [`PriorityQueue`] |
+//! | all or none | [`two_phase_commit`] |
+//! | who is there | [`persistent`]: [`Group`], [`PersistentZnode`]; [`names`] |
+//! | what others say | [`cache`], [`configuration`] |
+//! | a number | [`counter`] |
+//!
+//! Each page says what the recipe guarantees and what not, which znodes it uses, and what comes of failures.
+//!
 //! Nothing here does IO, reads a clock, spawns or needs a runtime: futures are polled by whoever waits for them, and what a dropped one leaves
-//! behind is cleared away by its session ([`Errand`]).
+//! behind is cleared away by its session ([`Errand`]). No protocol step depends on a timer; only what a caller says he has patience for does.
 
 mod ask;
-mod barrier;
-mod cache;
-mod configuration;
-mod contention;
+pub mod barrier;
+pub mod cache;
+pub mod configuration;
+pub mod contention;
 mod coordinator;
-mod counter;
-mod double_barrier;
-mod election;
+pub mod counter;
+pub mod double_barrier;
+pub mod election;
 mod errand;
 mod error;
-mod event_handle;
-mod gate;
-mod grant;
+pub mod event_handle;
+pub mod gate;
+pub mod grant;
 mod guid;
-mod latch;
+pub mod latch;
 mod line;
-mod lock;
+pub mod lock;
 mod name;
-mod names;
+pub mod names;
 mod naming;
 mod once;
-mod persistent;
-mod queue;
-mod read_write_lock;
-mod rolling_restart;
-mod semaphore;
-mod two_phase_commit;
+pub mod persistent;
+pub mod queue;
+pub mod read_write_lock;
+pub mod rolling_restart;
+pub mod semaphore;
+pub mod two_phase_commit;
 
 pub use barrier::Barrier;
 pub use cache::{Change, ChildrenCache, Content, NodeCache, catch_up};

@@ -1,4 +1,43 @@
 //! A lock: one holder at a time, the others in the order in which they came.
+//!
+//! # Guarantees
+//! - Nobody is granted the lock while another grant stands in the ensemble's order of events: the ensemble, and not any clock, says whose turn it is.
+//! - First come, first served. A release wakes one participant.
+//! - Each grant has a [fencing token](crate::Grant::token), larger than that of every earlier grant of the path, and [writes that check it](crate::Grant::fenced).
+//! - An attempt that times out, is cancelled or loses a reply leaves no znode behind while its session lives.
+//!
+//! # Does not guarantee
+//! - That the holder *knows* that it holds. A process that is stopped, or cut off, goes on believing it until it looks again: what two must never do at once goes
+//!   through [`Grant::fenced`](crate::Grant::fenced), or carries the token.
+//! - That others follow the protocol: whoever may write below the path can break it.
+//!
+//! # Znodes
+//! The path, a container (reaped by the ensemble when nobody has used it for a while), and below it one ephemeral sequential znode for each participant, named as [`Naming`] says.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the reply to the create is lost | the znode is found again by its GUID and its owner |
+//! | the session is suspended while it waits | it goes on waiting; its place stays |
+//! | the session is suspended while it holds | [`Holding::Doubtful`](crate::Holding::Doubtful), with the instant until which nobody else can hold |
+//! | the session ends | [`Holding::Lost`](crate::Holding::Lost); the next one is granted the lock |
+//! | the grant is dropped without a connection | the znode is deleted as soon as there is one, or with the session |
+//! | somebody deletes the znode | a waiting one gets [`Error::Broken`], a holder is `Lost` and its fenced writes are refused |
+//! | 2,147,418,111 acquisitions under one path | [`Error::Exhausted`]: the server's numbers end soon after |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Coordinator, Error, Lock};
+//!
+//! async fn open_valve<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     let lock = Lock::new(session, &Path::from_static("/locks/valve-7")).described("gw-a");
+//!     let grant = lock.acquire().await?;
+//!     // Refused by the ensemble if somebody else has the lock by now.
+//!     grant.fenced().set(&Path::from_static("/valves/7"), bytes::Bytes::from_static(b"open"), -1).await?;
+//!     grant.release().await
+//! }
+//! ```
 
 use crate::line::Line;
 use crate::naming::Stands;

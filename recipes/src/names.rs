@@ -1,4 +1,36 @@
 //! A name service: names that nobody else has, and what is behind them.
+//!
+//! # Guarantees
+//! - A name is given to one only, also when the reply is lost.
+//! - [`Names::unique`] gives a name that nobody had before.
+//! - A [claimed](Names::claim) name is free again when its session ends or the registration is dropped; a [bound](Names::bind) one stays.
+//!
+//! # Does not guarantee
+//! - That what is behind a name is there: it says what was registered.
+//!
+//! # Znodes
+//! A path for each name, and what is above it. So a registry with a layout of its own is read and written as it is, as Dubbo's
+//! (`/dubbo/<service>/providers/<encoded URL>`, ephemerals, with a watch on the children). `root-receipts` has an ephemeral for each participant by which a lost reply is resolved.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the reply is lost | it is found out whether the name was given |
+//! | somebody deletes the name at once | [`Error::Broken`] |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Coordinator, Error, Names};
+//!
+//! async fn register<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     let names = Names::new(session, &Path::from_static("/services"));
+//!     let Some(name) = names.claim("camera/1", "http://10.0.3.11").await? else { return Ok(()) };
+//!     println!("{:?}", names.resolve("camera/1").await?);
+//!     drop(name);
+//!     Ok(())
+//! }
+//! ```
 
 use crate::ask::{create, data};
 use crate::barrier::make_parent;

@@ -1,4 +1,39 @@
 //! Znodes that are kept there, and groups of them.
+//!
+//! # Guarantees
+//! - While [`PersistentZnode::keep`] is polled and the session lives, the znode is made again each time that somebody deleted it.
+//! - An ephemeral of a former session is waited for, and replaced when it goes; a [member](Member) that came again has a larger incarnation.
+//! - Dropped, an ephemeral goes; and only if it is the own one.
+//!
+//! # Does not guarantee
+//! - That it outlives the session: whoever wants that opens another session and makes another of these.
+//! - That a member works: it says that its session lives.
+//!
+//! # Znodes
+//! The path; of a group the path, and an ephemeral below it for each member, with what it says of itself for its data.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | somebody deletes it | it is made again |
+//! | a persistent znode of others is there | its data is set; it is not deleted in the end |
+//! | the session ends | `keep` ends with an error |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Coordinator, Error, Group};
+//!
+//! async fn join<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     let group = Group::new(session, &Path::from_static("/sensors"));
+//!     let mut own = group.member("thermometer-4", "21 degrees")?;
+//!     own.put().await?;
+//!     for member in group.members().await? {
+//!         println!("{} since {}", member.name, member.incarnation);
+//!     }
+//!     match own.keep().await? {}
+//! }
+//! ```
 
 use crate::ask::{ask, ask_watching, connected, create, data, fired, is_disconnection};
 use crate::barrier::make_parent;

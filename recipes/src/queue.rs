@@ -1,4 +1,50 @@
 //! Queues: producers put items in, each item is worked on by one consumer, in order.
+//!
+//! These are small work queues: every consumer lists all items, so a queue has a bound ([`ITEMS_MAX`]).
+//!
+//! # Guarantees
+//! - An item that was put in is there once, also when the reply is lost.
+//! - [`Queue::take`]: at most one consumer gets it, and nobody a second time (at most once).
+//! - [`Queue::claim`]: one consumer at a time works on it, and it stays until [`Claim::complete`] (at least once). Completing it and what came of it are one transaction, so that what is in the
+//!   ensemble happens once.
+//! - Items are tried in the order in which they were put in; in a [`PriorityQueue`] lower priorities first. A claim that is given up puts its item back where it was.
+//! - [`Claim::attempts`] counts, so that an item that kills whoever works on it can be [buried](Claim::bury).
+//!
+//! # Does not guarantee
+//! - With several consumers, that items are *finished* in order.
+//! - That an item which was taken and not claimed is worked on: it is lost if its consumer dies.
+//! - No herd: an item put into an empty queue wakes every consumer that waits, and one gets it, as in the published recipe.
+//! - The exact bound: those who put in at the same moment may exceed it by as many as they are.
+//!
+//! # Znodes
+//! The path, and below it `queue-NNNNNNNNNN`, or `queue-YYNNNNNNNNNN` with the priority in two digits: persistent, or as ephemerals of their producer ([`Lifetime::Producer`], as published).
+//! `path-claims` has an ephemeral for each claimed item, which is also what Curator's `lockPath` is; `path-dead` the buried ones; `path-receipts` an ephemeral for each
+//! participant by which a lost reply is resolved.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the reply to put, take or complete is lost | it is found out whether it was done |
+//! | a consumer dies with a claim | the item is there for others when its session ends |
+//! | a claim is broken, or its session ended | [`Claim::complete`] is [`Error::Lost`], and nothing was done |
+//! | a future is dropped in [`Queue::take`] | it may have taken an item with it; use [`Queue::claim`] where that matters |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Coordinator, Error, Queue};
+//!
+//! async fn work<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     let queue = Queue::new(session, &Path::from_static("/jobs"))?;
+//!     queue.put("weld 17").await?;
+//!     let claim = queue.claim().await?;
+//!     if claim.attempts() > 3 {
+//!         return claim.bury().await;
+//!     }
+//!     println!("{:?}", claim.item());
+//!     claim.complete([]).await
+//! }
+//! ```
 
 use crate::ask::{
     any_fired, ask_watching, children, connected, create, culprit, data, is_disconnection, make_container,

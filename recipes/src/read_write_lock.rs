@@ -1,4 +1,35 @@
 //! A lock that many readers share, or one writer has.
+//!
+//! # Guarantees
+//! - While a writer holds it, nobody else does; readers may hold it together.
+//! - First come, first served: a reader waits for the writers before it, a writer for everybody before it. A writer is not starved by readers who come later.
+//! - A release wakes those who can go on: one writer, or the readers behind a writer, who all go on.
+//! - A writer can become a reader without anybody in between ([`ReadWriteLock::downgrade`]).
+//! - Everything a [`Grant`] has: token, fenced writes, three states.
+//!
+//! # Does not guarantee
+//! - What a [lock](crate::lock) does not guarantee.
+//! - An upgrade: two readers who both wanted to write would wait for each other for ever.
+//!
+//! # Znodes
+//! As those of a [lock](crate::lock), with names that say who reads and who writes. A writer that became a reader has `downgraded` for its data.
+//!
+//! # Failures
+//! Those of a [lock](crate::lock). A downgrade whose reply is lost is asked for again; it can be done twice.
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Coordinator, Error, ReadWriteLock};
+//!
+//! async fn replace_recipe<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     let lock = ReadWriteLock::new(session, &Path::from_static("/locks/recipe"));
+//!     let writing = lock.write().await?;
+//!     writing.fenced().set(&Path::from_static("/recipe"), bytes::Bytes::from_static(b"new"), -1).await?;
+//!     let reading = lock.downgrade(writing).await?;
+//!     reading.release().await
+//! }
+//! ```
 
 use crate::ask::{First, UNEXPECTED, ask, first};
 use crate::line::{DOWNGRADED, Line};

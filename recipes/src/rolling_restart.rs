@@ -1,4 +1,37 @@
 //! A gate for rolling restarts: so many boxes at a time are down, and a box that does not come back stops the others.
+//!
+//! # Guarantees
+//! - Never more boxes have a permit than may be down at once, in the order in which they came. A permit that comes back wakes one.
+//! - A permit outlives the process that took it: after the restart [`RollingRestart::begin`] says [`Permit::Kept`].
+//!
+//! # Does not guarantee
+//! - That a box with a permit is down, or that one without is well. A box that never says [`RollingRestart::done`] stops the others, on purpose; an operator says it for it.
+//!
+//! # Znodes
+//! The path; below it `line`, a [lock](crate::lock), and `boxes` with a persistent znode for each permit. `path-receipts` has an ephemeral for each participant by which a lost reply is
+//! resolved.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the process dies with the permit | it has it after the restart |
+//! | the reply is lost | it is found out whether the permit was given |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Coordinator, Error, Permit, RollingRestart};
+//!
+//! async fn restart<C: Coordinator>(session: C, is_well: bool) -> Result<(), Error> {
+//!     let gate = RollingRestart::new(session, &Path::from_static("/restarts"), 1)?;
+//!     match gate.begin("gw-a").await? {
+//!         Permit::Given => println!("restart now"),
+//!         Permit::Kept if is_well => gate.done("gw-a").await?,
+//!         Permit::Kept => println!("still down"),
+//!     }
+//!     Ok(())
+//! }
+//! ```
 
 use crate::ask::{UNEXPECTED, ask, ask_watching, create, fired};
 use crate::once::Once;

@@ -2,6 +2,34 @@
 //!
 //! The layout is Curator's: whoever wants a permit first takes the lock at `locks`, and only the one who has it looks at the permits that are out,
 //! below `leases`. So a permit that comes back wakes one participant, and nobody overtakes.
+//!
+//! # Guarantees
+//! - Never more grants stand than the size says; the size is in the tree, and a participant that says another one gets [`Error::Disagreement`].
+//! - First come, first served, and one participant wakes for each permit that comes back.
+//! - Everything a [`Grant`] has. The token is larger than that of every earlier grant.
+//!
+//! # Does not guarantee
+//! - After [`Semaphore::resize`] to less, that permits which are out come back: it holds for those that are given from then on.
+//! - Curator does not read the size: all programs that use it with Curator have to agree by themselves.
+//!
+//! # Znodes
+//! The path, whose data is the size in decimal, `locks` (a [lock](crate::lock)) and `leases` below it: containers with an ephemeral sequential znode for each participant.
+//!
+//! # Failures
+//! Those of a [lock](crate::lock). Nobody said a size: NoNode or [`Error::Malformed`].
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Coordinator, Error, Semaphore};
+//!
+//! async fn update<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     let downloads = Semaphore::new(session, &Path::from_static("/downloads"))?;
+//!     downloads.set_size(2).await?;
+//!     let permit = downloads.acquire().await?;
+//!     permit.release().await
+//! }
+//! ```
 
 use crate::ask::{First, UNEXPECTED, ask, ask_watching, data, fired, first};
 use crate::line::Line;

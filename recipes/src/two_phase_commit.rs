@@ -1,8 +1,69 @@
 //! Two-phase commit: all sites switch, or none.
 //!
-//! A transaction is a znode with its payload. Below it are, for each site `s`: `vote-s`, without content until the site has voted; `here-s`, an ephemeral
-//! of the site; `done-s`, when it has carried out what was decided. `decision` is created once: to create it is to decide. Everything but the presence
-//! of sites outlives all processes, so whoever opens the transaction again goes on where it stands.
+//! # Guarantees
+//! - There is one outcome, whoever crashes and whoever decides: the decision is a znode that is created once, and to create it is to decide.
+//! - It is to commit only if every site has voted to.
+//! - A site's vote is in its [log](ParticipantLog) before the ensemble hears of it, and stands: it cannot be changed.
+//! - One vote to abort decides at once. So does a site that was here and has gone without a vote, and the end of the coordinator's patience.
+//! - Everything but the presence of sites outlives all processes: whoever [opens](Transaction::open) the transaction again goes on where it stands, until all sites have said that they have
+//!   carried the outcome out.
+//!
+//! # Does not guarantee
+//! The classical drawbacks of two-phase commit stay:
+//! - A site that has voted to commit is blocked until it hears the outcome. With [`Notification::Coordinator`] nobody decides while no coordinator is there; with
+//!   [`Notification::Everyone`] the sites decide by themselves once all have voted, and are blocked only while a vote is missing.
+//! - It takes the slowest site's time.
+//! - The sites carry the outcome out one after the other: for a while some have switched and others not. What must not be seen half done has to wait for [`Transaction::finish`].
+//! - A site that votes to commit and then cannot do it breaks its promise; nothing here can mend that.
+//!
+//! # Znodes
+//! The path, with the payload for its data. Below it for each site `s`: `vote-s`, without content until the site has voted; `here-s`, an ephemeral of the site; `done-s`, when it has carried
+//! out what was decided. And `decision`. [`Transaction::finish`] deletes all of them. `path-receipts` has an ephemeral while it is begun.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the coordinator dies before the decision | sites wait; whoever opens the transaction decides |
+//! | the coordinator dies after it | sites read the decision; whoever opens the transaction finishes it |
+//! | a site dies before its vote | abort, as soon as its session ends |
+//! | a site dies after its vote | the outcome does not depend on it; it reads it when it joins again |
+//! | two coordinators decide at once | the first one decides; the other one is told so |
+//! | a reply is lost | a vote and a decision are read back: what is there is what counts |
+//!
+//! # Example
+//! ```
+//! use zoolet_model::Path;
+//! use zoolet_recipes::{Coordinator, Error, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
+//!
+//! struct Journal;
+//!
+//! impl ParticipantLog for Journal {
+//!     type Error = std::io::Error;
+//!     fn record(&mut self, transaction: &Path, record: Record) -> std::io::Result<()> {
+//!         println!("written and synced: {transaction} {record:?}");
+//!         Ok(())
+//!     }
+//! }
+//!
+//! async fn switch<C: Coordinator>(session: C) -> Result<Outcome, Error> {
+//!     let path = Path::from_static("/firmware/tx-17");
+//!     let transaction = Transaction::begin(session, &path, "firmware 4.2", &["a", "b"]).await?;
+//!     let outcome = transaction.decide(Some(std::time::Duration::from_secs(60))).await?;
+//!     transaction.finish().await?;
+//!     Ok(outcome)
+//! }
+//!
+//! async fn site<C: Coordinator>(session: C) -> Result<(), Error> {
+//!     let path = Path::from_static("/firmware/tx-17");
+//!     let joined = Participant::join(session, &path, "a", Notification::Coordinator, Journal).await?;
+//!     let Some(mut site) = joined else { return Ok(()) };
+//!     let Ok(_vote) = site.vote(Vote::Commit).await? else { return Ok(()) };
+//!     let outcome = site.outcome().await?;
+//!     // Carry it out here.
+//!     let _ = site.acknowledge(outcome).await?;
+//!     Ok(())
+//! }
+//! ```
 
 use crate::ask::{First, UNEXPECTED, any_fired, ask, ask_watching, children, create, culprit, data, first};
 use crate::barrier::make_parent;

@@ -46,6 +46,8 @@ pub use zoolet_model::{
     Path, Perms, ReadOp, ReadResult, Reply, Request, RequestedAcl, SessionId, SetWatches, Stat, Text, WatcherType,
     WriteOp, Zxid, open_acl,
 };
+/// Locks, elections, barriers, queues and the other recipes of ZooKeeper, over any [`Session`].
+pub use zoolet_recipes as recipes;
 pub use zoolet_session::{
     Consistency, CreateOptions, Created, Error, LostReason, OneShotWatch, Pending, Reads, Session, SessionState,
     States, Version, Wait, WatchItem, WatchStream, Watched, Znode,

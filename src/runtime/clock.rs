@@ -1,13 +1,19 @@
 //! The two clocks of the machine.
 
 use rustix::time::{ClockId, clock_gettime};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use zoolet_engine::Now;
 
-/// Milliseconds on a clock that never goes back and counts the time the box was suspended.
-pub(super) fn mono_ms() -> u64 {
+/// A clock that never goes back and counts the time the box was suspended.
+pub(super) fn since_boot() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
-    time.tv_sec.unsigned_abs() * 1000 + time.tv_nsec.unsigned_abs() / 1_000_000
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// The same in milliseconds.
+pub(super) fn mono_ms() -> u64 {
+    let time = since_boot();
+    time.as_secs() * 1000 + u64::from(time.subsec_millis())
 }
 
 /// Both clocks.

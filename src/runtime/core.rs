@@ -17,7 +17,7 @@ use zoolet_engine::budget::Part;
 use zoolet_engine::status::{self, Status};
 use zoolet_engine::{Action, Budget, ConnId, Event, Now, Server};
 use zoolet_model::{ConnectReply, Zxid};
-use zoolet_session::{Link, Links, LostReason};
+use zoolet_session::{Link, Links, LostReason, Surroundings as _};
 use zoolet_transport::peer::Instruction;
 #[cfg(feature = "port")]
 use zoolet_transport::server::Output;
@@ -176,6 +176,7 @@ impl Core {
     /// Tells the sessions of this process that it is over.
     pub(super) fn end(mut self, reason: LostReason) {
         self.links.lost(reason);
+        self.shared.here.timers().end();
         self.redial.drain(..).for_each(|(_, link)| link.lost(reason));
         self.questions.into_values().for_each(|question| question.set(None));
         self.shared.inbox.close();
@@ -302,6 +303,7 @@ impl Core {
             (None, Some(interval)) => Some(now + interval),
             (_, None) => None,
         };
+        self.shared.here.timers().wake_due(clock::since_boot());
         let due = self.redial.extract_if(.., |(due_ms, _)| *due_ms <= now).collect::<Vec<_>>();
         due.into_iter().for_each(|(_, link)| self.dial(link));
         if self.server.next_deadline().is_some_and(|due| due <= now) {
@@ -313,7 +315,10 @@ impl Core {
     /// When there is something to do even if nothing arrives, on [`Now::mono_ms`].
     pub(super) fn due_ms(&self) -> Option<u64> {
         let redial = self.redial.iter().map(|(due, _)| *due).min();
-        [self.server.next_deadline(), self.next_ping_ms, redial].into_iter().flatten().min()
+        let timer = self.shared.here.timers().next();
+        // Not before its instant.
+        let timer = timer.map(|at| at.as_secs() * 1000 + u64::from(at.subsec_nanos().div_ceil(1_000_000)));
+        [self.server.next_deadline(), self.next_ping_ms, redial, timer].into_iter().flatten().min()
     }
 
     fn carry_out(&mut self) -> Result<(), Failure> {

@@ -35,6 +35,7 @@ mod port;
 mod seat;
 mod snapshots;
 mod store;
+mod surroundings;
 mod threads;
 mod waiting;
 

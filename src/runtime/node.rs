@@ -5,9 +5,10 @@ use super::figures::Figures;
 use super::peers::Links;
 #[cfg(feature = "port")]
 use super::port;
+use super::surroundings::Here;
 use super::threads::{Failure, Question, Shared, lost_reason};
 use super::waiting::{Opening, Ready, StatusAnswer, Stopped};
-use super::{Input, StartError, clock, data, member, store};
+use super::{Inbox, Input, StartError, clock, data, member, store};
 use crate::config::{Config, ConfigError};
 use std::fmt;
 use std::net::SocketAddr;
@@ -89,8 +90,12 @@ impl Node {
             log_bytes_used: log.used_bytes(),
         };
         let checkpointed = base.meta().zxid;
+        let told_late_ms = links.as_ref().map_or(0, |_| server::told_late_ms(&start.settings, &start.timing));
+        let inbox = Arc::new(Inbox::new());
+        let seed = u128::from_ne_bytes(entropy()?);
+        let here = Here::new(Arc::clone(&inbox), Duration::from_millis(told_late_ms), seed);
         let node = Self {
-            shared: Shared::new(base, reserve, links, client_address.is_some()),
+            shared: Shared::new(base, reserve, links, client_address.is_some(), here, inbox),
             data: path,
             client_address,
             session_timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),
@@ -175,11 +180,16 @@ impl Node {
     /// its ephemerals then stay.
     pub fn session_with(&self, timeout: Duration) -> Opening {
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).min(i32::MAX as u32);
-        let link = Link::new(self.shared.inbox.clone(), timeout_ms, &self.limits, Arc::clone(&self.session_budget));
+        let link = self.new_link(timeout_ms);
         if !self.shared.inbox.push(Input::Dial(Arc::clone(&link))) {
             link.lost(lost_reason(self.failed().as_ref()));
         }
         Opening { reader: link.new_number(), session: Some(Session::new(Arc::clone(&link))), link }
+    }
+
+    fn new_link(&self, timeout_ms: u32) -> Arc<Link> {
+        let Shared { inbox, here, .. } = &*self.shared;
+        Link::new(inbox.clone(), here.clone(), timeout_ms, &self.limits, Arc::clone(&self.session_budget))
     }
 
     /// Closes the sessions of this process, lets another server lead if this one does, sends clients what is queued, makes everything
@@ -300,8 +310,26 @@ impl std::error::Error for ShutdownError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recipes::Coordinator;
     use crate::{Wait, path};
     use zoolet_session::{Error, LostReason, SessionState};
+
+    #[test]
+    fn a_timer_wakes_at_its_instant_and_all_of_them_when_the_node_ends() {
+        let root = std::env::temp_dir().join(format!("zoolet-timers-{}", std::process::id()));
+        let node = Node::start(Config::new(&root)).unwrap();
+        let session = node.session().wait().unwrap();
+        // Sooner than the next ping, which is seconds away.
+        let at = session.now() + Duration::from_millis(20);
+        session.timer(at).wait();
+        assert!(session.now() >= at);
+        assert_ne!(session.random_bits(), session.random_bits());
+        let never = session.timer(Duration::MAX);
+        let waiting = std::thread::spawn(move || never.wait());
+        node.shutdown(Duration::from_secs(5)).unwrap();
+        waiting.join().unwrap();
+        std::fs::remove_dir_all(root).unwrap();
+    }
 
     #[test]
     fn a_broken_assertion_poisons_its_node_and_no_other() {
@@ -313,7 +341,7 @@ mod tests {
         let mut watch = hurt.watch(path!("/"), crate::AddWatchMode::Persistent).wait().unwrap();
         // What came together with it is not forgotten either.
         let question = Question::new();
-        let link = Link::new(bad.shared.inbox.clone(), 1000, &bad.limits, Arc::clone(&bad.session_budget));
+        let link = bad.new_link(1000);
         let together = [Input::Panic, Input::Ask(Arc::clone(&question)), Input::Dial(Arc::clone(&link))];
         bad.shared.inbox.push_all(together.into_iter());
         let opening = Opening {

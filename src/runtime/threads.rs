@@ -12,6 +12,7 @@ use super::peers::{self, Links};
 use super::port::{self, Sockets};
 use super::seat::Seat;
 use super::snapshots::Received;
+use super::surroundings::Here;
 use super::{Inbox, Input, Latch, Mailbox, StartError, base, checkpoint, log};
 use std::any::Any;
 use std::fmt;
@@ -68,6 +69,8 @@ pub(crate) type Question = Latch<Option<Status>>;
 /// What all threads of a node share.
 pub(crate) struct Shared {
     pub(super) inbox: Arc<Inbox>,
+    /// Of the sessions of this process.
+    pub(super) here: Arc<Here>,
     pub(super) seat: Seat,
     pub(super) log: Mailbox<LogWork>,
     /// Questions of the core, which entries wait for.
@@ -94,11 +97,19 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(store: Base, reserve: Reserve, links: Option<Arc<Links>>, has_port: bool) -> Arc<Self> {
+    pub(super) fn new(
+        store: Base,
+        reserve: Reserve,
+        links: Option<Arc<Links>>,
+        has_port: bool,
+        here: Arc<Here>,
+        inbox: Arc<Inbox>,
+    ) -> Arc<Self> {
         #[cfg(not(feature = "port"))]
         let _ = has_port;
         Arc::new(Self {
-            inbox: Arc::new(Inbox::new()),
+            inbox,
+            here,
             seat: Seat::default(),
             log: Mailbox::new(),
             base: Mailbox::new(),

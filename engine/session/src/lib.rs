@@ -1,12 +1,16 @@
 //! Sessions inside the process: the same requests, limits and order as over a socket, without the bytes.
 //!
-//! A part of zoolet, published with it: `Session` and what it gives is what embedders see, as the crate `zoolet` names it; [`Link`], [`Links`] and
-//! [`Outbox`] are for whoever drives the machine, with threads or on virtual time, and change as that needs.
+//! A part of zoolet, published with it: `Session` and what it gives is what embedders see, as the crate `zoolet` names it; [`Link`], [`Links`],
+//! [`Outbox`] and [`Surroundings`] are for whoever drives the machine, with threads or on virtual time, and change as that needs.
 //!
 //! [`Link`] is where a session's owner and the machine meet: slots for replies, queues for watches, the
 //! state. Everything public is a thin handle to it. Wakers are called on the node's own threads, the one that syncs the log among them: a waker
 //! that blocks holds up everybody's writes.
 
+mod asking;
+mod coordinator;
+mod errands;
+mod life;
 mod link;
 mod links;
 mod options;
@@ -15,21 +19,25 @@ mod reads;
 mod size;
 mod slots;
 mod state;
+mod surroundings;
 mod wait;
 mod watch;
 
+pub use asking::Asked;
 pub use link::Link;
 pub use links::Links;
 pub use options::{CreateOptions, Created, Version};
 pub use outbox::Outbox;
 pub use reads::{Consistency, Reads};
 pub use state::States;
+pub use surroundings::{Surroundings, Timer, Timers};
 pub use wait::Wait;
 pub use watch::{OneShotWatch, WatchStream};
 pub use zoolet_model::{Error, LostReason, SessionState, WatchItem, Watched};
 
+use asking::Asking;
 use bytes::Bytes;
-use link::{Answer, Submit};
+use link::Answer;
 use slots::Ticket;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -252,7 +260,7 @@ impl Session {
     /// # Errors
     /// The server's answer, or why there is none; then nothing is watched.
     pub async fn get_and_watch(&self, path: &Path) -> Result<((Option<Bytes>, Stat), OneShotWatch), Error> {
-        let watch = OneShotWatch::new(self.link(), path, Arm::Data);
+        let watch = OneShotWatch::new(self.link(), path.text().clone(), Arm::Data);
         let answer = self.ask(get(path, true), Some(watch.id())).await?;
         Ok((data(answer)?, watch))
     }
@@ -262,7 +270,7 @@ impl Session {
     /// # Errors
     /// The server's answer, or why there is none; then nothing is watched.
     pub async fn exists_and_watch(&self, path: &Path) -> Result<(Option<Stat>, OneShotWatch), Error> {
-        let watch = OneShotWatch::new(self.link(), path, Arm::Exist);
+        let watch = OneShotWatch::new(self.link(), path.text().clone(), Arm::Exist);
         let answer = self.ask(exists(path, true), Some(watch.id())).await;
         Ok((existing(answer)?, watch))
     }
@@ -272,7 +280,7 @@ impl Session {
     /// # Errors
     /// The server's answer, or why there is none; then nothing is watched.
     pub async fn children_and_watch(&self, path: &Path) -> Result<(Names, OneShotWatch), Error> {
-        let watch = OneShotWatch::new(self.link(), path, Arm::Child);
+        let watch = OneShotWatch::new(self.link(), path.text().clone(), Arm::Child);
         let answer = self.ask(children(path, true), Some(watch.id())).await?;
         Ok((names(answer)?, watch))
     }
@@ -298,24 +306,7 @@ impl Session {
 
     /// Waits for a slot, sends, waits for the answer.
     async fn ask(&self, request: Request, watch: Option<u64>) -> Result<Answer, Error> {
-        let mut request = Some(request);
-        let mut room = link::Room::new(self.link());
-        let ticket: Ticket = std::future::poll_fn(|context| {
-            // Twice: a slot may come free between the first attempt and the wait.
-            for _ in 0..2 {
-                let Some(wanted) = request.take() else { break };
-                match self.link().try_submit(wanted, watch) {
-                    Submit::Sent(ticket) => return Poll::Ready(Ok(ticket)),
-                    Submit::Refused(error) => return Poll::Ready(Err(error)),
-                    Submit::Full(wanted) => request = Some(wanted),
-                }
-                room.wait(context);
-            }
-            Poll::Pending
-        })
-        .await?;
-        drop(room);
-        ticket.await
+        Asking::new(self.link(), request, watch).await
     }
 }
 

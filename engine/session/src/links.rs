@@ -5,10 +5,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use zoolet_engine::{ConnId, Event};
 use zoolet_model::LostReason;
-use zoolet_model::Request;
-
-/// The xid of pings; nobody waits for their answers.
-const XID_PING: i32 = -2;
 
 /// The in-process sessions of a node, as the machine sees them.
 #[derive(Debug, Default)]
@@ -48,8 +44,10 @@ impl Links {
 
     /// A ping for each: a session of this process lives as long as the process runs.
     pub fn pings(&self) -> impl Iterator<Item = Event> {
-        let connected = self.links.iter().filter(|(_, link)| link.is_connected());
-        connected.map(|(&conn, _)| Event::Request { conn, xid: XID_PING, request: Request::Ping })
+        self.links.iter().filter_map(|(&conn, link)| {
+            let (xid, request) = link.ping()?;
+            Some(Event::Request { conn, xid, request })
+        })
     }
 
     /// How often to ping, milliseconds; `None` without a session.

@@ -1,5 +1,6 @@
 //! Slots for replies: one for each request under way, reused, so that a request allocates nothing.
 
+use super::life::Sign;
 use super::{Link, link::Answer};
 use std::future::Future;
 use std::pin::Pin;
@@ -46,8 +47,9 @@ enum Slot {
 #[derive(Debug)]
 pub(super) struct Slots {
     slots: Vec<Slot>,
-    /// Bytes of the request in each slot.
+    /// Bytes of the request in each slot, and what its answer will show.
     bytes: Vec<u64>,
+    signs: Vec<Sign>,
     free: Vec<SlotId>,
     unanswered: usize,
     capacity: usize,
@@ -58,12 +60,20 @@ impl Slots {
     /// Grows up to `capacity` slots as they are needed.
     pub(super) fn new(capacity: u32, budget: Arc<Budget>) -> Self {
         let capacity = capacity.clamp(1, i32::MAX as u32 - 1) as usize;
-        Self { slots: Vec::new(), bytes: Vec::new(), free: Vec::new(), unanswered: 0, capacity, budget }
+        Self {
+            slots: Vec::new(),
+            bytes: Vec::new(),
+            signs: Vec::new(),
+            free: Vec::new(),
+            unanswered: 0,
+            capacity,
+            budget,
+        }
     }
 
-    /// A slot for a request of `bytes` that arms `watch` when it succeeds; `None` when all are in use, or when requests of all
+    /// A slot for a request of `bytes`, of this `sign` of life, that arms `watch` when it succeeds; `None` when all are in use, or when requests of all
     /// connections hold all the bytes they may.
-    pub(super) fn open(&mut self, watch: Option<u64>, bytes: u64) -> Option<SlotId> {
+    pub(super) fn open(&mut self, watch: Option<u64>, bytes: u64, sign: Sign) -> Option<SlotId> {
         if self.free.is_empty() && self.slots.len() == self.capacity {
             return None;
         }
@@ -79,11 +89,13 @@ impl Slots {
             None => {
                 self.slots.push(Slot::Free);
                 self.bytes.push(0);
+                self.signs.push(sign);
                 SlotId(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
             }
         };
         self.slots[id.0 as usize] = Slot::Waiting { waker: None, watch };
         self.bytes[id.0 as usize] = bytes;
+        self.signs[id.0 as usize] = sign;
         Some(id)
     }
 
@@ -116,6 +128,11 @@ impl Slots {
             Slot::Waiting { watch, .. } | Slot::Abandoned { watch } => *watch,
             Slot::Free | Slot::Done(_) => None,
         }
+    }
+
+    /// What the answer in this slot shows.
+    pub(super) fn sign_of(&self, id: SlotId) -> Option<Sign> {
+        self.is_open(id).then(|| self.signs[id.0 as usize])
     }
 
     /// Every slot without an answer gets this one; gives whom to wake.
@@ -218,6 +235,8 @@ mod tests {
     use zoolet_engine::Limits;
     use zoolet_model::Reply;
 
+    const SIGN: Sign = Sign { sent: std::time::Duration::ZERO, is_write: false };
+
     fn answer() -> Result<Answer, Error> {
         Ok(Answer { zxid: 1, reply: Reply::Empty })
     }
@@ -230,14 +249,14 @@ mod tests {
     #[test]
     fn requests_hold_no_more_bytes_than_they_may_but_one_always_goes() {
         let mut slots = slots(10, 100);
-        let large = slots.open(None, 150).unwrap();
-        assert_eq!(slots.open(None, 1), None);
+        let large = slots.open(None, 150, SIGN).unwrap();
+        assert_eq!(slots.open(None, 1, SIGN), None);
         slots.fill(large, answer());
-        let first = slots.open(None, 60).unwrap();
-        assert_eq!(slots.open(None, 60), None);
-        slots.open(None, 40).unwrap();
+        let first = slots.open(None, 60, SIGN).unwrap();
+        assert_eq!(slots.open(None, 60, SIGN), None);
+        slots.open(None, 40, SIGN).unwrap();
         slots.fill(first, answer());
-        slots.open(None, 60).unwrap();
+        slots.open(None, 60, SIGN).unwrap();
         slots.fail_all(Error::ConnectionLoss);
         assert_eq!(slots.budget.current(Part::Outstanding), 0);
     }
@@ -246,18 +265,18 @@ mod tests {
     fn a_slot_is_reused_only_after_its_answer_came_and_was_taken() {
         let context = Context::from_waker(Waker::noop());
         let mut slots = slots(2, 1000);
-        let first = slots.open(None, 1).unwrap();
-        let second = slots.open(None, 1).unwrap();
-        assert_eq!(slots.open(None, 1), None);
+        let first = slots.open(None, 1, SIGN).unwrap();
+        let second = slots.open(None, 1, SIGN).unwrap();
+        assert_eq!(slots.open(None, 1, SIGN), None);
         assert!(slots.poll(first, &context).is_pending());
         slots.fill(first, answer());
-        assert_eq!(slots.open(None, 1), None);
+        assert_eq!(slots.open(None, 1, SIGN), None);
         assert_eq!(slots.poll(first, &context), Poll::Ready(answer()));
-        assert_eq!(slots.open(None, 1), Some(first));
+        assert_eq!(slots.open(None, 1, SIGN), Some(first));
         assert!(!slots.abandon(second));
-        assert_eq!(slots.open(None, 1), None);
+        assert_eq!(slots.open(None, 1, SIGN), None);
         assert!(slots.fill(second, answer()).came_free);
-        assert_eq!(slots.open(None, 1), Some(second));
+        assert_eq!(slots.open(None, 1, SIGN), Some(second));
     }
 
     #[test]

@@ -201,9 +201,9 @@ struct Registration {
 }
 
 impl Registration {
-    fn new(link: &Arc<Link>, path: &Path, arm: Arm) -> Self {
+    fn new(link: &Arc<Link>, path: Text, arm: Arm) -> Self {
         let id = link.new_number();
-        link.with_watches(|watches| watches.add(id, path.text().clone(), arm));
+        link.with_watches(|watches| watches.add(id, path, arm));
         Self { link: Arc::clone(link), id }
     }
 
@@ -230,7 +230,7 @@ impl WatchStream {
             AddWatchMode::Persistent => Arm::Persistent,
             AddWatchMode::PersistentRecursive => Arm::Recursive,
         };
-        Self(Registration::new(link, path, arm))
+        Self(Registration::new(link, path.text().clone(), arm))
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -261,8 +261,13 @@ impl Stream for WatchStream {
 pub struct OneShotWatch(Registration);
 
 impl OneShotWatch {
-    pub(super) fn new(link: &Arc<Link>, path: &Path, arm: Arm) -> Self {
+    pub(super) fn new(link: &Arc<Link>, path: Text, arm: Arm) -> Self {
         Self(Registration::new(link, path, arm))
+    }
+
+    /// One that has ended.
+    pub(super) fn of_nothing(link: &Arc<Link>) -> Self {
+        Self(Registration { link: Arc::clone(link), id: link.new_number() })
     }
 
     pub(super) fn id(&self) -> u64 {

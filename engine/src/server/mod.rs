@@ -39,6 +39,7 @@ use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId, SessionId, WatchEve
 use zoolet_zab::{Config, Timing, Zab};
 
 pub use state::BaseState;
+pub use touch::told_late_ms;
 
 /// What a server starts from.
 #[derive(Debug)]

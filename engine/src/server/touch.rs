@@ -3,6 +3,7 @@
 use super::Server;
 use super::history::Origin;
 use crate::event::{ConnId, Now};
+use crate::limits::Settings;
 use crate::peer::{CLAIMS_MAX, Claim, PeerMessage};
 use crate::session::{Connection, Phase, Place};
 use crate::txn::Txn;
@@ -16,6 +17,13 @@ const TELL_MS: u64 = 200;
 const KEPT_MS: u64 = 2000;
 /// Lateness of a deadline that is taken for a pause of this server, milliseconds.
 const LATE_MS: u64 = 200;
+
+/// By how much later than a server of an ensemble, which answers it, its leader may hear of a session's sign of life: a learner goes on answering until
+/// its leader was silent for too long, and a leader that others have deposed until it has missed its quorum for too long. What was told before that has
+/// arrived.
+pub fn told_late_ms(settings: &Settings, timing: &zab::Timing) -> u64 {
+    u64::from(settings.staleness_max_ms.max(timing.quorum_ms)) + TELL_MS
+}
 
 /// A leader's suspicion: some session was silent for its timeout.
 #[derive(Clone, Copy, Debug)]

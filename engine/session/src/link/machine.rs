@@ -1,7 +1,9 @@
 //! The machine's side: connections begin and end, answers and watch events come in their order.
 
 use super::super::slots::SlotId;
-use super::{Answer, Link, State, Wakers, XID_UNHEARD};
+use super::{Answer, Link, State, Wakers, XID_PING, XID_UNHEARD};
+use crate::errands::Errands;
+use crate::life::Sign;
 use crate::lock;
 use bytes::Bytes;
 use zoolet_engine::ConnId;
@@ -63,6 +65,8 @@ impl Link {
         let mut first: Vec<_> = auths.map(|auth| (XID_UNHEARD, auth)).collect();
         let watches = state.watches.registered(state.last_zxid).map(Request::SetWatches);
         first.extend(watches.map(|set| (XID_UNHEARD, set)));
+        // Before what the owner asks from now on.
+        state.errands.send_left(|xid, request| first.push((xid, request)));
         if state.closing {
             first.push((XID_UNHEARD, Request::CloseSession));
         }
@@ -77,11 +81,23 @@ impl Link {
         first
     }
 
+    /// A ping, to be sent now; with it goes what could not be done at once. `None` while it is not connected.
+    pub fn ping(&self) -> Option<(i32, Request)> {
+        let mut state = lock(&self.state);
+        let conn = state.conn?;
+        if !state.closing {
+            state.errands.send_left(|xid, request| self.outbox.request(conn, xid, request));
+        }
+        let (unanswered, since) = state.pinged.unwrap_or_else(|| (0, self.surroundings.now()));
+        state.pinged = Some((unanswered + 1, since));
+        Some((XID_PING, Request::Ping))
+    }
+
     /// An answer, in its turn.
     pub fn reply(&self, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
         let mut state = lock(&self.state);
         let wakers = if state.behind.is_empty() {
-            state.deliver_reply(xid, zxid, result)
+            state.deliver_reply(self, xid, zxid, result)
         } else {
             state.behind.push_back(Behind::Reply { xid, zxid, result });
             Wakers::default()
@@ -102,7 +118,7 @@ impl Link {
             state.behind.iter_mut().find(|waiting| matches!(waiting, Behind::Pending { xid: other } if *other == xid));
         let Some(place) = place else { return };
         *place = Behind::Reply { xid, zxid, result };
-        let wakers = state.deliver_behind();
+        let wakers = state.deliver_behind(self);
         drop(state);
         wakers.wake();
     }
@@ -151,12 +167,20 @@ impl Link {
 }
 
 impl State {
-    fn deliver_reply(&mut self, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) -> Wakers {
+    fn deliver_reply(&mut self, link: &Link, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) -> Wakers {
         self.last_zxid = self.last_zxid.max(zxid);
         let result = result.and_then(|reply| reply.error().map_or(Ok(reply), Err));
         let auth_failed = result == Err(ErrorCode::AuthFailed);
         let mut wakers = Wakers::default();
+        if Errands::has_xid(xid) {
+            self.on_errand(link, xid, &result);
+        } else if xid == XID_PING {
+            self.on_pong(link);
+        }
         if let Some(slot) = SlotId::of_xid(xid) {
+            // Who refuses a write may not have asked anybody.
+            let sign = self.slots.sign_of(slot).map(|sign| Sign { is_write: sign.is_write && result.is_ok(), ..sign });
+            self.shows_life(link, sign);
             if let Some(watch) = self.slots.watch_of(slot) {
                 match &result {
                     Ok(_) => self.watches.activate(watch, true),
@@ -176,13 +200,34 @@ impl State {
         wakers
     }
 
+    fn on_errand(&mut self, link: &Link, xid: i32, result: &Result<Reply, ErrorCode>) {
+        // Behind the end of the session nothing is carried out.
+        let conn = self.conn.filter(|_| !self.closing);
+        let send = conn.map(|conn| move |xid, request| link.outbox.request(conn, xid, request));
+        self.errands.answered(xid, result, send);
+    }
+
+    /// Of several that are under way each is taken for the first: it was not sent sooner than that.
+    fn on_pong(&mut self, link: &Link) {
+        if let Some((unanswered, sent)) = self.pinged {
+            self.pinged = unanswered.checked_sub(1).filter(|left| *left > 0).map(|left| (left, sent));
+            self.shows_life(link, Some(Sign { sent, is_write: false }));
+        }
+    }
+
+    fn shows_life(&mut self, link: &Link, sign: Option<Sign>) {
+        if let Some(sign) = sign {
+            self.life.answered(sign, link.surroundings.told_late());
+        }
+    }
+
     fn deliver_event(&mut self, event: &WatchEvent) -> Wakers {
         let state = self.session_state;
         Wakers(self.watches.fire(event, state), None)
     }
 
     /// Up to the next answer that is not there yet.
-    fn deliver_behind(&mut self) -> Wakers {
+    fn deliver_behind(&mut self, link: &Link) -> Wakers {
         let mut all = Wakers::default();
         while let Some(next) = self.behind.pop_front() {
             let mut wakers = match next {
@@ -190,7 +235,7 @@ impl State {
                     self.behind.push_front(Behind::Pending { xid });
                     return all;
                 }
-                Behind::Reply { xid, zxid, result } => self.deliver_reply(xid, zxid, result),
+                Behind::Reply { xid, zxid, result } => self.deliver_reply(link, xid, zxid, result),
                 Behind::Notify(event) => self.deliver_event(&event),
             };
             all.0.append(&mut wakers.0);

@@ -8,22 +8,28 @@ mod owner;
 #[cfg(test)]
 mod tests;
 
-pub(super) use owner::{Room, Submit};
+pub(super) use owner::Submit;
 
+use super::errands::Errands;
+use super::life::Life;
 use super::slots::Slots;
 use super::watch::Watches;
-use crate::Outbox;
+use crate::{Outbox, Surroundings};
 use bytes::Bytes;
 use machine::Behind;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
+use std::time::Duration;
 use zoolet_engine::{Budget, ConnId, Limits};
 use zoolet_model::{Error, Reply, SessionId, SessionSecret, SessionState, Text};
 
 /// The xid of requests that nobody waits for: it names no slot.
 const XID_UNHEARD: i32 = -9;
+
+/// The xid of pings; nobody waits for their answers, but they show that the session lives.
+const XID_PING: i32 = -2;
 
 /// An answer with the zxid of its header.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,6 +42,7 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub struct Link {
     outbox: Arc<dyn Outbox>,
+    surroundings: Arc<dyn Surroundings>,
     request_bytes_max: u64,
     numbers: AtomicU64,
     state: Mutex<State>,
@@ -54,6 +61,10 @@ struct State {
     last_zxid: i64,
     auths: Vec<(Text, Bytes)>,
     slots: Slots,
+    errands: Errands,
+    life: Life,
+    /// How many pings are not answered, and when the first of them was sent.
+    pinged: Option<(u32, Duration)>,
     watches: Watches,
     behind: VecDeque<Behind>,
     behind_overflowed: bool,
@@ -75,9 +86,16 @@ impl Wakers {
 impl Link {
     /// A session that asks for `timeout_ms`, not connected yet. `limits` are its server's, and so is `budget`, to which the requests that it waits
     /// for are charged.
-    pub fn new(outbox: Arc<dyn Outbox>, timeout_ms: u32, limits: &Limits, budget: Arc<Budget>) -> Arc<Self> {
+    pub fn new(
+        outbox: Arc<dyn Outbox>,
+        surroundings: Arc<dyn Surroundings>,
+        timeout_ms: u32,
+        limits: &Limits,
+        budget: Arc<Budget>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             outbox,
+            surroundings,
             request_bytes_max: limits.frame_bytes_max.into(),
             numbers: AtomicU64::new(0),
             state: Mutex::new(State {
@@ -90,7 +108,10 @@ impl Link {
                 secret: None,
                 last_zxid: 0,
                 auths: Vec::new(),
-                slots: Slots::new(limits.outstanding_max, budget),
+                slots: Slots::new(limits.outstanding_max, Arc::clone(&budget)),
+                errands: Errands::new(budget),
+                life: Life::default(),
+                pinged: None,
                 watches: Watches::default(),
                 behind: VecDeque::new(),
                 behind_overflowed: false,
@@ -103,8 +124,8 @@ impl Link {
 
 impl State {
     fn suspend(&mut self) -> Wakers {
-        self.conn = None;
-        self.behind.clear();
+        self.disconnect();
+        self.errands.unsend();
         let mut wakers = self.become_state(SessionState::Suspended);
         wakers.0.append(&mut self.slots.fail_all(Error::ConnectionLoss));
         wakers.0.append(&mut self.room_wakers(true).0);
@@ -112,13 +133,19 @@ impl State {
     }
 
     fn end(&mut self, over: SessionState) -> Wakers {
-        self.conn = None;
-        self.behind.clear();
+        self.disconnect();
+        self.errands.clear();
         let mut wakers = self.become_state(over);
         wakers.0.append(&mut self.slots.fail_all(Error::of(over)));
         wakers.0.append(&mut self.watches.end());
         wakers.0.append(&mut self.room_wakers(true).0);
         wakers
+    }
+
+    fn disconnect(&mut self) {
+        self.conn = None;
+        self.pinged = None;
+        self.behind.clear();
     }
 
     fn become_state(&mut self, next: SessionState) -> Wakers {

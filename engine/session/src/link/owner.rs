@@ -3,13 +3,17 @@
 use super::super::size;
 use super::super::slots::{Slots, Ticket};
 use super::super::watch::Watches;
-use super::{Link, Wakers, XID_UNHEARD};
-use crate::lock;
+use super::{Link, State, Wakers, XID_UNHEARD};
+use crate::life::Sign;
+use crate::{Surroundings, lock};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
+use std::time::Duration;
+use zoolet_engine::ConnId;
 use zoolet_model::{Error, Request, SessionId, SessionState, Text};
+use zoolet_recipes::Errand;
 
 /// What became of a request.
 pub(crate) enum Submit {
@@ -26,10 +30,6 @@ impl Link {
 
     pub(crate) fn timeout_ms(&self) -> u32 {
         lock(&self.state).timeout_ms
-    }
-
-    pub(crate) fn is_connected(&self) -> bool {
-        lock(&self.state).conn.is_some()
     }
 
     pub(crate) fn session_state(&self) -> SessionState {
@@ -92,8 +92,12 @@ impl Link {
             return Submit::Refused(Error::Closed);
         }
         let Some(conn) = state.conn else { return Submit::Refused(Error::of(state.session_state)) };
-        let Some(slot) = state.slots.open(watch, bytes) else { return Submit::Full(request) };
-        state.closing = request == Request::CloseSession;
+        let is_write = matches!(request, Request::Write(_) | Request::Multi(_));
+        let sign = Sign { sent: self.surroundings.now(), is_write };
+        let Some(slot) = state.slots.open(watch, bytes, sign) else { return Submit::Full(request) };
+        if request == Request::CloseSession {
+            self.begin_to_close(&mut state, conn);
+        }
         self.outbox.request(conn, slot.xid(), request);
         drop(state);
         Submit::Sent(Ticket::new(Arc::clone(self), slot))
@@ -119,9 +123,38 @@ impl Link {
         if let Some(conn) = state.conn
             && !state.closing
         {
+            self.begin_to_close(&mut state, conn);
             self.outbox.request(conn, XID_UNHEARD, Request::CloseSession);
         }
         state.closing = true;
+    }
+
+    /// What was to be cleared away goes before the end, as it would have if the server had been able to.
+    fn begin_to_close(&self, state: &mut State, conn: ConnId) {
+        state.errands.send_left(|xid, request| self.outbox.request(conn, xid, request));
+        state.closing = true;
+    }
+
+    /// In the order of submits, whatever slots are free. What a closing session has not sent with its end ends with it: its ephemerals go anyway.
+    pub(crate) fn run_errand(&self, errand: Errand) {
+        let mut state = lock(&self.state);
+        if state.session_state.is_over() {
+            return;
+        }
+        match state.conn {
+            Some(_) if state.closing => {}
+            Some(conn) => state.errands.run(errand, |xid, request| self.outbox.request(conn, xid, request)),
+            None => state.errands.keep(errand),
+        }
+    }
+
+    pub(crate) fn surroundings(&self) -> &Arc<dyn Surroundings> {
+        &self.surroundings
+    }
+
+    pub(crate) fn safe_until(&self) -> Duration {
+        let state = lock(&self.state);
+        state.life.safe_until(Duration::from_millis(state.timeout_ms.into()))
     }
 
     pub(crate) fn remember_auth(&self, scheme: Text, auth: Bytes) {
@@ -138,30 +171,14 @@ impl Link {
         let (result, came_free) = work(&mut state.slots);
         (result, state.room_wakers(came_free))
     }
-}
 
-/// Waits for a free slot.
-pub(crate) struct Room<'a> {
-    link: &'a Link,
-    number: Option<u64>,
-}
-
-impl<'a> Room<'a> {
-    pub(crate) fn new(link: &'a Link) -> Self {
-        Self { link, number: None }
+    /// To be called before a request is tried; its owner tries again when woken.
+    pub(crate) fn wait_for_room(&self, number: &mut Option<u64>, context: &Context<'_>) {
+        let number = *number.get_or_insert_with(|| self.new_number());
+        lock(&self.state).room.insert(number, context.waker().clone());
     }
 
-    /// To be called when a request came back; the caller tries again when woken.
-    pub(crate) fn wait(&mut self, context: &Context<'_>) {
-        let number = *self.number.get_or_insert_with(|| self.link.new_number());
-        lock(&self.link.state).room.insert(number, context.waker().clone());
-    }
-}
-
-impl Drop for Room<'_> {
-    fn drop(&mut self) {
-        if let Some(number) = self.number {
-            lock(&self.link.state).room.remove(&number);
-        }
+    pub(crate) fn leave_room(&self, number: u64) {
+        lock(&self.state).room.remove(&number);
     }
 }

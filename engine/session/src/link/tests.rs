@@ -1,15 +1,19 @@
 //! A session, and the tests in the place of the machine.
 
-use super::super::{Links, Session, WatchItem};
+use super::super::{Links, Session, Timers, WatchItem};
 use super::*;
 use crate::{Wait, lock};
 use std::future::Future;
 use std::pin::pin;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake};
 use zoolet_engine::Event;
+use zoolet_engine::budget::Part;
 use zoolet_model::{
-    AddWatchMode, ConnectReply, ConnectRequest, ErrorCode, EventKind, LostReason, Path, ReadOp, Request, WatchEvent,
+    AddWatchMode, ConnectReply, ConnectRequest, ErrorCode, EventKind, LostReason, Names, OpResult, Path, ReadOp,
+    Request, WatchEvent, WriteOp,
 };
+use zoolet_recipes::{Coordinator, Errand, Guid};
 
 /// A path that is written out.
 macro_rules! path {
@@ -29,9 +33,48 @@ impl Outbox for Sent {
     }
 }
 
+/// A clock that is set.
+#[derive(Debug, Default)]
+struct World {
+    now_ms: AtomicU64,
+    timers: Timers,
+    roused: AtomicUsize,
+}
+
+impl World {
+    fn set(&self, ms: u64) {
+        self.now_ms.store(ms, SeqCst);
+        self.timers.wake_due(self.now());
+    }
+}
+
+impl Surroundings for World {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.now_ms.load(SeqCst))
+    }
+
+    fn random_bits(&self) -> u128 {
+        7
+    }
+
+    fn told_late(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn timers(&self) -> &Timers {
+        &self.timers
+    }
+
+    fn rouse(&self) {
+        self.roused.fetch_add(1, SeqCst);
+    }
+}
+
 /// A session, and this test in the place of the machine.
 struct Machine {
     sent: Arc<Sent>,
+    world: Arc<World>,
+    budget: Arc<Budget>,
     links: Links,
     link: Arc<Link>,
     conn: ConnId,
@@ -39,10 +82,16 @@ struct Machine {
 
 impl Machine {
     fn connected() -> (Self, Session) {
+        Self::with(Limits::default())
+    }
+
+    fn with(limits: Limits) -> (Self, Session) {
         let sent = Arc::new(Sent::default());
-        let limits = Limits::default();
-        let link = Link::new(sent.clone(), 1000, &limits, Arc::new(Budget::new(&limits)));
-        let mut machine = Self { sent, links: Links::default(), link: Arc::clone(&link), conn: ConnId(0) };
+        let world = Arc::new(World::default());
+        let budget = Arc::new(Budget::new(&limits));
+        let link = Link::new(sent.clone(), world.clone(), 1000, &limits, Arc::clone(&budget));
+        let mut machine =
+            Self { sent, world, budget, links: Links::default(), link: Arc::clone(&link), conn: ConnId(0) };
         assert_eq!(machine.dial().session, SessionId(0));
         assert_eq!(machine.accept(7), []);
         (machine, Session::new(link))
@@ -151,4 +200,224 @@ fn a_multi_read_that_breaks_off_is_an_error_in_process_too() {
     let (xid, _) = machine.requests().remove(0);
     machine.link.reply(xid, 5, Ok(Reply::MultiReadBroken(vec![])));
     assert_eq!(reading.wait(), Err(Error::Refused(ErrorCode::MarshallingError)));
+}
+
+impl Machine {
+    /// As whoever drives the machine does now and then; gives what went out, pings by the xid of pings.
+    fn ping(&self) -> Vec<(i32, Request)> {
+        let pings: Vec<_> = self.links.pings().collect();
+        let pings = pings.into_iter().map(|event| match event {
+            Event::Request { xid, request, .. } => (xid, request),
+            other => panic!("{other:?}"),
+        });
+        self.requests().into_iter().chain(pings).collect()
+    }
+
+    fn charged(&self) -> u64 {
+        self.budget.current(Part::Outstanding)
+    }
+}
+
+fn delete(path: &str) -> Request {
+    Request::Write(WriteOp::Delete { path: path.into(), version: -1 })
+}
+
+fn submit(session: &Session, request: Request) -> <Session as Coordinator>::Ticket {
+    Coordinator::submit(session, request)
+}
+
+fn only_requests(sent: &[(i32, Request)]) -> Vec<Request> {
+    sent.iter().map(|(_, request)| request.clone()).collect()
+}
+
+#[test]
+fn an_errand_goes_in_the_order_of_submits_though_no_slot_is_free() {
+    let (machine, session) = Machine::with(Limits { outstanding_max: 1, ..Limits::default() });
+    let first = submit(&session, delete("/1"));
+    session.run_errand(Errand::delete("/2".into()));
+    session.run_errand(Errand::delete("/3".into()));
+    let sent = machine.requests();
+    assert_eq!(only_requests(&sent), [delete("/1"), delete("/2"), delete("/3")]);
+    assert!(sent[1].0 < 0 && sent[2].0 < 0 && sent[1].0 != sent[2].0);
+    machine.link.reply(sent[0].0, 1, Ok(Reply::Empty));
+    assert_eq!(first.wait(), Ok(Reply::Empty));
+    assert!(machine.charged() > 0, "errands count as requests do");
+    machine.link.reply(sent[1].0, 2, Ok(Reply::Empty));
+    machine.link.reply(sent[2].0, 3, Err(ErrorCode::NoNode));
+    assert_eq!((machine.charged(), machine.ping().len()), (0, 1), "nothing but the ping is left to send");
+}
+
+#[test]
+fn an_errand_of_several_steps_takes_each_when_the_one_before_is_answered() {
+    let (machine, session) = Machine::connected();
+    let guid = Guid::from_random_bits(session.random_bits());
+    session.run_errand(Errand::find_and_delete("/locks".into(), guid));
+    let answer = |result: Result<Reply, ErrorCode>| {
+        let sent = machine.requests();
+        let [(xid, request)] = &sent[..] else { panic!("{sent:?}") };
+        machine.link.reply(*xid, 1, result);
+        request.clone()
+    };
+    let name = format!("{guid}-lock-0000000001");
+    let names: Names = [name.as_str()].into_iter().collect();
+    assert!(matches!(answer(Ok(Reply::Multi(vec![OpResult::Check]))), Request::Multi(_)));
+    assert!(matches!(answer(Ok(Reply::Names(names))), Request::GetChildren { .. }));
+    assert_eq!(answer(Ok(Reply::Empty)), delete(&format!("/locks/{name}")));
+    assert!(matches!(answer(Ok(Reply::Names(Names::default()))), Request::GetChildren { .. }));
+    assert_eq!((machine.requests(), machine.charged()), (vec![], 0));
+}
+
+#[test]
+fn an_errand_that_the_server_could_not_do_goes_again_with_the_next_ping() {
+    let (machine, session) = Machine::connected();
+    session.run_errand(Errand::delete("/1".into()));
+    let (xid, _) = machine.requests().remove(0);
+    machine.link.reply(xid, 1, Err(ErrorCode::SystemError));
+    session.run_errand(Errand::delete("/2".into()));
+    assert_eq!(only_requests(&machine.requests()), [delete("/2")], "not before");
+    assert_eq!(only_requests(&machine.ping()), [delete("/1"), Request::Ping]);
+    assert_eq!(only_requests(&machine.ping()), [Request::Ping], "not twice");
+}
+
+#[test]
+fn errands_go_again_after_a_reconnect_before_what_the_owner_asks_then() {
+    let (mut machine, session) = Machine::connected();
+    session.run_errand(Errand::delete("/1".into()));
+    session.run_errand(Errand::delete("/2".into()));
+    let (xid, _) = machine.requests().remove(0);
+    machine.link.reply(xid, 1, Ok(Reply::Empty));
+    machine.links.close(machine.conn).unwrap();
+    session.run_errand(Errand::delete("/3".into()));
+    machine.dial();
+    assert_eq!(machine.requests(), [], "nothing goes before the handshake is answered");
+    assert_eq!(machine.accept(7), [delete("/2"), delete("/3")]);
+    let _late = submit(&session, delete("/4"));
+    assert_eq!(only_requests(&machine.requests()), [delete("/4")]);
+    machine.links.close(machine.conn).unwrap();
+    machine.dial();
+    assert_eq!(machine.accept(7), [delete("/2"), delete("/3")], "until they are answered");
+}
+
+#[test]
+fn a_session_that_closes_sends_its_errands_first_and_forgets_them_with_its_end() {
+    let (mut machine, session) = Machine::connected();
+    session.run_errand(Errand::delete("/1".into()));
+    let (xid, _) = machine.requests().remove(0);
+    machine.link.reply(xid, 1, Err(ErrorCode::SystemError));
+    drop(session);
+    assert_eq!(only_requests(&machine.requests()), [delete("/1"), Request::CloseSession]);
+    assert!(machine.links.close(machine.conn).is_none());
+    assert_eq!(machine.charged(), 0);
+
+    let (mut machine, session) = Machine::connected();
+    machine.links.close(machine.conn).unwrap();
+    session.run_errand(Errand::delete("/2".into()));
+    drop(session);
+    machine.dial();
+    assert_eq!(machine.accept(7), [delete("/2"), Request::CloseSession]);
+}
+
+#[test]
+fn a_request_without_room_goes_when_there_is_room_and_never_if_its_ticket_was_dropped() {
+    let (machine, session) = Machine::with(Limits { outstanding_max: 1, ..Limits::default() });
+    let first = submit(&session, delete("/1"));
+    let dropped = submit(&session, delete("/2"));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut third = pin!(submit(&session, delete("/3")));
+    assert!(third.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(dropped);
+    let sent = machine.requests();
+    assert_eq!(only_requests(&sent), [delete("/1")]);
+    machine.link.reply(sent[0].0, 1, Ok(Reply::Empty));
+    assert_eq!((first.wait(), woken.0.load(SeqCst)), (Ok(Reply::Empty), 1));
+    assert!(third.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let sent = machine.requests();
+    assert_eq!(only_requests(&sent), [delete("/3")]);
+    machine.link.reply(sent[0].0, 2, Err(ErrorCode::NoNode));
+    assert_eq!(third.wait(), Err(Error::Refused(ErrorCode::NoNode)));
+}
+
+#[test]
+fn a_request_that_watches_is_heard_whatever_its_kind() {
+    let (machine, session) = Machine::connected();
+    let path = || Text::from("/w");
+    let cases = [
+        (Request::Exists { path: path(), watch: true }, Err(ErrorCode::NoNode), EventKind::NodeCreated),
+        (Request::GetData { path: path(), watch: true }, Ok(Reply::Empty), EventKind::NodeDataChanged),
+        (
+            Request::GetChildren { path: path(), watch: true, with_stat: false },
+            Ok(Reply::Empty),
+            EventKind::NodeChildrenChanged,
+        ),
+    ];
+    for (request, answer, kind) in cases {
+        let (ticket, watch) = session.submit_watching(request);
+        let (xid, _) = machine.requests().remove(0);
+        machine.link.reply(xid, 1, answer.clone());
+        assert_eq!(ticket.wait(), answer.map_err(Error::Refused));
+        machine.link.notify(WatchEvent { kind, path: path(), zxid: 2 });
+        assert_eq!(watch.wait().unwrap().kind, kind);
+    }
+}
+
+#[test]
+fn a_session_is_safe_from_when_it_sent_what_was_answered() {
+    let (machine, session) = Machine::connected();
+    assert_eq!(session.safe_until(), Duration::ZERO);
+    machine.world.set(1000);
+    let ticket = submit(&session, delete("/1"));
+    machine.world.set(5000);
+    assert_eq!(session.safe_until(), Duration::ZERO);
+    let (xid, _) = machine.requests().remove(0);
+    machine.link.reply(xid, 1, Ok(Reply::Empty));
+    assert_eq!(session.safe_until(), Duration::from_millis(1007), "when it was sent, and 7 ms");
+    ticket.wait().unwrap();
+    // A ping says it as well, and for the time of its own sending.
+    assert_eq!(only_requests(&machine.ping()), [Request::Ping]);
+    machine.world.set(6000);
+    machine.ping();
+    for _ in 0..2 {
+        machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
+        assert_eq!(session.safe_until(), Duration::from_millis(5007), "of two the first");
+    }
+    machine.ping();
+    machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
+    assert_eq!(session.safe_until(), Duration::from_millis(6007));
+}
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn a_timer_is_ready_at_its_instant_and_leaves_nothing_behind_when_it_is_dropped() {
+    let (machine, session) = Machine::connected();
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut context = Context::from_waker(&waker);
+    let mut timers = [50, 20, 90].map(|ms| Box::pin(session.timer(Duration::from_millis(ms))));
+    assert!(timers.iter_mut().all(|timer| timer.as_mut().poll(&mut context).is_pending()));
+    assert_eq!(machine.world.roused.load(SeqCst), 2, "for each that is the soonest");
+    assert_eq!(machine.world.timers.next(), Some(Duration::from_millis(20)));
+    machine.world.set(49);
+    assert_eq!(woken.0.load(SeqCst), 1);
+    machine.world.set(50);
+    assert_eq!(woken.0.load(SeqCst), 2);
+    let ready = timers.each_mut().map(|timer| timer.as_mut().poll(&mut context).is_ready());
+    assert_eq!(ready, [true, true, false]);
+    drop(timers);
+    assert_eq!(machine.world.timers.next(), None);
+    drop(waker);
+    assert_eq!(Arc::strong_count(&woken), 1);
+    // Of a machine that has ended nobody would be woken.
+    let mut late = pin!(session.timer(Duration::from_millis(100)));
+    assert!(poll(late.as_mut()).is_pending());
+    machine.world.timers.end();
+    late.wait();
 }

@@ -241,6 +241,9 @@ impl Client {
             Place::Joining { conn, .. } => self.leave(now_us, conn, wires, witness),
             Place::Open { conn } if now_us >= self.patience_us() => self.leave(now_us, conn, wires, witness),
             Place::Open { conn } if now_us >= self.ping_us() => {
+                if let Voice::Owned(line) = &self.voice {
+                    line.on_ping();
+                }
                 self.say(now_us, conn, PING_XID, Request::Ping, wires, witness);
             }
             Place::Open { conn } => self.ask(now_us, conn, wires, witness),

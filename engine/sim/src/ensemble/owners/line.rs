@@ -1,5 +1,6 @@
 //! Between a client and the session that its futures hold.
 
+use super::OwnClock;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zoolet_engine::{Budget, ConnId, Limits};
@@ -40,10 +41,11 @@ pub(in crate::ensemble) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(timeout_ms: u32) -> (Self, Session) {
+    pub(super) fn new(timeout_ms: u32, clock: &OwnClock) -> (Self, Session) {
         let (mouth, limits) = (Arc::new(Mouth::default()), Limits::default());
         let budget = Arc::new(Budget::new(&limits));
-        let link = Link::new(Arc::clone(&mouth) as Arc<dyn Outbox>, timeout_ms, &limits, budget);
+        let link =
+            Link::new(Arc::clone(&mouth) as Arc<dyn Outbox>, Arc::new(clock.clone()), timeout_ms, &limits, budget);
         (Self { link: Arc::clone(&link), mouth }, Session::new(link))
     }
 
@@ -68,6 +70,11 @@ impl Line {
         for (xid, request) in self.link.connected(conn, reply) {
             self.mouth.request(conn, xid, request);
         }
+    }
+
+    /// A ping goes out.
+    pub(in crate::ensemble) fn on_ping(&self) {
+        drop(self.link.ping());
     }
 
     pub(in crate::ensemble) fn on_reply(&self, xid: i32, zxid: i64, result: &Result<Reply, ErrorCode>) {

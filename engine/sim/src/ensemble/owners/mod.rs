@@ -16,7 +16,8 @@ pub use fate::Fate;
 pub(super) use line::Line;
 pub use scenario::{Ran, Scenario, run_seeds_of, run_with};
 pub use seat::{Fact, Next, Seat};
-pub use timer::{OwnClock, Timer};
+pub use timer::OwnClock;
+pub use zoolet_session::Timer;
 
 use super::client::{Client, ToClient};
 use super::host::Host;
@@ -121,7 +122,7 @@ impl World {
         let drift_ppm = random.between(0, 2 * DRIFT_PPM_MAX as u64 + 1) as i64 - DRIFT_PPM_MAX;
         let clock = Clock::new(now_us, random.logarithmic(1, 1 << 40), drift_ppm);
         let clock = OwnClock::new(clock, Arc::clone(&self.owners.now_us), random.fork());
-        let (line, session) = Line::new(timeout_ms);
+        let (line, session) = Line::new(timeout_ms, &clock);
         let timeout_ms = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
         let servers = self.hosts.keys().copied().collect();
         let client = Client::owned(id, servers, timeout_ms, line.clone(), random.fork());
@@ -148,7 +149,7 @@ impl World {
         let now_us = self.now_us();
         let client = self.clients.get_mut(&id).filter(|client| client.is_gone()).expect("its session is over");
         let owned = self.owners.owned.get_mut(&id).expect("its requests come from futures");
-        let (line, session) = Line::new(timeout_ms);
+        let (line, session) = Line::new(timeout_ms, &owned.clock);
         (owned.line, owned.is_dead) = (line.clone(), false);
         client.revive(now_us, line);
         self.arm_client(id);

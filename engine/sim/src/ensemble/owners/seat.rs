@@ -1,7 +1,7 @@
 //! Where the futures of one client are: what they may use.
 
+use super::OwnClock;
 use super::executor::Spawner;
-use super::{OwnClock, Timer};
 use crate::ensemble::Trace;
 use crate::oracle::ClientId;
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
-use zoolet_session::Session;
+use zoolet_session::{Session, Timer};
 
 /// What the futures of a client do after one of them is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

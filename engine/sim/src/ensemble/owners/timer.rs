@@ -2,18 +2,23 @@
 
 use super::super::Clock;
 use crate::workload::Random;
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use zoolet_engine::{Settings, server};
+use zoolet_session::{Surroundings, Timer, Timers};
+use zoolet_zab::Timing;
 
 /// The clock of one client's machine: it counts from some instant of its own, a little too fast or too slow, and goes on while the client stands
 /// still. Clones are the same clock.
 #[derive(Clone, Debug)]
-pub struct OwnClock(Arc<Mutex<Shown>>);
+pub struct OwnClock(Arc<Own>);
+
+#[derive(Debug)]
+struct Own {
+    shown: Mutex<Shown>,
+    timers: Timers,
+}
 
 #[derive(Debug)]
 struct Shown {
@@ -21,8 +26,6 @@ struct Shown {
     /// The time of the run.
     now_us: Arc<AtomicU64>,
     random: Random,
-    timers: BTreeMap<(u64, u64), Waker>,
-    made: u64,
     /// When the run is known to look at it.
     armed_us: Option<u64>,
 }
@@ -40,12 +43,12 @@ impl Shown {
 
 impl OwnClock {
     pub(super) fn new(clock: Clock, now_us: Arc<AtomicU64>, random: Random) -> Self {
-        let timers = BTreeMap::new();
-        Self(Arc::new(Mutex::new(Shown { clock, now_us, random, timers, made: 0, armed_us: None })))
+        let shown = Mutex::new(Shown { clock, now_us, random, armed_us: None });
+        Self(Arc::new(Own { shown, timers: Timers::default() }))
     }
 
     fn shown(&self) -> MutexGuard<'_, Shown> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What it shows.
@@ -56,11 +59,7 @@ impl OwnClock {
 
     /// Ready once it shows that.
     pub fn timer(&self, at: Duration) -> Timer {
-        let mut shown = self.shown();
-        shown.made += 1;
-        // Rounded up: it is never ready too early.
-        let at_us = u64::try_from(at.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX);
-        Timer { clock: self.clone(), at_us, number: shown.made }
+        Timer::new(Arc::new(self.clone()), at)
     }
 
     /// The time of the run, microseconds, at which it shows that; at once when that has passed.
@@ -83,19 +82,16 @@ impl OwnClock {
 
     /// Wakes everybody whose time has come.
     pub(super) fn ring(&self) {
-        let mut shown = self.shown();
-        shown.armed_us = None;
-        let shows_us = shown.shows_us();
-        let later = shown.timers.split_off(&(shows_us + 1, 0));
-        let due = std::mem::replace(&mut shown.timers, later);
-        drop(shown);
-        due.into_values().for_each(Waker::wake);
+        self.shown().armed_us = None;
+        self.0.timers.wake_due(self.now());
     }
 
     /// When the next timer is due, if that was not said before.
     pub(super) fn arm(&self) -> Option<u64> {
+        let at = self.0.timers.next()?;
         let mut shown = self.shown();
-        let (&(at_us, _), _) = shown.timers.first_key_value()?;
+        // Rounded up: it is never woken too early.
+        let at_us = u64::try_from(at.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX);
         let due_us = shown.when_us(at_us)?;
         if shown.armed_us.is_some_and(|armed_us| armed_us <= due_us) {
             return None;
@@ -105,38 +101,33 @@ impl OwnClock {
     }
 }
 
-/// Ready at its time.
-#[derive(Debug)]
-#[must_use = "it is waited for by whoever awaits it"]
-pub struct Timer {
-    clock: OwnClock,
-    at_us: u64,
-    number: u64,
-}
-
-impl Future for Timer {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut shown = self.clock.shown();
-        if shown.shows_us() >= self.at_us {
-            shown.timers.remove(&(self.at_us, self.number));
-            return Poll::Ready(());
-        }
-        shown.timers.insert((self.at_us, self.number), context.waker().clone());
-        Poll::Pending
+impl Surroundings for OwnClock {
+    fn now(&self) -> Duration {
+        OwnClock::now(self)
     }
-}
 
-impl Drop for Timer {
-    fn drop(&mut self) {
-        self.clock.shown().timers.remove(&(self.at_us, self.number));
+    fn random_bits(&self) -> u128 {
+        OwnClock::random_bits(self)
     }
+
+    /// As servers of a world are set.
+    fn told_late(&self) -> Duration {
+        Duration::from_millis(server::told_late_ms(&Settings::default(), &Timing::default()))
+    }
+
+    fn timers(&self) -> &Timers {
+        &self.0.timers
+    }
+
+    /// The run looks after each poll.
+    fn rouse(&self) {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::Future;
+    use std::task::{Context, Waker};
 
     #[test]
     fn a_timer_is_ready_at_its_time_of_the_clients_clock_and_not_before() {

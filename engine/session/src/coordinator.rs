@@ -1,0 +1,76 @@
+//! A session as recipes see it.
+
+use crate::asking::{Asked, Asking};
+use crate::watch::Arm;
+use crate::{OneShotWatch, Session, States, Timer, WatchStream};
+use std::sync::Arc;
+use std::time::Duration;
+use zoolet_model::{AddWatchMode, Path, Request, SessionId, SessionState};
+use zoolet_recipes::{Coordinator, Errand};
+
+impl Coordinator for Session {
+    type Ticket = Asked;
+    type Watch = OneShotWatch;
+    type Events = WatchStream;
+    type States = States;
+    type Timer = Timer;
+
+    fn submit(&self, request: Request) -> Asked {
+        Asked(Asking::new(self.link(), request, None))
+    }
+
+    fn submit_watching(&self, request: Request) -> (Asked, OneShotWatch) {
+        let watch = match &request {
+            Request::GetData { path, watch: true } => OneShotWatch::new(self.link(), path.clone(), Arm::Data),
+            Request::Exists { path, watch: true } => OneShotWatch::new(self.link(), path.clone(), Arm::Exist),
+            Request::GetChildren { path, watch: true, .. } => OneShotWatch::new(self.link(), path.clone(), Arm::Child),
+            other => {
+                debug_assert!(false, "{other:?} watches nothing");
+                OneShotWatch::of_nothing(self.link())
+            }
+        };
+        (Asked(Asking::new(self.link(), request, Some(watch.id()))), watch)
+    }
+
+    fn watch(&self, path: &Path, mode: AddWatchMode) -> (Asked, WatchStream) {
+        let stream = WatchStream::new(self.link(), path, mode);
+        let request = Request::AddWatch { path: path.text().clone(), mode };
+        (Asked(Asking::new(self.link(), request, Some(stream.id()))), stream)
+    }
+
+    fn run_errand(&self, errand: Errand) {
+        self.link().run_errand(errand);
+    }
+
+    fn session(&self) -> SessionId {
+        self.id()
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms().into())
+    }
+
+    fn state(&self) -> SessionState {
+        self.link().session_state()
+    }
+
+    fn states(&self) -> States {
+        States::new(Arc::clone(self.link()))
+    }
+
+    fn safe_until(&self) -> Duration {
+        self.link().safe_until()
+    }
+
+    fn now(&self) -> Duration {
+        self.link().surroundings().now()
+    }
+
+    fn timer(&self, at: Duration) -> Timer {
+        Timer::new(Arc::clone(self.link().surroundings()), at)
+    }
+
+    fn random_bits(&self) -> u128 {
+        self.link().surroundings().random_bits()
+    }
+}

@@ -1,0 +1,102 @@
+//! Until when a session surely lives.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Signs of life that are remembered, at most.
+const SIGNS_MAX: usize = 16;
+
+/// What went out, as far as it says something of the session's life when it is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sign {
+    pub(crate) sent: Duration,
+    /// An entry that it asked for was committed, so the leader had it after it was sent: a sign of life to the one who judges silence.
+    pub(crate) is_write: bool,
+}
+
+/// Signs of life that were answered, and what they show.
+///
+/// Silence is judged by the leader, and a session may be at another server. That server tells its leader within 200 ms whom it heard, and the leader
+/// waits 200 ms longer for those. But it goes on answering while it hears nothing of its leader, for `staleness_max_ms`; and a leader that
+/// was deposed goes on for 2 s until it misses its quorum. What is sent in that time is answered, and nobody who decides has heard of it. So an answer
+/// shows only that what was sent so much before it ([`crate::Surroundings::told_late`]) had been heard where it matters. An answered write shows it
+/// of itself.
+///
+/// This takes for granted that a link between two servers that works at all works both ways, and that their clocks go at one speed.
+#[derive(Debug, Default)]
+pub(crate) struct Life {
+    /// When the newest sign was sent that was surely heard.
+    heard: Option<Duration>,
+    /// Later ones that were answered, in the order of sending and some way apart.
+    signs: VecDeque<Duration>,
+}
+
+impl Life {
+    /// Something was answered.
+    pub(crate) fn answered(&mut self, sign: Sign, told_late: Duration) {
+        if sign.is_write {
+            self.heard = self.heard.max(Some(sign.sent));
+        }
+        let apart = told_late / (SIGNS_MAX as u32 / 2);
+        if self.signs.back().is_none_or(|last| sign.sent >= *last + apart) && self.signs.len() < SIGNS_MAX {
+            self.signs.push_back(sign.sent);
+        }
+        while let Some(first) = self.signs.front().filter(|first| **first + told_late <= sign.sent) {
+            self.heard = self.heard.max(Some(*first));
+            self.signs.pop_front();
+        }
+    }
+
+    /// Zero before there is anything to say.
+    pub(crate) fn safe_until(&self, timeout: Duration) -> Duration {
+        self.heard.map_or(Duration::ZERO, |heard| heard + timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    fn at(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn read(ms: u64) -> Sign {
+        Sign { sent: at(ms), is_write: false }
+    }
+
+    #[test]
+    fn a_server_that_decides_alone_has_heard_what_it_answers() {
+        let mut life = Life::default();
+        assert_eq!(life.safe_until(TIMEOUT), Duration::ZERO);
+        for ms in [100, 90, 200] {
+            life.answered(read(ms), Duration::ZERO);
+        }
+        assert_eq!(life.safe_until(TIMEOUT), at(10_200));
+    }
+
+    #[test]
+    fn an_answer_of_a_server_that_may_be_cut_off_shows_what_was_sent_long_before() {
+        let mut life = Life::default();
+        life.answered(read(1000), at(3000));
+        life.answered(read(3999), at(3000));
+        assert_eq!(life.safe_until(TIMEOUT), Duration::ZERO);
+        life.answered(read(4000), at(3000));
+        assert_eq!(life.safe_until(TIMEOUT), at(11_000));
+        life.answered(Sign { sent: at(4100), is_write: true }, at(3000));
+        assert_eq!(life.safe_until(TIMEOUT), at(14_100));
+    }
+
+    #[test]
+    fn of_many_signs_few_are_kept_and_little_is_lost() {
+        let mut life = Life::default();
+        for ms in 0..20_000 {
+            life.answered(read(ms), at(3000));
+            assert!(life.signs.len() <= SIGNS_MAX);
+        }
+        let known = life.safe_until(TIMEOUT) - TIMEOUT;
+        assert!(known <= at(16_999) && known > at(16_500), "{known:?}");
+    }
+}

@@ -1,0 +1,51 @@
+//! What sessions of this process need beside the machine.
+
+use super::{Inbox, clock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use zoolet_session::{Surroundings, Timers};
+
+/// The clock, the timers that the core thread wakes, and entropy.
+#[derive(Debug)]
+pub(super) struct Here {
+    inbox: Arc<Inbox>,
+    timers: Timers,
+    told_late: Duration,
+    /// What makes numbers unique should the system refuse to give more of them; it gave these.
+    seed: u128,
+    numbers: AtomicU64,
+}
+
+impl Here {
+    pub(super) fn new(inbox: Arc<Inbox>, told_late: Duration, seed: u128) -> Arc<Self> {
+        Arc::new(Self { inbox, timers: Timers::default(), told_late, seed, numbers: AtomicU64::new(0) })
+    }
+}
+
+impl Surroundings for Here {
+    fn now(&self) -> Duration {
+        clock::since_boot()
+    }
+
+    fn random_bits(&self) -> u128 {
+        let mut bits = [0; 16];
+        match rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty()) {
+            Ok(16) => u128::from_ne_bytes(bits),
+            _ => self.seed.wrapping_add(self.numbers.fetch_add(1, Relaxed).into()),
+        }
+    }
+
+    fn told_late(&self) -> Duration {
+        self.told_late
+    }
+
+    fn timers(&self) -> &Timers {
+        &self.timers
+    }
+
+    /// The core thread, which also pings, sleeps until the next of its deadlines.
+    fn rouse(&self) {
+        self.inbox.nudge();
+    }
+}

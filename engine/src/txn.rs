@@ -409,7 +409,7 @@ impl<'a> Reader<'a> {
     /// An encoded ACL, checked, so that whatever is stored can be read back.
     fn acl(&mut self) -> Result<&'a [u8], Undecodable> {
         let bytes = self.bytes()?;
-        acl::decode(bytes).map_err(|_| Undecodable)?;
+        acl::check(bytes).map_err(|_| Undecodable)?;
         Ok(bytes)
     }
 

@@ -1,6 +1,7 @@
 //! The watches of one session: which of them an event of the connection concerns, and their bounded queues.
 
 use super::Link;
+use super::link::Wakers;
 use futures_core::Stream;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -128,8 +129,8 @@ impl Watches {
     }
 
     /// An event of the connection: queued for every watch it concerns. Gives whom to wake.
-    pub(super) fn fire(&mut self, event: &WatchEvent, state: SessionState) -> Vec<Waker> {
-        let mut wakers = Vec::new();
+    pub(super) fn fire(&mut self, event: &WatchEvent, state: SessionState) -> Wakers {
+        let mut wakers = Wakers::default();
         let mut ancestor = Some(event.path.as_str());
         while let Some(path) = ancestor {
             for id in self.by_path.get(path).map(Vec::as_slice).unwrap_or_default() {
@@ -140,7 +141,7 @@ impl Watches {
                 entry.active = !entry.arm.is_one_shot();
                 let WatchEvent { kind, path, zxid } = event.clone();
                 entry.push(WatchItem::Event(Watched { state, kind, path, zxid }));
-                wakers.extend(entry.waker.take());
+                wakers.add(entry.waker.take());
             }
             ancestor = zoolet_model::path::parent_and_name(path).map(|(parent, _)| parent);
         }
@@ -310,7 +311,7 @@ mod tests {
         let mut watches = armed("/a", Arm::Recursive);
         for number in 0..QUEUE_MAX as i64 + 5 {
             let path = format!("/a/{number}");
-            watches.fire(&event(EventKind::NodeCreated, &path, number), SessionState::Connected);
+            watches.fire(&event(EventKind::NodeCreated, &path, number), SessionState::Connected).wake();
         }
         assert_eq!(next(&mut watches), Poll::Ready(Some(WatchItem::Gap)));
         for number in QUEUE_MAX as i64..QUEUE_MAX as i64 + 5 {
@@ -324,7 +325,7 @@ mod tests {
     fn the_same_news_twice_is_one_item() {
         let mut watches = armed("/a", Arm::Persistent);
         for zxid in [1, 2, 3] {
-            watches.fire(&event(EventKind::NodeDataChanged, "/a", zxid), SessionState::Connected);
+            watches.fire(&event(EventKind::NodeDataChanged, "/a", zxid), SessionState::Connected).wake();
         }
         let Poll::Ready(Some(WatchItem::Event(event))) = next(&mut watches) else { panic!("no event") };
         assert_eq!(event.zxid, 3);
@@ -334,10 +335,10 @@ mod tests {
     #[test]
     fn a_one_shot_hears_once_and_only_its_kind() {
         let mut watches = armed("/a", Arm::Child);
-        watches.fire(&event(EventKind::NodeDataChanged, "/a", 1), SessionState::Connected);
+        watches.fire(&event(EventKind::NodeDataChanged, "/a", 1), SessionState::Connected).wake();
         assert!(next(&mut watches).is_pending());
         for zxid in [2, 3] {
-            watches.fire(&event(EventKind::NodeChildrenChanged, "/a", zxid), SessionState::Connected);
+            watches.fire(&event(EventKind::NodeChildrenChanged, "/a", zxid), SessionState::Connected).wake();
         }
         let Poll::Ready(Some(WatchItem::Event(event))) = next(&mut watches) else { panic!("no event") };
         assert_eq!(event.zxid, 2);

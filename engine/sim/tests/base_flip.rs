@@ -59,7 +59,7 @@ impl Questions {
             .step_by(5)
             .map(|at| key::children_prefix(&format!("/app/{at:03}/a-name-that-makes-branch-pages-wide")))
             .collect();
-        prefixes.extend([key::children_prefix("/absent"), Box::from(&b"n"[..]), Box::from(&b"d"[..])]);
+        prefixes.extend([key::children_prefix("/absent"), key::Key::from(&b"n"[..]), key::Key::from(&b"d"[..])]);
         let keys_under = |prefix: &key::Key| records.keys().filter(|key| key.starts_with(prefix)).cloned().collect();
         let scans = prefixes.into_iter().map(|prefix| (prefix.clone(), keys_under(&prefix))).collect();
         Self { lookups, scans }

@@ -111,7 +111,7 @@ impl Fetches {
 /// What a question takes beside its key: places in two B-trees and two mailboxes, and who waits for it.
 const FETCH_BYTES: usize = 320;
 
-/// What a question takes: three threads may hold its key.
+/// What a question takes, counted as if each of the three threads that may hold its key had one of its own.
 fn cost(what: &FetchWhat) -> usize {
     let (FetchWhat::Record(key) | FetchWhat::KeysUnder(key)) = what;
     FETCH_BYTES + 3 * allocated(key.len())

@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::fetches::Waiter;
-use crate::action::{Action, Append, LogRecord};
+use crate::action::{Action, Append, FetchWhat, LogRecord};
 use crate::event::{ConnId, Now};
 use crate::limits::Limits;
 use crate::peer::{LinkId, PeerEntry};
@@ -18,6 +18,9 @@ use zoolet_zab::{self as zab, AppendSeq};
 
 /// Entries applied in one call, so that a turn of the core stays short.
 const APPLY_MAX: usize = 256;
+
+/// Records of which an entry that needed more leaves the places.
+const MISSING_KEPT: usize = 64;
 
 /// Who waits for an entry's outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,6 +100,8 @@ pub(super) struct History {
     pub(super) proposals: ProposalBytes,
     /// What entries are tried in.
     buffers: Buffers,
+    /// What an entry will need is collected in.
+    missing: Vec<FetchWhat>,
     /// Events that are told too late, on purpose.
     #[cfg(feature = "mutations")]
     pub(super) late_events: Vec<Action>,
@@ -140,6 +145,7 @@ impl History {
             acknowledged: 0,
             proposals: ProposalBytes::default(),
             buffers: Buffers::default(),
+            missing: Vec::new(),
             #[cfg(feature = "mutations")]
             late_events: Vec::new(),
         }
@@ -382,17 +388,19 @@ impl Server {
             // It asks when its turn has come.
             return;
         }
-        let mut missing = Vec::new();
+        let mut missing = std::mem::take(&mut self.history.missing);
         let state = &mut self.state;
         tree::needs(txn, &mut |need| match need {
             Need::Znode(_) => missing.extend(need.missing_in(state)),
             // What the session owns by then is known only when its turn comes.
             Need::Ephemerals(_) => {}
         });
-        missing.append(&mut tree::foreseen_names(txn, state));
-        for what in missing {
+        tree::foreseen_names(txn, state, &mut missing);
+        for what in missing.drain(..) {
             self.fetch(what, Waiter::Nobody);
         }
+        missing.shrink_to(MISSING_KEPT);
+        self.history.missing = missing;
     }
 
     /// An entry of the log, handed in at start.

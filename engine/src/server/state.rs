@@ -177,6 +177,10 @@ impl View for State {
         self.memory.holds(key)
     }
 
+    fn key(&mut self, key: &[u8]) -> Key {
+        self.memory.key(key)
+    }
+
     fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>> {
         self.memory.keys_under(prefix)
     }

@@ -59,6 +59,11 @@ impl RecordCache {
         Some(record)
     }
 
+    /// The same key, as the young generation holds it.
+    pub(super) fn key(&self, key: &[u8]) -> Option<&Key> {
+        self.young.get_key_value(key).map(|(key, _)| key)
+    }
+
     pub(super) fn insert(&mut self, key: Key, record: Option<Bytes>) {
         self.remove(&key);
         self.add(key, record);

@@ -11,7 +11,8 @@ use std::ops::Bound;
 const KEY_BYTES: usize = 76;
 /// What a record costs beside its allocation: what makes its bytes shared.
 const RECORD_BYTES: usize = 32;
-/// What a name costs beside its allocation: its share of a B-tree leaf.
+/// What a name costs beside its bytes: its share of a B-tree leaf. It shares the record's key, and is counted as if it had its own: what makes a key
+/// shared is not counted elsewhere.
 const NAME_BYTES: usize = 44;
 
 /// Changed records, or their absence.
@@ -68,6 +69,11 @@ impl Changes {
     /// The record, or its absence; `None` when what is below stands.
     pub fn get(&self, key: &[u8]) -> Option<&Option<Bytes>> {
         self.records.get(key)
+    }
+
+    /// The same key, as it is held here.
+    pub(super) fn key(&self, key: &[u8]) -> Option<&Key> {
+        self.records.get_key_value(key).map(|(key, _)| key)
     }
 
     /// In any order.

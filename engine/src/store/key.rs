@@ -10,6 +10,7 @@
 //!
 //! Siblings lie next to each other, because no path holds a 0x00. The root is `n` 0x00.
 
+use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zoolet_model::{SessionId, path::parent_and_name};
 
@@ -24,8 +25,8 @@ pub const EPHEMERAL: u8 = b'e';
 /// Tag of a znode that the reaper looks at.
 pub const REAPABLE: u8 = b'r';
 
-/// The key of a record.
-pub type Key = Box<[u8]>;
+/// The key of a record, shared by all who hold it: a question to the base, both tables of the memtable, the record cache.
+pub type Key = Arc<[u8]>;
 
 /// Hashes keys, seeded, so that no client can choose names that collide. One pass over the bytes, without the state that a hasher of
 /// pieces carries.
@@ -76,21 +77,30 @@ pub fn data(path: &str) -> Option<Key> {
 }
 
 fn placed(tag: u8, path: &str) -> Option<Key> {
-    let mut key = Vec::with_capacity(path.len() + 2);
-    push_placed(&mut key, tag, path).then(|| key.into_boxed_slice())
+    with_placed(tag, path, |key| key.into())
 }
 
 /// Calls `look` with the key of `path`'s znode; `None` when no znode can have this path. Allocates nothing for paths of usual
 /// length: a read in memory does little else.
 pub fn with_znode<R>(path: &str, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    with_placed(ZNODE, path, look)
+}
+
+fn with_placed<R>(tag: u8, path: &str, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
     let (parent, name) = parts(path)?;
-    let (after_parent, bytes) = (1 + parent.len(), 2 + parent.len() + name.len());
+    Some(with_concat([&[tag], parent.as_bytes(), &[0], name.as_bytes()], look))
+}
+
+/// Calls `look` with the parts in a row: on the stack, unless they are long.
+fn with_concat<R, const N: usize>(parts: [&[u8]; N], look: impl FnOnce(&[u8]) -> R) -> R {
     let mut key = [0; 256];
-    let Some(key) = key.get_mut(..bytes) else { return znode(path).map(|key| look(&key)) };
-    key[0] = ZNODE;
-    key[1..after_parent].copy_from_slice(parent.as_bytes());
-    key[after_parent + 1..].copy_from_slice(name.as_bytes());
-    Some(look(key))
+    let mut bytes = 0;
+    for part in parts {
+        let Some(place) = key.get_mut(bytes..bytes + part.len()) else { return look(&parts.concat()) };
+        place.copy_from_slice(part);
+        bytes += part.len();
+    }
+    look(&key[..bytes])
 }
 
 /// Appends the key of `path` under `tag`; false, with `key` untouched, when no znode can have this path.
@@ -115,13 +125,13 @@ fn parts(path: &str) -> Option<(&str, &str)> {
 
 /// What every child of `path` has as its key's beginning; the rest is the child's name.
 pub fn children_prefix(path: &str) -> Key {
-    [&[ZNODE], path.as_bytes(), &[0]].concat().into_boxed_slice()
+    with_concat([&[ZNODE], path.as_bytes(), &[0]], |key| key.into())
 }
 
 /// What every descendant of `path` below its children has as its key's beginning.
 pub fn descendants_prefix(path: &str) -> Key {
     let path = if path == "/" { "" } else { path };
-    [&[ZNODE], path.as_bytes(), b"/"].concat().into_boxed_slice()
+    with_concat([&[ZNODE], path.as_bytes(), b"/"], |key| key.into())
 }
 
 /// The key of a session.
@@ -143,17 +153,22 @@ pub(super) fn is_mark(key: &[u8]) -> bool {
 
 /// What every ephemeral of a session has as its key's beginning; the rest is the path.
 pub fn ephemerals_prefix(id: SessionId) -> Key {
-    [&[EPHEMERAL][..], &id.0.to_be_bytes()].concat().into_boxed_slice()
+    with_concat([&[EPHEMERAL], &id.0.to_be_bytes()], |key| key.into())
 }
 
 /// The key of one ephemeral in its owner's list.
 pub fn ephemeral(id: SessionId, path: &str) -> Key {
-    [&[EPHEMERAL][..], &id.0.to_be_bytes(), path.as_bytes()].concat().into_boxed_slice()
+    with_ephemeral(id, path, |key| key.into())
+}
+
+/// Calls `look` with it, on the stack where it is of usual length.
+pub fn with_ephemeral<R>(id: SessionId, path: &str, look: impl FnOnce(&[u8]) -> R) -> R {
+    with_concat([&[EPHEMERAL], &id.0.to_be_bytes(), path.as_bytes()], look)
 }
 
 /// The key of a znode that the reaper looks at.
 pub fn reapable(path: &str) -> Key {
-    [&[REAPABLE], path.as_bytes()].concat().into_boxed_slice()
+    with_concat([&[REAPABLE], path.as_bytes()], |key| key.into())
 }
 
 /// The first key after all that begin with `prefix`; `None` when there is none.
@@ -161,7 +176,7 @@ pub fn end_of_prefix(prefix: &[u8]) -> Option<Key> {
     let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut end = prefix[..=last].to_vec();
     end[last] += 1;
-    Some(end.into_boxed_slice())
+    Some(end.into())
 }
 
 #[cfg(test)]

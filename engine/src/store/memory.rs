@@ -165,6 +165,10 @@ impl View for Memory {
         }
     }
 
+    fn key(&mut self, key: &[u8]) -> Key {
+        self.active.key(key).or_else(|| self.cache.key(key)).map_or_else(|| key.into(), Key::clone)
+    }
+
     fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>> {
         let base = self.ranges.get(prefix)?;
         let mut keys: BTreeMap<&[u8], bool> = base.iter().map(|key| (&**key, true)).collect();

@@ -4,7 +4,7 @@
 
 use super::acl::Identity;
 use super::attempt::{Attempt, Stop};
-use super::needs::{Need, parent_of, sequential_name};
+use super::needs::{Names, Need, parent_of};
 use super::overlay::Overlay;
 use super::record::{Kind, Session, Totals, Znode};
 use super::view::{Stuck, View};
@@ -27,6 +27,7 @@ pub struct Applied {
     pub totals: Totals,
     /// The digest afterwards.
     pub digest: u128,
+    names: Names,
 }
 
 /// What an entry is tried in, empty: memory that is used again.
@@ -34,6 +35,7 @@ pub struct Applied {
 pub struct Buffers {
     changes: Overlay,
     fired: Vec<Fired>,
+    names: Names,
 }
 
 /// What an entry larger than this took is given back.
@@ -42,13 +44,13 @@ const BUFFERED: usize = 64;
 impl Applied {
     /// What is left when everything was installed and fired.
     pub fn into_buffers(self) -> Buffers {
-        let Self { mut changes, mut fired, .. } = self;
+        let Self { mut changes, mut fired, names, .. } = self;
         if changes.capacity() > BUFFERED || fired.capacity() > BUFFERED {
             return Buffers::default();
         }
         changes.clear();
         fired.clear();
-        Buffers { changes, fired }
+        Buffers { changes, fired, names }
     }
 }
 
@@ -114,9 +116,9 @@ pub fn apply(
     payload: &Bytes,
     buffers: Buffers,
 ) -> Result<Applied, Stuck> {
-    let Buffers { changes, fired } = buffers;
+    let Buffers { changes, fired, names } = buffers;
     let Ok((header, txn)) = txn::decode(payload) else {
-        return Ok(Applied { outcome: Outcome::Nothing, changes, fired, totals, digest });
+        return Ok(Applied { outcome: Outcome::Nothing, changes, fired, totals, digest, names });
     };
     let mut attempt = Attempt {
         view,
@@ -125,6 +127,7 @@ pub fn apply(
         header,
         changes,
         fired,
+        names,
         totals: Totals { ensemble_ms: totals.ensemble_ms.max(header.ensemble_ms), ..totals },
         digest,
         missing: Vec::new(),
@@ -133,9 +136,9 @@ pub fn apply(
     if matches!(outcome, Err(Stop::Missing)) {
         attempt.want(&txn);
     }
-    let Attempt { changes, fired, totals, digest, missing, .. } = attempt;
+    let Attempt { changes, fired, names, totals, digest, missing, .. } = attempt;
     match outcome {
-        Ok(outcome) => Ok(Applied { outcome, changes, fired, totals, digest }),
+        Ok(outcome) => Ok(Applied { outcome, changes, fired, totals, digest, names }),
         Err(Stop::Damaged(what)) => Err(Stuck::Damaged(what)),
         Err(Stop::Missing | Stop::Failed(_)) => Err(Stuck::Missing(missing)),
     }
@@ -223,7 +226,7 @@ impl<V: View> Attempt<'_, V> {
         let parent = self.existing(parent_path)?;
         let parent_znode = parent.znode()?;
         permit(asker, Perms::CREATE, &parent_znode)?;
-        let path = if sequential { Text::from(sequential_name(asked, parent_znode.creates)) } else { self.text(asked) };
+        let path = if sequential { self.names.text(asked, parent_znode.creates) } else { self.text(asked) };
         if !path::is_valid(&path) {
             return Err(ErrorCode::BadArguments.into());
         }
@@ -259,7 +262,7 @@ impl<V: View> Attempt<'_, V> {
         self.birth(&path, &znode);
         let (own_acl, parent_acl) = (Bytes::copy_from_slice(acl), parent.acl(&parent_znode));
         self.fire(EventKind::NodeCreated, path.clone(), own_acl);
-        self.fire(EventKind::NodeChildrenChanged, Text::from(parent_path), parent_acl);
+        self.fire(EventKind::NodeChildrenChanged, self.parent_text(parent_path), parent_acl);
         Ok((path, znode.stat()))
     }
 
@@ -274,7 +277,7 @@ impl<V: View> Attempt<'_, V> {
             return Err(ErrorCode::NotEmpty.into());
         }
         let path = self.text(path);
-        let parent = self.shrink(Text::from(parent_path), &parent, 1)?;
+        let parent = self.shrink(self.parent_text(parent_path), &parent, 1)?;
         self.death(&path, &loaded, &parent)
     }
 
@@ -351,7 +354,7 @@ impl<V: View> Attempt<'_, V> {
         let parent_path = parent_of(path).ok_or(Stop::Damaged("a container without a parent"))?;
         let parent = self.load(parent_path)?.ok_or(Stop::Damaged("a container without a parent"))?;
         let path = self.text(path);
-        let parent = self.shrink(Text::from(parent_path), &parent, 1)?;
+        let parent = self.shrink(self.parent_text(parent_path), &parent, 1)?;
         self.death(&path, &loaded, &parent).map(|()| true)
     }
 }

@@ -3,7 +3,7 @@
 //! The rules of each operation are in [`mod@super::apply`]; here records, the digest and the counts are kept true to one another.
 
 use super::apply::Fired;
-use super::needs::{foreseen_names, needs};
+use super::needs::{Names, foreseen_names, needs};
 use super::overlay::{Change, Overlay};
 use super::record::{Data, INLINE_DATA_MAX, Kind, Totals, Znode};
 use super::view::{Found, View};
@@ -12,7 +12,7 @@ use crate::store::digest::record_hash;
 use crate::store::key::{self, Key};
 use crate::txn::{Header, Txn};
 use bytes::Bytes;
-use zoolet_model::{ErrorCode, EventKind, SessionId, Text};
+use zoolet_model::{ErrorCode, EventKind, Path, SessionId, Text};
 
 /// Why an operation stopped.
 pub(super) enum Stop {
@@ -59,6 +59,7 @@ pub(super) struct Attempt<'a, V> {
     pub(super) header: Header,
     pub(super) changes: Overlay,
     pub(super) fired: Vec<Fired>,
+    pub(super) names: Names,
     pub(super) totals: Totals,
     pub(super) digest: u128,
     pub(super) missing: Vec<FetchWhat>,
@@ -69,7 +70,7 @@ impl<V: View> Attempt<'_, V> {
     pub(super) fn want(&mut self, txn: &Txn<'_>) {
         let Self { view, missing, .. } = self;
         needs(txn, &mut |need| missing.extend(need.missing_in(*view)));
-        missing.append(&mut foreseen_names(txn, *view));
+        foreseen_names(txn, *view, missing);
     }
 
     /// Refuses what a session that has ended asks for.
@@ -127,7 +128,7 @@ impl<V: View> Attempt<'_, V> {
 
     fn put_znode(&mut self, path: &str, before: Option<&Loaded>, after: Option<&Znode<'_>>) {
         // It was loaded by this path, or its path is valid: there is such a key.
-        if let Some(key) = key::znode(path) {
+        if let Some(key) = key::with_znode(path, |key| self.view.key(key)) {
             let before = before.map(|loaded| record_hash(&key, &loaded.record));
             self.put(key, before, after.map(Znode::encode));
         }
@@ -180,7 +181,8 @@ impl<V: View> Attempt<'_, V> {
         self.totals.znodes += 1;
         self.totals.data_bytes += weight(path, znode);
         if let Kind::Ephemeral(owner) = znode.kind {
-            self.put_mark(key::ephemeral(owner, path), true);
+            let key = key::ephemeral(owner, path);
+            self.put_mark(key, true);
             self.totals.ephemerals += 1;
         }
     }
@@ -202,7 +204,8 @@ impl<V: View> Attempt<'_, V> {
         self.totals.znodes = self.totals.znodes.saturating_sub(1);
         self.totals.data_bytes = self.totals.data_bytes.saturating_sub(weight(path, &znode));
         if let Kind::Ephemeral(owner) = znode.kind {
-            self.put_mark(key::ephemeral(owner, path), false);
+            let key = key::with_ephemeral(owner, path, |key| self.view.key(key));
+            self.put_mark(key, false);
             self.totals.ephemerals = self.totals.ephemerals.saturating_sub(1);
         }
         self.fire(EventKind::NodeDeleted, path.clone(), loaded.acl(&znode));
@@ -212,6 +215,11 @@ impl<V: View> Attempt<'_, V> {
 
     pub(super) fn fire(&mut self, kind: EventKind, path: Text, acl: Bytes) {
         self.fired.push(Fired { kind, path, acl });
+    }
+
+    /// The path of a parent, which is part of its child's: the entry's own text where it has a name.
+    pub(super) fn parent_text(&self, parent: &str) -> Text {
+        if parent == "/" { Path::ROOT.text().clone() } else { self.text(parent) }
     }
 
     /// The text of the entry itself, shared.

@@ -5,8 +5,10 @@ use super::view::{Found, View};
 use crate::action::FetchWhat;
 use crate::store::key;
 use crate::txn::{Op, Txn};
+use bytes::{BufMut, BytesMut};
 use std::collections::BTreeMap;
-use zoolet_model::{SessionId, path::parent_and_name};
+use std::io::Write;
+use zoolet_model::{SessionId, Text, path::parent_and_name};
 
 /// A record that an entry is known to need before anything else is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,15 +53,21 @@ fn path_needs<'a>(path: &'a str, need: &mut impl FnMut(Need<'a>)) {
 
 /// The names that an entry's sequential znodes will have if nothing comes between, as far as memory does not know them. Without this a multi of
 /// many would be tried once for each, and everybody's writes would wait for it.
-pub fn foreseen_names(txn: &Txn<'_>, view: &mut impl View) -> Vec<FetchWhat> {
+/// They are added to `missing`.
+pub fn foreseen_names(txn: &Txn<'_>, view: &mut impl View, missing: &mut Vec<FetchWhat>) {
     let ops = match txn {
         Txn::Write { op, .. } => std::slice::from_ref(op),
         Txn::Multi { ops, .. } => ops.as_slice(),
         Txn::NoOp | Txn::CreateSession { .. } | Txn::CloseSession { .. } | Txn::Reap { .. } | Txn::Membership(_) => &[],
     };
-    let mut missing = Vec::new();
     if !ops.iter().any(|op| matches!(op, Op::Create { sequential: true, .. })) {
-        return missing;
+        return;
+    }
+    if let [Op::Create { path, .. }] = *ops {
+        if let Some(number) = parent_of(path).and_then(|parent| creates_in(parent, view)) {
+            missing.extend(missing_name(path, number, view));
+        }
+        return;
     }
     // Each parent's next number; `None` while its record is not in memory.
     let mut numbers: BTreeMap<&str, Option<i32>> = BTreeMap::new();
@@ -68,11 +76,10 @@ pub fn foreseen_names(txn: &Txn<'_>, view: &mut impl View) -> Vec<FetchWhat> {
         let Some(parent) = parent_of(path) else { continue };
         let Some(number) = numbers.entry(parent).or_insert_with(|| creates_in(parent, view)) else { continue };
         if sequential {
-            missing.extend(Need::Znode(&sequential_name(path, *number)).missing_in(view));
+            missing.extend(missing_name(path, *number, view));
         }
         *number = number.saturating_add(1);
     }
-    missing
 }
 
 /// How many children a znode has had; `None` when its record is not in memory.
@@ -85,9 +92,40 @@ fn creates_in(path: &str, view: &mut impl View) -> Option<i32> {
     }
 }
 
-/// What a sequential znode is called.
-pub(super) fn sequential_name(asked: &str, number: i32) -> String {
-    format!("{asked}{number:010}")
+/// Makes the names of sequential znodes, in memory that a few of them share; it goes when nobody has any of them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Names(BytesMut);
+
+/// What a name that somebody keeps may keep with it, bytes.
+const NAMES_BYTES: usize = 1024;
+
+impl Names {
+    /// What a sequential znode is called.
+    pub(super) fn text(&mut self, asked: &str, number: i32) -> Text {
+        with_sequential(asked, number, |name| {
+            if self.0.capacity() < name.len() {
+                self.0.reserve(name.len().max(NAMES_BYTES));
+            }
+            self.0.put_slice(name.as_bytes());
+            Text::from_utf8_lossy(self.0.split().freeze())
+        })
+    }
+}
+
+/// Calls `look` with what a sequential znode is called, on the stack where that is of usual length.
+fn with_sequential<R>(asked: &str, number: i32, look: impl FnOnce(&str) -> R) -> R {
+    let mut name = [0; 256];
+    let mut rest = &mut name[..];
+    let written = write!(rest, "{asked}{number:010}");
+    let bytes = 256 - rest.len();
+    match (written, std::str::from_utf8(&name[..bytes])) {
+        (Ok(()), Ok(name)) => look(name),
+        _ => look(&format!("{asked}{number:010}")),
+    }
+}
+
+fn missing_name(asked: &str, number: i32, view: &mut impl View) -> Option<FetchWhat> {
+    with_sequential(asked, number, |name| Need::Znode(name).missing_in(view))
 }
 
 impl Need<'_> {

@@ -2,7 +2,7 @@
 
 use super::acl;
 use bytes::Bytes;
-use rkyv::{Archive, Serialize, rancor::Failure, with::InlineAsBox};
+use rkyv::{Archive, Serialize, rancor::Failure, ser::writer::Buffer, with::InlineAsBox};
 use zoolet_model::{AclEntry, CreateKind, ServerId, SessionId, SessionSecret, Stat};
 
 /// Data longer than this lives in a record of its own, so that a child's birth does not rewrite its parent's megabyte.
@@ -342,17 +342,53 @@ impl Totals {
     }
 }
 
-type Serializer<'a> = rkyv::rancor::Strategy<
-    rkyv::ser::Serializer<Vec<u8>, rkyv::ser::allocator::ArenaHandle<'a>, rkyv::ser::sharing::Share>,
+type Serializer<'a, 'b> = rkyv::rancor::Strategy<
+    rkyv::ser::Serializer<Buffer<'b>, rkyv::ser::allocator::ArenaHandle<'a>, rkyv::ser::sharing::Share>,
     Failure,
 >;
 
-fn archive(value: &impl for<'a> Serialize<Serializer<'a>>, bytes: usize) -> Bytes {
+/// Most records are not longer.
+const SHORT: usize = 256;
+
+fn archive(value: &impl for<'a, 'b> Serialize<Serializer<'a, 'b>>, bytes: usize) -> Bytes {
+    let mut short = [0; SHORT];
+    if let Some(place) = short.get_mut(..bytes) {
+        write(value, place);
+        return shared(place);
+    }
     // One byte to spare makes the buffer shareable from the start: the first clone of an exact one would allocate.
-    let buffer = Vec::with_capacity(bytes + 1);
-    let written = rkyv::api::high::to_bytes_in::<_, Failure>(value, buffer);
-    debug_assert!(written.is_ok(), "a Vec takes everything");
-    Bytes::from(written.unwrap_or_default())
+    let mut long = Vec::with_capacity(bytes + 1);
+    long.resize(bytes, 0);
+    write(value, &mut long);
+    Bytes::from(long)
+}
+
+fn write(value: &impl for<'a, 'b> Serialize<Serializer<'a, 'b>>, place: &mut [u8]) {
+    let bytes = place.len();
+    let written = rkyv::api::high::to_bytes_in::<_, Failure>(value, Buffer::from(place));
+    debug_assert!(written.is_ok_and(|written| written.len() == bytes), "the place has the record's size");
+}
+
+/// A short record in one allocation, with the count of those who share it: a `Vec` that becomes [`Bytes`] takes two. Of the sizes that an allocator
+/// gives, the smallest that will do.
+fn shared(record: &[u8]) -> Bytes {
+    match record.len() {
+        0..=32 => shared_in::<32>(record),
+        33..=96 => shared_in::<96>(record),
+        97..=128 => shared_in::<128>(record),
+        129..=160 => shared_in::<160>(record),
+        161..=192 => shared_in::<192>(record),
+        193..=224 => shared_in::<224>(record),
+        _ => shared_in::<SHORT>(record),
+    }
+}
+
+fn shared_in<const N: usize>(record: &[u8]) -> Bytes {
+    let mut whole = [0; N];
+    whole[..record.len()].copy_from_slice(record);
+    let mut shared = Bytes::from_owner(whole);
+    shared.truncate(record.len());
+    shared
 }
 
 #[cfg(test)]

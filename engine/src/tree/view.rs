@@ -30,6 +30,11 @@ pub trait View {
         }
     }
 
+    /// This key, to be kept; shared with the state where that has it already.
+    fn key(&mut self, key: &[u8]) -> Key {
+        key.into()
+    }
+
     /// Every key under a prefix, in order; `None` when the base must be asked.
     fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>>;
 

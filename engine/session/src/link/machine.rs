@@ -223,7 +223,7 @@ impl State {
 
     fn deliver_event(&mut self, event: &WatchEvent) -> Wakers {
         let state = self.session_state;
-        Wakers(self.watches.fire(event, state), None)
+        self.watches.fire(event, state)
     }
 
     /// Up to the next answer that is not there yet.

@@ -78,6 +78,14 @@ struct State {
 pub(super) struct Wakers(Vec<Waker>, Option<Waker>);
 
 impl Wakers {
+    /// One more. Mostly there is one, and it takes no memory of its own.
+    pub(super) fn add(&mut self, waker: Option<Waker>) {
+        match waker {
+            Some(waker) if self.1.is_none() => self.1 = Some(waker),
+            more => self.0.extend(more),
+        }
+    }
+
     pub(super) fn wake(self) {
         self.0.into_iter().chain(self.1).for_each(Waker::wake);
     }

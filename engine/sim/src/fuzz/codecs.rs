@@ -42,7 +42,7 @@ fn check_path(bytes: &[u8]) {
     let key = key::znode(path);
     assert_eq!(key::with_znode(path, |key| key::Key::from(key)), key, "on the stack as on the heap");
     assert!(!valid || key.is_some(), "a valid path has a key");
-    for prefix in [key::children_prefix(path), key::descendants_prefix(path), Box::from(bytes)] {
+    for prefix in [key::children_prefix(path), key::descendants_prefix(path), key::Key::from(bytes)] {
         if let Some(end) = key::end_of_prefix(&prefix) {
             assert!(*prefix < *end && !end.starts_with(&prefix), "the end of a prefix is after all of it");
             assert!([&*prefix, &[0xff; 3]].concat() < end.to_vec());

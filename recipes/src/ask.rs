@@ -7,8 +7,8 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use zoolet_model::{
-    Create, CreateKind, CreateMode, ErrorCode, Names, OpResult, Path, Reply, Request, RequestedAcl, SessionState, Stat,
-    Text, Watched, WriteOp,
+    Create, CreateKind, CreateMode, ErrorCode, Names, Path, Reply, Request, RequestedAcl, SessionState, Stat, Text,
+    Watched, WriteOp,
 };
 
 /// An answer that the request cannot have.
@@ -185,19 +185,6 @@ async fn ensure<C: Coordinator>(coordinator: &C, path: Text, kind: CreateKind) -
         }
         Err(error) => Err(error),
     }
-}
-
-/// The first error of a multi that failed, and of which operation it is.
-pub(crate) fn culprit(results: &[OpResult]) -> Option<(usize, ErrorCode)> {
-    results.iter().enumerate().find_map(|(at, result)| match result {
-        OpResult::Failed(Some(code)) => Some((at, *code)),
-        OpResult::Failed(None)
-        | OpResult::Create(_)
-        | OpResult::CreateStat(..)
-        | OpResult::Delete
-        | OpResult::SetData(_)
-        | OpResult::Check => None,
-    })
 }
 
 /// The next item.

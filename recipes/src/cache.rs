@@ -216,7 +216,7 @@ impl<C: Coordinator> ChildrenCache<C> {
     }
 
     async fn read(&mut self, name: String) -> Result<(), Error> {
-        let now = data(&self.coordinator, &crate::name::child(self.path.as_str(), &name)).await?;
+        let now = data(&self.coordinator, &zoolet_model::path::child(self.path.as_str(), &name)).await?;
         self.stale.retain(|stale| *stale != name);
         match now {
             Some(content) => {

@@ -35,7 +35,7 @@
 //! }
 //! ```
 
-use crate::ask::{First, UNEXPECTED, ask, culprit, data, first};
+use crate::ask::{First, UNEXPECTED, ask, data, first};
 use crate::line::{DOWNGRADED, Line, Standing, wait_gone};
 use crate::naming::Stands;
 use crate::{Coordinator, Error, Mode, Naming};
@@ -159,7 +159,7 @@ impl<C: Coordinator> Contention<C> {
                 WriteOp::SetData { path: parent.clone(), data: Some(audit), version: stat.version },
             ]);
             let Reply::Multi(results) = ask(coordinator, &request).await? else { return Err(UNEXPECTED) };
-            match culprit(&results) {
+            match zoolet_model::first_failure(&results) {
                 None => return Ok(Revoked::Broken),
                 Some((0, ErrorCode::NoNode)) => return Ok(Revoked::Released),
                 // Somebody else wrote a line.

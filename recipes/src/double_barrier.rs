@@ -34,7 +34,7 @@
 //! }
 //! ```
 
-use crate::ask::{UNEXPECTED, ask, children, connected, create, culprit, data, is_disconnection, make_persistent};
+use crate::ask::{UNEXPECTED, ask, children, connected, create, data, is_disconnection, make_persistent};
 use crate::barrier::wait_there;
 use crate::line::wait_gone;
 use crate::{Coordinator, Errand, Error, Guid};
@@ -78,10 +78,10 @@ impl<C: Coordinator> DoubleBarrier<C> {
         let guid = Guid::from_random_bits(self.coordinator.random_bits());
         loop {
             let (number, version) = self.meeting().await?;
-            let room = crate::name::child(self.path.as_str(), &format!("{number:010}"));
+            let room = zoolet_model::path::child(self.path.as_str(), &format!("{number:010}"));
             let meeting = Meeting {
                 coordinator: self.coordinator.clone(),
-                own: Some(crate::name::child(&room, &guid.to_string())),
+                own: Some(zoolet_model::path::child(&room, &guid.to_string())),
                 room,
             };
             if self.join(&meeting, version).await? {
@@ -128,7 +128,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
                 }
                 Err(error) => return Err(error.into()),
             };
-            match culprit(&results) {
+            match zoolet_model::first_failure(&results) {
                 None => return Ok(true),
                 Some((1, ErrorCode::NodeExists)) => return Ok(true),
                 // An attempt before the last may have been early enough.
@@ -147,7 +147,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
 
     /// Waits for the others, or tells them that this was the last one to come.
     async fn begin(&self, meeting: &Meeting<C>, number: u64, version: i32) -> Result<(), Error> {
-        let ready = crate::name::child(&meeting.room, READY);
+        let ready = zoolet_model::path::child(&meeting.room, READY);
         if parties(&children(&self.coordinator, &meeting.room).await?).count() < self.parties {
             return wait_there(&self.coordinator, &ready).await;
         }
@@ -176,7 +176,7 @@ impl<C: Coordinator> Meeting<C> {
         loop {
             let names = children(&coordinator, &self.room).await?;
             let (Some(smallest), Some(largest)) = (parties(&names).min(), parties(&names).max()) else { break };
-            let path = |name: &str| crate::name::child(&self.room, name);
+            let path = |name: &str| zoolet_model::path::child(&self.room, name);
             let own = self.own.as_ref().and_then(|own| own.rsplit('/').next());
             let awaited = if own == Some(smallest) && own != Some(largest) {
                 Some(path(largest))
@@ -208,7 +208,7 @@ impl<C: Coordinator> Meeting<C> {
 
     /// Nobody is in the room, and nobody will be. All who left try it, and one succeeds.
     fn tidy(&self) {
-        self.coordinator.run_errand(Errand::delete(crate::name::child(&self.room, READY)));
+        self.coordinator.run_errand(Errand::delete(zoolet_model::path::child(&self.room, READY)));
         self.coordinator.run_errand(Errand::delete(self.room.clone()));
     }
 }

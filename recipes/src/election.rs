@@ -46,7 +46,7 @@
 //! }
 //! ```
 
-use crate::ask::{UNEXPECTED, ask_watching, connected, culprit, data, is_disconnection};
+use crate::ask::{UNEXPECTED, ask_watching, connected, data, is_disconnection};
 use crate::line::Line;
 use crate::naming::Stands;
 use crate::{Contender, Coordinator, Error, FencedWriter, FencingToken, Grant, Holding, Holdings, Naming};
@@ -84,7 +84,7 @@ impl<C: Coordinator> Election<C> {
     }
 
     fn over(line: Arc<Line<C>>) -> Self {
-        Self { office: crate::name::child(line.parent().as_str(), OFFICE), line }
+        Self { office: zoolet_model::path::child(line.parent().as_str(), OFFICE), line }
     }
 
     /// With other names.
@@ -161,7 +161,7 @@ impl<C: Coordinator> Election<C> {
                 }
                 Err(error) => return Err(error.into()),
             };
-            match culprit(&results) {
+            match zoolet_model::first_failure(&results) {
                 None => return Ok(Some(self.in_office(grant))),
                 Some((0, ErrorCode::NoNode)) => return Ok(None),
                 // The predecessor's, whose place was broken, or the own one of an attempt whose reply was lost.

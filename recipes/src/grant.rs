@@ -25,7 +25,7 @@
 //! }
 //! ```
 
-use crate::ask::{First, UNEXPECTED, ask_watching, culprit, fired, first, next};
+use crate::ask::{First, UNEXPECTED, ask_watching, fired, first, next};
 use crate::contention::{REVOKE, UNLOCK};
 use crate::line::Place;
 use crate::{Coordinator, Error};
@@ -342,7 +342,7 @@ impl<C: Coordinator> FencedWriter<'_, C> {
         let check = WriteOp::Check { path: self.znode.clone(), version: -1 };
         let request = Request::Multi(std::iter::once(check).chain(ops).collect());
         let Reply::Multi(mut results) = self.coordinator.submit(request).await? else { return Err(UNEXPECTED) };
-        match culprit(&results) {
+        match zoolet_model::first_failure(&results) {
             Some((0, _)) => Err(Error::Lost),
             Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
             None => Ok(results.split_off(1)),

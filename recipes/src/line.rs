@@ -10,8 +10,8 @@ use crate::ask::{
 use crate::naming::{self, Mode, Stands};
 use crate::{Coordinator, Errand, Error, Guid, Naming};
 use bytes::Bytes;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Names, OpResult, Path, Reply, Request, Stat, Text, WriteOp};
 
 /// Numbers that are left over: at the last one the server stops counting, and two participants would have the same.
@@ -30,8 +30,11 @@ pub(crate) struct Line<C> {
     guid: Guid,
     /// The path of the own znodes, without the number.
     prefix: Text,
-    /// Whether a place with this GUID is taken, or being taken: a second one needs another GUID, or a lost reply could not be told from it.
+    /// Whether a place with this GUID is taken, or being taken: a second one needs another GUID, or a lost reply could not be told from it. After an
+    /// attempt that was given up it stays so, because whatever has this GUID is going to be deleted.
     is_taken: AtomicBool,
+    /// The same line with another GUID, for when this one is taken.
+    spare: Mutex<Option<Arc<Self>>>,
     /// The newest czxid that a znode with this GUID is known to have had.
     newest: AtomicI64,
 }
@@ -58,6 +61,7 @@ impl<C: Coordinator> Line<C> {
             content,
             guid,
             is_taken: AtomicBool::new(false),
+            spare: Mutex::new(None),
             newest: AtomicI64::new(-1),
         })
     }
@@ -100,16 +104,24 @@ impl<C: Coordinator> Line<C> {
         Ok(standing)
     }
 
+    /// This line, or one like it with another GUID; taken now.
+    fn untaken(self: &Arc<Self>) -> Arc<Self> {
+        if !self.is_taken.swap(true, SeqCst) {
+            return Arc::clone(self);
+        }
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = spare.as_ref().filter(|line| !line.is_taken.swap(true, SeqCst)) {
+            return Arc::clone(line);
+        }
+        let line = self.with(self.naming, self.rank, self.content.clone());
+        line.is_taken.store(true, SeqCst);
+        *spare = Some(Arc::clone(&line));
+        line
+    }
+
     /// Takes a place, and says whether nobody else stood there.
     pub(crate) async fn enter(self: &Arc<Self>) -> Result<(Place<C>, bool), Error> {
-        let line = if self.is_taken.swap(true, SeqCst) {
-            // Somebody waits or holds with this GUID already.
-            let other = self.with(self.naming, self.rank, self.content.clone());
-            other.is_taken.store(true, SeqCst);
-            other
-        } else {
-            Arc::clone(self)
-        };
+        let line = self.untaken();
         let entering = Entering { line: Some(line) };
         let (path, stat, is_alone) = entering.enter().await?;
         let place = entering.arrived(path, &stat)?;
@@ -173,7 +185,6 @@ impl<C: Coordinator> Drop for Entering<C> {
     fn drop(&mut self) {
         if let Some(line) = self.line.take() {
             line.coordinator.run_errand(Errand::find_and_delete(line.parent.text().clone(), line.guid));
-            line.is_taken.store(false, SeqCst);
         }
     }
 }
@@ -183,7 +194,7 @@ impl<C: Coordinator> Line<C> {
     async fn find_own(&self) -> Result<Option<(Text, Stat)>, Error> {
         let Some(names) = self.settled_children().await? else { return Ok(None) };
         for name in names.iter().filter(|name| self.guid.is_in(name)) {
-            let path = crate::name::child(self.parent.as_str(), name);
+            let path = zoolet_model::path::child(self.parent.as_str(), name);
             // A name alone proves nothing: what a former session left behind will go when that session does, and what this one gave up may
             // still be there.
             let is_own = |stat: &Stat| stat.ephemeral_owner == self.coordinator.session().0;
@@ -314,7 +325,7 @@ impl<C: Coordinator> Place<C> {
     }
 
     fn sibling(&self, name: &str) -> Text {
-        crate::name::child(self.line.parent.as_str(), name)
+        zoolet_model::path::child(self.line.parent.as_str(), name)
     }
 }
 
@@ -371,7 +382,7 @@ impl Standing {
     fn of(parent: &str, name: &str) -> Option<Self> {
         let number = naming::number(name)?;
         Some(Self {
-            path: crate::name::child(parent, name),
+            path: zoolet_model::path::child(parent, name),
             number,
             mode: naming::mode(name),
             rank: naming::rank(name),

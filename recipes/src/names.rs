@@ -65,7 +65,7 @@ impl<C: Coordinator> Names<C> {
     }
 
     fn path(&self, name: &str) -> Result<Path, Error> {
-        Ok(Path::new(crate::name::child(self.root.as_str(), name)).map_err(zoolet_model::Error::Refused)?)
+        Ok(Path::new(zoolet_model::path::child(self.root.as_str(), name)).map_err(zoolet_model::Error::Refused)?)
     }
 
     /// Gives a name for good, if nobody has it; says whether.
@@ -136,7 +136,7 @@ impl<C: Coordinator> Names<C> {
         let parent = Text::from(path.parent().unwrap_or("/"));
         let names = crate::ask::children(&self.coordinator, &parent).await?;
         let name = names.iter().find(|name| guid.is_in(name)).ok_or(Error::Broken)?;
-        let below = crate::name::child(&parent, name);
+        let below = zoolet_model::path::child(&parent, name);
         let root = self.root.as_str().trim_end_matches('/').len() + 1;
         Ok(below.get(root..).unwrap_or_default().into())
     }

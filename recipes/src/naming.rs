@@ -105,7 +105,7 @@ pub(crate) fn rank(name: &str) -> u8 {
 
 /// The path before the number.
 pub(crate) fn path_prefix(parent: &str, naming: Naming, guid: Guid, stands: Stands, rank: u8) -> Text {
-    crate::name::child(parent, &naming.prefix(guid, stands, rank))
+    zoolet_model::path::child(parent, &naming.prefix(guid, stands, rank))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A write whose reply was lost may have been done or not, and what it did may have been changed by others since. So each of these transactions
 //! also creates an ephemeral znode of its own name, the receipt: if that is there, it was done. The next transaction takes the last receipt away.
 
-use crate::ask::{UNEXPECTED, connected, create, culprit, is_disconnection, make_container};
+use crate::ask::{UNEXPECTED, connected, create, is_disconnection, make_container};
 use crate::{Coordinator, Errand, Error, Guid};
 use std::sync::{Mutex, PoisonError};
 use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text, WriteOp};
@@ -33,7 +33,7 @@ impl<C: Coordinator> Once<C> {
     pub(crate) async fn transact(&self, ops: &[WriteOp]) -> Result<Outcome, Error> {
         let c = &self.coordinator;
         let guid = Guid::from_random_bits(c.random_bits());
-        let path = crate::name::child(self.receipts.as_str(), &guid.to_string());
+        let path = zoolet_model::path::child(self.receipts.as_str(), &guid.to_string());
         let receipt = Receipt { coordinator: c, path, is_under_way: true };
         let mut former = self.take_last();
         let mut is_doubtful = false;
@@ -56,7 +56,7 @@ impl<C: Coordinator> Once<C> {
                     return Err(error.into());
                 }
             };
-            return Ok(match culprit(&results) {
+            return Ok(match zoolet_model::first_failure(&results) {
                 None => {
                     self.keep(Some(receipt.kept()));
                     Ok(())

@@ -191,7 +191,8 @@ impl<C: Coordinator> Group<C> {
     /// # Errors
     /// BadArguments for a name that no znode can have.
     pub fn member(&self, name: &str, content: impl Into<Bytes>) -> Result<PersistentZnode<C>, Error> {
-        let path = Path::new(crate::name::child(self.path.as_str(), name)).map_err(zoolet_model::Error::Refused)?;
+        let path =
+            Path::new(zoolet_model::path::child(self.path.as_str(), name)).map_err(zoolet_model::Error::Refused)?;
         Ok(PersistentZnode::new(self.coordinator.clone(), &path, content))
     }
 
@@ -202,7 +203,7 @@ impl<C: Coordinator> Group<C> {
     pub async fn members(&self) -> Result<Vec<Member>, Error> {
         let mut members = Vec::new();
         for name in crate::ask::children(&self.coordinator, self.path.text()).await?.iter() {
-            let found = data(&self.coordinator, &crate::name::child(self.path.as_str(), name)).await?;
+            let found = data(&self.coordinator, &zoolet_model::path::child(self.path.as_str(), name)).await?;
             members.extend(found.map(|(content, stat)| Member {
                 name: name.into(),
                 content,

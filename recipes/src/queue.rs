@@ -47,8 +47,7 @@
 //! ```
 
 use crate::ask::{
-    any_fired, ask_watching, children, connected, create, culprit, data, is_disconnection, make_container,
-    make_persistent, stat,
+    any_fired, ask_watching, children, connected, create, data, is_disconnection, make_container, make_persistent, stat,
 };
 use crate::once::Once;
 use crate::{Coordinator, Errand, Error, FencingToken, Guid};
@@ -234,7 +233,7 @@ impl<C: Coordinator> Items<C> {
     }
 
     fn child(&self, name: &str) -> Text {
-        crate::name::child(self.path.as_str(), name)
+        zoolet_model::path::child(self.path.as_str(), name)
     }
 
     async fn size(&self) -> Result<u32, Error> {
@@ -301,7 +300,7 @@ impl<C: Coordinator> Items<C> {
         let mut claim = Claim {
             items: self,
             item: self.child(name),
-            path: crate::name::child(self.claims.as_str(), name),
+            path: zoolet_model::path::child(self.claims.as_str(), name),
             guid,
             content: Bytes::new(),
             attempts: 0,
@@ -325,7 +324,7 @@ impl<C: Coordinator> Items<C> {
                 }
                 Err(error) => return Err(error.into()),
             };
-            match culprit(&results) {
+            match zoolet_model::first_failure(&results) {
                 None => {
                     let Some(OpResult::SetData(stat)) = results.last() else { return Err(crate::ask::UNEXPECTED) };
                     return Ok(Tried::Claimed(claim.made(item.unwrap_or_default(), stat)));
@@ -370,7 +369,7 @@ impl<C: Coordinator> Items<C> {
             }
             let mut watches = vec![changed];
             for name in &claimed {
-                let path = crate::name::child(self.claims.as_str(), name);
+                let path = zoolet_model::path::child(self.claims.as_str(), name);
                 let (there, watch) = ask_watching(c, &Request::GetData { path, watch: true }).await?;
                 if there.is_none() {
                     self.set_listed(sorted);
@@ -468,7 +467,7 @@ impl<C: Coordinator> Claim<'_, C> {
     pub async fn bury(mut self) -> Result<(), Error> {
         make_persistent(&self.items.coordinator, &self.items.dead).await?;
         let name = self.item.rsplit('/').next().unwrap_or_default();
-        let grave = crate::name::child(self.items.dead.as_str(), name);
+        let grave = zoolet_model::path::child(self.items.dead.as_str(), name);
         let mut ops = self.end();
         ops.push(create(grave, Some(self.content.clone()), CreateKind::Persistent, false));
         self.transact(&ops).await

@@ -64,8 +64,9 @@ impl<C: Coordinator> RollingRestart<C> {
     /// # Errors
     /// BadArguments when nothing can be below that path.
     pub fn new(coordinator: C, path: &Path, at_once: usize) -> Result<Self, Error> {
-        let below =
-            |name: &str| Path::new(crate::name::child(path.as_str(), name)).map_err(zoolet_model::Error::Refused);
+        let below = |name: &str| {
+            Path::new(zoolet_model::path::child(path.as_str(), name)).map_err(zoolet_model::Error::Refused)
+        };
         Ok(Self {
             boxes: below("boxes")?,
             at_once: at_once.max(1),
@@ -132,7 +133,8 @@ impl<C: Coordinator> RollingRestart<C> {
     }
 
     fn permit(&self, name: &str) -> Result<Text, Error> {
-        let path = Path::new(crate::name::child(self.boxes.as_str(), name)).map_err(zoolet_model::Error::Refused)?;
+        let path =
+            Path::new(zoolet_model::path::child(self.boxes.as_str(), name)).map_err(zoolet_model::Error::Refused)?;
         Ok(path.text().clone())
     }
 }

@@ -54,8 +54,9 @@ impl<C: Coordinator> Semaphore<C> {
     /// # Errors
     /// BadArguments when nothing can be below that path.
     pub fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
-        let below =
-            |name: &str| Path::new(crate::name::child(path.as_str(), name)).map_err(zoolet_model::Error::Refused);
+        let below = |name: &str| {
+            Path::new(zoolet_model::path::child(path.as_str(), name)).map_err(zoolet_model::Error::Refused)
+        };
         let (locks, leases) = (below("locks")?, below("leases")?);
         let naming = Naming::default();
         Ok(Self {

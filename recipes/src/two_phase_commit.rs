@@ -65,7 +65,7 @@
 //! }
 //! ```
 
-use crate::ask::{First, UNEXPECTED, any_fired, ask, ask_watching, children, create, culprit, data, first};
+use crate::ask::{First, UNEXPECTED, any_fired, ask, ask_watching, children, create, data, first};
 use crate::barrier::make_parent;
 use crate::once::Once;
 use crate::{Coordinator, Errand, Error};
@@ -236,11 +236,11 @@ impl<C: Coordinator> Transaction<C> {
                 continue;
             }
             let delete = |path: Text| WriteOp::Delete { path, version: -1 };
-            let below = names.iter().map(|name| delete(crate::name::child(self.path.as_str(), name)));
+            let below = names.iter().map(|name| delete(zoolet_model::path::child(self.path.as_str(), name)));
             let all: Vec<_> = below.chain([delete(self.path.text().clone())]).collect();
             match ask(c, &Request::Multi(all)).await? {
                 // Another one ended it, or a site has just gone: as it is now.
-                Reply::Multi(results) if culprit(&results).is_some() => {}
+                Reply::Multi(results) if zoolet_model::first_failure(&results).is_some() => {}
                 Reply::Multi(_) => return Ok(()),
                 _ => return Err(UNEXPECTED),
             }
@@ -346,7 +346,7 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
     /// NoNode when the transaction is over; the session's.
     pub async fn outcome(&self) -> Result<Outcome, Error> {
         let c = &self.coordinator;
-        let decision = crate::name::child(self.path.as_str(), DECISION);
+        let decision = zoolet_model::path::child(self.path.as_str(), DECISION);
         let sites = match self.notification {
             Notification::Coordinator => Vec::new(),
             Notification::Everyone => sites(c, &self.path).await?,
@@ -433,7 +433,7 @@ async fn decide<C: Coordinator>(coordinator: &C, path: &Path, outcome: Outcome) 
         Outcome::Committed => b"commit",
         Outcome::Aborted => b"abort",
     }));
-    let op = create(crate::name::child(path.as_str(), DECISION), content, CreateKind::Persistent, false);
+    let op = create(zoolet_model::path::child(path.as_str(), DECISION), content, CreateKind::Persistent, false);
     match ask(coordinator, &Request::Write(op)).await {
         Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NodeExists))) => {}
         Err(error) => return Err(error),
@@ -442,7 +442,7 @@ async fn decide<C: Coordinator>(coordinator: &C, path: &Path, outcome: Outcome) 
 }
 
 async fn decided<C: Coordinator>(coordinator: &C, path: &Path) -> Result<Option<Outcome>, Error> {
-    let found = data(coordinator, &crate::name::child(path.as_str(), DECISION)).await?;
+    let found = data(coordinator, &zoolet_model::path::child(path.as_str(), DECISION)).await?;
     let outcome = |content: Option<Bytes>| match parse_vote(&content.unwrap_or_default())? {
         Vote::Commit => Ok(Outcome::Committed),
         Vote::Abort => Ok(Outcome::Aborted),
@@ -473,5 +473,5 @@ fn parse_vote(content: &[u8]) -> Result<Vote, Error> {
 }
 
 fn below(path: &Path, prefix: &str, site: &str) -> Text {
-    crate::name::child(path.as_str(), &format!("{prefix}{site}"))
+    zoolet_model::path::child(path.as_str(), &format!("{prefix}{site}"))
 }

@@ -20,7 +20,7 @@ pub use acl::{AclEntry, AskedAcl, AuthId, Perms, RequestedAcl, open_acl};
 pub use error::ErrorCode;
 pub use names::{Names, NamesBuilder};
 pub use path::Path;
-pub use reply::{EventKind, OpResult, ReadResult, Reply, WatchEvent};
+pub use reply::{EventKind, OpResult, ReadResult, Reply, WatchEvent, first_failure};
 pub use request::{
     AddWatchMode, ConnectReply, ConnectRequest, Create, CreateKind, CreateMode, ReadOp, Request, SessionId,
     SessionSecret, SetWatches, WatcherType, WriteOp,

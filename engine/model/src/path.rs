@@ -1,6 +1,7 @@
 //! Paths of znodes, checked once.
 
 use crate::{ErrorCode, Text};
+use alloc::string::String;
 use core::fmt;
 
 /// The path of a znode that obeys ZooKeeper's rules (surface 7.4): starts with `/`, no empty, `.` or `..`
@@ -72,6 +73,16 @@ pub fn parent_and_name(path: &str) -> Option<(&str, &str)> {
     }
     let slash = path.rfind('/')?;
     Some((if slash == 0 { "/" } else { &path[..slash] }, &path[slash + 1..]))
+}
+
+/// The path of a child. Not checked: a name with a slash is a path of its own.
+pub fn child(parent: &str, name: &str) -> Text {
+    let slash = if parent == "/" { "" } else { "/" };
+    let mut path = String::with_capacity(parent.len() + slash.len() + name.len());
+    path.push_str(parent);
+    path.push_str(slash);
+    path.push_str(name);
+    path.into()
 }
 
 /// Whether `path` obeys every rule of surface 7.4.
@@ -170,6 +181,12 @@ mod tests {
         ] {
             assert!(!is_valid(bad) && !is_valid_bytes(bad.as_bytes()), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_child_is_below_its_parent() {
+        assert_eq!(child("/a", "b"), "/a/b");
+        assert_eq!(child("/", "b"), "/b");
     }
 
     #[test]

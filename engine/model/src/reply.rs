@@ -79,6 +79,20 @@ pub enum OpResult {
     Failed(Option<ErrorCode>),
 }
 
+/// The first error of a multi that failed, and of which operation it is: a failed multi is 0 before the culprit, its code, and
+/// RUNTIMEINCONSISTENCY after it.
+pub fn first_failure(results: &[OpResult]) -> Option<(usize, ErrorCode)> {
+    results.iter().enumerate().find_map(|(at, result)| match result {
+        OpResult::Failed(Some(code)) => Some((at, *code)),
+        OpResult::Failed(None)
+        | OpResult::Create(_)
+        | OpResult::CreateStat(..)
+        | OpResult::Delete
+        | OpResult::SetData(_)
+        | OpResult::Check => None,
+    })
+}
+
 /// The outcome of one read of a multiRead.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are the operations'")]

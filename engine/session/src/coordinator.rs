@@ -5,8 +5,8 @@ use crate::watch::Arm;
 use crate::{OneShotWatch, Session, States, Timer, WatchStream};
 use std::sync::Arc;
 use std::time::Duration;
+use zoolet_coordinator::{Coordinator, Errand};
 use zoolet_model::{AddWatchMode, Path, Request, SessionId, SessionState};
-use zoolet_recipes::{Coordinator, Errand};
 
 impl Coordinator for Session {
     type Ticket = Asked;

@@ -3,10 +3,10 @@
 use crate::size::request_bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use zoolet_coordinator::{Errand, Left};
 use zoolet_engine::Budget;
 use zoolet_engine::budget::Part;
 use zoolet_model::{ErrorCode, Reply, Request};
-use zoolet_recipes::{Errand, Left};
 
 /// Their xids go down from here: below those of pings and of what nobody hears.
 const XID_FIRST: i32 = -1000;

@@ -180,7 +180,10 @@ impl Session {
     /// [`Error::Refused`] with the first culprit's code when one of them failed; else why there is no answer.
     pub async fn multi(&self, ops: Vec<WriteOp>) -> Result<Vec<OpResult>, Error> {
         match self.ask(Request::Multi(ops), None).await?.reply {
-            Reply::Multi(results) => first_failure(&results).map_or(Ok(results), |code| Err(Error::Refused(code))),
+            Reply::Multi(results) => match zoolet_model::first_failure(&results) {
+                None => Ok(results),
+                Some((_, code)) => Err(Error::Refused(code)),
+            },
             other => Err(unexpected(&other)),
         }
     }
@@ -362,16 +365,6 @@ fn names(answer: Answer) -> Result<Names, Error> {
         Reply::Names(names) => Ok(names.iter().map(Text::from).collect()),
         other => Err(unexpected(&other)),
     }
-}
-
-/// A failed multi is 0 before the culprit, its code, and RUNTIMEINCONSISTENCY after it.
-fn first_failure(results: &[OpResult]) -> Option<ErrorCode> {
-    results.iter().find_map(|result| match result {
-        OpResult::Failed(code) => *code,
-        OpResult::Create(_) | OpResult::CreateStat(..) | OpResult::Delete | OpResult::SetData(_) | OpResult::Check => {
-            None
-        }
-    })
 }
 
 /// The machine answered another question than was asked.

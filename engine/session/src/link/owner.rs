@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use zoolet_coordinator::Errand;
 use zoolet_engine::ConnId;
 use zoolet_model::{Error, Request, SessionId, SessionState, Text};
-use zoolet_recipes::Errand;
 
 /// What became of a request.
 pub(crate) enum Submit {

@@ -7,13 +7,13 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake};
+use zoolet_coordinator::{Coordinator, Errand, Guid};
 use zoolet_engine::Event;
 use zoolet_engine::budget::Part;
 use zoolet_model::{
     AddWatchMode, ConnectReply, ConnectRequest, ErrorCode, EventKind, LostReason, Names, OpResult, Path, ReadOp,
     Request, WatchEvent, WriteOp,
 };
-use zoolet_recipes::{Coordinator, Errand, Guid};
 
 /// A path that is written out.
 macro_rules! path {

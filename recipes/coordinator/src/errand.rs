@@ -5,9 +5,8 @@
 //! lost connection left unanswered.
 
 use crate::Guid;
-use crate::ask::culprit;
-use crate::name::child;
-use zoolet_model::{ErrorCode, Reply, Request, SessionId, Text, WriteOp};
+use zoolet_model::path::child;
+use zoolet_model::{ErrorCode, Reply, Request, SessionId, Text, WriteOp, first_failure};
 
 /// What is left of an errand.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,7 +89,7 @@ impl Errand {
             Step::Delete(_) => Left::Nothing,
             Step::DeleteBoth { path, .. } => match answer {
                 // The first was there and the companion was not.
-                Ok(Reply::Multi(results)) if matches!(culprit(results), Some((1, _))) => {
+                Ok(Reply::Multi(results)) if matches!(first_failure(results), Some((1, _))) => {
                     Left::Now(Self(Step::Delete(path)))
                 }
                 Ok(_) | Err(_) => Left::Nothing,

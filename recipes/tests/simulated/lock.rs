@@ -1,0 +1,91 @@
+//! The lock.
+
+use crate::exclusion::{Noted, hold, is_over, judge, note_leaks};
+use std::time::Duration;
+use zoolet_model::Path;
+use zoolet_recipes::{Error, Lock, Mode, Naming};
+use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+
+const PARENT: &str = "/locks/door";
+
+fn lock(seat: &Seat<Noted>, naming: Naming) -> Lock<zoolet_session::Session> {
+    Lock::new(seat.session.clone(), &Path::from_static(PARENT)).naming(naming)
+}
+
+/// Takes the lock again and again, in every way there is, and gives some attempts up.
+async fn cycle(seat: Seat<Noted>) -> Next {
+    // Mixed on one path: zoolet counts all of them.
+    let naming = [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3];
+    let lock = lock(&seat, naming);
+    let mut cycles = 0;
+    while cycles < 6 {
+        seat.sleep(Duration::from_millis(seat.below(500))).await;
+        let patience = Duration::from_millis(seat.below(1500));
+        let grant = match seat.below(4) {
+            0 => lock.try_acquire().await,
+            1 => lock.acquire_within(patience).await,
+            // Two attempts of one lock at once: one of them is dropped at any point.
+            2 => {
+                let first = lock.acquire_within(patience).await;
+                let second = lock.acquire_within(patience / 2).await;
+                drop(second);
+                first
+            }
+            _ => lock.acquire().await.map(Some),
+        };
+        match grant {
+            Ok(Some(grant)) => {
+                hold(&seat, grant, Mode::Exclusive).await;
+                cycles += 1;
+            }
+            Ok(None) => {}
+            Err(Error::Session(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        if let Some(next) = is_over(&seat) {
+            return next;
+        }
+    }
+    note_leaks(&seat, PARENT).await;
+    Next::Done
+}
+
+#[test]
+fn nobody_holds_a_lock_that_somebody_else_has_and_nothing_stays_behind() {
+    run_seeds_of(60, |seed| Scenario::drawn(seed, 4), cycle, judge);
+}
+
+/// Once each, everybody at the same time.
+async fn once(seat: Seat<Noted>) -> Next {
+    let lock = lock(&seat, Naming::default());
+    let grant = lock.acquire().await.unwrap();
+    seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+    seat.sleep(Duration::from_millis(50)).await;
+    grant.release().await.unwrap();
+    Next::Done
+}
+
+#[test]
+fn a_release_wakes_one_who_waits() {
+    const CLIENTS: usize = 12;
+    let wakes_one = |ran: &Ran<Noted>| {
+        for client in 0..CLIENTS {
+            // One event for the one before; one list at the beginning and one after each event; nobody looks again without one.
+            let (events, lists) = (ran.events_of(client), ran.lists_of(client));
+            if events > 1 || lists > 2 {
+                return Err(format!("client {client} woke {events} times and listed {lists} times"));
+            }
+        }
+        let mut order: Vec<i64> = Vec::new();
+        for fact in &ran.facts {
+            let Noted::Granted(token, _) = fact.what else { continue };
+            order.push(token);
+        }
+        if order.len() == CLIENTS && order.is_sorted() {
+            Ok(())
+        } else {
+            Err(format!("granted in the order {order:?}"))
+        }
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), once, wakes_one);
+}

@@ -1,0 +1,6 @@
+//! Every recipe on virtual time: whole ensembles of the real engine, sessions of production, and what can go wrong with servers, networks, disks and the
+//! clients themselves. `ENSEMBLE_SEEDS=N` runs so many seeds, `ENSEMBLE_SEED=S` one of them with its trace.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod exclusion;
+mod lock;

@@ -42,6 +42,21 @@ fn a_session_that_only_reads_at_a_learner_lives() {
     assert_eq!(sessions(&members), [3, 3, 3]);
 }
 
+/// Its last word was not told the leader yet when its connection was gone.
+#[test]
+fn a_session_whose_connection_ends_just_after_a_ping_lives_for_its_whole_timeout_from_then() {
+    let mut members = Members::born(3);
+    let learner = members.learners()[0];
+    let client = members.client(learner, TIMEOUT_MS);
+    members.advance(2000);
+    assert_eq!(members.ask(&client, Request::Ping), Ok(Reply::Empty));
+    members.leave(&client);
+    members.advance(3900);
+    assert_eq!(sessions(&members), [1, 1, 1]);
+    members.advance(600);
+    assert_eq!(sessions(&members), [0, 0, 0]);
+}
+
 #[test]
 fn a_silent_session_ends_everywhere_with_all_it_owned_and_not_early() {
     let mut members = Members::born(3);

@@ -141,6 +141,7 @@ impl Server {
     }
 
     fn forget(&mut self, conn: ConnId) {
+        self.tell_before_end(conn);
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.phase = Phase::Closed;
         let head = connection.waiting.front().map(|head| head.number);

@@ -270,6 +270,15 @@ impl Server {
 
 /// Learner.
 impl Server {
+    /// A connection ends. Nobody claims its session from then on, so what was heard of its owner since the leader was told last is told before: the
+    /// session would end early otherwise, by as much as lies between two pings.
+    pub(super) fn tell_before_end(&mut self, conn: ConnId) {
+        let is_untold = |connection: &Connection| connection.phase == Phase::Open && connection.heard;
+        if self.connections.get(&conn).is_some_and(is_untold) && self.leader().is_some() {
+            self.tell_leader(None);
+        }
+    }
+
     /// Tells the leader whose owners were heard of. Who waits for an answer counts as heard of, as often as it is told.
     fn tell_leader(&mut self, mut of_this_process: Option<Vec<SessionId>>) {
         self.touches.tell_at_ms = None;

@@ -118,7 +118,9 @@ fn a_client_that_stood_still_goes_on_with_its_clock_and_reads_what_came_meanwhil
     });
     run_for(&mut world, SECOND / 2);
     world.pause_client(client);
+    let polls = world.polls_of(client);
     run_for(&mut world, 2 * SECOND);
+    assert_eq!(world.polls_of(client), polls, "its time has come, and it stands still");
     assert!(given.borrow().is_none() && world.has_tasks_of(client));
     world.resume_client(client);
     run_for(&mut world, SECOND);
@@ -241,7 +243,7 @@ fn each_once(ran: &Ran<i32>) -> Result<(), String> {
 #[test]
 fn futures_of_many_clients_finish_under_faults_and_fates_and_the_oracles_agree() {
     let statistics = run_seeds_of(20, |seed| Scenario::drawn(seed, 4), raise, each_once);
-    assert!(statistics.answered > 300);
+    assert!(statistics.answered > 20 * statistics.runs);
 }
 
 #[test]

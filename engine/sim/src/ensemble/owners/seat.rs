@@ -77,7 +77,7 @@ impl<F: fmt::Debug + 'static> Seat<F> {
         self.journal.0.borrow_mut().push(Fact { at_us, client: self.number, life: self.life, what });
     }
 
-    /// What the clock of its machine shows; it is too fast or too slow by [`super::super::DRIFT_PPM_MAX`] at most.
+    /// What the clock of its machine shows; it is too fast or too slow by [`crate::ensemble::DRIFT_PPM_MAX`] at most.
     pub fn now(&self) -> Duration {
         self.clock.now()
     }

@@ -22,12 +22,14 @@
 //! use zoolet_model::Path;
 //! use zoolet_recipes::{Coordinator, Error, Permit, RollingRestart};
 //!
-//! async fn restart<C: Coordinator>(session: C, is_well: bool) -> Result<(), Error> {
+//! async fn told_to_restart<C: Coordinator>(session: C) -> Result<Permit, Error> {
+//!     RollingRestart::new(session, &Path::from_static("/restarts"), 1)?.begin("gw-a").await
+//! }
+//!
+//! async fn started<C: Coordinator>(session: C, is_well: bool) -> Result<(), Error> {
 //!     let gate = RollingRestart::new(session, &Path::from_static("/restarts"), 1)?;
-//!     match gate.begin("gw-a").await? {
-//!         Permit::Given => println!("restart now"),
-//!         Permit::Kept if is_well => gate.done("gw-a").await?,
-//!         Permit::Kept => println!("still down"),
+//!     if is_well && gate.down().await?.iter().any(|name| name == "gw-a") {
+//!         gate.done("gw-a").await?;
 //!     }
 //!     Ok(())
 //! }

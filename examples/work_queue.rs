@@ -1,0 +1,60 @@
+//! Jobs that must not be lost: a worker claims one, and if it dies the job is there for others. A job that kills its workers is buried after three
+//! attempts. What came of a job and its end are one transaction, so each result is there once.
+//!
+//! `cargo run --example work_queue -- DIRECTORY`
+#![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
+
+use std::time::Duration;
+use zoolet::recipes::{Change, ChildrenCache, Error, Queue};
+use zoolet::{Bytes, Config, CreateOptions, Node, Path, Session, Wait, path};
+
+/// After so many attempts somebody has to look at it.
+const ATTEMPTS_MAX: u32 = 3;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let node = Node::start(Config::new(std::env::args().nth(1).unwrap_or_else(|| "zoolet-data".into())))?;
+    let (session, workers) = (node.session().wait()?, node.session().wait()?);
+    let working = std::thread::spawn(move || worker(workers, weld).wait());
+    let queue = Queue::new(session.clone(), path!("/jobs"))?;
+    for job in ["weld 17", "poison", "weld 18"] {
+        queue.put(job).wait()?;
+    }
+    let mut buried = ChildrenCache::new(session, path!("/jobs-dead")).wait()?;
+    while !matches!(buried.next().wait()?, Change::Put { .. }) {}
+    queue.put("stop").wait()?;
+    println!("{:?} done, {} buried", working.join(), buried.children().count());
+    node.shutdown(Duration::from_secs(5))?;
+    Ok(())
+}
+
+fn weld(job: &[u8]) -> Option<Bytes> {
+    // A worker that this one kills would not come here at all; giving the claim up is the same to the queue.
+    (job != b"poison").then(|| Bytes::copy_from_slice(job))
+}
+
+/// Does jobs until it finds one that is `stop`. Gives how many it has done.
+pub async fn worker(session: Session, work: impl Fn(&[u8]) -> Option<Bytes>) -> Result<u32, Error> {
+    let queue = Queue::new(session.clone(), path!("/jobs"))?;
+    if session.exists(path!("/results")).await?.is_none() {
+        session.create(path!("/results"), None).await?;
+    }
+    let mut done = 0;
+    loop {
+        let claim = queue.claim().await?;
+        if claim.attempts() > ATTEMPTS_MAX {
+            claim.bury().await?;
+        } else if claim.item() == "stop" {
+            claim.complete([]).await?;
+            return Ok(done);
+        } else if let Some(result) = work(claim.item()) {
+            let path = Path::new(format!("/results/{}", claim.token()).into()).map_err(zoolet::Error::Refused)?;
+            match claim.complete([CreateOptions::default().request(&path, Some(result))]).await {
+                Ok(()) => done += 1,
+                // The session was away for too long, and somebody else has the job: nothing was written.
+                Err(Error::Lost) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // Otherwise the claim is dropped here, and the job is there again.
+    }
+}

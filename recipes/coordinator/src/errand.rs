@@ -81,8 +81,8 @@ impl Errand {
 
     /// The server's answer to [`Errand::request`]; what is left to do.
     pub fn answered(self, answer: &Result<Reply, ErrorCode>) -> Left {
-        if *answer == Err(ErrorCode::SystemError) {
-            // A full disk, or a bound of the server: it may well be over soon, and nobody else would do this.
+        if matches!(answer, Err(ErrorCode::SystemError | ErrorCode::NotReadOnly)) {
+            // A full disk, a bound of the server, or a server without its ensemble: it may well be over soon, and nobody else would do this.
             return Left::Later(self);
         }
         match self.0 {
@@ -192,7 +192,9 @@ mod tests {
     #[test]
     fn a_server_that_cannot_now_is_asked_again_later() {
         let errand = Errand::delete("/locks/a".into());
-        assert_eq!(errand.clone().answered(&Err(ErrorCode::SystemError)), Left::Later(errand.clone()));
+        for code in [ErrorCode::SystemError, ErrorCode::NotReadOnly] {
+            assert_eq!(errand.clone().answered(&Err(code)), Left::Later(errand.clone()));
+        }
         assert_eq!(errand.answered(&Err(ErrorCode::NoNode)), Left::Nothing);
     }
 }

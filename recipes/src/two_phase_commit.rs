@@ -320,7 +320,7 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
             let Some((content, stat)) = data(&self.coordinator, &path).await? else {
                 return Err(zoolet_model::Error::Refused(ErrorCode::NoNode).into());
             };
-            if let Some(content) = content {
+            if let Some(content) = content.filter(|content| !content.is_empty()) {
                 return Ok(Ok(parse_vote(&content)?));
             }
             if let Err(error) = self.log.record(&self.path, Record::Voting(vote)) {
@@ -415,11 +415,12 @@ async fn tally<'a, C: Coordinator>(
     for site in sites {
         let request = Request::GetData { path: below(path, VOTE, site), watch: true };
         match ask_watching(coordinator, &request).await? {
-            (Some(Reply::Data(Some(vote), _)), _) => {
+            (Some(Reply::Data(Some(vote), _)), _) if !vote.is_empty() => {
                 tally.has_abort |= parse_vote(&vote)? == Vote::Abort;
                 tally.voted.push(site);
             }
-            (Some(Reply::Data(None, _)), watch) => watches.push(watch),
+            // Empty: made by a client that cannot leave it undefined.
+            (Some(Reply::Data(..)), watch) => watches.push(watch),
             (Some(_), _) => return Err(UNEXPECTED),
             (None, _) => return Err(zoolet_model::Error::Refused(ErrorCode::NoNode).into()),
         }

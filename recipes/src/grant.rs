@@ -370,6 +370,10 @@ impl<C: Coordinator> FencedWriter<'_, C> {
         let op = crate::ask::create(path.text().clone(), data.into(), kind, false);
         match self.multi([op]).await?.pop() {
             Some(OpResult::CreateStat(_, stat)) => Ok(stat),
+            // Apache ZooKeeper has no stat for it inside a multi, up to 3.8.0 at least.
+            Some(OpResult::Create(path)) => crate::ask::stat(self.coordinator, &path)
+                .await?
+                .ok_or(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))),
             _ => Err(UNEXPECTED),
         }
     }

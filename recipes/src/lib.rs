@@ -14,11 +14,12 @@
 //! | who is there | [`persistent`]: [`Group`], [`PersistentZnode`]; [`names`] |
 //! | what others say | [`cache`], [`configuration`] |
 //! | a number | [`counter`] |
+//! | all of it over TCP, also against Apache ZooKeeper | `remote`, with the feature of that name |
 //!
 //! Each page says what the recipe guarantees and what not, which znodes it uses, and what comes of failures.
 //!
 //! Nothing here does IO, reads a clock, spawns or needs a runtime: futures are polled by whoever waits for them, and what a dropped one leaves
-//! behind is cleared away by its session ([`Errand`]). No protocol step depends on a timer; only what a caller says he has patience for does.
+//! behind is cleared away by its session ([`Errand`]). Only the feature `remote` brings a runtime. No protocol step depends on a timer; only what a caller says he has patience for does.
 
 mod ask;
 pub mod barrier;
@@ -41,6 +42,8 @@ mod once;
 pub mod persistent;
 pub mod queue;
 pub mod read_write_lock;
+#[cfg(feature = "remote")]
+pub mod remote;
 pub mod rolling_restart;
 pub mod semaphore;
 pub mod two_phase_commit;
@@ -63,6 +66,8 @@ pub use naming::{Mode, Naming};
 pub use persistent::{Group, Member, PersistentZnode};
 pub use queue::{Claim, ITEMS_MAX, Lifetime, Priority, PriorityQueue, Queue};
 pub use read_write_lock::ReadWriteLock;
+#[cfg(feature = "remote")]
+pub use remote::Remote;
 pub use rolling_restart::{Permit, RollingRestart};
 pub use semaphore::Semaphore;
 pub use two_phase_commit::{Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};

@@ -1,0 +1,196 @@
+//! What a session does for owners who no longer wait.
+
+use super::request::perform;
+use crate::{Errand, Left};
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::time::Sleep;
+use zookeeper_client::Client;
+use zoolet_model::{Error, Reply, Request};
+
+/// How long a server that could not is left alone.
+const PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) type Asking<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Errands that are not done, in the order in which they were given. Whatever the session sends goes past here, so that what a lost connection left
+/// unanswered is sent again before anything that its owner asks then.
+#[derive(Debug)]
+pub(super) struct Errands {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    entries: VecDeque<Entry>,
+    /// Of the task that waits for answers.
+    waker: Waker,
+    /// Whether there is nobody left who could give more.
+    is_closed: bool,
+}
+
+struct Entry {
+    errand: Errand,
+    /// The session lives until this is done.
+    client: Arc<Client>,
+    stage: Stage,
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.errand, f)
+    }
+}
+
+enum Stage {
+    Sent(Asking<Result<Reply, Error>>),
+    Later(Duration),
+}
+
+impl Errands {
+    pub(super) fn new() -> Arc<Self> {
+        let state = State { entries: VecDeque::new(), waker: Waker::noop().clone(), is_closed: false };
+        Arc::new(Self { state: Mutex::new(state) })
+    }
+
+    /// Sends its first request before this returns.
+    pub(super) fn run(&self, client: &Arc<Client>, errand: Errand) {
+        let mut state = self.lock();
+        let stage = Stage::Sent(send(client, errand.request()));
+        state.entries.push_back(Entry { errand, client: Arc::clone(client), stage });
+        state.advance();
+        state.waker.wake_by_ref();
+    }
+
+    /// Does `begin` behind the errands that were given before, and before those that are given later.
+    pub(super) fn behind<T>(&self, begin: impl FnOnce() -> T) -> T {
+        let mut state = self.lock();
+        if !state.entries.is_empty() {
+            state.advance();
+            state.waker.wake_by_ref();
+        }
+        begin()
+    }
+
+    /// There will be no more.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        state.waker.wake_by_ref();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes the answers that have come, and sends what follows from them. Gives how long to wait at most for more.
+    fn advance(&mut self) -> Option<Duration> {
+        let mut context = Context::from_waker(&self.waker);
+        let now = super::now();
+        self.entries.retain_mut(|entry| !entry.advance(&mut context, now));
+        let later = self.entries.iter().filter_map(|entry| match entry.stage {
+            Stage::Later(at) => Some(at.saturating_sub(now)),
+            Stage::Sent(_) => None,
+        });
+        later.min()
+    }
+}
+
+impl Entry {
+    /// Whether it is done.
+    fn advance(&mut self, context: &mut Context<'_>, now: Duration) -> bool {
+        let mut is_sent_again = false;
+        loop {
+            let answer = match &mut self.stage {
+                Stage::Later(at) if now < *at => return false,
+                Stage::Later(_) => {
+                    self.stage = Stage::Sent(send(&self.client, self.errand.request()));
+                    continue;
+                }
+                Stage::Sent(asking) => match asking.as_mut().poll(context) {
+                    Poll::Pending => return false,
+                    Poll::Ready(answer) => answer,
+                },
+            };
+            let answer = match answer {
+                Ok(reply) => Ok(reply),
+                Err(Error::Refused(code)) => Err(code),
+                // The client keeps it until it is connected. If it does not, there is nobody to keep it.
+                Err(Error::ConnectionLoss | Error::Suspended) if !is_sent_again => {
+                    is_sent_again = true;
+                    self.stage = Stage::Sent(send(&self.client, self.errand.request()));
+                    continue;
+                }
+                Err(Error::ConnectionLoss | Error::Suspended | Error::Busy) => {
+                    self.stage = Stage::Later(now + PAUSE);
+                    return false;
+                }
+                Err(Error::TooLarge | Error::Lost(_) | Error::AuthFailed | Error::Closed) => return true,
+            };
+            is_sent_again = false;
+            match self.errand.clone().answered(&answer) {
+                Left::Nothing => return true,
+                Left::Now(next) => {
+                    self.stage = Stage::Sent(send(&self.client, next.request()));
+                    self.errand = next;
+                }
+                Left::Later(next) => {
+                    self.errand = next;
+                    self.stage = Stage::Later(now + PAUSE);
+                }
+            }
+        }
+    }
+}
+
+/// A request that is sent when this is polled for the first time.
+fn send(client: &Arc<Client>, request: Request) -> Asking<Result<Reply, Error>> {
+    let client = Arc::clone(client);
+    Box::pin(async move { perform(&client, &request).await })
+}
+
+/// Waits for the answers. Over when all errands are done and there will be no more.
+pub(super) struct Driver {
+    errands: Arc<Errands>,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Driver {
+    pub(super) fn new(errands: Arc<Errands>) -> Self {
+        Self { errands, pause: None }
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let wait = {
+                let mut state = self.errands.lock();
+                state.waker = context.waker().clone();
+                let wait = state.advance();
+                if state.is_closed && state.entries.is_empty() {
+                    return Poll::Ready(());
+                }
+                wait
+            };
+            let Some(wait) = wait else {
+                self.pause = None;
+                return Poll::Pending;
+            };
+            let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
+            if pause.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.pause = None;
+        }
+    }
+}

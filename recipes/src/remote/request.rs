@@ -1,0 +1,354 @@
+//! Requests as calls of the client, and its answers as replies.
+
+use bytes::Bytes;
+use std::time::Duration;
+use zookeeper_client as zk;
+use zoolet_model::{
+    Create, CreateKind, CreateMode, Error, ErrorCode, Names, OpResult, Perms, Reply, Request, RequestedAcl, Stat, Text,
+    WriteOp,
+};
+
+/// What a server takes in one request, by default: ZooKeeper closes the connection of who sends more, and would again after every reconnect.
+const REQUEST_BYTES_MAX: usize = 0xf_ffff;
+
+/// Beside path and data: lengths, version, flags and the header of an operation; its ACL is counted apart.
+const OP_BYTES: usize = 64;
+
+/// Whether no server with the usual bound takes it.
+pub(super) fn is_too_large(request: &Request) -> bool {
+    let bytes = |op: &WriteOp| {
+        OP_BYTES
+            + match op {
+                WriteOp::Create(create) => {
+                    create.path.len()
+                        + create.data.as_ref().map_or(0, Bytes::len)
+                        + create.acl.as_deref().map_or(0, acl_bytes)
+                }
+                WriteOp::SetData { path, data, .. } => path.len() + data.as_ref().map_or(0, Bytes::len),
+                WriteOp::SetAcl { path, acl, .. } => path.len() + acl.as_deref().map_or(0, acl_bytes),
+                WriteOp::Delete { path, .. } | WriteOp::Check { path, .. } => path.len(),
+            }
+    };
+    request.ops().iter().map(bytes).sum::<usize>() > REQUEST_BYTES_MAX
+}
+
+fn acl_bytes(acl: &[RequestedAcl]) -> usize {
+    let text = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len());
+    acl.iter().map(|entry| 12 + text(&entry.scheme) + text(&entry.id)).sum()
+}
+
+/// Whether its answer comes from the leader.
+pub(super) fn is_through_leader(request: &Request) -> bool {
+    matches!(request, Request::Write(_) | Request::Multi(_) | Request::Sync { .. })
+}
+
+/// One request. It is handed to the client before this is pending for the first time.
+pub(super) async fn perform(client: &zk::Client, request: &Request) -> Result<Reply, Error> {
+    match request {
+        Request::Write(op) => write(client, op).await,
+        Request::Multi(ops) => multi(client, ops).await.map(Reply::Multi),
+        Request::Exists { path, .. } => match client.check_stat(path).await.map_err(error)? {
+            Some(there) => Ok(Reply::Stat(stat(&there))),
+            None => Err(Error::Refused(ErrorCode::NoNode)),
+        },
+        Request::GetData { path, .. } => {
+            let (content, there) = client.get_data(path).await.map_err(error)?;
+            Ok(Reply::Data(data(content), stat(&there)))
+        }
+        Request::GetChildren { path, with_stat: false, .. } => {
+            client.list_children(path).await.map(|children| Reply::Names(names(children))).map_err(error)
+        }
+        Request::GetChildren { path, with_stat: true, .. } => {
+            let (children, there) = client.get_children(path).await.map_err(error)?;
+            Ok(Reply::NamesStat(names(children), stat(&there)))
+        }
+        Request::Sync { path } => {
+            // The path is only echoed, and the client has no null.
+            client.sync(path.as_deref().unwrap_or("/")).await.map_err(error)?;
+            Ok(Reply::Synced(path.clone()))
+        }
+        Request::GetAcl { .. }
+        | Request::GetEphemerals { .. }
+        | Request::GetAllChildrenNumber { .. }
+        | Request::MultiRead(_)
+        | Request::Ping
+        | Request::Auth { .. }
+        | Request::Sasl
+        | Request::WhoAmI
+        | Request::SetWatches(_)
+        | Request::AddWatch { .. }
+        | Request::CheckWatches { .. }
+        | Request::RemoveWatches { .. }
+        | Request::Reconfig
+        | Request::CloseSession
+        | Request::Malformed { .. }
+        | Request::Unknown => Err(UNIMPLEMENTED),
+    }
+}
+
+const UNIMPLEMENTED: Error = Error::Refused(ErrorCode::Unimplemented);
+
+/// The same for a read that watches. There is a watch if it succeeded, and of `Exists` also if there is no znode.
+pub(super) async fn perform_watching(
+    client: &zk::Client,
+    request: &Request,
+) -> (Result<Reply, Error>, Option<zk::OneshotWatcher>) {
+    let answer = match request {
+        Request::Exists { path, .. } => client.check_and_watch_stat(path).await.map(|(there, watcher)| {
+            let answer = there.map(|there| Reply::Stat(stat(&there)));
+            (answer.ok_or(Error::Refused(ErrorCode::NoNode)), Some(watcher))
+        }),
+        Request::GetData { path, .. } => client
+            .get_and_watch_data(path)
+            .await
+            .map(|(content, there, watcher)| (Ok(Reply::Data(data(content), stat(&there))), Some(watcher))),
+        Request::GetChildren { path, with_stat: false, .. } => client
+            .list_and_watch_children(path)
+            .await
+            .map(|(children, watcher)| (Ok(Reply::Names(names(children))), Some(watcher))),
+        Request::GetChildren { path, with_stat: true, .. } => client
+            .get_and_watch_children(path)
+            .await
+            .map(|(children, there, watcher)| (Ok(Reply::NamesStat(names(children), stat(&there))), Some(watcher))),
+        other => {
+            debug_assert!(false, "{other:?} watches nothing");
+            return (Err(UNIMPLEMENTED), None);
+        }
+    };
+    answer.unwrap_or_else(|failed| (Err(error(failed)), None))
+}
+
+async fn write(client: &zk::Client, op: &WriteOp) -> Result<Reply, Error> {
+    match op {
+        WriteOp::Create(create) => {
+            let acls = acls(create.acl.as_deref())?;
+            let options = options(create, &acls)?;
+            let content = create.data.as_deref().unwrap_or_default();
+            let (made, sequence) = client.create(&create.path, content, &options).await.map_err(error)?;
+            let path = match create.mode {
+                CreateMode::Valid { sequential: true, .. } => format!("{}{sequence}", create.path).into(),
+                _ => create.path.clone(),
+            };
+            Ok(if create.with_stat { Reply::PathStat(path, stat(&made)) } else { Reply::Path(path) })
+        }
+        WriteOp::Delete { path, version } => {
+            client.delete(path, Some(*version)).await.map(|()| Reply::Empty).map_err(error)
+        }
+        WriteOp::SetData { path, data, version } => {
+            let content = data.as_deref().unwrap_or_default();
+            let there = client.set_data(path, content, Some(*version)).await.map_err(error)?;
+            Ok(Reply::Stat(stat(&there)))
+        }
+        WriteOp::SetAcl { path, acl, version } => {
+            let acls = acls(acl.as_deref())?;
+            client.set_acl(path, &acls, Some(*version)).await.map(|there| Reply::Stat(stat(&there))).map_err(error)
+        }
+        // As a server answers to a check that is alone.
+        WriteOp::Check { .. } => Err(UNIMPLEMENTED),
+    }
+}
+
+async fn multi(client: &zk::Client, ops: &[WriteOp]) -> Result<Vec<OpResult>, Error> {
+    let mut writer = client.new_multi_writer();
+    for (at, op) in ops.iter().enumerate() {
+        match add(&mut writer, op) {
+            Ok(()) => {}
+            // Nothing was sent: the client found the same as the server would.
+            Err(Error::Refused(code)) => return Ok(failed(ops.len(), at, code)),
+            Err(error) => return Err(error),
+        }
+    }
+    let results = match writer.commit().await {
+        Ok(results) => results,
+        Err(zk::MultiWriteError::RequestFailed { source }) => return Err(error(source)),
+        Err(zk::MultiWriteError::OperationFailed { index, source }) => match error(source) {
+            Error::Refused(code) => return Ok(failed(ops.len(), index, code)),
+            error => return Err(error),
+        },
+    };
+    let result = |(op, result): (&WriteOp, zk::MultiWriteResult)| match (op, result) {
+        // Apache ZooKeeper has no stat for it, up to 3.8.0 at least.
+        (WriteOp::Create(create), zk::MultiWriteResult::Create { path, stat: made })
+            if create.with_stat && !made.is_invalid() =>
+        {
+            Ok(OpResult::CreateStat(path.into(), stat(&made)))
+        }
+        (_, zk::MultiWriteResult::Create { path, .. }) => Ok(OpResult::Create(path.into())),
+        (_, zk::MultiWriteResult::SetData { stat: there }) => Ok(OpResult::SetData(stat(&there))),
+        (_, zk::MultiWriteResult::Delete) => Ok(OpResult::Delete),
+        (_, zk::MultiWriteResult::Check) => Ok(OpResult::Check),
+        (_, _) => Err(Error::Refused(ErrorCode::MarshallingError)),
+    };
+    ops.iter().zip(results).map(result).collect()
+}
+
+/// What a server says of a multi whose operation `at` failed. The client tells of that one alone, and what stands beside it follows from it.
+fn failed(ops: usize, at: usize, code: ErrorCode) -> Vec<OpResult> {
+    let result = |op: usize| match op.cmp(&at) {
+        std::cmp::Ordering::Less => None,
+        std::cmp::Ordering::Equal => Some(code),
+        std::cmp::Ordering::Greater => Some(ErrorCode::RuntimeInconsistency),
+    };
+    (0..ops).map(|op| OpResult::Failed(result(op))).collect()
+}
+
+fn add(writer: &mut zk::MultiWriter<'_>, op: &WriteOp) -> Result<(), Error> {
+    match op {
+        WriteOp::Create(create) => {
+            let acls = acls(create.acl.as_deref())?;
+            writer.add_create(&create.path, create.data.as_deref().unwrap_or_default(), &options(create, &acls)?)
+        }
+        WriteOp::Delete { path, version } => writer.add_delete(path, Some(*version)),
+        WriteOp::SetData { path, data, version } => {
+            writer.add_set_data(path, data.as_deref().unwrap_or_default(), Some(*version))
+        }
+        WriteOp::Check { path, version } => writer.add_check_version(path, *version),
+        WriteOp::SetAcl { .. } => return Err(UNIMPLEMENTED),
+    }
+    .map_err(error)
+}
+
+fn options<'a>(create: &Create, acls: &'a [zk::Acl]) -> Result<zk::CreateOptions<'a>, Error> {
+    let (kind, sequential) = match create.mode {
+        CreateMode::Valid { kind, sequential } => (kind, sequential),
+        CreateMode::BadArguments => return Err(Error::Refused(ErrorCode::BadArguments)),
+        CreateMode::Unimplemented => return Err(UNIMPLEMENTED),
+        CreateMode::Mismatched => return Err(Error::Refused(ErrorCode::MarshallingError)),
+    };
+    let mode = match (kind, sequential) {
+        (CreateKind::Persistent | CreateKind::Ttl { .. }, false) => zk::CreateMode::Persistent,
+        (CreateKind::Persistent | CreateKind::Ttl { .. }, true) => zk::CreateMode::PersistentSequential,
+        (CreateKind::Ephemeral, false) => zk::CreateMode::Ephemeral,
+        (CreateKind::Ephemeral, true) => zk::CreateMode::EphemeralSequential,
+        (CreateKind::Container, false) => zk::CreateMode::Container,
+        (CreateKind::Container, true) => return Err(Error::Refused(ErrorCode::BadArguments)),
+    };
+    let options = mode.with_acls(zk::Acls::new(acls));
+    Ok(match kind {
+        CreateKind::Ttl { ttl_ms } => options.with_ttl(Duration::from_millis(ttl_ms)),
+        CreateKind::Persistent | CreateKind::Ephemeral | CreateKind::Container => options,
+    })
+}
+
+/// A null vector and an empty one are refused alike, and so are a null scheme and an empty one.
+fn acls(acl: Option<&[RequestedAcl]>) -> Result<Vec<zk::Acl>, Error> {
+    let text = |text: &Option<Text>| text.as_ref().map_or(String::new(), |text| text.as_str().to_owned());
+    let entry = |entry: &RequestedAcl| {
+        let id = zk::AuthId::new(&text(&entry.scheme), &text(&entry.id));
+        Ok(zk::Acl::new(permission(entry.perms)?, id))
+    };
+    acl.unwrap_or_default().iter().map(entry).collect()
+}
+
+/// The client knows no other bits than those that mean something.
+fn permission(perms: Perms) -> Result<zk::Permission, Error> {
+    if perms.0 & !Perms::ALL.0 != 0 {
+        return Err(UNIMPLEMENTED);
+    }
+    let all = [
+        (Perms::READ, zk::Permission::READ),
+        (Perms::WRITE, zk::Permission::WRITE),
+        (Perms::CREATE, zk::Permission::CREATE),
+        (Perms::DELETE, zk::Permission::DELETE),
+        (Perms::ADMIN, zk::Permission::ADMIN),
+    ];
+    let asked = all.into_iter().filter(|(bit, _)| perms.intersects(*bit));
+    Ok(asked.fold(zk::Permission::NONE, |sum, (_, permission)| sum | permission))
+}
+
+/// The client reads null as empty. Recipes that look for the difference leave data undefined, and none leaves it empty.
+fn data(content: Vec<u8>) -> Option<Bytes> {
+    (!content.is_empty()).then(|| content.into())
+}
+
+fn names(mut children: Vec<String>) -> Names {
+    // ZooKeeper gives them in the order of a hash table.
+    children.sort_unstable();
+    children.iter().collect()
+}
+
+fn stat(stat: &zk::Stat) -> Stat {
+    Stat {
+        czxid: stat.czxid,
+        mzxid: stat.mzxid,
+        ctime: stat.ctime,
+        mtime: stat.mtime,
+        version: stat.version,
+        cversion: stat.cversion,
+        aversion: stat.aversion,
+        ephemeral_owner: stat.ephemeral_owner,
+        data_length: stat.data_length,
+        num_children: stat.num_children,
+        pzxid: stat.pzxid,
+    }
+}
+
+/// Why the client has no answer.
+///
+/// Whatever ends a connection the client gives to every request that it had taken for it, also those of which no byte was written, and in many words:
+/// all of them mean that nobody knows. What it had not taken yet it sends on the next connection.
+pub(super) fn error(error: zk::Error) -> Error {
+    use zk::Error as E;
+    Error::Refused(match error {
+        E::NoNode => ErrorCode::NoNode,
+        E::NoAuth => ErrorCode::NoAuth,
+        E::BadVersion => ErrorCode::BadVersion,
+        E::NoChildrenForEphemerals => ErrorCode::NoChildrenForEphemerals,
+        E::NodeExists => ErrorCode::NodeExists,
+        E::NotEmpty => ErrorCode::NotEmpty,
+        E::InvalidAcl => ErrorCode::InvalidAcl,
+        E::NotReadOnly => ErrorCode::NotReadOnly,
+        E::NoWatcher => ErrorCode::NoWatcher,
+        E::QuotaExceeded => ErrorCode::QuotaExceeded,
+        E::MarshallingError => ErrorCode::MarshallingError,
+        E::Unimplemented => ErrorCode::Unimplemented,
+        E::ReconfigDisabled => ErrorCode::ReconfigDisabled,
+        E::RuntimeInconsistent => ErrorCode::RuntimeInconsistency,
+        E::BadArguments(_) => ErrorCode::BadArguments,
+        // What the client has no name for, such as SYSTEMERROR, or nobody.
+        E::UnexpectedErrorCode(code) => ErrorCode::from_code(code).unwrap_or(ErrorCode::SystemError),
+        // The server threw it away because it has too much to do.
+        E::Throttled => return Error::Busy,
+        E::SessionExpired => return Error::Lost(zoolet_model::LostReason::Expired),
+        E::AuthFailed => return Error::AuthFailed,
+        E::ClientClosed => return Error::Closed,
+        _ => return Error::ConnectionLoss,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_multi_says_of_each_operation_what_a_server_says() {
+        let codes: Vec<_> = failed(3, 1, ErrorCode::BadVersion);
+        let expected = [None, Some(ErrorCode::BadVersion), Some(ErrorCode::RuntimeInconsistency)];
+        assert_eq!(codes, expected.map(OpResult::Failed));
+    }
+
+    #[test]
+    fn codes_without_a_name_in_the_client_keep_theirs() {
+        assert_eq!(error(zk::Error::UnexpectedErrorCode(-1)), Error::Refused(ErrorCode::SystemError));
+        assert_eq!(error(zk::Error::UnexpectedErrorCode(-2)), Error::Refused(ErrorCode::RuntimeInconsistency));
+        assert_eq!(error(zk::Error::ConnectionLoss), Error::ConnectionLoss);
+        assert_eq!(error(zk::Error::SessionMoved), Error::ConnectionLoss);
+    }
+
+    #[test]
+    fn permissions_are_the_bits_that_were_asked_for() {
+        assert_eq!(permission(Perms::ALL), Ok(zk::Permission::ALL));
+        let two = permission(Perms::READ.union(Perms::ADMIN));
+        assert_eq!(two, Ok(zk::Permission::READ | zk::Permission::ADMIN));
+        assert_eq!(permission(Perms(32)), Err(UNIMPLEMENTED));
+    }
+
+    #[test]
+    fn what_would_close_the_connection_is_not_sent() {
+        let set = |bytes: usize| {
+            Request::Write(WriteOp::SetData { path: "/a".into(), data: Some(vec![0; bytes].into()), version: -1 })
+        };
+        assert!(!is_too_large(&set(1_000_000)));
+        assert!(is_too_large(&set(1 << 20)));
+    }
+}

@@ -1,0 +1,201 @@
+//! A wire that can be cut, also at a chosen frame.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// Between a client and its server.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    rules: Mutex<Rules>,
+    /// Changed whenever something is to be looked at again.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Rules {
+    is_down: bool,
+    /// Connections that were made before this many cuts are over.
+    cuts: u64,
+    /// The reply to the next request with this opcode is lost, with its connection.
+    lose: Option<i32>,
+    lost: u64,
+    /// Replies wait here.
+    is_held: bool,
+    /// Opcodes of all requests that came by.
+    requests: Vec<i32>,
+}
+
+impl Proxy {
+    /// In front of `server`.
+    pub async fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared { rules: Mutex::default(), changed: watch::channel(()).0 });
+        tokio::spawn(accept(listener, server, Arc::clone(&shared)));
+        Self { address, shared }
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends all connections; new ones are let through.
+    pub fn cut(&self) {
+        self.change(|rules| rules.cuts += 1);
+    }
+
+    /// Ends all connections, and every new one.
+    pub fn down(&self) {
+        self.change(|rules| {
+            rules.cuts += 1;
+            rules.is_down = true;
+        });
+    }
+
+    /// Lets new connections through again.
+    pub fn up(&self) {
+        self.change(|rules| rules.is_down = false);
+    }
+
+    /// Lets the next request with this opcode through, and ends its connection before the reply.
+    pub fn lose_reply(&self, opcode: i32) {
+        self.change(|rules| rules.lose = Some(opcode));
+    }
+
+    /// How many replies were lost so.
+    pub fn lost(&self) -> u64 {
+        self.rules().lost
+    }
+
+    /// Whether replies wait here.
+    pub fn hold(&self, is_held: bool) {
+        self.change(|rules| rules.is_held = is_held);
+    }
+
+    /// How many requests with this opcode came by.
+    pub fn requests(&self, opcode: i32) -> usize {
+        self.rules().requests.iter().filter(|seen| **seen == opcode).count()
+    }
+
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.shared.rules()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Rules)) {
+        change(&mut self.rules());
+        self.shared.changed.send_replace(());
+    }
+}
+
+impl Shared {
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.rules.lock().unwrap()
+    }
+
+    async fn wait(&self, mut is_so: impl FnMut(&Rules) -> bool) {
+        let mut changed = self.changed.subscribe();
+        while !is_so(&self.rules()) {
+            let _ = changed.changed().await;
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, server: SocketAddr, shared: Arc<Shared>) {
+    while let Ok((client, _)) = listener.accept().await {
+        let (is_down, cuts) = {
+            let rules = shared.rules();
+            (rules.is_down, rules.cuts)
+        };
+        if is_down {
+            continue;
+        }
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = join(client, server, &shared) => {}
+                () = shared.wait(|rules| rules.cuts > cuts) => {}
+            }
+        });
+    }
+}
+
+async fn join(client: TcpStream, server: SocketAddr, shared: &Shared) -> io::Result<()> {
+    let server = TcpStream::connect(server).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let doomed = Mutex::new(None);
+    tokio::select! {
+        result = requests(from_client, to_server, shared, &doomed) => result,
+        result = replies(from_server, to_client, shared, &doomed) => result,
+    }
+}
+
+async fn requests(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    shared: &Shared,
+    doomed: &Mutex<Option<i32>>,
+) -> io::Result<()> {
+    let handshake = frame(&mut from).await?;
+    to.write_all(&handshake).await?;
+    loop {
+        let request = frame(&mut from).await?;
+        let opcode = number(&request[8..12]);
+        {
+            let mut rules = shared.rules();
+            rules.requests.push(opcode);
+            if rules.lose == Some(opcode) {
+                rules.lose = None;
+                *doomed.lock().unwrap() = Some(number(&request[4..8]));
+            }
+        }
+        to.write_all(&request).await?;
+    }
+}
+
+async fn replies(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    shared: &Shared,
+    doomed: &Mutex<Option<i32>>,
+) -> io::Result<()> {
+    let handshake = frame(&mut from).await?;
+    to.write_all(&handshake).await?;
+    loop {
+        let reply = frame(&mut from).await?;
+        shared.wait(|rules| !rules.is_held).await;
+        if *doomed.lock().unwrap() == Some(number(&reply[4..8])) {
+            shared.rules().lost += 1;
+            return Ok(());
+        }
+        to.write_all(&reply).await?;
+    }
+}
+
+/// With its length before it.
+async fn frame(from: &mut OwnedReadHalf) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length).await?;
+    let mut frame = vec![0; 4 + u32::from_be_bytes(length) as usize];
+    frame[..4].copy_from_slice(&length);
+    from.read_exact(&mut frame[4..]).await?;
+    Ok(frame)
+}
+
+fn number(bytes: &[u8]) -> i32 {
+    i32::from_be_bytes(bytes.try_into().unwrap())
+}

@@ -28,7 +28,7 @@
 //! ```
 
 use crate::ask::{ask, ask_watching, create, fired, make_persistent};
-use crate::{Coordinator, Error};
+use crate::{Coordinator, Error, catch_up};
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Path, Request, WriteOp};
 
 /// A barrier that is closed while its znode exists. Whoever closes it need not be there for it to stay closed.
@@ -80,6 +80,8 @@ impl<C: Coordinator> Barrier<C> {
     /// # Errors
     /// The session's.
     pub async fn wait(&self) -> Result<(), Error> {
+        // A server that is behind would show it open that was closed before.
+        catch_up(&self.coordinator).await?;
         crate::line::wait_gone(&self.coordinator, self.path.text()).await
     }
 }

@@ -1,7 +1,7 @@
 //! An event handle: many wait for a signal; one that stays, or one that the first to take it uses up.
 //!
 //! # Guarantees
-//! - [`Reset::Manual`]: whoever waits goes on once it is signalled, until somebody resets it.
+//! - [`Reset::Manual`]: whoever waits goes on once it is signalled, until somebody resets it; and not by a signal that was taken back before it began to wait.
 //! - [`Reset::Auto`]: one goes on for each signal that was not there already, also when a reply is lost.
 //!
 //! # Does not guarantee
@@ -31,7 +31,7 @@ use crate::ask::{ask, data};
 use crate::barrier::{make_parent, wait_there};
 use crate::line::wait_gone;
 use crate::once::Once;
-use crate::{Coordinator, Error};
+use crate::{Coordinator, Error, catch_up};
 use zoolet_model::{CreateKind, ErrorCode, Path, Request, WriteOp};
 
 /// What becomes of the signal when somebody has waited for it.
@@ -86,7 +86,7 @@ impl<C: Coordinator> EventHandle<C> {
         }
     }
 
-    /// Whether it is signalled now.
+    /// Whether it is signalled, as this server knows it.
     ///
     /// # Errors
     /// The session's.
@@ -100,6 +100,10 @@ impl<C: Coordinator> EventHandle<C> {
     /// # Errors
     /// The session's.
     pub async fn wait(&self) -> Result<(), Error> {
+        if self.reset == Reset::Manual {
+            // A server that is behind would show a signal that was taken back before.
+            catch_up(&self.coordinator).await?;
+        }
         loop {
             wait_there(&self.coordinator, self.path.text()).await?;
             if self.reset == Reset::Manual {
@@ -119,6 +123,7 @@ impl<C: Coordinator> EventHandle<C> {
     /// # Errors
     /// The session's.
     pub async fn wait_reset(&self) -> Result<(), Error> {
+        catch_up(&self.coordinator).await?;
         wait_gone(&self.coordinator, self.path.text()).await
     }
 }

@@ -31,16 +31,20 @@ impl<C: Coordinator> Once<C> {
 
     /// Does all operations or none, once.
     pub(crate) async fn transact(&self, ops: &[WriteOp]) -> Result<Outcome, Error> {
+        self.transact_or_undo(ops, None).await
+    }
+
+    /// The same; when the future is dropped and they were done, this znode, which they have created, goes again.
+    pub(crate) async fn transact_or_undo(&self, ops: &[WriteOp], created: Option<Text>) -> Result<Outcome, Error> {
         let c = &self.coordinator;
         let guid = Guid::from_random_bits(c.random_bits());
         let path = zoolet_model::path::child(self.receipts.as_str(), &guid.to_string());
-        let receipt = Receipt { coordinator: c, path, is_under_way: true };
-        let mut former = self.take_last();
+        let mut under_way = UnderWay { coordinator: c, receipt: Some(path.clone()), former: self.take_last(), created };
         let mut is_doubtful = false;
         loop {
             let mut all = Vec::with_capacity(ops.len() + 2);
-            all.push(create(receipt.path.clone(), None, CreateKind::Ephemeral, false));
-            all.extend(former.iter().map(|path| WriteOp::Delete { path: path.clone(), version: -1 }));
+            all.push(create(path.clone(), None, CreateKind::Ephemeral, false));
+            all.extend(under_way.former.iter().map(|path| WriteOp::Delete { path: path.clone(), version: -1 }));
             let before = all.len();
             all.extend_from_slice(ops);
             let results = match c.submit(Request::Multi(all)).await {
@@ -51,18 +55,15 @@ impl<C: Coordinator> Once<C> {
                     is_doubtful |= error == zoolet_model::Error::ConnectionLoss;
                     continue;
                 }
-                Err(error) => {
-                    self.keep(former);
-                    return Err(error.into());
-                }
+                Err(error) => return Err(error.into()),
             };
             return Ok(match zoolet_model::first_failure(&results) {
                 None => {
-                    self.keep(Some(receipt.kept()));
+                    self.keep(under_way.done());
                     Ok(())
                 }
                 Some((0, ErrorCode::NodeExists)) if is_doubtful => {
-                    self.keep(Some(receipt.kept()));
+                    self.keep(under_way.done());
                     Ok(())
                 }
                 Some((0, ErrorCode::NoNode)) => {
@@ -71,12 +72,11 @@ impl<C: Coordinator> Once<C> {
                 }
                 // Somebody tidied up.
                 Some((1, ErrorCode::NoNode)) if before == 2 => {
-                    former = None;
+                    under_way.former = None;
                     continue;
                 }
                 Some((at, code)) => {
-                    self.keep(former);
-                    receipt.kept();
+                    self.keep(under_way.failed());
                     Err((at.saturating_sub(before), code))
                 }
             });
@@ -104,25 +104,40 @@ impl<C: Coordinator> Drop for Once<C> {
     }
 }
 
-/// The receipt of a transaction that is under way. Dropped, it goes if it is there.
-struct Receipt<'a, C: Coordinator> {
+/// A transaction that is under way. Dropped, its receipt goes if it is there, and the one before, which stays if it was not done.
+struct UnderWay<'a, C: Coordinator> {
     coordinator: &'a C,
-    path: Text,
-    /// Whether it is still to be cleared away when this is dropped.
-    is_under_way: bool,
+    /// `None` when nothing is left to be cleared away.
+    receipt: Option<Text>,
+    former: Option<Text>,
+    created: Option<Text>,
 }
 
-impl<C: Coordinator> Receipt<'_, C> {
-    fn kept(mut self) -> Text {
-        self.is_under_way = false;
-        self.path.clone()
+impl<C: Coordinator> UnderWay<'_, C> {
+    /// Its receipt, for the next one to take away.
+    fn done(mut self) -> Option<Text> {
+        self.former = None;
+        self.receipt.take()
+    }
+
+    /// The receipt before, which is still there.
+    fn failed(mut self) -> Option<Text> {
+        self.receipt = None;
+        self.former.take()
     }
 }
 
-impl<C: Coordinator> Drop for Receipt<'_, C> {
+impl<C: Coordinator> Drop for UnderWay<'_, C> {
     fn drop(&mut self) {
-        if self.is_under_way {
-            self.coordinator.run_errand(Errand::delete(self.path.clone()));
+        if let Some(receipt) = self.receipt.take() {
+            // As long as there is a receipt, what it is for was created by it and by nobody else.
+            self.coordinator.run_errand(match self.created.take() {
+                Some(created) => Errand::delete_both(receipt, created),
+                None => Errand::delete(receipt),
+            });
+        }
+        if let Some(former) = self.former.take() {
+            self.coordinator.run_errand(Errand::delete(former));
         }
     }
 }

@@ -2,5 +2,10 @@
 //! clients themselves. `ENSEMBLE_SEEDS=N` runs so many seeds, `ENSEMBLE_SEED=S` one of them with its trace.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+mod apart;
+mod barrier;
+mod counter;
+mod event_handle;
 mod exclusion;
+mod latch;
 mod lock;

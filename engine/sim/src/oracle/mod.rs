@@ -32,6 +32,7 @@ mod watch;
 pub use history::{
     Answer, ClientId, Committed, Connection, Disagreement, End, History, Moment, Operation, Received, Recorder, Span,
 };
+pub use replay::Changed;
 pub use summary::Summary;
 pub use violation::Violation;
 
@@ -104,6 +105,16 @@ pub fn check_with(history: &History, promises: &Promises) -> Result<(), Violatio
     timeliness::check(&facts, promises)?;
     let scripts = replay::check(&facts, &origins)?;
     watch::check(&facts, &scripts)
+}
+
+/// Every change of a znode, in order: what judges of something else than the ensemble need where its clients cannot know what became of a write.
+///
+/// # Errors
+/// As [`check`].
+pub fn changed(history: &History) -> Result<Vec<Changed>, Violation> {
+    let facts = Facts::of(history)?;
+    let origins = origin::check(&facts)?;
+    replay::changed(&facts, &origins)
 }
 
 #[cfg(test)]

@@ -12,9 +12,29 @@ use super::origin::{Origin, Origins, refusal_of};
 use super::violation::Violation;
 use super::watch::{Script, Watches};
 use crate::reference::{Change, Tree, Writer, listed, missed, watch_set_by};
+use bytes::Bytes;
 use std::collections::BTreeSet;
 use zoolet_engine::txn::Txn;
-use zoolet_model::{ErrorCode, Reply, Request, SessionId, SetWatches};
+use zoolet_model::{ErrorCode, EventKind, Reply, Request, SessionId, SetWatches};
+
+/// A znode was created, deleted, or given other data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Changed {
+    /// By which entry.
+    pub zxid: i64,
+    /// When the first server applied that, microseconds.
+    pub at_us: u64,
+    /// Whose entry it was, or whose end; `None` when the ensemble reaped it.
+    pub session: Option<SessionId>,
+    /// Whether it went with that session.
+    pub is_end: bool,
+    /// What.
+    pub kind: EventKind,
+    /// Of which znode.
+    pub path: String,
+    /// Its data after the entry; `None` also when it is gone then.
+    pub data: Option<Bytes>,
+}
 
 struct Replay<'f, 'h> {
     facts: &'f Facts<'h>,
@@ -24,10 +44,20 @@ struct Replay<'f, 'h> {
     scripts: Vec<Script>,
     cut_short: Vec<CutShort<'h>>,
     zxid: i64,
+    changed: Vec<Changed>,
 }
 
 /// Compares every answer, and gives each connection's script.
 pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<Vec<Script>, Violation> {
+    replay(facts, origins).map(|replay| replay.scripts)
+}
+
+/// The same, and gives what became of the tree, in order.
+pub(super) fn changed(facts: &Facts<'_>, origins: &Origins) -> Result<Vec<Changed>, Violation> {
+    replay(facts, origins).map(|replay| replay.changed)
+}
+
+fn replay<'f, 'h>(facts: &'f Facts<'h>, origins: &Origins) -> Result<Replay<'f, 'h>, Violation> {
     let mut replay = Replay {
         facts,
         tree: Tree::new(),
@@ -36,6 +66,7 @@ pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<Vec<Script>,
         scripts: facts.history.connections.iter().map(|_| Script::default()).collect(),
         cut_short: CutShort::all(facts),
         zxid: 0,
+        changed: Vec::new(),
     };
     let mut reads: Vec<(i64, usize)> = Vec::new();
     for (at, operation) in facts.history.operations.iter().enumerate() {
@@ -58,7 +89,7 @@ pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<Vec<Script>,
     }
     reads.try_for_each(|(_, read)| replay.read(read))?;
     replay.cut_short();
-    Ok(replay.scripts)
+    Ok(replay)
 }
 
 impl Replay<'_, '_> {
@@ -77,12 +108,14 @@ impl Replay<'_, '_> {
             (Some(Txn::Reap { path }), _) => self.tree.reap(path, entry.zxid, &mut changes),
             (Some(Txn::Write { session, .. } | Txn::Multi { session, .. }), Origin::Operation(operation)) => {
                 let expected = self.write(*session, operation, entry.wall_ms, &mut changes);
+                self.record(at, &changes);
                 self.fire(&changes);
                 return self.answered(operation, expected);
             }
             // What nobody asked for is a violation already; what means nothing changes nothing.
             (Some(Txn::Write { .. } | Txn::Multi { .. } | Txn::NoOp | Txn::Membership(_)) | None, _) => {}
         }
+        self.record(at, &changes);
         self.fire(&changes);
         if let Some(Txn::CloseSession { session }) = entry.txn {
             if let Origin::Operation(operation) = origin {
@@ -116,6 +149,21 @@ impl Replay<'_, '_> {
             Request::Write(op) => self.tree.answer_write(&writer, op, changes),
             Request::Multi(ops) => self.tree.answer_multi(&writer, ops, changes),
             other => unreachable!("no other request becomes an entry: {other:?}"),
+        }
+    }
+
+    fn record(&mut self, at: usize, changes: &[Change]) {
+        let entry = &self.facts.entries[at];
+        for change in changes.iter().filter(|change| change.kind != EventKind::NodeChildrenChanged) {
+            self.changed.push(Changed {
+                zxid: entry.zxid,
+                at_us: entry.at.us,
+                session: entry.session(),
+                is_end: entry.is_close(),
+                kind: change.kind,
+                path: change.path.clone(),
+                data: self.tree.get(&change.path).and_then(|znode| znode.data.clone()).map(Bytes::from),
+            });
         }
     }
 

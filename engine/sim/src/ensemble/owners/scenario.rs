@@ -6,7 +6,7 @@ use super::{Fact, Fate, Next, Seat};
 use crate::ensemble::host::Host;
 use crate::ensemble::world::World;
 use crate::ensemble::{Failure, Kind, MS, Mix, Plan, SECOND, Statistics, Trace, conclude};
-use crate::oracle::{ClientId, History, Received};
+use crate::oracle::{Changed, ClientId, History, Received, changed};
 use crate::workload::Random;
 use std::cell::Cell;
 use std::fmt;
@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use zoolet_model::{Request, SessionState};
+use zoolet_model::{Request, SessionId, SessionState};
 use zoolet_session::Session;
 use zoolet_zab::ServerId;
 
@@ -139,6 +139,20 @@ impl<F> Ran<F> {
     pub fn requests_of(&self, client: usize, is_it: impl Fn(&Request) -> bool) -> usize {
         let theirs = self.history.operations.iter().filter(|asked| is_it(&asked.request));
         theirs.filter(|asked| self.history.connection_of(asked).client == self.clients[client]).count()
+    }
+
+    /// Every change of a znode, in order.
+    ///
+    /// # Errors
+    /// The history cannot have been.
+    pub fn changed(&self) -> Result<Vec<Changed>, String> {
+        changed(&self.history).map_err(|violation| violation.to_string())
+    }
+
+    /// Whose session that was.
+    pub fn client_of(&self, session: SessionId) -> Option<usize> {
+        let connection = self.history.connections.iter().find(|one| one.session() == Some(session))?;
+        self.clients.iter().position(|client| *client == connection.client)
     }
 
     /// How many lists of children it asked for.

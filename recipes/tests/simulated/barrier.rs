@@ -1,0 +1,113 @@
+//! The barrier.
+//!
+//! | hazard | where |
+//! |---|---|
+//! | 2 reply lost | close and open are asked again; the first test counts what is in the tree, not what was returned |
+//! | 4, 8, 12 reconnects, staleness, missed events | [`nobody_passes_a_barrier_that_was_never_open_while_it_waited`]: cuts, expiries and servers that are behind |
+//! | 5 attempts given up | waits that are dropped there |
+//! | 6 herd | all are to go on: [`opening_wakes_all_who_wait_once`] |
+//! | 1, 3, 7, 9 to 11, 13 | nobody holds anything, and the znode is persistent |
+
+use crate::apart::{all_finished, finish, finished, heard, persist, up_to, within};
+use std::time::Duration;
+use zoolet_model::{EventKind, Path};
+use zoolet_recipes::Barrier;
+use zoolet_session::Session;
+use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+
+const PATH: &str = "/line/stopped";
+const WAITING: usize = 4;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Noted {
+    Waiting,
+    Passed,
+}
+
+fn barrier(seat: &Seat<Noted>) -> Barrier<Session> {
+    Barrier::new(seat.session.clone(), &Path::from_static(PATH))
+}
+
+async fn live(seat: Seat<Noted>) -> Next {
+    let done = if seat.number == WAITING { command(&seat).await } else { pass(&seat).await };
+    done.map_or_else(|next| next, |()| Next::Done)
+}
+
+/// Opens and closes until all have passed as often as they want.
+async fn command(seat: &Seat<Noted>) -> Result<(), Next> {
+    let barrier = barrier(seat);
+    while finished(seat).await?.len() < WAITING {
+        heard(seat, barrier.close().await)?;
+        seat.sleep(up_to(seat, 2000)).await;
+        heard(seat, barrier.open().await)?;
+        seat.sleep(up_to(seat, 300)).await;
+    }
+    Ok(())
+}
+
+async fn pass(seat: &Seat<Noted>) -> Result<(), Next> {
+    let barrier = barrier(seat);
+    for _ in 0..6 {
+        seat.sleep(up_to(seat, 400)).await;
+        seat.record(Noted::Waiting);
+        let result = match seat.below(3) {
+            0 => within(seat, up_to(seat, 1000), barrier.wait()).await,
+            _ => Some(barrier.wait().await),
+        };
+        if let Some(Some(())) = result.map(|result| heard(seat, result)).transpose()? {
+            seat.record(Noted::Passed);
+        }
+    }
+    finish(seat).await
+}
+
+fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+    // When it was closed, microseconds: from, until.
+    let mut closed: Vec<(u64, u64)> = Vec::new();
+    for change in ran.changed()?.into_iter().filter(|change| change.path == PATH) {
+        match change.kind {
+            EventKind::NodeCreated => closed.push((change.at_us, u64::MAX)),
+            EventKind::NodeDeleted => closed.last_mut().unwrap().1 = change.at_us,
+            kind => return Err(format!("{kind:?}")),
+        }
+    }
+    for (at, fact) in ran.facts.iter().enumerate().filter(|(_, fact)| fact.what == Noted::Passed) {
+        let is_theirs = |other: &&zoolet_sim::ensemble::Fact<Noted>| other.client == fact.client;
+        let began = ran.facts[..at].iter().rev().find(is_theirs).unwrap();
+        let is_all = |(from, to): &&(u64, u64)| *from < began.at_us && fact.at_us < *to;
+        if let Some((from, to)) = closed.iter().find(is_all) {
+            return Err(format!(
+                "client {} waited from {} to {} us, and it was closed from {from} to {to} us",
+                fact.client, began.at_us, fact.at_us
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn nobody_passes_a_barrier_that_was_never_open_while_it_waited() {
+    run_seeds_of(60, |seed| Scenario::drawn(seed, WAITING + 1), live, judge);
+}
+
+#[test]
+fn opening_wakes_all_who_wait_once() {
+    let live = |seat: Seat<Noted>| async move {
+        let barrier = barrier(&seat);
+        if seat.number == WAITING {
+            barrier.close().await.unwrap();
+            finish(&seat).await.unwrap();
+            seat.sleep(Duration::from_secs(10)).await;
+            assert!(barrier.open().await.unwrap());
+        } else {
+            all_finished(&seat, 1).await.unwrap();
+            persist(&seat, || barrier.wait()).await.unwrap();
+        }
+        Next::Done
+    };
+    let once_each = |ran: &Ran<Noted>| {
+        let events: Vec<_> = (0..WAITING).map(|client| ran.events_of(client)).collect();
+        if events.iter().all(|events| *events == 1) { Ok(()) } else { Err(format!("{events:?}")) }
+    };
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, WAITING + 1), live, once_each);
+}

@@ -1,0 +1,190 @@
+//! The event handle.
+//!
+//! | hazard | where |
+//! |---|---|
+//! | 2 create done, reply lost | [`one_goes_on_for_each_signal`]: each deletion of a signal is one who went on |
+//! | 4 a new session after the last | lives after an expiry, in both tests |
+//! | 5 attempts given up | waits and signals that are dropped, in both; `Left` |
+//! | 6 herd | stated by the page, and counted: [`each_signal_wakes_all_who_wait_and_one_takes_it`] |
+//! | 8, 12 staleness, missed events | [`nobody_goes_on_without_a_signal`]: servers that are behind, cuts |
+//! | 1, 3, 7, 9 to 11, 13 | nobody holds anything, and the znode is persistent |
+
+use crate::apart::{finish, finished, heard, left_behind, persist, up_to, within};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use zoolet_model::{EventKind, Path};
+use zoolet_recipes::{EventHandle, Reset};
+use zoolet_session::Session;
+use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+
+const PATH: &str = "/line/delivery";
+/// They wait; the others signal.
+const WAITING: usize = 3;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Noted {
+    Waiting,
+    WentOn,
+    Signalling,
+    Signalled,
+    Left(String),
+}
+
+fn handle(seat: &Seat<Noted>, reset: Reset) -> EventHandle<Session> {
+    EventHandle::new(seat.session.clone(), &Path::from_static(PATH), reset)
+}
+
+async fn live(seat: Seat<Noted>, reset: Reset) -> Next {
+    let done = if seat.number < WAITING { wait(&seat, reset).await } else { signal(&seat, reset).await };
+    match done {
+        Err(next) => next,
+        Ok(()) => {
+            if let Some(path) = left_behind(&seat).await {
+                seat.record(Noted::Left(path));
+            }
+            Next::Done
+        }
+    }
+}
+
+async fn wait(seat: &Seat<Noted>, reset: Reset) -> Result<(), Next> {
+    // In an earlier life: then nobody signals any more.
+    if finished(seat).await?.contains(&seat.number) {
+        return Ok(());
+    }
+    let handle = handle(seat, reset);
+    for _ in 0..5 {
+        seat.sleep(up_to(seat, 400)).await;
+        seat.record(Noted::Waiting);
+        let result = match seat.below(3) {
+            0 => within(seat, up_to(seat, 800), handle.wait()).await,
+            _ => Some(handle.wait().await),
+        };
+        if let Some(Some(())) = result.map(|result| heard(seat, result)).transpose()? {
+            seat.record(Noted::WentOn);
+        }
+    }
+    finish(seat).await
+}
+
+async fn signal(seat: &Seat<Noted>, reset: Reset) -> Result<(), Next> {
+    let handle = handle(seat, reset);
+    while finished(seat).await?.len() < WAITING {
+        seat.record(Noted::Signalling);
+        let result = match seat.below(3) {
+            0 => within(seat, up_to(seat, 60), handle.set()).await,
+            _ => Some(handle.set().await),
+        };
+        if let Some(Some(true)) = result.map(|result| heard(seat, result)).transpose()? {
+            seat.record(Noted::Signalled);
+        }
+        seat.sleep(up_to(seat, 600)).await;
+        if reset == Reset::Manual {
+            persist(seat, || handle.reset()).await?;
+            heard(seat, handle.wait_reset().await)?;
+            seat.sleep(up_to(seat, 1000)).await;
+        }
+    }
+    Ok(())
+}
+
+/// When it was not signalled, microseconds: from, until.
+fn silences(ran: &Ran<Noted>) -> Result<Vec<(u64, u64)>, String> {
+    let mut silent = vec![(0, u64::MAX)];
+    for change in ran.changed()?.into_iter().filter(|change| change.path == PATH) {
+        match change.kind {
+            EventKind::NodeCreated => silent.last_mut().unwrap().1 = change.at_us,
+            EventKind::NodeDeleted => silent.push((change.at_us, u64::MAX)),
+            kind => return Err(format!("{kind:?}")),
+        }
+    }
+    Ok(silent)
+}
+
+fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+    let silences = silences(ran)?;
+    let mut waits = BTreeMap::new();
+    for fact in &ran.facts {
+        match &fact.what {
+            Noted::Waiting => {
+                waits.insert(fact.client, fact.at_us);
+            }
+            Noted::WentOn => {
+                let began_us = waits[&fact.client];
+                if let Some((from, to)) = silences.iter().find(|(from, to)| *from < began_us && fact.at_us < *to) {
+                    return Err(format!(
+                        "client {} waited from {began_us} to {} us, and there was no signal from {from} to {to} us",
+                        fact.client, fact.at_us
+                    ));
+                }
+            }
+            Noted::Signalling | Noted::Signalled => {}
+            Noted::Left(path) => return Err(format!("client {} left {path}", fact.client)),
+        }
+    }
+    Ok(())
+}
+
+/// Each signal that was taken is one who went on, or who died or stopped waiting in that moment; the same of those that were given.
+fn judge_auto(ran: &Ran<Noted>) -> Result<(), String> {
+    judge(ran)?;
+    let mut done: BTreeMap<(usize, bool), (usize, usize, usize)> = BTreeMap::new();
+    for fact in &ran.facts {
+        let is_signal = matches!(fact.what, Noted::Signalling | Noted::Signalled);
+        let (tried, noted, _) = done.entry((fact.client, is_signal)).or_default();
+        match fact.what {
+            Noted::Waiting | Noted::Signalling => *tried += 1,
+            Noted::WentOn | Noted::Signalled => *noted += 1,
+            Noted::Left(_) => {}
+        }
+    }
+    for change in ran.changed()?.into_iter().filter(|change| change.path == PATH) {
+        let client = change.session.and_then(|session| ran.client_of(session)).ok_or("who was that?")?;
+        done.entry((client, change.kind == EventKind::NodeCreated)).or_default().2 += 1;
+    }
+    for ((client, is_signal), (tried, noted, changes)) in done {
+        if !(noted..=tried).contains(&changes) {
+            let what = if is_signal { "signalled" } else { "took" };
+            return Err(format!(
+                "client {client} tried {tried} times, was told of {noted}, and {what} {changes} times"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn nobody_goes_on_without_a_signal() {
+    run_seeds_of(60, |seed| Scenario::drawn(seed, WAITING + 1), |seat| live(seat, Reset::Manual), judge);
+}
+
+#[test]
+fn one_goes_on_for_each_signal() {
+    run_seeds_of(60, |seed| Scenario::drawn(seed, WAITING + 2), |seat| live(seat, Reset::Auto), judge_auto);
+}
+
+#[test]
+fn each_signal_wakes_all_who_wait_and_one_takes_it() {
+    const SIGNALS: usize = 6;
+    let live = |seat: Seat<Noted>| async move {
+        let handle = handle(&seat, Reset::Auto);
+        if seat.number < SIGNALS {
+            handle.wait().await.unwrap();
+            seat.record(Noted::WentOn);
+            return Next::Done;
+        }
+        seat.sleep(Duration::from_secs(5)).await;
+        for _ in 0..SIGNALS {
+            assert!(handle.set().await.unwrap());
+            seat.sleep(Duration::from_secs(1)).await;
+        }
+        Next::Done
+    };
+    let all = |ran: &Ran<Noted>| {
+        let mut events: Vec<_> = (0..SIGNALS).map(|client| ran.events_of(client)).collect();
+        events.sort_unstable();
+        // The first one woke once, the last one each time.
+        if events == [1, 2, 3, 4, 5, 6] { Ok(()) } else { Err(format!("{events:?}")) }
+    };
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, SIGNALS + 1), live, all);
+}

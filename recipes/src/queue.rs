@@ -7,7 +7,9 @@
 //! - [`Queue::take`]: at most one consumer gets it, and nobody a second time (at most once).
 //! - [`Queue::claim`]: one consumer at a time works on it, and it stays until [`Claim::complete`] (at least once). Completing it and what came of it are one transaction, so that what is in the
 //!   ensemble happens once.
-//! - Items are tried in the order in which they were put in; in a [`PriorityQueue`] lower priorities first. A claim that is given up puts its item back where it was.
+//! - Nobody takes an item that somebody works on.
+//! - Items are tried in the order in which they were put in; in a [`PriorityQueue`] lower priorities first. A claim that is given up puts its item back where it was, and consumers come to it
+//!   with their next list: when the last one is used up, or with priorities each time.
 //! - [`Claim::attempts`] counts, so that an item that kills whoever works on it can be [buried](Claim::bury).
 //!
 //! # Does not guarantee
@@ -18,7 +20,7 @@
 //!
 //! # Znodes
 //! The path, and below it `queue-NNNNNNNNNN`, or `queue-YYNNNNNNNNNN` with the priority in two digits: persistent, or as ephemerals of their producer ([`Lifetime::Producer`], as published).
-//! `path-claims` has an ephemeral for each claimed item, which is also what Curator's `lockPath` is; `path-dead` the buried ones; `path-receipts` an ephemeral for each
+//! `path-claims` has an ephemeral for each claimed item, also for the moment in which one is taken, and is what Curator's `lockPath` is; `path-dead` the buried ones; `path-receipts` an ephemeral for each
 //! participant by which a lost reply is resolved.
 //!
 //! # Failures
@@ -98,7 +100,7 @@ struct Items<C: Coordinator> {
     lifetime: Lifetime,
     items_max: u32,
     once: Once<C>,
-    /// Names that were listed and not tried yet. Only with priorities a newer one may come before them.
+    /// Names that were listed and not tried yet.
     listed: Mutex<VecDeque<String>>,
     is_prioritized: bool,
 }
@@ -262,28 +264,12 @@ impl<C: Coordinator> Items<C> {
     }
 
     async fn take(&self) -> Result<Bytes, Error> {
-        loop {
-            while let Some(name) = self.next_listed() {
-                let path = self.child(&name);
-                let Some((item, _)) = data(&self.coordinator, &path).await? else { continue };
-                let take = WriteOp::Delete { path, version: -1 };
-                match self.once.transact(&[take]).await? {
-                    Ok(()) => return Ok(item.unwrap_or_default()),
-                    // Somebody else has it, or has claimed it.
-                    Err((_, ErrorCode::NoNode)) => {}
-                    Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
-                }
-            }
-            self.wait_listed(Vec::new()).await?;
-        }
-    }
-
-    async fn claim(&self) -> Result<Claim<'_, C>, Error> {
+        self.begin();
         loop {
             let mut claimed = Vec::new();
             while let Some(name) = self.next_listed() {
-                match self.try_claim(&name).await? {
-                    Tried::Claimed(claim) => return Ok(claim),
+                match self.try_take(&name).await? {
+                    Tried::Got(item) => return Ok(item),
                     Tried::ByAnother => claimed.push(name),
                     Tried::Gone => {}
                 }
@@ -292,7 +278,47 @@ impl<C: Coordinator> Items<C> {
         }
     }
 
-    async fn try_claim(&self, name: &str) -> Result<Tried<'_, C>, Error> {
+    async fn claim(&self) -> Result<Claim<'_, C>, Error> {
+        self.begin();
+        loop {
+            let mut claimed = Vec::new();
+            while let Some(name) = self.next_listed() {
+                match self.try_claim(&name).await? {
+                    Tried::Got(claim) => return Ok(claim),
+                    Tried::ByAnother => claimed.push(name),
+                    Tried::Gone => {}
+                }
+            }
+            self.wait_listed(claimed).await?;
+        }
+    }
+
+    /// A more urgent item may have come since the list.
+    fn begin(&self) {
+        if self.is_prioritized {
+            self.set_listed(Vec::new());
+        }
+    }
+
+    /// A claim that ends with the item, so that nobody takes what another one works on.
+    async fn try_take(&self, name: &str) -> Result<Tried<Bytes>, Error> {
+        let c = &self.coordinator;
+        let (path, claim) = (self.child(name), zoolet_model::path::child(self.claims.as_str(), name));
+        let delete = |path: &Text| WriteOp::Delete { path: path.clone(), version: -1 };
+        let Some((item, _)) = data(c, &path).await? else { return Ok(Tried::Gone) };
+        let ops = [create(claim.clone(), None, CreateKind::Ephemeral, false), delete(&claim), delete(&path)];
+        loop {
+            match self.once.transact(&ops).await? {
+                Ok(()) => return Ok(Tried::Got(item.unwrap_or_default())),
+                Err((0, ErrorCode::NoNode)) => make_container(c, &self.claims).await?,
+                Err((0, ErrorCode::NodeExists)) => return Ok(Tried::ByAnother),
+                Err((2, ErrorCode::NoNode)) => return Ok(Tried::Gone),
+                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+            }
+        }
+    }
+
+    async fn try_claim(&self, name: &str) -> Result<Tried<Claim<'_, C>>, Error> {
         let c = &self.coordinator;
         let guid = Guid::from_random_bits(c.random_bits());
         let content = Bytes::from(guid.to_string());
@@ -303,7 +329,7 @@ impl<C: Coordinator> Items<C> {
             path: zoolet_model::path::child(self.claims.as_str(), name),
             guid,
             content: Bytes::new(),
-            attempts: 0,
+            version: 0,
             zxid: 0,
             is_over: true,
         };
@@ -327,17 +353,18 @@ impl<C: Coordinator> Items<C> {
             match zoolet_model::first_failure(&results) {
                 None => {
                     let Some(OpResult::SetData(stat)) = results.last() else { return Err(crate::ask::UNEXPECTED) };
-                    return Ok(Tried::Claimed(claim.made(item.unwrap_or_default(), stat)));
+                    return Ok(Tried::Got(claim.made(item.unwrap_or_default(), stat)));
                 }
                 Some((0, ErrorCode::NodeExists)) => {
+                    // The item before its claim: if that is the own one, whose reply was lost, nobody else has claimed it in between.
+                    let found = data(c, &claim.item).await?;
                     let Some((there, _)) = data(c, &claim.path).await? else { continue };
                     if there != Some(content.clone()) {
                         claim.is_over = true;
                         return Ok(Tried::ByAnother);
                     }
-                    // The own one, whose reply was lost.
-                    let Some((item, stat)) = data(c, &claim.item).await? else { return Ok(Tried::Gone) };
-                    return Ok(Tried::Claimed(claim.made(item.unwrap_or_default(), &stat)));
+                    let Some((item, stat)) = found else { return Ok(Tried::Gone) };
+                    return Ok(Tried::Got(claim.made(item.unwrap_or_default(), &stat)));
                 }
                 Some((0, ErrorCode::NoNode)) => make_container(c, &self.claims).await?,
                 Some((1, ErrorCode::BadVersion)) => {}
@@ -406,8 +433,8 @@ impl<C: Coordinator> Items<C> {
     }
 }
 
-enum Tried<'a, C: Coordinator> {
-    Claimed(Claim<'a, C>),
+enum Tried<T> {
+    Got(T),
     ByAnother,
     Gone,
 }
@@ -421,7 +448,8 @@ pub struct Claim<'a, C: Coordinator> {
     path: Text,
     guid: Guid,
     content: Bytes,
-    attempts: u32,
+    /// The item's: it counts claims.
+    version: i32,
     zxid: i64,
     is_over: bool,
 }
@@ -429,7 +457,7 @@ pub struct Claim<'a, C: Coordinator> {
 impl<C: Coordinator> Claim<'_, C> {
     fn made(mut self, content: Bytes, stat: &zoolet_model::Stat) -> Self {
         self.content = content;
-        self.attempts = stat.version.unsigned_abs();
+        self.version = stat.version;
         self.zxid = stat.mzxid;
         self
     }
@@ -441,7 +469,7 @@ impl<C: Coordinator> Claim<'_, C> {
 
     /// How often it was claimed, this time included: an item that kills whoever works on it is one to [bury](Claim::bury).
     pub fn attempts(&self) -> u32 {
-        self.attempts
+        self.version.unsigned_abs()
     }
 
     /// The fencing token: the zxid of the claim.
@@ -474,8 +502,9 @@ impl<C: Coordinator> Claim<'_, C> {
     }
 
     fn end(&self) -> Vec<WriteOp> {
-        let delete = |path: &Text| WriteOp::Delete { path: path.clone(), version: -1 };
-        vec![delete(&self.path), delete(&self.item)]
+        let delete = |path: &Text, version| WriteOp::Delete { path: path.clone(), version };
+        // If the claim was broken and somebody else has claimed the item since, the claim that is there is not this one.
+        vec![delete(&self.path, -1), delete(&self.item, self.version)]
     }
 
     async fn transact(&mut self, ops: &[WriteOp]) -> Result<(), Error> {
@@ -484,7 +513,7 @@ impl<C: Coordinator> Claim<'_, C> {
                 self.is_over = true;
                 Ok(())
             }
-            Err((0 | 1, ErrorCode::NoNode)) => Err(Error::Lost),
+            Err((0, ErrorCode::NoNode) | (1, ErrorCode::NoNode | ErrorCode::BadVersion)) => Err(Error::Lost),
             Err((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
         }
     }
@@ -493,6 +522,8 @@ impl<C: Coordinator> Claim<'_, C> {
 impl<C: Coordinator> Drop for Claim<'_, C> {
     fn drop(&mut self) {
         if !self.is_over {
+            // The next list has it where it was.
+            self.items.set_listed(Vec::new());
             self.items.coordinator.run_errand(Errand::delete_if_own(self.path.clone(), self.guid));
         }
     }

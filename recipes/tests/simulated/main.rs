@@ -9,3 +9,4 @@ mod event_handle;
 mod exclusion;
 mod latch;
 mod lock;
+mod queue;

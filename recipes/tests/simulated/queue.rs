@@ -1,0 +1,501 @@
+//! The queue and the priority queue.
+//!
+//! | hazard | where |
+//! |---|---|
+//! | 1 holding is not having | consumers that stand still with a claim, [`judge`]: an item ends with the claim of whoever ends it, in one transaction |
+//! | 2 create done, reply lost | lost replies in all drawn tests: an item is there once, and ends once |
+//! | 3 a znode of the session before | lives after a crash whose claims are still there |
+//! | 4, 12 sessions, watches | expiries, cuts and reconnects of consumers that wait; all finish |
+//! | 5 attempts given up | takes and claims that are dropped; `Left`, and no item stays claimed |
+//! | 6 herd | stated by the page, and counted: [`an_item_wakes_whoever_waits_and_one_gets_it`] |
+//! | 7 item lost, no bound, stale lists of priorities | claims, [`a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once`], [`an_urgent_item_comes_before_those_that_were_listed`] |
+//! | 8 to 11, 13 | nothing depends on a clock, on a size that others may see otherwise, or on a cache |
+
+use crate::apart::{finish, finished, heard, left_behind, persist, up_to, within};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use zoolet_model::{CreateKind, CreateMode, EventKind, Path, RequestedAcl, SessionId, Text, WriteOp};
+use zoolet_recipes::{Claim, Error, Lifetime, Priority, PriorityQueue, Queue};
+use zoolet_session::Session;
+use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+
+const PATH: Path = Path::from_static("/jobs");
+const RESULTS: Path = Path::from_static("/results");
+/// They put in; all but them take out.
+const PRODUCERS: usize = 2;
+const CLIENTS: usize = 5;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Noted {
+    Putting(String),
+    Put(String),
+    /// The queue said that it is full.
+    Full,
+    /// It begins to wait for an item.
+    Taking,
+    Took(String),
+    /// Item, attempts, and token.
+    Claimed(String, u32, i64),
+    Completing(String),
+    Completed(String),
+    Burying(String),
+    Buried(String),
+    /// A claim was over.
+    Lost(String),
+    Left(String),
+}
+
+/// How consumers come to their items.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum How {
+    Take,
+    Claim,
+    Either,
+}
+
+fn queue(seat: &Seat<Noted>, lifetime: Lifetime) -> Queue<Session> {
+    Queue::new(seat.session.clone(), &PATH).unwrap().lifetime(lifetime)
+}
+
+async fn live(seat: Seat<Noted>, how: How, lifetime: Lifetime) -> Next {
+    let done = match seat.number {
+        number if number < PRODUCERS => produce(&seat, lifetime).await,
+        number if number + 1 == CLIENTS && how != How::Take => break_claims(&seat).await,
+        _ => consume(&seat, how, lifetime).await,
+    };
+    match done {
+        Err(next) => next,
+        Ok(()) => {
+            if let Some(path) = left_behind(&seat).await {
+                seat.record(Noted::Left(path));
+            }
+            Next::Done
+        }
+    }
+}
+
+async fn produce(seat: &Seat<Noted>, lifetime: Lifetime) -> Result<(), Next> {
+    if finished(seat).await?.contains(&seat.number) {
+        return Ok(());
+    }
+    let queue = queue(seat, lifetime);
+    for number in 0..5 {
+        seat.sleep(up_to(seat, 800)).await;
+        let item = format!("{}.{}.{number}", seat.number, seat.life);
+        seat.record(Noted::Putting(item.clone()));
+        let result = match seat.below(4) {
+            0 => within(seat, up_to(seat, 60), queue.put(item.clone())).await,
+            _ => Some(queue.put(item.clone()).await),
+        };
+        if let Some(Some(())) = result.map(|result| heard(seat, result)).transpose()? {
+            seat.record(Noted::Put(item));
+        }
+    }
+    while lifetime == Lifetime::Producer && heard(seat, queue.size().await)? != Some(0) {
+        seat.sleep(Duration::from_millis(500)).await;
+    }
+    finish(seat).await
+}
+
+/// Until nobody puts anything in any more and nothing is left.
+async fn consume(seat: &Seat<Noted>, how: How, lifetime: Lifetime) -> Result<(), Next> {
+    make_results(seat).await?;
+    let queue = queue(seat, lifetime);
+    loop {
+        let takes = match how {
+            How::Take => true,
+            How::Claim => false,
+            How::Either => seat.below(2) == 0,
+        };
+        let patience = if seat.below(3) == 0 { up_to(seat, 100) } else { Duration::from_secs(3) };
+        if takes {
+            seat.record(Noted::Taking);
+            let result = within(seat, patience, queue.take()).await;
+            if let Some(Some(item)) = result.map(|result| heard(seat, result)).transpose()? {
+                seat.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
+            }
+        } else {
+            let result = within(seat, patience, queue.claim()).await;
+            if let Some(Some(claim)) = result.map(|result| heard(seat, result)).transpose()? {
+                work(seat, claim).await?;
+            }
+        }
+        if seat.session.state().is_over() {
+            return Err(Next::AnotherSession);
+        }
+        let done = finished(seat).await?;
+        if (0..PRODUCERS).all(|producer| done.contains(&producer)) && heard(seat, queue.size().await)? == Some(0) {
+            return finish(seat).await;
+        }
+    }
+}
+
+async fn make_results(seat: &Seat<Noted>) -> Result<(), Next> {
+    use zoolet_model::{Error as SessionError, ErrorCode::NodeExists};
+    persist(seat, || async {
+        match seat.session.create(&RESULTS, None).await {
+            Ok(_) | Err(SessionError::Refused(NodeExists)) => Ok(()),
+            Err(error) => Err(Error::from(error)),
+        }
+    })
+    .await
+}
+
+async fn work(seat: &Seat<Noted>, claim: Claim<'_, Session>) -> Result<(), Next> {
+    let item = String::from_utf8(claim.item().to_vec()).unwrap();
+    seat.record(Noted::Claimed(item.clone(), claim.attempts(), claim.token().0));
+    seat.sleep(up_to(seat, 700)).await;
+    let (result, note) = match seat.below(6) {
+        // It stays in the queue.
+        0 => return Ok(()),
+        1 => {
+            seat.record(Noted::Burying(item.clone()));
+            (claim.bury().await, Noted::Buried(item.clone()))
+        }
+        2 => {
+            seat.record(Noted::Completing(item.clone()));
+            let result = within(seat, up_to(seat, 50), claim.complete([result_of(&item)])).await;
+            let Some(result) = result else { return Ok(()) };
+            (result, Noted::Completed(item.clone()))
+        }
+        _ => {
+            seat.record(Noted::Completing(item.clone()));
+            (claim.complete([result_of(&item)]).await, Noted::Completed(item.clone()))
+        }
+    };
+    match result {
+        Err(Error::Lost) => seat.record(Noted::Lost(item)),
+        result => {
+            if heard(seat, result)?.is_some() {
+                seat.record(note);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What comes of an item: in the ensemble it happens once.
+fn result_of(item: &str) -> WriteOp {
+    WriteOp::Create(zoolet_model::Create {
+        path: Text::from(format!("{RESULTS}/{item}-")),
+        data: None,
+        acl: Some(RequestedAcl::open()),
+        mode: CreateMode::Valid { kind: CreateKind::Persistent, sequential: true },
+        with_stat: false,
+    })
+}
+
+/// An operator who breaks claims, as one does whose holder hangs.
+async fn break_claims(seat: &Seat<Noted>) -> Result<(), Next> {
+    let claims = Path::from_static("/jobs-claims");
+    loop {
+        seat.sleep(up_to(seat, 2000)).await;
+        if let Ok(names) = seat.session.children(&claims).await
+            && let Some(name) = names.iter().next()
+        {
+            let path = Path::new(zoolet_model::path::child(claims.as_str(), name)).unwrap();
+            let _ = seat.session.delete(&path, zoolet_session::Version::Any).await;
+        }
+        if seat.session.state().is_over() {
+            return Err(Next::AnotherSession);
+        }
+        let done = finished(seat).await?;
+        if (0..CLIENTS - 1).all(|client| done.contains(&client)) {
+            return Ok(());
+        }
+    }
+}
+
+/// One item, as the tree had it.
+#[derive(Default)]
+struct Item {
+    name: String,
+    /// How often it was claimed.
+    claims: u32,
+    /// Zxids of claims, and how many there were then.
+    tokens: Vec<(i64, u32)>,
+    /// By whom it was taken out, with the claim of whoever did that.
+    ended_by: Option<usize>,
+    /// With its producer.
+    is_gone: bool,
+    puts: u32,
+    results: u32,
+    graves: u32,
+}
+
+/// Every item by its content, and every rule that the tree itself shows.
+fn items(ran: &Ran<Noted>) -> Result<BTreeMap<String, Item>, String> {
+    let mut items: BTreeMap<String, Item> = BTreeMap::new();
+    let mut contents: BTreeMap<String, String> = BTreeMap::new();
+    let mut claims: BTreeMap<String, SessionId> = BTreeMap::new();
+    let changes = ran.changed()?;
+    for change in &changes {
+        let who = change.session.and_then(|session| ran.client_of(session));
+        if let Some(name) = change.path.strip_prefix("/jobs/") {
+            match change.kind {
+                EventKind::NodeCreated => {
+                    let content = String::from_utf8(change.data.clone().unwrap_or_default().to_vec()).unwrap();
+                    let item = items.entry(content.clone()).or_default();
+                    item.puts += 1;
+                    item.name = name.to_owned();
+                    contents.insert(name.to_owned(), content);
+                }
+                EventKind::NodeDeleted => {
+                    let item = items.get_mut(&contents[name]).unwrap();
+                    if change.is_end {
+                        item.is_gone = true;
+                        continue;
+                    }
+                    // Its claim ends in the same transaction, and is of the one who ends it.
+                    let with = changes.iter().filter(|other| other.zxid == change.zxid && !other.is_end);
+                    let mut claim = with.filter(|other| other.path.strip_prefix("/jobs-claims/") == Some(name));
+                    if claim.next().is_none()
+                        && let Some(session) = claims.get(name)
+                    {
+                        return Err(format!("{who:?} took {name} out, which {session:?} worked on"));
+                    }
+                    item.ended_by = who;
+                }
+                EventKind::NodeDataChanged => {}
+                kind => return Err(format!("{kind:?}")),
+            }
+        } else if let Some(name) = change.path.strip_prefix("/jobs-claims/") {
+            let Some(session) = change.session else { return Err("a claim was reaped".to_owned()) };
+            match change.kind {
+                EventKind::NodeCreated => {
+                    claims.insert(name.to_owned(), session);
+                    let item = items.get_mut(&contents[name]).unwrap();
+                    // A take is a claim that ends in the same transaction.
+                    if !changes.iter().any(|other| {
+                        other.zxid == change.zxid && other.kind == EventKind::NodeDeleted && other.path == change.path
+                    }) {
+                        item.claims += 1;
+                        item.tokens.push((change.zxid, item.claims));
+                    }
+                }
+                EventKind::NodeDeleted => {
+                    let of = claims.remove(name);
+                    let ends_item = changes.iter().any(|other| {
+                        other.zxid == change.zxid
+                            && other.kind == EventKind::NodeDeleted
+                            && other.path.strip_prefix("/jobs/") == Some(name)
+                            && !other.is_end
+                    });
+                    let is_operator = who == Some(CLIENTS - 1);
+                    if of != Some(session) && !is_operator || ends_item && of != Some(session) {
+                        return Err(format!("{who:?} ended the claim of {of:?} on {name}, zxid {}", change.zxid));
+                    }
+                }
+                _ => {}
+            }
+        } else if let Some(result) = change.path.strip_prefix("/results/") {
+            items.entry(result[..result.len() - 11].to_owned()).or_default().results += 1;
+        } else if let Some(name) = change.path.strip_prefix("/jobs-dead/") {
+            items.entry(contents[name].clone()).or_default().graves += 1;
+        }
+    }
+    Ok(items)
+}
+
+fn judge(ran: &Ran<Noted>, lifetime: Lifetime) -> Result<(), String> {
+    let items = items(ran)?;
+    let mut took = BTreeSet::new();
+    let mut may_have_taken: BTreeMap<usize, i64> = BTreeMap::new();
+    for fact in &ran.facts {
+        let item = |item: &String| items.get(item).filter(|item| item.puts == 1);
+        let is_wrong = match &fact.what {
+            Noted::Putting(_) | Noted::Full | Noted::Completing(_) | Noted::Burying(_) | Noted::Lost(_) => false,
+            Noted::Put(name) => item(name).is_none(),
+            Noted::Taking => {
+                *may_have_taken.entry(fact.client).or_default() += 1;
+                false
+            }
+            Noted::Took(name) => {
+                *may_have_taken.entry(fact.client).or_default() -= 1;
+                !took.insert(name.clone()) || item(name).is_none_or(|item| item.ended_by != Some(fact.client))
+            }
+            Noted::Claimed(name, attempts, token) => {
+                item(name).is_none_or(|item| !item.tokens.contains(&(*token, *attempts)))
+            }
+            Noted::Completed(name) => {
+                item(name).is_none_or(|item| item.ended_by != Some(fact.client) || item.results != 1)
+            }
+            Noted::Buried(name) => item(name).is_none_or(|item| item.ended_by != Some(fact.client) || item.graves != 1),
+            Noted::Left(_) => true,
+        };
+        if is_wrong {
+            return Err(format!("client {}: {:?}", fact.client, fact.what));
+        }
+    }
+    let ended = |name: &str, client: usize| {
+        ran.facts.iter().any(|fact| {
+            fact.client == client
+                && matches!(&fact.what, Noted::Took(of) | Noted::Completing(of) | Noted::Burying(of) if of == name)
+        })
+    };
+    for (name, item) in &items {
+        if item.puts > 1 || item.results + item.graves > 1 {
+            let Item { puts, results, graves, .. } = item;
+            return Err(format!("{name} was put in {puts} times, done {results} times, buried {graves} times"));
+        }
+        match item.ended_by {
+            None if item.is_gone && lifetime == Lifetime::Producer => {}
+            None => return Err(format!("{name} is still there, or went by itself")),
+            Some(client) if ended(name, client) => {}
+            // Taken by somebody who died or stopped waiting in that moment: at most as often as that was.
+            Some(client) => {
+                let left = may_have_taken.entry(client).or_default();
+                *left -= 1;
+                if *left < 0 {
+                    return Err(format!("{name} was lost by client {client}"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn runs(how: How, lifetime: Lifetime) {
+    run_seeds_of(
+        30,
+        |seed| Scenario::drawn(seed, CLIENTS),
+        |seat| live(seat, how, lifetime),
+        |ran| judge(ran, lifetime),
+    );
+}
+
+#[test]
+fn what_is_taken_is_taken_by_one_and_nothing_else_is_lost() {
+    runs(How::Take, Lifetime::Persistent);
+}
+
+#[test]
+fn what_is_taken_of_producers_that_may_die_is_taken_by_one() {
+    runs(How::Take, Lifetime::Producer);
+}
+
+#[test]
+fn what_is_claimed_is_done_once_and_never_lost() {
+    runs(How::Claim, Lifetime::Persistent);
+}
+
+#[test]
+fn what_is_claimed_of_producers_that_may_die_is_done_once() {
+    runs(How::Claim, Lifetime::Producer);
+}
+
+#[test]
+fn nobody_takes_what_somebody_works_on() {
+    runs(How::Either, Lifetime::Persistent);
+}
+
+#[test]
+fn a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once() {
+    const BOUND: u32 = 4;
+    let live = |seat: Seat<Noted>| async move {
+        let queue = Queue::new(seat.session.clone(), &PATH).unwrap().items_max(BOUND);
+        for number in 0..6 {
+            seat.sleep(up_to(&seat, 50)).await;
+            match queue.put(format!("{}.{}.{number}", seat.number, seat.life)).await {
+                Err(Error::Full) => seat.record(Noted::Full),
+                result => {
+                    if let Err(next) = heard(&seat, result) {
+                        return next;
+                    }
+                }
+            }
+        }
+        Next::Done
+    };
+    let bound = |ran: &Ran<Noted>| {
+        let puts = ran.changed()?.iter().filter(|change| change.path.starts_with("/jobs/")).count();
+        let refused = ran.facts.iter().any(|fact| fact.what == Noted::Full);
+        let most = BOUND as usize + CLIENTS - 1;
+        if puts <= most && refused { Ok(()) } else { Err(format!("{puts} items, refused: {refused}")) }
+    };
+    run_seeds_of(30, |seed| Scenario::drawn(seed, CLIENTS), live, bound);
+}
+
+#[test]
+fn items_come_in_the_order_in_which_they_were_put_in() {
+    let live = |seat: Seat<Noted>| async move {
+        let queue = queue(&seat, Lifetime::Persistent);
+        for number in 0..20 {
+            if seat.number == 0 {
+                queue.put(format!("{number:02}")).await.unwrap();
+            } else {
+                // A claim that is given up puts its item back where it was.
+                drop(queue.claim().await.unwrap());
+                seat.sleep(Duration::from_secs(1)).await;
+                let item = queue.take().await.unwrap();
+                seat.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
+            }
+        }
+        Next::Done
+    };
+    let in_order = |ran: &Ran<Noted>| {
+        let took: Vec<_> = ran.facts.iter().map(|fact| format!("{:?}", fact.what)).collect();
+        if took.len() == 20 && took.is_sorted() { Ok(()) } else { Err(format!("{took:?}")) }
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, 2), live, in_order);
+}
+
+/// The consumer went on with its list, in which the urgent one was not.
+#[test]
+fn an_urgent_item_comes_before_those_that_were_listed() {
+    let live = |seat: Seat<Noted>| async move {
+        let queue = PriorityQueue::new(seat.session.clone(), &PATH).unwrap();
+        let took = |item: bytes::Bytes| seat.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
+        for (priority, item) in [(50, "b"), (9, "a"), (50, "c"), (99, "z"), (50, "d")] {
+            queue.put(Priority::new(priority).unwrap(), item).await.unwrap();
+        }
+        took(queue.take().await.unwrap());
+        took(queue.take().await.unwrap());
+        queue.put(Priority::new(10).unwrap(), "b1").await.unwrap();
+        took(queue.take().await.unwrap());
+        let claim = queue.claim().await.unwrap();
+        took(claim.item().clone());
+        queue.put(Priority::new(0).unwrap(), "c1").await.unwrap();
+        let urgent = queue.claim().await.unwrap();
+        took(urgent.item().clone());
+        // One is claimed, and not taken.
+        took(queue.take().await.unwrap());
+        urgent.complete([]).await.unwrap();
+        claim.complete([]).await.unwrap();
+        took(queue.take().await.unwrap());
+        Next::Done
+    };
+    let in_order = |ran: &Ran<Noted>| {
+        let took: Vec<_> = ran.facts.iter().map(|fact| fact.what.clone()).collect();
+        let wanted = ["a", "b", "b1", "c", "c1", "d", "z"].map(|item| Noted::Took(item.to_owned()));
+        if took == wanted { Ok(()) } else { Err(format!("{took:?}")) }
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, 1), live, in_order);
+}
+
+#[test]
+fn an_item_wakes_whoever_waits_and_one_gets_it() {
+    const WAITING: usize = 5;
+    let live = |seat: Seat<Noted>| async move {
+        let queue = queue(&seat, Lifetime::Persistent);
+        if seat.number < WAITING {
+            let item = queue.take().await.unwrap();
+            seat.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
+            return Next::Done;
+        }
+        seat.sleep(Duration::from_secs(5)).await;
+        for number in 0..WAITING {
+            queue.put(format!("{number}")).await.unwrap();
+            seat.sleep(Duration::from_secs(1)).await;
+        }
+        Next::Done
+    };
+    let all = |ran: &Ran<Noted>| {
+        // Whoever wakes and finds nothing waits for the next change of the list, which may be that another one took the item.
+        let events: Vec<_> = (0..WAITING).map(|client| ran.events_of(client)).collect();
+        let took: BTreeSet<_> = ran.facts.iter().map(|fact| format!("{:?}", fact.what)).collect();
+        let is_woken_by_changes = events.iter().all(|events| (1..=2 * WAITING).contains(events));
+        if took.len() == WAITING && is_woken_by_changes { Ok(()) } else { Err(format!("{events:?} {took:?}")) }
+    };
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, WAITING + 1), live, all);
+}

@@ -562,7 +562,7 @@ impl Ghost {
             }
             _ => {
                 let mut host = Host::new(process, facts);
-                host.history = self.history_of(host.disk, host.durable.last);
+                host.history = self.history_of(host.durable.last);
                 if let Some(Host { disk, durable, history, .. }) = self.hosts.insert(server, host) {
                     self.retired.push(Retired { server, disk, durable, history });
                 }
@@ -571,15 +571,21 @@ impl Ghost {
         self.declare(server, facts.watermark);
     }
 
-    /// What a disk that another server has or had, or this one had before, holds up to `last`.
-    fn history_of(&self, disk: Incarnation, last: Link) -> History {
-        let now = self.hosts.values().filter(|host| host.disk == disk).map(|host| &host.history);
-        let before = self.retired.iter().filter(|retired| retired.disk == disk).map(|retired| &retired.history);
-        let mut found = now.chain(before).filter(|history| history.at(last.zxid) == Some(last)).cloned();
-        found.next().filter(|_| last.zxid > Zxid::ZERO).map_or(History::from(last), |mut history| {
-            let _ = history.truncate(last.zxid);
-            history
-        })
+    /// What leads to `last` on a disk that has a history already. Equal links stand for equal histories, so it is what was broadcast; whoever the
+    /// disk is a copy of may have truncated since.
+    fn history_of(&self, last: Link) -> History {
+        let (mut links, mut floor) = (Vec::new(), last);
+        while let Some(primary) = self.primaries.get(&floor.zxid.epoch()) {
+            let broadcast = &primary.broadcast;
+            if broadcast.at(floor.zxid) != Some(floor) || broadcast.floor() == floor {
+                break;
+            }
+            links.extend(broadcast.links().iter().rev().skip_while(|link| link.zxid > floor.zxid));
+            floor = broadcast.floor();
+        }
+        let mut history = History::from(floor);
+        links.into_iter().rev().for_each(|link| history.push(link));
+        history
     }
 
     /// An epoch that its leader alone had, and in memory, never began: nothing was said of it, or INV-PROMISE-MONOTONIC says so.

@@ -46,7 +46,7 @@ impl Invariant for Integrity {
 
 #[cfg(test)]
 mod tests {
-    use super::super::story::{Story, entered, entry, payload, promise, zxid};
+    use super::super::story::{Story, cut, entered, entry, payload, promise, zxid};
     use super::*;
     use zoolet_engine::txn::Txn;
     use zoolet_model::SessionId;
@@ -69,6 +69,21 @@ mod tests {
         story.append(1, &[promise(1), entered(1), LogRecord::Entry { zxid: zxid(1, 0), payload }]);
         story.restart(1);
         story.append(1, &[promise(1), entered(1), entry(1, 0)]);
+        story.is_fine();
+    }
+
+    #[test]
+    fn what_a_copied_disk_has_to_truncate_may_be_gone_where_it_was_copied() {
+        let mut story = Story::of(Integrity);
+        story.reign(1, &[2, 3]);
+        story.write(1, &[entry(1, 1), entry(1, 2)]);
+        story.write(2, &[entry(1, 1)]);
+        let copied = story.facts(1);
+        story.write(1, &[cut(1, 1)]);
+        story.reign(2, &[2]);
+        story.see(3, Seen::Stopped);
+        story.start(3, &copied);
+        story.write(3, &[cut(1, 1), promise(2), entered(2), entry(2, 0)]);
         story.is_fine();
     }
 

@@ -59,6 +59,30 @@ fn when_the_leaders_process_is_another_one_its_former_sessions_end_at_once_too()
     assert_eq!(members.ask(&waiter, look()), Err(ErrorCode::NoNode));
 }
 
+/// Seed 53 under faults: after a power loss of all the learner was told of the commit, applied it and spoke before its leader had applied as much.
+#[test]
+fn a_leader_that_has_not_applied_them_yet_when_it_hears_of_the_other_process_ends_them_all_the_same() {
+    let mut members = Members::born(3);
+    let home = 1;
+    let other = members.client(2, TIMEOUT_MS);
+    members.ask(&other, Request::Write(create("/before", 1, CreateKind::Persistent))).unwrap();
+    holds_at(&mut members, home, 2);
+    let sessions = members.server(home).sessions();
+    members.ids().for_each(|server| members.stop(server));
+    members.mute.extend([2, 3]);
+    members.ids().for_each(|server| members.start(server));
+    members.until_serves(home);
+    members.advance(100);
+    let leader = members.ids().find(|&server| members.server(server).leads()).unwrap();
+    assert!(leader != home && !members.server(leader).is_serving());
+    members.mute.clear();
+    members.until_all_serve();
+    members.settle();
+    assert_eq!(members.server(leader).sessions(), sessions - 1);
+    let after = members.client(leader, TIMEOUT_MS);
+    assert_eq!(members.ask(&after, look()), Err(ErrorCode::NoNode));
+}
+
 #[test]
 fn a_server_alone_ends_them_when_it_starts_again() {
     let mut members = Members::born(1);

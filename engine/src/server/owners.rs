@@ -70,17 +70,20 @@ pub(super) struct Owners {
     questions: Questions,
     /// Sessions that were begun in this very process, connected or not: of a former one nobody is left.
     pub(super) of_this_process: BTreeSet<SessionId>,
+    /// Leader that has not applied yet what was committed before it led: which of their sessions live, as learners have said already.
+    said_to_live: BTreeMap<ServerId, BTreeSet<SessionId>>,
 }
 
 impl Owners {
     /// What waits here.
     pub(super) fn len(&self) -> usize {
-        self.returning.len() + self.questions.len()
+        self.returning.len() + self.questions.len() + self.said_to_live.len()
     }
 
     pub(super) fn clear(&mut self) {
         self.returning.clear();
         self.questions = Questions::default();
+        self.said_to_live.clear();
     }
 
     pub(super) fn forget_connection(&mut self, conn: ConnId) {
@@ -253,7 +256,25 @@ impl Server {
     }
 
     /// A server says which sessions of its own process live: those of its former processes have no owner any more, and end at once.
-    pub(super) fn end_orphans(&mut self, server: ServerId, living: &BTreeSet<SessionId>) {
+    ///
+    /// A learner may have applied the first entry of the epoch before its leader has, and is heard only once. Sessions that are still to be applied here
+    /// would be passed over, and live on for their whole timeout.
+    pub(super) fn on_living(&mut self, server: ServerId, living: BTreeSet<SessionId>) {
+        if self.is_serving() {
+            self.end_orphans(server, &living);
+        } else {
+            self.owners.said_to_live.insert(server, living);
+        }
+    }
+
+    /// The leader serves: it knows all sessions there were when it began to lead, and none that were begun since.
+    pub(super) fn end_all_orphans(&mut self) {
+        let mut said = std::mem::take(&mut self.owners.said_to_live);
+        said.insert(self.zab.id(), self.owners.of_this_process.clone());
+        said.into_iter().for_each(|(server, living)| self.end_orphans(server, &living));
+    }
+
+    fn end_orphans(&mut self, server: ServerId, living: &BTreeSet<SessionId>) {
         for session in self.state.sessions_at_home(server) {
             let is_open = self.sessions.lookup(session).is_some_and(|live| !live.closing);
             if is_open && !living.contains(&session) && self.propose(&Txn::CloseSession { session }, Origin::None) {

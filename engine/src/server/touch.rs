@@ -167,8 +167,7 @@ impl Server {
             self.tell_leader(Some(self.owners.of_this_process.iter().copied().collect()));
         }
         if self.leads() {
-            let living = self.owners.of_this_process.clone();
-            self.end_orphans(self.zab.id(), &living);
+            self.end_all_orphans();
         }
         self.ready.extend(self.connections.keys());
     }
@@ -312,7 +311,7 @@ impl Server {
     /// Sessions that a learner heard of.
     pub(super) fn on_touch(&mut self, peer: ServerId, sessions: &[Claim], of_this_process: Option<Vec<SessionId>>) {
         if let Some(living) = of_this_process {
-            self.end_orphans(peer, &living.into_iter().collect());
+            self.on_living(peer, living.into_iter().collect());
         }
         for &claim in sessions {
             let Claim { session, conn, .. } = claim;

@@ -37,6 +37,8 @@ struct Running {
     waiting: VecDeque<Append>,
     /// What each connection was told.
     told: BTreeMap<ConnId, Vec<Told>>,
+    /// What its base is still to say.
+    unsaid: Vec<Event>,
 }
 
 /// Servers 1 to n.
@@ -52,6 +54,8 @@ pub struct Members {
     held: BTreeSet<(u8, u8)>,
     /// Servers whose disks complete nothing.
     pub hanging: BTreeSet<u8>,
+    /// Servers whose bases say nothing: what is to be applied waits.
+    pub mute: BTreeSet<u8>,
     /// Servers that are paused: nothing is handled.
     pub paused: BTreeSet<u8>,
     /// A leader's word that a session has moved gets lost, as if that leader died while it was on its way.
@@ -124,6 +128,7 @@ impl Members {
             wires: BTreeMap::new(),
             held: BTreeSet::new(),
             hanging: BTreeSet::new(),
+            mute: BTreeSet::new(),
             paused: BTreeSet::new(),
             is_moved_lost: false,
             said: Vec::new(),
@@ -190,7 +195,7 @@ impl Members {
         }
         machine.start(self.now);
         self.running[usize::from(server) - 1] =
-            Some(Running { server: machine, waiting: VecDeque::new(), told: BTreeMap::new() });
+            Some(Running { server: machine, waiting: VecDeque::new(), told: BTreeMap::new(), unsaid: Vec::new() });
         for other in self.ids().filter(|&other| other != server) {
             if self.runs(other) {
                 self.link(server, other);
@@ -278,7 +283,12 @@ impl Members {
                         FetchWhat::Record(_) => Fetched::Record(None),
                         FetchWhat::KeysUnder(_) => Fetched::Keys(Vec::new()),
                     };
-                    self.running(server).server.handle(now, Event::Fetched { id: fetch.id, result: Ok(found) });
+                    let fetched = Event::Fetched { id: fetch.id, result: Ok(found) };
+                    if self.mute.contains(&server) {
+                        self.running(server).unsaid.push(fetched);
+                    } else {
+                        self.running(server).server.handle(now, fetched);
+                    }
                 }
                 Action::Connected { conn, reply } => self.tell(server, conn, Told::Connected(reply)),
                 Action::Reply { conn, xid, zxid, result } => self.tell(server, conn, Told::Reply(xid, zxid, result)),
@@ -340,7 +350,7 @@ impl Members {
                     continue;
                 }
                 self.carry_out(server);
-                moved |= self.persist(server);
+                moved |= self.persist(server) | self.say(server);
                 // A turn applies so many entries and no more.
                 let applied = self.server(server).applied();
                 self.judge_one(server);
@@ -406,6 +416,16 @@ impl Members {
         appends.into_iter().for_each(|append| disk.take(append));
         self.handle(server, Event::Persisted { seq, log_bytes_used: 0, checkpoint: Zxid::ZERO });
         true
+    }
+
+    fn say(&mut self, server: u8) -> bool {
+        if self.mute.contains(&server) {
+            return false;
+        }
+        let said = std::mem::take(&mut self.running(server).unsaid);
+        let moved = !said.is_empty();
+        said.into_iter().for_each(|fetched| self.handle(server, fetched));
+        moved
     }
 
     /// Lets time pass, in steps of 10 ms; everything that can be delivered is.

@@ -362,6 +362,9 @@ fn a_request_that_watches_is_heard_whatever_its_kind() {
     }
 }
 
+/// Of a timeout of 7 ms.
+const SAFE: Duration = Duration::from_micros(6993);
+
 #[test]
 fn a_session_is_safe_from_when_it_sent_what_was_answered() {
     let (machine, session) = Machine::connected();
@@ -372,7 +375,7 @@ fn a_session_is_safe_from_when_it_sent_what_was_answered() {
     assert_eq!(session.safe_until(), Duration::ZERO);
     let (xid, _) = machine.requests().remove(0);
     machine.link.reply(xid, 1, Ok(Reply::Empty));
-    assert_eq!(session.safe_until(), Duration::from_millis(1007), "when it was sent, and 7 ms");
+    assert_eq!(session.safe_until(), Duration::from_millis(1000) + SAFE, "not when the answer came");
     ticket.wait().unwrap();
     // A ping says it as well, and for the time of its own sending.
     assert_eq!(only_requests(&machine.ping()), [Request::Ping]);
@@ -380,11 +383,11 @@ fn a_session_is_safe_from_when_it_sent_what_was_answered() {
     machine.ping();
     for _ in 0..2 {
         machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
-        assert_eq!(session.safe_until(), Duration::from_millis(5007), "of two the first");
+        assert_eq!(session.safe_until(), Duration::from_millis(5000) + SAFE, "of two the first");
     }
     machine.ping();
     machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
-    assert_eq!(session.safe_until(), Duration::from_millis(6007));
+    assert_eq!(session.safe_until(), Duration::from_millis(6000) + SAFE);
 }
 
 #[derive(Default)]

@@ -25,7 +25,8 @@ pub(crate) struct Sign {
 /// shows only that what was sent so much before it ([`crate::Surroundings::told_late`]) had been heard where it matters. An answered write shows it
 /// of itself.
 ///
-/// This takes for granted that a link between two servers that works at all works both ways.
+/// This takes for granted that a link between two servers that works at all works both ways: a learner that hears its leader and is not heard by it is
+/// found out only when the link ends, 5 s after the last packet. And that clocks of servers do not stand still.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
     /// When the newest sign was sent that was surely heard.

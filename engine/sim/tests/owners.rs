@@ -3,14 +3,18 @@
 
 use bytes::Bytes;
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use zoolet_model::{ErrorCode, Path, Request, WriteOp};
+use zoolet_coordinator::Coordinator;
+use zoolet_engine::txn::{self, Txn};
+use zoolet_model::{ErrorCode, Path, Request, SessionId, WriteOp};
 use zoolet_session::{CreateOptions, Error, Session, SessionState, Version};
 use zoolet_sim::ensemble::{
-    DiskModel, Fate, Next, Plan, Ran, SECOND, Scenario, Seat, Trace, World, conclude, run_seeds_of, run_with,
+    DiskModel, Fate, Kind, Next, Plan, Ran, SECOND, Scenario, Seat, Trace, World, conclude, run_seeds_of, run_with,
 };
-use zoolet_sim::oracle::ClientId;
+use zoolet_sim::oracle::{ClientId, Committed};
 use zoolet_zab::ServerId;
 
 const TIMEOUT_MS: u32 = 4000;
@@ -256,4 +260,74 @@ fn the_same_seed_is_the_same_run_to_the_byte() {
     let first = traced(3);
     assert!(first == traced(3) && first.0 != traced(4).0);
     assert!(first.0.lines().count() > 1000 && first.1.len() >= 15);
+}
+
+/// What a client said of its session.
+#[derive(Clone, Copy, Debug)]
+enum Said {
+    /// It lives until then, microseconds of the run.
+    SafeUntil(SessionId, u64),
+    /// Its owner has no use for it any more.
+    LetsGo(SessionId),
+}
+
+/// Asks for this and that, and says until when its session surely lives.
+async fn counts_on_its_session(seat: Seat<Said>) -> Next {
+    let session = &seat.session;
+    for _ in 0..40 {
+        seat.sleep(Duration::from_millis(seat.below(1500))).await;
+        let _ = match seat.below(8) {
+            0 => session.create(path!("/made"), None).await.map(drop),
+            1 | 2 => session.exists(path!("/made")).await.map(drop),
+            _ => Ok(()),
+        };
+        if session.state().is_over() {
+            return Next::AnotherSession;
+        }
+        seat.record(Said::SafeUntil(session.id(), seat.true_us(session.safe_until())));
+    }
+    seat.record(Said::LetsGo(session.id()));
+    Next::Done
+}
+
+/// When the end of each session was committed, microseconds of the run.
+fn ends(ran: &Ran<Said>) -> BTreeMap<SessionId, u64> {
+    let end = |committed: &Committed| match txn::decode(&committed.payload) {
+        Ok((_, Txn::CloseSession { session })) => Some((session, committed.at.us)),
+        _ => None,
+    };
+    ran.history.committed.iter().rev().filter_map(end).collect()
+}
+
+#[test]
+fn no_session_ends_before_its_owner_was_told_that_it_is_safe() {
+    let (claims, met) = (AtomicU64::new(0), AtomicU64::new(0));
+    let in_no_servers_process = |seed| {
+        // A learner that hears its leader and is not heard goes on answering; so does one whose clock stands still, and does not know that it is time
+        // to tell its leader of anybody.
+        let drawn = Scenario::drawn(seed, 4).without(&[Kind::CutOneWay, Kind::ClockFreeze]);
+        Scenario { homes: vec![None; 4], ..drawn }
+    };
+    run_seeds_of(100, in_no_servers_process, counts_on_its_session, |ran| {
+        let ends = ends(ran);
+        let let_go: BTreeSet<_> = ran
+            .facts
+            .iter()
+            .filter_map(|fact| match fact.what {
+                Said::LetsGo(session) => Some(session),
+                Said::SafeUntil(..) => None,
+            })
+            .collect();
+        for fact in &ran.facts {
+            let Said::SafeUntil(session, until_us) = fact.what else { continue };
+            claims.fetch_add(u64::from(until_us > fact.at_us), Relaxed);
+            let Some(&end_us) = ends.get(&session).filter(|_| !let_go.contains(&session)) else { continue };
+            met.fetch_add(1, Relaxed);
+            if end_us < until_us && fact.at_us < until_us {
+                return Err(format!("{session:?} ended at {end_us} us: {fact:?}"));
+            }
+        }
+        Ok(())
+    });
+    assert!(claims.load(Relaxed) > 1000 && met.load(Relaxed) > 100, "{claims:?} {met:?}");
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::time::Duration;
+use zoolet_model::Request;
 
 /// By so much two clocks may differ in speed, one in: each is off by 500 millionths at most, which is what NTP corrects.
 const DRIFT_ONE_IN: u32 = 1000;
@@ -13,8 +14,29 @@ const SIGNS_MAX: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sign {
     pub(crate) sent: Duration,
-    /// An entry that it asked for was committed, so the leader had it after it was sent: a sign of life to the one who judges silence.
-    pub(crate) is_write: bool,
+    pub(crate) shows: Shows,
+}
+
+/// What an answer shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shows {
+    /// A write's: that its leader had it after it was sent, a sign of life to the one who judges silence.
+    Itself,
+    /// A ping's or a sync's: that the server leads or follows, so its leader had heard of what was sent some time before.
+    Earlier,
+    /// Reads go on for a while where nobody leads.
+    Nothing,
+}
+
+impl Shows {
+    /// What an answer to `request` will show.
+    pub(crate) fn of(request: &Request) -> Self {
+        match request {
+            Request::Write(_) | Request::Multi(_) => Self::Itself,
+            Request::Ping | Request::Sync { .. } => Self::Earlier,
+            _ => Self::Nothing,
+        }
+    }
 }
 
 /// Signs of life that were answered, and what they show.
@@ -38,12 +60,15 @@ pub(crate) struct Life {
 impl Life {
     /// Something was answered.
     pub(crate) fn answered(&mut self, sign: Sign, told_late: Duration) {
-        if sign.is_write {
+        if sign.shows == Shows::Itself {
             self.heard = self.heard.max(Some(sign.sent));
         }
         let apart = told_late / (SIGNS_MAX as u32 / 2);
         if self.signs.back().is_none_or(|last| sign.sent >= *last + apart) && self.signs.len() < SIGNS_MAX {
             self.signs.push_back(sign.sent);
+        }
+        if sign.shows == Shows::Nothing && told_late > Duration::ZERO {
+            return;
         }
         while let Some(first) = self.signs.front().filter(|first| **first + told_late <= sign.sent) {
             self.heard = self.heard.max(Some(*first));
@@ -69,8 +94,8 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn read(ms: u64) -> Sign {
-        Sign { sent: at(ms), is_write: false }
+    fn ping(ms: u64) -> Sign {
+        Sign { sent: at(ms), shows: Shows::Earlier }
     }
 
     #[test]
@@ -78,28 +103,32 @@ mod tests {
         let mut life = Life::default();
         assert_eq!(life.safe_until(TIMEOUT), Duration::ZERO);
         for ms in [100, 90, 200] {
-            life.answered(read(ms), Duration::ZERO);
+            life.answered(ping(ms), Duration::ZERO);
         }
         assert_eq!(life.safe_until(TIMEOUT), at(200) + SAFE);
+        life.answered(Sign { sent: at(300), shows: Shows::Nothing }, Duration::ZERO);
+        assert_eq!(life.safe_until(TIMEOUT), at(300) + SAFE);
     }
 
     #[test]
     fn an_answer_of_a_server_that_may_be_cut_off_shows_what_was_sent_long_before() {
         let mut life = Life::default();
-        life.answered(read(1000), at(3000));
-        life.answered(read(3999), at(3000));
+        life.answered(Sign { sent: at(1000), shows: Shows::Nothing }, at(3000));
+        life.answered(ping(3999), at(3000));
         assert_eq!(life.safe_until(TIMEOUT), Duration::ZERO);
-        life.answered(read(4000), at(3000));
+        life.answered(ping(4000), at(3000));
         assert_eq!(life.safe_until(TIMEOUT), at(1000) + SAFE);
-        life.answered(Sign { sent: at(4100), is_write: true }, at(3000));
-        assert_eq!(life.safe_until(TIMEOUT), at(4100) + SAFE);
+        life.answered(Sign { sent: at(7500), shows: Shows::Nothing }, at(3000));
+        assert_eq!(life.safe_until(TIMEOUT), at(1000) + SAFE, "where nobody leads reads are answered too");
+        life.answered(Sign { sent: at(7600), shows: Shows::Itself }, at(3000));
+        assert_eq!(life.safe_until(TIMEOUT), at(7600) + SAFE);
     }
 
     #[test]
     fn of_many_signs_few_are_kept_and_little_is_lost() {
         let mut life = Life::default();
         for ms in 0..20_000 {
-            life.answered(read(ms), at(3000));
+            life.answered(ping(ms), at(3000));
             assert!(life.signs.len() <= SIGNS_MAX);
         }
         let known = life.safe_until(TIMEOUT) - SAFE;

@@ -232,10 +232,11 @@ impl Drop for Ticket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::life::Shows;
     use zoolet_engine::Limits;
     use zoolet_model::Reply;
 
-    const SIGN: Sign = Sign { sent: std::time::Duration::ZERO, is_write: false };
+    const SIGN: Sign = Sign { sent: std::time::Duration::ZERO, shows: Shows::Nothing };
 
     fn answer() -> Result<Answer, Error> {
         Ok(Answer { zxid: 1, reply: Reply::Empty })

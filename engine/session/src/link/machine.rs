@@ -3,7 +3,7 @@
 use super::super::slots::SlotId;
 use super::{Answer, Link, State, Wakers, XID_PING, XID_UNHEARD};
 use crate::errands::Errands;
-use crate::life::Sign;
+use crate::life::{Shows, Sign};
 use crate::lock;
 use bytes::Bytes;
 use zoolet_engine::ConnId;
@@ -178,8 +178,11 @@ impl State {
             self.on_pong(link);
         }
         if let Some(slot) = SlotId::of_xid(xid) {
-            // Who refuses a write may not have asked anybody.
-            let sign = self.slots.sign_of(slot).map(|sign| Sign { is_write: sign.is_write && result.is_ok(), ..sign });
+            // Who refuses may not have asked anybody.
+            let sign = self.slots.sign_of(slot).map(|sign| match result {
+                Ok(_) => sign,
+                Err(_) => Sign { shows: Shows::Nothing, ..sign },
+            });
             self.shows_life(link, sign);
             if let Some(watch) = self.slots.watch_of(slot) {
                 match &result {
@@ -211,7 +214,7 @@ impl State {
     fn on_pong(&mut self, link: &Link) {
         if let Some((unanswered, sent)) = self.pinged {
             self.pinged = unanswered.checked_sub(1).filter(|left| *left > 0).map(|left| (left, sent));
-            self.shows_life(link, Some(Sign { sent, is_write: false }));
+            self.shows_life(link, Some(Sign { sent, shows: Shows::Earlier }));
         }
     }
 

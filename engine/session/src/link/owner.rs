@@ -4,7 +4,7 @@ use super::super::size;
 use super::super::slots::{Slots, Ticket};
 use super::super::watch::Watches;
 use super::{Link, State, Wakers, XID_UNHEARD};
-use crate::life::Sign;
+use crate::life::{Shows, Sign};
 use crate::{Surroundings, lock};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -92,8 +92,7 @@ impl Link {
             return Submit::Refused(Error::Closed);
         }
         let Some(conn) = state.conn else { return Submit::Refused(Error::of(state.session_state)) };
-        let is_write = matches!(request, Request::Write(_) | Request::Multi(_));
-        let sign = Sign { sent: self.surroundings.now(), is_write };
+        let sign = Sign { sent: self.surroundings.now(), shows: Shows::of(&request) };
         let Some(slot) = state.slots.open(watch, bytes, sign) else { return Submit::Full(request) };
         if request == Request::CloseSession {
             self.begin_to_close(&mut state, conn);

@@ -403,7 +403,10 @@ impl Client {
         let xid = if request == Request::Ping { PING_XID } else { xid };
         witness.trace.note(now_us, format_args!("c{}", self.id.0), || format!("{conn:?} -> {xid} {request:?}"));
         *(if xid == PING_XID { &mut self.pings } else { &mut self.outstanding }) += 1;
-        self.said_us = now_us;
+        // A session of this process is pinged whatever else it says.
+        if xid == PING_XID || matches!(self.voice, Voice::Drawn(_)) {
+            self.said_us = now_us;
+        }
         witness.recorder.invoked(now_us, conn, xid, request.clone());
         wires.send_to_server(now_us, conn, ToServer::Request(xid, request));
     }

@@ -35,7 +35,8 @@
 //! }
 //! ```
 
-use crate::ask::{UNEXPECTED, ask, ask_watching, create, fired};
+use crate::ask::{First, UNEXPECTED, ask, ask_watching, create, fired, first};
+use crate::barrier::wait_there;
 use crate::once::Once;
 use crate::{Coordinator, Error, Lock};
 use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text, WriteOp};
@@ -87,10 +88,12 @@ impl<C: Coordinator> RollingRestart<C> {
         let own = self.permit(name)?;
         let c = &self.coordinator;
         crate::ask::make_persistent(c, &self.boxes).await?;
-        if crate::ask::stat(c, &own).await?.is_some() {
-            return Ok(Permit::Kept);
-        }
-        let _turn = self.lock.acquire().await?;
+        // It may also come while this waits, of an attempt whose reply was lost or that was dropped: then who is before this one in the line waits for
+        // that very permit to come back.
+        let _turn = match first(wait_there(c, &own), self.lock.acquire()).await {
+            First::Left(there) => return there.map(|()| Permit::Kept),
+            First::Right(turn) => turn?,
+        };
         let list = Request::GetChildren { path: self.boxes.text().clone(), watch: true, with_stat: true };
         loop {
             let (listed, watch) = ask_watching(c, &list).await?;

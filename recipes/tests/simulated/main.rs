@@ -5,8 +5,10 @@
 mod apart;
 mod barrier;
 mod counter;
+mod double_barrier;
 mod event_handle;
 mod exclusion;
 mod latch;
 mod lock;
 mod queue;
+mod rolling_restart;

@@ -1,0 +1,184 @@
+//! The double barrier.
+//!
+//! | hazard | where |
+//! |---|---|
+//! | 2 create done, reply lost | lost replies in [`meetings_begin_with_enough_and_do_not_mix`]; a party counts once |
+//! | 3, 4 sessions | crashes and expiries in meetings and before them, there |
+//! | 5 attempts given up | attempts to enter and to leave that are dropped; `Left` |
+//! | 6 herd | [`each_departure_wakes_one_and_the_last_all`] |
+//! | 8, 12 staleness, missed events | servers that are behind, cuts while parties wait; all finish |
+//! | 1, 7, 9 to 11, 13 | nothing is held, no clock, no lists but of parties |
+
+use crate::apart::{heard, left_behind, up_to, within};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use zoolet_model::{EventKind, Path, SessionId};
+use zoolet_recipes::{Coordinator, DoubleBarrier};
+use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+
+const PATH: Path = Path::from_static("/calibration");
+const PARTIES: usize = 3;
+const CLIENTS: usize = 5;
+const MEETINGS: u64 = 5;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Noted {
+    /// A party of this session is in a meeting that has begun.
+    Entered(SessionId),
+    /// It returned from leaving.
+    Gone(SessionId),
+    Left(String),
+}
+
+async fn live(seat: Seat<Noted>) -> Next {
+    let done = meet(&seat).await;
+    if done.is_ok()
+        && let Some(path) = left_behind(&seat).await
+    {
+        seat.record(Noted::Left(path));
+    }
+    done.map_or_else(|next| next, |()| Next::Done)
+}
+
+/// Until there were so many meetings.
+async fn meet(seat: &Seat<Noted>) -> Result<(), Next> {
+    let session = Coordinator::session(&seat.session);
+    let barrier = DoubleBarrier::new(seat.session.clone(), &PATH, PARTIES);
+    loop {
+        let number = match seat.session.get(&PATH).await {
+            Ok((Some(data), _)) => std::str::from_utf8(&data).unwrap().parse().unwrap_or(0),
+            _ if seat.session.state().is_over() => return Err(Next::AnotherSession),
+            _ => 0,
+        };
+        if number >= MEETINGS {
+            return Ok(());
+        }
+        seat.sleep(up_to(seat, 400)).await;
+        let patience = if seat.below(3) == 0 { up_to(seat, 100) } else { Duration::from_secs(4) };
+        let entered = within(seat, patience, barrier.enter()).await;
+        let Some(Some(meeting)) = entered.map(|entered| heard(seat, entered)).transpose()? else { continue };
+        seat.record(Noted::Entered(session));
+        seat.sleep(up_to(seat, 500)).await;
+        match seat.below(4) {
+            0 => drop(meeting),
+            1 => drop(within(seat, up_to(seat, 100), meeting.leave()).await),
+            _ => {
+                if heard(seat, meeting.leave().await)?.is_some() {
+                    seat.record(Noted::Gone(session));
+                }
+            }
+        }
+    }
+}
+
+/// What the tree knows of one meeting.
+#[derive(Default, Debug)]
+struct Room {
+    /// Who is in it, by name.
+    there: BTreeMap<String, SessionId>,
+    /// Everybody who was in it: session, from, until, microseconds.
+    parties: Vec<(SessionId, String, u64, u64)>,
+    began_us: Option<u64>,
+    /// How many were there at once, at most, before it began.
+    most: usize,
+}
+
+fn rooms(ran: &Ran<Noted>) -> Result<BTreeMap<String, Room>, String> {
+    let mut rooms: BTreeMap<String, Room> = BTreeMap::new();
+    for change in ran.changed()? {
+        let Some(below) = change.path.strip_prefix("/calibration/") else { continue };
+        let Some((number, name)) = below.split_once('/') else { continue };
+        let room = rooms.entry(number.to_owned()).or_default();
+        match (change.kind, name) {
+            (EventKind::NodeCreated, "ready") if room.began_us.is_some() => {
+                return Err(format!("{number} began twice"));
+            }
+            (EventKind::NodeCreated, "ready") => {
+                if room.most < PARTIES {
+                    return Err(format!("{number} began with {} at most", room.most));
+                }
+                room.began_us = Some(change.at_us);
+            }
+            (EventKind::NodeCreated, _) if room.began_us.is_some() => {
+                return Err(format!("{name} came into {number} after it had begun"));
+            }
+            (EventKind::NodeCreated, _) => {
+                let session = change.session.ok_or("whose is it?")?;
+                room.there.insert(name.to_owned(), session);
+                room.parties.push((session, name.to_owned(), change.at_us, u64::MAX));
+                room.most = room.most.max(room.there.len());
+            }
+            (EventKind::NodeDeleted, "ready") => {
+                if !room.there.is_empty() {
+                    return Err(format!("{number} was tidied up with {:?} in it", room.there));
+                }
+            }
+            (EventKind::NodeDeleted, _) => {
+                room.there.remove(name);
+                room.parties.iter_mut().find(|party| party.1 == name).unwrap().3 = change.at_us;
+            }
+            (kind, _) => return Err(format!("{kind:?} of {name}")),
+        }
+    }
+    Ok(rooms)
+}
+
+/// Whoever went on was in a meeting that had begun, and has left with all others of it; meetings are of one time each.
+fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+    let rooms = rooms(ran)?;
+    for fact in &ran.facts {
+        // The last meeting into which this session came: there is none after that.
+        let last = |session: SessionId| {
+            let of_this = |room: &&Room| room.parties.iter().any(|party| party.0 == session && party.2 <= fact.at_us);
+            rooms.values().rev().find(of_this).ok_or(format!("{session:?} is in no meeting"))
+        };
+        match &fact.what {
+            Noted::Entered(session) => {
+                let room = last(*session)?;
+                if room.began_us.is_none_or(|began_us| began_us > fact.at_us) {
+                    return Err(format!("client {} goes on before its meeting began", fact.client));
+                }
+            }
+            Noted::Gone(session) => {
+                let room = last(*session)?;
+                if let Some(party) = room.parties.iter().find(|party| party.3 > fact.at_us) {
+                    return Err(format!("client {} has left, and {party:?} is still there", fact.client));
+                }
+            }
+            Noted::Left(path) => return Err(format!("client {} left {path}", fact.client)),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn meetings_begin_with_enough_and_do_not_mix() {
+    run_seeds_of(60, |seed| Scenario::drawn(seed, CLIENTS), live, judge);
+}
+
+#[test]
+fn each_departure_wakes_one_and_the_last_all() {
+    const ALL: usize = 8;
+    let live = |seat: Seat<Noted>| async move {
+        let barrier = DoubleBarrier::new(seat.session.clone(), &PATH, ALL);
+        let meeting = barrier.enter().await.unwrap();
+        seat.record(Noted::Entered(Coordinator::session(&seat.session)));
+        // One after the other, in an order that has nothing to do with names.
+        seat.sleep(Duration::from_secs(1 + seat.number as u64)).await;
+        meeting.leave().await.unwrap();
+        Next::Done
+    };
+    let few = |ran: &Ran<Noted>| {
+        let mut events: Vec<_> = (0..ALL).map(|client| ran.events_of(client)).collect();
+        events.sort_unstable();
+        // Once for the beginning, and once for the last to leave; but one waited for the largest, as often as that was another one.
+        let most = events.pop().unwrap_or_default();
+        let entered: BTreeSet<_> = ran.facts.iter().map(|fact| fact.client).collect();
+        if events.iter().all(|events| *events <= 2) && most <= ALL && entered.len() == ALL {
+            Ok(())
+        } else {
+            Err(format!("{events:?} and {most}"))
+        }
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, ALL), live, few);
+}

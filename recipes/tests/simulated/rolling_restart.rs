@@ -1,0 +1,164 @@
+//! The gate for rolling restarts.
+//!
+//! | hazard | where |
+//! |---|---|
+//! | 2 create done, reply lost | lost replies in [`no_more_than_so_many_are_down_and_all_come_through`] |
+//! | 3, 4 sessions | a permit outlives its session: crashes with one, there |
+//! | 5 attempts given up | attempts that are dropped and made again, there and in [`a_permit_that_came_after_all_does_not_stand_in_its_own_way`]; `Left` |
+//! | 6 herd | [`a_permit_that_comes_back_wakes_one`] |
+//! | 8, 12 staleness, missed events | servers that are behind, cuts; all finish |
+//! | 9 sizes disagree | each counts what is there: the smaller one waits longer. Not drawn here |
+//! | 1, 7, 10, 11, 13 | a permit does not end with a session or by a clock |
+
+use crate::apart::{finish, finished, heard, left_behind, persist, up_to, within};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use zoolet_model::{Create, CreateKind, CreateMode, EventKind, Path, RequestedAcl, WriteOp};
+use zoolet_recipes::{Permit, RollingRestart};
+use zoolet_session::Session;
+use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+
+const PATH: Path = Path::from_static("/restarts");
+const BOXES: &str = "/restarts/boxes/";
+const AT_ONCE: usize = 2;
+const CLIENTS: usize = 5;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Noted {
+    Down(Permit),
+    Up,
+    Left(String),
+}
+
+fn gate(seat: &Seat<Noted>, at_once: usize) -> RollingRestart<Session> {
+    RollingRestart::new(seat.session.clone(), &PATH, at_once).unwrap()
+}
+
+async fn live(seat: Seat<Noted>) -> Next {
+    let done = restart(&seat).await;
+    if done.is_ok()
+        && let Some(path) = left_behind(&seat).await
+    {
+        seat.record(Noted::Left(path));
+    }
+    done.map_or_else(|next| next, |()| Next::Done)
+}
+
+async fn restart(seat: &Seat<Noted>) -> Result<(), Next> {
+    let (gate, name) = (gate(seat, AT_ONCE), format!("gw-{}", seat.number));
+    if finished(seat).await?.contains(&seat.number) {
+        return Ok(());
+    }
+    for _ in 0..3 {
+        seat.sleep(up_to(seat, 300)).await;
+        // Dropped at any moment, and wanted again.
+        for _ in 0..seat.below(3) {
+            if let Some(begun) = within(seat, up_to(seat, 200), gate.begin(&name)).await {
+                heard(seat, begun)?;
+            }
+        }
+        let permit = persist(seat, || gate.begin(&name)).await?;
+        seat.record(Noted::Down(permit));
+        seat.sleep(up_to(seat, 400)).await;
+        seat.record(Noted::Up);
+        persist(seat, || gate.done(&name)).await?;
+    }
+    finish(seat).await
+}
+
+fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+    judge_of(ran, AT_ONCE)
+}
+
+fn judge_of(ran: &Ran<Noted>, at_once: usize) -> Result<(), String> {
+    let mut down = BTreeSet::new();
+    let mut changes = ran.changed()?.into_iter().filter(|change| change.path.starts_with(BOXES)).peekable();
+    for fact in &ran.facts {
+        // Nobody is told of a permit before it is there.
+        while let Some(change) = changes.next_if(|change| change.at_us <= fact.at_us) {
+            follow(&mut down, &change, at_once)?;
+        }
+        match &fact.what {
+            Noted::Down(_) if !down.contains(&format!("{BOXES}gw-{}", fact.client)) => {
+                return Err(format!("client {} goes down without a permit", fact.client));
+            }
+            Noted::Down(_) | Noted::Up => {}
+            Noted::Left(path) => return Err(format!("client {} left {path}", fact.client)),
+        }
+    }
+    changes.try_for_each(|change| follow(&mut down, &change, at_once))?;
+    if down.is_empty() { Ok(()) } else { Err(format!("down for ever: {down:?}")) }
+}
+
+fn follow(down: &mut BTreeSet<String>, change: &zoolet_sim::oracle::Changed, at_once: usize) -> Result<(), String> {
+    match change.kind {
+        EventKind::NodeCreated => down.insert(change.path.clone()),
+        EventKind::NodeDeleted => down.remove(&change.path),
+        kind => return Err(format!("{kind:?}")),
+    };
+    if down.len() <= at_once { Ok(()) } else { Err(format!("down at once: {down:?}")) }
+}
+
+#[test]
+fn no_more_than_so_many_are_down_and_all_come_through() {
+    run_seeds_of(60, |seed| Scenario::drawn(seed, CLIENTS), live, judge);
+}
+
+/// It stood in the line behind one that waited for this very permit to come back.
+#[test]
+fn a_permit_that_came_after_all_does_not_stand_in_its_own_way() {
+    const LATE: &str = "/restarts/boxes/gw-1";
+    const MODE: CreateMode = CreateMode::Valid { kind: CreateKind::Persistent, sequential: false };
+    let live = |seat: Seat<Noted>| async move {
+        let (gate, name) = (gate(&seat, 1), format!("gw-{}", seat.number));
+        match seat.number {
+            0 => {
+                gate.begin(&name).await.unwrap();
+                // What the process of gw-1 began before it died, or in a future that it dropped, is done now.
+                seat.sleep(Duration::from_secs(15)).await;
+                let late = Create {
+                    path: LATE.into(),
+                    data: None,
+                    acl: Some(RequestedAcl::open()),
+                    mode: MODE,
+                    with_stat: false,
+                };
+                let back = WriteOp::Delete { path: format!("{BOXES}{name}").into(), version: -1 };
+                seat.session.multi(vec![back, WriteOp::Create(late)]).await.unwrap();
+                return Next::Done;
+            }
+            1 => seat.sleep(Duration::from_secs(10)).await,
+            _ => seat.sleep(Duration::from_secs(5)).await,
+        }
+        let permit = gate.begin(&name).await.unwrap();
+        seat.record(Noted::Down(permit));
+        gate.done(&name).await.unwrap();
+        Next::Done
+    };
+    let all_through = |ran: &Ran<Noted>| match &ran.facts[..] {
+        [one, other] if (one.client, other.client) != (other.client, one.client) => Ok(()),
+        facts => Err(format!("{facts:?}")),
+    };
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, 3), live, all_through);
+}
+
+#[test]
+fn a_permit_that_comes_back_wakes_one() {
+    const ALL: usize = 8;
+    let live = |seat: Seat<Noted>| async move {
+        let (gate, name) = (gate(&seat, 1), format!("gw-{}", seat.number));
+        assert_eq!(gate.begin(&name).await.unwrap(), Permit::Given);
+        seat.record(Noted::Down(Permit::Given));
+        // Everybody waits by then.
+        seat.sleep(Duration::from_secs(5)).await;
+        gate.done(&name).await.unwrap();
+        Next::Done
+    };
+    let few = |ran: &Ran<Noted>| {
+        judge_of(ran, 1)?;
+        // Its turn, the permit that comes back then, and its own one, by its name and in the list: not one more for all the others.
+        let events: Vec<_> = (0..ALL).map(|client| ran.events_of(client)).collect();
+        if events.iter().all(|events| *events <= 4) { Ok(()) } else { Err(format!("{events:?}")) }
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, ALL), live, few);
+}

@@ -8,7 +8,7 @@
 //!
 //! Features: `embed` is nodes and their sessions, and always there; `port` lets ZooKeeper clients connect too
 //! ([`Config::clients`]); `server`, the default, is the binary with its configuration files, so embedders say
-//! `default-features = false`.
+//! `default-features = false`. `testing`, for `[dev-dependencies]`, is the module of that name: ensembles in memory, on virtual time.
 //!
 //! ```
 //! use zoolet::{Config, CreateOptions, Node, Version, Wait, path};
@@ -32,6 +32,8 @@ struct Readme;
 
 pub mod config;
 mod runtime;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use bytes::Bytes;
 pub use config::{Config, Populate};

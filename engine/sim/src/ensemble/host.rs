@@ -77,6 +77,8 @@ pub struct Host {
     pub(super) log_hangs: bool,
     pub(super) base_hangs: bool,
     hung: Vec<Job>,
+    /// Until then they do not, if a test has said so.
+    pub(super) hangs_until_us: u64,
     /// What happens if the process dies in a step of its disk.
     pub(super) dies_in_step: Option<Death>,
     /// The disk was made to fail since this process began: it may stop, and it may not start.
@@ -108,6 +110,7 @@ impl Host {
             log_hangs: false,
             base_hangs: false,
             hung: Vec::new(),
+            hangs_until_us: 0,
             dies_in_step: None,
             is_disk_blamed: false,
             is_disk_full: false,

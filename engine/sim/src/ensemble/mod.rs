@@ -5,6 +5,7 @@
 //! thread or iterates in an order that the seed does not decide. So a failing seed is repeated exactly, with every event written down ([`Trace`]).
 
 mod agenda;
+mod by_hand;
 mod client;
 mod clock;
 mod coverage;
@@ -37,7 +38,7 @@ pub use faults::{Fault, Kind, Mix};
 pub use host::{Death, Host};
 pub use latency::{DiskModel, Speed};
 pub use link::{Carrier, Flight, Landed, LinkId, Links, Network, Path, STREAMS};
-pub use owners::{Fact, Fate, Next, OwnClock, Ran, Scenario, Seat, Timer, run_seeds_of, run_with};
+pub use owners::{Fact, Fate, Next, OwnClock, Ran, Scenario, Seat, Timer, run_judged, run_seeds_of, run_with};
 pub use process::{Configuration, Process, Stopped};
 pub use run::{Failure, Plan, Statistics, conclude, run, run_guarded, run_seeds};
 pub use steady::Load;

@@ -333,13 +333,13 @@ impl World {
         }
     }
 
-    fn cut(&mut self, from: ServerId, to: ServerId) {
+    pub(super) fn cut(&mut self, from: ServerId, to: ServerId) {
         let now_us = self.now_us();
         *self.struck.cuts.entry((from, to)).or_default() += 1;
         self.around.links.cut(now_us, from, to);
     }
 
-    fn uncut(&mut self, from: ServerId, to: ServerId) {
+    pub(super) fn uncut(&mut self, from: ServerId, to: ServerId) {
         let now_us = self.now_us();
         let cuts = self.struck.cuts.entry((from, to)).or_default();
         *cuts = cuts.saturating_sub(1);

@@ -60,6 +60,10 @@ pub(super) enum Happening {
         until_us: u64,
         lasts_us: u64,
     },
+    /// A disk that a test let hang may go on.
+    HangOver {
+        server: ServerId,
+    },
     /// Whoever wants the members of the beginning looks whether they are.
     Restore,
     Fault(Fault),
@@ -213,25 +217,31 @@ impl World {
     /// # Panics
     /// When time stands still.
     pub fn run_until(&mut self, until_us: u64) {
-        self.around.note_sent();
-        while let Some(happening) = self.around.agenda.next(until_us) {
-            let now_us = self.now_us();
-            self.at_one_time =
-                if self.at_one_time.0 == now_us { (now_us, self.at_one_time.1 + 1) } else { (now_us, 0) };
-            assert!(self.at_one_time.1 < AT_ONE_TIME_MAX, "time stands still at {now_us} us: {happening:?}");
-            self.owners.set_time(now_us);
-            self.take_place(happening);
-            self.hear();
-            self.end_clients();
-            self.run_owners();
-            if std::mem::take(&mut self.around.has_changed) {
-                self.tell_who_serves();
-            }
-            self.around.note_sent();
-            if !self.around.witness.violations().is_empty() {
-                return;
-            }
+        self.note_sent();
+        while self.step(until_us) && self.around.witness.violations().is_empty() {}
+    }
+
+    /// The next thing happens, and what follows from it in that moment; if there is none until then, that becomes the time.
+    pub(super) fn step(&mut self, until_us: u64) -> bool {
+        let Some(happening) = self.around.agenda.next(until_us) else { return false };
+        let now_us = self.now_us();
+        self.at_one_time = if self.at_one_time.0 == now_us { (now_us, self.at_one_time.1 + 1) } else { (now_us, 0) };
+        assert!(self.at_one_time.1 < AT_ONE_TIME_MAX, "time stands still at {now_us} us: {happening:?}");
+        self.owners.set_time(now_us);
+        self.take_place(happening);
+        self.hear();
+        self.end_clients();
+        self.run_owners();
+        if std::mem::take(&mut self.around.has_changed) {
+            self.tell_who_serves();
         }
+        self.note_sent();
+        true
+    }
+
+    /// What was sent is on its way.
+    pub(super) fn note_sent(&mut self) {
+        self.around.note_sent();
     }
 
     /// For oracles that judge by time: when in doubt nobody serves.
@@ -295,6 +305,7 @@ impl World {
             Happening::Stop { server, process, until_us, lasts_us } if is_of(&self.hosts, &server, process) => {
                 self.stop(server, process, until_us, lasts_us);
             }
+            Happening::HangOver { server } => self.on_hang_over(server),
             Happening::Restore => self.on_restore(),
             Happening::Job { .. }
             | Happening::Deadline { .. }

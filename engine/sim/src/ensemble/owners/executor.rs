@@ -8,6 +8,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 
@@ -36,6 +37,27 @@ impl Wake for Alarm {
     fn wake_by_ref(self: &Arc<Self>) {
         self.woken.tasks().insert(self.task);
     }
+}
+
+/// Whether a future that is no task was woken; at first it is.
+pub(super) struct Bell(AtomicBool);
+
+impl Bell {
+    pub(super) fn take(&self) -> bool {
+        self.0.swap(false, Relaxed)
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// For a future that is no task.
+pub(super) fn alarm() -> (Arc<Bell>, Waker) {
+    let bell = Arc::new(Bell(AtomicBool::new(true)));
+    (Arc::clone(&bell), Waker::from(bell))
 }
 
 struct Task {

@@ -14,7 +14,7 @@ mod timer;
 pub(super) use fate::Due;
 pub use fate::Fate;
 pub(super) use line::Line;
-pub use scenario::{Ran, Scenario, run_seeds_of, run_with};
+pub use scenario::{Ran, Scenario, run_judged, run_seeds_of, run_with};
 pub use seat::{Fact, Next, Seat};
 pub use timer::OwnClock;
 pub use zoolet_session::Timer;
@@ -30,7 +30,9 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
 use zoolet_engine::ConnId;
+use zoolet_model::SessionId;
 use zoolet_session::Session;
 use zoolet_zab::ServerId;
 
@@ -162,6 +164,40 @@ impl World {
         // Looked at when anything happens: this does.
         let now_us = self.now_us();
         self.around.agenda.at(now_us, Rank::News, Happening::Owner(Due::Timer(client)));
+    }
+
+    /// Polls a future that is in no client's process whenever it is woken, and lets everything else happen meanwhile; `None` if it is not ready by then,
+    /// or if something was seen that must not be.
+    ///
+    /// # Panics
+    /// When the future wakes itself without end.
+    pub fn finish<T>(&mut self, future: impl Future<Output = T>, until_us: u64) -> Option<T> {
+        let (mut future, (woken, waker)) = (std::pin::pin!(future), executor::alarm());
+        let mut polls = 0;
+        loop {
+            while woken.take() {
+                polls += 1;
+                assert!(polls < POLLS_AT_ONCE_MAX, "a future wakes itself without end at {} us", self.now_us());
+                self.owners.now_us.store(self.now_us(), Relaxed);
+                let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+                // What it said goes out in this moment.
+                self.run_owners();
+                self.note_sent();
+                if let Poll::Ready(output) = polled {
+                    return Some(output);
+                }
+            }
+            polls = 0;
+            if !self.witness().violations().is_empty() || !self.step(until_us) {
+                return None;
+            }
+        }
+    }
+
+    /// Who has this session.
+    pub fn client_of(&self, session: SessionId) -> Option<ClientId> {
+        let mut owned = self.clients.iter().filter(|(_, client)| client.is_owned());
+        owned.find(|(_, client)| client.session() == Some(session)).map(|(&id, _)| id)
     }
 
     /// The clock of a client's machine.

@@ -365,6 +365,30 @@ async fn served(session: Session) -> bool {
     false
 }
 
+/// One run, judged by `judge` after everything else was. A panic is a failure as any other.
+///
+/// # Errors
+/// [`Failure`] of [`run_with`], or of what `judge` says.
+pub fn run_judged<F, B, W>(
+    seed: u64,
+    scenario: &Scenario,
+    trace: Trace,
+    body: &B,
+    judge: impl Fn(&Ran<F>) -> Result<(), String>,
+) -> Result<Statistics, Failure>
+where
+    F: fmt::Debug + 'static,
+    B: Fn(Seat<F>) -> W,
+    W: Future<Output = Next> + 'static,
+{
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        let ran = run_with(seed, scenario, trace, body)?;
+        let judged = judge(&ran).map_err(|what| Failure { seed, what: vec![what] });
+        judged.map(|()| ran.statistics)
+    }));
+    ran.unwrap_or_else(|panic| Err(Failure::of_panic(seed, panic.as_ref())))
+}
+
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }
@@ -386,14 +410,7 @@ where
     B: Fn(Seat<F>) -> W + Sync,
     W: Future<Output = Next> + 'static,
 {
-    let one = |seed: u64, trace: Trace| {
-        let ran = catch_unwind(AssertUnwindSafe(|| {
-            let ran = run_with(seed, &scenario(seed), trace, &body)?;
-            let judged = judge(&ran).map_err(|what| Failure { seed, what: vec![what] });
-            judged.map(|()| ran.statistics)
-        }));
-        ran.unwrap_or_else(|panic| Err(Failure::of_panic(seed, panic.as_ref())))
-    };
+    let one = |seed: u64, trace: Trace| run_judged(seed, &scenario(seed), trace, &body, &judge);
     let again = |seed: u64| {
         let trace = Trace::last(variable("ENSEMBLE_LINES").unwrap_or(LINES) as usize);
         let outcome = one(seed, trace.clone());

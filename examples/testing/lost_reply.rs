@@ -1,0 +1,61 @@
+//! A daemon creates the znode that says that it is there, and the reply is lost: it looks whether the znode is its own before it tries again.
+//!
+//! `cargo run --example testing_lost_reply --features testing`
+#![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
+
+use std::time::Duration;
+use zoolet::testing::Ensemble;
+use zoolet::{CreateOptions, Error, ErrorCode, Path, Session, path};
+
+fn main() -> Result<(), Error> {
+    println!("{}", run()?);
+    Ok(())
+}
+
+/// The daemon: `path` is there and its own when this returns. Says how often it asked for that.
+async fn be_there(session: &Session, path: &Path) -> Result<u32, Error> {
+    for attempts in 1.. {
+        match session.create_with(path, None, &CreateOptions::ephemeral()).await {
+            Ok(_) => return Ok(attempts),
+            // It may be there or not: nobody knows.
+            Err(Error::ConnectionLoss) => {}
+            Err(Error::Refused(ErrorCode::NodeExists)) => match session.exists(path).await {
+                Ok(Some(stat)) if stat.ephemeral_owner == session.id().0 => return Ok(attempts),
+                Ok(Some(_)) => return Err(Error::Refused(ErrorCode::NodeExists)),
+                Ok(None) | Err(Error::ConnectionLoss) => {}
+                Err(error) => return Err(error),
+            },
+            Err(error) => return Err(error),
+        }
+        connected(session).await?;
+    }
+    unreachable!("it goes on until it knows")
+}
+
+/// Waits until the session has a connection again.
+async fn connected(session: &Session) -> Result<(), Error> {
+    use zoolet::recipes::Coordinator;
+    while !session.state().is_over() {
+        if session.exists(path!("/")).await.is_ok() {
+            return Ok(());
+        }
+        session.timer(session.now() + Duration::from_millis(50)).await;
+    }
+    Err(Error::of(session.state()))
+}
+
+/// The test.
+pub fn run() -> Result<String, Error> {
+    let mut ensemble = Ensemble::in_memory(3);
+    let (daemon, other) = (ensemble.session(), ensemble.session());
+    ensemble.lose_next_reply(&daemon);
+    let attempts = ensemble.run(be_there(&daemon, path!("/alive")))?;
+    ensemble.run(other.sync())?;
+    let stat = ensemble.run(other.exists(path!("/alive")))?.ok_or(Error::Refused(ErrorCode::NoNode))?;
+    assert_eq!(stat.ephemeral_owner, daemon.id().0, "found again, and not taken for somebody else's");
+    // It is really the daemon's: without him it goes.
+    drop(daemon);
+    ensemble.advance(Duration::from_secs(1));
+    assert_eq!(ensemble.run(other.exists(path!("/alive")))?, None);
+    Ok(format!("there after {attempts} attempts"))
+}

@@ -1,0 +1,69 @@
+//! A little protocol of one's own, over a lock, under everything that may go wrong: gateways take turns at a valve, and each turn is written down with the next number.
+//!
+//! `cargo run --example testing_simulated --features testing`
+#![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
+
+use std::time::Duration;
+use zoolet::recipes::{Error, Lock};
+use zoolet::testing::{Fact, Seat, World, simulate};
+use zoolet::{Bytes, ErrorCode, Path, path};
+
+const VALVE: &Path = path!("/valve");
+
+fn main() {
+    println!("{} seeds went well", run());
+}
+
+/// One turn: the number of turns so far is raised by one, under the lock and only while it is held.
+async fn turn(seat: &Seat<u64>) -> Result<u64, Error> {
+    let lock = Lock::new(seat.session.clone(), path!("/locks/valve"));
+    let grant = lock.acquire().await?;
+    let turn = match seat.session.get(VALVE).await {
+        Ok((data, _)) => 1 + number(data.as_deref()),
+        Err(zoolet::Error::Refused(ErrorCode::NoNode)) => {
+            grant.fenced().create(VALVE, Bytes::from_static(b"0")).await?;
+            1
+        }
+        Err(error) => return Err(error.into()),
+    };
+    // The valve is slow: a gateway may lose the lock meanwhile.
+    seat.sleep(Duration::from_millis(seat.below(2000))).await;
+    grant.fenced().set(VALVE, Bytes::from(turn.to_string()), -1).await?;
+    Ok(turn)
+}
+
+fn number(data: Option<&[u8]>) -> u64 {
+    data.and_then(|data| std::str::from_utf8(data).ok()).and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// A gateway: three turns that it knows of.
+async fn gateway(seat: Seat<u64>) {
+    let mut turns = 0;
+    while turns < 3 && !seat.session.state().is_over() {
+        match turn(&seat).await {
+            Ok(turn) => {
+                seat.record(turn);
+                turns += 1;
+            }
+            Err(_) => seat.sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// No turn was anybody else's too.
+fn each_turn_is_one_gateways(facts: &[Fact<u64>]) {
+    let mut turns: Vec<u64> = facts.iter().map(|fact| fact.what).collect();
+    turns.sort_unstable();
+    assert!(turns.windows(2).all(|two| two[0] < two[1]), "{turns:?}");
+}
+
+/// Twenty seeds; says how many.
+pub fn run() -> u64 {
+    for seed in 0..20 {
+        simulate(seed, |world: &mut World<u64>| {
+            (0..3).for_each(|_| world.client(gateway));
+            world.judge(each_turn_is_one_gateways);
+        });
+    }
+    20
+}

@@ -1,0 +1,208 @@
+//! What embedders test with: ensembles in memory, their faults, and runs that a seed decides.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+#[path = "../examples/testing/lost_reply.rs"]
+#[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
+mod lost_reply;
+#[path = "../examples/testing/simulated.rs"]
+#[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
+mod simulated;
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Duration;
+use zoolet::recipes::Coordinator;
+use zoolet::testing::{Ensemble, World, simulate};
+use zoolet::{Bytes, CreateOptions, Error, LostReason, SessionState, path};
+
+/// What somebody says who panics.
+fn told(work: impl FnOnce()) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(work)).unwrap_err();
+    panic.downcast_ref::<String>().cloned().unwrap_or_default()
+}
+
+#[test]
+fn the_daemon_whose_reply_is_lost_finds_its_own_znode() {
+    assert_eq!(lost_reply::run().unwrap(), "there after 2 attempts");
+}
+
+#[test]
+fn turns_at_the_valve_are_one_gateways_each_in_twenty_runs() {
+    assert_eq!(simulated::run(), 20);
+}
+
+#[test]
+fn what_was_written_outlives_every_process_and_sessions_outside_them_too() {
+    let mut ensemble = Ensemble::in_memory(3);
+    let session = ensemble.session();
+    let inside = ensemble.session_in(ensemble.servers()[0]);
+    ensemble.run(session.create(path!("/kept"), Bytes::from_static(b"1"))).unwrap();
+    ensemble.servers().into_iter().for_each(|server| ensemble.kill(server));
+    ensemble.advance(Duration::from_secs(1));
+    assert_eq!((ensemble.leader(), session.state()), (None, SessionState::Suspended));
+    ensemble.servers().into_iter().for_each(|server| ensemble.restart(server));
+    ensemble.advance(Duration::from_secs(3));
+    assert_eq!(session.state(), SessionState::Connected);
+    assert_eq!(ensemble.run(session.get(path!("/kept"))).unwrap().0.unwrap(), "1");
+    assert!(catch_unwind(AssertUnwindSafe(|| ensemble.expire(&inside))).is_err(), "it ended with its process");
+}
+
+#[test]
+fn a_partition_leaves_the_larger_side_and_a_healed_one_everybody() {
+    let mut ensemble = Ensemble::in_memory(5);
+    let servers = ensemble.servers();
+    let former = ensemble.leader().unwrap();
+    let (few, many): (Vec<_>, Vec<_>) =
+        servers.iter().partition(|server| **server == former || server.as_u8() == former.as_u8() % 5 + 1);
+    let cut_off = ensemble.session_in(former);
+    ensemble.partition(&few, &many);
+    // It notices that it has no quorum, and keeps its sessions for a while.
+    ensemble.advance(Duration::from_secs(8));
+    assert!(many.contains(&ensemble.leader().unwrap()));
+    assert_eq!(cut_off.state(), SessionState::Suspended);
+    let session = ensemble.session();
+    ensemble.run(session.create(path!("/by-many"), None)).unwrap();
+    ensemble.heal();
+    ensemble.advance(Duration::from_secs(4));
+    let seen = ensemble.session_in(former);
+    assert!(ensemble.run(seen.exists(path!("/by-many"))).unwrap().is_some());
+}
+
+#[test]
+fn a_session_that_expires_takes_its_ephemerals_and_no_other_does() {
+    let mut ensemble = Ensemble::in_memory(3);
+    for inside in [false, true] {
+        let server = ensemble.servers()[2];
+        let (daemon, other) =
+            (if inside { ensemble.session_in(server) } else { ensemble.session() }, ensemble.session());
+        ensemble.run(daemon.create_with(path!("/mine"), None, &CreateOptions::ephemeral())).unwrap();
+        ensemble.advance(Duration::from_secs(60));
+        assert!(ensemble.run(other.exists(path!("/mine"))).unwrap().is_some(), "it is alive");
+        ensemble.expire(&daemon);
+        assert_eq!(daemon.state(), SessionState::Lost(LostReason::Expired), "inside: {inside}");
+        ensemble.run(other.sync()).unwrap();
+        assert_eq!(ensemble.run(other.exists(path!("/mine"))).unwrap(), None);
+        assert_eq!(ensemble.run(daemon.exists(path!("/"))), Err(Error::Lost(LostReason::Expired)));
+    }
+}
+
+#[test]
+fn a_server_that_stands_still_does_nothing_and_then_goes_on() {
+    let mut ensemble = Ensemble::in_memory(3);
+    let server = ensemble.leader().unwrap();
+    let inside = ensemble.session_in(server);
+    ensemble.pause(server);
+    let asked = Rc::new(Cell::new(0));
+    let (counts, mine) = (Rc::clone(&asked), inside.clone());
+    ensemble.spawn(&inside, async move {
+        while mine.exists(path!("/")).await.is_ok() {
+            counts.set(counts.get() + 1);
+            mine.timer(mine.now() + Duration::from_millis(100)).await;
+        }
+    });
+    ensemble.advance(Duration::from_secs(1));
+    assert_eq!(asked.get(), 0);
+    ensemble.resume(server);
+    ensemble.advance(Duration::from_secs(1));
+    assert_eq!(inside.state(), SessionState::Connected);
+}
+
+#[test]
+fn a_disk_that_hangs_holds_up_writes_of_its_server_as_long_as_was_said() {
+    let mut ensemble = Ensemble::in_memory(1);
+    let (server, session) = (ensemble.servers()[0], ensemble.session());
+    let began = ensemble.now();
+    ensemble.disk_hang(server, Duration::from_secs(3));
+    ensemble.disk_hang(server, Duration::from_secs(1));
+    ensemble.run(session.create(path!("/late"), None)).unwrap();
+    let took = ensemble.now() - began;
+    assert!((Duration::from_secs(3)..Duration::from_secs(4)).contains(&took), "{took:?}");
+}
+
+/// Prints what an ensemble takes until it serves: `cargo test --features testing --test testing -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+#[allow(clippy::print_stderr, reason = "a measurement")]
+fn how_long_an_ensemble_takes_to_serve() {
+    let mut took: Vec<Duration> = (0..21)
+        .map(|_| {
+            let began = std::time::Instant::now();
+            drop(Ensemble::in_memory(3));
+            began.elapsed()
+        })
+        .collect();
+    took.sort_unstable();
+    eprintln!("median {:?}, from {:?} to {:?}", took[10], took[0], took[20]);
+    eprintln!("virtual: {:?}", Ensemble::in_memory(3).now());
+}
+
+#[test]
+fn equal_calls_make_equal_runs() {
+    let run = || {
+        let mut ensemble = Ensemble::in_memory(3);
+        let session = ensemble.session();
+        ensemble.kill(ensemble.leader().unwrap());
+        drop(ensemble.run(session.create(path!("/a"), None)));
+        ensemble.advance(Duration::from_secs(2));
+        (ensemble.now(), ensemble.leader(), session.id(), session.random_bits())
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn a_future_that_waits_for_something_else_is_told_so() {
+    let mut ensemble = Ensemble::in_memory(1);
+    let said = told(|| ensemble.run(std::future::pending::<()>()));
+    assert_eq!(said, "the future is not ready after 300 s of virtual time: servers that run: [1], leader: Some(1)");
+}
+
+#[test]
+fn a_seed_that_fails_is_repeated_with_what_happened_before() {
+    let failing = |seed| {
+        told(move || {
+            simulate(seed, |world: &mut World<u64>| {
+                world.client(|seat| async move { seat.record(seat.below(1000)) });
+                world.judge(|facts| assert!(facts.is_empty(), "drawn: {}", facts[0].what));
+            });
+        })
+    };
+    let said = failing(7);
+    assert!(said.contains("seed 7: panicked: drawn: ") && said.contains("notes"), "{said}");
+    assert_eq!(said, failing(7));
+    assert_ne!(said, failing(8));
+}
+
+#[test]
+fn code_that_goes_by_more_than_its_seat_is_found_out() {
+    let runs = Rc::new(Cell::new(0));
+    let said = told(|| {
+        simulate(9, |world: &mut World<u64>| {
+            let runs = Rc::clone(&runs);
+            world.client(move |seat| {
+                runs.set(runs.get() + 1);
+                assert!(runs.get() > 1, "only the first time");
+                async move { drop(seat) }
+            });
+        });
+    });
+    assert!(said.contains("must take its time and its chance from its seat"), "{said}");
+}
+
+#[test]
+fn a_client_whose_session_is_lost_or_whose_process_dies_begins_again() {
+    let lives = (0..12).map(|seed| {
+        let most = Rc::new(Cell::new(0));
+        let seen = Rc::clone(&most);
+        simulate(seed, move |world: &mut World<u32>| {
+            world.client(|seat| async move {
+                seat.record(seat.life);
+                seat.sleep(Duration::from_secs(30)).await;
+            });
+            let seen = Rc::clone(&seen);
+            world.judge(move |facts| seen.set(facts.iter().map(|fact| fact.what).max().unwrap_or_default()));
+        });
+        most.get()
+    });
+    assert!(lives.max() > Some(0), "in none of these runs anything befell the client");
+}

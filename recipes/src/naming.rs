@@ -14,8 +14,18 @@ use zoolet_model::Text;
 /// | zoolet alone | with any naming, also mixed |
 /// | zoolet and Curator | with `Curator` |
 /// | zoolet and kazoo | with `Kazoo` |
-/// | zoolet, Curator and kazoo | with `Curator`, and in kazoo a subclass of `Lock` with `_NODE_NAME = "-lock-"` and `_EXCLUDE_NAMES = ["-lock-"]` |
+/// | zoolet, Curator and kazoo | with `Curator`, and in kazoo the subclasses of `Lock` below |
 /// | Curator and kazoo as they are | **never**: kazoo ignores Curator's names, and there are two holders |
+///
+/// | in kazoo | `_NODE_NAME` | `_EXCLUDE_NAMES` | stands in line with |
+/// |---|---|---|---|
+/// | a lock | `"-lock-"` | `["-lock-"]` | `Lock`, `InterProcessMutex` |
+/// | a reader | `"-__READ__"` | `["-__WRIT__"]` | `ReadWriteLock`, `InterProcessReadWriteLock` |
+/// | a writer | `"-__WRIT__"` | `["-__READ__", "-__WRIT__"]` | the same |
+/// | a candidate: the `lock` of a kazoo `Election` | `"-latch-"` | `["-latch-"]` | `Election`, `LeaderLatch` |
+///
+/// Curator's `LeaderSelector` is a mutex: it excludes a `Lock` and no `Election`. kazoo's `Election` as it is is a `Lock` of kazoo's. All of this but the
+/// selector is run, with members and clients killed: `tests/foreign/mixed`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Naming {
     /// As ZooKeeper's documentation has them: `GUID-lock-0000000001`.

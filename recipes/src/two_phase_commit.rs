@@ -17,7 +17,7 @@
 //! - A site that votes to commit and then cannot do it breaks its promise; nothing here can mend that.
 //!
 //! # Znodes
-//! The path, with the payload for its data. Below it for each site `s`: `vote-s`, without content until the site has voted; `here-s`, an ephemeral of the site; `done-s`, when it has carried
+//! The path, with the payload for its data. Below it for each site `s`: `vote-s`, without content until the site has voted; `here-s`, an ephemeral of the site with a GUID for its data; `done-s`, when it has carried
 //! out what was decided. And `decision`. [`Transaction::finish`] deletes all of them. `path-receipts` has an ephemeral while it is begun.
 //!
 //! # Failures
@@ -65,10 +65,10 @@
 //! }
 //! ```
 
-use crate::ask::{First, UNEXPECTED, any_fired, ask, ask_watching, children, create, data, first};
+use crate::ask::{First, UNEXPECTED, any_fired, ask, ask_existing, ask_watching, create, data, first};
 use crate::barrier::make_parent;
 use crate::once::Once;
-use crate::{Coordinator, Errand, Error};
+use crate::{Coordinator, Errand, Error, Guid};
 use bytes::Bytes;
 use std::time::Duration;
 use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text, WriteOp};
@@ -77,6 +77,9 @@ const DECISION: &str = "decision";
 const VOTE: &str = "vote-";
 const HERE: &str = "here-";
 const DONE: &str = "done-";
+
+/// There is no such transaction any more.
+const OVER: Error = Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode));
 
 /// What a site says to the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,11 +167,8 @@ impl<C: Coordinator> Transaction<C> {
     /// # Errors
     /// The session's.
     pub async fn open(coordinator: C, path: &Path) -> Result<Option<Self>, Error> {
-        if crate::ask::stat(&coordinator, path.text()).await?.is_none() {
-            return Ok(None);
-        }
         let sites = sites(&coordinator, path).await?;
-        Ok(Some(Self { coordinator, path: path.clone(), sites }))
+        Ok(sites.map(|sites| Self { coordinator, path: path.clone(), sites }))
     }
 
     /// The sites, by name.
@@ -192,7 +192,7 @@ impl<C: Coordinator> Transaction<C> {
 
     async fn count(&self) -> Result<Outcome, Error> {
         let mut seen = vec![false; self.sites.len()];
-        loop {
+        'votes: loop {
             if let Some(outcome) = decided(&self.coordinator, &self.path).await? {
                 return Ok(outcome);
             }
@@ -205,7 +205,13 @@ impl<C: Coordinator> Transaction<C> {
                 let here = below(&self.path, HERE, site);
                 let (there, watch) =
                     ask_watching(&self.coordinator, &Request::Exists { path: here, watch: true }).await?;
-                if there.is_none() && std::mem::replace(seen, there.is_some()) {
+                let was_seen = std::mem::replace(seen, there.is_some());
+                if there.is_none() && was_seen {
+                    // It may have voted since the votes were read, and gone then: that is no reason.
+                    let vote = data(&self.coordinator, &below(&self.path, VOTE, site)).await?;
+                    if vote.is_some_and(|(vote, _)| vote.is_some()) {
+                        continue 'votes;
+                    }
                     return decide(&self.coordinator, &self.path, Outcome::Aborted).await;
                 }
                 watches.push(watch);
@@ -265,6 +271,8 @@ pub struct Participant<C: Coordinator, L> {
     payload: Bytes,
     notification: Notification,
     log: L,
+    /// The data of the znode that says that it is here: another participant of the same session and site makes one of its own.
+    guid: Guid,
 }
 
 impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
@@ -284,18 +292,18 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
             return Ok(None);
         }
         let (payload, site) = (payload.unwrap_or_default(), site.to_owned());
-        let participant = Self { coordinator, path: path.clone(), site, payload, notification, log };
-        let here = below(path, HERE, &participant.site);
-        let request = Request::Write(create(here.clone(), None, CreateKind::Ephemeral, false));
+        let guid = Guid::from_random_bits(coordinator.random_bits());
+        let participant = Self { coordinator, path: path.clone(), site, payload, notification, log, guid };
+        let (here, own) = (below(path, HERE, &participant.site), Bytes::from(guid.to_string()));
+        let request = Request::Write(create(here.clone(), Some(own.clone()), CreateKind::Ephemeral, false));
         loop {
             match ask(&participant.coordinator, &request).await {
                 Ok(_) => return Ok(Some(participant)),
                 Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NodeExists))) => {
-                    let there = crate::ask::stat(&participant.coordinator, &here).await?;
-                    match there.map(|stat| stat.ephemeral_owner == participant.coordinator.session().0) {
-                        Some(true) => return Ok(Some(participant)),
-                        // The site's former session: it goes with that.
-                        Some(false) => crate::line::wait_gone(&participant.coordinator, &here).await?,
+                    match data(&participant.coordinator, &here).await? {
+                        Some((Some(there), _)) if there == own => return Ok(Some(participant)),
+                        // The site's former session's, and it goes with that; or one that was dropped.
+                        Some(_) => crate::line::wait_gone(&participant.coordinator, &here).await?,
                         None => {}
                     }
                 }
@@ -349,14 +357,20 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
         let decision = zoolet_model::path::child(self.path.as_str(), DECISION);
         let sites = match self.notification {
             Notification::Coordinator => Vec::new(),
-            Notification::Everyone => sites(c, &self.path).await?,
+            Notification::Everyone => sites(c, &self.path).await?.ok_or(OVER)?,
         };
         loop {
+            // Without the transaction there will be no decision: it was over before this asked, or is now.
+            let (transaction, ended) =
+                ask_watching(c, &Request::Exists { path: self.path.text().clone(), watch: true }).await?;
+            if transaction.is_none() {
+                return Err(OVER);
+            }
             let (_, watch) = ask_watching(c, &Request::Exists { path: decision.clone(), watch: true }).await?;
             if let Some(outcome) = decided(c, &self.path).await? {
                 return Ok(outcome);
             }
-            let mut watches = vec![watch];
+            let mut watches = vec![ended, watch];
             if self.notification == Notification::Everyone {
                 let (tally, votes) = tally(c, &self.path, &sites).await?;
                 if let Some(outcome) = tally.outcome() {
@@ -383,7 +397,7 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
 impl<C: Coordinator, L> Drop for Participant<C, L> {
     fn drop(&mut self) {
         let here = below(&self.path, HERE, &self.site);
-        self.coordinator.run_errand(Errand::delete_if_owned(here, self.coordinator.session(), None));
+        self.coordinator.run_errand(Errand::delete_if_own(here, self.guid));
     }
 }
 
@@ -439,7 +453,7 @@ async fn decide<C: Coordinator>(coordinator: &C, path: &Path, outcome: Outcome) 
         Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NodeExists))) => {}
         Err(error) => return Err(error),
     }
-    decided(coordinator, path).await?.ok_or(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode)))
+    decided(coordinator, path).await?.ok_or(OVER)
 }
 
 async fn decided<C: Coordinator>(coordinator: &C, path: &Path) -> Result<Option<Outcome>, Error> {
@@ -460,9 +474,16 @@ async fn acknowledge<C: Coordinator>(coordinator: &C, path: &Path, site: &str) -
     }
 }
 
-async fn sites<C: Coordinator>(coordinator: &C, path: &Path) -> Result<Vec<String>, Error> {
-    let names = children(coordinator, path.text()).await?;
-    Ok(names.iter().filter_map(|name| name.strip_prefix(VOTE)).map(str::to_owned).collect())
+/// `None` when there is no such transaction.
+async fn sites<C: Coordinator>(coordinator: &C, path: &Path) -> Result<Option<Vec<String>>, Error> {
+    let list = Request::GetChildren { path: path.text().clone(), watch: false, with_stat: false };
+    match ask_existing(coordinator, &list).await? {
+        None => Ok(None),
+        Some(Reply::Names(names)) => {
+            Ok(Some(names.iter().filter_map(|name| name.strip_prefix(VOTE)).map(str::to_owned).collect()))
+        }
+        Some(_) => Err(UNEXPECTED),
+    }
 }
 
 fn parse_vote(content: &[u8]) -> Result<Vote, Error> {

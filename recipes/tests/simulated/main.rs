@@ -12,3 +12,4 @@ mod latch;
 mod lock;
 mod queue;
 mod rolling_restart;
+mod two_phase_commit;

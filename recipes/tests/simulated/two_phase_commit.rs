@@ -1,0 +1,443 @@
+//! Two-phase commit.
+//!
+//! | hazard | where |
+//! |---|---|
+//! | 2 create done, reply lost | lost replies in both drawn tests: one decision, one vote each |
+//! | 3 a znode of the session before | sites that come back while their former presence is still there |
+//! | 4, 12 sessions, watches | crashes of coordinator and sites at every step, there; all finish |
+//! | 5 attempts given up | a coordinator that runs out of patience; `Left` |
+//! | 6 herd | by choice: [`zoolet_recipes::Notification::Everyone`] |
+//! | 8 staleness | a vote and a decision are never taken back, so what is behind is only late |
+//! | 1, 7, 9 to 11, 13 | nothing is held; patience ends in a decision, and the first one counts |
+//!
+//! The drawbacks of the page: [`sites_are_blocked_while_nobody_decides`] and [`sites_that_look_themselves_need_no_coordinator`], [`it_takes_the_time_of_the_slowest_site`],
+//! [`some_have_switched_and_others_not_until_it_is_finished`].
+
+use crate::apart::{heard, left_behind, persist, up_to};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use zoolet_model::{Error as SessionError, ErrorCode, EventKind, Path, Text};
+use zoolet_recipes::{Error, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
+use zoolet_session::Session;
+use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+
+const SITES: [&str; 3] = ["a", "b", "c"];
+const TRANSACTIONS: usize = 4;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Noted {
+    /// In this transaction a site's log has this.
+    Logged(usize, Record),
+    /// It was told of this outcome.
+    Heard(usize, Outcome),
+    /// The coordinator's patience had an end.
+    Impatient(usize),
+    Finished(usize),
+    Left(String),
+}
+
+fn path(number: usize) -> Path {
+    Path::new(Text::from(format!("/tx/{number}"))).unwrap()
+}
+
+/// Says that the transaction was decided, so that nobody begins it again.
+fn mark(number: usize) -> Path {
+    Path::new(Text::from(format!("/decided-{number}"))).unwrap()
+}
+
+async fn is_marked(seat: &Seat<Noted>, number: usize) -> Result<bool, Next> {
+    persist(seat, || async { Ok(seat.session.exists(&mark(number)).await?.is_some()) }).await
+}
+
+struct Log {
+    seat: Seat<Noted>,
+    number: usize,
+    /// Fails so often.
+    fails: Rc<RefCell<u32>>,
+}
+
+impl ParticipantLog for Log {
+    type Error = ();
+
+    fn record(&mut self, transaction: &Path, record: Record) -> Result<(), ()> {
+        assert_eq!(*transaction, path(self.number));
+        if *self.fails.borrow() > 0 {
+            *self.fails.borrow_mut() -= 1;
+            return Err(());
+        }
+        self.seat.record(Noted::Logged(self.number, record));
+        Ok(())
+    }
+}
+
+async fn live(seat: Seat<Noted>, notification: Notification, is_patient: bool) -> Next {
+    let done = match seat.number.checked_sub(1) {
+        None => coordinate(&seat, is_patient).await,
+        Some(site) => take_part(&seat, SITES[site], notification).await,
+    };
+    if done.is_ok()
+        && let Some(path) = left_behind(&seat).await
+    {
+        seat.record(Noted::Left(path));
+    }
+    done.map_or_else(|next| next, |()| Next::Done)
+}
+
+async fn coordinate(seat: &Seat<Noted>, is_patient: bool) -> Result<(), Next> {
+    for number in 0..TRANSACTIONS {
+        let (path, c) = (path(number), || seat.session.clone());
+        if !is_marked(seat, number).await? {
+            let transaction = loop {
+                // What each site is to vote: a crash does not change its mind.
+                let votes: String = SITES.iter().map(|_| if seat.below(6) == 0 { 'a' } else { 'c' }).collect();
+                match Transaction::begin(c(), &path, votes, &SITES).await {
+                    Err(Error::Session(SessionError::Refused(ErrorCode::NodeExists))) => {
+                        if let Some(Some(open)) = heard(seat, Transaction::open(c(), &path).await)? {
+                            break open;
+                        }
+                    }
+                    begun => {
+                        if let Some(begun) = heard(seat, begun)? {
+                            break begun;
+                        }
+                    }
+                }
+            };
+            let patience = (!is_patient && seat.below(2) == 0).then(|| up_to(seat, 3000));
+            if patience.is_some() {
+                seat.record(Noted::Impatient(number));
+            }
+            let outcome = persist(seat, || transaction.decide(patience)).await?;
+            seat.record(Noted::Heard(number, outcome));
+            persist(seat, || async {
+                match seat.session.create(&mark(number), None).await {
+                    Ok(_) | Err(SessionError::Refused(ErrorCode::NodeExists)) => Ok(()),
+                    Err(error) => Err(error.into()),
+                }
+            })
+            .await?;
+        }
+        while let Some(open) = persist(seat, || Transaction::open(c(), &path)).await? {
+            heard(seat, open.finish().await)?;
+        }
+        seat.record(Noted::Finished(number));
+    }
+    Ok(())
+}
+
+async fn take_part(seat: &Seat<Noted>, site: &str, notification: Notification) -> Result<(), Next> {
+    for number in 0..TRANSACTIONS {
+        loop {
+            let was_decided = is_marked(seat, number).await?;
+            let fails = Rc::new(RefCell::new(u32::from(seat.below(4) == 0)));
+            let log = Log { seat: seat.clone(), number, fails };
+            let joined = Participant::join(seat.session.clone(), &path(number), site, notification, log).await;
+            match heard(seat, joined)? {
+                Some(Some(participant)) => {
+                    if switch(seat, number, participant).await? {
+                        break;
+                    }
+                }
+                // It was there when it was decided, and is not any more.
+                Some(None) if was_decided => break,
+                Some(None) | None => {}
+            }
+            seat.sleep(up_to(seat, 300)).await;
+        }
+    }
+    Ok(())
+}
+
+/// Whether that was all.
+async fn switch(seat: &Seat<Noted>, number: usize, mut site: Participant<Session, Log>) -> Result<bool, Next> {
+    let vote = match site.payload()[seat.number - 1] {
+        b'c' => Vote::Commit,
+        _ => Vote::Abort,
+    };
+    seat.sleep(up_to(seat, 500)).await;
+    loop {
+        match site.vote(vote).await {
+            Ok(Ok(stands)) => break assert_eq!(stands, vote),
+            // Its disk is better the next time.
+            Ok(Err(())) => {}
+            Err(error) if is_over(&error) => return Ok(false),
+            Err(error) => {
+                heard::<_, ()>(seat, Err(error))?;
+            }
+        }
+    }
+    if seat.below(4) == 0 {
+        // Gone, and back: its vote stands.
+        return Ok(false);
+    }
+    let outcome = loop {
+        match site.outcome().await {
+            Ok(outcome) => break outcome,
+            Err(error) if is_over(&error) => return Ok(false),
+            Err(error) => {
+                heard::<_, ()>(seat, Err(error))?;
+            }
+        }
+    };
+    seat.record(Noted::Heard(number, outcome));
+    seat.sleep(up_to(seat, 200)).await;
+    Ok(matches!(heard(seat, site.acknowledge(outcome).await)?, Some(Ok(()))))
+}
+
+fn is_over(error: &Error) -> bool {
+    *error == Error::Session(SessionError::Refused(ErrorCode::NoNode))
+}
+
+/// One transaction, as the tree had it.
+#[derive(Default, Debug)]
+struct Story {
+    votes: BTreeMap<String, (Vote, u64)>,
+    /// Who was here and went before the decision, without a vote.
+    went: Vec<String>,
+    decision: Option<(Outcome, u64)>,
+    done: BTreeMap<String, u64>,
+    finished_us: Option<u64>,
+}
+
+fn stories(ran: &Ran<Noted>) -> Result<BTreeMap<usize, Story>, String> {
+    let mut stories: BTreeMap<usize, Story> = BTreeMap::new();
+    for change in ran.changed()? {
+        let Some(below) = change.path.strip_prefix("/tx/") else { continue };
+        let (number, name) = below.split_once('/').unwrap_or((below, ""));
+        let Ok(number) = number.parse() else { continue };
+        let story = stories.entry(number).or_default();
+        let is_commit = change.data.as_deref() == Some(b"commit");
+        let kind = change.kind;
+        match (name.split_once('-').unwrap_or((name, "")), kind) {
+            (("vote", site), EventKind::NodeDataChanged) => {
+                let vote = if is_commit { Vote::Commit } else { Vote::Abort };
+                if story.votes.insert(site.to_owned(), (vote, change.at_us)).is_some() {
+                    return Err(format!("{site} voted twice in {number}"));
+                }
+            }
+            (("decision", _), EventKind::NodeCreated) => {
+                let outcome = if is_commit { Outcome::Committed } else { Outcome::Aborted };
+                let commits = story.votes.values().filter(|(vote, _)| *vote == Vote::Commit).count();
+                if outcome == Outcome::Committed && commits != SITES.len() {
+                    return Err(format!("{number} is committed with {:?}", story.votes));
+                }
+                let has_abort = story.votes.values().any(|(vote, _)| *vote == Vote::Abort);
+                let is_impatient = ran.facts.iter().any(|fact| fact.what == Noted::Impatient(number));
+                let has_reason =
+                    has_abort || is_impatient || story.went.iter().any(|site| !story.votes.contains_key(site));
+                if outcome == Outcome::Aborted && !has_reason {
+                    return Err(format!("{number} is aborted with {:?}, gone: {:?}", story.votes, story.went));
+                }
+                if story.decision.replace((outcome, change.at_us)).is_some() {
+                    return Err(format!("{number} is decided twice"));
+                }
+            }
+            (("here", site), EventKind::NodeDeleted) if story.decision.is_none() => story.went.push(site.to_owned()),
+            (("done", site), EventKind::NodeCreated) => {
+                story.done.insert(site.to_owned(), change.at_us);
+            }
+            (("", _), EventKind::NodeDeleted) => {
+                if story.done.len() != SITES.len() {
+                    return Err(format!("{number} is over with {:?} done", story.done));
+                }
+                story.finished_us = Some(change.at_us);
+            }
+            (_, EventKind::NodeCreated) if story.finished_us.is_some() => {
+                return Err(format!("{} came late", change.path));
+            }
+            _ => {}
+        }
+    }
+    Ok(stories)
+}
+
+/// One outcome each, and nobody was told of another one; commit only when all want to; abort only for a reason; votes and what was carried out are in the
+/// log before the ensemble hears of them.
+fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+    let stories = stories(ran)?;
+    let none = Story::default();
+    for fact in &ran.facts {
+        let is_wrong = match &fact.what {
+            Noted::Heard(number, outcome) => {
+                stories[number].decision.is_none_or(|(decided, at_us)| decided != *outcome || at_us > fact.at_us)
+            }
+            Noted::Finished(number) => stories[number].finished_us.is_none_or(|at_us| at_us > fact.at_us),
+            Noted::Impatient(_) | Noted::Logged(..) => false,
+            Noted::Left(_) => true,
+        };
+        if is_wrong {
+            return Err(format!("client {} at {} us: {:?}", fact.client, fact.at_us, fact.what));
+        }
+    }
+    for number in 0..TRANSACTIONS {
+        let story = stories.get(&number).unwrap_or(&none);
+        for (client, site) in SITES.iter().enumerate().map(|(at, site)| (at + 1, *site)) {
+            let logged = |record: Record, at_us: u64| {
+                ran.facts.iter().any(|fact| {
+                    fact.client == client && fact.at_us <= at_us && fact.what == Noted::Logged(number, record)
+                })
+            };
+            if let Some((vote, at_us)) = story.votes.get(site)
+                && !logged(Record::Voting(*vote), *at_us)
+            {
+                return Err(format!("{site} voted in {number} before its log had it"));
+            }
+            let outcome = story.decision.map(|(outcome, _)| outcome);
+            if let (Some(at_us), Some(outcome)) = (story.done.get(site), outcome)
+                && !logged(Record::CarriedOut(outcome), *at_us)
+            {
+                return Err(format!("{site} acknowledged {number} before its log had it"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn runs(notification: Notification, is_patient: bool) {
+    run_seeds_of(40, |seed| Scenario::drawn(seed, 1 + SITES.len()), |seat| live(seat, notification, is_patient), judge);
+}
+
+#[test]
+fn all_sites_switch_or_none_when_the_coordinator_tells_them() {
+    runs(Notification::Coordinator, true);
+}
+
+#[test]
+fn all_sites_switch_or_none_when_everybody_looks() {
+    runs(Notification::Everyone, true);
+}
+
+#[test]
+fn the_end_of_patience_is_a_decision_as_any_other() {
+    runs(Notification::Coordinator, false);
+}
+
+/// A coordinator that begins and does no more, sites that vote after so many seconds each, and somebody who opens the transaction after 30.
+async fn abandoned(seat: Seat<Noted>, notification: Notification) -> Next {
+    let (c, tx) = (seat.session.clone(), path(0));
+    match seat.number {
+        0 => drop(Transaction::begin(c, &tx, "ccc", &SITES).await.unwrap()),
+        4 => {
+            seat.sleep(Duration::from_secs(30)).await;
+            let open = Transaction::open(c, &tx).await.unwrap().unwrap();
+            seat.record(Noted::Heard(0, open.decide(None).await.unwrap()));
+            open.finish().await.unwrap();
+            seat.record(Noted::Finished(0));
+        }
+        number => {
+            seat.sleep(Duration::from_secs(3 * number as u64)).await;
+            let log = Log { seat: seat.clone(), number: 0, fails: Rc::default() };
+            let mut site = Participant::join(c, &tx, SITES[number - 1], notification, log).await.unwrap().unwrap();
+            site.vote(Vote::Commit).await.unwrap().unwrap();
+            let outcome = site.outcome().await.unwrap();
+            seat.record(Noted::Heard(0, outcome));
+            seat.sleep(Duration::from_secs(number as u64)).await;
+            site.acknowledge(outcome).await.unwrap().unwrap();
+        }
+    }
+    Next::Done
+}
+
+/// When each site heard, and when each voted, microseconds.
+fn times(ran: &Ran<Noted>) -> Result<(Vec<u64>, Vec<u64>), String> {
+    let of_site = |fact: &&zoolet_sim::ensemble::Fact<Noted>| (1..=3).contains(&fact.client);
+    let heard = ran.facts.iter().filter(of_site).filter(|fact| matches!(fact.what, Noted::Heard(..)));
+    let heard = heard.map(|fact| fact.at_us).collect();
+    Ok((heard, stories(ran)?[&0].votes.values().map(|(_, at_us)| *at_us).collect()))
+}
+
+const OPENED_US: u64 = 29_000_000;
+
+#[test]
+fn sites_are_blocked_while_nobody_decides() {
+    let blocked = |ran: &Ran<Noted>| {
+        judge_one(ran)?;
+        let (heard, voted) = times(ran)?;
+        let is_blocked = voted.iter().all(|us| *us < OPENED_US) && heard.iter().all(|us| *us > OPENED_US);
+        if is_blocked && heard.len() == 3 { Ok(()) } else { Err(format!("voted {voted:?}, heard {heard:?}")) }
+    };
+    let live = |seat| abandoned(seat, Notification::Coordinator);
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, 5), live, blocked);
+}
+
+#[test]
+fn sites_that_look_themselves_need_no_coordinator() {
+    let go_on = |ran: &Ran<Noted>| {
+        judge_one(ran)?;
+        let (heard, voted) = times(ran)?;
+        let is_free = heard.iter().all(|us| *us < OPENED_US);
+        if is_free && heard.len() == 3 { Ok(()) } else { Err(format!("voted {voted:?}, heard {heard:?}")) }
+    };
+    let live = |seat| abandoned(seat, Notification::Everyone);
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, 5), live, go_on);
+}
+
+#[test]
+fn it_takes_the_time_of_the_slowest_site() {
+    let slow = |ran: &Ran<Noted>| {
+        let (heard, voted) = times(ran)?;
+        let last_us = voted.iter().max().copied().unwrap_or_default();
+        if heard.iter().all(|us| *us >= last_us) { Ok(()) } else { Err(format!("voted {voted:?}, heard {heard:?}")) }
+    };
+    let live = |seat| abandoned(seat, Notification::Everyone);
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, 5), live, slow);
+}
+
+#[test]
+fn some_have_switched_and_others_not_until_it_is_finished() {
+    let half = |ran: &Ran<Noted>| {
+        let story = &stories(ran)?[&0];
+        let (first, last) = (story.done.values().min(), story.done.values().max());
+        let finished = ran.facts.iter().find(|fact| fact.what == Noted::Finished(0)).map(|fact| fact.at_us);
+        match (first, last, finished) {
+            (Some(first), Some(last), Some(finished)) if first + 1_000_000 < *last && *last <= finished => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    };
+    let live = |seat| abandoned(seat, Notification::Coordinator);
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, 5), live, half);
+}
+
+fn judge_one(ran: &Ran<Noted>) -> Result<(), String> {
+    match stories(ran)?[&0].decision {
+        Some((Outcome::Committed, _)) => judge(ran),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+/// Whether a site had been there was never remembered, so its coordinator waited for it for ever.
+#[test]
+fn a_site_that_goes_without_a_vote_aborts_and_one_that_is_out_of_service_is_dismissed() {
+    let live = |seat: Seat<Noted>| async move {
+        let (c, tx) = (seat.session.clone(), path(0));
+        if seat.number == 0 {
+            let transaction = Transaction::begin(c, &tx, "ccc", &SITES).await.unwrap();
+            let outcome = transaction.decide(None).await.unwrap();
+            seat.record(Noted::Heard(0, outcome));
+            transaction.dismiss("a").await.unwrap();
+            transaction.finish().await.unwrap();
+            seat.record(Noted::Finished(0));
+            return Next::Done;
+        }
+        seat.sleep(Duration::from_secs(3)).await;
+        let log = Log { seat: seat.clone(), number: 0, fails: Rc::default() };
+        let site = SITES[seat.number - 1];
+        let mut site = Participant::join(c, &tx, site, Notification::default(), log).await.unwrap().unwrap();
+        if seat.number == 1 {
+            seat.sleep(Duration::from_secs(3)).await;
+            return Next::Done;
+        }
+        site.vote(Vote::Commit).await.unwrap().unwrap();
+        let outcome = site.outcome().await.unwrap();
+        seat.record(Noted::Heard(0, outcome));
+        site.acknowledge(outcome).await.unwrap().unwrap();
+        Next::Done
+    };
+    let aborted = |ran: &Ran<Noted>| match &stories(ran)?[&0] {
+        Story { decision: Some((Outcome::Aborted, _)), finished_us: Some(_), .. } => Ok(()),
+        story => Err(format!("{story:?}")),
+    };
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, 4), live, aborted);
+}

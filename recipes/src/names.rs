@@ -37,7 +37,7 @@ use crate::barrier::make_parent;
 use crate::once::Once;
 use crate::{Coordinator, Errand, Error, NodeCache};
 use bytes::Bytes;
-use zoolet_model::{CreateKind, ErrorCode, Path, Stat, Text};
+use zoolet_model::{CreateKind, ErrorCode, Path, Text};
 
 /// Names below one znode. A name is a path: `door/3` is below `door`. `providers/http%3A%2F%2Fgw-a` is one too, so registries of other programs are
 /// read and written with it as they are.
@@ -92,25 +92,21 @@ impl<C: Coordinator> Names<C> {
     pub async fn claim(&self, name: &str, content: impl Into<Bytes>) -> Result<Option<Registration<C>>, Error> {
         let path = self.path(name)?;
         let op = create(path.text().clone(), Some(content.into()), CreateKind::Ephemeral, false);
-        let is_ours = |stat: &Stat| stat.ephemeral_owner == self.coordinator.session().0;
-        // Somebody of the same session may have it already, and keeps it.
-        if data(&self.coordinator, path.text()).await?.is_some() {
-            return Ok(None);
-        }
-        let coordinator = self.coordinator.clone();
-        let mut registration = Registration { coordinator, path: path.text().clone(), czxid: None };
         loop {
-            match self.once.transact(std::slice::from_ref(&op)).await? {
+            // Given up under way, the name goes only if this has made it: another one of the same session may have it.
+            match self.once.transact_or_undo(std::slice::from_ref(&op), Some(path.text().clone())).await? {
                 Ok(()) => {
-                    let there = data(&self.coordinator, path.text()).await?.filter(|(_, stat)| is_ours(stat));
-                    let Some((_, stat)) = there else { return Err(Error::Broken) };
+                    let coordinator = self.coordinator.clone();
+                    let mut registration = Registration { coordinator, path: path.text().clone(), czxid: None };
+                    let own = self.coordinator.session().0;
+                    let there = data(&self.coordinator, path.text()).await?;
+                    let Some((_, stat)) = there.filter(|(_, stat)| stat.ephemeral_owner == own) else {
+                        return Err(Error::Broken);
+                    };
                     registration.czxid = Some(stat.czxid);
                     return Ok(Some(registration));
                 }
-                Err((_, ErrorCode::NodeExists)) => {
-                    registration.czxid = Some(0);
-                    return Ok(None);
-                }
+                Err((_, ErrorCode::NodeExists)) => return Ok(None),
                 Err((_, ErrorCode::NoNode)) => make_parent(&self.coordinator, &path).await?,
                 Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
             }

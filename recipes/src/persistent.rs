@@ -81,7 +81,8 @@ impl<C: Coordinator> PersistentZnode<C> {
     pub async fn put(&mut self) -> Result<Stat, Error> {
         let c = &self.coordinator;
         let make = Request::Write(create(self.path.text().clone(), Some(self.content.clone()), self.kind, false));
-        self.was_tried = true;
+        // The one of before is gone, or is found again: if this is dropped under way, nobody knows the next one's zxid.
+        (self.was_tried, self.czxid) = (true, None);
         loop {
             match c.submit(make.clone()).await {
                 Ok(Reply::PathStat(_, stat)) => {

@@ -10,6 +10,8 @@ mod event_handle;
 mod exclusion;
 mod latch;
 mod lock;
+mod names;
+mod persistent;
 mod queue;
 mod rolling_restart;
 mod two_phase_commit;

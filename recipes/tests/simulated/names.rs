@@ -1,0 +1,144 @@
+//! Names.
+//!
+//! | hazard | where |
+//! |---|---|
+//! | 2 create done, reply lost | lost replies in [`a_name_is_given_to_one_who_keeps_it`] |
+//! | 3 a znode of the session before | another session's name is not one's own: crashes, there |
+//! | 4 sessions | a registration ends with its session, there |
+//! | 5 attempts given up | claims that are dropped, while another one of the same session has the name; `Left` |
+//! | 8 staleness | a claim asks the leader; [`zoolet_recipes::Names::resolve`] says what this server knows |
+//! | 1, 6, 7, 9 to 13 | nobody waits for a name, and there is no clock |
+
+use crate::apart::{both, heard, left_behind, up_to, within};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use zoolet_model::{EventKind, Path, SessionId};
+use zoolet_recipes::{Coordinator, Names};
+use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Noted {
+    /// This session begins to claim it.
+    Claiming(SessionId, String),
+    /// It has it, and has no other registration of it.
+    Has(SessionId, String),
+    /// It is about to give it up.
+    GivesUp(SessionId, String),
+    Bound(String),
+    Unique(String),
+    Left(String),
+}
+
+async fn live(seat: Seat<Noted>) -> Next {
+    let done = register(&seat).await;
+    if done.is_ok()
+        && let Some(path) = left_behind(&seat).await
+    {
+        seat.record(Noted::Left(path));
+    }
+    done.map_or_else(|next| next, |()| Next::Done)
+}
+
+async fn register(seat: &Seat<Noted>) -> Result<(), Next> {
+    let names = Names::new(seat.session.clone(), &Path::from_static("/services"));
+    let session = Coordinator::session(&seat.session);
+    let own = format!("{}.{}", seat.number, seat.life);
+    for round in 0..5 {
+        let name = format!("camera/{}", seat.below(2));
+        seat.record(Noted::Claiming(session, name.clone()));
+        // Two of one session: one of them may get it, and the other one is given up at any moment.
+        let one = names.claim(&name, own.clone());
+        let other = within(seat, up_to(seat, 60), names.claim(&name, own.clone()));
+        let (one, other) = both(one, other).await;
+        let one = heard(seat, one)?.flatten();
+        let other = other.map(|other| heard(seat, other)).transpose()?.flatten().flatten();
+        assert!(one.is_none() || other.is_none(), "both have {name}");
+        if let Some(registration) = one.or(other) {
+            seat.record(Noted::Has(session, name.clone()));
+            seat.sleep(up_to(seat, 800)).await;
+            seat.record(Noted::GivesUp(session, name));
+            drop(registration);
+        }
+        if heard(seat, names.bind(&format!("door/{round}"), own.clone()).await)? == Some(true) {
+            seat.record(Noted::Bound(format!("/services/door/{round}")));
+        }
+        if let Some(name) = heard(seat, names.unique("job-", own.clone()).await)? {
+            assert!(heard(seat, names.resolve(&name).await)?.is_none_or(|found| found.is_some()));
+            seat.record(Noted::Unique(name.to_string()));
+        }
+        seat.sleep(up_to(seat, 300)).await;
+    }
+    Ok(())
+}
+
+fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+    let changes = ran.changed()?;
+    let mut uniques = BTreeSet::new();
+    let mut has: BTreeMap<(SessionId, String), u64> = BTreeMap::new();
+    let mut held = Vec::new();
+    for fact in &ran.facts {
+        match &fact.what {
+            Noted::Claiming(..) => {}
+            Noted::Has(session, name) => {
+                has.insert((*session, name.clone()), fact.at_us);
+            }
+            Noted::GivesUp(session, name) => {
+                let from = has.remove(&(*session, name.clone())).unwrap();
+                held.push((*session, format!("/services/{name}"), from, fact.at_us));
+            }
+            Noted::Bound(path) => {
+                let made = changes.iter().find(|change| change.path == *path && change.kind == EventKind::NodeCreated);
+                let by = made.and_then(|change| change.session).and_then(|session| ran.client_of(session));
+                if by != Some(fact.client) {
+                    return Err(format!("client {} was told it bound {path}, and {by:?} did", fact.client));
+                }
+            }
+            Noted::Unique(name) if uniques.insert(name.clone()) => {}
+            Noted::Unique(name) => return Err(format!("{name} was given twice")),
+            Noted::Left(path) => return Err(format!("client {} left {path}", fact.client)),
+        }
+    }
+    // While somebody has a name and has not begun to give it up, nothing happens to it but the end of its session.
+    for (session, path, from, to) in held {
+        let mut during = changes.iter().filter(|change| change.path == path && (from..to).contains(&change.at_us));
+        if let Some(change) = during.find(|change| !(change.is_end && change.session == Some(session)))
+            && !changes.iter().any(|end| {
+                end.is_end
+                    && end.session == Some(session)
+                    && end.path == path
+                    && end.at_us <= change.at_us
+                    && end.at_us >= from
+            })
+        {
+            return Err(format!("{session:?} has {path} from {from} to {to} us, and {change:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_name_is_given_to_one_who_keeps_it() {
+    run_seeds_of(60, |seed| Scenario::drawn(seed, 3), live, judge);
+}
+
+/// The errand of a claim that was given up looked for a name of its session, and deleted that of another registration.
+#[test]
+fn a_claim_that_is_given_up_leaves_the_name_to_another_one_of_its_session() {
+    let live = |seat: Seat<Noted>| async move {
+        let names = Names::new(seat.session.clone(), &Path::from_static("/services"));
+        let session = Coordinator::session(&seat.session);
+        for us in (0..40_000).step_by(500) {
+            let one = names.claim("camera", "");
+            let other = within(&seat, Duration::from_micros(us), names.claim("camera", ""));
+            let (one, other) = both(one, other).await;
+            let Some(registration) = one.unwrap().or(other.and_then(Result::unwrap)) else { continue };
+            seat.record(Noted::Has(session, "camera".to_owned()));
+            seat.sleep(Duration::from_secs(1)).await;
+            seat.record(Noted::GivesUp(session, "camera".to_owned()));
+            drop(registration);
+            seat.sleep(Duration::from_secs(1)).await;
+        }
+        Next::Done
+    };
+    run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, judge);
+}

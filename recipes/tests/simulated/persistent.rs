@@ -1,0 +1,140 @@
+//! Znodes that are kept, and groups.
+//!
+//! | hazard | where |
+//! |---|---|
+//! | 2 create done, reply lost | lost replies in [`members_come_again_and_nobody_deletes_what_is_not_his`] |
+//! | 3 a znode of the session before | members that come back while their former znode is still there, in that test |
+//! | 4 the own znode vanishes unnoticed; sessions | somebody deletes members, there |
+//! | 5 attempts given up | keeping that is dropped at any moment; `Left` and [`a_znode_that_is_made_again_when_it_is_dropped_goes_too`] |
+//! | 8, 12 staleness, missed events | cuts, servers that are behind, there |
+//! | 1, 6, 7, 9 to 11, 13 | nothing is held or queued, and each waits for its own znode only |
+
+use crate::apart::{finish, finished, heard, left_behind, up_to, within};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use zoolet_model::{EventKind, Path};
+use zoolet_recipes::Group;
+use zoolet_session::Version;
+use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+
+const PATH: Path = Path::from_static("/sensors");
+const CLIENTS: usize = 4;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Noted {
+    /// Kept for some seconds in which nobody deletes anything, it was not there.
+    Missing,
+    Left(String),
+}
+
+async fn live(seat: Seat<Noted>) -> Next {
+    let done = if seat.number + 1 == CLIENTS { delete(&seat).await } else { keep(&seat).await };
+    if done.is_ok()
+        && let Some(path) = left_behind(&seat).await
+    {
+        seat.record(Noted::Left(path));
+    }
+    done.map_or_else(|next| next, |()| Next::Done)
+}
+
+async fn keep(seat: &Seat<Noted>) -> Result<(), Next> {
+    let (group, name) = (Group::new(seat.session.clone(), &PATH), format!("{}", seat.number));
+    for round in 0..6 {
+        let mut member = group.member(&name, format!("{}.{}.{round}", seat.number, seat.life)).unwrap();
+        let for_so_long = if seat.below(2) == 0 { up_to(seat, 100) } else { up_to(seat, 3000) };
+        if let Some(Err(error)) = within(seat, for_so_long, member.keep()).await {
+            heard::<_, ()>(seat, Err(error))?;
+        }
+        // One more beside it, of the same session: it finds the same znode or makes its own.
+        if seat.below(3) == 0 {
+            let mut other = group.member(&name, "another one").unwrap();
+            if let Some(Err(error)) = within(seat, up_to(seat, 100), other.keep()).await {
+                heard::<_, ()>(seat, Err(error))?;
+            }
+        }
+    }
+    finish(seat).await?;
+    // Nobody deletes anything now.
+    while !finished(seat).await?.contains(&(CLIENTS - 1)) {
+        seat.sleep(Duration::from_millis(500)).await;
+    }
+    let mut member = group.member(&name, "the last one").unwrap();
+    loop {
+        // However long the reconnect takes: kept for so long in one go, with requests that are answered.
+        if let Some(Err(error)) = within(seat, Duration::from_secs(10), member.keep()).await {
+            heard::<_, ()>(seat, Err(error))?;
+            continue;
+        }
+        let Some(members) = heard(seat, group.members().await)? else { continue };
+        if seat.session.state() != zoolet_model::SessionState::Connected {
+            continue;
+        }
+        if !members.iter().any(|member| *member.name == *name && member.content.as_deref() == Some(b"the last one")) {
+            seat.record(Noted::Missing);
+        }
+        return Ok(());
+    }
+}
+
+/// Deletes members until all others are done.
+async fn delete(seat: &Seat<Noted>) -> Result<(), Next> {
+    let group = Group::new(seat.session.clone(), &PATH);
+    while finished(seat).await?.iter().filter(|client| **client + 1 < CLIENTS).count() + 1 < CLIENTS {
+        seat.sleep(up_to(seat, 600)).await;
+        let members = heard(seat, group.members().await)?.unwrap_or_default();
+        if let Some(member) = members.first() {
+            let path = Path::new(zoolet_model::path::child(PATH.as_str(), &member.name)).unwrap();
+            let _ = seat.session.delete(&path, Version::Any).await;
+        }
+    }
+    finish(seat).await
+}
+
+fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+    if let Some(fact) = ran.facts.first() {
+        return Err(format!("client {} at {} us: {:?}", fact.client, fact.at_us, fact.what));
+    }
+    let mut there = BTreeMap::new();
+    for change in ran.changed()?.into_iter().filter(|change| change.path.starts_with("/sensors/")) {
+        let who = change.session.and_then(|session| ran.client_of(session));
+        match change.kind {
+            EventKind::NodeCreated => {
+                there.insert(change.path, change.session);
+            }
+            EventKind::NodeDeleted => {
+                let whose = there.remove(&change.path).flatten();
+                if whose != change.session && who != Some(CLIENTS - 1) {
+                    return Err(format!("{who:?} deleted {} of {whose:?}", change.path));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn members_come_again_and_nobody_deletes_what_is_not_his() {
+    run_seeds_of(60, |seed| Scenario::drawn(seed, CLIENTS), live, judge);
+}
+
+/// It knew the zxid of the one before, and left the one that it was about to make.
+#[test]
+fn a_znode_that_is_made_again_when_it_is_dropped_goes_too() {
+    let live = |seat: Seat<Noted>| async move {
+        let group = Group::new(seat.session.clone(), &PATH);
+
+        for us in (0..60_000).step_by(500) {
+            let mut member = group.member(&format!("{us}"), "").unwrap();
+            member.put().await.unwrap();
+            let path = Path::new(format!("{PATH}/{us}").into()).unwrap();
+            seat.session.delete(&path, Version::Any).await.unwrap();
+            let _ = within(&seat, Duration::from_micros(us), member.keep()).await;
+        }
+        if let Some(path) = left_behind(&seat).await {
+            seat.record(Noted::Left(path));
+        }
+        Next::Done
+    };
+    run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, judge);
+}

@@ -4,6 +4,7 @@
 
 mod apart;
 mod barrier;
+mod cache;
 mod counter;
 mod double_barrier;
 mod event_handle;

@@ -1,0 +1,178 @@
+//! Caches, [`zoolet_recipes::catch_up`], and configuration.
+//!
+//! | hazard | where |
+//! |---|---|
+//! | 4, 8, 12 sessions, staleness, missed and doubled events | [`caches_are_as_the_tree_in_the_end`]: cuts, expiries, servers that are behind; a gap for each reconnect, nothing older after what is newer |
+//! | 5 given up | `next` is dropped at any moment there |
+//! | 1 to 3, 6, 7, 9 to 11, 13 | nothing is written |
+
+use crate::apart::{finish, finished, heard, persist, up_to, within};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use zoolet_model::Path;
+use zoolet_recipes::{Change, ChildrenCache, Configuration, NodeCache, catch_up};
+use zoolet_session::Version;
+use zoolet_sim::ensemble::{Next, Plan, Ran, Scenario, Seat, run_seeds_of};
+
+const PATH: Path = Path::from_static("/conf");
+const CHILDREN: u64 = 3;
+const CLIENTS: usize = 4;
+/// They write; the others follow.
+const WRITERS: usize = 2;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Noted {
+    /// What is wrong.
+    Wrong(String),
+    /// What caches and tree came to.
+    Same,
+}
+
+fn child(number: u64) -> Path {
+    Path::new(format!("{PATH}/{number}").into()).unwrap()
+}
+
+async fn live(seat: Seat<Noted>) -> Next {
+    let done = if seat.number < WRITERS { write(&seat).await } else { follow(&seat).await };
+    done.map_or_else(|next| next, |()| Next::Done)
+}
+
+async fn write(seat: &Seat<Noted>) -> Result<(), Next> {
+    let session = &seat.session;
+    for number in 0..25 {
+        let data = bytes::Bytes::from(match seat.below(4) {
+            0 => "nonsense".to_owned(),
+            _ => format!("{}", 1000 * seat.number + number),
+        });
+        let path = if seat.below(8) == 0 { PATH } else { child(seat.below(CHILDREN)) };
+        let result = match seat.below(3) {
+            0 => session.create(&path, data).await.map(drop),
+            1 => session.delete(&path, Version::Any).await,
+            _ => session.set(&path, data, Version::Any).await.map(drop),
+        };
+        heard(seat, result.map_err(Into::into))?;
+        let _ = session.create(&PATH, None).await;
+        seat.sleep(up_to(seat, 300)).await;
+    }
+    finish(seat).await
+}
+
+async fn follow(seat: &Seat<Noted>) -> Result<(), Next> {
+    let c = || seat.session.clone();
+    let (all, one) = (PATH, child(0));
+    let mut children = persist(seat, || ChildrenCache::new(c(), &all)).await?;
+    let mut node = persist(seat, || NodeCache::new(c(), &one)).await?;
+    let parse = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().parse::<u32>();
+    let mut configuration = persist(seat, || Configuration::new(c(), &one, None, parse)).await?;
+    let mut newest: BTreeMap<String, i64> = BTreeMap::new();
+    let (mut told, mut last_good) = (None, None);
+    let mut is_last = false;
+    loop {
+        let writers = finished(seat).await?;
+        if (0..WRITERS).all(|writer| writers.contains(&writer)) {
+            persist(seat, || catch_up(&seat.session)).await?;
+            is_last = true;
+        }
+        // In the end until nothing is told any more.
+        let patience = if is_last { Duration::from_secs(5) } else { up_to(seat, 200) };
+        while let Some(change) = within(seat, patience, children.next()).await {
+            match heard(seat, change)? {
+                Some(Change::Put { name, content: (_, stat) }) => {
+                    let before = newest.insert(name.to_string(), stat.mzxid);
+                    if before.is_some_and(|before| before >= stat.mzxid) {
+                        seat.record(Noted::Wrong(format!("{name} of {} after {before:?}", stat.mzxid)));
+                    }
+                }
+                Some(Change::Gone { .. } | Change::Gap | Change::Complete) | None => {}
+            }
+        }
+        while let Some(content) = within(seat, patience, node.next()).await {
+            let Some(content) = heard(seat, content)? else { continue };
+            let version = content.map(|(_, stat)| stat.mzxid);
+            if told == Some(version) {
+                seat.record(Noted::Wrong(format!("{version:?} is told twice")));
+            }
+            told = Some(version);
+        }
+        while let Some(update) = within(seat, patience, configuration.next()).await {
+            if let Some(zoolet_recipes::Update::Accepted(bytes)) = heard(seat, update)? {
+                last_good = parse(&bytes).ok();
+            }
+            if configuration.value().copied() != last_good {
+                seat.record(Noted::Wrong(format!(
+                    "{:?}, and the last good one was {last_good:?}",
+                    configuration.value()
+                )));
+            }
+        }
+        if is_last {
+            break;
+        }
+    }
+    // What is true now, of a server that knows everything.
+    persist(seat, || catch_up(&seat.session)).await?;
+    for number in 0..CHILDREN {
+        let path = child(number);
+        let found = persist(seat, || async {
+            match seat.session.get(&path).await {
+                Err(zoolet_model::Error::Refused(zoolet_model::ErrorCode::NoNode)) => Ok(None),
+                found => Ok(Some(found?)),
+            }
+        })
+        .await?;
+        let cached = children.child(&number.to_string());
+        if cached.map(|(data, stat)| (data, stat.mzxid)) != found.as_ref().map(|(data, stat)| (data, stat.mzxid)) {
+            seat.record(Noted::Wrong(format!("{number}: {cached:?} is {found:?}")));
+        }
+        if number == 0 && node.current().map(|(_, stat)| stat.mzxid) != found.as_ref().map(|(_, stat)| stat.mzxid) {
+            seat.record(Noted::Wrong(format!("{:?} is {found:?}", node.current())));
+        }
+    }
+    seat.record(Noted::Same);
+    Ok(())
+}
+
+fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+    for fact in &ran.facts {
+        if let Noted::Wrong(what) = &fact.what {
+            return Err(format!("client {} at {} us: {what}", fact.client, fact.at_us));
+        }
+    }
+    let followed = ran.facts.iter().filter(|fact| fact.what == Noted::Same).count();
+    if followed >= CLIENTS - WRITERS { Ok(()) } else { Err(format!("{followed} followed to the end")) }
+}
+
+#[test]
+fn caches_are_as_the_tree_in_the_end() {
+    run_seeds_of(60, |seed| Scenario::drawn(seed, CLIENTS), live, judge);
+}
+
+#[test]
+fn a_gap_is_told_where_changes_may_have_been_missed() {
+    let live = |seat: Seat<Noted>| async move {
+        let mut cache = ChildrenCache::new(seat.session.clone(), &PATH).await.unwrap();
+        let writer = seat.clone();
+        seat.spawn(async move {
+            writer.sleep(Duration::from_secs(20)).await;
+            // Its connection breaks before the answer.
+            let _ = writer.session.create(&PATH, None).await;
+        });
+        let mut gaps = 0;
+        while let Some(change) = within(&seat, Duration::from_secs(60), cache.next()).await {
+            gaps += u32::from(change.unwrap() == Change::Gap);
+        }
+        seat.record(if gaps == 1 { Noted::Same } else { Noted::Wrong(format!("{gaps} gaps")) });
+        Next::Done
+    };
+    let cut = |seed| {
+        let peaceful = Scenario::peaceful(seed, 1);
+        let fates = vec![(10_000_000, zoolet_sim::ensemble::Fate::LostReply)];
+        let plan = Plan { safety_us: 30_000_000, ..peaceful.plan };
+        Scenario { plan, homes: vec![None], timeouts_ms: (16_000, 16_000), fates, ..peaceful }
+    };
+    let one = |ran: &Ran<Noted>| match ran.facts.first().map(|fact| &fact.what) {
+        Some(Noted::Same) => Ok(()),
+        other => Err(format!("{other:?}")),
+    };
+    run_seeds_of(5, cut, live, one);
+}

@@ -6,6 +6,9 @@ use std::time::Duration;
 /// Signs of life that are remembered, at most.
 const SIGNS_MAX: usize = 16;
 
+/// By so much two clocks may differ in speed, one in: each is off by 500 millionths at most, which is what NTP corrects.
+const DRIFT_ONE_IN: u32 = 1000;
+
 /// Signs of life that were answered, and what they show.
 ///
 /// The leader ends sessions, and the client may be at a follower. Apache ZooKeeper's follower tells its leader of the sessions that it heard with the
@@ -51,7 +54,7 @@ impl Life {
 
     /// Zero before there is anything to say.
     pub(super) fn safe_until(&self) -> Duration {
-        self.told.map_or(Duration::ZERO, |told| told + self.timeout)
+        self.told.map_or(Duration::ZERO, |told| told + self.timeout - self.timeout / DRIFT_ONE_IN)
     }
 }
 
@@ -63,6 +66,9 @@ mod tests {
         Duration::from_millis(ms)
     }
 
+    /// Of a timeout of 4 s so much is counted on.
+    const SAFE: Duration = ms(3996);
+
     #[test]
     fn a_sign_counts_once_something_later_came_back_through_the_leader() {
         let mut life = Life::new(ms(4000), None, None);
@@ -71,21 +77,21 @@ mod tests {
         life.answered(ms(1149), ms(1200));
         assert_eq!(life.safe_until(), Duration::ZERO, "its follower may not have told of it yet");
         life.answered(ms(1150), ms(1200));
-        assert_eq!(life.safe_until(), ms(4100));
+        assert_eq!(life.safe_until(), ms(100) + SAFE);
         // Stopped for a long time: what was sent before is what its leader last heard of.
         life.answered(ms(5000), ms(5010));
-        assert_eq!(life.safe_until(), ms(1149 + 4000));
+        assert_eq!(life.safe_until(), ms(1149) + SAFE);
         life.answered(ms(6010), ms(6020));
-        assert_eq!(life.safe_until(), ms(9000));
+        assert_eq!(life.safe_until(), ms(5000) + SAFE);
     }
 
     #[test]
     fn many_signs_take_no_more_room_than_few() {
         let mut life = Life::new(ms(4000), Some(ms(1)), None);
-        assert_eq!(life.safe_until(), ms(4001));
+        assert_eq!(life.safe_until(), ms(1) + SAFE);
         (0..100_000).for_each(|at| life.answered(ms(at), ms(at + 1)));
         assert!(life.signs.len() <= SIGNS_MAX);
-        let behind = ms(99_999 + 4000) - life.safe_until();
+        let behind = ms(99_999) + SAFE - life.safe_until();
         assert!(behind <= ms(1000 + 2 * 125 + 1), "{behind:?}");
     }
 }

@@ -51,8 +51,8 @@ pub use zoolet_model::{
 /// Locks, elections, barriers, queues and the other recipes of ZooKeeper, over any [`Session`].
 pub use zoolet_recipes as recipes;
 pub use zoolet_session::{
-    Consistency, CreateOptions, Created, Error, LostReason, OneShotWatch, Pending, Reads, Session, SessionState,
-    States, Version, Wait, WatchItem, WatchStream, Watched, Znode,
+    Consistency, CreateOptions, Created, Error, LostReason, OneShotWatch, Pending, Reads, Session, SessionOptions,
+    SessionState, States, Version, Wait, WatchItem, WatchStream, Watched, Znode,
 };
 
 /// The path of a znode as a `&'static Path`, checked when it is compiled.

@@ -8,9 +8,10 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use zoolet::recipes::{Holding, Lock};
 use zoolet::{
     AddWatchMode, Bytes, Config, Consistency, CreateKind, CreateOptions, Error, ErrorCode, EventKind, LostReason, Node,
-    Request, Session, SessionState, Version, Wait, WatchItem, path,
+    Request, Session, SessionOptions, SessionState, Version, Wait, WatchItem, path,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -195,6 +196,22 @@ fn states_follow_the_session_to_its_end() {
     drop(node);
     assert_eq!(pending.wait_timeout(PATIENCE).unwrap(), Some(SessionState::Lost(LostReason::Stopped)));
     assert_eq!(session.exists(path!("/")).wait().unwrap_err(), Error::Lost(LostReason::Stopped));
+}
+
+#[test]
+fn a_daemon_that_hangs_loses_its_lock_while_its_node_lives_on() {
+    let scratch = Scratch::new();
+    let node = start(&scratch);
+    let watchdog = Some(Duration::from_millis(300));
+    let daemon = node.session_with(&SessionOptions { watchdog, ..SessionOptions::default() }).wait().unwrap();
+    let other = session(&node);
+    let grant = Lock::new(daemon.clone(), path!("/locks/door")).acquire().wait().unwrap();
+    daemon.touch();
+    // From here on the daemon does nothing; somebody else waits for the lock.
+    let others = Lock::new(other, path!("/locks/door")).acquire().wait_timeout(PATIENCE).unwrap().unwrap();
+    assert_eq!(daemon.state(), SessionState::Lost(LostReason::Untouched));
+    assert_eq!(grant.holding(), Holding::Lost);
+    assert_eq!(others.holding(), Holding::Held);
 }
 
 #[test]

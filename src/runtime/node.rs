@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_engine::store::Store;
 use zoolet_engine::{Budget, Limits, Server, server};
-use zoolet_session::{Link, Session};
+use zoolet_session::{Link, Session, SessionOptions};
 use zoolet_zab::Incarnation;
 
 /// How long a dropped node waits for its threads. What they still do afterwards is safe: they hold the directory until
@@ -39,10 +39,17 @@ pub struct Node {
     shared: Arc<Shared>,
     data: PathBuf,
     client_address: Option<SocketAddr>,
-    session_timeout_ms: u32,
+    sessions: Sessions,
+}
+
+/// What makes sessions of this process.
+#[derive(Clone)]
+pub(super) struct Sessions {
+    shared: Arc<Shared>,
+    timeout_ms: u32,
     limits: Limits,
     /// Of all sessions of this process. Apart from the client port's, which would not hear when there is room again.
-    session_budget: Arc<Budget>,
+    budget: Arc<Budget>,
 }
 
 impl fmt::Debug for Node {
@@ -94,14 +101,14 @@ impl Node {
         let inbox = Arc::new(Inbox::new());
         let seed = u128::from_ne_bytes(entropy()?);
         let here = Here::new(Arc::clone(&inbox), Duration::from_millis(told_late_ms), seed);
-        let node = Self {
-            shared: Shared::new(base, reserve, links, client_address.is_some(), here, inbox),
-            data: path,
-            client_address,
-            session_timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),
+        let shared = Shared::new(base, reserve, links, client_address.is_some(), here, inbox);
+        let sessions = Sessions {
+            shared: Arc::clone(&shared),
+            timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),
             limits: config.limits,
-            session_budget: Arc::new(Budget::new(&config.limits)),
+            budget: Arc::new(Budget::new(&config.limits)),
         };
+        let node = Self { shared, data: path, client_address, sessions };
         let shared = &node.shared;
         shared.start_base_threads()?;
         let mut core = Core::new(Server::new(start, clock::now()), Arc::clone(shared), budget);
@@ -173,23 +180,30 @@ impl Node {
 
     /// Opens a session of this process, with a timeout of 10 s (less when `session_timeout_max_ms` is).
     pub fn session(&self) -> Opening {
-        self.session_with(Duration::from_millis(self.session_timeout_ms.into()))
+        self.session_with(&SessionOptions::default())
     }
 
-    /// Opens a session of this process. The node keeps it alive: the timeout matters when the process dies, and is how long
-    /// its ephemerals then stay.
-    pub fn session_with(&self, timeout: Duration) -> Opening {
-        let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).min(i32::MAX as u32);
-        let link = self.new_link(timeout_ms);
-        if !self.shared.inbox.push(Input::Dial(Arc::clone(&link))) {
-            link.lost(lost_reason(self.failed().as_ref()));
-        }
-        Opening { reader: link.new_number(), session: Some(Session::new(Arc::clone(&link))), link }
-    }
-
-    fn new_link(&self, timeout_ms: u32) -> Arc<Link> {
-        let Shared { inbox, here, .. } = &*self.shared;
-        Link::new(inbox.clone(), here.clone(), timeout_ms, &self.limits, Arc::clone(&self.session_budget))
+    /// Opens a session of this process with another timeout, or with a watchdog that closes it when its owner hangs.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use zoolet::{Config, CreateOptions, Node, SessionOptions, Wait, path};
+    ///
+    /// # let data = std::env::temp_dir().join(format!("zoolet-watchdog-{}", std::process::id()));
+    /// let node = Node::start(Config::new(&data))?;
+    /// let watchdog = Some(Duration::from_secs(30));
+    /// let session = node.session_with(&SessionOptions { watchdog, ..SessionOptions::default() }).wait()?;
+    /// session.create_with(path!("/alive"), None, &CreateOptions::ephemeral()).wait()?;
+    /// for _round in 0..3 {
+    ///     // What the daemon does; when it hangs here, "/alive" goes.
+    ///     session.touch();
+    /// }
+    /// # drop(node);
+    /// # std::fs::remove_dir_all(data)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn session_with(&self, options: &SessionOptions) -> Opening {
+        self.sessions.open(options)
     }
 
     /// Closes the sessions of this process, lets another server lead if this one does, sends clients what is queued, makes everything
@@ -223,6 +237,25 @@ impl Node {
             None if closed && ended => Ok(()),
             None => Err(ShutdownError::Late),
         }
+    }
+}
+
+impl Sessions {
+    pub(super) fn open(&self, options: &SessionOptions) -> Opening {
+        let asked_ms = |timeout: Duration| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).min(i32::MAX as u32);
+        let link = self.new_link(options.timeout.map_or(self.timeout_ms, asked_ms));
+        if let Some(patience) = options.watchdog {
+            link.watch_over(patience);
+        }
+        if !self.shared.inbox.push(Input::Dial(Arc::clone(&link))) {
+            link.lost(lost_reason(self.shared.failure().as_ref()));
+        }
+        Opening { reader: link.new_number(), session: Some(Session::new(Arc::clone(&link))), link }
+    }
+
+    fn new_link(&self, timeout_ms: u32) -> Arc<Link> {
+        let Shared { inbox, here, .. } = &*self.shared;
+        Link::new(inbox.clone(), here.clone(), timeout_ms, &self.limits, Arc::clone(&self.budget))
     }
 }
 
@@ -341,7 +374,7 @@ mod tests {
         let mut watch = hurt.watch(path!("/"), crate::AddWatchMode::Persistent).wait().unwrap();
         // What came together with it is not forgotten either.
         let question = Question::new();
-        let link = bad.new_link(1000);
+        let link = bad.sessions.new_link(1000);
         let together = [Input::Panic, Input::Ask(Arc::clone(&question)), Input::Dial(Arc::clone(&link))];
         bad.shared.inbox.push_all(together.into_iter());
         let opening = Opening {

@@ -32,6 +32,8 @@ impl SessionState {
 pub enum LostReason {
     /// Nothing was heard of it for its timeout.
     Expired,
+    /// Its owner did not touch it for as long as its watchdog waits, so it was closed.
+    Untouched,
     /// The node has shut down.
     Stopped,
     /// The node failed: its disk, or a bug in zoolet. `Node::failed` says what.
@@ -82,6 +84,9 @@ impl fmt::Display for Error {
             Self::Busy => f.write_str("not sent: too many requests are under way"),
             Self::TooLarge => f.write_str("not sent: the request is too large"),
             Self::Lost(LostReason::Expired) => f.write_str("the session has expired"),
+            Self::Lost(LostReason::Untouched) => {
+                f.write_str("the session was closed because its owner did not touch it")
+            }
             Self::Lost(LostReason::Stopped) => f.write_str("the node has shut down"),
             Self::Lost(LostReason::Failed | LostReason::Bug) => f.write_str("the node has failed"),
             Self::AuthFailed => f.write_str("authentication failed"),

@@ -22,11 +22,12 @@ mod state;
 mod surroundings;
 mod wait;
 mod watch;
+mod watchdog;
 
 pub use asking::Asked;
 pub use link::Link;
 pub use links::Links;
-pub use options::{CreateOptions, Created, Version};
+pub use options::{CreateOptions, Created, SessionOptions, Version};
 pub use outbox::Outbox;
 pub use reads::{Consistency, Reads};
 pub use state::States;
@@ -106,6 +107,12 @@ impl Session {
     /// The state now and then each later one; a slow reader misses intermediate ones, never the last.
     pub fn states(&self) -> States {
         States::new(Arc::clone(self.link()))
+    }
+
+    /// Its owner is alive. What [`SessionOptions::watchdog`] waits for; without one it does nothing. To be called where the owner does his work, for
+    /// instance once in each round of his main loop, and not by a thread whose only work is this.
+    pub fn touch(&self) {
+        self.link().touch();
     }
 
     /// Sends `request` now, without waiting: the order of calls is the order of requests. For pipelining, and for requests

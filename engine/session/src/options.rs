@@ -1,7 +1,20 @@
 //! What a write is given beside its path and data.
 
 use bytes::Bytes;
+use std::time::Duration;
 use zoolet_model::{AclEntry, AskedAcl, Create, CreateKind, CreateMode, Path, RequestedAcl, Stat, Text, WriteOp};
+
+/// How a session of this process is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SessionOptions {
+    /// The timeout to ask for; `None` is 10 s. The node keeps the session alive: the timeout matters when the process dies, and is how long its
+    /// ephemerals then stay.
+    pub timeout: Option<Duration>,
+    /// The session closes when its owner does not [touch](crate::Session::touch) it for so long; `None`: it lives as long as the process. For daemons
+    /// whose main loop may hang while the process, and so the node's threads, live on: their ephemerals and locks go then, and the state is
+    /// `Lost(`[`Untouched`](crate::LostReason::Untouched)`)`. It counts from when the session is first served.
+    pub watchdog: Option<Duration>,
+}
 
 /// What a create made.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -5,7 +5,10 @@ use super::{Answer, Link, State, Wakers, XID_PING, XID_UNHEARD};
 use crate::errands::Errands;
 use crate::life::{Shows, Sign};
 use crate::lock;
+use crate::watchdog::Watchdog;
 use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
 use zoolet_engine::ConnId;
 use zoolet_model::{
     ConnectReply, ConnectRequest, Error, ErrorCode, LostReason, Reply, Request, SessionState, WatchEvent,
@@ -33,7 +36,9 @@ impl Link {
     /// The first message of a new connection; `None` when the session is over or unwanted.
     pub fn dial(&self) -> Option<ConnectRequest> {
         let mut state = lock(&self.state);
-        if state.session_state.is_over() || (state.closing && state.secret.is_none()) {
+        // One that was closed without a connection is closed with the next.
+        let is_over = state.session_state.is_over() && state.session_state != UNTOUCHED;
+        if is_over || (state.closing && state.secret.is_none()) {
             return None;
         }
         // Requests go out only once it is connected.
@@ -51,10 +56,13 @@ impl Link {
     pub fn connected(&self, conn: ConnId, reply: &ConnectReply) -> Vec<(i32, Request)> {
         let mut state = lock(&self.state);
         if reply.timeout_ms <= 0 {
-            let wakers = state.end(SessionState::Lost(LostReason::Expired));
+            let wakers = state.end_unless_over(SessionState::Lost(LostReason::Expired));
             drop(state);
             wakers.wake();
             return Vec::new();
+        }
+        if state.session_state.is_over() {
+            return vec![(XID_UNHEARD, Request::CloseSession)];
         }
         state.conn = Some(conn);
         state.timeout_ms = reply.timeout_ms.unsigned_abs();
@@ -74,7 +82,10 @@ impl Link {
         if state.opened {
             wakers.0.append(&mut state.watches.gap());
         }
-        state.opened = true;
+        if !std::mem::replace(&mut state.opened, true) {
+            // Before that its owner had nothing to touch.
+            self.touch();
+        }
         wakers.0.append(&mut state.become_state(SessionState::Connected).0);
         drop(state);
         wakers.wake();
@@ -159,14 +170,69 @@ impl Link {
     /// The node is gone.
     pub fn lost(&self, reason: LostReason) {
         let mut state = lock(&self.state);
-        let wakers =
-            if state.session_state.is_over() { Wakers::default() } else { state.end(SessionState::Lost(reason)) };
+        let wakers = state.end_unless_over(SessionState::Lost(reason));
+        drop(state);
+        wakers.wake();
+    }
+}
+
+/// How a session is that its watchdog has closed.
+const UNTOUCHED: SessionState = SessionState::Lost(LostReason::Untouched);
+
+/// The watchdog.
+impl Link {
+    /// From now on the session closes when its owner does not touch it for so long.
+    pub fn watch_over(self: &Arc<Self>, patience: Duration) {
+        let watchdog = self.watchdog.get_or_init(|| Watchdog::new(patience));
+        watchdog.touch(self.surroundings.now());
+        self.look_at_watchdog();
+    }
+
+    pub(crate) fn touch(&self) {
+        if let Some(watchdog) = self.watchdog.get() {
+            watchdog.touch(self.surroundings.now());
+        }
+    }
+
+    /// Time has passed: the session is closed, or it is looked at again when that may be due.
+    pub(crate) fn look_at_watchdog(self: &Arc<Self>) {
+        let Some(watchdog) = self.watchdog.get() else { return };
+        let (is_over, opened) = {
+            let state = lock(&self.state);
+            (state.session_state.is_over(), state.opened)
+        };
+        if is_over {
+            return watchdog.rest();
+        }
+        if !opened {
+            watchdog.touch(self.surroundings.now());
+        }
+        if watchdog.is_due_or_waits(self) {
+            self.close_untouched();
+        }
+    }
+
+    /// Its owner is told before anybody else can have what was his: what is his goes when the end is committed.
+    fn close_untouched(&self) {
+        let mut state = lock(&self.state);
+        if let Some(conn) = state.conn
+            && !state.closing
+        {
+            self.begin_to_close(&mut state, conn);
+            self.outbox.request(conn, XID_UNHEARD, Request::CloseSession);
+        }
+        state.closing = true;
+        let wakers = state.end_unless_over(UNTOUCHED);
         drop(state);
         wakers.wake();
     }
 }
 
 impl State {
+    fn end_unless_over(&mut self, over: SessionState) -> Wakers {
+        if self.session_state.is_over() { Wakers::default() } else { self.end(over) }
+    }
+
     fn deliver_reply(&mut self, link: &Link, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) -> Wakers {
         self.last_zxid = self.last_zxid.max(zxid);
         let result = result.and_then(|reply| reply.error().map_or(Ok(reply), Err));

@@ -14,12 +14,13 @@ use super::errands::Errands;
 use super::life::Life;
 use super::slots::Slots;
 use super::watch::Watches;
+use crate::watchdog::Watchdog;
 use crate::{Outbox, Surroundings};
 use bytes::Bytes;
 use machine::Behind;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 use zoolet_engine::{Budget, ConnId, Limits};
@@ -45,6 +46,7 @@ pub struct Link {
     surroundings: Arc<dyn Surroundings>,
     request_bytes_max: u64,
     numbers: AtomicU64,
+    watchdog: OnceLock<Watchdog>,
     state: Mutex<State>,
 }
 
@@ -106,6 +108,7 @@ impl Link {
             surroundings,
             request_bytes_max: limits.frame_bytes_max.into(),
             numbers: AtomicU64::new(0),
+            watchdog: OnceLock::new(),
             state: Mutex::new(State {
                 session_state: SessionState::Suspended,
                 conn: None,

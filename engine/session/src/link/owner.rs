@@ -88,6 +88,9 @@ impl Link {
             return Submit::Refused(Error::TooLarge);
         }
         let mut state = lock(&self.state);
+        if state.session_state.is_over() {
+            return Submit::Refused(Error::of(state.session_state));
+        }
         if state.closing {
             return Submit::Refused(Error::Closed);
         }
@@ -129,7 +132,7 @@ impl Link {
     }
 
     /// What was to be cleared away goes before the end, as it would have if the server had been able to.
-    fn begin_to_close(&self, state: &mut State, conn: ConnId) {
+    pub(super) fn begin_to_close(&self, state: &mut State, conn: ConnId) {
         state.errands.send_left(|xid, request| self.outbox.request(conn, xid, request));
         state.closing = true;
     }

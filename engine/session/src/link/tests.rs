@@ -426,3 +426,73 @@ fn a_timer_is_ready_at_its_instant_and_leaves_nothing_behind_when_it_is_dropped(
     assert!(late.as_mut().poll(&mut context).is_ready());
     assert!(poll(pin!(session.timer(Duration::MAX))).is_ready());
 }
+
+/// A session that is to be touched every 5 s, connected at 2 s.
+fn watched_over() -> (Machine, Session) {
+    let (mut machine, session) = Machine::connected();
+    drop(session);
+    machine.requests();
+    let world: Arc<dyn Surroundings> = machine.world.clone();
+    let limits = Limits::default();
+    machine.link = Link::new(machine.sent.clone(), world, 1000, &limits, Arc::clone(&machine.budget));
+    machine.link.watch_over(Duration::from_secs(5));
+    machine.world.set(2000);
+    machine.dial();
+    machine.accept(7);
+    let session = Session::new(Arc::clone(&machine.link));
+    (machine, session)
+}
+
+const UNTOUCHED: SessionState = SessionState::Lost(LostReason::Untouched);
+
+#[test]
+fn a_session_that_its_owner_does_not_touch_closes_and_one_that_he_touches_lives() {
+    let (machine, session) = watched_over();
+    for ms in [6999, 11_998, 16_997] {
+        machine.world.set(ms);
+        assert_eq!((session.state(), machine.requests()), (SessionState::Connected, vec![]), "{ms}");
+        session.touch();
+    }
+    machine.world.set(21_996);
+    let mut states = session.states();
+    assert_eq!(states.next().wait(), Some(SessionState::Connected));
+    let mut under_way = pin!(session.sync());
+    assert!(poll(under_way.as_mut()).is_pending());
+    machine.requests();
+    machine.world.set(21_997);
+    assert_eq!((session.state(), states.next().wait(), states.next().wait()), (UNTOUCHED, Some(UNTOUCHED), None));
+    assert_eq!(only_requests(&machine.requests()), [Request::CloseSession]);
+    assert_eq!(under_way.wait(), Err(Error::Lost(LostReason::Untouched)));
+    assert_eq!(session.exists(path!("/")).wait(), Err(Error::Lost(LostReason::Untouched)));
+    session.touch();
+    assert_eq!(session.state(), UNTOUCHED, "it is too late");
+    assert_eq!(machine.world.timers.next(), None, "nobody looks any more");
+}
+
+#[test]
+fn a_session_without_a_connection_when_it_was_not_touched_is_closed_with_the_next() {
+    let (mut machine, session) = watched_over();
+    machine.links.close(machine.conn).unwrap();
+    machine.world.set(7000);
+    assert_eq!((session.state(), machine.requests()), (UNTOUCHED, vec![]));
+    assert_eq!(machine.dial().session, SessionId(7));
+    assert_eq!(machine.accept(7), [Request::CloseSession]);
+    assert_eq!(session.state(), UNTOUCHED);
+    assert!(machine.links.close(machine.conn).is_none());
+}
+
+#[test]
+fn a_watchdog_goes_with_its_session() {
+    let (machine, session) = watched_over();
+    assert_eq!(machine.world.timers.next(), Some(Duration::from_secs(5)), "from when it was made");
+    machine.world.set(5000);
+    assert_eq!(machine.world.timers.next(), Some(Duration::from_secs(7)), "from when it was served");
+    machine.link.lost(LostReason::Stopped);
+    machine.world.set(7000);
+    assert_eq!((session.state(), machine.world.timers.next()), (SessionState::Lost(LostReason::Stopped), None));
+
+    let (machine, session) = watched_over();
+    let Machine { world, links, link, .. } = machine;
+    drop((session, links, link));
+    assert_eq!(world.timers.next(), None);
+}

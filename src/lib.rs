@@ -31,12 +31,14 @@
 struct Readme;
 
 pub mod config;
+mod last_known_good;
 mod runtime;
 #[cfg(feature = "testing")]
 pub mod testing;
 
 pub use bytes::Bytes;
 pub use config::{Config, Populate};
+pub use last_known_good::{LastKnownGood, LastKnownGoodError, last_known_good};
 pub use runtime::{
     Failure, Figures, Node, NodeStatus, Opening, Percentiles, Ready, ShutdownError, StartError, StatusAnswer, Stopped,
     check_data_directory,

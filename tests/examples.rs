@@ -6,6 +6,9 @@ mod scratch;
 #[path = "../examples/blocking_daemon.rs"]
 #[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
 mod blocking_daemon;
+#[path = "../examples/config_last_known_good.rs"]
+#[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
+mod config_last_known_good;
 #[path = "../examples/embedded_min.rs"]
 #[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
 mod embedded_min;
@@ -190,4 +193,43 @@ fn a_box_that_is_not_well_after_its_restart_stops_the_others() {
     assert_eq!(goes_down(&b, "gw-b").wait_timeout(Duration::from_millis(100)), None);
     assert_eq!(comes_up(&a, "gw-a", || true).wait(), Ok(true));
     assert_eq!(goes_down(&b, "gw-b").wait(), Ok(Permit::Given));
+}
+
+#[test]
+fn a_daemon_begins_with_what_was_good_and_keeps_it_when_nonsense_is_written() {
+    use config_last_known_good::{config, follow, kept_interval};
+    let scratch = Scratch::new();
+    let (directory, interval) = (scratch.path(), path!("/conf/interval"));
+    assert_eq!(kept_interval(directory), 60);
+    let node = Node::start(config(directory)).unwrap();
+    let operator = node.session().wait().unwrap();
+    let write = |text: &'static str| zoolet::Bytes::from_static(text.as_bytes());
+    // In one entry: the image is written when the subtree is seen first, and not again for ten minutes.
+    let options = zoolet::CreateOptions::default();
+    let both = vec![options.request(path!("/conf"), None), options.request(interval, Some(write("5")))];
+    operator.submit(zoolet::Request::Multi(both)).unwrap().wait().unwrap();
+    while kept_interval(directory) != 5 {
+        assert!(node.failed().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    node.shutdown(std::time::Duration::from_secs(5)).unwrap();
+
+    // No node, no quorum.
+    let began_with = kept_interval(directory);
+    let node = Node::start(config(directory)).unwrap();
+    let (daemon, operator) = (node.session().wait().unwrap(), node.session().wait().unwrap());
+    let (tell, told) = std::sync::mpsc::channel();
+    let running = std::thread::spawn(move || {
+        follow(daemon, began_with, |line| {
+            let is_last = line.contains("7 s");
+            tell.send(line).unwrap();
+            !is_last
+        })
+    });
+    assert_eq!(told.recv().unwrap(), "measuring every 5 s");
+    operator.set(interval, write("soon"), zoolet::Version::Any).wait().unwrap();
+    assert_eq!(told.recv().unwrap(), "\"soon\" is no number of seconds; still every 5 s");
+    operator.set(interval, write("7"), zoolet::Version::Any).wait().unwrap();
+    assert_eq!(told.recv().unwrap(), "measuring every 7 s");
+    running.join().unwrap().unwrap();
 }

@@ -4,6 +4,7 @@ mod address;
 #[cfg(feature = "server")]
 mod bound;
 mod ensemble;
+mod kept;
 #[cfg(feature = "server")]
 mod own_entry;
 #[cfg(feature = "server")]
@@ -20,6 +21,7 @@ mod zoo_cfg;
 mod zoo_ensemble;
 
 pub use ensemble::{DEFAULT_PEER_PORT, Ensemble, Member, TrustSource};
+pub use kept::{DEFAULT_MIN_INTERVAL, KeptImage};
 pub use zoolet_zab::Timing;
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
@@ -54,6 +56,8 @@ pub struct Config {
     /// The profile that supplies the numbers which nothing else does. There is only [`DEFAULT_PROFILE`] yet: `limits` and
     /// `settings` begin with its numbers, and another name changes nothing.
     pub profile: String,
+    /// A subtree that is kept in a file, to be read before there is an ensemble.
+    pub last_known_good: Option<KeptImage>,
     /// What the servers of the site are connected by. A server that is alone makes nothing of it.
     pub network: Network,
 }
@@ -103,6 +107,7 @@ impl Config {
             settings: Settings::default(),
             site: None,
             profile: DEFAULT_PROFILE.to_owned(),
+            last_known_good: None,
             network: Network::default(),
         }
     }

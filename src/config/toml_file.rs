@@ -1,10 +1,11 @@
 //! `zoolet.toml`. An unknown key is an error: a limit with a typing mistake in its name must not pass for set.
 
+mod kept;
 mod servers;
 mod source;
 
 use self::servers::Servers;
-use self::source::{Source, Value, Wrong, at, line_of, not_built, unknown};
+use self::source::{Source, Value, Wrong, at, line_of, unknown};
 use super::bound::{self, LIMITS, SETTINGS, TogetherNames};
 use super::{Config, ConfigError, DEFAULT_PORT, Loaded, Network, Overrides, Populate, client_address, profile_warning};
 use std::{net::Ipv4Addr, path::Path};
@@ -17,7 +18,7 @@ const WORDS: [&str; 16] = [
     "srst", "zool",
 ];
 
-const TOP_KEYS: &str = "site, profile, network, data, log_strategy, clients, four_letter_words, limits, settings, server, id, peers, readmit, \
+const TOP_KEYS: &str = "site, profile, network, data, log_strategy, clients, four_letter_words, last_known_good, limits, settings, server, id, peers, readmit, \
                         site_key_file, ca_file, certificate_file, key_file, timing";
 
 pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, ConfigError> {
@@ -95,7 +96,7 @@ impl<'i> Reader<'i> {
                     self.setting(name.get_ref(), value)?;
                 }
             }
-            "last_known_good" => return Err(not_built(key, value)),
+            "last_known_good" => self.config.last_known_good = Some(kept::read(self.source, key, value)?),
             _ if self.servers.key(self.source, key, value)? => {}
             _ => return Err(unknown(key, value, self.source.shown(value), TOP_KEYS)),
         }
@@ -204,6 +205,7 @@ mod tests {
             log_strategy = "recycle"
             clients = "plain://0.0.0.0:2182"
             four_letter_words = ["*"]
+            last_known_good = { subtree = "/conf", path = "/var/lib/conf.image", min_interval = "2h" }
             [limits]
             frame_bytes_max = 100_000
             log_segments = 0x8
@@ -225,6 +227,9 @@ mod tests {
         );
         let config = config.config;
         assert_eq!(config.site.as_deref(), Some("plant-7"));
+        let kept = config.last_known_good.unwrap();
+        assert_eq!((kept.subtree.as_str(), kept.min_interval.as_secs()), ("/conf", 7200));
+        assert_eq!(kept.path, Path::new("/var/lib/conf.image"));
         assert_eq!(config.network, Network::Wifi);
         assert_eq!(config.log_strategy, Some(Strategy::Recycle));
         assert_eq!(config.clients.unwrap().to_string(), "0.0.0.0:2182");
@@ -263,7 +268,23 @@ mod tests {
             ),
             ("[[server]]\nid = 0", "server.id = 0: allowed is a whole number from 1 to 255"),
             ("[[server]]\nrole = \"observer\"", "server.role = \"observer\": allowed is \"voter\""),
-            ("last_known_good = 1", "last_known_good: not built yet"),
+            ("last_known_good = 1", "last_known_good = 1: allowed is a table"),
+            ("last_known_good = { path = \"x\" }", "zoolet.toml:1: last_known_good: subtree is missing"),
+            ("last_known_good = { subtree = \"/conf\" }", "last_known_good: path is missing"),
+            (
+                "last_known_good = { subtree = \"conf\", path = \"x\" }",
+                "last_known_good.subtree = \"conf\": allowed is the path of a znode",
+            ),
+            (
+                "[last_known_good]\nsubtree = \"/conf\"\npath = \"x\"\nmin_interval = \"10\"",
+                "zoolet.toml:4: last_known_good.min_interval = \"10\": allowed is \"30s\", \"10m\" or \"2h\", from 1s to 168h",
+            ),
+            ("last_known_good = { min_interval = \"0s\" }", "last_known_good.min_interval = \"0s\": allowed is"),
+            ("last_known_good = { min_interval = \"169h\" }", "last_known_good.min_interval = \"169h\": allowed is"),
+            (
+                "last_known_good = { file = \"x\" }",
+                "last_known_good.file = \"x\": no such key; allowed are subtree, path, min_interval",
+            ),
             ("readmit = \"ask\"", "readmit = \"ask\": not built yet"),
             ("readmit = \"never\"", "readmit = \"never\": allowed is \"auto\""),
             ("peers = \"gw-a:2888\"", "peers = \"gw-a:2888\": allowed is an address of this machine and a UDP port"),

@@ -12,7 +12,7 @@
 //! | completion | readers of the base, for answers that are put together | reads |
 //! | checkpoint | writing the base | writes |
 //!
-//! A server that is alone has neither `peers` nor `catch-up`. Snapshots are read and written on threads that last as long as they do.
+//! A server that is alone has neither `peers` nor `catch-up`. One that keeps a subtree in a file has a thread more, [`keeper`], a session's owner like any. Snapshots are read and written on threads that last as long as they do.
 //!
 //! Work crosses threads in batches, through a [`Mailbox`] for each thread; no lock is held over IO.
 
@@ -24,6 +24,7 @@ mod core;
 mod current;
 mod data;
 mod figures;
+mod keeper;
 mod latch;
 mod log;
 mod mailbox;

@@ -2,6 +2,7 @@
 
 use super::core::Core;
 use super::figures::Figures;
+use super::keeper::Keeper;
 use super::peers::Links;
 #[cfg(feature = "port")]
 use super::port;
@@ -128,6 +129,9 @@ impl Node {
         #[cfg(feature = "port")]
         if let Some(port) = port {
             shared.start_port(port)?;
+        }
+        if let Some(kept) = config.last_known_good {
+            shared.start_keeper(Keeper::new(kept), node.sessions.clone())?;
         }
         tracing::info!(
             data = %node.data.display(),
@@ -298,6 +302,9 @@ fn check(config: &Config) -> Result<(), StartError> {
     }
     if let Some(ensemble) = &config.ensemble {
         ensemble.check(config.server_id).map_err(StartError::Config)?;
+    }
+    if let Some(kept) = &config.last_known_good {
+        kept.check().map_err(StartError::Config)?;
     }
     if cfg!(not(feature = "port")) && config.clients.is_some() {
         return refuse("clients: this build has no client port (feature `port`)".to_owned());

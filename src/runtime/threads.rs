@@ -6,7 +6,9 @@ use super::checkpoint::CheckpointWork;
 use super::core::Core;
 use super::current::CurrentBase;
 use super::figures::Figures;
+use super::keeper::Keeper;
 use super::log::LogWork;
+use super::node::Sessions;
 use super::peers::{self, Links};
 #[cfg(feature = "port")]
 use super::port::{self, Sockets};
@@ -230,6 +232,14 @@ impl Shared {
     pub(super) fn start_links(self: &Arc<Self>, port: PeerPort) -> Result<(), StartError> {
         let Some(links) = self.links.clone() else { return Ok(()) };
         self.spawn("peers", move |shared| peers::run(port, &links, Arc::clone(shared)))
+    }
+
+    /// The thread that keeps a subtree in a file.
+    pub(super) fn start_keeper(self: &Arc<Self>, keeper: Keeper, sessions: Sessions) -> Result<(), StartError> {
+        self.spawn("keeper", move |_| {
+            keeper.run(&sessions);
+            Ok(())
+        })
     }
 
     /// Runs `body` on a thread of its own; a panic in it poisons the node, and so does an error.

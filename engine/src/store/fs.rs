@@ -27,8 +27,8 @@ pub enum Strategy {
 pub struct FsDisk {
     path: PathBuf,
     directory: File,
-    /// This lock and the directory's go with the descriptor, so a killed process leaves none behind.
-    _lock: File,
+    /// This lock and the directory's go with the descriptor, so a killed process leaves none behind. `None` in a directory that is everybody's.
+    _lock: Option<File>,
 }
 
 impl FsDisk {
@@ -44,8 +44,16 @@ impl FsDisk {
             // Some file systems lock no directories; then the file alone must do.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
-        let lock = lock(path)?;
+        let lock = Some(lock(path)?);
         Ok(Self { path: path.to_path_buf(), directory, _lock: lock })
+    }
+
+    /// Opens an existing directory that others use too: nothing is locked, and nothing left in it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] when there is none.
+    pub fn shared(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_path_buf(), directory: File::open(path)?, _lock: None })
     }
 
     /// The log strategy that suits this file system.

@@ -15,9 +15,11 @@ pub(in crate::store) mod format;
 #[cfg(feature = "mmap")]
 mod map;
 mod source;
+mod subtree;
 pub(in crate::store) mod write;
 
 pub use source::SnapshotSource;
+pub use subtree::Subtree;
 pub use write::write;
 
 use crate::{

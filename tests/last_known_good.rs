@@ -1,0 +1,185 @@
+//! A subtree that a node keeps in a file, read without one.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
+
+mod scratch;
+
+use scratch::Scratch;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use zoolet::config::KeptImage;
+use zoolet::{
+    Bytes, Config, CreateOptions, LastKnownGood, LastKnownGoodError, Node, Session, StartError, Version, Wait,
+    last_known_good, path,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+
+fn file(scratch: &Scratch) -> PathBuf {
+    scratch.join("conf.image")
+}
+
+fn config(scratch: &Scratch) -> Config {
+    let mut config = Config::new(scratch.join("data"));
+    config.limits.log_segment_bytes = 256 << 10;
+    config.limits.log_segments = 8;
+    config.limits.frame_bytes_max = 100_000;
+    config.last_known_good =
+        Some(KeptImage { subtree: path!("/conf").clone(), path: file(scratch), min_interval: MIN_INTERVAL });
+    config
+}
+
+fn start(scratch: &Scratch) -> (Node, Session) {
+    let node = Node::start(config(scratch)).unwrap();
+    let session = node.session().wait_timeout(PATIENCE).unwrap().unwrap();
+    (node, session)
+}
+
+fn text(bytes: &'static str) -> Option<Bytes> {
+    Some(Bytes::from_static(bytes.as_bytes()))
+}
+
+/// Waits until the file is like this.
+fn until(scratch: &Scratch, is_so: impl Fn(&LastKnownGood) -> bool) -> LastKnownGood {
+    let began = Instant::now();
+    loop {
+        match last_known_good(file(scratch)) {
+            Ok(kept) if is_so(&kept) => return kept,
+            Ok(_) | Err(LastKnownGoodError::Missing(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        assert!(began.elapsed() < PATIENCE, "the image does not follow");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_image_follows_the_subtree_and_is_read_without_a_node() {
+    let scratch = Scratch::new();
+    let (node, session) = start(&scratch);
+    session.create(path!("/elsewhere"), text("x")).wait().unwrap();
+    session.create(path!("/conf"), None).wait().unwrap();
+    session.create(path!("/conf/interval"), text("5")).wait().unwrap();
+    let large = Bytes::from(vec![3; 50_000]);
+    session.create(path!("/conf/large"), large.clone()).wait().unwrap();
+    session.create_with(path!("/conf/alive"), None, &CreateOptions::ephemeral()).wait().unwrap();
+    let created = session.create(path!("/conf/deep/er"), None).wait();
+    assert!(created.is_err(), "it has no parent");
+    let kept = until(&scratch, |kept| kept.children(path!("/conf")).len() == 2);
+    assert_eq!(kept.children(path!("/conf")), ["interval", "large"], "nobody is there to be alive");
+    assert_eq!((kept.get(path!("/conf")), kept.znode(path!("/conf")).unwrap().0), (Some(Bytes::new()), None));
+    assert_eq!(kept.get(path!("/conf/large")).unwrap(), large);
+    assert_eq!((kept.get(path!("/conf/alive")), kept.get(path!("/elsewhere"))), (None, None));
+
+    let stat = session.set(path!("/conf/interval"), text("6"), Version::Any).wait().unwrap();
+    let newer = until(&scratch, |kept| kept.get(path!("/conf/interval")).as_deref() == Some(b"6"));
+    assert_eq!(newer.zxid().as_i64(), stat.mzxid);
+    assert_eq!(kept.get(path!("/conf/interval")).unwrap(), "5", "what is open stays what it is");
+    session.delete(path!("/conf/large"), Version::Any).wait().unwrap();
+    until(&scratch, |kept| kept.get(path!("/conf/large")).is_none());
+
+    // All of it is deleted, perhaps by mistake.
+    session.delete(path!("/conf/alive"), Version::Any).wait().unwrap();
+    session.delete(path!("/conf/interval"), Version::Any).wait().unwrap();
+    session.delete(path!("/conf"), Version::Any).wait().unwrap();
+    node.shutdown(PATIENCE).unwrap();
+    let kept = last_known_good(file(&scratch)).unwrap();
+    assert!(kept.get(path!("/conf")).is_some());
+    let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "the data and the image: {left:?}");
+}
+
+#[test]
+fn it_is_written_no_oftener_than_allowed_and_never_when_nothing_changed() {
+    let scratch = Scratch::new();
+    let (node, session) = start(&scratch);
+    session.create(path!("/conf"), text("0")).wait().unwrap();
+    until(&scratch, |_| true);
+    let identity = || std::fs::metadata(file(&scratch)).unwrap().ino();
+    let began = Instant::now();
+    let (mut images, mut last) = (1, identity());
+    while began.elapsed() < MIN_INTERVAL * 5 / 2 {
+        session.set(path!("/conf"), text("again"), Version::Any).wait().unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        images += u64::from(std::mem::replace(&mut last, identity()) != last);
+    }
+    let allowed = 1 + began.elapsed().as_secs() / MIN_INTERVAL.as_secs() + 1;
+    assert!((2..=allowed).contains(&images), "{images} images, {allowed} allowed");
+
+    // What is elsewhere, what comes and goes, and the start of a node are no changes.
+    let stat = session.set(path!("/conf"), text("last"), Version::Any).wait().unwrap();
+    until(&scratch, |kept| kept.zxid().as_i64() == stat.mzxid);
+    let last = identity();
+    session.create(path!("/elsewhere"), None).wait().unwrap();
+    node.shutdown(PATIENCE).unwrap();
+    let (node, session) = start(&scratch);
+    session.create_with(path!("/conf/alive"), None, &CreateOptions::ephemeral()).wait().unwrap();
+    session.delete(path!("/conf/alive"), Version::Any).wait().unwrap();
+    std::thread::sleep(MIN_INTERVAL * 3 / 2);
+    assert_eq!(identity(), last);
+    // It goes on following.
+    let stat = session.set(path!("/conf"), text("new"), Version::Any).wait().unwrap();
+    until(&scratch, |kept| kept.znode(path!("/conf")).is_some_and(|(_, kept)| kept.mzxid == stat.mzxid));
+    drop(node);
+}
+
+#[test]
+fn a_file_that_is_missing_damaged_or_none_of_ours_is_an_error_that_says_so() {
+    let scratch = Scratch::new();
+    let (node, session) = start(&scratch);
+    session.create(path!("/conf"), text("0")).wait().unwrap();
+    until(&scratch, |_| true);
+    drop(node);
+    let whole = std::fs::read(file(&scratch)).unwrap();
+    let other = scratch.join("other.image");
+    let opened = |bytes: &[u8]| {
+        std::fs::write(&other, bytes).unwrap();
+        last_known_good(&other).map(drop)
+    };
+    assert_eq!(opened(&whole), Ok(()));
+    for (at, bits) in [(0, 1), (100, 1), (4096, 1), (whole.len() / 2, 4), (whole.len() - 1, 128)] {
+        let mut flipped = whole.clone();
+        flipped[at] ^= bits;
+        let damaged = opened(&flipped);
+        assert!(matches!(damaged, Err(LastKnownGoodError::Damaged(..)) | Ok(())), "byte {at}: {damaged:?}");
+        assert!(damaged.is_err() || flipped[..4096] == whole[..4096], "byte {at} is in no block that is used");
+    }
+    for length in [0, 1, 4095, 4096, whole.len() - 1] {
+        assert!(matches!(opened(&whole[..length]), Err(LastKnownGoodError::Damaged(..))), "{length} bytes");
+    }
+    let said = opened(b"").unwrap_err().to_string();
+    assert!(said.ends_with("other.image: the image is damaged: it is empty"), "{said}");
+    std::fs::remove_file(&other).unwrap();
+    assert_eq!(last_known_good(&other).unwrap_err(), LastKnownGoodError::Missing(other.clone()));
+    assert!(matches!(last_known_good(scratch.path()), Err(LastKnownGoodError::Unreadable(..))));
+    // A node puts a sound one in the place of a damaged one.
+    std::fs::write(file(&scratch), &whole[..4096]).unwrap();
+    let (_node, _) = start(&scratch);
+    let began = Instant::now();
+    while last_known_good(file(&scratch)).is_err() {
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_place_or_an_interval_that_cannot_be_is_refused_at_the_start() {
+    let scratch = Scratch::new();
+    let refused = |change: &dyn Fn(&mut KeptImage)| {
+        let mut config = config(&scratch);
+        change(config.last_known_good.as_mut().unwrap());
+        match Node::start(config) {
+            Err(StartError::Config(error)) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let said = refused(&|kept| kept.path = "/nowhere-at-all/conf.image".into());
+    assert!(said.ends_with("conf.image\": allowed is a file in a directory that is there"), "{said}");
+    let said = refused(&|kept| kept.path = scratch.path().into());
+    assert!(said.ends_with("allowed is a file, and this is a directory"), "{said}");
+    assert!(refused(&|kept| kept.path = "/".into()).ends_with("allowed is the name of a file"));
+    let said = refused(&|kept| kept.min_interval = Duration::from_millis(999));
+    assert_eq!(said, "last_known_good.min_interval = 0.999 s: allowed is 1 s to 7 days");
+    assert!(refused(&|kept| kept.min_interval = Duration::MAX).contains("allowed is 1 s to 7 days"));
+}

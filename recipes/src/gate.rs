@@ -55,6 +55,8 @@ pub struct Passage<C: Coordinator> {
     path: Text,
     guid: Guid,
     czxid: i64,
+    /// Whether its znode is there, or may be.
+    is_through: bool,
 }
 
 impl<C: Coordinator> Gate<C> {
@@ -73,8 +75,13 @@ impl<C: Coordinator> Gate<C> {
         let request =
             Request::Write(create(self.path.text().clone(), Some(content.clone()), CreateKind::Ephemeral, false));
         // From here on, so that it goes also if the reply is lost.
-        let mut passage =
-            Passage { coordinator: self.coordinator.clone(), path: self.path.text().clone(), guid, czxid: 0 };
+        let mut passage = Passage {
+            coordinator: self.coordinator.clone(),
+            path: self.path.text().clone(),
+            guid,
+            czxid: 0,
+            is_through: true,
+        };
         loop {
             match self.coordinator.submit(request.clone()).await {
                 Ok(Reply::PathStat(_, stat)) => {
@@ -87,10 +94,13 @@ impl<C: Coordinator> Gate<C> {
                     let own = own.filter(|(there, stat)| {
                         there.as_ref() == Some(&content) && stat.ephemeral_owner == self.coordinator.session().0
                     });
-                    return Ok(own.map(|(_, stat)| {
-                        passage.czxid = stat.czxid;
-                        passage
-                    }));
+                    let Some((_, stat)) = own else {
+                        // Nothing to clear away: no create of it was carried out before, and none will be.
+                        passage.is_through = false;
+                        return Ok(None);
+                    };
+                    passage.czxid = stat.czxid;
+                    return Ok(Some(passage));
                 }
                 Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => {
                     make_parent(&self.coordinator, &self.path).await?
@@ -124,6 +134,8 @@ impl<C: Coordinator> Passage<C> {
 
 impl<C: Coordinator> Drop for Passage<C> {
     fn drop(&mut self) {
-        self.coordinator.run_errand(Errand::delete_if_own(self.path.clone(), self.guid));
+        if self.is_through {
+            self.coordinator.run_errand(Errand::delete_if_own(self.path.clone(), self.guid));
+        }
     }
 }

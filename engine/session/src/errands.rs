@@ -18,6 +18,12 @@ struct Entry {
     bytes: u64,
 }
 
+impl Entry {
+    fn on_another_connection(self) -> Self {
+        Self { errand: self.errand.on_another_connection(), ..self }
+    }
+}
+
 /// Errands that are not done. As many as there were guards and attempts of owners, and charged to the budget as requests are: so new requests wait
 /// while errands take the room.
 #[derive(Debug)]
@@ -48,7 +54,8 @@ impl Errands {
 
     /// Keeps one until the session is connected.
     pub(crate) fn keep(&mut self, errand: Errand) {
-        let entry = self.charge(errand);
+        // What it is to clear away may still be under way on the connection that ended.
+        let entry = self.charge(errand.on_another_connection());
         self.left.push_back(entry);
     }
 
@@ -89,9 +96,8 @@ impl Errands {
 
     /// Nobody will answer any more: what was sent is to be sent again, before what was not.
     pub(crate) fn unsend(&mut self) {
-        while let Some((_, entry)) = self.sent.pop_back() {
-            self.left.push_front(entry);
-        }
+        let unsent: Vec<_> = self.sent.drain(..).map(|(_, entry)| entry).chain(self.left.drain(..)).collect();
+        self.left.extend(unsent.into_iter().map(Entry::on_another_connection));
     }
 
     /// The session is over.

@@ -29,16 +29,57 @@ enum Step {
     Delete(Text),
     /// Delete this znode and its companion, whose path others may use once the first is gone.
     DeleteBoth { path: Text, companion: Text },
-    /// Look whether this znode has this GUID for its data.
-    Look { path: Text, guid: Guid },
-    /// Look whose this znode is.
-    LookOwner { path: Text, owner: SessionId, czxid: Option<i64> },
-    /// A write, so that a create of a left connection that is still under way comes before what follows, or not at all.
-    Settle { parent: Text, guid: Guid },
-    /// Look for what has this GUID in its name.
-    Find { parent: Text, guid: Guid },
-    /// Delete one of them, and look again.
-    DeleteFound { parent: Text, guid: Guid, path: Text },
+    /// A write, so that what is still under way on a left connection comes before what follows, or not at all.
+    Settle(Sought),
+    /// Look whether it is there.
+    Look(Sought),
+    /// It was there: delete it.
+    DeleteFound(Sought, Text),
+}
+
+/// What is to be looked for before it is deleted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Sought {
+    /// Every child with this GUID in its name.
+    Named { parent: Text, guid: Guid },
+    /// This znode, if its data is this GUID.
+    Saying { path: Text, guid: Guid },
+    /// This znode, if it is of this session and was created with this zxid, where that is known.
+    Owned { path: Text, owner: SessionId, czxid: Option<i64> },
+}
+
+impl Sought {
+    const fn path(&self) -> &Text {
+        match self {
+            Self::Named { parent: path, .. } | Self::Saying { path, .. } | Self::Owned { path, .. } => path,
+        }
+    }
+
+    fn look(&self) -> Request {
+        let (path, watch) = (self.path().clone(), false);
+        match self {
+            Self::Named { .. } => Request::GetChildren { path, watch, with_stat: false },
+            Self::Saying { .. } => Request::GetData { path, watch },
+            Self::Owned { .. } => Request::Exists { path, watch },
+        }
+    }
+
+    /// The path of what is to be deleted.
+    fn found(&self, answer: &Result<Reply, ErrorCode>) -> Option<Text> {
+        match (self, answer) {
+            (Self::Named { parent, guid }, Ok(Reply::Names(names))) => {
+                names.iter().find(|name| guid.is_in(name)).map(|name| child(parent, name))
+            }
+            (Self::Saying { path, guid }, Ok(Reply::Data(Some(data), _))) => {
+                std::str::from_utf8(data).is_ok_and(|data| guid.is_in(data)).then(|| path.clone())
+            }
+            (Self::Owned { path, owner, czxid }, Ok(Reply::Stat(stat))) => {
+                let is_it = stat.ephemeral_owner == owner.0 && czxid.is_none_or(|czxid| stat.czxid == czxid);
+                is_it.then(|| path.clone())
+            }
+            (Self::Named { .. } | Self::Saying { .. } | Self::Owned { .. }, Ok(_) | Err(_)) => None,
+        }
+    }
 }
 
 impl Errand {
@@ -54,28 +95,36 @@ impl Errand {
 
     /// Deletes a znode that others may make too, if its data is this GUID.
     pub const fn delete_if_own(path: Text, guid: Guid) -> Self {
-        Self(Step::Look { path, guid })
+        Self(Step::Look(Sought::Saying { path, guid }))
     }
 
     /// Deletes an ephemeral that others may make too, if it is of this session and was created with this zxid, where that is known.
     pub const fn delete_if_owned(path: Text, owner: SessionId, czxid: Option<i64>) -> Self {
-        Self(Step::LookOwner { path, owner, czxid })
+        Self(Step::Look(Sought::Owned { path, owner, czxid }))
     }
 
     /// Deletes every child of `parent` with this GUID in its name: for a create whose reply nobody has seen.
     pub const fn find_and_delete(parent: Text, guid: Guid) -> Self {
-        Self(Step::Settle { parent, guid })
+        Self(Step::Settle(Sought::Named { parent, guid }))
     }
 
-    /// What to send now, and again after a reconnect if there was no answer.
+    /// The same on another connection than the one on which it was begun, or on which what it is to clear away was made. Both may still be under
+    /// way there: a deletion that was carried out is not to be sent again, because others may have made the znode anew.
+    #[must_use]
+    pub fn on_another_connection(self) -> Self {
+        Self(match self.0 {
+            Step::Look(sought) | Step::DeleteFound(sought, _) => Step::Settle(sought),
+            step @ (Step::Delete(_) | Step::DeleteBoth { .. } | Step::Settle(_)) => step,
+        })
+    }
+
+    /// What to send now, and [on another connection](Errand::on_another_connection) if there was no answer.
     pub fn request(&self) -> Request {
         match &self.0 {
-            Step::Delete(path) | Step::DeleteFound { path, .. } => Request::Write(delete(path)),
+            Step::Delete(path) | Step::DeleteFound(_, path) => Request::Write(delete(path)),
             Step::DeleteBoth { path, companion } => Request::Multi(vec![delete(path), delete(companion)]),
-            Step::Look { path, .. } => Request::GetData { path: path.clone(), watch: false },
-            Step::LookOwner { path, .. } => Request::Exists { path: path.clone(), watch: false },
-            Step::Settle { parent, .. } => Request::Multi(vec![WriteOp::Check { path: parent.clone(), version: -1 }]),
-            Step::Find { parent, .. } => Request::GetChildren { path: parent.clone(), watch: false, with_stat: false },
+            Step::Settle(sought) => Request::Multi(vec![WriteOp::Check { path: sought.path().clone(), version: -1 }]),
+            Step::Look(sought) => sought.look(),
         }
     }
 
@@ -94,30 +143,17 @@ impl Errand {
                 }
                 Ok(_) | Err(_) => Left::Nothing,
             },
-            Step::Look { path, guid } => match answer {
-                Ok(Reply::Data(Some(data), _)) if std::str::from_utf8(data).is_ok_and(|data| guid.is_in(data)) => {
-                    Left::Now(Self(Step::Delete(path)))
-                }
-                Ok(_) | Err(_) => Left::Nothing,
+            Step::Settle(sought) => Left::Now(Self(Step::Look(sought))),
+            Step::Look(sought) => match sought.found(answer) {
+                Some(path) => Left::Now(Self(Step::DeleteFound(sought, path))),
+                None => Left::Nothing,
             },
-            Step::LookOwner { path, owner, czxid } => match answer {
-                Ok(Reply::Stat(stat))
-                    if stat.ephemeral_owner == owner.0 && czxid.is_none_or(|czxid| stat.czxid == czxid) =>
-                {
-                    Left::Now(Self(Step::Delete(path)))
-                }
-                Ok(_) | Err(_) => Left::Nothing,
-            },
-            Step::Settle { parent, guid } => Left::Now(Self(Step::Find { parent, guid })),
-            Step::Find { parent, guid } => {
-                let Ok(Reply::Names(names)) = answer else { return Left::Nothing };
-                let found = names.iter().find(|name| guid.is_in(name)).map(|name| child(&parent, name));
-                found.map_or(Left::Nothing, |path| Left::Now(Self(Step::DeleteFound { parent, guid, path })))
-            }
-            Step::DeleteFound { parent, guid, .. } => match answer {
-                Ok(_) | Err(ErrorCode::NoNode) => Left::Now(Self(Step::Find { parent, guid })),
+            // There may be several.
+            Step::DeleteFound(sought @ Sought::Named { .. }, _) => match answer {
+                Ok(_) | Err(ErrorCode::NoNode) => Left::Now(Self(Step::Look(sought))),
                 Err(_) => Left::Nothing,
             },
+            Step::DeleteFound(Sought::Saying { .. } | Sought::Owned { .. }, _) => Left::Nothing,
         }
     }
 }
@@ -175,18 +211,35 @@ mod tests {
         let data = |text: String| Ok(Reply::Data(Some(text.into()), zoolet_model::Stat::default()));
         let other = Guid::from_random_bits(u128::MAX);
         assert_eq!(look.clone().answered(&data(other.to_string())), Left::Nothing);
-        assert_eq!(look.answered(&data(GUID.to_string())), Left::Now(Errand::delete("/gate".into())));
+        let Left::Now(errand) = look.answered(&data(GUID.to_string())) else { panic!("it is the own one") };
+        assert_eq!(errand.request(), Errand::delete("/gate".into()).request());
+    }
+
+    #[test]
+    fn a_deletion_without_an_answer_looks_again_whose_it_is_before_it_deletes() {
+        // It was carried out, and somebody else has passed the gate since.
+        let found = Sought::Saying { path: "/gate".into(), guid: GUID };
+        let errand = Errand(Step::DeleteFound(found, "/gate".into())).on_another_connection();
+        assert!(matches!(errand.request(), Request::Multi(_)), "{errand:?}");
+        let Left::Now(errand) = errand.answered(&Ok(Reply::Multi(vec![OpResult::Check]))) else { panic!("it looks") };
+        let others = Guid::from_random_bits(u128::MAX).to_string();
+        let answer = Ok(Reply::Data(Some(others.into()), zoolet_model::Stat::default()));
+        assert_eq!(errand.answered(&answer), Left::Nothing);
     }
 
     #[test]
     fn an_ephemeral_is_deleted_only_if_it_is_still_the_same_one() {
         let stat = zoolet_model::Stat { ephemeral_owner: 5, czxid: 9, ..zoolet_model::Stat::default() };
-        let look = |owner, czxid| {
-            Errand::delete_if_owned("/n".into(), SessionId(owner), czxid).answered(&Ok(Reply::Stat(stat)))
+        let deletes = |owner, czxid| {
+            let look = Errand::delete_if_owned("/n".into(), SessionId(owner), czxid);
+            match look.answered(&Ok(Reply::Stat(stat))) {
+                Left::Now(errand) => errand.request() == Errand::delete("/n".into()).request(),
+                Left::Nothing => false,
+                Left::Later(_) => panic!("no reason to wait"),
+            }
         };
-        let delete = Left::Now(Errand::delete("/n".into()));
-        assert_eq!((look(5, Some(9)), look(5, None)), (delete.clone(), delete));
-        assert_eq!((look(5, Some(8)), look(4, None)), (Left::Nothing, Left::Nothing));
+        assert!(deletes(5, Some(9)) && deletes(5, None));
+        assert!(!deletes(5, Some(8)) && !deletes(4, None));
     }
 
     #[test]

@@ -125,10 +125,12 @@ impl Entry {
                 // The client keeps it until it is connected. If it does not, there is nobody to keep it.
                 Err(Error::ConnectionLoss | Error::Suspended) if !is_sent_again => {
                     is_sent_again = true;
+                    self.errand = self.errand.clone().on_another_connection();
                     self.stage = Stage::Sent(send(&self.client, self.errand.request()));
                     continue;
                 }
                 Err(Error::ConnectionLoss | Error::Suspended | Error::Busy) => {
+                    self.errand = self.errand.clone().on_another_connection();
                     self.stage = Stage::Later(now + PAUSE);
                     return false;
                 }

@@ -31,8 +31,8 @@
 //! }
 //! ```
 
-use crate::ask::{First, UNEXPECTED, ask, ask_watching, data, fired, first};
-use crate::line::Line;
+use crate::ask::{First, ask, ask_watching, children, data, fired, first};
+use crate::line::{Line, Place};
 use crate::naming::{self, Stands};
 use crate::read_write_lock::acquire;
 use crate::{Coordinator, Error, Grant, Naming};
@@ -141,33 +141,45 @@ impl<C: Coordinator> Semaphore<C> {
         let turn = acquire(&self.locks).await?;
         let (place, _) = self.leases.enter().await?;
         let coordinator = self.leases.coordinator();
-        let leases = Request::GetChildren { path: self.leases.parent().text().clone(), watch: true, with_stat: false };
+        let path = self.leases.parent().text();
+        let leases = Request::GetChildren { path: path.clone(), watch: true, with_stat: false };
         let size = Request::GetData { path: self.path.text().clone(), watch: true };
         loop {
-            let (size, resized) = ask_watching(coordinator, &size).await?;
-            let size = match size {
-                Some(Reply::Data(data, _)) => parse(data.as_deref().unwrap_or_default())?,
-                Some(_) => return Err(UNEXPECTED),
-                None => return Err(zoolet_model::Error::Refused(ErrorCode::NoNode).into()),
-            };
+            // Without a watch first: whoever need not wait leaves none behind.
+            let names = children(coordinator, path).await?;
+            let now = data(coordinator, self.path.text()).await?.map(|(data, _)| data);
+            if has_permit(&place, &names, now)? {
+                break;
+            }
             let (names, changed) = ask_watching(coordinator, &leases).await?;
             let Some(Reply::Names(names)) = names else { return Err(Error::Broken) };
-            if !names.iter().any(|name| place.path().ends_with(name)) {
-                return Err(Error::Broken);
-            }
-            if taken(&names) <= size as usize {
-                drop(turn);
-                return Ok(Grant::new(place));
+            let (now, resized) = ask_watching(coordinator, &size).await?;
+            let now = now.map(|reply| if let Reply::Data(data, _) = reply { data } else { None });
+            if has_permit(&place, &names, now)? {
+                break;
             }
             match first(fired(coordinator, changed), fired(coordinator, resized)).await {
                 First::Left(event) | First::Right(event) => event?,
             };
         }
+        drop(turn);
+        Ok(Grant::new(place))
     }
 }
 
-fn taken(leases: &Names) -> usize {
-    leases.iter().filter(|name| naming::number(name).is_some()).count()
+/// Whether fewer stand before this place than there are permits, when those were `names` and then there were `size`. In this order: while the list
+/// grows old it only gets shorter, because nobody else comes in; a size that grows old may have become less.
+///
+/// Whoever stands behind does not count: it waits too, after somebody broke a place in the other line.
+fn has_permit<C: Coordinator>(place: &Place<C>, names: &Names, size: Option<Option<Bytes>>) -> Result<bool, Error> {
+    let size = size.ok_or(zoolet_model::Error::Refused(ErrorCode::NoNode))?;
+    let size = parse(size.as_deref().unwrap_or_default())?;
+    if !names.iter().any(|name| place.path().ends_with(name)) {
+        return Err(Error::Broken);
+    }
+    let own = naming::number(place.path());
+    let before = names.iter().filter_map(naming::number).filter(|number| Some(*number) < own);
+    Ok(before.count() < size as usize)
 }
 
 fn parse(text: &[u8]) -> Result<u32, Error> {

@@ -2,7 +2,8 @@
 //!
 //! # Guarantees
 //! - [`Contention::contenders`] lists who stands in line, the first first, with session, age and what each says of itself.
-//! - [`Contention::break_grant`] deletes the place and writes a line of audit in one transaction. From then on the fenced writes of that grant are refused.
+//! - [`Contention::break_grant`] deletes the place, the office of a leader with it, and writes a line of audit in one transaction. From then on the fenced
+//!   writes of that grant are refused.
 //! - [`Contention::revoke`] asks first, and takes the grant away when the holder has not given it up in time.
 //!
 //! # Does not guarantee
@@ -10,7 +11,7 @@
 //! - That a holder listens when it is asked: it has to wait for [`Grant::asked_to_release`](crate::Grant::asked_to_release).
 //!
 //! # Znodes
-//! No own. A request is written into the holder's znode: `unlock`, or `__REVOKE__` where its name is Curator's; holders take both. Lines of audit are in the data of the line's own
+//! No own. A request is written into the holder's znode: `unlock`, or `__REVOKE__` where its name is Curator's; holders take both. To a writer that became a reader it is `downgraded unlock`. Lines of audit are in the data of the line's own
 //! znode, the newest 1 KiB of them.
 //!
 //! # Failures
@@ -36,6 +37,7 @@
 //! ```
 
 use crate::ask::{First, UNEXPECTED, ask, data, first};
+use crate::election::{office_of, token_in};
 use crate::line::{DOWNGRADED, Line, Standing, wait_gone};
 use crate::naming::Stands;
 use crate::{Coordinator, Error, Mode, Naming};
@@ -45,9 +47,27 @@ use std::time::Duration;
 use zoolet_model::{ErrorCode, Path, Reply, Request, SessionId, Text, WriteOp};
 
 /// What a holder finds in its znode when somebody asks for what it has, in the words of the documentation.
-pub(crate) const UNLOCK: &[u8] = b"unlock";
+const UNLOCK: &[u8] = b"unlock";
 /// The same in Curator's.
-pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
+const REVOKE: &[u8] = b"__REVOKE__";
+
+/// The same for a writer that became a reader, whose znode goes on saying that.
+const DOWNGRADED_UNLOCK: &[u8] = b"downgraded unlock";
+
+/// Whether the data of a znode asks its owner to give up what it has.
+pub(crate) fn asks(content: &[u8]) -> bool {
+    [UNLOCK, REVOKE, DOWNGRADED_UNLOCK].contains(&content)
+}
+
+/// Whether it says that a writer only reads.
+pub(crate) fn is_downgraded(content: &[u8]) -> bool {
+    [DOWNGRADED, DOWNGRADED_UNLOCK].contains(&content)
+}
+
+/// What a writer that becomes a reader writes there: it may have been asked before.
+pub(crate) fn downgraded(content: &[u8]) -> &'static [u8] {
+    if asks(content) { DOWNGRADED_UNLOCK } else { DOWNGRADED }
+}
 
 /// Lines of the audit are kept up to so many bytes, the newest.
 const AUDIT_BYTES_MAX: usize = 1024;
@@ -98,7 +118,7 @@ impl<C: Coordinator> Contention<C> {
         let mut contenders: Vec<Contender> = Vec::new();
         for Standing { path, mut mode, .. } in self.line.standing().await? {
             let Some((content, stat)) = data(self.line.coordinator(), &path).await? else { continue };
-            if content.as_deref() == Some(DOWNGRADED) {
+            if content.as_deref().is_some_and(is_downgraded) {
                 mode = Mode::Shared;
             }
             let holds = match mode {
@@ -118,13 +138,22 @@ impl<C: Coordinator> Contention<C> {
     /// The session's.
     pub async fn ask_to_release(&self, contender: &Contender) -> Result<(), Error> {
         let name = contender.path.rsplit('/').next().unwrap_or_default();
-        let word = if name.starts_with("_c_") { REVOKE } else { UNLOCK };
-        let data = Some(Bytes::from_static(word));
-        let request = Request::Write(WriteOp::SetData { path: contender.path.clone(), data, version: -1 });
-        match ask(self.line.coordinator(), &request).await {
+        loop {
             // Nobody is there to be asked any more.
-            Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => Ok(()),
-            Err(error) => Err(error),
+            let Some((content, stat)) = data(self.line.coordinator(), &contender.path).await? else { return Ok(()) };
+            let word = match content.as_deref().is_some_and(is_downgraded) {
+                true => DOWNGRADED_UNLOCK,
+                false if name.starts_with("_c_") => REVOKE,
+                false => UNLOCK,
+            };
+            let data = Some(Bytes::from_static(word));
+            let op = WriteOp::SetData { path: contender.path.clone(), data, version: stat.version };
+            match ask(self.line.coordinator(), &Request::Write(op)).await {
+                Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => return Ok(()),
+                // It became a reader in this moment, or this was done and its reply lost.
+                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::BadVersion))) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -154,10 +183,12 @@ impl<C: Coordinator> Contention<C> {
         loop {
             let Some((audit, stat)) = data(coordinator, parent).await? else { return Ok(Revoked::Released) };
             let audit = audited(audit.as_deref().unwrap_or_default(), contender, why);
-            let request = Request::Multi(vec![
+            let mut ops = vec![
                 WriteOp::Delete { path: contender.path.clone(), version: -1 },
                 WriteOp::SetData { path: parent.clone(), data: Some(audit), version: stat.version },
-            ]);
+            ];
+            ops.extend(self.office_of(contender).await?.map(|path| WriteOp::Delete { path, version: -1 }));
+            let request = Request::Multi(ops);
             let Reply::Multi(results) = ask(coordinator, &request).await? else { return Err(UNEXPECTED) };
             match zoolet_model::first_failure(&results) {
                 None => return Ok(Revoked::Broken),
@@ -167,6 +198,17 @@ impl<C: Coordinator> Contention<C> {
                 Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
             }
         }
+    }
+}
+
+impl<C: Coordinator> Contention<C> {
+    /// The office of an election, if it is this one's. As long as its place stands nobody else takes it.
+    async fn office_of(&self, contender: &Contender) -> Result<Option<Text>, Error> {
+        let office = office_of(self.line.parent());
+        let Some((Some(content), _)) = data(self.line.coordinator(), &office).await? else { return Ok(None) };
+        let Some(token) = token_in(&content) else { return Ok(None) };
+        let place = crate::ask::stat(self.line.coordinator(), &contender.path).await?;
+        Ok(place.is_some_and(|stat| stat.czxid == token.0).then_some(office))
     }
 }
 

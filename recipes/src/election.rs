@@ -23,7 +23,8 @@
 //! Those of a [lock](crate::lock), and:
 //! | what happens | what comes of it |
 //! |---|---|
-//! | the leader's place is broken | the next one replaces `leader`, which is the former one's |
+//! | the leader is [broken](crate::Contention::break_grant) | it is out of office at once |
+//! | somebody else deletes the leader's place, or breaks it while it takes office | the next one replaces `leader`, which is the former one's and stands until then |
 //! | the reply to taking office is lost | it is looked up by the token |
 //! | who was named to lead next is gone | the next one in line leads |
 //!
@@ -84,7 +85,7 @@ impl<C: Coordinator> Election<C> {
     }
 
     fn over(line: Arc<Line<C>>) -> Self {
-        Self { office: zoolet_model::path::child(line.parent().as_str(), OFFICE), line }
+        Self { office: office_of(line.parent()), line }
     }
 
     /// With other names.
@@ -349,6 +350,16 @@ async fn read_office<C: Coordinator>(coordinator: &C, path: &Text) -> Result<Opt
     let Some((content, stat)) = data(coordinator, path).await? else { return Ok(None) };
     let (token, content) = content.as_ref().and_then(parse_office).ok_or(Error::Malformed)?;
     Ok(Some(Office { content, session: SessionId(stat.ephemeral_owner), token }))
+}
+
+/// The znode that says who is in office.
+pub(crate) fn office_of(election: &Path) -> Text {
+    zoolet_model::path::child(election.as_str(), OFFICE)
+}
+
+/// The token of whoever is in office, where this is what an office says.
+pub(crate) fn token_in(content: &Bytes) -> Option<FencingToken> {
+    parse_office(content).map(|(token, _)| token)
 }
 
 /// The token on a line of its own, and what the leader says of itself.

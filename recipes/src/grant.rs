@@ -25,9 +25,10 @@
 //! }
 //! ```
 
-use crate::ask::{First, UNEXPECTED, ask_watching, fired, first, next};
-use crate::contention::{REVOKE, UNLOCK};
+use crate::ask::{First, UNEXPECTED, ask_watching, fired, first, is_disconnection, next};
+use crate::contention::asks;
 use crate::line::Place;
+use crate::mutation::{Mutation, is_on};
 use crate::{Coordinator, Error};
 use bytes::Bytes;
 use futures_core::Stream;
@@ -99,7 +100,8 @@ impl<C: Coordinator> Grant<C> {
         holding(self.coordinator(), self.coordinator().state())
     }
 
-    /// How it is and becomes. This watches the own znode as well, so that a grant which somebody breaks is found to be lost.
+    /// How it is and becomes. This watches the own znode as well, so that a grant which somebody breaks is found to be lost; and when pings alone
+    /// would leave it in doubt, as they do in sessions of less than some seven seconds, it checks the znode by a write.
     pub fn holdings(&self) -> Holdings<C> {
         Holdings::new(self.coordinator().clone(), self.path().clone())
     }
@@ -148,7 +150,7 @@ impl<C: Coordinator> Grant<C> {
         loop {
             let (there, watch) = ask_watching(self.coordinator(), &request).await?;
             match there {
-                Some(Reply::Data(Some(word), _)) if word == UNLOCK || word == REVOKE => return Ok(()),
+                Some(Reply::Data(Some(word), _)) if asks(&word) => return Ok(()),
                 Some(_) => {}
                 None => return Err(Error::Lost),
             }
@@ -197,6 +199,10 @@ pub struct Holdings<C: Coordinator> {
     /// The answer to the look at the own znode that arms the watch.
     looking: Option<C::Ticket>,
     watch: Option<C::Watch>,
+    /// The answer to a check of the own znode: as a write it shows for certain that the session lives.
+    confirming: Option<C::Ticket>,
+    /// It is not confirmed again before.
+    confirms_at: Duration,
     timer: Option<(Duration, C::Timer)>,
     is_gone: bool,
     told: Option<Holding>,
@@ -212,6 +218,8 @@ impl<C: Coordinator> Holdings<C> {
             state,
             looking: None,
             watch: None,
+            confirming: None,
+            confirms_at: Duration::ZERO,
             timer: None,
             is_gone: false,
             told: None,
@@ -224,6 +232,14 @@ impl<C: Coordinator> Holdings<C> {
         let request = Request::GetData { path: self.znode.clone(), watch: true };
         let (ticket, watch) = self.coordinator.submit_watching(request);
         (self.looking, self.watch) = (Some(ticket), Some(watch));
+    }
+
+    /// A read shows only what was known to the ensemble some time before it, and so do pings: a session with a short timeout that does nothing else
+    /// would come into doubt between two of them.
+    fn confirm(&mut self) {
+        let check = WriteOp::Check { path: self.znode.clone(), version: -1 };
+        self.confirming = Some(self.coordinator.submit(Request::Multi(vec![check])));
+        self.confirms_at = self.coordinator.now().saturating_add(self.coordinator.timeout() / 8);
     }
 
     /// Hears of everything that has happened.
@@ -241,9 +257,24 @@ impl<C: Coordinator> Holdings<C> {
             match answer {
                 Ok(_) => {}
                 Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => self.is_gone = true,
-                // It is looked at again once there is a connection.
-                Err(_) => self.watch = None,
+                // It is looked at again once there is a connection, and that may be so already.
+                Err(error) => {
+                    self.watch = None;
+                    if is_disconnection(error) && self.coordinator.state() == SessionState::Connected {
+                        context.waker().wake_by_ref();
+                    }
+                }
             }
+        }
+        if let Some(ticket) = &mut self.confirming
+            && let Poll::Ready(answer) = Pin::new(ticket).poll(context)
+        {
+            self.confirming = None;
+            let failure = match &answer {
+                Ok(Reply::Multi(results)) => zoolet_model::first_failure(results),
+                Ok(_) | Err(_) => None,
+            };
+            self.is_gone |= matches!(failure, Some((_, ErrorCode::NoNode)));
         }
         if self.looking.is_none()
             && let Some(watch) = &mut self.watch
@@ -262,9 +293,22 @@ impl<C: Coordinator> Holdings<C> {
         }
     }
 
-    /// While it is held, doubt comes by time alone when nothing is heard.
+    /// While it is held, doubt comes by time alone when nothing is heard: it is asked for before, and again after.
     fn arm(&mut self, context: &mut Context<'_>) {
-        let at = self.coordinator.safe_until();
+        let (now, safe_until) = (self.coordinator.now(), self.coordinator.safe_until());
+        let soon = safe_until.saturating_sub(self.coordinator.timeout() / 4).max(self.confirms_at);
+        if self.confirming.is_none() && now >= soon {
+            self.confirm();
+            // Polled, so that its answer is heard.
+            context.waker().wake_by_ref();
+            return;
+        }
+        let next = if self.confirming.is_some() { safe_until } else { soon };
+        // Doubt has come, and its answer wakes.
+        if next <= now {
+            return;
+        }
+        let at = if now < safe_until { next.min(safe_until) } else { next };
         if self.timer.as_ref().is_none_or(|(armed, _)| *armed != at) {
             self.timer = Some((at, self.coordinator.timer(at)));
         }
@@ -294,11 +338,8 @@ impl<C: Coordinator> Stream for Holdings<C> {
         }
         match now {
             Holding::Held => self.arm(context),
-            // Time alone made it doubtful: any answer dispels that.
-            Holding::Doubtful { .. } if self.state == SessionState::Connected && self.looking.is_none() => {
-                self.look();
-                context.waker().wake_by_ref();
-            }
+            // Time alone made it doubtful, and the answer to a write dispels that.
+            Holding::Doubtful { .. } if self.state == SessionState::Connected => self.arm(context),
             Holding::Doubtful { .. } | Holding::Lost => {}
         }
         Poll::Pending
@@ -330,22 +371,26 @@ impl<C: Coordinator> FencedWriter<'_, C> {
     /// All operations or none, and none if the grant is over. The results are those of `ops`.
     ///
     /// # Errors
-    /// [`Error::Lost`]: the grant is over, nothing was done. [`Error::Doubtful`]: nothing was sent. [`Error::Session`]: the server's answer to the
+    /// [`Error::Lost`]: the grant is over, nothing was done. [`Error::Doubtful`]: there is no connection, and nothing was sent. [`Error::Session`]: the server's answer to the
     /// first operation that failed, or, as `ConnectionLoss`, nobody knows whether they were done.
     pub async fn multi(&self, ops: impl IntoIterator<Item = WriteOp>) -> Result<Vec<OpResult>, Error> {
-        match holding(self.coordinator, self.coordinator.state()) {
-            Holding::Held => {}
-            Holding::Doubtful { .. } => return Err(Error::Doubtful),
-            Holding::Lost => return Err(Error::Lost),
+        // Connected and doubtful: the check says what is so, and its answer dispels the doubt.
+        match self.coordinator.state() {
+            SessionState::Connected => {}
+            SessionState::Suspended | SessionState::ReadOnly => return Err(Error::Doubtful),
+            SessionState::Lost(_) | SessionState::AuthFailed | SessionState::Closed => return Err(Error::Lost),
         }
         // The znode and not its version: a request to release it is written into it.
         let check = WriteOp::Check { path: self.znode.clone(), version: -1 };
-        let request = Request::Multi(std::iter::once(check).chain(ops).collect());
+        let check = (!is_on(Mutation::FencedUnchecked)).then_some(check);
+        let checks = usize::from(check.is_some());
+        let request = Request::Multi(check.into_iter().chain(ops).collect());
         let Reply::Multi(mut results) = self.coordinator.submit(request).await? else { return Err(UNEXPECTED) };
         match zoolet_model::first_failure(&results) {
+            Some((_, code)) if checks == 0 => Err(zoolet_model::Error::Refused(code).into()),
             Some((0, _)) => Err(Error::Lost),
             Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
-            None => Ok(results.split_off(1)),
+            None => Ok(results.split_off(checks)),
         }
     }
 

@@ -36,6 +36,8 @@ pub mod grant;
 pub mod latch;
 mod line;
 pub mod lock;
+#[doc(hidden)]
+pub mod mutation;
 pub mod names;
 mod naming;
 mod once;

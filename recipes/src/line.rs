@@ -7,6 +7,8 @@
 use crate::ask::{
     UNEXPECTED, ask_watching, children, connected, create, data, fired, is_disconnection, make_container,
 };
+use crate::contention::is_downgraded;
+use crate::mutation::{Mutation, is_on};
 use crate::naming::{self, Mode, Stands};
 use crate::{Coordinator, Errand, Error, Guid, Naming};
 use bytes::Bytes;
@@ -159,6 +161,7 @@ impl<C: Coordinator> Entering<C> {
                 Err(error) if is_disconnection(error) => {
                     connected(c).await?;
                     if error == zoolet_model::Error::ConnectionLoss
+                        && !is_on(Mutation::OwnNotSought)
                         && let Some((path, stat)) = line.find_own().await?
                     {
                         return Ok((path, stat, false));
@@ -184,6 +187,12 @@ impl<C: Coordinator> Entering<C> {
 impl<C: Coordinator> Drop for Entering<C> {
     fn drop(&mut self) {
         if let Some(line) = self.line.take() {
+            if is_on(Mutation::GuidReused) {
+                line.is_taken.store(false, SeqCst);
+            }
+            if is_on(Mutation::CancelLeavesPlace) {
+                return;
+            }
             line.coordinator.run_errand(Errand::find_and_delete(line.parent.text().clone(), line.guid));
         }
     }
@@ -197,7 +206,8 @@ impl<C: Coordinator> Line<C> {
             let path = zoolet_model::path::child(self.parent.as_str(), name);
             // A name alone proves nothing: what a former session left behind will go when that session does, and what this one gave up may
             // still be there.
-            let is_own = |stat: &Stat| stat.ephemeral_owner == self.coordinator.session().0;
+            let owner = self.coordinator.session().0;
+            let is_own = |stat: &Stat| stat.ephemeral_owner == owner || is_on(Mutation::OwnerUnchecked);
             let is_new = |stat: &Stat| stat.czxid > self.newest.load(SeqCst);
             match data(&self.coordinator, &path).await? {
                 Some((_, stat)) if is_own(&stat) && is_new(&stat) => return Ok(Some((path, stat))),
@@ -321,7 +331,7 @@ impl<C: Coordinator> Place<C> {
     }
 
     fn tolerates(&self, content: Option<&Bytes>) -> bool {
-        self.line.mode == Mode::Shared && content.is_some_and(|content| content == DOWNGRADED)
+        self.line.mode == Mode::Shared && content.is_some_and(|content| is_downgraded(content))
     }
 
     fn sibling(&self, name: &str) -> Text {
@@ -352,13 +362,22 @@ pub(crate) async fn wait_gone<C: Coordinator>(coordinator: &C, path: &Text) -> R
 }
 
 fn turn<'a>(names: &'a Names, own: u32, mode: Mode, tolerated: &[u32]) -> Turn<'a> {
+    if is_on(Mutation::NamesComparedAsStrings) {
+        return turn_by_names(names, own);
+    }
+    let is_nearer =
+        |number: u32, before: u32| if is_on(Mutation::WatchSmallest) { number < before } else { number > before };
     let mut nearest: Option<(u32, &str)> = None;
     let mut is_there = false;
     for name in names.iter() {
         let Some(number) = naming::number(name) else { continue };
         is_there |= number == own;
         let minds = mode == Mode::Exclusive || naming::mode(name) == Mode::Exclusive;
-        if number < own && minds && !tolerated.contains(&number) && nearest.is_none_or(|(before, _)| number > before) {
+        if number < own
+            && minds
+            && !tolerated.contains(&number)
+            && nearest.is_none_or(|(before, _)| is_nearer(number, before))
+        {
             nearest = Some((number, name));
         }
     }
@@ -367,6 +386,13 @@ fn turn<'a>(names: &'a Names, own: u32, mode: Mode, tolerated: &[u32]) -> Turn<'
         Some((_, name)) => Turn::Behind(name),
         None => Turn::Now,
     }
+}
+
+/// What it is when names are compared, with whatever stands before the number.
+fn turn_by_names(names: &Names, own: u32) -> Turn<'_> {
+    let Some(mine) = names.iter().find(|name| naming::number(name) == Some(own)) else { return Turn::Gone };
+    let before = names.iter().filter(|name| naming::number(name).is_some() && *name < mine);
+    before.max().map_or(Turn::Now, Turn::Behind)
 }
 
 /// Somebody who stands in a line.

@@ -15,7 +15,7 @@
 //! As those of a [lock](crate::lock), with names that say who reads and who writes. A writer that became a reader has `downgraded` for its data.
 //!
 //! # Failures
-//! Those of a [lock](crate::lock). A downgrade whose reply is lost is asked for again; it can be done twice.
+//! Those of a [lock](crate::lock). A downgrade whose reply is lost is looked up.
 //!
 //! # Example
 //! ```
@@ -31,14 +31,15 @@
 //! }
 //! ```
 
-use crate::ask::{First, UNEXPECTED, ask, first};
-use crate::line::{DOWNGRADED, Line};
+use crate::ask::{First, ask, data, first};
+use crate::contention::{downgraded, is_downgraded};
+use crate::line::Line;
 use crate::naming::Stands;
 use crate::{Coordinator, Error, Grant, Naming};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use zoolet_model::{ErrorCode, Path, Reply, Request, WriteOp};
+use zoolet_model::{ErrorCode, Path, Request, WriteOp};
 
 /// A lock for readers and writers, in the order in which they came: a reader waits for writers before it, a writer for everybody before it.
 ///
@@ -125,13 +126,22 @@ impl<C: Coordinator> ReadWriteLock<C> {
     /// # Errors
     /// [`Error::Lost`] when it is none any more; the session's.
     pub async fn downgrade(&self, writer: Grant<C>) -> Result<Grant<C>, Error> {
-        let data = Some(Bytes::from_static(DOWNGRADED));
-        let request = Request::Write(WriteOp::SetData { path: writer.path().clone(), data, version: -1 });
-        match ask(self.writers.coordinator(), &request).await {
-            Ok(Reply::Stat(_)) => Ok(writer),
-            Ok(_) => Err(UNEXPECTED),
-            Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => Err(Error::Lost),
-            Err(error) => Err(error),
+        let coordinator = self.writers.coordinator();
+        loop {
+            let (content, stat) = data(coordinator, writer.path()).await?.ok_or(Error::Lost)?;
+            let content = content.unwrap_or_default();
+            if is_downgraded(&content) {
+                return Ok(writer);
+            }
+            let data = Some(Bytes::from_static(downgraded(&content)));
+            let op = WriteOp::SetData { path: writer.path().clone(), data, version: stat.version };
+            match ask(coordinator, &Request::Write(op)).await {
+                Ok(_) => return Ok(writer),
+                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => return Err(Error::Lost),
+                // Somebody asked for it in this moment, or this was done and its reply lost.
+                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::BadVersion))) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 }

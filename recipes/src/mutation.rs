@@ -1,0 +1,65 @@
+//! Rules that can be broken on purpose: a test of the tests.
+//!
+//! Compiled in only with the feature `mutations`, which nothing but these tests asks for; without it every check is the constant `false` and costs
+//! nothing.
+
+macro_rules! mutations {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A rule that is broken while its mutation is on.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Mutation {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Mutation {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+mutations! {
+    /// Everybody in a line watches the first one and not the nearest before it: a herd.
+    WatchSmallest,
+    /// The order of a line is that of whole names and not of numbers.
+    NamesComparedAsStrings,
+    /// The znode of a create whose reply was lost is not looked for.
+    OwnNotSought,
+    /// A znode with the own GUID is taken for the own one, whatever session it is of.
+    OwnerUnchecked,
+    /// An attempt that is given up while it takes its place leaves what it has created.
+    CancelLeavesPlace,
+    /// A fenced writer writes without its check.
+    FencedUnchecked,
+    /// The GUID of an attempt that was given up is given to the next one.
+    GuidReused,
+}
+
+#[cfg(feature = "mutations")]
+mod switch {
+    use super::Mutation;
+    use std::cell::Cell;
+
+    std::thread_local! {
+        static ON: Cell<Option<Mutation>> = const { Cell::new(None) };
+    }
+
+    /// Breaks one rule, for whatever this thread runs, until it is called again.
+    pub fn set(mutation: Option<Mutation>) {
+        ON.set(mutation);
+    }
+
+    /// Whether this rule is broken.
+    pub fn is_on(mutation: Mutation) -> bool {
+        ON.get() == Some(mutation)
+    }
+}
+
+#[cfg(feature = "mutations")]
+pub use switch::{is_on, set};
+
+/// Whether this rule is broken: never, without the feature.
+#[cfg(not(feature = "mutations"))]
+pub const fn is_on(_: Mutation) -> bool {
+    false
+}

@@ -1,6 +1,6 @@
 //! The lock.
 
-use crate::exclusion::{Noted, hold, is_over, judge, note_leaks};
+use crate::exclusion::{Noted, each_woke, hold, is_over, judge, note_leaks};
 use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Error, Lock, Mode, Naming};
@@ -13,7 +13,7 @@ fn lock(seat: &Seat<Noted>, naming: Naming) -> Lock<zoolet_session::Session> {
 }
 
 /// Takes the lock again and again, in every way there is, and gives some attempts up.
-async fn cycle(seat: Seat<Noted>) -> Next {
+pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     // Mixed on one path: zoolet counts all of them.
     let naming = [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3];
     let lock = lock(&seat, naming);
@@ -56,7 +56,7 @@ fn nobody_holds_a_lock_that_somebody_else_has_and_nothing_stays_behind() {
 }
 
 /// Once each, everybody at the same time.
-async fn once(seat: Seat<Noted>) -> Next {
+pub(crate) async fn once(seat: Seat<Noted>) -> Next {
     let lock = lock(&seat, Naming::default());
     let grant = lock.acquire().await.unwrap();
     seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
@@ -65,27 +65,20 @@ async fn once(seat: Seat<Noted>) -> Next {
     Next::Done
 }
 
+pub(crate) const CLIENTS: usize = 12;
+
+pub(crate) fn wakes_one(ran: &Ran<Noted>) -> Result<(), String> {
+    // One event for the one before; one list at the beginning and one after each event; nobody looks again without one.
+    each_woke(ran, CLIENTS, 1, 2)?;
+    let mut order: Vec<i64> = Vec::new();
+    for fact in &ran.facts {
+        let Noted::Granted(token, _) = fact.what else { continue };
+        order.push(token);
+    }
+    if order.len() == CLIENTS && order.is_sorted() { Ok(()) } else { Err(format!("granted in the order {order:?}")) }
+}
+
 #[test]
 fn a_release_wakes_one_who_waits() {
-    const CLIENTS: usize = 12;
-    let wakes_one = |ran: &Ran<Noted>| {
-        for client in 0..CLIENTS {
-            // One event for the one before; one list at the beginning and one after each event; nobody looks again without one.
-            let (events, lists) = (ran.events_of(client), ran.lists_of(client));
-            if events > 1 || lists > 2 {
-                return Err(format!("client {client} woke {events} times and listed {lists} times"));
-            }
-        }
-        let mut order: Vec<i64> = Vec::new();
-        for fact in &ran.facts {
-            let Noted::Granted(token, _) = fact.what else { continue };
-            order.push(token);
-        }
-        if order.len() == CLIENTS && order.is_sorted() {
-            Ok(())
-        } else {
-            Err(format!("granted in the order {order:?}"))
-        }
-    };
     run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), once, wakes_one);
 }

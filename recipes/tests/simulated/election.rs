@@ -1,0 +1,255 @@
+//! The election.
+
+use crate::exclusion::{Noted, each_woke, is_over, judge, note_leaks, order, until, within, write};
+use std::time::Duration;
+use zoolet_model::Path;
+use zoolet_recipes::{Contention, Election, Error, Holding, Leadership, Mode, Naming, Revoked};
+use zoolet_session::Session;
+use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+
+const PARENT: &str = "/election";
+
+fn election(seat: &Seat<Noted>) -> Election<Session> {
+    Election::new(seat.session.clone(), &Path::from_static(PARENT)).described(format!("c{}", seat.number))
+}
+
+/// Leads for a while, and leaves in one of the ways there are.
+async fn lead(seat: &Seat<Noted>, election: &Election<Session>, leadership: Leadership<Session>) {
+    let token = leadership.token().0;
+    seat.record(Noted::Granted(token, Mode::Exclusive));
+    for _ in 0..1 + seat.below(4) {
+        if leadership.holding() == Holding::Held {
+            seat.record(Noted::Acted(token, Mode::Exclusive));
+            write(seat, token, &leadership.fenced()).await;
+        }
+        note_wrong_office(seat, election, &leadership).await;
+        if seat.below(3) == 0 {
+            let _ = leadership.proclaim("ready").await;
+        }
+        seat.sleep(Duration::from_millis(seat.below(400))).await;
+    }
+    seat.record(Noted::Released(token));
+    match seat.below(3) {
+        0 => drop(leadership),
+        1 => {
+            let Ok(candidates) = election.candidates().await else { return };
+            if let Some(successor) = candidates.get(seat.below(candidates.len() as u64) as usize) {
+                let _ = leadership.hand_over(successor).await;
+            }
+        }
+        _ => {
+            let _ = leadership.resign().await;
+        }
+    }
+}
+
+/// Whoever leads sees itself in office, or a later one.
+async fn note_wrong_office(seat: &Seat<Noted>, election: &Election<Session>, leadership: &Leadership<Session>) {
+    let office = election.office().await;
+    match office {
+        Ok(Some(office)) if office.token >= leadership.token() => {}
+        Ok(None) if leadership.holding() != Holding::Held => {}
+        Err(Error::Session(_)) => {}
+        other => seat.record(Noted::Wrong(format!("leads with {}, and in office is {other:?}", leadership.token()))),
+    }
+}
+
+/// Tells what an observer is told, until the session is over.
+async fn observe(seat: Seat<Noted>) {
+    let mut observer = election(&seat).observe();
+    loop {
+        match observer.next().await {
+            Ok(office) => seat.record(Noted::Saw(office.map(|office| office.token.0))),
+            Err(Error::Session(_)) => return,
+            Err(error) => return seat.record(Noted::Wrong(format!("observing: {error}"))),
+        }
+    }
+}
+
+/// Stands again and again; gives some campaigns up.
+pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
+    let naming = [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3];
+    let election = election(&seat).naming(naming).rank((seat.number % 2) as u8);
+    seat.spawn(observe(seat.clone()));
+    let mut terms = 0;
+    while terms < 4 {
+        seat.sleep(Duration::from_millis(seat.below(500))).await;
+        let patience = Duration::from_millis(seat.below(1500));
+        let leadership = match seat.below(3) {
+            0 => within(&seat, patience, election.campaign()).await.transpose(),
+            _ => election.campaign().await.map(Some),
+        };
+        match leadership {
+            Ok(Some(leadership)) => {
+                lead(&seat, &election, leadership).await;
+                terms += 1;
+            }
+            Ok(None) | Err(Error::Session(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        if let Some(next) = is_over(&seat) {
+            return next;
+        }
+    }
+    note_leaks(&seat, PARENT).await;
+    Next::Done
+}
+
+#[test]
+fn one_leads_and_everybody_sees_later_ones_only() {
+    run_seeds_of(60, |seed| Scenario::drawn(seed, 4), cycle, judge);
+}
+
+/// Once each, in the order of their numbers.
+pub(crate) async fn once(seat: Seat<Noted>) -> Next {
+    until(&seat, 4.0 + seat.number as f64 / 2.0).await;
+    let leadership = election(&seat).campaign().await.unwrap();
+    seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
+    until(&seat, 14.0).await;
+    seat.sleep(Duration::from_millis(50)).await;
+    leadership.resign().await.unwrap();
+    Next::Done
+}
+
+pub(crate) const CANDIDATES: usize = 12;
+
+pub(crate) fn wakes_one(ran: &Ran<Noted>) -> Result<(), String> {
+    let order = order(ran);
+    if order.len() != CANDIDATES || !order.is_sorted() {
+        return Err(format!("led in the order {order:?}"));
+    }
+    // A list after it came, one after its event, and one to see whether somebody else is to lead first.
+    each_woke(ran, CANDIDATES, 1, 3)
+}
+
+#[test]
+fn a_leader_that_goes_wakes_one_candidate() {
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, CANDIDATES), once, wakes_one);
+}
+
+/// Candidates 1, 3, .. 11 leave while all wait: each wakes the one behind it, and nobody else.
+#[test]
+fn a_candidate_that_goes_wakes_one_other() {
+    let body = async |seat: Seat<Noted>| {
+        if seat.number.is_multiple_of(2) {
+            return once(seat).await;
+        }
+        until(&seat, 4.0 + seat.number as f64 / 2.0).await;
+        let patience = Duration::from_millis(8000 - seat.number as u64 * 500);
+        assert!(within(&seat, patience, election(&seat).campaign()).await.is_none());
+        note_leaks(&seat, PARENT).await;
+        Next::Done
+    };
+    let wakes = |ran: &Ran<Noted>| {
+        let (order, evens) = (order(ran), (0..CANDIDATES).step_by(2));
+        if !order.iter().copied().eq(evens) {
+            return Err(format!("led in the order {order:?}"));
+        }
+        // Once for who stood before, once for who stands before that.
+        let woke = |client| (ran.events_of(client), ran.lists_of(client));
+        match (0..CANDIDATES).step_by(2).find(|&client| woke(client).0 > 2 || woke(client).1 > 4) {
+            Some(client) => Err(format!("client {client} woke and listed {:?}", woke(client))),
+            None => Ok(()),
+        }
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, CANDIDATES), body, wakes);
+}
+
+#[test]
+fn the_lowest_rank_leads_next_and_puts_nobody_out_of_office() {
+    let body = async |seat: Seat<Noted>| {
+        until(&seat, 4.0 + seat.number as f64).await;
+        let leadership = election(&seat).rank([2, 2, 1, 0][seat.number]).campaign().await.unwrap();
+        seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
+        until(&seat, 10.0).await;
+        leadership.resign().await.unwrap();
+        Next::Done
+    };
+    let ranked = |ran: &Ran<Noted>| {
+        let order = order(ran);
+        if order == [0, 3, 2, 1] { judge(ran) } else { Err(format!("led in the order {order:?}")) }
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, 4), body, ranked);
+}
+
+#[test]
+fn who_was_named_leads_next_and_then_the_others() {
+    let body = async |seat: Seat<Noted>| {
+        until(&seat, 4.0 + seat.number as f64).await;
+        let election = election(&seat);
+        let leadership = election.campaign().await.unwrap();
+        seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
+        until(&seat, 10.0).await;
+        if seat.number == 0 {
+            let candidates = election.candidates().await.unwrap();
+            leadership.hand_over(&candidates[2]).await.unwrap();
+        } else {
+            leadership.resign().await.unwrap();
+        }
+        Next::Done
+    };
+    let named = |ran: &Ran<Noted>| {
+        let order = order(ran);
+        if order.starts_with(&[0, 2]) && order.len() == 4 {
+            judge(ran)
+        } else {
+            Err(format!("led in the order {order:?}"))
+        }
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, 4), body, named);
+}
+
+/// The office of a leader that was broken stood until somebody else took it, or its session ended: with no other candidate, observers saw it lead for
+/// as long as it lived.
+#[test]
+fn a_leader_that_is_broken_is_out_of_office_at_once_and_the_next_one_leads() {
+    let body = async |seat: Seat<Noted>| {
+        let election = election(&seat);
+        match seat.number {
+            0 => {
+                until(&seat, 4.0).await;
+                let leadership = election.campaign().await.unwrap();
+                seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
+                leadership.ended().await;
+                assert_eq!(leadership.proclaim("still").await, Err(Error::Lost));
+                until(&seat, 9.0).await;
+                drop(leadership);
+                note_leaks(&seat, PARENT).await;
+            }
+            1 => {
+                until(&seat, 10.0).await;
+                let leadership = election.campaign().await.unwrap();
+                seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
+                until(&seat, 20.0).await;
+                leadership.resign().await.unwrap();
+            }
+            2 => {
+                until(&seat, 6.0).await;
+                let line = Contention::new(seat.session.clone(), &Path::from_static(PARENT));
+                let leader = election.candidates().await.unwrap().remove(0);
+                assert_eq!(line.break_grant(&leader, "stuck").await, Ok(Revoked::Broken));
+                until(&seat, 12.0).await;
+                let leader = election.candidates().await.unwrap().remove(0);
+                assert_eq!(line.break_grant(&leader, "stuck again").await, Ok(Revoked::Broken));
+                until(&seat, 13.0).await;
+                let leadership = election.campaign().await.unwrap();
+                seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
+                until(&seat, 15.0).await;
+                leadership.resign().await.unwrap();
+            }
+            _ => {
+                let mut observer = election.observe();
+                for is_in_office in [false, true, false, true, false, true, false] {
+                    let office = observer.next().await.unwrap();
+                    seat.record(Noted::Saw(office.as_ref().map(|office| office.token.0)));
+                    assert_eq!(office.is_some(), is_in_office, "{office:?}");
+                }
+            }
+        }
+        Next::Done
+    };
+    let judge = |ran: &Ran<Noted>| {
+        if order(ran) == [0, 1, 2] { judge(ran) } else { Err(format!("led in the order {:?}", order(ran))) }
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, 4), body, judge);
+}

@@ -1,0 +1,118 @@
+//! What a holder knows of what it has.
+
+use crate::exclusion::{Noted, is_over, judge, note_leaks, within, write};
+use std::time::Duration;
+use zoolet_model::Path;
+use zoolet_recipes::{Coordinator, Error, Grant, Holding, Lock, Mode};
+use zoolet_session::Session;
+use zoolet_sim::ensemble::{Fate, Next, SECOND, Scenario, Seat, run_seeds_of};
+
+const PARENT: &str = "/locks/motor";
+
+/// Acts without ever asking whether it may: whoever runs it does.
+async fn acts(seat: &Seat<Noted>, grant: &Grant<Session>) {
+    let token = grant.token().0;
+    for _ in 0..seat.below(20) {
+        seat.record(Noted::Acted(token, Mode::Exclusive));
+        write(seat, token, &grant.fenced()).await;
+        seat.record(Noted::Acted(token, Mode::Exclusive));
+        seat.sleep(Duration::from_millis(seat.below(300))).await;
+    }
+}
+
+/// Reads how a grant is and becomes, until it is lost or for so long.
+async fn listen(seat: &Seat<Noted>, grant: &Grant<Session>, for_so_long: Duration) {
+    let mut holdings = grant.holdings();
+    let mut told = None;
+    let listening = async {
+        while let Some(now) = holdings.next().await {
+            match (told, now) {
+                (Some(Holding::Lost), _) => seat.record(Noted::Wrong(format!("{now:?} after it was lost"))),
+                (Some(before), now) if before == now => seat.record(Noted::Wrong(format!("{now:?} twice"))),
+                _ => {}
+            }
+            if now == Holding::Held {
+                seat.record(Noted::Acted(grant.token().0, Mode::Exclusive));
+            }
+            told = Some(now);
+        }
+        told
+    };
+    match within(seat, for_so_long, listening).await {
+        Some(Some(Holding::Lost)) => {}
+        Some(other) => seat.record(Noted::Wrong(format!("after {other:?} nothing came"))),
+        None if seat.session.state().is_over() => {
+            seat.record(Noted::Wrong("the session is over, and nobody was told".to_owned()));
+        }
+        None => {}
+    }
+}
+
+/// Waits until it is over, or for so long.
+async fn wait_end(seat: &Seat<Noted>, grant: &Grant<Session>, for_so_long: Duration) {
+    let session = &seat.session;
+    let is_over = || session.state().is_over();
+    match within(seat, for_so_long, grant.ended()).await {
+        Some(()) if !is_over() && Coordinator::now(session) < session.safe_until() => {
+            let path = Path::new(grant.path().clone()).unwrap();
+            if let Ok(Some(_)) = session.exists(&path).await {
+                seat.record(Noted::Wrong("it ended, and stands".to_owned()));
+            }
+        }
+        None if is_over() => seat.record(Noted::Wrong("the session is over, and nobody was told".to_owned())),
+        Some(()) | None => {}
+    }
+}
+
+async fn cycle(seat: Seat<Noted>) -> Next {
+    let lock = Lock::new(seat.session.clone(), &Path::from_static(PARENT));
+    let mut cycles = 0;
+    while cycles < 6 {
+        seat.sleep(Duration::from_millis(seat.below(300))).await;
+        match lock.acquire().await {
+            Ok(grant) => {
+                seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+                let for_so_long = Duration::from_millis(seat.below(4000));
+                match seat.below(3) {
+                    0 => match grant.run(acts(&seat, &grant)).await {
+                        Ok(()) | Err(Error::Doubtful) => {}
+                        Err(error) => panic!("{error}"),
+                    },
+                    1 => listen(&seat, &grant, for_so_long).await,
+                    _ => wait_end(&seat, &grant, for_so_long).await,
+                }
+                cycles += 1;
+            }
+            Err(Error::Session(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        if let Some(next) = is_over(&seat) {
+            return next;
+        }
+    }
+    note_leaks(&seat, PARENT).await;
+    Next::Done
+}
+
+#[test]
+fn who_acts_as_long_as_it_holds_never_acts_beside_the_next() {
+    run_seeds_of(50, |seed| Scenario::drawn(seed, 3), cycle, judge);
+}
+
+/// Pauses, cuts and expiries only, and many.
+fn doubtful(seed: u64) -> Scenario {
+    let mut scenario = Scenario::peaceful(seed, 3);
+    let fate = |at: u64| match (seed + at) % 3 {
+        0 => Fate::Pause(SECOND / 2 + (seed * 7 + at * 3) % 20 * SECOND),
+        1 => Fate::Cut(SECOND / 2 + (seed * 5 + at * 11) % 20 * SECOND),
+        _ => Fate::Expiry,
+    };
+    scenario.fates = (0..12).map(|at| (3 * SECOND + at * 2 * SECOND, fate(at))).collect();
+    scenario.plan.safety_us = 40 * SECOND;
+    scenario
+}
+
+#[test]
+fn who_stands_still_or_is_cut_off_knows_when_somebody_else_may_have_it() {
+    run_seeds_of(40, doubtful, cycle, judge);
+}

@@ -1,0 +1,142 @@
+//! Readers and writers.
+
+use crate::exclusion::{Noted, act, each_woke, give_up, hold, is_over, judge, note_leaks, order, until};
+use std::time::Duration;
+use zoolet_model::Path;
+use zoolet_recipes::{Error, Mode, Naming, ReadWriteLock};
+use zoolet_session::Session;
+use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+
+const PARENT: &str = "/locks/recipe";
+
+fn lock(seat: &Seat<Noted>, naming: Naming) -> ReadWriteLock<Session> {
+    ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).naming(naming)
+}
+
+/// Reads and writes in every way there is; some writers become readers, some attempts are given up.
+async fn cycle(seat: Seat<Noted>) -> Next {
+    let lock = lock(&seat, [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3]);
+    let mut cycles = 0;
+    while cycles < 6 {
+        seat.sleep(Duration::from_millis(seat.below(500))).await;
+        let patience = Duration::from_millis(seat.below(1500));
+        let mode = if seat.below(5) < 2 { Mode::Exclusive } else { Mode::Shared };
+        let grant = match (mode, seat.below(3)) {
+            (Mode::Exclusive, 0) => lock.try_write().await,
+            (Mode::Exclusive, 1) => lock.write_within(patience).await,
+            (Mode::Exclusive, _) => lock.write().await.map(Some),
+            (Mode::Shared, 0) => lock.try_read().await,
+            (Mode::Shared, 1) => lock.read_within(patience).await,
+            (Mode::Shared, _) => lock.read().await.map(Some),
+        };
+        match grant {
+            Ok(Some(grant)) if mode == Mode::Exclusive && seat.below(2) == 0 => {
+                act(&seat, &grant, Mode::Exclusive).await;
+                if let Ok(grant) = lock.downgrade(grant).await {
+                    hold(&seat, grant, Mode::Shared).await;
+                }
+                cycles += 1;
+            }
+            Ok(Some(grant)) => {
+                hold(&seat, grant, mode).await;
+                cycles += 1;
+            }
+            Ok(None) | Err(Error::Session(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        if let Some(next) = is_over(&seat) {
+            return next;
+        }
+    }
+    note_leaks(&seat, PARENT).await;
+    Next::Done
+}
+
+#[test]
+fn no_writer_writes_beside_anybody_else_and_nothing_stays_behind() {
+    run_seeds_of(50, |seed| Scenario::drawn(seed, 4), cycle, judge);
+}
+
+/// A writer, readers behind it, and writers behind those.
+const READERS: usize = 10;
+const CLIENTS: usize = READERS + 3;
+
+async fn behind_a_writer(seat: Seat<Noted>, downgrades: bool) -> Next {
+    let lock = lock(&seat, Naming::default());
+    match seat.number {
+        0 => {
+            until(&seat, 5.0).await;
+            let grant = lock.write().await.unwrap();
+            seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+            until(&seat, 10.0).await;
+            let grant = if downgrades { lock.downgrade(grant).await.unwrap() } else { grant };
+            if downgrades {
+                until(&seat, 11.0).await;
+            }
+            give_up(&seat, grant).await;
+        }
+        1..=READERS => {
+            until(&seat, 6.0).await;
+            let grant = lock.read().await.unwrap();
+            seat.record(Noted::Granted(grant.token().0, Mode::Shared));
+            until(&seat, 13.0 + seat.below(100) as f64 / 100.0).await;
+            give_up(&seat, grant).await;
+        }
+        _ => {
+            until(&seat, 8.0).await;
+            let grant = lock.write().await.unwrap();
+            seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+            seat.sleep(Duration::from_millis(100)).await;
+            give_up(&seat, grant).await;
+        }
+    }
+    Next::Done
+}
+
+/// All readers between the writers, and at the same time.
+fn readers_go_on_together(ran: &Ran<Noted>) -> Result<(), String> {
+    let order = order(ran);
+    let readers = |clients: &[usize]| clients.iter().all(|client| (1..=READERS).contains(client));
+    if order.len() != CLIENTS || order[0] != 0 || !readers(&order[1..=READERS]) {
+        return Err(format!("granted in the order {order:?}"));
+    }
+    let is_read = |fact: &&zoolet_sim::ensemble::Fact<Noted>| (1..=READERS).contains(&fact.client);
+    let what: Vec<_> = ran.facts.iter().filter(is_read).map(|fact| &fact.what).collect();
+    if what[..READERS].iter().all(|what| matches!(what, Noted::Granted(..))) {
+        Ok(())
+    } else {
+        Err(format!("readers do not read together: {what:?}"))
+    }
+}
+
+#[test]
+fn readers_behind_a_writer_all_wake_once_and_writers_behind_them_one_by_one() {
+    let wakes = |ran: &Ran<Noted>| {
+        readers_go_on_together(ran)?;
+        each_woke(ran, 1 + READERS, 1, 2)?;
+        // The first writer behind readers hears of those who were its nearest one after the other; the second one of that writer alone.
+        let mut behind = [CLIENTS - 2, CLIENTS - 1].map(|client| (ran.events_of(client), ran.lists_of(client)));
+        behind.sort_unstable();
+        let [(one, lists), (several, more)] = behind;
+        if one == 1 && lists == 2 && several <= READERS && more == several + 1 {
+            Ok(())
+        } else {
+            Err(format!("writers woke and listed {behind:?}"))
+        }
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), |seat| behind_a_writer(seat, false), wakes);
+}
+
+#[test]
+fn a_writer_that_becomes_a_reader_lets_the_readers_behind_it_in() {
+    let wakes = |ran: &Ran<Noted>| {
+        readers_go_on_together(ran)?;
+        let is_early = |fact: &&zoolet_sim::ensemble::Fact<Noted>| fact.at_us < 10_900_000;
+        if ran.facts.iter().filter(is_early).count() != 1 + READERS {
+            return Err("readers wait for a reader".to_owned());
+        }
+        // Its change, and, unheard by anybody, its end.
+        each_woke(ran, 1 + READERS, 2, 2)
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), |seat| behind_a_writer(seat, true), wakes);
+}

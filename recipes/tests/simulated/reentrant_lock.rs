@@ -1,0 +1,64 @@
+//! The lock that its owner may take again.
+
+use crate::exclusion::{Noted, act, is_over, judge, note_leaks};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use zoolet_model::Path;
+use zoolet_recipes::{Holding, Lock, Mode, ReentrantLock};
+use zoolet_session::Session;
+use zoolet_sim::ensemble::{Next, Scenario, Seat, run_seeds_of};
+
+const PARENT: &str = "/locks/hatch";
+
+/// Takes it, and again while it is held.
+async fn work(seat: &Seat<Noted>, lock: &ReentrantLock<Session>) {
+    for _ in 0..3 {
+        seat.sleep(Duration::from_millis(seat.below(500))).await;
+        let patience = Duration::from_millis(seat.below(1500));
+        let outer = match seat.below(3) {
+            0 => lock.try_acquire().await,
+            1 => lock.acquire_within(patience).await,
+            _ => lock.acquire().await.map(Some),
+        };
+        let Ok(Some(outer)) = outer else { continue };
+        act(seat, &outer, Mode::Exclusive).await;
+        if outer.holding() != Holding::Lost {
+            match lock.try_acquire().await {
+                Ok(Some(inner)) if Arc::ptr_eq(&outer, &inner) => act(seat, &inner, Mode::Exclusive).await,
+                other => seat.record(Noted::Wrong(format!("its owner does not get it again: {other:?}"))),
+            }
+        }
+        if outer.holding() == Holding::Held {
+            // The inner one was dropped, and the outer one still stands.
+            seat.record(Noted::Acted(outer.token().0, Mode::Exclusive));
+        }
+    }
+}
+
+/// Two tasks that share one owner.
+async fn cycle(seat: Seat<Noted>) -> Next {
+    let lock = Rc::new(Lock::new(seat.session.clone(), &Path::from_static(PARENT)).reentrant());
+    let left = Rc::new(Cell::new(2));
+    for _ in 0..2 {
+        let (seat, lock, left) = (seat.clone(), Rc::clone(&lock), Rc::clone(&left));
+        seat.clone().spawn(async move {
+            work(&seat, &lock).await;
+            left.set(left.get() - 1);
+        });
+    }
+    while left.get() > 0 {
+        seat.sleep(Duration::from_millis(100)).await;
+    }
+    if let Some(next) = is_over(&seat) {
+        return next;
+    }
+    note_leaks(&seat, PARENT).await;
+    Next::Done
+}
+
+#[test]
+fn its_owner_gets_it_again_and_nobody_else_does() {
+    run_seeds_of(40, |seed| Scenario::drawn(seed, 3), cycle, judge);
+}

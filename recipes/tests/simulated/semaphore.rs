@@ -1,0 +1,199 @@
+//! The semaphore.
+
+use crate::exclusion::{Noted, at_ease, each_woke, is_over, note_leaks, until, within};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use zoolet_model::Path;
+use zoolet_recipes::{Contention, Coordinator, Error, Holding, Mode, Revoked, Semaphore};
+use zoolet_session::Session;
+use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+
+const PATH: &str = "/downloads";
+const LEASES: &str = "/downloads/leases";
+const LOCKS: &str = "/downloads/locks";
+const SIZE: u32 = 2;
+
+fn semaphore(seat: &Seat<Noted>) -> Semaphore<Session> {
+    Semaphore::new(seat.session.clone(), &Path::from_static(PATH)).unwrap()
+}
+
+/// Says the size until it is heard.
+async fn set_size(seat: &Seat<Noted>, size: u32) -> Result<(), Error> {
+    semaphore(seat).set_size(size).await
+}
+
+async fn cycle(seat: Seat<Noted>) -> Next {
+    let semaphore = semaphore(&seat);
+    let mut cycles = 0;
+    while cycles < 6 {
+        match set_size(&seat, SIZE).await {
+            Ok(()) => {}
+            Err(Error::Session(_)) => return Next::AnotherSession,
+            Err(error) => panic!("{error}"),
+        }
+        seat.sleep(Duration::from_millis(seat.below(500))).await;
+        let patience = Duration::from_millis(seat.below(1500));
+        let permit = match seat.below(2) {
+            0 => within(&seat, patience, semaphore.acquire()).await.transpose(),
+            _ => semaphore.acquire().await.map(Some),
+        };
+        match permit {
+            Ok(Some(permit)) => {
+                crate::exclusion::hold(&seat, permit, Mode::Shared).await;
+                cycles += 1;
+            }
+            Ok(None) | Err(Error::Session(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        if let Some(next) = is_over(&seat) {
+            return next;
+        }
+    }
+    note_leaks(&seat, LEASES).await;
+    note_leaks(&seat, LOCKS).await;
+    Next::Done
+}
+
+/// From when to when somebody had each permit for certain: when it was granted, and when its holder acted last.
+fn permits(ran: &Ran<Noted>) -> Vec<(u64, u64)> {
+    let mut permits: BTreeMap<i64, (u64, u64)> = BTreeMap::new();
+    for fact in &ran.facts {
+        match fact.what {
+            Noted::Granted(token, _) => drop(permits.insert(token, (fact.at_us, fact.at_us))),
+            Noted::Acted(token, _) => {
+                permits.entry(token).and_modify(|(_, last_us)| *last_us = fact.at_us).or_default().1 = fact.at_us
+            }
+            _ => {}
+        }
+    }
+    permits.into_values().collect()
+}
+
+/// The most permits that were out at one moment in which somebody acted.
+fn most_out(ran: &Ran<Noted>) -> usize {
+    let permits = permits(ran);
+    let out_at = |at_us: u64| permits.iter().filter(|(from_us, to_us)| *from_us <= at_us && at_us < *to_us).count();
+    permits.iter().map(|(from_us, _)| out_at(*from_us)).max().unwrap_or(0)
+}
+
+fn never_more_than(ran: &Ran<Noted>, size: usize) -> Result<(), String> {
+    for fact in &ran.facts {
+        match &fact.what {
+            Noted::Leaked(path) => return Err(format!("client {} left {path} behind", fact.client)),
+            Noted::Wrong(what) => return Err(format!("client {} at {} us: {what}", fact.client, fact.at_us)),
+            _ => {}
+        }
+    }
+    match most_out(ran) {
+        out if out <= size => Ok(()),
+        out => Err(format!("{out} permits of {size} are out")),
+    }
+}
+
+#[test]
+fn never_more_permits_are_out_than_there_are_and_nothing_stays_behind() {
+    run_seeds_of(60, |seed| Scenario::drawn(seed, 5), cycle, |ran| never_more_than(ran, SIZE as usize));
+}
+
+const CLIENTS: usize = 12;
+
+/// Client 0 says the size, all take a permit, once each and in the order of their numbers.
+async fn once(seat: Seat<Noted>, size: u32) -> Next {
+    if seat.number == 0 {
+        set_size(&seat, size).await.unwrap();
+    }
+    until(&seat, 5.0 + seat.number as f64 / 4.0).await;
+    let permit = semaphore(&seat).acquire().await.unwrap();
+    seat.record(Noted::Granted(permit.token().0, Mode::Shared));
+    until(&seat, 10.0 + seat.number as f64).await;
+    seat.record(Noted::Acted(permit.token().0, Mode::Shared));
+    permit.release().await.unwrap();
+    Next::Done
+}
+
+/// Whoever had not waited left a watch on all permits behind, and heard of the next one although it wanted none.
+#[test]
+fn a_permit_that_comes_back_wakes_one_who_waits() {
+    let wakes = |ran: &Ran<Noted>| {
+        let order = crate::exclusion::order(ran);
+        if order.len() != CLIENTS || !order.is_sorted() || most_out(ran) != 3 {
+            return Err(format!("granted in the order {order:?}, {} at once", most_out(ran)));
+        }
+        // The others: once for the one who looked at the permits before, and once for a permit that came back.
+        for client in 0..3 {
+            if ran.events_of(client) > 0 {
+                return Err(format!("client {client} did not wait, and woke {} times", ran.events_of(client)));
+            }
+        }
+        each_woke(ran, CLIENTS, 2, 5)
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), |seat| once(seat, 3), wakes);
+}
+
+#[test]
+fn a_size_that_grows_lets_in_who_waits_and_one_that_shrinks_nobody_new() {
+    let body = async |seat: Seat<Noted>| {
+        let semaphore = semaphore(&seat);
+        match seat.number {
+            0 => {
+                semaphore.set_size(1).await.unwrap();
+                assert_eq!(semaphore.set_size(2).await, Err(Error::Disagreement));
+                until(&seat, 8.0).await;
+                assert_eq!(semaphore.taken().await, Ok(2), "one is out, and one looks");
+                semaphore.resize(3).await.unwrap();
+                until(&seat, 10.0).await;
+                assert_eq!(semaphore.set_size(1).await, Err(Error::Disagreement));
+                semaphore.resize(1).await.unwrap();
+            }
+            number => {
+                until(&seat, 4.0 + number as f64 / 4.0).await;
+                let permit = semaphore.acquire().await.unwrap();
+                seat.record(Noted::Granted(permit.token().0, Mode::Shared));
+                until(&seat, 12.0 + number as f64 / 2.0).await;
+                seat.record(Noted::Acted(permit.token().0, Mode::Shared));
+                permit.release().await.unwrap();
+            }
+        }
+        Next::Done
+    };
+    let resized = |ran: &Ran<Noted>| {
+        let granted: Vec<_> = permits(ran).into_iter().map(|(from_us, _)| (from_us + 100_000) / 1_000_000).collect();
+        // The first at once, the next two when there are three, the others one by one, after all three have come back.
+        match granted[..] {
+            [4, 8, 8, 13, 14] => Ok(()),
+            _ => Err(format!("granted at {granted:?}")),
+        }
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, 6), body, resized);
+}
+
+/// Two who wait at once, because somebody broke the place of the first, each counted the other: neither ever got the permit that came back.
+#[test]
+fn who_waits_is_not_counted_by_who_waits_before_it() {
+    let body = async |seat: Seat<Noted>| {
+        let semaphore = semaphore(&seat);
+        match seat.number {
+            3 => {
+                until(&seat, 8.0).await;
+                let line = Contention::new(seat.session.clone(), &Path::from_static(LOCKS));
+                let looks = line.contenders().await.unwrap().remove(0);
+                assert_eq!(line.break_grant(&looks, "by mistake").await, Ok(Revoked::Broken));
+            }
+            number => {
+                if number == 0 {
+                    semaphore.set_size(1).await.unwrap();
+                }
+                until(&seat, 4.0 + number as f64).await;
+                let permit = semaphore.acquire().await.unwrap();
+                seat.record(Noted::Granted(permit.token().0, Mode::Shared));
+                until(&seat, 12.0 + number as f64).await;
+                assert_eq!((permit.holding(), seat.session.state().is_over()), (Holding::Held, false));
+                assert!(Coordinator::now(&seat.session) < seat.session.safe_until());
+                seat.record(Noted::Acted(permit.token().0, Mode::Shared));
+                permit.release().await.unwrap();
+            }
+        }
+        Next::Done
+    };
+    run_seeds_of(10, |seed| at_ease(seed, 4), body, |ran| never_more_than(ran, 1));
+}

@@ -1,7 +1,7 @@
 //! Whole ensembles in the memory of a test, on virtual time: the servers are the real ones, their disks, links and clocks are simulated.
 //!
 //! [`Ensemble`] is for tests that say themselves what goes wrong, and when: no port is opened, no thread started, and an hour passes in as long as its
-//! events take. [`simulate`] runs an embedder's own code for several clients while a seed decides what goes wrong, judges all that zoolet promises, and
+//! events take. [`simulate()`] runs an embedder's own code for several clients while a seed decides what goes wrong, judges all that zoolet promises, and
 //! repeats a seed that fails exactly.
 //!
 //! Only code that takes its time and its chance from the session it works with can be run here: `session.timer(..)`, `session.now()` and

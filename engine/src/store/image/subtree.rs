@@ -75,7 +75,7 @@ impl Subtree {
         self.digest
     }
 
-    /// Writes it as [`super::write`] does.
+    /// Writes it as [`write()`](super::write()) does.
     ///
     /// # Errors
     /// As [`ImageError`] says; what `name` was before is then untouched.

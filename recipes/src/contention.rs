@@ -40,6 +40,7 @@ use crate::ask::{First, UNEXPECTED, ask, data, first};
 use crate::election::{office_of, token_in};
 use crate::line::{DOWNGRADED, Line, Standing, wait_gone};
 use crate::naming::Stands;
+use crate::preference;
 use crate::{Coordinator, Error, Mode, Naming};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -116,12 +117,16 @@ impl<C: Coordinator> Contention<C> {
     /// The session's.
     pub async fn contenders(&self) -> Result<Vec<Contender>, Error> {
         let mut contenders: Vec<Contender> = Vec::new();
-        for Standing { path, mut mode, .. } in self.line.standing().await? {
+        let lines = data(self.line.coordinator(), self.line.parent().text()).await?.and_then(|(lines, _)| lines);
+        let listed = preference::listed(lines.as_deref().unwrap_or_default());
+        for Standing { path, number, mut mode, .. } in self.line.standing().await? {
             let Some((content, stat)) = data(self.line.coordinator(), &path).await? else { continue };
             if content.as_deref().is_some_and(is_downgraded) {
                 mode = Mode::Shared;
             }
             let holds = match mode {
+                // Where one kind overtakes the other there is a list of the holders.
+                _ if !listed.is_empty() => listed.contains(&number),
                 Mode::Exclusive => contenders.is_empty(),
                 Mode::Shared => contenders.iter().all(|before| before.mode == Mode::Shared),
             };

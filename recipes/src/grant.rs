@@ -79,15 +79,19 @@ impl<C: Coordinator> Grant<C> {
         Self { place }
     }
 
+    pub(crate) fn place_mut(&mut self) -> &mut Place<C> {
+        &mut self.place
+    }
+
     /// With another znode that goes when this grant goes, and not when somebody else has broken it.
     pub(crate) fn with_companion(mut self, companion: Text) -> Self {
         self.place.set_companion(companion);
         self
     }
 
-    /// The fencing token: the zxid of the creation of the own znode.
+    /// The fencing token: the zxid of the creation of the own znode, or of the write by which the grant was given where some overtake others.
     pub fn token(&self) -> FencingToken {
-        FencingToken(self.place.czxid())
+        FencingToken(self.place.token())
     }
 
     /// The own znode.

@@ -42,6 +42,7 @@ pub mod names;
 mod naming;
 mod once;
 pub mod persistent;
+mod preference;
 pub mod queue;
 pub mod read_write_lock;
 #[cfg(feature = "remote")]
@@ -66,6 +67,7 @@ pub use lock::{Lock, ReentrantLock};
 pub use names::{Names, Registration};
 pub use naming::{Mode, Naming};
 pub use persistent::{Group, Member, PersistentZnode};
+pub use preference::Preference;
 pub use queue::{Claim, ITEMS_MAX, Lifetime, Priority, PriorityQueue, Queue};
 pub use read_write_lock::ReadWriteLock;
 #[cfg(feature = "remote")]

@@ -176,7 +176,7 @@ impl<C: Coordinator> Entering<C> {
         let number = naming::number(&path).ok_or(UNEXPECTED)?;
         let line = self.line.take().ok_or(UNEXPECTED)?;
         line.newest.fetch_max(stat.czxid, SeqCst);
-        let place = Place { line, path, number, czxid: stat.czxid, companion: None };
+        let place = Place { line, path, number, token: stat.czxid, companion: None };
         if number > i32::MAX as u32 - NUMBERS_LEFT_MIN {
             return Err(Error::Exhausted);
         }
@@ -236,7 +236,8 @@ pub(crate) struct Place<C: Coordinator> {
     line: Arc<Line<C>>,
     path: Text,
     number: u32,
-    czxid: i64,
+    /// The fencing token.
+    token: i64,
     /// Another znode that stands for as long as this one.
     companion: Option<Text>,
 }
@@ -267,12 +268,21 @@ impl<C: Coordinator> Place<C> {
         &self.path
     }
 
+    pub(crate) const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Where grants are not given in the order of creations.
+    pub(crate) fn set_token(&mut self, zxid: i64) {
+        self.token = zxid;
+    }
+
     pub(crate) fn set_companion(&mut self, companion: Text) {
         self.companion = Some(companion);
     }
 
-    pub(crate) fn czxid(&self) -> i64 {
-        self.czxid
+    pub(crate) fn token(&self) -> i64 {
+        self.token
     }
 
     pub(crate) fn line(&self) -> &Arc<Line<C>> {

@@ -4,6 +4,7 @@
 //! - While a writer holds it, nobody else does; readers may hold it together.
 //! - First come, first served: a reader waits for the writers before it, a writer for everybody before it. A writer is not starved by readers who come later.
 //! - A release wakes those who can go on: one writer, or the readers behind a writer, who all go on.
+//! - With a [preference](ReadWriteLock::prefer) one kind overtakes the other; then nobody promises that those who wait have their turn some time.
 //! - A writer can become a reader without anybody in between ([`ReadWriteLock::downgrade`]).
 //! - Everything a [`Grant`] has: token, fenced writes, three states.
 //!
@@ -12,7 +13,8 @@
 //! - An upgrade: two readers who both wanted to write would wait for each other for ever.
 //!
 //! # Znodes
-//! As those of a [lock](crate::lock), with names that say who reads and who writes. A writer that became a reader has `downgraded` for its data.
+//! As those of a [lock](crate::lock), with names that say who reads and who writes. A writer that became a reader has `downgraded` for its data. With a preference the path's data has a line
+//! for each holder.
 //!
 //! # Failures
 //! Those of a [lock](crate::lock). A downgrade whose reply is lost is looked up.
@@ -34,9 +36,11 @@
 use crate::ask::{First, ask, data, first};
 use crate::contention::{downgraded, is_downgraded};
 use crate::line::Line;
-use crate::naming::Stands;
-use crate::{Coordinator, Error, Grant, Naming};
+use crate::naming::{Mode, Stands};
+use crate::preference;
+use crate::{Coordinator, Error, Grant, Naming, Preference};
 use bytes::Bytes;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use zoolet_model::{ErrorCode, Path, Request, WriteOp};
@@ -49,27 +53,34 @@ use zoolet_model::{ErrorCode, Path, Request, WriteOp};
 pub struct ReadWriteLock<C: Coordinator> {
     readers: Arc<Line<C>>,
     writers: Arc<Line<C>>,
+    preference: Preference,
 }
 
 impl<C: Coordinator> ReadWriteLock<C> {
     /// The lock at `path`, with the names of the documentation and no data.
     pub fn new(coordinator: C, path: &Path) -> Self {
         let readers = Line::new(coordinator, path, Naming::default(), Stands::Read, 0, Bytes::new());
-        Self { writers: readers.standing_for(Stands::Write), readers }
+        Self { writers: readers.standing_for(Stands::Write), readers, preference: Preference::Fair }
     }
 
     /// With other names.
     #[must_use]
     pub fn naming(self, naming: Naming) -> Self {
         let readers = self.readers.with(naming, 0, self.readers.content().clone());
-        Self { writers: readers.standing_for(Stands::Write), readers }
+        Self { writers: readers.standing_for(Stands::Write), readers, preference: self.preference }
     }
 
     /// With data in the znode of whoever stands in line: who it is, for people who look.
     #[must_use]
     pub fn described(self, content: impl Into<Bytes>) -> Self {
         let readers = self.readers.with(self.readers.naming(), 0, content.into());
-        Self { writers: readers.standing_for(Stands::Write), readers }
+        Self { writers: readers.standing_for(Stands::Write), readers, preference: self.preference }
+    }
+
+    /// Where one kind overtakes the other. Not for locks that others' libraries use as well: those know only [`Preference::Fair`].
+    #[must_use]
+    pub fn prefer(self, preference: Preference) -> Self {
+        Self { preference, ..self }
     }
 
     /// Waits until no writer is before it. Dropping the future leaves the line.
@@ -77,7 +88,7 @@ impl<C: Coordinator> ReadWriteLock<C> {
     /// # Errors
     /// As [`Lock::acquire`](crate::Lock::acquire).
     pub async fn read(&self) -> Result<Grant<C>, Error> {
-        acquire(&self.readers).await
+        self.acquire(&self.readers, Mode::Shared).await
     }
 
     /// Waits until nobody is before it. Dropping the future leaves the line.
@@ -85,7 +96,7 @@ impl<C: Coordinator> ReadWriteLock<C> {
     /// # Errors
     /// As [`Lock::acquire`](crate::Lock::acquire).
     pub async fn write(&self) -> Result<Grant<C>, Error> {
-        acquire(&self.writers).await
+        self.acquire(&self.writers, Mode::Exclusive).await
     }
 
     /// [`ReadWriteLock::read`] if nothing is to be waited for.
@@ -93,7 +104,7 @@ impl<C: Coordinator> ReadWriteLock<C> {
     /// # Errors
     /// As [`Lock::acquire`](crate::Lock::acquire).
     pub async fn try_read(&self) -> Result<Option<Grant<C>>, Error> {
-        try_acquire(&self.readers).await
+        self.try_acquire(&self.readers, Mode::Shared).await
     }
 
     /// [`ReadWriteLock::write`] if nothing is to be waited for.
@@ -101,7 +112,7 @@ impl<C: Coordinator> ReadWriteLock<C> {
     /// # Errors
     /// As [`Lock::acquire`](crate::Lock::acquire).
     pub async fn try_write(&self) -> Result<Option<Grant<C>>, Error> {
-        try_acquire(&self.writers).await
+        self.try_acquire(&self.writers, Mode::Exclusive).await
     }
 
     /// [`ReadWriteLock::read`] within this time, or `None`, and nothing is left in the line.
@@ -109,7 +120,7 @@ impl<C: Coordinator> ReadWriteLock<C> {
     /// # Errors
     /// As [`Lock::acquire`](crate::Lock::acquire).
     pub async fn read_within(&self, patience: Duration) -> Result<Option<Grant<C>>, Error> {
-        acquire_within(&self.readers, patience).await
+        within(self.readers.coordinator(), patience, self.read()).await
     }
 
     /// [`ReadWriteLock::write`] within this time, or `None`, and nothing is left in the line.
@@ -117,7 +128,7 @@ impl<C: Coordinator> ReadWriteLock<C> {
     /// # Errors
     /// As [`Lock::acquire`](crate::Lock::acquire).
     pub async fn write_within(&self, patience: Duration) -> Result<Option<Grant<C>>, Error> {
-        acquire_within(&self.writers, patience).await
+        within(self.writers.coordinator(), patience, self.write()).await
     }
 
     /// Makes a writer a reader without letting anybody in between: the readers up to the next writer come in as well. Readers of other libraries
@@ -125,7 +136,11 @@ impl<C: Coordinator> ReadWriteLock<C> {
     ///
     /// # Errors
     /// [`Error::Lost`] when it is none any more; the session's.
-    pub async fn downgrade(&self, writer: Grant<C>) -> Result<Grant<C>, Error> {
+    pub async fn downgrade(&self, mut writer: Grant<C>) -> Result<Grant<C>, Error> {
+        if self.preference != Preference::Fair {
+            preference::downgrade(writer.place_mut()).await?;
+            return Ok(writer);
+        }
         let coordinator = self.writers.coordinator();
         loop {
             let (content, stat) = data(coordinator, writer.path()).await?.ok_or(Error::Lost)?;
@@ -144,6 +159,25 @@ impl<C: Coordinator> ReadWriteLock<C> {
             }
         }
     }
+
+    async fn acquire(&self, line: &Arc<Line<C>>, mode: Mode) -> Result<Grant<C>, Error> {
+        if self.preference == Preference::Fair {
+            return acquire(line).await;
+        }
+        let (mut place, _) = line.enter().await?;
+        preference::take(&mut place, mode, self.preference).await?;
+        Ok(Grant::new(place))
+    }
+
+    async fn try_acquire(&self, line: &Arc<Line<C>>, mode: Mode) -> Result<Option<Grant<C>>, Error> {
+        let (mut place, is_alone) = line.enter().await?;
+        let has_turn = if self.preference == Preference::Fair {
+            is_alone || place.has_turn().await?
+        } else {
+            preference::try_take(&mut place, mode, self.preference).await?
+        };
+        Ok(has_turn.then(|| Grant::new(place)))
+    }
 }
 
 pub(crate) async fn acquire<C: Coordinator>(line: &Arc<Line<C>>) -> Result<Grant<C>, Error> {
@@ -154,19 +188,20 @@ pub(crate) async fn acquire<C: Coordinator>(line: &Arc<Line<C>>) -> Result<Grant
     Ok(Grant::new(place))
 }
 
-async fn try_acquire<C: Coordinator>(line: &Arc<Line<C>>) -> Result<Option<Grant<C>>, Error> {
-    let (place, is_alone) = line.enter().await?;
-    let has_turn = is_alone || place.has_turn().await?;
-    Ok(has_turn.then(|| Grant::new(place)))
-}
-
 pub(crate) async fn acquire_within<C: Coordinator>(
     line: &Arc<Line<C>>,
     patience: Duration,
 ) -> Result<Option<Grant<C>>, Error> {
-    let coordinator = line.coordinator();
+    within(line.coordinator(), patience, acquire(line)).await
+}
+
+async fn within<C: Coordinator>(
+    coordinator: &C,
+    patience: Duration,
+    acquire: impl Future<Output = Result<Grant<C>, Error>>,
+) -> Result<Option<Grant<C>>, Error> {
     let timer = coordinator.timer(coordinator.now().saturating_add(patience));
-    match first(acquire(line), timer).await {
+    match first(acquire, timer).await {
         First::Left(grant) => grant.map(Some),
         First::Right(()) => Ok(None),
     }

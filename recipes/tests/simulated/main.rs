@@ -36,6 +36,7 @@ mod latch;
 mod lock;
 mod names;
 mod persistent;
+mod preference;
 mod queue;
 mod read_write_lock;
 mod reentrant_lock;

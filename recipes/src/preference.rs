@@ -1,0 +1,257 @@
+//! Readers and writers where one kind goes first.
+//!
+//! Where everybody waits for those before it, the numbers of the znodes decide, and nothing else needs to be agreed on. Where one kind overtakes the
+//! other, two could take the lock at the same moment, each by what it saw. So here to take it is a write: the lock's own znode lists the holders, one
+//! line each, and whoever changes that list names the version that it has read. What a former holder left in it counts only while its znode is there.
+
+use crate::ask::{UNEXPECTED, ask, ask_watching, children, data, fired};
+use crate::contention::downgraded;
+use crate::line::Place;
+use crate::naming::{self, Mode};
+use crate::{Coordinator, Error};
+use bytes::Bytes;
+use zoolet_model::{ErrorCode, Names, OpResult, Reply, Request, Text, WriteOp, first_failure};
+
+/// Which kind goes first when both wait. All who use a lock say the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Preference {
+    /// Neither: in the order in which they came. Others' libraries know only this.
+    #[default]
+    Fair,
+    /// Readers: a writer waits until no reader holds it or waits.
+    Readers,
+    /// Writers: a reader waits until no writer holds it or waits.
+    Writers,
+}
+
+/// The start of a line about a holder: then `r` or `w`, and its number.
+const HELD: &str = "held ";
+
+/// Who holds the lock, and who waits for it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Census {
+    holders: Vec<(u32, Mode)>,
+    waiting: Vec<(u32, Mode)>,
+}
+
+/// What a participant does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Move {
+    Take,
+    /// Wait for the znode of this number to go, or to become a reader.
+    WaitFor(u32),
+}
+
+impl Census {
+    /// From the lines of the lock's znode and the names of its children.
+    fn of(lines: &[u8], names: &Names) -> Self {
+        let standing: Vec<_> =
+            names.iter().filter_map(|name| Some((naming::number(name)?, naming::mode(name)))).collect();
+        let is_there = |number: u32| standing.iter().any(|(other, _)| *other == number);
+        let listed = std::str::from_utf8(lines).unwrap_or_default().lines().filter_map(parse_held);
+        let holders: Vec<_> = listed.filter(|(number, _)| is_there(*number)).collect();
+        let holds = |number: u32| holders.iter().any(|(holder, _)| *holder == number);
+        let waiting = standing.iter().copied().filter(|(number, _)| !holds(*number)).collect();
+        Self { holders, waiting }
+    }
+
+    fn next_move(&self, own: u32, mode: Mode, preference: Preference) -> Move {
+        let largest = |of: &[(u32, Mode)], is_it: &dyn Fn(Mode) -> bool| {
+            of.iter().filter(|(number, mode)| *number != own && is_it(*mode)).map(|(number, _)| *number).max()
+        };
+        let minds = |other: Mode| mode == Mode::Exclusive || other == Mode::Exclusive;
+        // One of the holders: when it goes, those that are left are looked at.
+        if let Some(holder) = largest(&self.holders, &minds) {
+            return Move::WaitFor(holder);
+        }
+        let overtakes = match (mode, preference) {
+            (Mode::Shared, Preference::Writers) => largest(&self.waiting, &|other| other == Mode::Exclusive),
+            (Mode::Exclusive, Preference::Readers) => largest(&self.waiting, &|other| other == Mode::Shared),
+            (Mode::Shared, Preference::Readers | Preference::Fair) | (Mode::Exclusive, _) => None,
+        };
+        // Those of one kind stay in their order.
+        let before = || {
+            let same = self.waiting.iter().filter(|(number, kind)| *number < own && *kind == Mode::Exclusive);
+            same.map(|(number, _)| *number).max().filter(|_| mode == Mode::Exclusive)
+        };
+        overtakes.or_else(before).map_or(Move::Take, Move::WaitFor)
+    }
+}
+
+/// Waits for its turn, and takes the lock. The token is the zxid of that write: numbers do not say who was granted it first.
+pub(crate) async fn take<C: Coordinator>(
+    place: &mut Place<C>,
+    mode: Mode,
+    preference: Preference,
+) -> Result<(), Error> {
+    while let Some(awaited) = attempt(place, mode, preference).await? {
+        wait_changed(&place.line().coordinator().clone(), awaited).await?;
+    }
+    Ok(())
+}
+
+/// Takes the lock if nothing is to be waited for.
+pub(crate) async fn try_take<C: Coordinator>(
+    place: &mut Place<C>,
+    mode: Mode,
+    preference: Preference,
+) -> Result<bool, Error> {
+    Ok(attempt(place, mode, preference).await?.is_none())
+}
+
+/// Takes the lock, or says whose znode is to be waited for.
+async fn attempt<C: Coordinator>(
+    place: &mut Place<C>,
+    mode: Mode,
+    preference: Preference,
+) -> Result<Option<Text>, Error> {
+    let (c, lock) = (place.line().coordinator().clone(), place.line().parent().text().clone());
+    loop {
+        let Some((lines, stat)) = data(&c, &lock).await? else { return Err(Error::Broken) };
+        let lines = lines.unwrap_or_default();
+        let names = children(&c, &lock).await?;
+        if !names.iter().any(|name| naming::number(name) == Some(place.number())) {
+            return Err(Error::Broken);
+        }
+        let census = Census::of(&lines, &names);
+        if let Move::WaitFor(number) = census.next_move(place.number(), mode, preference) {
+            let name = names.iter().find(|name| naming::number(name) == Some(number)).unwrap_or_default();
+            return Ok(Some(zoolet_model::path::child(&lock, name)));
+        }
+        let lines = with_holder(&lines, &census, place.number(), mode);
+        let own = WriteOp::Check { path: place.path().clone(), version: -1 };
+        if let Some(zxid) = write(&c, own, &lock, lines, stat.version).await? {
+            place.set_token(zxid);
+            return Ok(None);
+        }
+    }
+}
+
+/// Makes a writer that holds the lock a reader that does.
+pub(crate) async fn downgrade<C: Coordinator>(place: &mut Place<C>) -> Result<(), Error> {
+    let (c, lock) = (place.line().coordinator().clone(), place.line().parent().text().clone());
+    loop {
+        let (lines, stat) = data(&c, &lock).await?.ok_or(Error::Lost)?;
+        let (content, own) = data(&c, place.path()).await?.ok_or(Error::Lost)?;
+        let census = Census::of(lines.as_deref().unwrap_or_default(), &children(&c, &lock).await?);
+        let lines = with_holder(&lines.unwrap_or_default(), &census, place.number(), Mode::Shared);
+        // Whoever waits for this writer to go hears that it shares.
+        let content = Bytes::from_static(downgraded(content.as_deref().unwrap_or_default()));
+        let told = WriteOp::SetData { path: place.path().clone(), data: Some(content), version: own.version };
+        match write(&c, told, &lock, lines, stat.version).await {
+            Ok(Some(zxid)) => {
+                place.set_token(zxid);
+                return Ok(());
+            }
+            Ok(None) => {}
+            Err(Error::Broken) => return Err(Error::Lost),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Writes the list of holders, if nobody else has and `own` is done, which fails without the own znode. Gives the zxid.
+async fn write<C: Coordinator>(
+    coordinator: &C,
+    own: WriteOp,
+    lock: &Text,
+    lines: Bytes,
+    version: i32,
+) -> Result<Option<i64>, Error> {
+    let list = WriteOp::SetData { path: lock.clone(), data: Some(lines), version };
+    // A lost reply is found out by trying again: it was done, and the version is another one. Then it is done once more, with a newer token.
+    let Reply::Multi(results) = ask(coordinator, &Request::Multi(vec![own, list])).await? else {
+        return Err(UNEXPECTED);
+    };
+    match first_failure(&results) {
+        None => match results.last() {
+            Some(OpResult::SetData(stat)) => Ok(Some(stat.mzxid)),
+            _ => Err(UNEXPECTED),
+        },
+        Some((0, ErrorCode::NoNode)) => Err(Error::Broken),
+        Some((_, ErrorCode::BadVersion)) => Ok(None),
+        Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+    }
+}
+
+/// Waits until a znode goes, or has other data.
+async fn wait_changed<C: Coordinator>(coordinator: &C, path: Text) -> Result<(), Error> {
+    let request = Request::GetData { path, watch: true };
+    let (there, watch) = ask_watching(coordinator, &request).await?;
+    if there.is_some() {
+        fired(coordinator, watch).await?;
+    }
+    Ok(())
+}
+
+/// The numbers of those who hold a lock of which one kind overtakes the other, and of some who did; none for other locks.
+pub(crate) fn listed(lines: &[u8]) -> Vec<u32> {
+    let lines = std::str::from_utf8(lines).unwrap_or_default().lines();
+    lines.filter_map(parse_held).map(|(number, _)| number).collect()
+}
+
+fn parse_held(line: &str) -> Option<(u32, Mode)> {
+    let (kind, number) = line.strip_prefix(HELD)?.split_once(' ')?;
+    let mode = match kind {
+        "r" => Mode::Shared,
+        "w" => Mode::Exclusive,
+        _ => return None,
+    };
+    Some((number.parse().ok()?, mode))
+}
+
+/// The lines that are about something else, those of holders that are there, and one of the own.
+fn with_holder(lines: &[u8], census: &Census, own: u32, mode: Mode) -> Bytes {
+    let text = String::from_utf8_lossy(lines);
+    let mut all: String =
+        text.lines().filter(|line| parse_held(line).is_none()).flat_map(|line| [line, "\n"]).collect();
+    let others = census.holders.iter().filter(|(number, _)| *number != own);
+    for (number, mode) in others.chain([&(own, mode)]) {
+        let kind = if *mode == Mode::Shared { "r" } else { "w" };
+        all.push_str(&format!("{HELD}{kind} {number}\n"));
+    }
+    all.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READER: Mode = Mode::Shared;
+    const WRITER: Mode = Mode::Exclusive;
+
+    fn census(holders: &[(u32, Mode)], waiting: &[(u32, Mode)]) -> Census {
+        Census { holders: holders.to_vec(), waiting: waiting.to_vec() }
+    }
+
+    #[test]
+    fn readers_overtake_writers_that_wait_and_not_one_that_holds() {
+        let waits = census(&[(1, READER)], &[(2, WRITER), (3, READER)]);
+        assert_eq!(waits.next_move(3, READER, Preference::Readers), Move::Take);
+        assert_eq!(waits.next_move(2, WRITER, Preference::Readers), Move::WaitFor(1));
+        let holds = census(&[(2, WRITER)], &[(3, READER)]);
+        assert_eq!(holds.next_move(3, READER, Preference::Readers), Move::WaitFor(2));
+        let free = census(&[], &[(2, WRITER), (3, READER)]);
+        assert_eq!(free.next_move(2, WRITER, Preference::Readers), Move::WaitFor(3));
+    }
+
+    #[test]
+    fn writers_overtake_readers_that_wait_and_keep_their_own_order() {
+        let waits = census(&[(1, READER)], &[(2, READER), (3, WRITER), (4, WRITER)]);
+        assert_eq!(waits.next_move(2, READER, Preference::Writers), Move::WaitFor(4));
+        assert_eq!(waits.next_move(3, WRITER, Preference::Writers), Move::WaitFor(1));
+        let free = census(&[], &[(2, READER), (3, WRITER), (4, WRITER)]);
+        assert_eq!(free.next_move(3, WRITER, Preference::Writers), Move::Take);
+        assert_eq!(free.next_move(4, WRITER, Preference::Writers), Move::WaitFor(3));
+    }
+
+    #[test]
+    fn a_holder_whose_znode_is_gone_holds_nothing() {
+        let lines = b"session 0x1 of a: stuck\nheld w 1\nheld r 2\n";
+        let names: Names = ["a-read-0000000002", "b-write-0000000003"].iter().collect();
+        let census = Census::of(lines, &names);
+        assert_eq!(census, self::census(&[(2, READER)], &[(3, WRITER)]));
+        let written = with_holder(lines, &census, 3, WRITER);
+        assert_eq!(written, "session 0x1 of a: stuck\nheld r 2\nheld w 3\n");
+    }
+}

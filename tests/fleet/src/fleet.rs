@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use zoolet::config::{Ensemble, Member, TrustSource};
 use zoolet::recipes::{Contention, Coordinator, Counter, Election, Lock, Naming, ReadWriteLock, Semaphore};
-use zoolet::{Bytes, Config, Node, Path, Session, SessionState, Version, Wait};
+use zoolet::{Bytes, Config, Node, Path, Session, SessionOptions, SessionState, Version, Wait};
 
 type Failure = Box<dyn std::error::Error>;
 
 /// Short, so that a killed member's sessions end within the run.
-const SESSION: Duration = Duration::from_secs(8);
+const SESSION: SessionOptions = SessionOptions { timeout: Some(Duration::from_secs(8)), watchdog: None };
 /// Between two questions to a holder of another library.
 const ASK_AFTER: Duration = Duration::from_millis(500);
 /// Permits of each semaphore.
@@ -120,7 +120,7 @@ impl Contender {
 
     fn run(&self) {
         while !self.is_over() {
-            let Ok(session) = self.node.session_with(SESSION).wait() else {
+            let Ok(session) = self.node.session_with(&SESSION).wait() else {
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };

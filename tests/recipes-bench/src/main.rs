@@ -15,7 +15,9 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::LocalSet;
 use zoolet::config::{Ensemble, Member, TrustSource};
 use zoolet::recipes::{Coordinator, Error, Lock, NodeCache, Queue};
-use zoolet::{Bytes, Config, Create, CreateKind, CreateMode, Node, Path, Request, RequestedAcl, Wait, WriteOp};
+use zoolet::{
+    Bytes, Config, Create, CreateKind, CreateMode, Node, Path, Request, RequestedAcl, SessionOptions, Wait, WriteOp,
+};
 use zoolet_recipes::Remote;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -36,7 +38,8 @@ fn main() -> Result<(), Failure> {
             let nodes = start(data, servers.parse()?)?;
             let leading = leader(&nodes);
             let bytes = Written::of(leading);
-            let mut bench = Bench::new(&runtime, seconds, || Ok(leading.session_with(SESSION).wait()?))?;
+            let options = SessionOptions { timeout: Some(SESSION), ..SessionOptions::default() };
+            let mut bench = Bench::new(&runtime, seconds, || Ok(leading.session_with(&options).wait()?))?;
             let mut figures = bench.measure(shape)?;
             // Where nothing else was written.
             if bench.cycles > 0

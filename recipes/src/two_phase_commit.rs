@@ -4,30 +4,38 @@
 //! - There is one outcome, whoever crashes and whoever decides: the decision is a znode that is created once, and to create it is to decide.
 //! - It is to commit only if every site has voted to.
 //! - A site's vote is in its [log](ParticipantLog) before the ensemble hears of it, and stands: it cannot be changed.
-//! - One vote to abort decides at once. So does a site that was here and has gone without a vote, and the end of the coordinator's patience.
+//! - One vote to abort decides at once. So does a site that was here and has gone without a vote, also while no coordinator was there, and the end of the coordinator's patience.
 //! - Everything but the presence of sites outlives all processes: whoever [opens](Transaction::open) the transaction again goes on where it stands, until all sites have said that they have
 //!   carried the outcome out.
+//! - A transaction that follows at the same path is another one: what was asked for the one before, and comes late, is not done.
 //!
 //! # Does not guarantee
 //! The classical drawbacks of two-phase commit stay:
 //! - A site that has voted to commit is blocked until it hears the outcome. With [`Notification::Coordinator`] nobody decides while no coordinator is there; with
-//!   [`Notification::Everyone`] the sites decide by themselves once all have voted, and are blocked only while a vote is missing.
+//!   [`Notification::Everyone`] the sites decide by themselves once all have voted or one of them has a reason to abort, and are blocked only while a vote is missing.
 //! - It takes the slowest site's time.
+//! - A site that never joins is waited for: only patience ends that.
 //! - The sites carry the outcome out one after the other: for a while some have switched and others not. What must not be seen half done has to wait for [`Transaction::finish`].
-//! - A site that votes to commit and then cannot do it breaks its promise; nothing here can mend that.
+//! - A site that votes to commit and then cannot do it breaks its promise; nothing here can mend that. The transaction stays open until somebody [dismisses](Transaction::dismiss) it.
+//! - That a site's log tells transactions of the same path apart: a new path for each is better.
 //!
 //! # Znodes
-//! The path, with the payload for its data. Below it for each site `s`: `vote-s`, without content until the site has voted; `here-s`, an ephemeral of the site with a GUID for its data; `done-s`, when it has carried
-//! out what was decided. And `decision`. [`Transaction::finish`] deletes all of them. `path-receipts` has an ephemeral while it is begun.
+//! The path, with the payload for its data. Below it `id-GUID`, which every write of the transaction checks and no other transaction has; for each site `s`: `vote-s`, without content until the site
+//! has voted, and of version 0 until it joins; `here-s`, an ephemeral of the site with a GUID for its data; `done-s`, when it has carried out what was decided. And `decision`.
+//! [`Transaction::finish`] deletes all of them. `path-receipts` has an ephemeral while it is begun. All but `here-s` and the receipt are persistent.
 //!
 //! # Failures
 //! | what happens | what comes of it |
 //! |---|---|
 //! | the coordinator dies before the decision | sites wait; whoever opens the transaction decides |
 //! | the coordinator dies after it | sites read the decision; whoever opens the transaction finishes it |
-//! | a site dies before its vote | abort, as soon as its session ends |
-//! | a site dies after its vote | the outcome does not depend on it; it reads it when it joins again |
+//! | a site dies before it joins | everybody waits for it, or until the coordinator's patience ends |
+//! | a site that has joined dies before its vote | abort, as soon as its session ends: by a coordinator, or whoever opens the transaction later, or by the sites with [`Notification::Everyone`] |
+//! | a site dies after its vote | the outcome does not depend on it; it reads it when it joins again, which it has to as long as its log does not say that it has carried it out |
 //! | two coordinators decide at once | the first one decides; the other one is told so |
+//! | a coordinator or a site is cut off, and the transaction ends and another one begins at the path | what it asked is not done, and it hears NoNode |
+//! | the session is suspended | requests are asked again at the next server, and watches go on there |
+//! | the session ends | its error; open or join again with another one |
 //! | a reply is lost | a vote and a decision are read back: what is there is what counts |
 //!
 //! # Example
@@ -77,6 +85,7 @@ const DECISION: &str = "decision";
 const VOTE: &str = "vote-";
 const HERE: &str = "here-";
 const DONE: &str = "done-";
+const ID: &str = "id-";
 
 /// There is no such transaction any more.
 const OVER: Error = Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode));
@@ -135,20 +144,24 @@ pub enum Record {
 pub struct Transaction<C: Coordinator> {
     coordinator: C,
     path: Path,
+    /// A znode that is there as long as this transaction, and in no other one: others may follow at the same path.
+    id: Text,
     sites: Vec<String>,
 }
 
 impl<C: Coordinator> Transaction<C> {
-    /// Begins a transaction: `path` names it, and must be new.
+    /// Begins a transaction: `path` names it, and there must be none of that name. Sites' logs know it by that name: better use each once.
     ///
     /// # Errors
     /// NodeExists when there is such a transaction already: [open](Transaction::open) it. BadArguments for a site that no znode can be named for; the
     /// session's.
     pub async fn begin(coordinator: C, path: &Path, payload: impl Into<Bytes>, sites: &[&str]) -> Result<Self, Error> {
-        let mut ops = vec![create(path.text().clone(), Some(payload.into()), CreateKind::Persistent, false)];
+        let id = below(path, ID, &Guid::from_random_bits(coordinator.random_bits()).to_string());
+        let persistent = |path: Text, data| create(path, data, CreateKind::Persistent, false);
+        let mut ops = vec![persistent(path.text().clone(), Some(payload.into())), persistent(id.clone(), None)];
         for site in sites {
             let vote = Path::new(below(path, VOTE, site)).map_err(zoolet_model::Error::Refused)?;
-            ops.push(create(vote.text().clone(), None, CreateKind::Persistent, false));
+            ops.push(persistent(vote.text().clone(), None));
         }
         let once = Once::new(coordinator.clone(), path);
         loop {
@@ -159,7 +172,7 @@ impl<C: Coordinator> Transaction<C> {
             }
         }
         let sites = sites.iter().map(|&site| site.to_owned()).collect();
-        Ok(Self { coordinator, path: path.clone(), sites })
+        Ok(Self { coordinator, path: path.clone(), id, sites })
     }
 
     /// Takes a transaction over that somebody began; `None` when there is none, because it is over or never was.
@@ -167,8 +180,17 @@ impl<C: Coordinator> Transaction<C> {
     /// # Errors
     /// The session's.
     pub async fn open(coordinator: C, path: &Path) -> Result<Option<Self>, Error> {
-        let sites = sites(&coordinator, path).await?;
-        Ok(sites.map(|sites| Self { coordinator, path: path.clone(), sites }))
+        let list = Request::GetChildren { path: path.text().clone(), watch: false, with_stat: false };
+        let names = match ask_existing(&coordinator, &list).await? {
+            None => return Ok(None),
+            Some(Reply::Names(names)) => names,
+            Some(_) => return Err(UNEXPECTED),
+        };
+        // From one list, so that both are of one transaction.
+        let Some(id) = names.iter().find(|name| name.starts_with(ID)) else { return Ok(None) };
+        let id = zoolet_model::path::child(path.as_str(), id);
+        let sites = names.iter().filter_map(|name| name.strip_prefix(VOTE)).map(str::to_owned).collect();
+        Ok(Some(Self { coordinator, path: path.clone(), id, sites }))
     }
 
     /// The sites, by name.
@@ -177,46 +199,16 @@ impl<C: Coordinator> Transaction<C> {
     }
 
     /// Waits for the votes and decides: to commit when all want to, to abort as soon as one does not, or one was here and has gone without a vote,
-    /// or not all have voted within `patience`. If it was decided before, that is the outcome.
+    /// or not all have voted within `patience`. If it was decided before, or somebody else decides, that is the outcome.
     ///
     /// # Errors
-    /// The session's; the transaction is then as it was, and can be opened again.
+    /// NoNode when somebody else has ended the transaction; the session's, and the transaction is then as it was, and can be opened again.
     pub async fn decide(&self, patience: Option<Duration>) -> Result<Outcome, Error> {
-        let Some(patience) = patience else { return self.count().await };
+        let Some(patience) = patience else { return self.outcome(true).await };
         let timer = self.coordinator.timer(self.coordinator.now().saturating_add(patience));
-        match first(self.count(), timer).await {
+        match first(self.outcome(true), timer).await {
             First::Left(outcome) => outcome,
-            First::Right(()) => decide(&self.coordinator, &self.path, Outcome::Aborted).await,
-        }
-    }
-
-    async fn count(&self) -> Result<Outcome, Error> {
-        let mut seen = vec![false; self.sites.len()];
-        'votes: loop {
-            if let Some(outcome) = decided(&self.coordinator, &self.path).await? {
-                return Ok(outcome);
-            }
-            let (tally, mut watches) = tally(&self.coordinator, &self.path, &self.sites).await?;
-            if let Some(outcome) = tally.outcome() {
-                return decide(&self.coordinator, &self.path, outcome).await;
-            }
-            // Of sites that have not voted: whether they are there, and whether they were.
-            for (site, seen) in self.sites.iter().zip(&mut seen).filter(|(site, _)| !tally.voted.contains(site)) {
-                let here = below(&self.path, HERE, site);
-                let (there, watch) =
-                    ask_watching(&self.coordinator, &Request::Exists { path: here, watch: true }).await?;
-                let was_seen = std::mem::replace(seen, there.is_some());
-                if there.is_none() && was_seen {
-                    // It may have voted since the votes were read, and gone then: that is no reason.
-                    let vote = data(&self.coordinator, &below(&self.path, VOTE, site)).await?;
-                    if vote.is_some_and(|(vote, _)| vote.is_some()) {
-                        continue 'votes;
-                    }
-                    return decide(&self.coordinator, &self.path, Outcome::Aborted).await;
-                }
-                watches.push(watch);
-            }
-            any_fired(&self.coordinator, &mut watches).await?;
+            First::Right(()) => self.say(Outcome::Aborted).await,
         }
     }
 
@@ -236,15 +228,21 @@ impl<C: Coordinator> Transaction<C> {
                 Some(_) => return Err(UNEXPECTED),
                 None => return Ok(()),
             };
+            let paths = names.iter().map(|name| zoolet_model::path::child(self.path.as_str(), name));
+            let mut all: Vec<Text> = paths.collect();
+            if !all.contains(&self.id) {
+                // Another one ended it, and this is the next of its name.
+                return Ok(());
+            }
             let is_done = |site: &String| names.iter().any(|name| name.strip_prefix(DONE) == Some(site));
             if !self.sites.iter().all(is_done) {
                 crate::ask::fired(c, watch).await?;
                 continue;
             }
+            // The id among them: what is deleted is this transaction, or nothing.
+            all.push(self.path.text().clone());
             let delete = |path: Text| WriteOp::Delete { path, version: -1 };
-            let below = names.iter().map(|name| delete(zoolet_model::path::child(self.path.as_str(), name)));
-            let all: Vec<_> = below.chain([delete(self.path.text().clone())]).collect();
-            match ask(c, &Request::Multi(all)).await? {
+            match ask(c, &Request::Multi(all.into_iter().map(delete).collect())).await? {
                 // Another one ended it, or a site has just gone: as it is now.
                 Reply::Multi(results) if zoolet_model::first_failure(&results).is_some() => {}
                 Reply::Multi(_) => return Ok(()),
@@ -258,15 +256,141 @@ impl<C: Coordinator> Transaction<C> {
     /// # Errors
     /// The session's.
     pub async fn dismiss(&self, site: &str) -> Result<(), Error> {
-        acknowledge(&self.coordinator, &self.path, site).await
+        self.acknowledge(site).await
+    }
+
+    /// Waits until it is decided. Whoever looks at the votes decides as soon as they allow it; others wait for whoever does.
+    async fn outcome(&self, looks: bool) -> Result<Outcome, Error> {
+        let c = &self.coordinator;
+        let watching = |path: Text| Request::Exists { path, watch: true };
+        loop {
+            let (_, decided) = ask_watching(c, &watching(self.decision())).await?;
+            // Without the transaction there will be no decision.
+            let (_, ended) = ask_watching(c, &watching(self.id.clone())).await?;
+            if let Some(outcome) = self.decided().await? {
+                return Ok(outcome);
+            }
+            let mut watches = vec![decided, ended];
+            if looks {
+                match self.tally().await? {
+                    Tally::Outcome(outcome) => return self.say(outcome).await,
+                    Tally::Missing(missing) => watches.extend(missing),
+                }
+            }
+            any_fired(c, &mut watches).await?;
+        }
+    }
+
+    /// Reads the votes, and watches those that are missing, and the sites that owe them.
+    async fn tally(&self) -> Result<Tally<C::Watch>, Error> {
+        let c = &self.coordinator;
+        'votes: loop {
+            let (mut has_abort, mut joined, mut watches) = (false, Vec::new(), Vec::new());
+            for site in &self.sites {
+                let request = Request::GetData { path: below(&self.path, VOTE, site), watch: true };
+                match ask_watching(c, &request).await? {
+                    (Some(Reply::Data(Some(vote), _)), _) if !vote.is_empty() => {
+                        has_abort |= parse_vote(&vote)? == Vote::Abort;
+                    }
+                    // Without content, or empty: made by a client that cannot leave it undefined.
+                    (Some(Reply::Data(_, stat)), watch) => {
+                        watches.push(watch);
+                        joined.extend((stat.version > 0).then_some(site));
+                    }
+                    (Some(_), _) => return Err(UNEXPECTED),
+                    (None, _) => return Err(OVER),
+                }
+            }
+            if has_abort {
+                return Ok(Tally::Outcome(Outcome::Aborted));
+            }
+            if watches.is_empty() {
+                return Ok(Tally::Outcome(Outcome::Committed));
+            }
+            for site in joined {
+                let here = Request::Exists { path: below(&self.path, HERE, site), watch: true };
+                let (here, watch) = ask_watching(c, &here).await?;
+                if here.is_none() {
+                    // It may have voted since the votes were read, and gone then: that is no reason.
+                    let vote = data(c, &below(&self.path, VOTE, site)).await?;
+                    if vote.is_some_and(|(vote, _)| vote.is_some_and(|vote| !vote.is_empty())) {
+                        continue 'votes;
+                    }
+                    return Ok(Tally::Outcome(Outcome::Aborted));
+                }
+                watches.push(watch);
+            }
+            return Ok(Tally::Missing(watches));
+        }
+    }
+
+    /// Decides, if nobody has; the outcome is what was decided first.
+    async fn say(&self, outcome: Outcome) -> Result<Outcome, Error> {
+        let content = Some(Bytes::from_static(match outcome {
+            Outcome::Committed => b"commit",
+            Outcome::Aborted => b"abort",
+        }));
+        match self.write(create(self.decision(), content, CreateKind::Persistent, false)).await? {
+            Ok(()) => Ok(outcome),
+            Err(ErrorCode::NodeExists) => self.decided().await?.ok_or(OVER),
+            Err(code) => Err(zoolet_model::Error::Refused(code).into()),
+        }
+    }
+
+    async fn decided(&self) -> Result<Option<Outcome>, Error> {
+        let found = data(&self.coordinator, &self.decision()).await?;
+        self.still_is().await?;
+        let outcome = |content: Option<Bytes>| match parse_vote(&content.unwrap_or_default())? {
+            Vote::Commit => Ok(Outcome::Committed),
+            Vote::Abort => Ok(Outcome::Aborted),
+        };
+        found.map(|(content, _)| outcome(content)).transpose()
+    }
+
+    async fn acknowledge(&self, site: &str) -> Result<(), Error> {
+        match self.write(create(below(&self.path, DONE, site), None, CreateKind::Persistent, false)).await {
+            // The transaction is over, so it was acknowledged before.
+            Ok(Ok(()) | Err(ErrorCode::NodeExists)) | Err(OVER) => Ok(()),
+            Ok(Err(code)) => Err(zoolet_model::Error::Refused(code).into()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes in this transaction and in no later one of its name, however late: a writer may have been cut off since it read, and a write whose answer was
+    /// lost is sent again. Inside, why it was not done.
+    async fn write(&self, op: WriteOp) -> Result<Result<(), ErrorCode>, Error> {
+        let check = WriteOp::Check { path: self.id.clone(), version: -1 };
+        match ask(&self.coordinator, &Request::Multi(vec![check, op])).await? {
+            Reply::Multi(results) => match zoolet_model::first_failure(&results) {
+                None => Ok(Ok(())),
+                Some((0, ErrorCode::NoNode)) => Err(OVER),
+                Some((_, code)) => Ok(Err(code)),
+            },
+            _ => Err(UNEXPECTED),
+        }
+    }
+
+    /// That what was read before this was of this transaction.
+    async fn still_is(&self) -> Result<(), Error> {
+        crate::ask::stat(&self.coordinator, &self.id).await?.map(drop).ok_or(OVER)
+    }
+
+    fn decision(&self) -> Text {
+        zoolet_model::path::child(self.path.as_str(), DECISION)
     }
 }
 
-/// A site's part in a transaction. Dropped, it is not here any more; if it has not voted, the coordinator aborts.
+/// What comes of the votes so far.
+enum Tally<W> {
+    Outcome(Outcome),
+    /// Nothing yet: what to wait for.
+    Missing(Vec<W>),
+}
+
+/// A site's part in a transaction. Dropped, it is not here any more; if it has not voted, the transaction is aborted.
 #[derive(Debug)]
 pub struct Participant<C: Coordinator, L> {
-    coordinator: C,
-    path: Path,
+    transaction: Transaction<C>,
     site: String,
     payload: Bytes,
     notification: Notification,
@@ -287,29 +411,51 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
         notification: Notification,
         log: L,
     ) -> Result<Option<Self>, Error> {
-        let Some((payload, _)) = data(&coordinator, path.text()).await? else { return Ok(None) };
-        if crate::ask::stat(&coordinator, &below(path, VOTE, site)).await?.is_none() {
-            return Ok(None);
-        }
-        let (payload, site) = (payload.unwrap_or_default(), site.to_owned());
+        let Some(transaction) = Transaction::open(coordinator.clone(), path).await? else { return Ok(None) };
+        let (payload, site) = (Bytes::new(), site.to_owned());
         let guid = Guid::from_random_bits(coordinator.random_bits());
-        let participant = Self { coordinator, path: path.clone(), site, payload, notification, log, guid };
-        let (here, own) = (below(path, HERE, &participant.site), Bytes::from(guid.to_string()));
-        let request = Request::Write(create(here.clone(), Some(own.clone()), CreateKind::Ephemeral, false));
-        loop {
-            match ask(&participant.coordinator, &request).await {
-                Ok(_) => return Ok(Some(participant)),
-                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NodeExists))) => {
-                    match data(&participant.coordinator, &here).await? {
-                        Some((Some(there), _)) if there == own => return Ok(Some(participant)),
-                        // The site's former session's, and it goes with that; or one that was dropped.
-                        Some(_) => crate::line::wait_gone(&participant.coordinator, &here).await?,
-                        None => {}
-                    }
-                }
-                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => return Ok(None),
-                Err(error) => return Err(error),
+        // From here on, so that its presence goes also if the reply is lost.
+        let mut participant = Self { transaction, site, payload, notification, log, guid };
+        while !participant.enter().await? {
+            match Transaction::open(coordinator.clone(), path).await? {
+                Some(transaction) => participant.transaction = transaction,
+                None => return Ok(None),
             }
+            if !participant.transaction.sites.contains(&participant.site) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(participant))
+    }
+
+    /// Says that it is here, and for ever that it was: who finds the first without the second need not wait for the vote. `false` when
+    /// something came between: look again.
+    async fn enter(&mut self) -> Result<bool, Error> {
+        let Transaction { coordinator, path, .. } = &self.transaction;
+        let (here, own) = (below(path, HERE, &self.site), Bytes::from(self.guid.to_string()));
+        let vote = below(path, VOTE, &self.site);
+        let payload = data(coordinator, path.text()).await?;
+        let Some(((payload, _), (_, stat))) = payload.zip(data(coordinator, &vote).await?) else { return Ok(false) };
+        let mut ops = vec![
+            WriteOp::Check { path: self.transaction.id.clone(), version: -1 },
+            create(here.clone(), Some(own.clone()), CreateKind::Ephemeral, false),
+        ];
+        if stat.version == 0 {
+            // Still without content, and no longer untouched.
+            ops.push(WriteOp::SetData { path: vote, data: None, version: 0 });
+        }
+        self.payload = payload.unwrap_or_default();
+        let Reply::Multi(results) = ask(coordinator, &Request::Multi(ops)).await? else { return Err(UNEXPECTED) };
+        match zoolet_model::first_failure(&results) {
+            None => Ok(true),
+            Some((1, ErrorCode::NodeExists)) => match data(coordinator, &here).await? {
+                Some((Some(there), _)) if there == own => Ok(true),
+                // The site's former session's, and it goes with that; or one that was dropped.
+                Some(_) => crate::line::wait_gone(coordinator, &here).await.map(|()| false),
+                None => Ok(false),
+            },
+            Some((0 | 1, ErrorCode::NoNode) | (_, ErrorCode::BadVersion)) => Ok(false),
+            Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
         }
     }
 
@@ -321,17 +467,17 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
     /// Votes, after the log has it. A vote stands: if there is one already, that is given back.
     ///
     /// # Errors
-    /// The log's, inside; the session's.
+    /// The log's, inside; NoNode when the transaction is over; the session's.
     pub async fn vote(&mut self, vote: Vote) -> Result<Result<Vote, L::Error>, Error> {
-        let path = below(&self.path, VOTE, &self.site);
+        let transaction = &self.transaction;
+        let path = below(&transaction.path, VOTE, &self.site);
         loop {
-            let Some((content, stat)) = data(&self.coordinator, &path).await? else {
-                return Err(zoolet_model::Error::Refused(ErrorCode::NoNode).into());
-            };
+            let Some((content, stat)) = data(&transaction.coordinator, &path).await? else { return Err(OVER) };
             if let Some(content) = content.filter(|content| !content.is_empty()) {
+                transaction.still_is().await?;
                 return Ok(Ok(parse_vote(&content)?));
             }
-            if let Err(error) = self.log.record(&self.path, Record::Voting(vote)) {
+            if let Err(error) = self.log.record(&transaction.path, Record::Voting(vote)) {
                 return Ok(Err(error));
             }
             let data = Some(Bytes::from_static(match vote {
@@ -339,10 +485,11 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
                 Vote::Abort => b"abort",
             }));
             let op = WriteOp::SetData { path: path.clone(), data, version: stat.version };
-            match ask(&self.coordinator, &Request::Write(op)).await {
+            match transaction.write(op).await? {
+                Ok(()) => return Ok(Ok(vote)),
                 // What is there now is the vote: of an attempt whose reply was lost, too.
-                Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::BadVersion))) => {}
-                Err(error) => return Err(error),
+                Err(ErrorCode::BadVersion) => {}
+                Err(code) => return Err(zoolet_model::Error::Refused(code).into()),
             }
         }
     }
@@ -353,33 +500,7 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
     /// # Errors
     /// NoNode when the transaction is over; the session's.
     pub async fn outcome(&self) -> Result<Outcome, Error> {
-        let c = &self.coordinator;
-        let decision = zoolet_model::path::child(self.path.as_str(), DECISION);
-        let sites = match self.notification {
-            Notification::Coordinator => Vec::new(),
-            Notification::Everyone => sites(c, &self.path).await?.ok_or(OVER)?,
-        };
-        loop {
-            // Without the transaction there will be no decision: it was over before this asked, or is now.
-            let (transaction, ended) =
-                ask_watching(c, &Request::Exists { path: self.path.text().clone(), watch: true }).await?;
-            if transaction.is_none() {
-                return Err(OVER);
-            }
-            let (_, watch) = ask_watching(c, &Request::Exists { path: decision.clone(), watch: true }).await?;
-            if let Some(outcome) = decided(c, &self.path).await? {
-                return Ok(outcome);
-            }
-            let mut watches = vec![ended, watch];
-            if self.notification == Notification::Everyone {
-                let (tally, votes) = tally(c, &self.path, &sites).await?;
-                if let Some(outcome) = tally.outcome() {
-                    return decide(c, &self.path, outcome).await;
-                }
-                watches.extend(votes);
-            }
-            any_fired(c, &mut watches).await?;
-        }
+        self.transaction.outcome(self.notification == Notification::Everyone).await
     }
 
     /// Says that the outcome was carried out, after the log has it.
@@ -387,102 +508,17 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
     /// # Errors
     /// The log's, inside; the session's.
     pub async fn acknowledge(mut self, outcome: Outcome) -> Result<Result<(), L::Error>, Error> {
-        if let Err(error) = self.log.record(&self.path, Record::CarriedOut(outcome)) {
+        if let Err(error) = self.log.record(&self.transaction.path, Record::CarriedOut(outcome)) {
             return Ok(Err(error));
         }
-        acknowledge(&self.coordinator, &self.path, &self.site).await.map(Ok)
+        self.transaction.acknowledge(&self.site).await.map(Ok)
     }
 }
 
 impl<C: Coordinator, L> Drop for Participant<C, L> {
     fn drop(&mut self) {
-        let here = below(&self.path, HERE, &self.site);
-        self.coordinator.run_errand(Errand::delete_if_own(here, self.guid));
-    }
-}
-
-/// The votes so far.
-struct Tally<'a> {
-    voted: Vec<&'a String>,
-    has_abort: bool,
-    sites: usize,
-}
-
-impl Tally<'_> {
-    fn outcome(&self) -> Option<Outcome> {
-        if self.has_abort {
-            Some(Outcome::Aborted)
-        } else {
-            (self.voted.len() == self.sites).then_some(Outcome::Committed)
-        }
-    }
-}
-
-/// Reads the votes, and watches those that are missing.
-async fn tally<'a, C: Coordinator>(
-    coordinator: &C,
-    path: &Path,
-    sites: &'a [String],
-) -> Result<(Tally<'a>, Vec<C::Watch>), Error> {
-    let mut tally = Tally { voted: Vec::new(), has_abort: false, sites: sites.len() };
-    let mut watches = Vec::new();
-    for site in sites {
-        let request = Request::GetData { path: below(path, VOTE, site), watch: true };
-        match ask_watching(coordinator, &request).await? {
-            (Some(Reply::Data(Some(vote), _)), _) if !vote.is_empty() => {
-                tally.has_abort |= parse_vote(&vote)? == Vote::Abort;
-                tally.voted.push(site);
-            }
-            // Empty: made by a client that cannot leave it undefined.
-            (Some(Reply::Data(..)), watch) => watches.push(watch),
-            (Some(_), _) => return Err(UNEXPECTED),
-            (None, _) => return Err(zoolet_model::Error::Refused(ErrorCode::NoNode).into()),
-        }
-    }
-    Ok((tally, watches))
-}
-
-/// Decides, if nobody has; the outcome is what was decided first.
-async fn decide<C: Coordinator>(coordinator: &C, path: &Path, outcome: Outcome) -> Result<Outcome, Error> {
-    let content = Some(Bytes::from_static(match outcome {
-        Outcome::Committed => b"commit",
-        Outcome::Aborted => b"abort",
-    }));
-    let op = create(zoolet_model::path::child(path.as_str(), DECISION), content, CreateKind::Persistent, false);
-    match ask(coordinator, &Request::Write(op)).await {
-        Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NodeExists))) => {}
-        Err(error) => return Err(error),
-    }
-    decided(coordinator, path).await?.ok_or(OVER)
-}
-
-async fn decided<C: Coordinator>(coordinator: &C, path: &Path) -> Result<Option<Outcome>, Error> {
-    let found = data(coordinator, &zoolet_model::path::child(path.as_str(), DECISION)).await?;
-    let outcome = |content: Option<Bytes>| match parse_vote(&content.unwrap_or_default())? {
-        Vote::Commit => Ok(Outcome::Committed),
-        Vote::Abort => Ok(Outcome::Aborted),
-    };
-    found.map(|(content, _)| outcome(content)).transpose()
-}
-
-async fn acknowledge<C: Coordinator>(coordinator: &C, path: &Path, site: &str) -> Result<(), Error> {
-    let op = create(below(path, DONE, site), None, CreateKind::Persistent, false);
-    match ask(coordinator, &Request::Write(op)).await {
-        // NoNode: the transaction is over, so it was acknowledged before.
-        Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NodeExists | ErrorCode::NoNode))) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// `None` when there is no such transaction.
-async fn sites<C: Coordinator>(coordinator: &C, path: &Path) -> Result<Option<Vec<String>>, Error> {
-    let list = Request::GetChildren { path: path.text().clone(), watch: false, with_stat: false };
-    match ask_existing(coordinator, &list).await? {
-        None => Ok(None),
-        Some(Reply::Names(names)) => {
-            Ok(Some(names.iter().filter_map(|name| name.strip_prefix(VOTE)).map(str::to_owned).collect()))
-        }
-        Some(_) => Err(UNEXPECTED),
+        let here = below(&self.transaction.path, HERE, &self.site);
+        self.transaction.coordinator.run_errand(Errand::delete_if_own(here, self.guid));
     }
 }
 

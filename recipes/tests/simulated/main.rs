@@ -44,3 +44,4 @@ mod repeating;
 mod rolling_restart;
 mod semaphore;
 mod two_phase_commit;
+mod two_phase_reuse;

@@ -11,7 +11,7 @@
 //! | 1, 7, 9 to 11, 13 | nothing is held; patience ends in a decision, and the first one counts |
 //!
 //! The drawbacks of the page: [`sites_are_blocked_while_nobody_decides`] and [`sites_that_look_themselves_need_no_coordinator`], [`it_takes_the_time_of_the_slowest_site`],
-//! [`some_have_switched_and_others_not_until_it_is_finished`].
+//! [`some_have_switched_and_others_not_until_it_is_finished`], [`a_site_that_breaks_its_promise_keeps_the_transaction_open_until_it_is_dismissed`].
 
 use crate::apart::{heard, left_behind, persist, up_to};
 use std::cell::RefCell;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use zoolet_model::{Error as SessionError, ErrorCode, EventKind, Path, Text};
 use zoolet_recipes::{Error, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
 
 const SITES: [&str; 3] = ["a", "b", "c"];
 const TRANSACTIONS: usize = 4;
@@ -186,8 +186,10 @@ async fn switch(seat: &Seat<Noted>, number: usize, mut site: Participant<Session
     Ok(matches!(heard(seat, site.acknowledge(outcome).await)?, Some(Ok(()))))
 }
 
+const GONE: Error = Error::Session(SessionError::Refused(ErrorCode::NoNode));
+
 fn is_over(error: &Error) -> bool {
-    *error == Error::Session(SessionError::Refused(ErrorCode::NoNode))
+    *error == GONE
 }
 
 /// One transaction, as the tree had it.
@@ -211,7 +213,10 @@ fn stories(ran: &Ran<Noted>) -> Result<BTreeMap<usize, Story>, String> {
         let is_commit = change.data.as_deref() == Some(b"commit");
         let kind = change.kind;
         match (name.split_once('-').unwrap_or((name, "")), kind) {
-            (("vote", site), EventKind::NodeDataChanged) => {
+            // Without content it says that the site has joined.
+            (("vote", site), EventKind::NodeDataChanged)
+                if change.data.as_ref().is_some_and(|data| !data.is_empty()) =>
+            {
                 let vote = if is_commit { Vote::Commit } else { Vote::Abort };
                 if story.votes.insert(site.to_owned(), (vote, change.at_us)).is_some() {
                     return Err(format!("{site} voted twice in {number}"));
@@ -312,6 +317,12 @@ fn all_sites_switch_or_none_when_everybody_looks() {
 #[test]
 fn the_end_of_patience_is_a_decision_as_any_other() {
     runs(Notification::Coordinator, false);
+}
+
+/// The sites decide to commit while the coordinator decides to abort.
+#[test]
+fn the_end_of_patience_comes_before_or_after_what_the_sites_decide() {
+    runs(Notification::Everyone, false);
 }
 
 /// A coordinator that begins and does no more, sites that vote after so many seconds each, and somebody who opens the transaction after 30.
@@ -440,4 +451,161 @@ fn a_site_that_goes_without_a_vote_aborts_and_one_that_is_out_of_service_is_dism
         story => Err(format!("{story:?}")),
     };
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 4), live, aborted);
+}
+
+/// Joins, which the coordinator does at the beginning of the run.
+async fn join(seat: &Seat<Noted>, notification: Notification) -> Participant<Session, Log> {
+    loop {
+        let log = Log { seat: seat.clone(), number: 0, fails: Rc::default() };
+        let (c, site) = (seat.session.clone(), SITES[seat.number - 1]);
+        if let Some(joined) = Participant::join(c, &path(0), site, notification, log).await.unwrap() {
+            return joined;
+        }
+        seat.sleep(Duration::from_millis(50)).await;
+    }
+}
+
+const OPENS_S: u64 = 30;
+
+/// The coordinator dies after it has begun, and site a after it has joined; the others vote. Somebody opens the transaction later.
+async fn forsaken(seat: Seat<Noted>, notification: Notification) -> Next {
+    match seat.number {
+        0 => {
+            let begun = Transaction::begin(seat.session.clone(), &path(0), "ccc", &SITES).await.unwrap();
+            crate::apart::within(&seat, Duration::from_millis(100), begun.decide(None)).await;
+            seat.session.clone().close().await.unwrap();
+        }
+        1 => {
+            std::mem::forget(join(&seat, notification).await);
+            seat.sleep(Duration::from_secs(1)).await;
+            seat.session.clone().close().await.unwrap();
+        }
+        4 => {
+            seat.sleep(Duration::from_secs(OPENS_S)).await;
+            let open = Transaction::open(seat.session.clone(), &path(0)).await.unwrap().unwrap();
+            seat.record(Noted::Heard(0, open.decide(None).await.unwrap()));
+        }
+        _ => {
+            let mut site = join(&seat, notification).await;
+            site.vote(Vote::Commit).await.unwrap().unwrap();
+            seat.record(Noted::Heard(0, site.outcome().await.unwrap()));
+        }
+    }
+    Next::Done
+}
+
+/// That site a had been there was in the memory of the coordinator that had died too: everybody waited for its vote for ever.
+#[test]
+fn a_site_that_has_joined_and_died_is_missed_by_who_was_not_there() {
+    for notification in [Notification::Coordinator, Notification::Everyone] {
+        let aborted = |ran: &Ran<Noted>| {
+            judge(ran)?;
+            match (stories(ran)?[&0].decision, notification) {
+                (Some((Outcome::Aborted, at_us)), Notification::Everyone) if at_us < (OPENS_S - 1) * SECOND => Ok(()),
+                (Some((Outcome::Aborted, at_us)), Notification::Coordinator) if at_us > (OPENS_S - 1) * SECOND => {
+                    Ok(())
+                }
+                (other, _) => Err(format!("{other:?}")),
+            }
+        };
+        run_seeds_of(5, |seed| Scenario::peaceful(seed, 5), |seat| forsaken(seat, notification), aborted);
+    }
+}
+
+/// Site a votes to abort after a second; the others would vote after twenty.
+async fn early(seat: Seat<Noted>, notification: Notification) -> Next {
+    if seat.number == 0 {
+        let begun = Transaction::begin(seat.session.clone(), &path(0), "acc", &SITES).await.unwrap();
+        let outcome = begun.decide(None).await.unwrap();
+        seat.record(Noted::Heard(0, outcome));
+        return Next::Done;
+    }
+    let mut site = join(&seat, notification).await;
+    if seat.number == 1 {
+        seat.sleep(Duration::from_secs(1)).await;
+        site.vote(Vote::Abort).await.unwrap().unwrap();
+    } else if crate::apart::within(&seat, Duration::from_secs(20), site.outcome()).await.is_none() {
+        site.vote(Vote::Commit).await.unwrap().unwrap();
+    }
+    seat.record(Noted::Heard(0, site.outcome().await.unwrap()));
+    Next::Done
+}
+
+#[test]
+fn one_vote_to_abort_decides_before_the_others_vote() {
+    let at_once = |ran: &Ran<Noted>| {
+        judge(ran)?;
+        let story = &stories(ran)?[&0];
+        let asked_us = story.votes.get("a").map(|(_, at_us)| *at_us).unwrap_or_default();
+        let (heard, _) = times(ran)?;
+        // A second for servers and their messages.
+        let is_soon = |at_us: u64| (asked_us..asked_us + SECOND).contains(&at_us);
+        match story.decision {
+            Some((Outcome::Aborted, at_us)) if is_soon(at_us) && heard.into_iter().all(is_soon) => Ok(()),
+            _ => Err(format!("{story:?}")),
+        }
+    };
+    for notification in [Notification::Coordinator, Notification::Everyone] {
+        run_seeds_of(5, |seed| Scenario::peaceful(seed, 4), |seat| early(seat, notification), at_once);
+    }
+}
+
+#[test]
+fn a_site_that_breaks_its_promise_keeps_the_transaction_open_until_it_is_dismissed() {
+    let live = |seat: Seat<Noted>| async move {
+        if seat.number > 0 {
+            let mut site = join(&seat, Notification::default()).await;
+            site.vote(Vote::Commit).await.unwrap().unwrap();
+            let outcome = site.outcome().await.unwrap();
+            seat.record(Noted::Heard(0, outcome));
+            if seat.number > 1 {
+                site.acknowledge(outcome).await.unwrap().unwrap();
+            }
+            return Next::Done;
+        }
+        let c = seat.session.clone();
+        let begun = Transaction::begin(c.clone(), &path(0), "ccc", &SITES).await.unwrap();
+        seat.record(Noted::Heard(0, begun.decide(None).await.unwrap()));
+        assert!(crate::apart::within(&seat, Duration::from_secs(60), begun.finish()).await.is_none());
+        let open = Transaction::open(c, &path(0)).await.unwrap().unwrap();
+        assert_eq!(open.decide(None).await, Ok(Outcome::Committed));
+        open.dismiss("a").await.unwrap();
+        open.finish().await.unwrap();
+        seat.record(Noted::Finished(0));
+        Next::Done
+    };
+    let half_done = |ran: &Ran<Noted>| {
+        let story = &stories(ran)?[&0];
+        let done_us = |site: &str| story.done.get(site).copied().unwrap_or_default();
+        let has_kept_open = done_us("b").max(done_us("c")) + 50 * SECOND < done_us("a");
+        if has_kept_open && story.finished_us.is_some() { Ok(()) } else { Err(format!("{story:?}")) }
+    };
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, 4), live, half_done);
+}
+
+#[test]
+fn who_asks_for_the_outcome_of_a_transaction_that_is_gone_is_told_so() {
+    for notification in [Notification::Coordinator, Notification::Everyone] {
+        let live = |seat: Seat<Noted>| async move {
+            if seat.number == 0 {
+                let begun = Transaction::begin(seat.session.clone(), &path(0), "ccc", &SITES).await.unwrap();
+                seat.record(Noted::Impatient(0));
+                assert_eq!(begun.decide(Some(Duration::from_secs(3))).await, Ok(Outcome::Aborted));
+                for site in SITES {
+                    begun.dismiss(site).await.unwrap();
+                }
+                begun.finish().await.unwrap();
+                return Next::Done;
+            }
+            let mut site = join(&seat, notification).await;
+            seat.sleep(Duration::from_secs(20)).await;
+            assert_eq!(site.outcome().await, Err(GONE));
+            assert_eq!(site.vote(Vote::Commit).await, Err(GONE));
+            // Who was dismissed may come back and say that it has done it.
+            site.acknowledge(Outcome::Aborted).await.unwrap().unwrap();
+            Next::Done
+        };
+        let nothing_left = |ran: &Ran<Noted>| stories(ran).map(drop);
+        run_seeds_of(5, |seed| Scenario::peaceful(seed, 2), live, nothing_left);
+    }
 }

@@ -1,0 +1,291 @@
+//! Two-phase commits that follow each other at one path, with coordinators and sites whose writes come late.
+//!
+//! Whoever was cut off between the votes and the decision decided the next transaction of the path, without a vote; a vote and an acknowledgement
+//! could come too late in the same way.
+
+use crate::apart::{finish, finished, heard, persist, up_to};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+use zoolet_model::{
+    AddWatchMode, Error as SessionError, ErrorCode, EventKind, Path, Reply, Request, SessionId, SessionState,
+};
+use zoolet_recipes::{
+    Coordinator, Errand, Error, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote,
+};
+use zoolet_session::Session;
+use zoolet_sim::ensemble::{Fact, Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
+
+const PATH: Path = Path::from_static("/tx");
+const COORDINATORS: usize = 2;
+const SITES: [&str; 2] = ["a", "b"];
+/// So many each coordinator begins.
+const TRANSACTIONS: usize = 3;
+
+/// The first of each is the payload, of which no two transactions have the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Noted {
+    Logged(String, Record),
+    Heard(String, Outcome),
+}
+
+/// A session whose owner is now and then stopped for a while, between what it has decided to write and the writing.
+#[derive(Clone, Debug)]
+struct Late(Seat<Noted>);
+
+impl Coordinator for Late {
+    type Ticket = Pin<Box<dyn Future<Output = Result<Reply, SessionError>>>>;
+    type Watch = <Session as Coordinator>::Watch;
+    type Events = <Session as Coordinator>::Events;
+    type States = <Session as Coordinator>::States;
+    type Timer = <Session as Coordinator>::Timer;
+
+    fn submit(&self, request: Request) -> Self::Ticket {
+        let seat = self.0.clone();
+        if !matches!(request, Request::Multi(_) | Request::Write(_)) || seat.below(8) > 0 {
+            return Box::pin(Coordinator::submit(&seat.session, request));
+        }
+        let late = up_to(&seat, 6000);
+        Box::pin(async move {
+            seat.sleep(late).await;
+            Coordinator::submit(&seat.session, request).await
+        })
+    }
+
+    fn submit_watching(&self, request: Request) -> (Self::Ticket, Self::Watch) {
+        let (ticket, watch) = Coordinator::submit_watching(&self.0.session, request);
+        (Box::pin(ticket), watch)
+    }
+
+    fn watch(&self, path: &Path, mode: AddWatchMode) -> (Self::Ticket, Self::Events) {
+        let (ticket, events) = Coordinator::watch(&self.0.session, path, mode);
+        (Box::pin(ticket), events)
+    }
+
+    fn run_errand(&self, errand: Errand) {
+        Coordinator::run_errand(&self.0.session, errand);
+    }
+
+    fn session(&self) -> SessionId {
+        Coordinator::session(&self.0.session)
+    }
+
+    fn timeout(&self) -> Duration {
+        Coordinator::timeout(&self.0.session)
+    }
+
+    fn state(&self) -> SessionState {
+        Coordinator::state(&self.0.session)
+    }
+
+    fn states(&self) -> Self::States {
+        Coordinator::states(&self.0.session)
+    }
+
+    fn safe_until(&self) -> Duration {
+        Coordinator::safe_until(&self.0.session)
+    }
+
+    fn now(&self) -> Duration {
+        Coordinator::now(&self.0.session)
+    }
+
+    fn timer(&self, at: Duration) -> Self::Timer {
+        Coordinator::timer(&self.0.session, at)
+    }
+
+    fn random_bits(&self) -> u128 {
+        Coordinator::random_bits(&self.0.session)
+    }
+}
+
+struct Log {
+    seat: Seat<Noted>,
+    payload: Rc<RefCell<String>>,
+}
+
+impl ParticipantLog for Log {
+    type Error = ();
+
+    fn record(&mut self, _: &Path, record: Record) -> Result<(), ()> {
+        self.seat.record(Noted::Logged(self.payload.borrow().clone(), record));
+        Ok(())
+    }
+}
+
+fn is_over(error: &Error) -> bool {
+    *error == Error::Session(SessionError::Refused(ErrorCode::NoNode))
+}
+
+async fn live(seat: Seat<Noted>, notification: Notification) -> Next {
+    let done = match seat.number.checked_sub(COORDINATORS) {
+        None => coordinate(&seat).await,
+        Some(site) => take_part(&seat, SITES[site], notification).await,
+    };
+    done.map_or_else(|next| next, |()| Next::Done)
+}
+
+async fn coordinate(seat: &Seat<Noted>) -> Result<(), Next> {
+    let c = || Late(seat.clone());
+    // In an earlier life: then the sites may have gone.
+    if finished(seat).await?.contains(&seat.number) {
+        return Ok(());
+    }
+    let mut begun = 0;
+    while begun < TRANSACTIONS {
+        let votes: String = SITES.iter().map(|_| if seat.below(3) == 0 { 'a' } else { 'c' }).collect();
+        let payload = format!("{votes} {} {} {begun}", seat.number, seat.life);
+        match Transaction::begin(c(), &PATH, payload.clone(), &SITES).await {
+            Err(Error::Session(SessionError::Refused(ErrorCode::NodeExists))) => {
+                if let Some(Some(open)) = heard(seat, Transaction::open(c(), &PATH).await)? {
+                    drive(seat, open, None).await?;
+                }
+            }
+            began => {
+                if let Some(transaction) = heard(seat, began)? {
+                    begun += 1;
+                    drive(seat, transaction, Some(payload)).await?;
+                }
+            }
+        }
+    }
+    while let Some(open) = persist(seat, || async { Transaction::open(c(), &PATH).await }).await? {
+        drive(seat, open, None).await?;
+    }
+    finish(seat).await
+}
+
+async fn drive(seat: &Seat<Noted>, transaction: Transaction<Late>, payload: Option<String>) -> Result<(), Next> {
+    let decided = transaction.decide(None).await;
+    if decided.as_ref().is_err_and(is_over) {
+        return Ok(());
+    }
+    if let Some((outcome, payload)) = heard(seat, decided)?.zip(payload) {
+        seat.record(Noted::Heard(payload, outcome));
+    }
+    heard(seat, transaction.finish().await).map(drop)
+}
+
+async fn take_part(seat: &Seat<Noted>, site: &str, notification: Notification) -> Result<(), Next> {
+    while finished(seat).await?.len() < COORDINATORS {
+        let payload = Rc::new(RefCell::new(String::new()));
+        let log = Log { seat: seat.clone(), payload: Rc::clone(&payload) };
+        if let Some(Some(joined)) =
+            heard(seat, Participant::join(Late(seat.clone()), &PATH, site, notification, log).await)?
+        {
+            *payload.borrow_mut() = String::from_utf8(joined.payload().to_vec()).unwrap();
+            let payload = payload.borrow().clone();
+            match switch(seat, joined, &payload).await {
+                Err(error) if is_over(&error) => {}
+                result => drop(heard(seat, result)?),
+            }
+        }
+        seat.sleep(up_to(seat, 300)).await;
+    }
+    Ok(())
+}
+
+fn vote_of(site: &str, payload: &str) -> Vote {
+    let at = SITES.iter().position(|one| *one == site).unwrap();
+    if payload.as_bytes()[at] == b'c' { Vote::Commit } else { Vote::Abort }
+}
+
+async fn switch(seat: &Seat<Noted>, mut joined: Participant<Late, Log>, payload: &str) -> Result<(), Error> {
+    let vote = vote_of(SITES[seat.number - COORDINATORS], payload);
+    assert_eq!(joined.vote(vote).await?, Ok(vote));
+    let outcome = joined.outcome().await?;
+    seat.record(Noted::Heard(payload.to_owned(), outcome));
+    seat.sleep(up_to(seat, 300)).await;
+    joined.acknowledge(outcome).await?.unwrap();
+    Ok(())
+}
+
+/// One of those that followed each other.
+#[derive(Default, Debug)]
+struct Story {
+    payload: String,
+    votes: BTreeMap<String, Vote>,
+    went: bool,
+    decision: Option<Outcome>,
+    done: BTreeSet<String>,
+}
+
+impl Story {
+    fn change(&mut self, name: &str, kind: EventKind, data: &str, is_logged: impl Fn(&str, Record) -> bool) {
+        let vote = if data == "commit" { Vote::Commit } else { Vote::Abort };
+        match (name.split_once('-').unwrap_or((name, "")), kind) {
+            (("vote", site), EventKind::NodeDataChanged) if !data.is_empty() => {
+                assert!(self.votes.insert(site.to_owned(), vote).is_none(), "{site} votes twice: {self:?}");
+                assert_eq!(vote, vote_of(site, &self.payload), "the vote of {site} is not of {self:?}");
+                assert!(is_logged(site, Record::Voting(vote)), "{site} voted before its log had it: {self:?}");
+            }
+            (("here", site), EventKind::NodeDeleted) if self.decision.is_none() => {
+                self.went |= !self.votes.contains_key(site);
+            }
+            (("decision", _), EventKind::NodeCreated) => {
+                let commits = self.votes.values().filter(|vote| **vote == Vote::Commit).count();
+                let outcome = if data == "commit" { Outcome::Committed } else { Outcome::Aborted };
+                let has_reason = match outcome {
+                    Outcome::Committed => commits == SITES.len(),
+                    Outcome::Aborted => commits < self.votes.len() || self.went,
+                };
+                assert!(has_reason && self.decision.is_none(), "{outcome:?}, with {self:?}");
+                self.decision = Some(outcome);
+            }
+            (("done", site), EventKind::NodeCreated) => {
+                let is_logged = self.decision.is_some_and(|outcome| is_logged(site, Record::CarriedOut(outcome)));
+                assert!(is_logged, "{site} acknowledges what it has not carried out: {self:?}");
+                self.done.insert(site.to_owned());
+            }
+            (("", _), EventKind::NodeDeleted) => assert_eq!(self.done.len(), SITES.len(), "it is over: {self:?}"),
+            _ => {}
+        }
+    }
+}
+
+fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+    let mut stories: Vec<Story> = Vec::new();
+    for change in ran.changed()? {
+        let Some(name) = change.path.strip_prefix(PATH.as_str()) else { continue };
+        let data = String::from_utf8_lossy(change.data.as_deref().unwrap_or_default()).into_owned();
+        match (name.strip_prefix('/').unwrap_or(name), change.kind) {
+            ("", EventKind::NodeCreated) => stories.push(Story { payload: data, ..Story::default() }),
+            (name, kind) => {
+                let Some(story) = stories.last_mut().filter(|_| !name.starts_with('-')) else { continue };
+                let payload = story.payload.clone();
+                let is_logged = |site: &str, record| {
+                    let is_it = |fact: &Fact<Noted>| {
+                        fact.at_us <= change.at_us
+                            && SITES.get(fact.client.wrapping_sub(COORDINATORS)) == Some(&site)
+                            && fact.what == Noted::Logged(payload.clone(), record)
+                    };
+                    ran.facts.iter().any(is_it)
+                };
+                story.change(name, kind, &data, is_logged);
+            }
+        }
+    }
+    for fact in &ran.facts {
+        if let Noted::Heard(payload, outcome) = &fact.what {
+            let story = stories.iter().find(|story| story.payload == *payload);
+            if story.and_then(|story| story.decision) != Some(*outcome) {
+                return Err(format!("client {} was told {:?} of {story:?}", fact.client, fact.what));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn scenario(seed: u64) -> Scenario {
+    Scenario { finishes_us: 400 * SECOND, ..Scenario::drawn(seed, COORDINATORS + SITES.len()) }
+}
+
+#[test]
+fn what_comes_late_is_not_done_in_the_next_transaction_of_the_path() {
+    for notification in [Notification::Coordinator, Notification::Everyone] {
+        run_seeds_of(30, scenario, |seat| live(seat, notification), judge);
+    }
+}

@@ -3,19 +3,22 @@
 //! # Guarantees
 //! - Whoever waits goes on after the barrier was open at some moment since it began to wait, and not before.
 //! - Opening wakes all who wait, once.
+//! - Each call of [`Barrier::close`] or [`Barrier::open`] changes it once at most, also when its reply is lost, and tells whether it did.
 //!
 //! # Does not guarantee
 //! - That a barrier which is opened and closed again at once lets everybody through: each who waits goes on, because its watch has fired, but one that asks anew finds it closed.
 //! - That whoever closed it lives: the znode is persistent.
 //!
 //! # Znodes
-//! The path: there while the barrier is closed.
+//! The path, persistent: there while the barrier is closed. `path-receipts` has an ephemeral for each participant that closed or opened it, by which a lost reply is resolved.
 //!
 //! # Failures
 //! | what happens | what comes of it |
 //! |---|---|
 //! | the session is suspended while it waits | an opening meanwhile is told by the next server |
-//! | the reply to close or open is lost | it is asked again; whether *this* call changed something is then not known, and what is returned is as it was found |
+//! | the session ends | whoever waits gets its error; the barrier stays as it is |
+//! | the reply to close or open is lost | it is found out whether it was done: what somebody else has closed or opened since stays so |
+//! | a future of close or open is dropped | it may be done, or not |
 //!
 //! # Example
 //! ```
@@ -27,21 +30,23 @@
 //! }
 //! ```
 
-use crate::ask::{ask, ask_watching, create, fired, make_persistent};
+use crate::ask::{ask_watching, create, fired, make_persistent};
+use crate::once::Once;
 use crate::{Coordinator, Error, catch_up};
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Path, Request, WriteOp};
 
 /// A barrier that is closed while its znode exists. Whoever closes it need not be there for it to stay closed.
 #[derive(Debug)]
-pub struct Barrier<C> {
+pub struct Barrier<C: Coordinator> {
     coordinator: C,
     path: Path,
+    once: Once<C>,
 }
 
 impl<C: Coordinator> Barrier<C> {
     /// The barrier at `path`.
     pub fn new(coordinator: C, path: &Path) -> Self {
-        Self { coordinator, path: path.clone() }
+        Self { once: Once::new(coordinator.clone(), path), coordinator, path: path.clone() }
     }
 
     /// Closes it; says whether it was open.
@@ -49,15 +54,13 @@ impl<C: Coordinator> Barrier<C> {
     /// # Errors
     /// The session's.
     pub async fn close(&self) -> Result<bool, Error> {
-        let request = Request::Write(create(self.path.text().clone(), None, CreateKind::Persistent, false));
+        let op = create(self.path.text().clone(), None, CreateKind::Persistent, false);
         loop {
-            match ask(&self.coordinator, &request).await {
-                Ok(_) => return Ok(true),
-                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NodeExists))) => return Ok(false),
-                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => {
-                    make_parent(&self.coordinator, &self.path).await?;
-                }
-                Err(error) => return Err(error),
+            match self.once.transact(std::slice::from_ref(&op)).await? {
+                Ok(()) => return Ok(true),
+                Err((_, ErrorCode::NodeExists)) => return Ok(false),
+                Err((_, ErrorCode::NoNode)) => make_parent(&self.coordinator, &self.path).await?,
+                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
             }
         }
     }
@@ -67,11 +70,11 @@ impl<C: Coordinator> Barrier<C> {
     /// # Errors
     /// The session's.
     pub async fn open(&self) -> Result<bool, Error> {
-        let request = Request::Write(WriteOp::Delete { path: self.path.text().clone(), version: -1 });
-        match ask(&self.coordinator, &request).await {
-            Ok(_) => Ok(true),
-            Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => Ok(false),
-            Err(error) => Err(error),
+        let delete = WriteOp::Delete { path: self.path.text().clone(), version: -1 };
+        match self.once.transact(&[delete]).await? {
+            Ok(()) => Ok(true),
+            Err((_, ErrorCode::NoNode)) => Ok(false),
+            Err((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
         }
     }
 

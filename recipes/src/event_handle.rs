@@ -14,8 +14,10 @@
 //! # Failures
 //! | what happens | what comes of it |
 //! |---|---|
-//! | the reply to a signal, or to taking it, is lost | it is found out whether it was done |
-//! | a future is dropped while it takes a signal | it may have used it up |
+//! | the reply to a signal, to taking it or to taking it back is lost | it is found out whether it was done: a signal that somebody else has given since stays |
+//! | the session is suspended while it waits | a signal meanwhile is told by the next server |
+//! | the session ends | its error; a signal stays, whoever gave it |
+//! | a future is dropped while it takes a signal | it may have used it up; one that gives a signal or takes it back may have done so |
 //!
 //! # Example
 //! ```
@@ -27,12 +29,12 @@
 //! }
 //! ```
 
-use crate::ask::{ask, data};
+use crate::ask::data;
 use crate::barrier::{make_parent, wait_there};
 use crate::line::wait_gone;
 use crate::once::Once;
 use crate::{Coordinator, Error, catch_up};
-use zoolet_model::{CreateKind, ErrorCode, Path, Request, WriteOp};
+use zoolet_model::{CreateKind, ErrorCode, Path, WriteOp};
 
 /// What becomes of the signal when somebody has waited for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,10 +81,10 @@ impl<C: Coordinator> EventHandle<C> {
     /// # Errors
     /// The session's.
     pub async fn reset(&self) -> Result<(), Error> {
-        let request = Request::Write(WriteOp::Delete { path: self.path.text().clone(), version: -1 });
-        match ask(&self.coordinator, &request).await {
-            Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => Ok(()),
-            Err(error) => Err(error),
+        let delete = WriteOp::Delete { path: self.path.text().clone(), version: -1 };
+        match self.once.transact(&[delete]).await? {
+            Ok(()) | Err((_, ErrorCode::NoNode)) => Ok(()),
+            Err((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
         }
     }
 

@@ -13,10 +13,22 @@
 //! - Curator does not read the size: all programs that use it with Curator have to agree by themselves.
 //!
 //! # Znodes
-//! The path, whose data is the size in decimal, `locks` (a [lock](crate::lock)) and `leases` below it: containers with an ephemeral sequential znode for each participant.
+//! The path, persistent, whose data is the size in decimal; `locks` (a [lock](crate::lock)) and `leases` below it: containers with an ephemeral sequential znode for each participant. `path-receipts` has an
+//! ephemeral for each participant that has [resized](Semaphore::resize) it, by which a lost reply is resolved.
 //!
 //! # Failures
-//! Those of a [lock](crate::lock). Nobody said a size: NoNode or [`Error::Malformed`].
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the reply to a create is lost | the own place is looked for by its GUID, in `locks` as in `leases` |
+//! | the session is suspended while it waits | the next server tells what happened; the place is kept |
+//! | the session ends | its permit is free; whoever waits gets its error |
+//! | a holder is [Doubtful](crate::Holding) | as of a [lock](crate::lock): its permit may be somebody else's as soon as its session is over |
+//! | somebody breaks a permit | the grant is lost, the next one gets it |
+//! | somebody breaks the place of one who waits | [`Error::Broken`]; the next in the line waits for a permit instead |
+//! | [`Semaphore::resize`] to more | whoever waits for a permit hears of it and gets one |
+//! | to less | nobody new gets one until enough came back |
+//! | the reply to resize is lost | it is found out whether it was done: a size that somebody else has set since stays |
+//! | nobody said a size | NoNode or [`Error::Malformed`] |
 //!
 //! # Example
 //! ```
@@ -34,6 +46,7 @@
 use crate::ask::{First, ask, ask_watching, children, data, fired, first};
 use crate::line::{Line, Place};
 use crate::naming::{self, Stands};
+use crate::once::Once;
 use crate::read_write_lock::acquire;
 use crate::{Coordinator, Error, Grant, Naming};
 use bytes::Bytes;
@@ -46,6 +59,8 @@ pub struct Semaphore<C: Coordinator> {
     path: Path,
     locks: Arc<Line<C>>,
     leases: Arc<Line<C>>,
+    /// For sizes, which anybody may change.
+    once: Once<C>,
 }
 
 impl<C: Coordinator> Semaphore<C> {
@@ -61,6 +76,7 @@ impl<C: Coordinator> Semaphore<C> {
         let naming = Naming::default();
         Ok(Self {
             path: path.clone(),
+            once: Once::new(coordinator.clone(), path),
             locks: Line::new(coordinator.clone(), &locks, naming, Stands::Lock, 0, Bytes::new()),
             leases: Line::new(coordinator, &leases, naming, Stands::Lease, 0, Bytes::new()),
         })
@@ -70,7 +86,7 @@ impl<C: Coordinator> Semaphore<C> {
     #[must_use]
     pub fn naming(self, naming: Naming) -> Self {
         let with = |line: &Arc<Line<C>>| line.with(naming, 0, line.content().clone());
-        Self { locks: with(&self.locks), leases: with(&self.leases), path: self.path }
+        Self { locks: with(&self.locks), leases: with(&self.leases), ..self }
     }
 
     /// With data in the znode of whoever has a permit.
@@ -113,14 +129,14 @@ impl<C: Coordinator> Semaphore<C> {
     /// The session's.
     pub async fn resize(&self, size: u32) -> Result<(), Error> {
         let data = Some(Bytes::from(size.to_string()));
-        let request = Request::Write(WriteOp::SetData { path: self.path.text().clone(), data, version: -1 });
+        let op = WriteOp::SetData { path: self.path.text().clone(), data, version: -1 };
         loop {
-            match ask(self.locks.coordinator(), &request).await {
-                Ok(_) => return Ok(()),
-                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => {
+            match self.once.transact(std::slice::from_ref(&op)).await? {
+                Ok(()) => return Ok(()),
+                Err((_, ErrorCode::NoNode)) => {
                     crate::ask::make_persistent(self.locks.coordinator(), &self.path).await?;
                 }
-                Err(error) => return Err(error),
+                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
             }
         }
     }

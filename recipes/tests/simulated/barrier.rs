@@ -2,7 +2,7 @@
 //!
 //! | hazard | where |
 //! |---|---|
-//! | 2 reply lost | close and open are asked again; the first test counts what is in the tree, not what was returned |
+//! | 2 reply lost | `commands`: two who close and open; the first test counts what is in the tree, not what was returned |
 //! | 4, 8, 12 reconnects, staleness, missed events | [`nobody_passes_a_barrier_that_was_never_open_while_it_waited`]: cuts, expiries and servers that are behind |
 //! | 5 attempts given up | waits that are dropped there |
 //! | 6 herd | all are to go on: [`opening_wakes_all_who_wait_once`] |

@@ -24,6 +24,7 @@
 mod apart;
 mod barrier;
 mod cache;
+mod commands;
 mod contention;
 mod counter;
 mod double_barrier;

@@ -1,0 +1,114 @@
+//! What several may command, while replies are lost: each call changes the tree once at most.
+//!
+//! A deletion, or a write without a version, was sent again when its reply was lost: a barrier that somebody else had closed since was opened again,
+//! a signal that somebody else had given since was eaten, and a size that somebody else had set since was overwritten.
+
+use std::future::Future;
+use std::time::Duration;
+use zoolet_model::Path;
+use zoolet_recipes::{Barrier, Error, EventHandle, Reset, Semaphore};
+use zoolet_session::Session;
+use zoolet_sim::ensemble::{Fate, MS, Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
+
+const PATH: Path = Path::from_static("/commanded");
+const COMMANDERS: usize = 2;
+const CALLS: usize = 40;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Noted {
+    Calls,
+    /// What it was told it has changed, where a call tells.
+    Called(Option<bool>),
+}
+
+/// Replies are lost, several a second.
+fn scenario(seed: u64) -> Scenario {
+    let mut scenario = Scenario::peaceful(seed, COMMANDERS);
+    scenario.fates = (0..60).map(|at| (2 * SECOND + at * (150 + seed % 5 * 40) * MS, Fate::LostReply)).collect();
+    scenario.homes.iter_mut().for_each(|home| *home = None);
+    scenario.plan.safety_us = 30 * SECOND;
+    scenario
+}
+
+async fn call<T>(seat: &Seat<Noted>, call: impl Future<Output = Result<T, Error>>, told: fn(&T) -> Option<bool>) {
+    seat.record(Noted::Calls);
+    // The sessions of this scenario live as long as their clients.
+    let done = call.await.unwrap();
+    seat.record(Noted::Called(told(&done)));
+    seat.sleep(Duration::from_millis(seat.below(60))).await;
+}
+
+/// Within each call, this client has changed the znode once at most, and just then if it was told so.
+fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+    let changed = ran.changed()?;
+    let theirs = |client| {
+        let is_theirs = move |session| ran.client_of(session) == Some(client);
+        changed.iter().filter(move |change| change.path == PATH.as_str() && change.session.is_some_and(is_theirs))
+    };
+    for client in 0..COMMANDERS {
+        let facts: Vec<_> = ran.facts.iter().filter(|fact| fact.client == client).collect();
+        for call in facts.chunks(2) {
+            let [calls, called] = call else { return Err(format!("client {client} does not finish: {call:?}")) };
+            let changes = theirs(client).filter(|change| (calls.at_us..=called.at_us).contains(&change.at_us)).count();
+            let is_right = match called.what {
+                Noted::Called(Some(told)) => changes == usize::from(told),
+                Noted::Called(None) => changes <= 1,
+                Noted::Calls => false,
+            };
+            if !is_right {
+                let (from, to) = (calls.at_us, called.at_us);
+                return Err(format!(
+                    "client {client}, from {from} to {to} us: {:?}, and changed it {changes} times",
+                    called.what
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_barrier_that_somebody_else_closes_is_not_opened_twice_by_one_call() {
+    let live = |seat: Seat<Noted>| async move {
+        let barrier: Barrier<Session> = Barrier::new(seat.session.clone(), &PATH);
+        for _ in 0..CALLS {
+            if seat.below(2) == 0 {
+                call(&seat, barrier.close(), |changed| Some(*changed)).await;
+            } else {
+                call(&seat, barrier.open(), |changed| Some(*changed)).await;
+            }
+        }
+        Next::Done
+    };
+    run_seeds_of(20, scenario, live, judge);
+}
+
+#[test]
+fn a_signal_that_somebody_else_gives_is_not_taken_back_by_a_call_of_before() {
+    let live = |seat: Seat<Noted>| async move {
+        let handle: EventHandle<Session> = EventHandle::new(seat.session.clone(), &PATH, Reset::Manual);
+        for _ in 0..CALLS {
+            if seat.below(2) == 0 {
+                call(&seat, handle.set(), |changed| Some(*changed)).await;
+            } else {
+                call(&seat, handle.reset(), |()| None).await;
+            }
+        }
+        Next::Done
+    };
+    run_seeds_of(20, scenario, live, judge);
+}
+
+#[test]
+fn a_size_that_somebody_else_sets_is_not_overwritten_by_a_call_of_before() {
+    let live = |seat: Seat<Noted>| async move {
+        // To make it is a change too.
+        drop(seat.session.create(&PATH, None).await);
+        let semaphore: Semaphore<Session> = Semaphore::new(seat.session.clone(), &PATH).unwrap();
+        for _ in 0..CALLS {
+            call(&seat, semaphore.resize(seat.below(9) as u32), |()| None).await;
+        }
+        Next::Done
+    };
+    run_seeds_of(20, scenario, live, judge);
+}

@@ -29,6 +29,7 @@
 //! | the reply to put, take or complete is lost | it is found out whether it was done |
 //! | a consumer dies with a claim | the item is there for others when its session ends |
 //! | a claim is broken, or its session ended | [`Claim::complete`] is [`Error::Lost`], and nothing was done |
+//! | a claim is broken and given up at once | it ends nobody else's: its end is one transaction with the check that nobody has claimed the item since |
 //! | a future is dropped in [`Queue::take`] | it may have taken an item with it; use [`Queue::claim`] where that matters |
 //!
 //! # Example
@@ -524,7 +525,9 @@ impl<C: Coordinator> Drop for Claim<'_, C> {
         if !self.is_over {
             // The next list has it where it was.
             self.items.set_listed(Vec::new());
-            self.items.coordinator.run_errand(Errand::delete_if_own(self.path.clone(), self.guid));
+            // Each claim sets the item's data.
+            let errand = Errand::delete_claim(self.path.clone(), self.item.clone(), self.guid);
+            self.items.coordinator.run_errand(errand);
         }
     }
 }

@@ -35,6 +35,33 @@ enum Step {
     Look(Sought),
     /// It was there: delete it.
     DeleteFound(Sought, Text),
+    /// As [`Step::Settle`].
+    SettleClaim(Claim),
+    /// Look how often the path was claimed. Before whose it is: whoever claims it from here on makes that another number.
+    LookAtTurn(Claim),
+    /// Look whose it is.
+    LookAtClaim(Claim, Turn),
+    /// It was the own one: delete it, unless somebody has claimed the path since.
+    DeleteClaim(Claim, Turn),
+}
+
+/// A znode that others may make too once it is gone. Whoever makes it sets the data of `turns` in the same transaction, so that the version of that
+/// tells one claim from the next: their own are all alike.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Claim {
+    path: Text,
+    turns: Text,
+    /// Its data.
+    guid: Guid,
+}
+
+/// The version of a claim's `turns`; `None` when there is no such znode, and so nobody can claim.
+type Turn = Option<i32>;
+
+impl Claim {
+    fn is_own(&self, answer: &Result<Reply, ErrorCode>) -> bool {
+        matches!(answer, Ok(Reply::Data(Some(data), _)) if says(data, self.guid))
+    }
 }
 
 /// What is to be looked for before it is deleted.
@@ -70,9 +97,7 @@ impl Sought {
             (Self::Named { parent, guid }, Ok(Reply::Names(names))) => {
                 names.iter().find(|name| guid.is_in(name)).map(|name| child(parent, name))
             }
-            (Self::Saying { path, guid }, Ok(Reply::Data(Some(data), _))) => {
-                std::str::from_utf8(data).is_ok_and(|data| guid.is_in(data)).then(|| path.clone())
-            }
+            (Self::Saying { path, guid }, Ok(Reply::Data(Some(data), _))) => says(data, *guid).then(|| path.clone()),
             (Self::Owned { path, owner, czxid }, Ok(Reply::Stat(stat))) => {
                 let is_it = stat.ephemeral_owner == owner.0 && czxid.is_none_or(|czxid| stat.czxid == czxid);
                 is_it.then(|| path.clone())
@@ -93,12 +118,20 @@ impl Errand {
         Self(Step::DeleteBoth { path, companion })
     }
 
-    /// Deletes a znode that others may make too, if its data is this GUID.
+    /// Deletes a znode that others may make too, if its data is this GUID. Should somebody else delete it and another one make it between the look and
+    /// the deletion, it is deleted all the same: where others do that, [`Errand::delete_claim`].
     pub const fn delete_if_own(path: Text, guid: Guid) -> Self {
         Self(Step::Look(Sought::Saying { path, guid }))
     }
 
-    /// Deletes an ephemeral that others may make too, if it is of this session and was created with this zxid, where that is known.
+    /// The same of a znode that nobody makes without setting the data of `turns` in the same transaction: whatever others do meanwhile, nothing of theirs
+    /// is deleted.
+    pub const fn delete_claim(path: Text, turns: Text, guid: Guid) -> Self {
+        Self(Step::LookAtTurn(Claim { path, turns, guid }))
+    }
+
+    /// Deletes an ephemeral that others may make too, if it is of this session and was created with this zxid, where that is known. As with
+    /// [`Errand::delete_if_own`].
     pub const fn delete_if_owned(path: Text, owner: SessionId, czxid: Option<i64>) -> Self {
         Self(Step::Look(Sought::Owned { path, owner, czxid }))
     }
@@ -114,7 +147,10 @@ impl Errand {
     pub fn on_another_connection(self) -> Self {
         Self(match self.0 {
             Step::Look(sought) | Step::DeleteFound(sought, _) => Step::Settle(sought),
-            step @ (Step::Delete(_) | Step::DeleteBoth { .. } | Step::Settle(_)) => step,
+            Step::LookAtTurn(claim) | Step::LookAtClaim(claim, _) | Step::DeleteClaim(claim, _) => {
+                Step::SettleClaim(claim)
+            }
+            step @ (Step::Delete(_) | Step::DeleteBoth { .. } | Step::Settle(_) | Step::SettleClaim(_)) => step,
         })
     }
 
@@ -123,8 +159,16 @@ impl Errand {
         match &self.0 {
             Step::Delete(path) | Step::DeleteFound(_, path) => Request::Write(delete(path)),
             Step::DeleteBoth { path, companion } => Request::Multi(vec![delete(path), delete(companion)]),
-            Step::Settle(sought) => Request::Multi(vec![WriteOp::Check { path: sought.path().clone(), version: -1 }]),
+            Step::Settle(sought) => settle(sought.path()),
             Step::Look(sought) => sought.look(),
+            Step::SettleClaim(claim) => settle(&claim.path),
+            Step::LookAtTurn(claim) => Request::Exists { path: claim.turns.clone(), watch: false },
+            Step::LookAtClaim(claim, _) => Request::GetData { path: claim.path.clone(), watch: false },
+            Step::DeleteClaim(claim, None) => Request::Write(delete(&claim.path)),
+            Step::DeleteClaim(claim, Some(version)) => {
+                let check = WriteOp::Check { path: claim.turns.clone(), version: *version };
+                Request::Multi(vec![check, delete(&claim.path)])
+            }
         }
     }
 
@@ -154,8 +198,33 @@ impl Errand {
                 Err(_) => Left::Nothing,
             },
             Step::DeleteFound(Sought::Saying { .. } | Sought::Owned { .. }, _) => Left::Nothing,
+            Step::SettleClaim(claim) => Left::Now(Self(Step::LookAtTurn(claim))),
+            Step::LookAtTurn(claim) => match answer {
+                Ok(Reply::Stat(stat)) => Left::Now(Self(Step::LookAtClaim(claim, Some(stat.version)))),
+                Err(ErrorCode::NoNode) => Left::Now(Self(Step::LookAtClaim(claim, None))),
+                Ok(_) | Err(_) => Left::Nothing,
+            },
+            Step::LookAtClaim(claim, turn) if claim.is_own(answer) => Left::Now(Self(Step::DeleteClaim(claim, turn))),
+            Step::LookAtClaim(..) => Left::Nothing,
+            Step::DeleteClaim(claim, _) => match answer {
+                // Somebody else has claimed the path since, or only written to the other znode.
+                Ok(Reply::Multi(results))
+                    if matches!(first_failure(results), Some((0, ErrorCode::BadVersion | ErrorCode::NoNode))) =>
+                {
+                    Left::Now(Self(Step::LookAtTurn(claim)))
+                }
+                Ok(_) | Err(_) => Left::Nothing,
+            },
         }
     }
+}
+
+fn says(data: &[u8], guid: Guid) -> bool {
+    std::str::from_utf8(data).is_ok_and(|data| guid.is_in(data))
+}
+
+fn settle(path: &Text) -> Request {
+    Request::Multi(vec![WriteOp::Check { path: path.clone(), version: -1 }])
 }
 
 fn delete(path: &Text) -> WriteOp {
@@ -225,6 +294,49 @@ mod tests {
         let others = Guid::from_random_bits(u128::MAX).to_string();
         let answer = Ok(Reply::Data(Some(others.into()), zoolet_model::Stat::default()));
         assert_eq!(errand.answered(&answer), Left::Nothing);
+    }
+
+    /// Between the look and the deletion an operator broke the claim and another consumer claimed the item: his claim was deleted.
+    #[test]
+    fn a_claim_is_deleted_in_one_transaction_with_the_check_that_nobody_has_claimed_since() {
+        let step = |errand: Errand, answer: Result<Reply, ErrorCode>| match errand.answered(&answer) {
+            Left::Now(next) => next,
+            left => panic!("{left:?}"),
+        };
+        let turn = |version| Ok(Reply::Stat(zoolet_model::Stat { version, ..zoolet_model::Stat::default() }));
+        let claimed = |guid: Guid| Ok(Reply::Data(Some(guid.to_string().into()), zoolet_model::Stat::default()));
+        let is_at = |errand: &Errand, path: &str| match errand.request() {
+            Request::Exists { path: asked, .. } | Request::GetData { path: asked, .. } => asked == path,
+            _ => false,
+        };
+        let errand = Errand::delete_claim("/claims/a".into(), "/jobs/a".into(), GUID);
+        assert!(is_at(&errand, "/jobs/a"), "first how often it was claimed");
+        let errand = step(errand, turn(4));
+        assert!(is_at(&errand, "/claims/a"), "then whose it is");
+        let deletes = step(errand, claimed(GUID));
+        let check = WriteOp::Check { path: "/jobs/a".into(), version: 4 };
+        assert_eq!(deletes.request(), Request::Multi(vec![check, delete(&"/claims/a".into())]));
+        let results = [Some(ErrorCode::BadVersion), Some(ErrorCode::RuntimeInconsistency)];
+        let refused = Ok(Reply::Multi(results.map(OpResult::Failed).to_vec()));
+        let looks = step(deletes.clone(), refused);
+        assert!(is_at(&looks, "/jobs/a"), "it may have been something else that was written");
+        let other = Guid::from_random_bits(u128::MAX);
+        assert_eq!(step(looks, turn(5)).answered(&claimed(other)), Left::Nothing);
+        let done = Ok(Reply::Multi(vec![OpResult::Check, OpResult::Delete]));
+        assert_eq!(deletes.clone().answered(&done), Left::Nothing);
+        // On another connection it begins again, behind a write.
+        let settles = deletes.on_another_connection();
+        assert!(matches!(settles.request(), Request::Multi(ops) if ops.len() == 1));
+        assert!(is_at(&step(settles, Ok(Reply::Multi(vec![OpResult::Check]))), "/jobs/a"));
+    }
+
+    #[test]
+    fn a_claim_on_what_is_gone_goes_as_well() {
+        let errand = Errand::delete_claim("/claims/a".into(), "/jobs/a".into(), GUID);
+        let Left::Now(errand) = errand.answered(&Err(ErrorCode::NoNode)) else { panic!("it looks at the claim") };
+        let answer = Ok(Reply::Data(Some(GUID.to_string().into()), zoolet_model::Stat::default()));
+        let Left::Now(errand) = errand.answered(&answer) else { panic!("it is the own one") };
+        assert_eq!(errand.request(), Request::Write(delete(&"/claims/a".into())));
     }
 
     #[test]

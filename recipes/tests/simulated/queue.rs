@@ -357,7 +357,7 @@ fn judge(ran: &Ran<Noted>, lifetime: Lifetime) -> Result<(), String> {
 
 fn runs(how: How, lifetime: Lifetime) {
     run_seeds_of(
-        30,
+        if how == How::Claim { 100 } else { 30 },
         |seed| Scenario::drawn(seed, CLIENTS),
         |seat| live(seat, how, lifetime),
         |ran| judge(ran, lifetime),
@@ -387,6 +387,35 @@ fn what_is_claimed_of_producers_that_may_die_is_done_once() {
 #[test]
 fn nobody_takes_what_somebody_works_on() {
     runs(How::Either, Lifetime::Persistent);
+}
+
+/// Between the look whose the claim was and its deletion an operator broke it and another consumer claimed the item: his claim was deleted.
+#[test]
+fn whoever_gives_up_a_claim_that_was_broken_ends_nobody_elses() {
+    let live = |seat: Seat<Noted>| async move {
+        let queue = queue(&seat, Lifetime::Persistent);
+        let claims = Path::from_static("/jobs-claims");
+        for _ in 0..200 {
+            match seat.number {
+                0 if heard(&seat, queue.size().await).is_ok_and(|size| size == Some(0)) => drop(queue.put("one").await),
+                number if number + 1 == CLIENTS => {
+                    if let Ok(names) = seat.session.children(&claims).await
+                        && let Some(name) = names.iter().next()
+                    {
+                        let path = Path::new(zoolet_model::path::child(claims.as_str(), name)).unwrap();
+                        let _ = seat.session.delete(&path, zoolet_session::Version::Any).await;
+                    }
+                }
+                _ => drop(within(&seat, Duration::from_millis(50), queue.claim()).await),
+            }
+            seat.sleep(Duration::from_micros(seat.below(3000))).await;
+            if seat.session.state().is_over() {
+                return Next::AnotherSession;
+            }
+        }
+        Next::Done
+    };
+    run_seeds_of(10, |seed| Scenario::drawn(seed, CLIENTS), live, |ran| items(ran).map(drop));
 }
 
 #[test]

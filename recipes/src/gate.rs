@@ -9,17 +9,18 @@
 //!
 //! # Does not guarantee
 //! - Any order, or that everybody passes some time.
-//! - That a passage whose znode somebody else deleted is found out. When it is dropped it deletes the znode only if it is its own; between that look and the deletion somebody could
-//!   delete it and another one pass.
+//! - That a passage whose znode somebody else deleted is found out. When it is dropped it deletes the znode only if that is its own, in one transaction with the check that nobody has
+//!   passed since it looked; a program of another library that passes without writing to `path-passages` is not seen by that check.
 //!
 //! # Znodes
-//! The path, ephemeral, with the GUID of whoever passed for its data. What is above it is persistent.
+//! The path, ephemeral, with the GUID of whoever passed for its data; and `path-passages`, persistent, whose version counts passages. What is above them is persistent.
 //!
 //! # Failures
 //! | what happens | what comes of it |
 //! |---|---|
 //! | the reply to the create is lost | the znode is recognised by its GUID and its owner |
 //! | the session ends | the gate is free |
+//! | somebody deletes the znode, and another one passes | whoever had passed before ends nothing of the other one's |
 //!
 //! # Example
 //! ```
@@ -33,18 +34,20 @@
 //! }
 //! ```
 
-use crate::ask::{connected, create, data, is_disconnection};
+use crate::ask::{connected, create, data, is_disconnection, make_persistent};
 use crate::barrier::make_parent;
 use crate::line::wait_gone;
 use crate::{Coordinator, Errand, Error, FencingToken, Guid};
 use bytes::Bytes;
-use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text};
+use zoolet_model::{CreateKind, ErrorCode, OpResult, Path, Reply, Request, Text, WriteOp};
 
 /// A gate at a path.
 #[derive(Debug)]
 pub struct Gate<C: Coordinator> {
     coordinator: C,
     path: Path,
+    /// The version of this znode counts passages.
+    passages: Path,
 }
 
 /// The right to be behind the gate. Dropped, the gate is free, without waiting for that.
@@ -53,6 +56,7 @@ pub struct Gate<C: Coordinator> {
 pub struct Passage<C: Coordinator> {
     coordinator: C,
     path: Text,
+    passages: Text,
     guid: Guid,
     czxid: i64,
     /// Whether its znode is there, or may be.
@@ -62,7 +66,8 @@ pub struct Passage<C: Coordinator> {
 impl<C: Coordinator> Gate<C> {
     /// The gate at `path`.
     pub fn new(coordinator: C, path: &Path) -> Self {
-        Self { coordinator, path: path.clone() }
+        let passages = Path::new(format!("{path}-passages").into()).unwrap_or_else(|_| path.clone());
+        Self { coordinator, path: path.clone(), passages }
     }
 
     /// Passes if nobody else is behind it.
@@ -72,24 +77,36 @@ impl<C: Coordinator> Gate<C> {
     pub async fn try_pass(&self) -> Result<Option<Passage<C>>, Error> {
         let guid = Guid::from_random_bits(self.coordinator.random_bits());
         let content = Bytes::from(guid.to_string());
-        let request =
-            Request::Write(create(self.path.text().clone(), Some(content.clone()), CreateKind::Ephemeral, false));
+        let request = Request::Multi(vec![
+            create(self.path.text().clone(), Some(content.clone()), CreateKind::Ephemeral, false),
+            WriteOp::SetData { path: self.passages.text().clone(), data: None, version: -1 },
+        ]);
         // From here on, so that it goes also if the reply is lost.
         let mut passage = Passage {
             coordinator: self.coordinator.clone(),
             path: self.path.text().clone(),
+            passages: self.passages.text().clone(),
             guid,
             czxid: 0,
             is_through: true,
         };
         loop {
-            match self.coordinator.submit(request.clone()).await {
-                Ok(Reply::PathStat(_, stat)) => {
-                    passage.czxid = stat.czxid;
+            let results = match self.coordinator.submit(request.clone()).await {
+                Ok(Reply::Multi(results)) => results,
+                Ok(_) => return Err(crate::ask::UNEXPECTED),
+                Err(error) if is_disconnection(error) => {
+                    connected(&self.coordinator).await?;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            match zoolet_model::first_failure(&results) {
+                None => {
+                    let Some(OpResult::SetData(stat)) = results.last() else { return Err(crate::ask::UNEXPECTED) };
+                    passage.czxid = stat.mzxid;
                     return Ok(Some(passage));
                 }
-                Ok(_) => return Err(crate::ask::UNEXPECTED),
-                Err(zoolet_model::Error::Refused(ErrorCode::NodeExists)) => {
+                Some((0, ErrorCode::NodeExists)) => {
                     let own = data(&self.coordinator, self.path.text()).await?;
                     let own = own.filter(|(there, stat)| {
                         there.as_ref() == Some(&content) && stat.ephemeral_owner == self.coordinator.session().0
@@ -102,11 +119,9 @@ impl<C: Coordinator> Gate<C> {
                     passage.czxid = stat.czxid;
                     return Ok(Some(passage));
                 }
-                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => {
-                    make_parent(&self.coordinator, &self.path).await?
-                }
-                Err(error) if is_disconnection(error) => connected(&self.coordinator).await?,
-                Err(error) => return Err(error.into()),
+                Some((0, ErrorCode::NoNode)) => make_parent(&self.coordinator, &self.path).await?,
+                Some((1, ErrorCode::NoNode)) => make_persistent(&self.coordinator, &self.passages).await?,
+                Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
             }
         }
     }
@@ -135,7 +150,8 @@ impl<C: Coordinator> Passage<C> {
 impl<C: Coordinator> Drop for Passage<C> {
     fn drop(&mut self) {
         if self.is_through {
-            self.coordinator.run_errand(Errand::delete_if_own(self.path.clone(), self.guid));
+            let errand = Errand::delete_claim(self.path.clone(), self.passages.clone(), self.guid);
+            self.coordinator.run_errand(errand);
         }
     }
 }

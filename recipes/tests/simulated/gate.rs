@@ -2,9 +2,9 @@
 
 use crate::exclusion::{Noted, is_over, judge, note_leaks, order, until};
 use std::time::Duration;
-use zoolet_model::Path;
+use zoolet_model::{EventKind, Path};
 use zoolet_recipes::{Coordinator, Gate, Mode, Passage};
-use zoolet_session::{Session, SessionState};
+use zoolet_session::{Session, SessionState, Version};
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
 
 const PARENT: &str = "/gates";
@@ -57,6 +57,46 @@ async fn cycle(seat: Seat<Noted>) -> Next {
 #[test]
 fn nobody_passes_while_somebody_else_is_behind_the_gate_and_it_opens_again() {
     run_seeds_of(60, |seed| Scenario::drawn(seed, 4), cycle, judge);
+}
+
+/// Between the look whose the znode was and its deletion an operator deleted it and somebody else passed: his znode was deleted.
+#[test]
+fn whoever_gives_up_a_passage_that_was_broken_ends_nobody_elses() {
+    const OPERATOR: usize = 3;
+    let body = async |seat: Seat<Noted>| {
+        until(&seat, 4.0).await;
+        for _ in 0..300 {
+            if seat.number == OPERATOR {
+                let _ = seat.session.delete(&Path::from_static(GATE), Version::Any).await;
+            } else if let Ok(Some(passage)) = gate(&seat).try_pass().await {
+                seat.sleep(Duration::from_micros(seat.below(3000))).await;
+                drop(passage);
+            }
+            seat.sleep(Duration::from_micros(seat.below(2000))).await;
+            if let Some(next) = is_over(&seat) {
+                return next;
+            }
+        }
+        note_leaks(&seat, PARENT).await;
+        Next::Done
+    };
+    let judge = |ran: &Ran<Noted>| {
+        let mut passed = None;
+        for change in ran.changed()?.iter().filter(|change| change.path.as_str() == GATE) {
+            match change.kind {
+                EventKind::NodeCreated => passed = change.session,
+                EventKind::NodeDeleted => {
+                    let who = change.session.and_then(|session| ran.client_of(session));
+                    if change.session != passed && who != Some(OPERATOR) {
+                        return Err(format!("{who:?} ended the passage of {passed:?}, zxid {}", change.zxid));
+                    }
+                }
+                _ => {}
+            }
+        }
+        judge(ran)
+    };
+    run_seeds_of(10, |seed| Scenario::drawn(seed, OPERATOR + 1), body, judge);
 }
 
 #[test]

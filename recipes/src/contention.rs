@@ -186,6 +186,7 @@ impl<C: Coordinator> Contention<C> {
         let coordinator = self.line.coordinator();
         let parent = self.line.parent().text();
         loop {
+            // Before its office: if it takes that meanwhile, the version is another one.
             let Some((audit, stat)) = data(coordinator, parent).await? else { return Ok(Revoked::Released) };
             let audit = audited(audit.as_deref().unwrap_or_default(), contender, why);
             let mut ops = vec![
@@ -198,7 +199,7 @@ impl<C: Coordinator> Contention<C> {
             match zoolet_model::first_failure(&results) {
                 None => return Ok(Revoked::Broken),
                 Some((0, ErrorCode::NoNode)) => return Ok(Revoked::Released),
-                // Somebody else wrote a line.
+                // Somebody else wrote a line, or took office.
                 Some((1, ErrorCode::BadVersion)) => {}
                 Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
             }

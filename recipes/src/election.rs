@@ -17,14 +17,15 @@
 //!
 //! # Znodes
 //! The path, and below it one ephemeral sequential znode for each candidate and, ephemeral, `leader`: the token on a line of its own, and what the leader says of itself. The path's data
-//! names who leads next after a hand-over.
+//! names who leads next after a hand-over; whoever takes office writes it as it is, so that its version grows, and somebody who breaks a place in that moment looks for its office again.
 //!
 //! # Failures
 //! Those of a [lock](crate::lock), and:
 //! | what happens | what comes of it |
 //! |---|---|
 //! | the leader is [broken](crate::Contention::break_grant) | it is out of office at once |
-//! | somebody else deletes the leader's place, or breaks it while it takes office | the next one replaces `leader`, which is the former one's and stands until then |
+//! | it is broken while it takes office | it never was in office, or is out of it at once |
+//! | somebody else deletes the leader's place | the next one replaces `leader`, which is the former one's and stands until then |
 //! | the reply to taking office is lost | it is looked up by the token |
 //! | who was named to lead next is gone | the next one in line leads |
 //!
@@ -147,7 +148,13 @@ impl<C: Coordinator> Election<C> {
         let content = office_content(grant.token(), self.line.content());
         let (mut is_taken, mut was_lost) = (false, false);
         loop {
-            let mut ops = vec![WriteOp::Check { path: grant.path().clone(), version: -1 }];
+            let election = self.line.parent().text();
+            let Some((lines, stat)) = data(coordinator, election).await? else { return Ok(None) };
+            let mut ops = vec![
+                WriteOp::Check { path: grant.path().clone(), version: -1 },
+                // Whoever breaks the place has looked whether it is in office, and names the version that this had before.
+                WriteOp::SetData { path: election.clone(), data: lines, version: stat.version },
+            ];
             if is_taken {
                 ops.push(WriteOp::Delete { path: self.office.clone(), version: -1 });
             }
@@ -172,7 +179,9 @@ impl<C: Coordinator> Election<C> {
                     }
                     is_taken = true;
                 }
-                Some((1, ErrorCode::NoNode)) if is_taken => is_taken = false,
+                // Somebody wrote a line, or this was done and its reply lost.
+                Some((1, ErrorCode::BadVersion)) => {}
+                Some((2, ErrorCode::NoNode)) if is_taken => is_taken = false,
                 Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
             }
         }

@@ -253,3 +253,41 @@ fn a_leader_that_is_broken_is_out_of_office_at_once_and_the_next_one_leads() {
     };
     run_seeds_of(10, |seed| Scenario::peaceful(seed, 4), body, judge);
 }
+
+/// Whoever broke a place looked for its office before it was taken, and deleted the place after: nobody was left to take the office back as long as the
+/// session lived, and everybody saw it lead.
+#[test]
+fn a_candidate_that_is_broken_while_it_takes_office_is_not_seen_in_it() {
+    let body = async |seat: Seat<Noted>| {
+        until(&seat, 4.0).await;
+        match seat.number {
+            0 => {
+                seat.sleep(Duration::from_micros(seat.below(20_000))).await;
+                let _leadership = election(&seat).campaign().await;
+                until(&seat, 8.0).await;
+            }
+            1 => {
+                let line = Contention::new(seat.session.clone(), &Path::from_static(PARENT));
+                loop {
+                    let contenders = line.contenders().await.unwrap_or_default();
+                    let Some(candidate) = contenders.first() else {
+                        seat.sleep(Duration::from_micros(100)).await;
+                        continue;
+                    };
+                    seat.sleep(Duration::from_micros(seat.below(2000))).await;
+                    let _ = line.break_grant(candidate, "strayed").await;
+                    break;
+                }
+                until(&seat, 7.0).await;
+                let election = election(&seat);
+                let (standing, office) = (election.candidates().await, election.office().await);
+                if standing.is_ok_and(|standing| standing.is_empty()) && !matches!(office, Ok(None) | Err(_)) {
+                    seat.record(Noted::Wrong(format!("in office without a place: {office:?}")));
+                }
+            }
+            _ => {}
+        }
+        Next::Done
+    };
+    run_seeds_of(60, |seed| Scenario::peaceful(seed, 2), body, judge);
+}

@@ -11,7 +11,8 @@
 //! - That a holder listens when it is asked: it has to wait for [`Grant::asked_to_release`](crate::Grant::asked_to_release).
 //!
 //! # Znodes
-//! No own. A request is written into the holder's znode: `unlock`, or `__REVOKE__` where its name is Curator's; holders take both. To a writer that became a reader it is `downgraded unlock`. Lines of audit are in the data of the line's own
+//! No own. A request is written into the holder's znode: `unlock`, or `__REVOKE__` where its name is Curator's; holders take both. To a writer that became a reader it is `downgraded unlock`. What a
+//! znode was created with is never taken for a request, whatever it says. Lines of audit are in the data of the line's own
 //! znode, the newest 1 KiB of them.
 //!
 //! # Failures
@@ -45,7 +46,7 @@ use crate::{Coordinator, Error, Mode, Naming};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use zoolet_model::{ErrorCode, Path, Reply, Request, SessionId, Text, WriteOp};
+use zoolet_model::{ErrorCode, Path, Reply, Request, SessionId, Stat, Text, WriteOp};
 
 /// What a holder finds in its znode when somebody asks for what it has, in the words of the documentation.
 const UNLOCK: &[u8] = b"unlock";
@@ -55,19 +56,25 @@ const REVOKE: &[u8] = b"__REVOKE__";
 /// The same for a writer that became a reader, whose znode goes on saying that.
 const DOWNGRADED_UNLOCK: &[u8] = b"downgraded unlock";
 
-/// Whether the data of a znode asks its owner to give up what it has.
-pub(crate) fn asks(content: &[u8]) -> bool {
-    [UNLOCK, REVOKE, DOWNGRADED_UNLOCK].contains(&content)
+/// Whether somebody has written this into a place after it was taken. What its owner says of itself may be any of these words, and is there from the
+/// creation on.
+fn is_written(content: Option<&Bytes>, stat: &Stat, words: &[&[u8]]) -> bool {
+    stat.version > 0 && content.is_some_and(|content| words.contains(&&content[..]))
 }
 
-/// Whether it says that a writer only reads.
-pub(crate) fn is_downgraded(content: &[u8]) -> bool {
-    [DOWNGRADED, DOWNGRADED_UNLOCK].contains(&content)
+/// Whether a place says that its owner is asked to give up what it has.
+pub(crate) fn asks(content: Option<&Bytes>, stat: &Stat) -> bool {
+    is_written(content, stat, &[UNLOCK, REVOKE, DOWNGRADED_UNLOCK])
+}
+
+/// Whether a place says that a writer only reads.
+pub(crate) fn is_downgraded(content: Option<&Bytes>, stat: &Stat) -> bool {
+    is_written(content, stat, &[DOWNGRADED, DOWNGRADED_UNLOCK])
 }
 
 /// What a writer that becomes a reader writes there: it may have been asked before.
-pub(crate) fn downgraded(content: &[u8]) -> &'static [u8] {
-    if asks(content) { DOWNGRADED_UNLOCK } else { DOWNGRADED }
+pub(crate) fn downgraded(content: Option<&Bytes>, stat: &Stat) -> &'static [u8] {
+    if asks(content, stat) { DOWNGRADED_UNLOCK } else { DOWNGRADED }
 }
 
 /// Lines of the audit are kept up to so many bytes, the newest.
@@ -121,7 +128,7 @@ impl<C: Coordinator> Contention<C> {
         let listed = preference::listed(lines.as_deref().unwrap_or_default());
         for Standing { path, number, mut mode, .. } in self.line.standing().await? {
             let Some((content, stat)) = data(self.line.coordinator(), &path).await? else { continue };
-            if content.as_deref().is_some_and(is_downgraded) {
+            if is_downgraded(content.as_ref(), &stat) {
                 mode = Mode::Shared;
             }
             let holds = match mode {
@@ -146,7 +153,7 @@ impl<C: Coordinator> Contention<C> {
         loop {
             // Nobody is there to be asked any more.
             let Some((content, stat)) = data(self.line.coordinator(), &contender.path).await? else { return Ok(()) };
-            let word = match content.as_deref().is_some_and(is_downgraded) {
+            let word = match is_downgraded(content.as_ref(), &stat) {
                 true => DOWNGRADED_UNLOCK,
                 false if name.starts_with("_c_") => REVOKE,
                 false => UNLOCK,
@@ -268,6 +275,18 @@ mod tests {
         assert!(text.len() <= AUDIT_BYTES_MAX);
         assert!(text.lines().all(|line| line.starts_with("session 0x15 of a-lock-0000000001: reason ")), "{text}");
         assert!(text.ends_with("reason 99of two lines\n"), "{text}");
+    }
+
+    #[test]
+    fn what_a_place_was_created_with_is_no_request_and_no_downgrade() {
+        let stat = |version| Stat { version, ..Stat::default() };
+        for word in [UNLOCK, REVOKE, DOWNGRADED_UNLOCK, DOWNGRADED] {
+            let content = Bytes::from_static(word);
+            let said = |stat| (asks(Some(&content), &stat), is_downgraded(Some(&content), &stat));
+            assert_eq!(said(stat(0)), (false, false), "{content:?}");
+            assert_eq!(said(stat(1)), (word != DOWNGRADED, [DOWNGRADED, DOWNGRADED_UNLOCK].contains(&word)));
+        }
+        assert!(!asks(None, &stat(1)) && !is_downgraded(Some(&Bytes::new()), &stat(1)));
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl<C: Coordinator> Grant<C> {
         loop {
             let (there, watch) = ask_watching(self.coordinator(), &request).await?;
             match there {
-                Some(Reply::Data(Some(word), _)) if asks(&word) => return Ok(()),
+                Some(Reply::Data(word, stat)) if asks(word.as_ref(), &stat) => return Ok(()),
                 Some(_) => {}
                 None => return Err(Error::Lost),
             }

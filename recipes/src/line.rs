@@ -295,7 +295,9 @@ impl<C: Coordinator> Place<C> {
         loop {
             let Some(name) = self.blocked_by(&tolerated).await? else { return Ok(true) };
             match data(&self.line.coordinator, &self.sibling(&name)).await? {
-                Some((content, _)) if self.tolerates(content.as_ref()) => tolerated.extend(naming::number(&name)),
+                Some((content, stat)) if self.tolerates(content.as_ref(), &stat) => {
+                    tolerated.extend(naming::number(&name))
+                }
                 Some(_) => return Ok(false),
                 None => {}
             }
@@ -331,7 +333,9 @@ impl<C: Coordinator> Place<C> {
             let (there, watch) = ask_watching(c, &request).await?;
             match there {
                 None => return Ok(Waited::Gone),
-                Some(Reply::Data(content, _)) if self.tolerates(content.as_ref()) => return Ok(Waited::Tolerated),
+                Some(Reply::Data(content, stat)) if self.tolerates(content.as_ref(), &stat) => {
+                    return Ok(Waited::Tolerated);
+                }
                 Some(_) => {}
             }
             if fired(c, watch).await?.kind == EventKind::NodeDeleted {
@@ -340,8 +344,8 @@ impl<C: Coordinator> Place<C> {
         }
     }
 
-    fn tolerates(&self, content: Option<&Bytes>) -> bool {
-        self.line.mode == Mode::Shared && content.is_some_and(|content| is_downgraded(content))
+    fn tolerates(&self, content: Option<&Bytes>, stat: &Stat) -> bool {
+        self.line.mode == Mode::Shared && is_downgraded(content, stat)
     }
 
     fn sibling(&self, name: &str) -> Text {
@@ -357,7 +361,7 @@ enum Waited {
     Tolerated,
 }
 
-/// What a writer that became a reader has in its znode. Its name still says that it is a writer, and so whoever does not know this waits for it to go.
+/// What a writer that became a reader writes into its znode. Its name still says that it is a writer, and so whoever does not know this waits for it to go.
 pub(crate) const DOWNGRADED: &[u8] = b"downgraded";
 
 /// Waits until there is no such znode. `GetData` and not `Exists`: if it has gone already, no watch for one that never comes again is left.

@@ -136,7 +136,7 @@ pub(crate) async fn downgrade<C: Coordinator>(place: &mut Place<C>) -> Result<()
         let census = Census::of(lines.as_deref().unwrap_or_default(), &children(&c, &lock).await?);
         let lines = with_holder(&lines.unwrap_or_default(), &census, place.number(), Mode::Shared);
         // Whoever waits for this writer to go hears that it shares.
-        let content = Bytes::from_static(downgraded(content.as_deref().unwrap_or_default()));
+        let content = Bytes::from_static(downgraded(content.as_ref(), &own));
         let told = WriteOp::SetData { path: place.path().clone(), data: Some(content), version: own.version };
         match write(&c, told, &lock, lines, stat.version).await {
             Ok(Some(zxid)) => {

@@ -13,7 +13,8 @@
 //! - An upgrade: two readers who both wanted to write would wait for each other for ever.
 //!
 //! # Znodes
-//! As those of a [lock](crate::lock), with names that say who reads and who writes. A writer that became a reader has `downgraded` for its data. With a preference the path's data has a line
+//! As those of a [lock](crate::lock), with names that say who reads and who writes. A writer that became a reader writes `downgraded` into its znode; one that is created with that word for its data is a writer like
+//! any other. With a preference the path's data has a line
 //! for each holder.
 //!
 //! # Failures
@@ -144,11 +145,10 @@ impl<C: Coordinator> ReadWriteLock<C> {
         let coordinator = self.writers.coordinator();
         loop {
             let (content, stat) = data(coordinator, writer.path()).await?.ok_or(Error::Lost)?;
-            let content = content.unwrap_or_default();
-            if is_downgraded(&content) {
+            if is_downgraded(content.as_ref(), &stat) {
                 return Ok(writer);
             }
-            let data = Some(Bytes::from_static(downgraded(&content)));
+            let data = Some(Bytes::from_static(downgraded(content.as_ref(), &stat)));
             let op = WriteOp::SetData { path: writer.path().clone(), data, version: stat.version };
             match ask(coordinator, &Request::Write(op)).await {
                 Ok(_) => return Ok(writer),

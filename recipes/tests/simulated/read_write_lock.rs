@@ -1,6 +1,6 @@
 //! Readers and writers.
 
-use crate::exclusion::{Noted, act, each_woke, give_up, hold, is_over, judge, note_leaks, order, until};
+use crate::exclusion::{Noted, act, each_woke, give_up, hold, is_over, judge, note_leaks, order, until, within};
 use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Error, Mode, Naming, ReadWriteLock};
@@ -139,4 +139,37 @@ fn a_writer_that_becomes_a_reader_lets_the_readers_behind_it_in() {
         each_woke(ran, 1 + READERS, 2, 2)
     };
     run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), |seat| behind_a_writer(seat, true), wakes);
+}
+
+/// A writer that said `downgraded` of itself was taken for a reader by those who came: they read beside it.
+#[test]
+fn a_writer_is_one_whatever_it_says_of_itself() {
+    let body = async |seat: Seat<Noted>| {
+        until(&seat, 4.0 + seat.number as f64).await;
+        if seat.number == 0 {
+            for (at_s, says) in [(8.0, "downgraded"), (12.0, "downgraded unlock"), (16.0, "unlock")] {
+                let grant = lock(&seat, Naming::default()).described(says).write().await.unwrap();
+                seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+                assert_eq!(lock(&seat, Naming::default()).try_read().await.map(|read| read.is_some()), Ok(false));
+                assert!(within(&seat, Duration::from_millis(500), grant.asked_to_release()).await.is_none(), "{says}");
+                until(&seat, at_s).await;
+                seat.record(Noted::Acted(grant.token().0, Mode::Exclusive));
+                let shared = lock(&seat, Naming::default()).downgrade(grant).await.unwrap();
+                seat.record(Noted::Granted(shared.token().0, Mode::Shared));
+                until(&seat, at_s + 1.0).await;
+                assert!(lock(&seat, Naming::default()).try_read().await.unwrap().is_some(), "{says}");
+                shared.release().await.unwrap();
+                until(&seat, at_s + 2.0).await;
+            }
+            return Next::Done;
+        }
+        for at_s in [6.0, 10.5, 14.5] {
+            until(&seat, at_s).await;
+            let grant = lock(&seat, Naming::default()).read().await.unwrap();
+            seat.record(Noted::Granted(grant.token().0, Mode::Shared));
+            grant.release().await.unwrap();
+        }
+        Next::Done
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, 2), body, judge);
 }

@@ -15,7 +15,10 @@
 //! | what happens | what comes of it |
 //! |---|---|
 //! | the process dies with the permit | it has it after the restart |
-//! | the reply is lost | it is found out whether the permit was given |
+//! | the reply is lost | it is found out whether the permit was given, or given back |
+//! | the session is suspended while it waits for a permit | its place in the line stays |
+//! | the session ends while it waits | its error, and its place is gone; whoever has a permit keeps it |
+//! | the future is dropped in that moment | the permit may have been given: [`Permit::Kept`] the next time, or [`RollingRestart::done`] gives it back |
 //!
 //! # Example
 //! ```
@@ -35,7 +38,7 @@
 //! }
 //! ```
 
-use crate::ask::{First, UNEXPECTED, ask, ask_watching, create, fired, first};
+use crate::ask::{First, UNEXPECTED, ask_watching, create, fired, first};
 use crate::barrier::wait_there;
 use crate::once::Once;
 use crate::{Coordinator, Error, Lock};
@@ -121,10 +124,11 @@ impl<C: Coordinator> RollingRestart<C> {
     /// # Errors
     /// BadArguments for a name that no znode can have; the session's.
     pub async fn done(&self, name: &str) -> Result<(), Error> {
-        let request = Request::Write(WriteOp::Delete { path: self.permit(name)?, version: -1 });
-        match ask(&self.coordinator, &request).await {
-            Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => Ok(()),
-            Err(error) => Err(error),
+        // Once: by the time that a lost reply is noticed, the box may have another permit.
+        let delete = WriteOp::Delete { path: self.permit(name)?, version: -1 };
+        match self.once.transact(&[delete]).await? {
+            Ok(()) | Err((_, ErrorCode::NoNode)) => Ok(()),
+            Err((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
         }
     }
 

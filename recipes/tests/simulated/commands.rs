@@ -1,12 +1,13 @@
 //! What several may command, while replies are lost: each call changes the tree once at most.
 //!
 //! A deletion, or a write without a version, was sent again when its reply was lost: a barrier that somebody else had closed since was opened again,
-//! a signal that somebody else had given since was eaten, and a size that somebody else had set since was overwritten.
+//! a signal that somebody else had given since was eaten, a size that somebody else had set since was overwritten,
+//! and a permit to restart that was given again was taken back.
 
 use std::future::Future;
 use std::time::Duration;
 use zoolet_model::Path;
-use zoolet_recipes::{Barrier, Error, EventHandle, Reset, Semaphore};
+use zoolet_recipes::{Barrier, Error, EventHandle, Reset, RollingRestart, Semaphore};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{Fate, MS, Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
 
@@ -40,10 +41,14 @@ async fn call<T>(seat: &Seat<Noted>, call: impl Future<Output = Result<T, Error>
 
 /// Within each call, this client has changed the znode once at most, and just then if it was told so.
 fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+    judge_of(ran, PATH.as_str())
+}
+
+fn judge_of(ran: &Ran<Noted>, path: &str) -> Result<(), String> {
     let changed = ran.changed()?;
     let theirs = |client| {
         let is_theirs = move |session| ran.client_of(session) == Some(client);
-        changed.iter().filter(move |change| change.path == PATH.as_str() && change.session.is_some_and(is_theirs))
+        changed.iter().filter(move |change| change.path == path && change.session.is_some_and(is_theirs))
     };
     for client in 0..COMMANDERS {
         let facts: Vec<_> = ran.facts.iter().filter(|fact| fact.client == client).collect();
@@ -111,4 +116,20 @@ fn a_size_that_somebody_else_sets_is_not_overwritten_by_a_call_of_before() {
         Next::Done
     };
     run_seeds_of(20, scenario, live, judge);
+}
+
+#[test]
+fn a_permit_that_was_given_again_is_not_given_back_by_a_call_of_before() {
+    let live = |seat: Seat<Noted>| async move {
+        let gate: RollingRestart<Session> = RollingRestart::new(seat.session.clone(), &PATH, 1).unwrap();
+        for _ in 0..CALLS {
+            if seat.below(2) == 0 {
+                call(&seat, gate.begin("gw-a"), |_| None).await;
+            } else {
+                call(&seat, gate.done("gw-a"), |()| None).await;
+            }
+        }
+        Next::Done
+    };
+    run_seeds_of(20, scenario, live, |ran| judge_of(ran, "/commanded/boxes/gw-a"));
 }

@@ -14,6 +14,9 @@
 //! | what happens | what comes of it |
 //! |---|---|
 //! | the reply is lost | it is found out whether it was done |
+//! | the session is suspended | the addition is done when there is a server again |
+//! | the session ends | its error: the addition was done or not |
+//! | a future of an addition is dropped | it may have been done |
 //! | the sum is none of 64 bits | [`Error::Full`], nothing was changed |
 //! | the znode has other data | [`Error::Malformed`], nothing was changed |
 //!

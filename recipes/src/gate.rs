@@ -19,7 +19,11 @@
 //! | what happens | what comes of it |
 //! |---|---|
 //! | the reply to the create is lost | the znode is recognised by its GUID and its owner |
-//! | the session ends | the gate is free |
+//! | the reply to the deletion is lost | it is looked up whose znode is there before anything is deleted again: whoever has passed since stays |
+//! | the session is suspended while it waits | the next server tells that the gate is free; it races again |
+//! | the session is suspended behind the gate | the passage does not tell: act only before [`Coordinator::safe_until`], or let what is written to compare [tokens](Passage::token) |
+//! | the session ends | the gate is free, whatever whoever is behind it believes |
+//! | a passage is dropped without a connection | the gate is free as soon as there is one, or with the session |
 //! | somebody deletes the znode, and another one passes | whoever had passed before ends nothing of the other one's |
 //!
 //! # Example

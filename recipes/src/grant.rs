@@ -9,6 +9,36 @@
 //! | it is elsewhere, and can compare numbers | [`Grant::token`]: whoever is written to refuses tokens smaller than the largest that it has seen |
 //! | it is a motor | [`Grant::doubted`], [`Grant::run`]: stop as soon as it is in doubt; [`Holding::Doubtful`] says until when nobody else can have it |
 //!
+//! # Guarantees
+//! - The token of a later grant of a path is larger, also after the path was deleted and made again.
+//! - A fenced write is done only while the grant stands, however late it comes.
+//! - [`Holding::Held`] and [`Holding::Doubtful`] say until when no server can have ended the session. While this process lives, and nobody [breaks](crate::contention) the grant, nobody
+//!   else is granted the same before that instant.
+//! - A grant that is over is found out: [`Holdings`] watches the own znode, and ends with [`Holding::Lost`].
+//! - Dropped, it is given up without waiting.
+//!
+//! # Does not guarantee
+//! - That what is not fenced, and carries no token, stops in time: nothing can stop a process that stands still. Hardware needs an instant at which it stops by itself:
+//!   [`Coordinator::safe_until`], told again while the grant is held.
+//! - That instant for a process that dies: when the server is back in whose process a session was, the session ends at once, and what it held is free. Tell the hardware to stop before the node is
+//!   started.
+//! - That a fenced write whose reply is lost was done, or was not: it is not sent again. Read, or write with a version.
+//! - That what is written fenced is there: [`FencedWriter::set`] makes no znode.
+//!
+//! # Znodes
+//! The one of the place that was granted, an ephemeral: [`Grant::path`]. Where one kind [overtakes](crate::Preference) the other, also a line in the data of its parent.
+//!
+//! # Failures
+//! | what happens | holding | fenced writes | who waits for it to end |
+//! |---|---|---|---|
+//! | the connection is lost | [`Holding::Doubtful`] | [`Error::Doubtful`], not sent | [`Grant::doubted`], [`Grant::run`] |
+//! | it comes back in time | [`Holding::Held`] | done | |
+//! | the process stands still beyond that instant | [`Holding::Doubtful`], once it goes on | done if the grant stands, else [`Error::Lost`] | [`Grant::ended`] |
+//! | the session ends | [`Holding::Lost`] | [`Error::Lost`] | all of them |
+//! | somebody breaks the grant | [`Holding::Lost`] as soon as it is heard | [`Error::Lost`] from that moment on | all of them |
+//! | the reply to a fenced write is lost | as it is | `ConnectionLoss`: done or not | |
+//! | it is dropped without a connection | | | its znode goes as soon as there is one, or with the session |
+//!
 //! # Example
 //! ```
 //! use zoolet_recipes::{Coordinator, Grant, Holding};

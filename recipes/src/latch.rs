@@ -15,6 +15,9 @@
 //! | what happens | what comes of it |
 //! |---|---|
 //! | the reply to a count is lost | it is found out whether it was done |
+//! | the session is suspended while it waits | the next server tells how much is left |
+//! | the session ends | its error; what it has counted stays counted |
+//! | a future of a count is dropped | it may have counted |
 //! | the znode has other data | [`Error::Malformed`] |
 //!
 //! # Example

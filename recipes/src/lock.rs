@@ -10,6 +10,13 @@
 //! - That the holder *knows* that it holds. A process that is stopped, or cut off, goes on believing it until it looks again: what two must never do at once goes
 //!   through [`Grant::fenced`](crate::Grant::fenced), or carries the token.
 //! - That others follow the protocol: whoever may write below the path can break it.
+//! - Re-entrancy: whoever holds it and asks again waits for itself. [`ReentrantLock`] is for that.
+//!
+//! # See also
+//! - [`Grant`](crate::grant): what a holder has, and what becomes of it.
+//! - [`Naming`]: which other libraries may stand in the same line, and with which names.
+//! - [`Contention`](crate::contention): who holds and waits, asking a holder to give it up, breaking.
+//! - [`ReadWriteLock`](crate::read_write_lock) for readers and writers, [`Preference`](crate::Preference) for which of them goes first.
 //!
 //! # Znodes
 //! The path, a container (reaped by the ensemble when nobody has used it for a while), and below it one ephemeral sequential znode for each participant, named as [`Naming`] says.
@@ -33,7 +40,7 @@
 //! async fn open_valve<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let lock = Lock::new(session, &Path::from_static("/locks/valve-7")).described("gw-a");
 //!     let grant = lock.acquire().await?;
-//!     // Refused by the ensemble if somebody else has the lock by now.
+//!     // Refused by the ensemble if somebody else has the lock by now. The znode is there since the valve is: otherwise this were NoNode.
 //!     grant.fenced().set(&Path::from_static("/valves/7"), bytes::Bytes::from_static(b"open"), -1).await?;
 //!     grant.release().await
 //! }

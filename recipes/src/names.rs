@@ -17,6 +17,9 @@
 //! |---|---|
 //! | the reply is lost | it is found out whether the name was given |
 //! | somebody deletes the name at once | [`Error::Broken`] |
+//! | the session is suspended | claimed names stay; requests are asked again at the next server |
+//! | the session ends | claimed names are free, bound ones stay; its error for whoever waits. Claim again with another session |
+//! | a registration is dropped without a connection | the name is free as soon as there is one, or with the session |
 //!
 //! # Example
 //! ```

@@ -13,6 +13,9 @@ use bytes::Bytes;
 use zoolet_model::{ErrorCode, Names, OpResult, Reply, Request, Text, WriteOp, first_failure};
 
 /// Which kind goes first when both wait. All who use a lock say the same.
+///
+/// Of a [`ReadWriteLock`](crate::ReadWriteLock::prefer). Where one kind overtakes the other, it may overtake for ever: nobody promises that those who wait have their turn. Each holder then is a line in the data of the
+/// lock's znode, and its token is the zxid of the write that put it there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Preference {
     /// Neither: in the order in which they came. Others' libraries know only this.

@@ -18,7 +18,22 @@
 //! for each holder.
 //!
 //! # Failures
-//! Those of a [lock](crate::lock). A downgrade whose reply is lost is looked up.
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the reply to the create is lost | the znode is found again by its GUID and its owner |
+//! | the session is suspended while it waits | it goes on waiting; its place stays |
+//! | the session is suspended while it holds | [`Holding::Doubtful`](crate::Holding::Doubtful), with the instant until which no writer, or nobody else, can hold |
+//! | the session ends | [`Holding::Lost`](crate::Holding::Lost); those behind go on |
+//! | somebody deletes the znode | a waiting one gets [`Error::Broken`], a holder is `Lost`; readers behind a broken writer go on |
+//! | the reply to a downgrade is lost | it is looked up: a writer is a reader then, once |
+//! | somebody asks for the lock while it is downgraded | both are kept: the request is there for the reader |
+//! | the writer is broken before it is a reader | [`Error::Lost`] |
+//! | with a preference, the reply to taking it is lost | the list of holders is read again; what a holder left in it counts while its znode is there |
+//! | some prefer one kind and others say [`Preference::Fair`] | two may hold it, because those know nothing of the list of holders: all who use a lock say the same |
+//! | numbers are used up | [`Error::Exhausted`], as of a [lock](crate::lock) |
+//!
+//! # See also
+//! [`Grant`](crate::grant), [`Naming`], [`Preference`], [`Contention`](crate::contention) for asking and breaking. Neither side is re-entrant.
 //!
 //! # Example
 //! ```

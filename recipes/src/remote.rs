@@ -3,6 +3,26 @@
 //! It runs on tokio: a [`Remote`] is made inside a runtime with time enabled, which lives for at least as long. Grants and other guards may be dropped
 //! anywhere.
 //!
+//! # Guarantees
+//! - What [`Coordinator`] says: requests in their order, watches that outlive connections, errands until they are done.
+//! - What a lost connection left of an errand is done before anything that is asked on the next one.
+//! - Until when the session is safe is said from answers that came through the leader, and allows for clocks that go at different speeds.
+//!
+//! # Does not guarantee
+//! - That a request whose connection went away was done, or was not.
+//! - As much time in which nothing is in doubt as a session in a server's process has: it is about a third of the timeout less.
+//!
+//! # Znodes
+//! None of its own.
+//!
+//! # Failures
+//! | what happens | what comes of it |
+//! |---|---|
+//! | the connection goes away | `Suspended`; requests under way get `ConnectionLoss`, later ones `Suspended` until there is another connection |
+//! | the session ends at the server | `Lost`; watches and timers end, ephemerals are gone |
+//! | the runtime ends | `Closed`; nothing is cleared away any more but by the end of the session |
+//! | the last clone is dropped | errands are done, then the session is closed |
+//!
 //! # What the client leaves out
 //! - Null data and empty data are one: `None` is written as empty, and empty is read as `None`. No recipe tells them apart.
 //! - Of a failed multi it gives the operation that failed; what a server says of the others follows from that.

@@ -12,13 +12,14 @@
 //!
 //! # Znodes
 //! The path, whose data is the number of the meeting that takes parties now. Below it a container for each meeting, with an ephemeral of each party and `ready` once it has begun. The last one to
-//! leave deletes them.
+//! leave deletes them, and where nobody was left to do that, whoever begins a later meeting.
 //!
 //! # Failures
 //! | what happens | what comes of it |
 //! |---|---|
 //! | a party dies while others wait for more | it does not count; they go on waiting |
 //! | a party dies in the meeting | the others do not wait for it in leaving |
+//! | all of a meeting die, or drop it | what says that it had begun stays until the next meeting begins |
 //! | the reply to entering is lost | the party's znode has its GUID: it is recognised |
 //! | a meeting is dropped and not left | its party has left, without waiting |
 //!
@@ -157,10 +158,31 @@ impl<C: Coordinator> DoubleBarrier<C> {
             WriteOp::SetData { path: self.path.text().clone(), data, version },
         ]);
         match ask(&self.coordinator, &begin).await? {
-            // Or somebody else came as late, and told them.
-            Reply::Multi(_) => wait_there(&self.coordinator, &ready).await,
+            Reply::Multi(results) => {
+                if zoolet_model::first_failure(&results).is_none() {
+                    self.tidy_before(number).await?;
+                }
+                // Or somebody else came as late, and told them.
+                wait_there(&self.coordinator, &ready).await
+            }
             _ => Err(UNEXPECTED),
         }
+    }
+}
+
+impl<C: Coordinator> DoubleBarrier<C> {
+    /// Rooms of former meetings whose parties are all gone without having left: nobody comes into them any more.
+    async fn tidy_before(&self, number: u64) -> Result<(), Error> {
+        let c = &self.coordinator;
+        for name in children(c, self.path.text()).await?.iter() {
+            if name.parse::<u64>().is_ok_and(|room| room < number) {
+                let room = zoolet_model::path::child(self.path.as_str(), name);
+                if parties(&children(c, &room).await?).next().is_none() {
+                    tidy(c, &room);
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -191,7 +213,7 @@ impl<C: Coordinator> Meeting<C> {
             }
         }
         self.depart().await?;
-        self.tidy();
+        tidy(&self.coordinator, &self.room);
         Ok(())
     }
 
@@ -205,12 +227,12 @@ impl<C: Coordinator> Meeting<C> {
             Err(error) => Err(error),
         }
     }
+}
 
-    /// Nobody is in the room, and nobody will be. All who left try it, and one succeeds.
-    fn tidy(&self) {
-        self.coordinator.run_errand(Errand::delete(zoolet_model::path::child(&self.room, READY)));
-        self.coordinator.run_errand(Errand::delete(self.room.clone()));
-    }
+/// Nobody is in the room, and nobody will be. All who left try it, and one succeeds.
+fn tidy<C: Coordinator>(coordinator: &C, room: &Text) {
+    coordinator.run_errand(Errand::delete(zoolet_model::path::child(room, READY)));
+    coordinator.run_errand(Errand::delete(room.clone()));
 }
 
 impl<C: Coordinator> Drop for Meeting<C> {

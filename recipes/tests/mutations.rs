@@ -3,9 +3,14 @@
 //!
 //! `cargo test --release -p zoolet-recipes --features mutations --test mutations rules::` runs them.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(dead_code, reason = "what some tests of the recipes share, and others do not use")]
 
+#[path = "simulated/apart.rs"]
+mod apart;
 #[path = "simulated/contention.rs"]
 mod contention;
+#[path = "simulated/drawn.rs"]
+mod drawn;
 #[path = "simulated/election.rs"]
 mod election;
 #[path = "simulated/exclusion.rs"]

@@ -7,23 +7,30 @@
 //! | 1 to 3, 6, 7, 9 to 11, 13 | nothing is written |
 
 use crate::apart::{finish, finished, heard, persist, up_to, within};
+use crate::drawn::drawn;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use zoolet_model::Path;
-use zoolet_recipes::{Change, ChildrenCache, Configuration, NodeCache, catch_up};
+use zoolet_model::{Path, SessionId};
+use zoolet_recipes::{Change, ChildrenCache, Configuration, Coordinator, NodeCache, catch_up};
 use zoolet_session::Version;
 use zoolet_sim::ensemble::{Next, Plan, Ran, Scenario, Seat, run_seeds_of};
 
 const PATH: Path = Path::from_static("/conf");
 const CHILDREN: u64 = 3;
-const CLIENTS: usize = 4;
+pub(crate) const CLIENTS: usize = 4;
 /// They write; the others follow.
 const WRITERS: usize = 2;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Noted {
+pub(crate) enum Noted {
     /// What is wrong.
     Wrong(String),
+    /// It follows, in this session.
+    Follows(SessionId),
+    /// It was told that it may have missed something.
+    Gap,
+    /// Nothing more came.
+    Quiet,
     /// What caches and tree came to.
     Same,
 }
@@ -32,14 +39,16 @@ fn child(number: u64) -> Path {
     Path::new(format!("{PATH}/{number}").into()).unwrap()
 }
 
-async fn live(seat: Seat<Noted>) -> Next {
+pub(crate) async fn live(seat: Seat<Noted>) -> Next {
     let done = if seat.number < WRITERS { write(&seat).await } else { follow(&seat).await };
     done.map_or_else(|next| next, |()| Next::Done)
 }
 
 async fn write(seat: &Seat<Noted>) -> Result<(), Next> {
     let session = &seat.session;
-    for number in 0..25 {
+    let mut number = 0;
+    while number < 25 || seat.goes_on() {
+        number += 1;
         let data = bytes::Bytes::from(match seat.below(4) {
             0 => "nonsense".to_owned(),
             _ => format!("{}", 1000 * seat.number + number),
@@ -64,6 +73,7 @@ async fn follow(seat: &Seat<Noted>) -> Result<(), Next> {
     let mut node = persist(seat, || NodeCache::new(c(), &one)).await?;
     let parse = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().parse::<u32>();
     let mut configuration = persist(seat, || Configuration::new(c(), &one, None, parse)).await?;
+    seat.record(Noted::Follows(Coordinator::session(&seat.session)));
     let mut newest: BTreeMap<String, i64> = BTreeMap::new();
     let (mut told, mut last_good) = (None, None);
     let mut is_last = false;
@@ -74,7 +84,7 @@ async fn follow(seat: &Seat<Noted>) -> Result<(), Next> {
             is_last = true;
         }
         // In the end until nothing is told any more.
-        let patience = if is_last { Duration::from_secs(5) } else { up_to(seat, 200) };
+        let patience = if is_last { Duration::from_secs(20) } else { up_to(seat, 200) };
         while let Some(change) = within(seat, patience, children.next()).await {
             match heard(seat, change)? {
                 Some(Change::Put { name, content: (_, stat) }) => {
@@ -83,7 +93,8 @@ async fn follow(seat: &Seat<Noted>) -> Result<(), Next> {
                         seat.record(Noted::Wrong(format!("{name} of {} after {before:?}", stat.mzxid)));
                     }
                 }
-                Some(Change::Gone { .. } | Change::Gap | Change::Complete) | None => {}
+                Some(Change::Gap) => seat.record(Noted::Gap),
+                Some(Change::Gone { .. } | Change::Complete) | None => {}
             }
         }
         while let Some(content) = within(seat, patience, node.next()).await {
@@ -106,6 +117,7 @@ async fn follow(seat: &Seat<Noted>) -> Result<(), Next> {
             }
         }
         if is_last {
+            seat.record(Noted::Quiet);
             break;
         }
     }
@@ -132,19 +144,44 @@ async fn follow(seat: &Seat<Noted>) -> Result<(), Next> {
     Ok(())
 }
 
-fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+/// Whoever came back on another connection was told that it may have missed something.
+fn told_of_gaps(ran: &Ran<Noted>) -> Result<(), String> {
+    for quiet in ran.facts.iter().filter(|fact| fact.what == Noted::Quiet) {
+        let mut theirs = ran.facts.iter().filter(|fact| (fact.client, fact.life) == (quiet.client, quiet.life));
+        let gap_us = theirs.clone().filter(|fact| fact.what == Noted::Gap).map(|fact| fact.at_us).max();
+        let Some((from_us, session)) = theirs.find_map(|fact| match fact.what {
+            Noted::Follows(session) => Some((fact.at_us, session)),
+            _ => None,
+        }) else {
+            continue;
+        };
+        let connections = ran.history.connections.iter().filter(|connection| connection.session() == Some(session));
+        let replies = connections.filter_map(|connection| connection.reply.as_ref()).map(|(at, _)| at.us);
+        let back_us = replies.filter(|us| (from_us + 1..quiet.at_us).contains(us)).max();
+        if back_us > gap_us {
+            return Err(format!(
+                "client {} was back at {back_us:?} us, and was told of a gap at {gap_us:?}",
+                quiet.client
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
     for fact in &ran.facts {
         if let Noted::Wrong(what) = &fact.what {
             return Err(format!("client {} at {} us: {what}", fact.client, fact.at_us));
         }
     }
+    told_of_gaps(ran)?;
     let followed = ran.facts.iter().filter(|fact| fact.what == Noted::Same).count();
     if followed >= CLIENTS - WRITERS { Ok(()) } else { Err(format!("{followed} followed to the end")) }
 }
 
 #[test]
 fn caches_are_as_the_tree_in_the_end() {
-    run_seeds_of(60, |seed| Scenario::drawn(seed, CLIENTS), live, judge);
+    drawn(50, CLIENTS, live, judge);
 }
 
 #[test]

@@ -8,25 +8,29 @@
 //! | 1, 3, 6 to 13 | nobody holds anything, nothing is waited for, and the receipt of another session has another GUID |
 
 use crate::apart::{both, heard, left_behind, up_to, within};
+use crate::drawn::{drawn_of, some_stay_away};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use zoolet_model::{EventKind, Path};
 use zoolet_recipes::Counter;
+use zoolet_session::Session;
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
 
 const PATH: &str = "/line/counter";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Noted {
+pub(crate) enum Noted {
     /// It begins to add 1.
     Adding,
     /// It was done, and there was this before.
     Added(i64),
+    /// This was not what there was: nothing was done.
+    NotSet(i64),
     /// This znode of the own session should not be there any more.
     Left(String),
 }
 
-async fn add(seat: Seat<Noted>) -> Next {
+pub(crate) async fn add(seat: Seat<Noted>) -> Next {
     let next = additions(&seat).await.unwrap_or_else(|next| next);
     if let (Next::Done, Some(path)) = (next, left_behind(&seat).await) {
         seat.record(Noted::Left(path));
@@ -36,8 +40,14 @@ async fn add(seat: Seat<Noted>) -> Next {
 
 async fn additions(seat: &Seat<Noted>) -> Result<Next, Next> {
     let counter = Counter::new(seat.session.clone(), &Path::from_static(PATH));
-    for _ in 0..6 {
+    let mut rounds = 0;
+    while rounds < 6 || seat.goes_on() {
+        rounds += 1;
         seat.sleep(up_to(seat, 500)).await;
+        if seat.below(3) == 0 {
+            set(seat, &counter).await?;
+            continue;
+        }
         seat.record(Noted::Adding);
         let results = match seat.below(3) {
             0 => within(seat, up_to(seat, 60), counter.add(1)).await.into_iter().collect(),
@@ -60,10 +70,23 @@ async fn additions(seat: &Seat<Noted>) -> Result<Next, Next> {
     Ok(Next::Done)
 }
 
+/// One more, if it is what it was.
+async fn set(seat: &Seat<Noted>, counter: &Counter<Session>) -> Result<(), Next> {
+    let Some(now) = heard(seat, counter.value().await)? else { return Ok(()) };
+    let now = now - seat.below(2) as i64;
+    seat.record(Noted::Adding);
+    match heard(seat, counter.compare_and_set(now, now + 1).await)? {
+        Some(true) => seat.record(Noted::Added(now)),
+        Some(false) => seat.record(Noted::NotSet(now)),
+        None => {}
+    }
+    Ok(())
+}
+
 /// Nobody was given the same value; who was given one made that step and no other client; and no step is nobody's.
-fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
     let mut steps: BTreeMap<i64, usize> = BTreeMap::new();
-    let mut value = 0;
+    let (mut value, mut raised) = (0, vec![(-1, 0)]);
     for change in ran.changed()?.into_iter().filter(|change| change.path == PATH) {
         let client = change.session.and_then(|session| ran.client_of(session)).ok_or("who was that?")?;
         let now: i64 = std::str::from_utf8(&change.data.unwrap_or_default()).unwrap().parse().unwrap();
@@ -71,6 +94,7 @@ fn judge(ran: &Ran<Noted>) -> Result<(), String> {
             EventKind::NodeCreated if now == 0 => {}
             EventKind::NodeDataChanged if now == value + 1 => {
                 steps.insert(value, client);
+                raised.push((value, change.at_us));
             }
             kind => return Err(format!("{kind:?} from {value} to {now} by client {client}")),
         }
@@ -81,7 +105,8 @@ fn judge(ran: &Ran<Noted>) -> Result<(), String> {
         if theirs.is_empty() {
             break;
         }
-        let tried = theirs.iter().filter(|fact| fact.what == Noted::Adding).count();
+        let refused = theirs.iter().filter(|fact| matches!(fact.what, Noted::NotSet(_))).count();
+        let tried = theirs.iter().filter(|fact| fact.what == Noted::Adding).count() - refused;
         let done = steps.values().filter(|by| **by == client).count();
         if done > tried {
             return Err(format!("client {client} tried {tried} additions, and {done} were done"));
@@ -89,6 +114,10 @@ fn judge(ran: &Ran<Noted>) -> Result<(), String> {
         for fact in theirs {
             match &fact.what {
                 Noted::Adding => {}
+                // It was another one before it was told so.
+                Noted::NotSet(expected)
+                    if raised.iter().any(|(from, at_us)| from == expected && *at_us <= fact.at_us) => {}
+                Noted::NotSet(expected) => return Err(format!("client {client}: it was {expected}, and was not set")),
                 // Removed: a second one who was given it does not find it.
                 Noted::Added(before) if steps.remove(before) == Some(client) => {}
                 Noted::Added(before) => return Err(format!("client {client} was given {before} that is not its own")),
@@ -101,7 +130,7 @@ fn judge(ran: &Ran<Noted>) -> Result<(), String> {
 
 #[test]
 fn every_addition_is_done_once_and_no_value_is_given_twice() {
-    run_seeds_of(60, |seed| Scenario::drawn(seed, 4), add, judge);
+    drawn_of(50, |seed| some_stay_away(seed, 4), add, judge);
 }
 
 /// A transaction takes the receipt of the last one with it. One that was dropped and not done, because others were faster, forgot it.

@@ -1,6 +1,9 @@
 //! The election.
 
-use crate::exclusion::{Noted, each_woke, is_over, judge, note_leaks, order, until, within, write};
+use crate::drawn::{drawn, drawn_of, some_stay_away};
+use crate::exclusion::{
+    Noted, break_some, each_woke, is_over, judge, judge_drawn, note_holding, note_leaks, order, until, within, write,
+};
 use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Contention, Election, Error, Holding, Leadership, Mode, Naming, Revoked};
@@ -17,9 +20,10 @@ fn election(seat: &Seat<Noted>) -> Election<Session> {
 async fn lead(seat: &Seat<Noted>, election: &Election<Session>, leadership: Leadership<Session>) {
     let token = leadership.token().0;
     seat.record(Noted::Granted(token, Mode::Exclusive));
+    let is_bold = seat.below(2) == 0;
     for _ in 0..1 + seat.below(4) {
-        if leadership.holding() == Holding::Held {
-            seat.record(Noted::Acted(token, Mode::Exclusive));
+        let is_held = note_holding(seat, token, Mode::Exclusive, leadership.holding());
+        if is_held || is_bold {
             write(seat, token, &leadership.fenced()).await;
         }
         note_wrong_office(seat, election, &leadership).await;
@@ -49,6 +53,7 @@ async fn note_wrong_office(seat: &Seat<Noted>, election: &Election<Session>, lea
     match office {
         Ok(Some(office)) if office.token >= leadership.token() => {}
         Ok(None) if leadership.holding() != Holding::Held => {}
+        Ok(None) => seat.record(Noted::NotInOffice(leadership.token().0)),
         Err(Error::Session(_)) => {}
         other => seat.record(Noted::Wrong(format!("leads with {}, and in office is {other:?}", leadership.token()))),
     }
@@ -72,7 +77,7 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     let election = election(&seat).naming(naming).rank((seat.number % 2) as u8);
     seat.spawn(observe(seat.clone()));
     let mut terms = 0;
-    while terms < 4 {
+    while terms < 4 || seat.goes_on() {
         seat.sleep(Duration::from_millis(seat.below(500))).await;
         let patience = Duration::from_millis(seat.below(1500));
         let leadership = match seat.below(3) {
@@ -84,7 +89,7 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
                 lead(&seat, &election, leadership).await;
                 terms += 1;
             }
-            Ok(None) | Err(Error::Session(_)) => {}
+            Ok(None) | Err(Error::Session(_) | Error::Broken) => {}
             Err(error) => panic!("{error}"),
         }
         if let Some(next) = is_over(&seat) {
@@ -97,7 +102,17 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
 
 #[test]
 fn one_leads_and_everybody_sees_later_ones_only() {
-    run_seeds_of(60, |seed| Scenario::drawn(seed, 4), cycle, judge);
+    drawn_of(50, |seed| some_stay_away(seed, 4), cycle, judge_drawn);
+}
+
+/// Client 4 takes away what the others have or wait for.
+pub(crate) async fn broken(seat: Seat<Noted>) -> Next {
+    if seat.number == 4 { break_some(&seat, &[PARENT]).await } else { cycle(seat).await }
+}
+
+#[test]
+fn a_leader_that_was_broken_writes_nothing_more() {
+    drawn(20, 5, broken, judge_drawn);
 }
 
 /// Once each, in the order of their numbers.

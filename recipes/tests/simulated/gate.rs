@@ -1,9 +1,10 @@
 //! The gate.
 
-use crate::exclusion::{Noted, is_over, judge, note_leaks, order, until};
+use crate::drawn::{drawn_of, some_stay_away};
+use crate::exclusion::{Noted, is_over, judge, judge_drawn, note_leaks, order, until};
 use std::time::Duration;
 use zoolet_model::{EventKind, Path};
-use zoolet_recipes::{Coordinator, Gate, Mode, Passage};
+use zoolet_recipes::{Coordinator, Error, Gate, Mode, Passage};
 use zoolet_session::{Session, SessionState, Version};
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
 
@@ -18,6 +19,7 @@ fn gate(seat: &Seat<Noted>) -> Gate<Session> {
 async fn stay(seat: &Seat<Noted>, passage: Passage<Session>) {
     let token = passage.token().0;
     seat.record(Noted::Granted(token, Mode::Exclusive));
+    seat.record(Noted::Placed(token, GATE.to_owned()));
     for _ in 0..1 + seat.below(4) {
         let is_safe = seat.session.state() == SessionState::Connected
             && Coordinator::now(&seat.session) < seat.session.safe_until();
@@ -29,10 +31,10 @@ async fn stay(seat: &Seat<Noted>, passage: Passage<Session>) {
     seat.record(Noted::Released(token));
 }
 
-async fn cycle(seat: Seat<Noted>) -> Next {
+pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     let gate = gate(&seat);
     let mut cycles = 0;
-    while cycles < 6 {
+    while cycles < 6 || seat.goes_on() {
         seat.sleep(Duration::from_millis(seat.below(500))).await;
         let patience = Duration::from_millis(seat.below(1500));
         let passage = match seat.below(3) {
@@ -40,9 +42,13 @@ async fn cycle(seat: Seat<Noted>) -> Next {
             1 => crate::exclusion::within(&seat, patience, gate.pass()).await.transpose(),
             _ => gate.pass().await.map(Some),
         };
-        if let Ok(Some(passage)) = passage {
-            stay(&seat, passage).await;
-            cycles += 1;
+        match passage {
+            Ok(Some(passage)) => {
+                stay(&seat, passage).await;
+                cycles += 1;
+            }
+            Ok(None) | Err(Error::Session(_)) => {}
+            Err(error) => panic!("{error}"),
         }
         if let Some(next) = is_over(&seat) {
             return next;
@@ -56,7 +62,7 @@ async fn cycle(seat: Seat<Noted>) -> Next {
 /// given up came after the look that was to find it: the gate stayed shut.
 #[test]
 fn nobody_passes_while_somebody_else_is_behind_the_gate_and_it_opens_again() {
-    run_seeds_of(60, |seed| Scenario::drawn(seed, 4), cycle, judge);
+    drawn_of(50, |seed| some_stay_away(seed, 4), cycle, judge_drawn);
 }
 
 /// Between the look whose the znode was and its deletion an operator deleted it and somebody else passed: his znode was deleted.

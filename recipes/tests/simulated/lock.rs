@@ -1,6 +1,8 @@
 //! The lock.
 
-use crate::exclusion::{Noted, each_woke, hold, is_over, judge, note_leaks};
+use crate::apart::both;
+use crate::drawn::{drawn_of, some_stay_away};
+use crate::exclusion::{Noted, each_woke, hold, is_over, judge_drawn, note_leaks, within};
 use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Error, Lock, Mode, Naming};
@@ -18,7 +20,7 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     let naming = [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3];
     let lock = lock(&seat, naming);
     let mut cycles = 0;
-    while cycles < 6 {
+    while cycles < 6 || seat.goes_on() {
         seat.sleep(Duration::from_millis(seat.below(500))).await;
         let patience = Duration::from_millis(seat.below(1500));
         let grant = match seat.below(4) {
@@ -26,8 +28,8 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
             1 => lock.acquire_within(patience).await,
             // Two attempts of one lock at once: one of them is dropped at any point.
             2 => {
-                let first = lock.acquire_within(patience).await;
-                let second = lock.acquire_within(patience / 2).await;
+                let soon = Duration::from_micros(seat.below(60_000));
+                let (first, second) = both(lock.acquire_within(patience), within(&seat, soon, lock.acquire())).await;
                 drop(second);
                 first
             }
@@ -52,7 +54,7 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
 
 #[test]
 fn nobody_holds_a_lock_that_somebody_else_has_and_nothing_stays_behind() {
-    run_seeds_of(60, |seed| Scenario::drawn(seed, 4), cycle, judge);
+    drawn_of(50, |seed| some_stay_away(seed, 4), cycle, judge_drawn);
 }
 
 /// Once each, everybody at the same time.

@@ -28,6 +28,7 @@ mod commands;
 mod contention;
 mod counter;
 mod double_barrier;
+mod drawn;
 mod election;
 mod event_handle;
 mod exclusion;

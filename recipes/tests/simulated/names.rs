@@ -10,6 +10,7 @@
 //! | 1, 6, 7, 9 to 13 | nobody waits for a name, and there is no clock |
 
 use crate::apart::{both, heard, left_behind, up_to, within};
+use crate::drawn::{drawn_of, some_stay_away};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use zoolet_model::{EventKind, Path, SessionId};
@@ -17,7 +18,7 @@ use zoolet_recipes::{Coordinator, Names};
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Noted {
+pub(crate) enum Noted {
     /// This session begins to claim it.
     Claiming(SessionId, String),
     /// It has it, and has no other registration of it.
@@ -29,7 +30,7 @@ enum Noted {
     Left(String),
 }
 
-async fn live(seat: Seat<Noted>) -> Next {
+pub(crate) async fn live(seat: Seat<Noted>) -> Next {
     let done = register(&seat).await;
     if done.is_ok()
         && let Some(path) = left_behind(&seat).await
@@ -43,7 +44,9 @@ async fn register(seat: &Seat<Noted>) -> Result<(), Next> {
     let names = Names::new(seat.session.clone(), &Path::from_static("/services"));
     let session = Coordinator::session(&seat.session);
     let own = format!("{}.{}", seat.number, seat.life);
-    for round in 0..5 {
+    let mut round = 0;
+    while round < 5 || seat.goes_on() {
+        round += 1;
         let name = format!("camera/{}", seat.below(2));
         seat.record(Noted::Claiming(session, name.clone()));
         // Two of one session: one of them may get it, and the other one is given up at any moment.
@@ -71,7 +74,7 @@ async fn register(seat: &Seat<Noted>) -> Result<(), Next> {
     Ok(())
 }
 
-fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
     let changes = ran.changed()?;
     let mut uniques = BTreeSet::new();
     let mut has: BTreeMap<(SessionId, String), u64> = BTreeMap::new();
@@ -118,7 +121,7 @@ fn judge(ran: &Ran<Noted>) -> Result<(), String> {
 
 #[test]
 fn a_name_is_given_to_one_who_keeps_it() {
-    run_seeds_of(60, |seed| Scenario::drawn(seed, 3), live, judge);
+    drawn_of(50, |seed| some_stay_away(seed, 3), live, judge);
 }
 
 /// The errand of a claim that was given up looked for a name of its session, and deleted that of another registration.

@@ -10,6 +10,7 @@
 //! | 1, 6, 7, 9 to 11, 13 | nothing is held or queued, and each waits for its own znode only |
 
 use crate::apart::{finish, finished, heard, left_behind, up_to, within};
+use crate::drawn::drawn;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use zoolet_model::{EventKind, Path};
@@ -18,16 +19,16 @@ use zoolet_session::Version;
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
 
 const PATH: Path = Path::from_static("/sensors");
-const CLIENTS: usize = 4;
+pub(crate) const CLIENTS: usize = 4;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Noted {
+pub(crate) enum Noted {
     /// Kept for some seconds in which nobody deletes anything, it was not there.
     Missing,
     Left(String),
 }
 
-async fn live(seat: Seat<Noted>) -> Next {
+pub(crate) async fn live(seat: Seat<Noted>) -> Next {
     let done = if seat.number + 1 == CLIENTS { delete(&seat).await } else { keep(&seat).await };
     if done.is_ok()
         && let Some(path) = left_behind(&seat).await
@@ -39,7 +40,9 @@ async fn live(seat: Seat<Noted>) -> Next {
 
 async fn keep(seat: &Seat<Noted>) -> Result<(), Next> {
     let (group, name) = (Group::new(seat.session.clone(), &PATH), format!("{}", seat.number));
-    for round in 0..6 {
+    let mut round = 0;
+    while round < 6 || seat.goes_on() {
+        round += 1;
         let mut member = group.member(&name, format!("{}.{}.{round}", seat.number, seat.life)).unwrap();
         let for_so_long = if seat.below(2) == 0 { up_to(seat, 100) } else { up_to(seat, 3000) };
         if let Some(Err(error)) = within(seat, for_so_long, member.keep()).await {
@@ -60,8 +63,8 @@ async fn keep(seat: &Seat<Noted>) -> Result<(), Next> {
     }
     let mut member = group.member(&name, "the last one").unwrap();
     loop {
-        // However long the reconnect takes: kept for so long in one go, with requests that are answered.
-        if let Some(Err(error)) = within(seat, Duration::from_secs(10), member.keep()).await {
+        // However long the reconnect takes, and the end of the former session: kept for so long in one go, with requests that are answered.
+        if let Some(Err(error)) = within(seat, Duration::from_secs(30), member.keep()).await {
             heard::<_, ()>(seat, Err(error))?;
             continue;
         }
@@ -90,7 +93,7 @@ async fn delete(seat: &Seat<Noted>) -> Result<(), Next> {
     finish(seat).await
 }
 
-fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
     if let Some(fact) = ran.facts.first() {
         return Err(format!("client {} at {} us: {:?}", fact.client, fact.at_us, fact.what));
     }
@@ -115,7 +118,7 @@ fn judge(ran: &Ran<Noted>) -> Result<(), String> {
 
 #[test]
 fn members_come_again_and_nobody_deletes_what_is_not_his() {
-    run_seeds_of(60, |seed| Scenario::drawn(seed, CLIENTS), live, judge);
+    drawn(50, CLIENTS, live, judge);
 }
 
 /// It knew the zxid of the one before, and left the one that it was about to make.

@@ -1,17 +1,18 @@
 //! Readers and writers where one kind overtakes the other.
 
-use crate::exclusion::{Noted, hold, is_over, judge, note_leaks};
+use crate::drawn::{drawn, drawn_of, some_stay_away};
+use crate::exclusion::{Noted, act, at_ease, break_some, hold, is_over, judge, judge_drawn, note_leaks, order, until};
 use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Error, Mode, Preference, ReadWriteLock};
-use zoolet_sim::ensemble::{Next, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{Next, Seat, run_seeds_of};
 
 const PARENT: &str = "/locks/recipe";
 
-async fn cycle(seat: Seat<Noted>, preference: Preference) -> Next {
+pub(crate) async fn cycle(seat: Seat<Noted>, preference: Preference) -> Next {
     let lock = ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).prefer(preference);
     let mut cycles = 0;
-    while cycles < 5 {
+    while cycles < 5 || seat.goes_on() {
         seat.sleep(Duration::from_millis(seat.below(500))).await;
         let patience = Duration::from_millis(seat.below(3000));
         let (mode, grant) = match seat.below(6) {
@@ -22,10 +23,11 @@ async fn cycle(seat: Seat<Noted>, preference: Preference) -> Next {
         };
         match grant {
             Ok(Some(grant)) if mode == Mode::Exclusive && seat.below(3) == 0 => {
-                seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+                act(&seat, &grant, Mode::Exclusive).await;
+                let token = grant.token().0;
                 match lock.downgrade(grant).await {
                     Ok(grant) => hold(&seat, grant, Mode::Shared).await,
-                    Err(Error::Session(_) | Error::Lost) => {}
+                    Err(Error::Session(_) | Error::Lost) => seat.record(Noted::Released(token)),
                     Err(error) => panic!("{error}"),
                 }
                 cycles += 1;
@@ -34,7 +36,7 @@ async fn cycle(seat: Seat<Noted>, preference: Preference) -> Next {
                 hold(&seat, grant, mode).await;
                 cycles += 1;
             }
-            Ok(None) | Err(Error::Session(_)) => {}
+            Ok(None) | Err(Error::Session(_) | Error::Broken) => {}
             Err(error) => panic!("{error}"),
         }
         if let Some(next) = is_over(&seat) {
@@ -47,10 +49,59 @@ async fn cycle(seat: Seat<Noted>, preference: Preference) -> Next {
 
 #[test]
 fn where_readers_overtake_writers_nobody_holds_what_somebody_who_minds_has() {
-    run_seeds_of(40, |seed| Scenario::drawn(seed, 5), |seat| cycle(seat, Preference::Readers), judge);
+    drawn_of(30, |seed| some_stay_away(seed, 5), |seat| cycle(seat, Preference::Readers), judge_drawn);
 }
 
 #[test]
 fn where_writers_overtake_readers_nobody_holds_what_somebody_who_minds_has() {
-    run_seeds_of(40, |seed| Scenario::drawn(seed, 5), |seat| cycle(seat, Preference::Writers), judge);
+    drawn_of(30, |seed| some_stay_away(seed, 5), |seat| cycle(seat, Preference::Writers), judge_drawn);
+}
+
+/// Client 4 takes away what the others have or wait for.
+pub(crate) async fn broken(seat: Seat<Noted>, preference: Preference) -> Next {
+    if seat.number == 4 { break_some(&seat, &[PARENT]).await } else { cycle(seat, preference).await }
+}
+
+#[test]
+fn who_was_broken_writes_nothing_more_where_one_kind_goes_first() {
+    drawn(20, 5, |seat| broken(seat, Preference::Readers), judge_drawn);
+    drawn(20, 5, |seat| broken(seat, Preference::Writers), judge_drawn);
+}
+
+/// One who has it, one of the other kind, and one of the kind that goes first: that one goes before who came before it.
+fn overtakes(preference: Preference, order_wanted: &[usize]) {
+    let (first, last) = match preference {
+        Preference::Readers => (Mode::Exclusive, Mode::Shared),
+        Preference::Writers | Preference::Fair => (Mode::Shared, Mode::Exclusive),
+    };
+    let body = move |seat: Seat<Noted>| async move {
+        let lock = ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).prefer(preference);
+        // A writer has it, so that both others wait.
+        let mode = [Mode::Exclusive, first, last][seat.number];
+        until(&seat, 5.0 + seat.number as f64).await;
+        let grant = if mode == Mode::Shared { lock.read().await } else { lock.write().await }.unwrap();
+        act(&seat, &grant, mode).await;
+        if seat.number == 0 {
+            until(&seat, 12.0).await;
+        }
+        seat.record(Noted::Released(grant.token().0));
+        grant.release().await.unwrap();
+        Next::Done
+    };
+    run_seeds_of(
+        5,
+        |seed| at_ease(seed, 3),
+        body,
+        |ran| match order(ran) {
+            order if order == order_wanted => judge(ran),
+            order => Err(format!("{preference:?}: granted in the order {order:?}")),
+        },
+    );
+}
+
+#[test]
+fn one_of_the_kind_that_goes_first_overtakes_one_of_the_other_that_waits() {
+    overtakes(Preference::Readers, &[0, 2, 1]);
+    overtakes(Preference::Writers, &[0, 2, 1]);
+    overtakes(Preference::Fair, &[0, 1, 2]);
 }

@@ -12,6 +12,7 @@
 //! | 8 to 11, 13 | nothing depends on a clock, on a size that others may see otherwise, or on a cache |
 
 use crate::apart::{finish, finished, heard, left_behind, persist, up_to, within};
+use crate::drawn::drawn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use zoolet_model::{CreateKind, CreateMode, EventKind, Path, RequestedAcl, SessionId, Text, WriteOp};
@@ -23,10 +24,10 @@ const PATH: Path = Path::from_static("/jobs");
 const RESULTS: Path = Path::from_static("/results");
 /// They put in; all but them take out.
 const PRODUCERS: usize = 2;
-const CLIENTS: usize = 5;
+pub(crate) const CLIENTS: usize = 5;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Noted {
+pub(crate) enum Noted {
     Putting(String),
     Put(String),
     /// The queue said that it is full.
@@ -34,6 +35,8 @@ enum Noted {
     /// It begins to wait for an item.
     Taking,
     Took(String),
+    /// It waits no more: it stopped, or was told of an error.
+    TookNothing,
     /// Item, attempts, and token.
     Claimed(String, u32, i64),
     Completing(String),
@@ -47,22 +50,68 @@ enum Noted {
 
 /// How consumers come to their items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum How {
+pub(crate) enum How {
     Take,
     Claim,
     Either,
+}
+
+/// Which queue.
+enum Jobs {
+    InOrder(Queue<Session>),
+    ByPriority(PriorityQueue<Session>),
+}
+
+impl Jobs {
+    fn new(seat: &Seat<Noted>, lifetime: Lifetime, is_prioritized: bool) -> Self {
+        if is_prioritized {
+            Self::ByPriority(PriorityQueue::new(seat.session.clone(), &PATH).unwrap().lifetime(lifetime))
+        } else {
+            Self::InOrder(queue(seat, lifetime))
+        }
+    }
+
+    async fn put(&self, seat: &Seat<Noted>, item: String) -> Result<(), Error> {
+        match self {
+            Self::InOrder(queue) => queue.put(item).await,
+            Self::ByPriority(queue) => queue.put(Priority::new(seat.below(100) as u8).unwrap(), item).await,
+        }
+    }
+
+    async fn take(&self) -> Result<bytes::Bytes, Error> {
+        match self {
+            Self::InOrder(queue) => queue.take().await,
+            Self::ByPriority(queue) => queue.take().await,
+        }
+    }
+
+    async fn claim(&self) -> Result<Claim<'_, Session>, Error> {
+        match self {
+            Self::InOrder(queue) => queue.claim().await,
+            Self::ByPriority(queue) => queue.claim().await,
+        }
+    }
+
+    async fn size(&self) -> Result<u32, Error> {
+        match self {
+            Self::InOrder(queue) => queue.size().await,
+            Self::ByPriority(queue) => queue.size().await,
+        }
+    }
 }
 
 fn queue(seat: &Seat<Noted>, lifetime: Lifetime) -> Queue<Session> {
     Queue::new(seat.session.clone(), &PATH).unwrap().lifetime(lifetime)
 }
 
-async fn live(seat: Seat<Noted>, how: How, lifetime: Lifetime) -> Next {
+pub(crate) async fn live(seat: Seat<Noted>, how: How, lifetime: Lifetime, is_prioritized: bool) -> Next {
+    let jobs = Jobs::new(&seat, lifetime, is_prioritized);
     let done = match seat.number {
-        number if number < PRODUCERS => produce(&seat, lifetime).await,
+        number if number < PRODUCERS => produce(&seat, &jobs, lifetime).await,
         number if number + 1 == CLIENTS && how != How::Take => break_claims(&seat).await,
-        _ => consume(&seat, how, lifetime).await,
+        _ => consume(&seat, &jobs, how).await,
     };
+    drop(jobs);
     match done {
         Err(next) => next,
         Ok(()) => {
@@ -74,18 +123,19 @@ async fn live(seat: Seat<Noted>, how: How, lifetime: Lifetime) -> Next {
     }
 }
 
-async fn produce(seat: &Seat<Noted>, lifetime: Lifetime) -> Result<(), Next> {
+async fn produce(seat: &Seat<Noted>, queue: &Jobs, lifetime: Lifetime) -> Result<(), Next> {
     if finished(seat).await?.contains(&seat.number) {
         return Ok(());
     }
-    let queue = queue(seat, lifetime);
-    for number in 0..5 {
+    let mut number = 0;
+    while number < 5 || seat.goes_on() {
+        number += 1;
         seat.sleep(up_to(seat, 800)).await;
         let item = format!("{}.{}.{number}", seat.number, seat.life);
         seat.record(Noted::Putting(item.clone()));
         let result = match seat.below(4) {
-            0 => within(seat, up_to(seat, 60), queue.put(item.clone())).await,
-            _ => Some(queue.put(item.clone()).await),
+            0 => within(seat, up_to(seat, 60), queue.put(seat, item.clone())).await,
+            _ => Some(queue.put(seat, item.clone()).await),
         };
         if let Some(Some(())) = result.map(|result| heard(seat, result)).transpose()? {
             seat.record(Noted::Put(item));
@@ -98,9 +148,8 @@ async fn produce(seat: &Seat<Noted>, lifetime: Lifetime) -> Result<(), Next> {
 }
 
 /// Until nobody puts anything in any more and nothing is left.
-async fn consume(seat: &Seat<Noted>, how: How, lifetime: Lifetime) -> Result<(), Next> {
+async fn consume(seat: &Seat<Noted>, queue: &Jobs, how: How) -> Result<(), Next> {
     make_results(seat).await?;
-    let queue = queue(seat, lifetime);
     loop {
         let takes = match how {
             How::Take => true,
@@ -111,9 +160,11 @@ async fn consume(seat: &Seat<Noted>, how: How, lifetime: Lifetime) -> Result<(),
         if takes {
             seat.record(Noted::Taking);
             let result = within(seat, patience, queue.take()).await;
-            if let Some(Some(item)) = result.map(|result| heard(seat, result)).transpose()? {
-                seat.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
-            }
+            seat.record(match &result {
+                Some(Ok(item)) => Noted::Took(String::from_utf8(item.to_vec()).unwrap()),
+                _ => Noted::TookNothing,
+            });
+            result.map(|result| heard(seat, result)).transpose()?;
         } else {
             let result = within(seat, patience, queue.claim()).await;
             if let Some(Some(claim)) = result.map(|result| heard(seat, result)).transpose()? {
@@ -216,6 +267,8 @@ struct Item {
     tokens: Vec<(i64, u32)>,
     /// By whom it was taken out, with the claim of whoever did that.
     ended_by: Option<usize>,
+    /// By which entry.
+    ended: i64,
     /// With its producer.
     is_gone: bool,
     puts: u32,
@@ -254,7 +307,7 @@ fn items(ran: &Ran<Noted>) -> Result<BTreeMap<String, Item>, String> {
                     {
                         return Err(format!("{who:?} took {name} out, which {session:?} worked on"));
                     }
-                    item.ended_by = who;
+                    (item.ended_by, item.ended) = (who, change.zxid);
                 }
                 EventKind::NodeDataChanged => {}
                 kind => return Err(format!("{kind:?}")),
@@ -297,21 +350,17 @@ fn items(ran: &Ran<Noted>) -> Result<BTreeMap<String, Item>, String> {
     Ok(items)
 }
 
-fn judge(ran: &Ran<Noted>, lifetime: Lifetime) -> Result<(), String> {
+pub(crate) fn judge(ran: &Ran<Noted>, lifetime: Lifetime) -> Result<(), String> {
     let items = items(ran)?;
     let mut took = BTreeSet::new();
-    let mut may_have_taken: BTreeMap<usize, i64> = BTreeMap::new();
+    let mut fruitless = fruitless(ran);
     for fact in &ran.facts {
         let item = |item: &String| items.get(item).filter(|item| item.puts == 1);
         let is_wrong = match &fact.what {
             Noted::Putting(_) | Noted::Full | Noted::Completing(_) | Noted::Burying(_) | Noted::Lost(_) => false,
             Noted::Put(name) => item(name).is_none(),
-            Noted::Taking => {
-                *may_have_taken.entry(fact.client).or_default() += 1;
-                false
-            }
+            Noted::Taking | Noted::TookNothing => false,
             Noted::Took(name) => {
-                *may_have_taken.entry(fact.client).or_default() -= 1;
                 !took.insert(name.clone()) || item(name).is_none_or(|item| item.ended_by != Some(fact.client))
             }
             Noted::Claimed(name, attempts, token) => {
@@ -342,51 +391,78 @@ fn judge(ran: &Ran<Noted>, lifetime: Lifetime) -> Result<(), String> {
             None if item.is_gone && lifetime == Lifetime::Producer => {}
             None => return Err(format!("{name} is still there, or went by itself")),
             Some(client) if ended(name, client) => {}
-            // Taken by somebody who died or stopped waiting in that moment: at most as often as that was.
+            // Taken by somebody who died, stopped waiting or was told of an error before it heard of it: one item each.
             Some(client) => {
-                let left = may_have_taken.entry(client).or_default();
-                *left -= 1;
-                if *left < 0 {
-                    return Err(format!("{name} was lost by client {client}"));
-                }
+                let asked_us = took_out(ran, client, item);
+                let attempt = fruitless.iter().position(|(of, from_us, to_us)| {
+                    *of == client && asked_us.iter().any(|asked_us| (*from_us..=*to_us).contains(asked_us))
+                });
+                let Some(attempt) = attempt else { return Err(format!("{name} was lost by client {client}")) };
+                fruitless.swap_remove(attempt);
             }
         }
     }
     Ok(())
 }
 
-fn runs(how: How, lifetime: Lifetime) {
-    run_seeds_of(
-        if how == How::Claim { 100 } else { 30 },
-        |seed| Scenario::drawn(seed, CLIENTS),
-        |seat| live(seat, how, lifetime),
-        |ran| judge(ran, lifetime),
-    );
+/// Attempts to take of which nothing came: whose, and from when to when it lasted, microseconds.
+fn fruitless(ran: &Ran<Noted>) -> Vec<(usize, u64, u64)> {
+    let mut attempts = Vec::new();
+    for (at, fact) in ran.facts.iter().enumerate().filter(|(_, fact)| fact.what == Noted::Taking) {
+        let mut later = ran.facts[at + 1..].iter().filter(|other| other.client == fact.client);
+        // Its next fact is in another life if it died.
+        let next = later.next();
+        let has_taken = next.is_some_and(|next| next.life == fact.life && matches!(next.what, Noted::Took(_)));
+        if !has_taken {
+            attempts.push((fact.client, fact.at_us, next.map_or(u64::MAX, |next| next.at_us)));
+        }
+    }
+    attempts
+}
+
+/// When this client asked for what may have taken an item out, microseconds.
+fn took_out(ran: &Ran<Noted>, client: usize, item: &Item) -> Vec<u64> {
+    let path = format!("{PATH}/{}", item.name);
+    let takes = |op: &WriteOp| matches!(op, WriteOp::Delete { path: of, .. } if **of == *path);
+    let asked = ran.asked_by(client).filter(|asked| {
+        matches!(&asked.request, zoolet_model::Request::Multi(ops) if ops.iter().any(takes))
+            && asked.answer.as_ref().is_none_or(|answer| answer.zxid == item.ended)
+    });
+    asked.map(|asked| asked.invoked.us).collect()
+}
+
+fn runs(how: How, lifetime: Lifetime, is_prioritized: bool) {
+    drawn(25, CLIENTS, |seat| live(seat, how, lifetime, is_prioritized), |ran| judge(ran, lifetime));
+}
+
+#[test]
+fn what_is_more_urgent_is_taken_or_claimed_by_one_and_never_lost() {
+    runs(How::Either, Lifetime::Persistent, true);
 }
 
 #[test]
 fn what_is_taken_is_taken_by_one_and_nothing_else_is_lost() {
-    runs(How::Take, Lifetime::Persistent);
+    runs(How::Take, Lifetime::Persistent, false);
 }
 
 #[test]
 fn what_is_taken_of_producers_that_may_die_is_taken_by_one() {
-    runs(How::Take, Lifetime::Producer);
+    runs(How::Take, Lifetime::Producer, false);
 }
 
 #[test]
 fn what_is_claimed_is_done_once_and_never_lost() {
-    runs(How::Claim, Lifetime::Persistent);
+    runs(How::Claim, Lifetime::Persistent, false);
 }
 
 #[test]
 fn what_is_claimed_of_producers_that_may_die_is_done_once() {
-    runs(How::Claim, Lifetime::Producer);
+    runs(How::Claim, Lifetime::Producer, false);
 }
 
 #[test]
 fn nobody_takes_what_somebody_works_on() {
-    runs(How::Either, Lifetime::Persistent);
+    runs(How::Either, Lifetime::Persistent, false);
 }
 
 /// Between the look whose the claim was and its deletion an operator broke it and another consumer claimed the item: his claim was deleted.
@@ -423,8 +499,10 @@ fn a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once() {
     const BOUND: u32 = 4;
     let live = |seat: Seat<Noted>| async move {
         let queue = Queue::new(seat.session.clone(), &PATH).unwrap().items_max(BOUND);
-        for number in 0..6 {
-            seat.sleep(up_to(&seat, 50)).await;
+        let mut number = 0;
+        while number < 6 || seat.goes_on() {
+            number += 1;
+            seat.sleep(up_to(&seat, if number < 6 { 50 } else { 1000 })).await;
             match queue.put(format!("{}.{}.{number}", seat.number, seat.life)).await {
                 Err(Error::Full) => seat.record(Noted::Full),
                 result => {
@@ -442,7 +520,7 @@ fn a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once() {
         let most = BOUND as usize + CLIENTS - 1;
         if puts <= most && refused { Ok(()) } else { Err(format!("{puts} items, refused: {refused}")) }
     };
-    run_seeds_of(30, |seed| Scenario::drawn(seed, CLIENTS), live, bound);
+    drawn(25, CLIENTS, live, bound);
 }
 
 #[test]
@@ -520,11 +598,33 @@ fn an_item_wakes_whoever_waits_and_one_gets_it() {
         Next::Done
     };
     let all = |ran: &Ran<Noted>| {
-        // Whoever wakes and finds nothing waits for the next change of the list, which may be that another one took the item.
-        let events: Vec<_> = (0..WAITING).map(|client| ran.events_of(client)).collect();
+        // Whoever wakes and finds nothing waits for the next change of the list, which may be that another one took the item: whoever is the n-th to get
+        // one wakes for n that were put in, and for those that others took before.
+        let events: Vec<_> = ran.facts.iter().map(|fact| ran.events_of(fact.client)).collect();
         let took: BTreeSet<_> = ran.facts.iter().map(|fact| format!("{:?}", fact.what)).collect();
-        let is_woken_by_changes = events.iter().all(|events| (1..=2 * WAITING).contains(events));
-        if took.len() == WAITING && is_woken_by_changes { Ok(()) } else { Err(format!("{events:?} {took:?}")) }
+        let are_few = events.iter().enumerate().all(|(at, events)| (1..=2 * at + 1).contains(events));
+        if took.len() == WAITING && are_few { Ok(()) } else { Err(format!("{events:?} {took:?}")) }
     };
     run_seeds_of(5, |seed| Scenario::peaceful(seed, WAITING + 1), live, all);
+}
+
+#[test]
+fn a_list_lasts_until_it_is_used_up() {
+    const ITEMS: usize = 20;
+    let live = |seat: Seat<Noted>| async move {
+        let queue = queue(&seat, Lifetime::Persistent);
+        for number in 0..ITEMS {
+            queue.put(format!("{number}")).await.unwrap();
+        }
+        for _ in 0..ITEMS {
+            let item = queue.take().await.unwrap();
+            seat.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
+        }
+        Next::Done
+    };
+    let one_list = |ran: &Ran<Noted>| match (ran.facts.len(), ran.lists_of(0), ran.events_of(0)) {
+        (ITEMS, 1, ..=1) => Ok(()),
+        other => Err(format!("items, lists and events: {other:?}")),
+    };
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, 1), live, one_list);
 }

@@ -1,6 +1,9 @@
 //! Readers and writers.
 
-use crate::exclusion::{Noted, act, each_woke, give_up, hold, is_over, judge, note_leaks, order, until, within};
+use crate::drawn::{drawn, drawn_of, some_stay_away};
+use crate::exclusion::{
+    Noted, act, break_some, each_woke, give_up, hold, is_over, judge, judge_drawn, note_leaks, order, until, within,
+};
 use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Error, Mode, Naming, ReadWriteLock};
@@ -14,10 +17,10 @@ fn lock(seat: &Seat<Noted>, naming: Naming) -> ReadWriteLock<Session> {
 }
 
 /// Reads and writes in every way there is; some writers become readers, some attempts are given up.
-async fn cycle(seat: Seat<Noted>) -> Next {
+pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     let lock = lock(&seat, [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3]);
     let mut cycles = 0;
-    while cycles < 6 {
+    while cycles < 6 || seat.goes_on() {
         seat.sleep(Duration::from_millis(seat.below(500))).await;
         let patience = Duration::from_millis(seat.below(1500));
         let mode = if seat.below(5) < 2 { Mode::Exclusive } else { Mode::Shared };
@@ -32,8 +35,11 @@ async fn cycle(seat: Seat<Noted>) -> Next {
         match grant {
             Ok(Some(grant)) if mode == Mode::Exclusive && seat.below(2) == 0 => {
                 act(&seat, &grant, Mode::Exclusive).await;
-                if let Ok(grant) = lock.downgrade(grant).await {
-                    hold(&seat, grant, Mode::Shared).await;
+                let token = grant.token().0;
+                match lock.downgrade(grant).await {
+                    Ok(grant) => hold(&seat, grant, Mode::Shared).await,
+                    Err(Error::Session(_) | Error::Lost) => seat.record(Noted::Released(token)),
+                    Err(error) => panic!("{error}"),
                 }
                 cycles += 1;
             }
@@ -41,7 +47,7 @@ async fn cycle(seat: Seat<Noted>) -> Next {
                 hold(&seat, grant, mode).await;
                 cycles += 1;
             }
-            Ok(None) | Err(Error::Session(_)) => {}
+            Ok(None) | Err(Error::Session(_) | Error::Broken) => {}
             Err(error) => panic!("{error}"),
         }
         if let Some(next) = is_over(&seat) {
@@ -54,7 +60,17 @@ async fn cycle(seat: Seat<Noted>) -> Next {
 
 #[test]
 fn no_writer_writes_beside_anybody_else_and_nothing_stays_behind() {
-    run_seeds_of(50, |seed| Scenario::drawn(seed, 4), cycle, judge);
+    drawn_of(40, |seed| some_stay_away(seed, 4), cycle, judge_drawn);
+}
+
+/// Client 4 takes away what the others have or wait for.
+pub(crate) async fn broken(seat: Seat<Noted>) -> Next {
+    if seat.number == 4 { break_some(&seat, &[PARENT]).await } else { cycle(seat).await }
+}
+
+#[test]
+fn who_was_broken_writes_nothing_more_where_some_read_and_some_write() {
+    drawn(20, 5, broken, judge_drawn);
 }
 
 /// A writer, readers behind it, and writers behind those.

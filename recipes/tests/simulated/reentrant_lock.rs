@@ -1,20 +1,23 @@
 //! The lock that its owner may take again.
 
-use crate::exclusion::{Noted, act, is_over, judge, note_leaks};
+use crate::drawn::{drawn_of, some_stay_away};
+use crate::exclusion::{Noted, act, is_over, judge_drawn, note_leaks};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use zoolet_model::Path;
-use zoolet_recipes::{Holding, Lock, Mode, ReentrantLock};
+use zoolet_recipes::{Error, Holding, Lock, Mode, ReentrantLock};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{Next, Seat};
 
 const PARENT: &str = "/locks/hatch";
 
 /// Takes it, and again while it is held.
 async fn work(seat: &Seat<Noted>, lock: &ReentrantLock<Session>) {
-    for _ in 0..3 {
+    let mut cycles = 0;
+    while (cycles < 3 || seat.goes_on()) && !seat.session.state().is_over() {
+        cycles += 1;
         seat.sleep(Duration::from_millis(seat.below(500))).await;
         let patience = Duration::from_millis(seat.below(1500));
         let outer = match seat.below(3) {
@@ -22,7 +25,11 @@ async fn work(seat: &Seat<Noted>, lock: &ReentrantLock<Session>) {
             1 => lock.acquire_within(patience).await,
             _ => lock.acquire().await.map(Some),
         };
-        let Ok(Some(outer)) = outer else { continue };
+        let outer = match outer {
+            Ok(Some(outer)) => outer,
+            Ok(None) | Err(Error::Session(_)) => continue,
+            Err(error) => panic!("{error}"),
+        };
         act(seat, &outer, Mode::Exclusive).await;
         if outer.holding() != Holding::Lost {
             match lock.try_acquire().await {
@@ -34,6 +41,7 @@ async fn work(seat: &Seat<Noted>, lock: &ReentrantLock<Session>) {
             // The inner one was dropped, and the outer one still stands.
             seat.record(Noted::Acted(outer.token().0, Mode::Exclusive));
         }
+        seat.record(Noted::Released(outer.token().0));
     }
 }
 
@@ -60,5 +68,5 @@ async fn cycle(seat: Seat<Noted>) -> Next {
 
 #[test]
 fn its_owner_gets_it_again_and_nobody_else_does() {
-    run_seeds_of(40, |seed| Scenario::drawn(seed, 3), cycle, judge);
+    drawn_of(30, |seed| some_stay_away(seed, 3), cycle, judge_drawn);
 }

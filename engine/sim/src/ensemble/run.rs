@@ -11,9 +11,10 @@ use super::{
     Clock, Coverage, DRIFT_PPM_MAX, DiskModel, Epochs, Habits, Kind, Links, MS, Mix, Network, Path, Rank, SECOND,
     Speed, Trace, Wires,
 };
-use crate::oracle::{self, ClientId, History, Promises, Violation, load};
+use crate::oracle::{self, ClientId, End, History, Promises, Violation, load};
 use crate::reference::digest_of;
 use crate::workload::{Random, SUPER_USER, Workload};
+use std::collections::BTreeMap;
 use std::fmt;
 use zoolet_engine::{Limits, Settings};
 use zoolet_model::Request;
@@ -129,8 +130,12 @@ pub struct Statistics {
     pub operations: u64,
     /// Those that were answered.
     pub answered: u64,
+    /// Those whose connection broke before the answer: nobody was told whether they were done.
+    pub lost: u64,
     /// What struck, and what was seen meanwhile.
     pub coverage: Coverage,
+    /// What struck clients whose requests come from futures, by name.
+    pub fates: BTreeMap<&'static str, u64>,
     /// The fewest requests of one run, and the fewest faults.
     pub fewest: Option<(u64, u64)>,
 }
@@ -143,7 +148,11 @@ impl Statistics {
         self.simulated_us += other.simulated_us;
         self.operations += other.operations;
         self.answered += other.answered;
+        self.lost += other.lost;
         self.coverage.add(&other.coverage);
+        for (fate, count) in &other.fates {
+            *self.fates.entry(fate).or_default() += count;
+        }
         self.fewest = match (self.fewest, other.fewest) {
             (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.min(b.1))),
             (a, b) => a.or(b),
@@ -155,12 +164,15 @@ impl fmt::Display for Statistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hours = self.simulated_us as f64 / (3600 * SECOND) as f64;
         writeln!(f, "{} runs, {hours:.1} simulated hours, {} events", self.runs, self.events)?;
-        writeln!(f, "{} requests, {} answered", self.operations, self.answered)?;
+        writeln!(f, "{} requests, {} answered, {} lost", self.operations, self.answered, self.lost)?;
         if let Some((operations, faults)) = self.fewest {
             writeln!(f, "at least {operations} requests and {faults} faults in each")?;
         }
         for (kind, count) in self.coverage.faults() {
             write!(f, "{kind} {count}, ")?;
+        }
+        for (fate, count) in &self.fates {
+            write!(f, "{fate} of clients {count}, ")?;
         }
         writeln!(f)
     }
@@ -226,8 +238,14 @@ pub fn conclude(seed: u64, mut world: World) -> Result<(Statistics, History, Epo
     sightings.judge(&history);
     let operations = history.operations.len() as u64;
     let answered = history.operations.iter().filter(|operation| operation.answer.is_some()).count() as u64;
+    let is_lost = |asked: &&oracle::Operation| {
+        asked.answer.is_none() && matches!(history.connection_of(asked).ended, Some((_, End::Lost | End::ByServer)))
+    };
+    let lost = history.operations.iter().filter(is_lost).count() as u64;
     let (fewest, coverage) = (Some((operations, spans.len() as u64)), Coverage::of(&sightings, &spans));
-    let statistics = Statistics { runs: 1, events, simulated_us: now_us, operations, answered, coverage, fewest };
+    let fates = BTreeMap::new();
+    let statistics =
+        Statistics { runs: 1, events, simulated_us: now_us, operations, answered, lost, coverage, fates, fewest };
     Ok((statistics, history, epochs))
 }
 

@@ -29,6 +29,23 @@ pub enum Fate {
     Expiry,
 }
 
+impl Fate {
+    /// The names of all of them.
+    pub const NAMES: [&'static str; 6] = ["Crash", "PowerLoss", "Pause", "Cut", "LostReply", "Expiry"];
+
+    /// Without how long it lasts.
+    pub fn name(self) -> &'static str {
+        Self::NAMES[match self {
+            Self::Crash => 0,
+            Self::PowerLoss => 1,
+            Self::Pause(_) => 2,
+            Self::Cut(_) => 3,
+            Self::LostReply => 4,
+            Self::Expiry => 5,
+        }]
+    }
+}
+
 /// What is to be looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::ensemble) enum Due {

@@ -6,7 +6,7 @@ use super::{Fact, Fate, Next, Seat};
 use crate::ensemble::host::Host;
 use crate::ensemble::world::World;
 use crate::ensemble::{Failure, Kind, MS, Mix, Plan, SECOND, Statistics, Trace, conclude};
-use crate::oracle::{Changed, ClientId, History, Received, changed};
+use crate::oracle::{Changed, ClientId, History, Operation, Received, changed};
 use crate::workload::Random;
 use std::cell::Cell;
 use std::fmt;
@@ -23,6 +23,8 @@ use zoolet_zab::ServerId;
 const LOOKS_EVERY_US: u64 = 20 * MS;
 /// An ensemble that nothing hinders is born by then.
 const BORN_US: u64 = 2 * SECOND;
+/// How long faults and fates that a seed draws strike, microseconds.
+const DRAWN_US: (u64, u64) = (18 * SECOND, 30 * SECOND);
 /// Lines of the trace of a failure that are shown.
 const LINES: u64 = 400;
 
@@ -73,9 +75,17 @@ impl Scenario {
         // Faults of servers alone, fates of clients alone, or both.
         let which = random.below(4);
         let mix = if which == 0 { Mix::of(&[]) } else { with_faults.mix };
-        let plan = Plan { mix, faults_min: 0, ..peaceful.plan };
+        // So many in a time that clients fill with what they do ([`Seat::goes_on`]).
+        let safety_us = random.between(DRAWN_US.0, DRAWN_US.1);
+        let plan = Plan { mix, faults: (4, 14), faults_min: 0, safety_us, ..peaceful.plan };
         let fates = if which == 1 { Vec::new() } else { Fate::drawn(plan.safety_us, &mut random) };
         Self { plan, fates, ..peaceful }
+    }
+
+    /// One in four of the clients that die never comes back.
+    #[must_use]
+    pub fn where_some_stay_away(self) -> Self {
+        Self { stays_away_one_in: 4, ..self }
     }
 
     /// With no faults of servers of these kinds.
@@ -91,7 +101,7 @@ impl Fate {
     fn drawn(to_us: u64, random: &mut Random) -> Vec<(u64, Self)> {
         let weights: Vec<u64> = (0..6).map(|_| if random.one_in(2) { random.logarithmic(1, 8) } else { 0 }).collect();
         let all: u64 = weights.iter().sum();
-        let count = if all == 0 { 0 } else { random.between(3, 25) };
+        let count = if all == 0 { 0 } else { random.between(3, 18) };
         let mut fates: Vec<_> = (0..count)
             .map(|_| {
                 let mut left = random.below(all);
@@ -135,10 +145,15 @@ pub struct Ran<F> {
 }
 
 impl<F> Ran<F> {
+    /// What this client asked for.
+    pub fn asked_by(&self, client: usize) -> impl Iterator<Item = &Operation> {
+        let is_theirs = move |asked: &&Operation| self.history.connection_of(asked).client == self.clients[client];
+        self.history.operations.iter().filter(is_theirs)
+    }
+
     /// How many requests of a kind this client sent.
     pub fn requests_of(&self, client: usize, is_it: impl Fn(&Request) -> bool) -> usize {
-        let theirs = self.history.operations.iter().filter(|asked| is_it(&asked.request));
-        theirs.filter(|asked| self.history.connection_of(asked).client == self.clients[client]).count()
+        self.asked_by(client).filter(|asked| is_it(&asked.request)).count()
     }
 
     /// Every change of a znode, in order.
@@ -158,6 +173,12 @@ impl<F> Ran<F> {
     /// How many lists of children it asked for.
     pub fn lists_of(&self, client: usize) -> usize {
         self.requests_of(client, |request| matches!(request, Request::GetChildren { .. }))
+    }
+
+    /// When the process of a server ended in which a session was, microseconds of the run: the session ends with it, whatever it was told before.
+    pub fn orphaned_us(&self, session: SessionId) -> Option<u64> {
+        let theirs = self.history.connections.iter().filter(|connection| connection.session() == Some(session));
+        theirs.filter_map(|connection| connection.orphaned).map(|moment| moment.us).min()
     }
 
     /// How many watch events reached it.
@@ -207,7 +228,10 @@ where
     let Run { world, journal, clients, struck, .. } = run;
     let polls = clients.iter().map(|client| world.polls_of(client.id)).collect();
     let clients = clients.into_iter().map(|client| client.id).collect();
-    let (statistics, history, _) = conclude(seed, world)?;
+    let (mut statistics, history, _) = conclude(seed, world)?;
+    for fate in &struck {
+        *statistics.fates.entry(fate.name()).or_default() += 1;
+    }
     Ok(Ran { facts: journal.take(), history, statistics, polls, struck, clients })
 }
 
@@ -250,6 +274,7 @@ where
             client: looked.id,
             clock: self.world.clock_of(looked.id),
             journal: self.journal.clone(),
+            goes_on_until_us: self.scenario.plan.safety_us / 5 * 4,
             spawner: self.world.spawner(),
             trace: self.trace.clone(),
         };

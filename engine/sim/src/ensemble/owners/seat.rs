@@ -65,6 +65,8 @@ pub struct Seat<F> {
     pub(super) client: ClientId,
     pub(super) clock: OwnClock,
     pub(super) journal: Journal<F>,
+    /// Time of the run, microseconds.
+    pub(super) goes_on_until_us: u64,
     pub(super) spawner: Spawner,
     pub(super) trace: Trace,
 }
@@ -85,6 +87,11 @@ impl<F: fmt::Debug + 'static> Seat<F> {
     /// Ready after so long, by that clock.
     pub fn sleep(&self, for_so_long: Duration) -> Timer {
         self.clock.timer(self.clock.now() + for_so_long)
+    }
+
+    /// Whether faults and fates strike for a good while yet: what clients do goes on until then, or it would be over before they came.
+    pub fn goes_on(&self) -> bool {
+        self.clock.run_us() < self.goes_on_until_us
     }
 
     /// The time of the run, microseconds, at which that clock shows `at`.

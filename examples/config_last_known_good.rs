@@ -16,14 +16,17 @@ const DEFAULT_INTERVAL: u32 = 60;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = std::env::args().nth(1).unwrap_or_else(|| ".".into());
     let directory = Path::new(&directory);
-    let began_with = kept_interval(directory);
-    println!("measuring every {began_with} s");
+    let mut interval = kept_interval(directory);
+    println!("measuring every {interval} s");
     let node = Node::start(config(directory))?;
     // Meanwhile the daemon works; this waits as long as it takes until a quorum is there.
-    follow(node.session().wait()?, began_with, |line| {
+    while let Err(error) = follow(node.session().wait()?, &mut interval, |line| {
         println!("{line}");
         true
-    })?;
+    }) {
+        // Its session is over: it goes on with what it has, and follows with another one.
+        println!("{error}; still every {interval} s");
+    }
     Ok(())
 }
 
@@ -51,17 +54,19 @@ fn parse(data: &[u8]) -> Result<u32, String> {
     text.parse().ok().filter(|seconds| *seconds > 0).ok_or_else(|| format!("{text:?} is no number of seconds"))
 }
 
-/// Follows the ensemble's configuration; `tell` says whether to go on.
-pub fn follow(session: Session, began_with: u32, tell: impl Fn(String) -> bool) -> Result<(), Error> {
-    let following = Configuration::new(session, path!("/conf/interval"), Some(began_with), parse);
-    let mut interval = following.wait()?;
+/// Follows the ensemble's configuration, beginning with `interval`; `tell` says whether to go on.
+///
+/// # Errors
+/// The session is over. The interval stays what it is.
+pub fn follow(session: Session, interval: &mut u32, tell: impl Fn(String) -> bool) -> Result<(), Error> {
+    let mut following = Configuration::new(session, path!("/conf/interval"), Some(*interval), parse).wait()?;
     loop {
-        let update = interval.next().wait()?;
-        let value = interval.value().copied().unwrap_or(DEFAULT_INTERVAL);
+        let update = following.next().wait()?;
+        *interval = following.value().copied().unwrap_or(DEFAULT_INTERVAL);
         let line = match update {
-            Update::Accepted(_) => format!("measuring every {value} s"),
-            Update::Rejected(error) => format!("{error}; still every {value} s"),
-            Update::Absent => format!("nothing is configured; still every {value} s"),
+            Update::Accepted(_) => format!("measuring every {interval} s"),
+            Update::Rejected(error) => format!("{error}; still every {interval} s"),
+            Update::Absent => format!("nothing is configured; still every {interval} s"),
         };
         if !tell(line) {
             return Ok(());

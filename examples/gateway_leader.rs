@@ -14,7 +14,6 @@ use zoolet::{Bytes, Config, Node, Session, path};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = Node::start(Config::new(std::env::args().nth(1).unwrap_or_else(|| "zoolet-data".into())))?;
-    let session = node.session().await?;
     let mut terminate = signal(SignalKind::terminate())?;
     let stop = async {
         tokio::select! {
@@ -22,10 +21,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             _ = tokio::signal::ctrl_c() => {}
         }
     };
-    println!("{} readings written", gateway(session, "gw-a", stop).await?);
+    println!("gw-a stands");
+    println!("{} readings written", gateway(node.session().await?, "gw-a", stop).await?);
     node.shutdown(Duration::from_secs(5))?;
     Ok(())
 }
+
+/// Between two readings: flash has so many writes and no more, and each of these is one on every server.
+const READS_EVERY: Duration = Duration::from_secs(5);
+/// Without a quorum nobody can be told that it resigns; the end of its session says so in the end.
+const RESIGNS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Leads whenever it can, until `stop`. Gives how much it has written.
 pub async fn gateway(session: Session, name: &'static str, stop: impl Future<Output = ()>) -> Result<u64, Error> {
@@ -38,7 +43,7 @@ pub async fn gateway(session: Session, name: &'static str, stop: impl Future<Out
         };
         tokio::select! {
             () = &mut stop => {
-                leadership.resign().await?;
+                drop(tokio::time::timeout(RESIGNS_WITHIN, leadership.resign()).await);
                 return Ok(written);
             }
             // Ends as soon as nobody can say whether this is still the leader: then it stands again.
@@ -57,6 +62,6 @@ async fn poll_the_bus(leadership: &Leadership<Session>, written: &mut u64) -> Re
             }
             Err(error) => return Err(error),
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(READS_EVERY).await;
     }
 }

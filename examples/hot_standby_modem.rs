@@ -1,17 +1,24 @@
-//! Two boxes share one radio channel: whoever holds the lock transmits. A radio cannot check a fencing token, so the link goes down as soon as it is in
-//! doubt whether the lock is still held, and the other box is not granted it before that instant.
+//! Two boxes share one radio channel: whoever holds the lock transmits. A radio cannot check a fencing token, so it is told until when it may transmit,
+//! and stops by itself: a box that stands still cannot tell it to. The other box is not granted the lock before that instant.
 //!
 //! `cargo run --example hot_standby_modem -- DIRECTORY`; it ends when `/modem/off` is created.
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
-use zoolet::recipes::{Error, Holding, Lock};
+use zoolet::recipes::{Coordinator, Error, EventHandle, Lock, Reset};
 use zoolet::{Config, Node, Session, Wait, path};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // Before all else: when the node of a process that died is back, what that process held is free at once.
+    println!("{:?}", Link::Down);
     let node = Node::start(Config::new(std::env::args().nth(1).unwrap_or_else(|| "zoolet-data".into())))?;
-    let session = node.session().wait()?;
-    standby(session, |link| println!("{link:?}")).wait()?;
+    // Its session may end: then the box stands by again with another one.
+    while let Err(error) = standby(node.session().wait()?, |link| println!("{link:?}")).wait() {
+        println!("{error}");
+    }
     node.shutdown(Duration::from_secs(5))?;
     Ok(())
 }
@@ -19,47 +26,53 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// What the modem is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Link {
-    /// It transmits.
-    Up,
+    /// It transmits, and stops by itself at this instant of the session's clock unless it is told again.
+    Up(Duration),
     /// It does not.
     Down,
 }
 
 /// Transmits whenever this box holds the lock, and never else, until `/modem/off` is there.
-pub async fn standby(session: Session, mut modem: impl FnMut(Link)) -> Result<(), Error> {
+///
+/// # Errors
+/// The session is over.
+pub async fn standby(session: Session, modem: impl FnMut(Link)) -> Result<(), Error> {
+    // Off is a signal that stays, though the session may be suspended when it comes.
+    let off = EventHandle::new(session.clone(), path!("/modem/off"), Reset::Manual);
+    either(off.wait(), transmit(session, modem)).await
+}
+
+async fn transmit(session: Session, mut modem: impl FnMut(Link)) -> Result<(), Error> {
     let lock = Lock::new(session.clone(), path!("/modem/channel"));
-    let off = async {
-        while let Ok((None, watch)) = session.exists_and_watch(path!("/modem/off")).await {
-            watch.await;
-        }
-    };
-    let mut off = std::pin::pin!(off);
     loop {
-        let Some(grant) = either(&mut off, lock.acquire()).await else { return Ok(()) };
-        let grant = grant?;
-        let mut holdings = grant.holdings();
-        while let Some(holding) = either(&mut off, holdings.next()).await.flatten() {
-            modem(if holding == Holding::Held { Link::Up } else { Link::Down });
-            if holding == Holding::Lost {
-                break;
+        let grant = lock.acquire().await?;
+        let radio = Radio(&mut modem);
+        let transmitting = async {
+            loop {
+                (radio.0)(Link::Up(session.safe_until()));
+                session.timer(session.now() + session.timeout() / 16).await;
             }
-        }
-        modem(Link::Down);
-        drop(holdings);
-        if session.exists(path!("/modem/off")).await?.is_some() {
-            return grant.release().await;
-        }
+        };
+        // Ends as soon as it is in doubt whether the lock is still held; then the box stands in line again.
+        let _: Result<(), Error> = grant.run(transmitting).await;
     }
 }
 
-/// What `work` gives, or `None` when `stop` is ready before.
-async fn either<S: Future<Output = ()> + Unpin, T>(stop: &mut S, work: impl Future<Output = T>) -> Option<T> {
-    let mut work = std::pin::pin!(work);
-    std::future::poll_fn(|context| {
-        if std::pin::Pin::new(&mut *stop).poll(context).is_ready() {
-            return std::task::Poll::Ready(None);
-        }
-        work.as_mut().poll(context).map(Some)
+/// Goes down however it ends, and before the lock is given up: what was declared last is dropped first.
+struct Radio<'a, M: FnMut(Link)>(&'a mut M);
+
+impl<M: FnMut(Link)> Drop for Radio<'_, M> {
+    fn drop(&mut self) {
+        (self.0)(Link::Down);
+    }
+}
+
+/// What is ready first.
+async fn either<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|context| match one.as_mut().poll(context) {
+        Poll::Pending => other.as_mut().poll(context),
+        ready => ready,
     })
     .await
 }

@@ -28,11 +28,13 @@ pub async fn goes_down(session: &Session, name: &str) -> Result<Permit, Error> {
 }
 
 /// What it does when it starts, for whatever reason. Gives whether it is well; if it is not, nobody else restarts.
-pub async fn comes_up(session: &Session, name: &str, is_well: impl Fn() -> bool) -> Result<bool, Error> {
+pub async fn comes_up(session: &Session, name: &str, is_well: impl FnOnce() -> bool) -> Result<bool, Error> {
     let gate = RollingRestart::new(session.clone(), path!("/restarts"), 1)?;
     let was_told = gate.down().await?.iter().any(|down| down == name);
-    if was_told && is_well() {
+    // Asked once: what is told is what was acted upon.
+    let is_well = is_well();
+    if was_told && is_well {
         gate.done(name).await?;
     }
-    Ok(is_well())
+    Ok(is_well)
 }

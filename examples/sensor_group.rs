@@ -3,18 +3,54 @@
 //! `cargo run --example sensor_group -- DIRECTORY`; it ends when a sensor named `stop` has come.
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::Poll;
 use std::time::Duration;
-use zoolet::recipes::{Change, Error, Group};
+use zoolet::recipes::{Change, Coordinator, Error, Group};
 use zoolet::{Config, Node, Session, Wait, path};
+
+const MEASURES_EVERY: Duration = Duration::from_secs(1);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = Node::start(Config::new(std::env::args().nth(1).unwrap_or_else(|| "zoolet-data".into())))?;
-    let (sensor, panel) = (node.session().wait()?, node.session().wait()?);
-    let mut own = Group::new(sensor, path!("/sensors")).member("thermometer-4", "21.5")?;
-    own.put().wait()?;
-    watch(panel, |line| println!("{line}")).wait()?;
-    drop(own);
+    let (panel, has_ended) = (node.session().wait()?, AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| stay(|| node.session().wait(), || (!has_ended.load(Relaxed)).then(|| "21.5".to_owned())));
+        let watched = watch(panel, |line| println!("{line}")).wait();
+        has_ended.store(true, Relaxed);
+        watched
+    })?;
     node.shutdown(Duration::from_secs(5))?;
+    Ok(())
+}
+
+/// A sensor is there whatever becomes of its sessions, until `measure` gives nothing.
+///
+/// # Errors
+/// No session could be had.
+pub fn stay(
+    mut session: impl FnMut() -> Result<Session, zoolet::Error>,
+    mut measure: impl FnMut() -> Option<String>,
+) -> Result<(), zoolet::Error> {
+    while announce(session()?, &mut measure).wait().is_err() {}
+    Ok(())
+}
+
+/// As long as its session lives.
+async fn announce(session: Session, measure: &mut impl FnMut() -> Option<String>) -> Result<(), Error> {
+    let mut own = Group::new(session.clone(), path!("/sensors")).member("thermometer-4", "")?;
+    while let Some(reading) = measure() {
+        own.set(reading).await?;
+        // Meanwhile it is made again if somebody deletes it.
+        let (mut keep, mut next) = (pin!(own.keep()), session.timer(session.now() + MEASURES_EVERY));
+        poll_fn(|context| match keep.as_mut().poll(context) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Pin::new(&mut next).poll(context).map(Ok),
+        })
+        .await?;
+    }
     Ok(())
 }
 

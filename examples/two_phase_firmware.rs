@@ -1,66 +1,80 @@
-//! Three devices switch to new firmware, or none does. The coordinator is killed in the middle: whoever comes next finishes what it began.
+//! Three devices switch to new firmware, or none does. The coordinator is killed before it has decided and again after that, and each device restarts when
+//! it has voted: whoever comes next finishes what was begun, and a device knows from its own log what it has promised.
 //!
 //! `cargo run --example two_phase_firmware -- DIRECTORY`
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
+use std::io::Write;
+use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
-use zoolet::recipes::{Error, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
-use zoolet::{Config, Node, Path, Session, Wait, path};
+use zoolet::recipes::{Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
+use zoolet::{Config, Node, Path, Wait};
 
 const DEVICES: [&str; 3] = ["press", "oven", "robot"];
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let node = Node::start(Config::new(std::env::args().nth(1).unwrap_or_else(|| "zoolet-data".into())))?;
-    for (firmware, objector) in [("4.2", None), ("4.3", Some("oven"))] {
-        println!("{firmware}: {:?}", roll_out(&node, firmware, objector)?);
-    }
-    node.shutdown(Duration::from_secs(5))?;
-    Ok(())
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> Result<(), Failure> {
+    let directory: PathBuf = std::env::args().nth(1).unwrap_or_else(|| "zoolet-data".into()).into();
+    let node = Node::start(Config::new(directory.join("node")))?;
+    println!("4.2: {:?}", roll_out(&node, &directory, "4.2", None)?);
+    println!("4.3: {:?}", roll_out(&node, &directory, "4.3", Some("oven"))?);
+    Ok(node.shutdown(Duration::from_secs(5))?)
 }
 
-/// Gives what each device did.
-pub fn roll_out(
-    node: &Node,
-    firmware: &str,
-    objector: Option<&str>,
-) -> Result<Vec<Outcome>, Box<dyn std::error::Error>> {
-    let killed = node.session().wait()?;
-    drop(Transaction::begin(killed.clone(), path!("/firmware"), firmware.to_owned(), &DEVICES).wait()?);
-    // Here it is killed: the votes are not counted, nothing is decided.
-    drop(killed);
-    let sessions = DEVICES.map(|_| node.session().wait());
+/// Gives what each device did. Each firmware has a path of its own: devices' logs know the transaction by that.
+pub fn roll_out(node: &Node, logs: &FilePath, name: &str, objector: Option<&str>) -> Result<Vec<Outcome>, Failure> {
+    let path = &Path::new(format!("/firmware/{name}").into()).map_err(zoolet::Error::Refused)?;
+    drop(Transaction::begin(node.session().wait()?, path, name.to_owned(), &DEVICES).wait()?);
+    // Here the coordinator is killed: nothing is decided.
     std::thread::scope(|scope| {
-        let device = |(device, session): (&'static str, Result<Session, zoolet::Error>)| {
+        let devices = DEVICES.map(|device| {
             let vote = if objector == Some(device) { Vote::Abort } else { Vote::Commit };
-            scope.spawn(move || switch(session?, device, vote).wait())
-        };
-        let devices: Vec<_> = DEVICES.into_iter().zip(sessions).map(device).collect();
-        let successor = node.session().wait()?;
-        let transaction = Transaction::open(successor, path!("/firmware")).wait()?.ok_or("it is over already")?;
-        transaction.decide(Some(Duration::from_secs(60))).wait()?;
-        transaction.finish().wait()?;
-        devices.into_iter().map(|device| Ok(device.join().map_err(|_| "a device died")??)).collect()
+            scope.spawn(move || switch(node, path, device, vote, logs.join(device)))
+        });
+        let open =
+            || Transaction::open(node.session().wait()?, path).wait()?.ok_or(Failure::from("it is over already"));
+        open()?.decide(Some(Duration::from_secs(60))).wait()?;
+        // Here the next one is killed: it is decided, and not carried out. The one after that waits until it is.
+        open()?.finish().wait()?;
+        devices.into_iter().map(|device| device.join().map_err(|_| "a device died")?).collect()
     })
 }
 
 /// One device: votes when it has the image, waits for the outcome, switches or stays.
-async fn switch(session: Session, device: &str, vote: Vote) -> Result<Outcome, Error> {
-    let joined = Participant::join(session, path!("/firmware"), device, Notification::Coordinator, Journal).await?;
-    let mut participant = joined.ok_or(Error::Lost)?;
-    let Ok(_) = participant.vote(vote).await?;
-    let outcome = participant.outcome().await?;
+fn switch(node: &Node, path: &Path, device: &str, vote: Vote, log: PathBuf) -> Result<Outcome, Failure> {
+    let join = |path: &Path| {
+        let (session, journal) = (node.session().wait()?, Journal(log.clone()));
+        let joined = Participant::join(session, path, device, Notification::Coordinator, journal).wait()?;
+        joined.ok_or(Failure::from("it is over already"))
+    };
+    join(path)?.vote(vote).wait()??;
+    // Here the device restarts. It may do nothing else until it knows what became of what its log says.
+    let participant = join(&Journal(log.clone()).promised().ok_or("it has promised nothing")?)?;
+    let outcome = participant.outcome().wait()?;
     // Here it switches its boot slot, or does not.
-    let Ok(()) = participant.acknowledge(outcome).await?;
+    participant.acknowledge(outcome).wait()??;
     Ok(outcome)
 }
 
-/// Where a real device writes to its own flash, and syncs, before it votes.
-struct Journal;
+/// A device's own log: a file that is synced before anybody hears of what is in it.
+struct Journal(PathBuf);
+
+impl Journal {
+    /// The transaction in which it has voted, and which it has not carried out.
+    fn promised(&self) -> Option<Path> {
+        let logged = std::fs::read_to_string(&self.0).ok()?;
+        let (path, _vote) = logged.lines().last()?.split_once(" Voting")?;
+        Path::new(path.into()).ok()
+    }
+}
 
 impl ParticipantLog for Journal {
-    type Error = std::convert::Infallible;
+    type Error = std::io::Error;
 
-    fn record(&mut self, _transaction: &Path, _record: Record) -> Result<(), Self::Error> {
-        Ok(())
+    fn record(&mut self, transaction: &Path, record: Record) -> std::io::Result<()> {
+        let mut file = std::fs::File::options().create(true).append(true).open(&self.0)?;
+        writeln!(file, "{transaction} {record:?}")?;
+        file.sync_all()
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 use zoolet::recipes::{Change, ChildrenCache, Error, Queue};
-use zoolet::{Bytes, Config, CreateOptions, Node, Path, Session, Wait, path};
+use zoolet::{Bytes, Config, CreateOptions, ErrorCode, Node, Path, Session, Wait, path};
 
 /// After so many attempts somebody has to look at it.
 const ATTEMPTS_MAX: u32 = 3;
@@ -35,8 +35,10 @@ fn weld(job: &[u8]) -> Option<Bytes> {
 /// Does jobs until it finds one that is `stop`. Gives how many it has done.
 pub async fn worker(session: Session, work: impl Fn(&[u8]) -> Option<Bytes>) -> Result<u32, Error> {
     let queue = Queue::new(session.clone(), path!("/jobs"))?;
-    if session.exists(path!("/results")).await?.is_none() {
-        session.create(path!("/results"), None).await?;
+    match session.create(path!("/results"), None).await {
+        // Another worker was faster.
+        Ok(_) | Err(zoolet::Error::Refused(ErrorCode::NodeExists)) => {}
+        Err(error) => return Err(error.into()),
     }
     let mut done = 0;
     loop {

@@ -60,6 +60,22 @@ fn the_daemon_follows_its_configuration_until_it_is_told_to_stop() {
     running.join().unwrap().unwrap();
 }
 
+/// They are there to be read, and copied.
+#[test]
+fn no_example_is_longer_than_eighty_lines() {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let lengths: Vec<_> = [directory.clone(), directory.join("testing")]
+        .iter()
+        .flat_map(|directory| std::fs::read_dir(directory).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| (std::fs::read_to_string(&path).unwrap().lines().count(), path))
+        .collect();
+    assert!(lengths.len() > 10, "{lengths:?}");
+    let long: Vec<_> = lengths.iter().filter(|(lines, _)| *lines > 80).collect();
+    assert!(long.is_empty(), "{long:?}");
+}
+
 fn node(scratch: &Scratch) -> Node {
     Node::start(Config::new(scratch.join("data"))).unwrap()
 }
@@ -98,7 +114,26 @@ fn one_gateway_leads_and_when_it_is_told_to_stop_the_other_one_does_at_once() {
     stop_b.send(()).unwrap();
     b.join().unwrap().unwrap();
     let (_, stat) = watching.get(path!("/field/reading")).wait().unwrap();
-    assert!(written <= u64::from(stat.version.unsigned_abs()));
+    assert!(written <= 1 + u64::from(stat.version.unsigned_abs()));
+}
+
+/// The program itself, which is built with all other examples: `cargo build --examples` for this test alone.
+#[test]
+fn a_gateway_that_is_told_to_stop_by_a_signal_ends_well() {
+    use std::io::{BufRead, BufReader};
+    let program = std::env::current_exe().unwrap();
+    let program = program.ancestors().nth(2).unwrap().join("examples/gateway_leader");
+    let scratch = Scratch::new();
+    let mut gateway = std::process::Command::new(&program)
+        .arg(scratch.join("data"))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    let mut said = BufReader::new(gateway.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "gw-a stands");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&gateway), rustix::process::Signal::TERM).unwrap();
+    assert!(said.next().unwrap().unwrap().ends_with(" readings written"));
+    assert!(gateway.wait().unwrap().success());
 }
 
 #[test]
@@ -107,26 +142,33 @@ fn the_modem_is_up_only_while_its_box_has_the_channel() {
     let scratch = Scratch::new();
     let node = node(&scratch);
     let (tell, told) = channel();
-    let modems: Vec<_> = (0..2)
-        .map(|number| {
-            let (session, tell) = (node.session().wait().unwrap(), tell.clone());
-            std::thread::spawn(move || standby(session, |link| tell.send((number, link)).unwrap()).wait())
-        })
-        .collect();
+    let sessions = [node.session().wait().unwrap(), node.session().wait().unwrap()];
+    let modems = [0, 1].map(|number| {
+        let (session, tell) = (sessions[number].clone(), tell.clone());
+        std::thread::spawn(move || standby(session, |link| tell.send((number, link)).unwrap()).wait())
+    });
+    let up = |number: usize| {
+        let mut before = Vec::new();
+        loop {
+            match told.recv().unwrap() {
+                (other, Link::Up(_)) if number == other => return before,
+                link => before.push(link),
+            }
+        }
+    };
     let (first, link) = told.recv().unwrap();
-    assert_eq!(link, Link::Up);
+    assert!(matches!(link, Link::Up(_)), "{link:?}");
     let operator = node.session().wait().unwrap();
-    operator.create(path!("/unrelated"), None).wait().unwrap();
     let channel = Contention::new(operator.clone(), path!("/modem/channel"));
     let holder = channel.contenders().wait().unwrap().remove(0);
     channel.break_grant(&holder, "the other antenna").wait().unwrap();
-    let mut links = vec![(first, Link::Up)];
-    while links.last() != Some(&(1 - first, Link::Up)) {
-        links.push(told.recv().unwrap());
-    }
-    assert!(links.contains(&(first, Link::Down)), "{links:?}");
+    assert!(up(1 - first).contains(&(first, Link::Down)));
+    // It stands in line again, and is not taken for one that has ended when its session does.
+    sessions[first].clone().close().wait().unwrap();
     operator.create(path!("/modem/off"), None).wait().unwrap();
-    modems.into_iter().for_each(|modem| modem.join().unwrap().unwrap());
+    for (number, modem) in modems.into_iter().enumerate() {
+        assert_eq!(modem.join().unwrap().is_ok(), number != first, "modem {number}");
+    }
     let rest: Vec<_> = told.try_iter().collect();
     assert_eq!(rest.iter().rfind(|(number, _)| *number == 1 - first), Some(&(1 - first, Link::Down)));
 }
@@ -135,19 +177,35 @@ fn the_modem_is_up_only_while_its_box_has_the_channel() {
 fn sensors_are_seen_coming_measuring_and_going() {
     let scratch = Scratch::new();
     let node = node(&scratch);
-    let (sensor, panel) = (node.session().wait().unwrap(), node.session().wait().unwrap());
+    let [sensor, panel, operator] = [(); 3].map(|()| node.session().wait().unwrap());
     let (tell, told) = channel();
     let watching = std::thread::spawn(move || sensor_group::watch(panel, |line| tell.send(line).unwrap()).wait());
     assert_eq!(told.recv().unwrap(), "0 there");
-    let group = zoolet::recipes::Group::new(sensor, path!("/sensors"));
-    let mut own = group.member("thermometer-4", "21.5").unwrap();
-    own.put().wait().unwrap();
+    let (give, given) = channel();
+    let (measure, measured) = channel::<&str>();
+    let staying = std::thread::spawn(move || {
+        sensor_group::stay(|| Ok(given.recv().unwrap()), || measured.recv().ok().map(str::to_owned))
+    });
+    give.send(sensor.clone()).unwrap();
+    measure.send("21.5").unwrap();
     assert!(told.recv().unwrap().starts_with("thermometer-4: 21.5 "));
-    own.set("22").wait().unwrap();
+    measure.send("22").unwrap();
     assert!(told.recv().unwrap().starts_with("thermometer-4: 22 "));
-    drop(own);
-    assert_eq!(told.recv().unwrap(), "thermometer-4 has gone");
-    group.member("stop", "").unwrap().put().wait().unwrap();
+    // Somebody deletes it, and it is there again; its session ends, and it is there again with another one.
+    operator.delete(path!("/sensors/thermometer-4"), zoolet::Version::Any).wait().unwrap();
+    measure.send("23").unwrap();
+    while !told.recv().unwrap().starts_with("thermometer-4: 23 ") {}
+    sensor.close().wait().unwrap();
+    measure.send("24").unwrap();
+    give.send(operator.clone()).unwrap();
+    measure.send("25").unwrap();
+    while !told.recv().unwrap().starts_with("thermometer-4: 25 ") {}
+    drop(measure);
+    staying.join().unwrap().unwrap();
+    while told.recv().unwrap() != "thermometer-4 has gone" {}
+    let group = zoolet::recipes::Group::new(operator, path!("/sensors"));
+    let mut stop = group.member("stop", "").unwrap();
+    stop.put().wait().unwrap();
     watching.join().unwrap().unwrap();
 }
 
@@ -160,24 +218,35 @@ fn a_job_that_no_worker_can_do_is_buried_and_the_others_are_done_once() {
     for job in ["a", "poison", "b"] {
         queue.put(job).wait().unwrap();
     }
-    let (work, worker) = (|job: &[u8]| (job != b"poison").then(|| Bytes::copy_from_slice(job)), session.clone());
-    let working = std::thread::spawn(move || work_queue::worker(worker, work).wait());
+    let work = |job: &[u8]| (job != b"poison").then(|| Bytes::copy_from_slice(job));
+    let working = [(); 2].map(|()| {
+        let worker = node.session().wait().unwrap();
+        std::thread::spawn(move || work_queue::worker(worker, work).wait())
+    });
     let mut buried = ChildrenCache::new(session.clone(), path!("/jobs-dead")).wait().unwrap();
     while !matches!(buried.next().wait().unwrap(), Change::Put { .. }) {}
+    // One for each.
     queue.put("stop").wait().unwrap();
-    assert_eq!(working.join().unwrap(), Ok(2));
+    queue.put("stop").wait().unwrap();
+    assert_eq!(working.map(|worker| worker.join().unwrap().unwrap()).into_iter().sum::<u32>(), 2);
     assert_eq!(buried.children().count(), 1);
     assert_eq!(session.children(path!("/results")).wait().unwrap().len(), 2);
 }
 
 #[test]
-fn all_devices_switch_or_none_although_the_coordinator_was_killed() {
+fn all_devices_switch_or_none_although_the_coordinator_was_killed_twice_and_each_of_them_once() {
     let scratch = Scratch::new();
     let node = node(&scratch);
-    assert_eq!(two_phase_firmware::roll_out(&node, "4.2", None).unwrap(), [Outcome::Committed; 3]);
-    assert_eq!(two_phase_firmware::roll_out(&node, "4.3", Some("oven")).unwrap(), [Outcome::Aborted; 3]);
+    let roll_out = |name, objector| two_phase_firmware::roll_out(&node, scratch.path(), name, objector).unwrap();
+    assert_eq!(roll_out("4.2", None), [Outcome::Committed; 3]);
+    assert_eq!(roll_out("4.3", Some("oven")), [Outcome::Aborted; 3]);
     let session = node.session().wait().unwrap();
-    assert_eq!(session.exists(path!("/firmware")).wait().unwrap(), None);
+    for path in [path!("/firmware/4.2"), path!("/firmware/4.3")] {
+        assert_eq!(session.exists(path).wait().unwrap(), None);
+    }
+    let log = "/firmware/4.2 Voting(Commit)\n/firmware/4.2 CarriedOut(Committed)\n/firmware/4.3 Voting(Abort)\n\
+               /firmware/4.3 CarriedOut(Aborted)\n";
+    assert_eq!(std::fs::read_to_string(scratch.join("oven")).unwrap(), log, "it restarted between each two");
 }
 
 #[test]
@@ -217,19 +286,27 @@ fn a_daemon_begins_with_what_was_good_and_keeps_it_when_nonsense_is_written() {
     // No node, no quorum.
     let began_with = kept_interval(directory);
     let node = Node::start(config(directory)).unwrap();
-    let (daemon, operator) = (node.session().wait().unwrap(), node.session().wait().unwrap());
+    let [daemon, again, operator] = [(); 3].map(|()| node.session().wait().unwrap());
     let (tell, told) = std::sync::mpsc::channel();
+    let first = daemon.clone();
     let running = std::thread::spawn(move || {
-        follow(daemon, began_with, |line| {
-            let is_last = line.contains("7 s");
-            tell.send(line).unwrap();
-            !is_last
-        })
+        let (mut value, is_last) = (began_with, |line: &str| line.contains("8 s"));
+        let mut follow =
+            |session| follow(session, &mut value, |line| tell.send(line.clone()).is_ok() && !is_last(&line));
+        (follow(first), follow(again), value)
     });
     assert_eq!(told.recv().unwrap(), "measuring every 5 s");
     operator.set(interval, write("soon"), zoolet::Version::Any).wait().unwrap();
     assert_eq!(told.recv().unwrap(), "\"soon\" is no number of seconds; still every 5 s");
     operator.set(interval, write("7"), zoolet::Version::Any).wait().unwrap();
     assert_eq!(told.recv().unwrap(), "measuring every 7 s");
-    running.join().unwrap().unwrap();
+    // Its session ends: it goes on with what it has, and hears the same again from another one, and then what is new.
+    operator.set(interval, write("soon"), zoolet::Version::Any).wait().unwrap();
+    assert_eq!(told.recv().unwrap(), "\"soon\" is no number of seconds; still every 7 s");
+    daemon.close().wait().unwrap();
+    assert_eq!(told.recv().unwrap(), "\"soon\" is no number of seconds; still every 7 s");
+    operator.set(interval, write("8"), zoolet::Version::Any).wait().unwrap();
+    assert_eq!(told.recv().unwrap(), "measuring every 8 s");
+    let (ended, done, value) = running.join().unwrap();
+    assert!(ended.is_err() && done.is_ok() && value == 8, "{ended:?}, {done:?}, {value}");
 }

@@ -1,6 +1,9 @@
 //! What embedders test with: ensembles in memory, their faults, and runs that a seed decides.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+#[path = "../examples/hot_standby_modem.rs"]
+#[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
+mod hot_standby_modem;
 #[path = "../examples/testing/lost_reply.rs"]
 #[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
 mod lost_reply;
@@ -13,8 +16,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 use zoolet::recipes::Coordinator;
-use zoolet::testing::{Ensemble, World, simulate};
-use zoolet::{Bytes, CreateOptions, Error, LostReason, SessionState, path};
+use zoolet::testing::{Ensemble, Fact, World, simulate};
+use zoolet::{Bytes, CreateOptions, Error, ErrorCode, LostReason, SessionState, path};
 
 /// What somebody says who panics.
 fn told(work: impl FnOnce()) -> String {
@@ -30,6 +33,74 @@ fn the_daemon_whose_reply_is_lost_finds_its_own_znode() {
 #[test]
 fn turns_at_the_valve_are_one_gateways_each_in_twenty_runs() {
     assert_eq!(simulated::run(), 20);
+}
+
+/// When modems transmit, microseconds of the run: since one was told to, until the instant that it was told with that, or until it was told something else.
+fn transmissions(facts: &[Fact<Told>]) -> Vec<(usize, u64, u64)> {
+    let mut all = Vec::new();
+    for (at, fact) in facts.iter().enumerate() {
+        let Told::Up { until_us } = fact.what else { continue };
+        let next = facts[at + 1..].iter().find(|later| later.client == fact.client);
+        let to_us = next.map_or(until_us, |next| next.at_us.min(until_us));
+        if fact.at_us < to_us {
+            all.push((fact.client, fact.at_us, to_us));
+        }
+    }
+    all
+}
+
+/// What a modem is told, by the time of the run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Told {
+    Up { until_us: u64 },
+    Down,
+}
+
+/// Their boxes are cut off, stand still, die and lose their sessions. A modem that is told when to stop, and no more, transmits beside the other one while its
+/// box stands still.
+#[test]
+fn modems_never_transmit_both_in_twenty_runs() {
+    use hot_standby_modem::{Link, standby};
+    let (changes, silences) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    for seed in 0..20 {
+        let (changes, silences) = (Rc::clone(&changes), Rc::clone(&silences));
+        simulate(seed, move |world: &mut World<Told>| {
+            for _ in 0..2 {
+                world.client(|seat| async move {
+                    let told = |link| match link {
+                        Link::Up(until) => Told::Up { until_us: seat.true_us(until) },
+                        Link::Down => Told::Down,
+                    };
+                    let _: Result<_, _> = standby(seat.session.clone(), |link| seat.record(told(link))).await;
+                });
+            }
+            world.client(|seat| async move {
+                seat.sleep(Duration::from_secs(60)).await;
+                while !seat.session.state().is_over() {
+                    match seat.session.create(path!("/modem"), None).await {
+                        Ok(_) | Err(Error::Refused(ErrorCode::NodeExists)) => {}
+                        Err(_) => seat.sleep(Duration::from_millis(100)).await,
+                    }
+                    match seat.session.create(path!("/modem/off"), None).await {
+                        Ok(_) | Err(Error::Refused(ErrorCode::NodeExists)) => return,
+                        Err(_) => seat.sleep(Duration::from_millis(100)).await,
+                    }
+                }
+            });
+            let (changes, silences) = (Rc::clone(&changes), Rc::clone(&silences));
+            world.judge(move |facts| {
+                let all = transmissions(facts);
+                for (at, &(client, from_us, _)) in all.iter().enumerate() {
+                    let both = all[..at].iter().find(|(other, _, to_us)| *other != client && from_us < *to_us);
+                    assert_eq!(both, None, "beside modem {client}, which transmits from {from_us} us");
+                }
+                changes.set(changes.get() + all.windows(2).filter(|two| two[0].0 != two[1].0).count());
+                let is_silent = |two: &&[(usize, u64, u64)]| two[0].0 == two[1].0 && two[0].2 < two[1].1;
+                silences.set(silences.get() + all.windows(2).filter(is_silent).count());
+            });
+        });
+    }
+    assert!(changes.get() > 20 && silences.get() > 20, "{} changes, {} silences", changes.get(), silences.get());
 }
 
 #[test]

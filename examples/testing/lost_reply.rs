@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 use zoolet::testing::Ensemble;
-use zoolet::{CreateOptions, Error, ErrorCode, Path, Session, path};
+use zoolet::{CreateOptions, Error, ErrorCode, Path, Session, SessionState, path};
 
 fn main() -> Result<(), Error> {
     println!("{}", run()?);
@@ -34,12 +34,11 @@ async fn be_there(session: &Session, path: &Path) -> Result<u32, Error> {
 
 /// Waits until the session has a connection again.
 async fn connected(session: &Session) -> Result<(), Error> {
-    use zoolet::recipes::Coordinator;
-    while !session.state().is_over() {
-        if session.exists(path!("/")).await.is_ok() {
+    let mut states = session.states();
+    while let Some(state) = states.next().await {
+        if state == SessionState::Connected {
             return Ok(());
         }
-        session.timer(session.now() + Duration::from_millis(50)).await;
     }
     Err(Error::of(session.state()))
 }

@@ -162,12 +162,91 @@ pub struct Append {
     /// The number of the last of `records`: each takes one, without gaps. Persisted reports it once all of this is durable.
     pub seq: AppendSeq,
     /// In order.
-    pub records: Vec<LogRecord>,
+    pub records: LogRecords,
     /// Entries up to here are committed, for the batch header.
     pub watermark: Zxid,
     /// The chain hash that the history must have before `records`, as whoever sends them says: where it is another, they continue
     /// another history and none of them is written. Never written itself.
     pub expect: Option<u128>,
+}
+
+/// Records of the log, in order. One alone, as whoever writes one thing at a time makes it, needs no memory of its own.
+#[derive(Clone)]
+pub struct LogRecords(Held);
+
+#[derive(Clone)]
+enum Held {
+    One(LogRecord),
+    Many(Vec<LogRecord>),
+}
+
+impl LogRecords {
+    /// Takes all of them out; the memory for one stays where it is.
+    pub(crate) fn drain(records: &mut Vec<LogRecord>) -> Self {
+        match records.pop() {
+            Some(record) if records.is_empty() => Self(Held::One(record)),
+            last => {
+                records.extend(last);
+                Self(Held::Many(std::mem::take(records)))
+            }
+        }
+    }
+}
+
+impl std::ops::Deref for LogRecords {
+    type Target = [LogRecord];
+
+    fn deref(&self) -> &[LogRecord] {
+        match &self.0 {
+            Held::One(record) => std::slice::from_ref(record),
+            Held::Many(records) => records,
+        }
+    }
+}
+
+impl Default for LogRecords {
+    fn default() -> Self {
+        Self(Held::Many(Vec::new()))
+    }
+}
+
+impl From<Vec<LogRecord>> for LogRecords {
+    fn from(records: Vec<LogRecord>) -> Self {
+        Self(Held::Many(records))
+    }
+}
+
+impl From<LogRecords> for Vec<LogRecord> {
+    fn from(records: LogRecords) -> Self {
+        match records.0 {
+            Held::One(record) => vec![record],
+            Held::Many(records) => records,
+        }
+    }
+}
+
+/// However they are held.
+impl PartialEq for LogRecords {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for LogRecords {}
+
+impl std::fmt::Debug for LogRecords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<'a> IntoIterator for &'a LogRecords {
+    type Item = &'a LogRecord;
+    type IntoIter = std::slice::Iter<'a, LogRecord>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
 }
 
 /// One record of the log. An ensemble of one server needs only the first three; the rest is written down now because a

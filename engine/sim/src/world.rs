@@ -450,7 +450,7 @@ impl World {
                 self.entries.push(Entry { zxid: *zxid, payload: payload.clone() });
             }
         }
-        self.log.push(Logged { seq, records, watermark });
+        self.log.push(Logged { seq, records: records.into(), watermark });
         let delay_ms = self.random.below(self.conditions.persist_ms_max + 1);
         // One batch is in flight at a time, so they become durable in order.
         self.last_persist_ms = self.last_persist_ms.max(self.now.mono_ms + delay_ms);

@@ -35,7 +35,7 @@ fn a_steady_append_allocates_nothing() {
             (call * 50 + 1..=call * 50 + 50)
                 .map(|counter| Append {
                     seq: AppendSeq(3 + counter),
-                    records: records(counter),
+                    records: records(counter).into(),
                     watermark: Zxid::ZERO,
                     expect: None,
                 })

@@ -25,7 +25,7 @@ fn single_entries(log: &Log, from: Zxid, count: u64) -> Vec<Append> {
     (0..count)
         .map(|position| Append {
             seq: AppendSeq(log.appended().0 + 1 + position),
-            records: vec![entry(zxid(from.epoch().as_u32(), from.counter() + position), 100)],
+            records: vec![entry(zxid(from.epoch().as_u32(), from.counter() + position), 100)].into(),
             watermark: Zxid::ZERO,
             expect: None,
         })
@@ -129,7 +129,7 @@ fn a_full_or_read_only_disk_stalls_and_the_same_call_goes_on() {
             let appends: Vec<Append> = (1..=6)
                 .map(|counter| Append {
                     seq: AppendSeq(log.appended().0 + counter),
-                    records: vec![entry(zxid(1, counter), 6000)],
+                    records: vec![entry(zxid(1, counter), 6000)].into(),
                     watermark: zxid(1, counter - 1),
                     expect: None,
                 })
@@ -236,7 +236,7 @@ fn a_record_that_would_break_a_promise_stops_the_log() {
     };
     let numbers = |log: &mut Log| {
         let seq = AppendSeq(log.appended().0 + 2);
-        log.append(&[Append { seq, records: vec![entry(zxid(1, 1), 1)], watermark: Zxid::ZERO, expect: None }])
+        log.append(&[Append { seq, records: vec![entry(zxid(1, 1), 1)].into(), watermark: Zxid::ZERO, expect: None }])
     };
     let too_large = |log: &mut Log| append(log, vec![entry(zxid(1, 1), 16 << 10)], Zxid::ZERO);
     type Wish<'a> = &'a dyn Fn(&mut Log) -> Result<zoolet_engine::store::log::Persisted, AppendError>;

@@ -163,7 +163,7 @@ impl Model {
             let watermark = if random.coin() && !is_cut { after.last() } else { after.watermark };
             records.iter().for_each(|record| after.pass(record, watermark));
             after.watermark = after.watermark.max(watermark.min(after.last()));
-            appends.push(Append { seq: AppendSeq(after.appended), records, watermark, expect: None });
+            appends.push(Append { seq: AppendSeq(after.appended), records: records.into(), watermark, expect: None });
         }
         appends
     }

@@ -13,11 +13,11 @@ use zoolet_sim::disk::SimDisk;
 use zoolet_zab::AppendSeq;
 
 fn expecting(seq: u64, records: Vec<LogRecord>, expect: u128) -> Append {
-    Append { seq: AppendSeq(seq), records, watermark: Zxid::ZERO, expect: Some(expect) }
+    Append { seq: AppendSeq(seq), records: records.into(), watermark: Zxid::ZERO, expect: Some(expect) }
 }
 
 fn plain(seq: u64, records: Vec<LogRecord>) -> Append {
-    Append { seq: AppendSeq(seq), records, ..Append::default() }
+    Append { seq: AppendSeq(seq), records: records.into(), ..Append::default() }
 }
 
 /// Entries 1.0 to 1.3; records 1 to 6.

@@ -30,7 +30,7 @@ fn calls(log: &Log, count: u64, entries: u64) -> Vec<Vec<Append>> {
             (call * entries..(call + 1) * entries)
                 .map(|position| Append {
                     seq: AppendSeq(seq + position),
-                    records: vec![entry(zxid(1, first + position), 150)],
+                    records: vec![entry(zxid(1, first + position), 150)].into(),
                     watermark: Zxid::ZERO,
                     expect: None,
                 })

@@ -22,7 +22,7 @@ fn numbered(log: &Log, appends: Vec<(Vec<LogRecord>, Zxid)>) -> Vec<Append> {
     let mut seq = log.appended().0;
     let number = |(records, watermark): (Vec<LogRecord>, Zxid)| {
         seq += records.len() as u64;
-        Append { seq: AppendSeq(seq), records, watermark, expect: None }
+        Append { seq: AppendSeq(seq), records: records.into(), watermark, expect: None }
     };
     appends.into_iter().map(number).collect()
 }

@@ -258,7 +258,10 @@ fn a_directory_from_before_memberships_is_born_when_it_is_started_next() {
         LogRecord::Entry { zxid: Zxid::new(epoch, 0).unwrap(), payload: encode(0, &Txn::NoOp) },
         LogRecord::Entry { zxid: Zxid::new(epoch, 1).unwrap(), payload: encode(900, &session) },
     ];
-    store.log.append(&[Append { seq: AppendSeq(store.log.appended().0 + 4), records, ..Append::default() }]).unwrap();
+    store
+        .log
+        .append(&[Append { seq: AppendSeq(store.log.appended().0 + 4), records: records.into(), ..Append::default() }])
+        .unwrap();
     drop(store);
     boxes.start(1);
     boxes.until_all_serve();

@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::fetches::Waiter;
-use crate::action::{Action, Append, FetchWhat, LogRecord};
+use crate::action::{Action, Append, FetchWhat, LogRecord, LogRecords};
 use crate::event::{ConnId, Now};
 use crate::limits::Limits;
 use crate::peer::{LinkId, PeerEntry};
@@ -264,7 +264,7 @@ impl History {
     /// All that the log is to be handed, as one append.
     fn hand_over(&mut self, watermark: Zxid) -> Option<Append> {
         let seq = self.unsent_seq.take()?;
-        let records = std::mem::take(&mut self.unsent);
+        let records = LogRecords::drain(&mut self.unsent);
         self.unpersisted.push_back((seq, records.iter().map(payload_bytes).sum()));
         Some(Append { seq, records, watermark, expect: self.expect.take() })
     }

@@ -181,6 +181,10 @@ impl View for State {
         self.memory.key(key)
     }
 
+    fn slate(&mut self, record: &[u8]) -> Option<Bytes> {
+        self.memory.slate(record)
+    }
+
     fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>> {
         self.memory.keys_under(prefix)
     }

@@ -168,7 +168,12 @@ pub fn with_ephemeral<R>(id: SessionId, path: &str, look: impl FnOnce(&[u8]) -> 
 
 /// The key of a znode that the reaper looks at.
 pub fn reapable(path: &str) -> Key {
-    with_concat([&[REAPABLE], path.as_bytes()], |key| key.into())
+    with_reapable(path, |key| key.into())
+}
+
+/// Calls `look` with it, on the stack where it is of usual length.
+pub fn with_reapable<R>(path: &str, look: impl FnOnce(&[u8]) -> R) -> R {
+    with_concat([&[REAPABLE], path.as_bytes()], look)
 }
 
 /// The first key after all that begin with `prefix`; `None` when there is none.

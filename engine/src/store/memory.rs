@@ -3,6 +3,7 @@
 use super::cache::{RecordCache, Stamp};
 use super::changes::Changes;
 use super::key::{self, Key};
+use super::slate::Slates;
 use crate::action::Generation;
 use crate::tree::{Change, Found, View};
 use bytes::Bytes;
@@ -22,6 +23,7 @@ pub struct Memory {
     /// Keys under a prefix as the base of this generation has them.
     ranges: BTreeMap<Key, Vec<Key>>,
     generation: Generation,
+    slates: Slates,
 }
 
 impl Memory {
@@ -33,6 +35,7 @@ impl Memory {
             cache: RecordCache::new(cache_bytes_max, seed),
             ranges: BTreeMap::new(),
             generation: Generation::default(),
+            slates: Slates::default(),
         }
     }
 
@@ -49,6 +52,11 @@ impl Memory {
     /// Bytes of both memtables.
     pub fn memtable_bytes(&self) -> usize {
         self.active.bytes() + self.frozen.as_ref().map_or(0, |frozen| frozen.bytes())
+    }
+
+    /// Bytes of what records and keys are written on again and again.
+    pub fn slate_bytes(&self) -> usize {
+        self.slates.bytes()
     }
 
     /// Bytes of the record cache.
@@ -166,7 +174,12 @@ impl View for Memory {
     }
 
     fn key(&mut self, key: &[u8]) -> Key {
-        self.active.key(key).or_else(|| self.cache.key(key)).map_or_else(|| key.into(), Key::clone)
+        let known = self.active.key(key).or_else(|| self.cache.key(key));
+        known.map_or_else(|| self.slates.key(key), Key::clone)
+    }
+
+    fn slate(&mut self, record: &[u8]) -> Option<Bytes> {
+        self.slates.record(record)
     }
 
     fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>> {

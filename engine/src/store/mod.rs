@@ -13,6 +13,7 @@ mod marker;
 mod memory;
 mod open;
 mod reserve;
+mod slate;
 mod snapshot;
 
 pub(crate) use cache::Stamp;

@@ -126,11 +126,14 @@ impl<V: View> Attempt<'_, V> {
         self.changes.put(key, Change { existed: before.is_some(), after });
     }
 
-    fn put_znode(&mut self, path: &str, before: Option<&Loaded>, after: Option<&Znode<'_>>) {
+    /// `is_brief` says that this record may soon be replaced: by the next child, or because it goes.
+    fn put_znode(&mut self, path: &str, before: Option<&Loaded>, after: Option<&Znode<'_>>, is_brief: bool) {
         // It was loaded by this path, or its path is valid: there is such a key.
         if let Some(key) = key::with_znode(path, |key| self.view.key(key)) {
             let before = before.map(|loaded| record_hash(&key, &loaded.record));
-            self.put(key, before, after.map(Znode::encode));
+            let after = after
+                .map(|znode| if is_brief { znode.encode_on(|record| self.view.slate(record)) } else { znode.encode() });
+            self.put(key, before, after);
         }
     }
 
@@ -163,13 +166,15 @@ impl<V: View> Attempt<'_, V> {
 
     /// Replaces a znode's record, and keeps the reaper's list true.
     pub(super) fn replace(&mut self, path: &str, loaded: &Loaded, before: &Znode<'_>, after: &Znode<'_>) {
-        self.put_znode(path, Some(loaded), Some(after));
+        // Data that is set is not: to look for a slate for each of a thousand busy znodes costs more than memory does.
+        self.put_znode(path, Some(loaded), Some(after), before.num_children != after.num_children);
         self.mark_reapable(path, before.is_reapable(), after.is_reapable());
     }
 
     fn mark_reapable(&mut self, path: &str, before: bool, after: bool) {
         if before != after {
-            self.put_mark(key::reapable(path), after);
+            let key = key::with_reapable(path, |key| self.view.key(key));
+            self.put_mark(key, after);
             self.totals.reapable =
                 if after { self.totals.reapable + 1 } else { self.totals.reapable.saturating_sub(1) };
         }
@@ -177,11 +182,11 @@ impl<V: View> Attempt<'_, V> {
 
     /// Puts a znode into the tree; its parent is the caller's.
     pub(super) fn birth(&mut self, path: &str, znode: &Znode<'_>) {
-        self.put_znode(path, None, Some(znode));
+        self.put_znode(path, None, Some(znode), true);
         self.totals.znodes += 1;
         self.totals.data_bytes += weight(path, znode);
         if let Kind::Ephemeral(owner) = znode.kind {
-            let key = key::ephemeral(owner, path);
+            let key = key::with_ephemeral(owner, path, |key| self.view.key(key));
             self.put_mark(key, true);
             self.totals.ephemerals += 1;
         }
@@ -198,7 +203,7 @@ impl<V: View> Attempt<'_, V> {
     /// Takes a znode out of the tree; its parent has been shrunk.
     pub(super) fn death(&mut self, path: &Text, loaded: &Loaded, parent: &Bereaved) -> Result<(), Stop> {
         let znode = loaded.znode()?;
-        self.put_znode(path, Some(loaded), None);
+        self.put_znode(path, Some(loaded), None, false);
         self.put_data(path, Some(&znode), None);
         self.mark_reapable(path, znode.is_reapable(), false);
         self.totals.znodes = self.totals.znodes.saturating_sub(1);

@@ -178,6 +178,11 @@ impl<'a> Znode<'a> {
 
     /// Writes the record.
     pub fn encode(&self) -> Bytes {
+        self.encode_on(|_| None)
+    }
+
+    /// Writes the record, where it is short on what `slate` gives for it, if that gives anything.
+    pub(super) fn encode_on(&self, slate: impl FnOnce(&[u8]) -> Option<Bytes>) -> Bytes {
         let (kind, kind_detail) = self.kind.to_parts();
         let hash;
         let (data_kind, data): (u8, &[u8]) = match self.data {
@@ -207,6 +212,7 @@ impl<'a> Znode<'a> {
                 acl: self.acl,
             },
             size_of::<ArchivedStored<'static>>() + data.len() + self.acl.len(),
+            slate,
         )
     }
 
@@ -280,7 +286,7 @@ impl Session {
     /// Writes the record.
     pub fn encode(&self) -> Bytes {
         let stored = StoredSession { timeout_ms: self.timeout_ms, secret: self.secret.0 };
-        let archive = archive(&stored, size_of::<ArchivedStoredSession>());
+        let archive = archive(&stored, size_of::<ArchivedStoredSession>(), |_| None);
         match self.home {
             None => archive,
             Some(home) => [&[home.as_u8()], &archive[..]].concat().into(),
@@ -338,7 +344,7 @@ impl Totals {
     pub fn encode(&self) -> Bytes {
         let Self { znodes, data_bytes, ephemerals, reapable, ensemble_ms, semantics } = *self;
         let stored = StoredTotals { znodes, data_bytes, ephemerals, reapable, ensemble_ms, semantics };
-        archive(&stored, size_of::<ArchivedStoredTotals>())
+        archive(&stored, size_of::<ArchivedStoredTotals>(), |_| None)
     }
 }
 
@@ -350,11 +356,15 @@ type Serializer<'a, 'b> = rkyv::rancor::Strategy<
 /// Most records are not longer.
 const SHORT: usize = 256;
 
-fn archive(value: &impl for<'a, 'b> Serialize<Serializer<'a, 'b>>, bytes: usize) -> Bytes {
+fn archive(
+    value: &impl for<'a, 'b> Serialize<Serializer<'a, 'b>>,
+    bytes: usize,
+    slate: impl FnOnce(&[u8]) -> Option<Bytes>,
+) -> Bytes {
     let mut short = [0; SHORT];
     if let Some(place) = short.get_mut(..bytes) {
         write(value, place);
-        return shared(place);
+        return slate(place).unwrap_or_else(|| shared(place));
     }
     // One byte to spare makes the buffer shareable from the start: the first clone of an exact one would allocate.
     let mut long = Vec::with_capacity(bytes + 1);

@@ -35,6 +35,11 @@ pub trait View {
         key.into()
     }
 
+    /// This record, written where one was that nobody has any more; `None` when it is to have memory of its own.
+    fn slate(&mut self, _record: &[u8]) -> Option<Bytes> {
+        None
+    }
+
     /// Every key under a prefix, in order; `None` when the base must be asked.
     fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>>;
 

@@ -766,7 +766,7 @@ impl Run {
         let before = self.log.last().map_or(0, |logged| logged.seq.0);
         assert_eq!(before + records.len() as u64, seq.0, "each record takes one number, without gaps");
         assert!(watermark <= self.durable_zxid, "what is not durable is not committed");
-        for (number, record) in (before + 1..).zip(records) {
+        for (number, record) in (before + 1..).zip(Vec::from(records)) {
             if let LogRecord::Entry { zxid, payload } = &record {
                 assert!(self.entries.last().is_none_or(|(last, _)| last < zxid), "entries are appended in order");
                 let bytes_max = self.conditions.limits.payload_bytes_max();

@@ -108,7 +108,7 @@ impl Writing {
         let watermark = if random.one_in(2) { last.min(self.log.facts().last) } else { Zxid::ZERO };
         let watermark = history.last().map_or(Zxid::ZERO, |(zxid, _)| watermark.min(*zxid));
         let seq = AppendSeq(self.log.appended().0 + records.len() as u64);
-        match self.log.append(&[Append { seq, records, watermark, expect: None }]) {
+        match self.log.append(&[Append { seq, records: records.into(), watermark, expect: None }]) {
             Ok(_) => self.states.push(history),
             Err(AppendError::Stalled(_)) => {
                 // The ring is full. A leading part of the append may be in the log, but a truncation leads nothing; all that is
@@ -166,8 +166,12 @@ fn go_on(disk: &SimDisk) {
     let Some(zxid) = facts.last.next().filter(|_| facts.last != Zxid::ZERO) else { return };
     let Some(seq) = log.appended().0.checked_add(1) else { return };
     let record = LogRecord::Entry { zxid, payload: Bytes::from_static(b"one more") };
-    let appended =
-        log.append(&[Append { seq: AppendSeq(seq), records: vec![record], watermark: facts.watermark, expect: None }]);
+    let appended = log.append(&[Append {
+        seq: AppendSeq(seq),
+        records: vec![record].into(),
+        watermark: facts.watermark,
+        expect: None,
+    }]);
     if appended.is_ok() {
         drop(log);
         let log = open_log(disk).expect("what took an append opens");

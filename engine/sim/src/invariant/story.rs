@@ -125,7 +125,7 @@ impl Story {
         let appended = self.appended.entry(server).or_default();
         *appended += records.len() as u64;
         let append =
-            Append { seq: AppendSeq(*appended), records: records.to_vec(), watermark: Zxid::ZERO, expect: None };
+            Append { seq: AppendSeq(*appended), records: records.to_vec().into(), watermark: Zxid::ZERO, expect: None };
         self.see(server, Seen::Appended(&append));
     }
 

@@ -59,7 +59,7 @@ pub fn open(disk: &SimDisk, options: LogOptions) -> (Log, Opened) {
 /// Appends `records` as one call.
 pub fn append(log: &mut Log, records: Vec<LogRecord>, watermark: Zxid) -> Result<Persisted, AppendError> {
     let seq = AppendSeq(log.appended().0 + records.len() as u64);
-    log.append(&[Append { seq, records, watermark, expect: None }])
+    log.append(&[Append { seq, records: records.into(), watermark, expect: None }])
 }
 
 /// The epoch's promise, its no-op and all that opens it.

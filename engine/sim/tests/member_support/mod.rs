@@ -584,7 +584,7 @@ impl Disk {
     fn take(&mut self, append: Append) {
         let recovered = &mut self.recovered;
         recovered.appended = AppendSeq(append.seq.0);
-        for record in append.records {
+        for record in Vec::from(append.records) {
             match record {
                 LogRecord::Entry { zxid, payload } => {
                     recovered.history.push(zxid);

@@ -115,7 +115,7 @@ fn complete(readers: &Readers, completion: &Completion, destination: Destination
 fn deliver(completion: &Completion, destination: Destination, result: Result<Reply, ErrorCode>) {
     let Completion { xid, zxid, .. } = *completion;
     match destination {
-        Destination::Link(link) => link.filled(xid, zxid, result),
+        Destination::Link(link) => link.filled(completion.conn, xid, zxid, result),
         #[cfg(feature = "port")]
         Destination::Socket { sockets, ticket } => sockets.fill(completion.conn, ticket, xid, zxid, result),
     }

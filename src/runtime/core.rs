@@ -482,7 +482,7 @@ impl Core {
     fn keep_place(&mut self, conn: ConnId, xid: i32) -> Option<Destination> {
         if Links::is_embedded(conn) {
             let link = self.links.find(conn)?;
-            link.pending(xid);
+            link.pending(conn, xid);
             return Some(Destination::Link(Arc::clone(link)));
         }
         #[cfg(not(feature = "port"))]

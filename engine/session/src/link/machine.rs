@@ -118,13 +118,19 @@ impl Link {
     }
 
     /// The turn of an answer that is put together elsewhere: what comes later waits behind it.
-    pub fn pending(&self, xid: i32) {
-        lock(&self.state).behind.push_back(Behind::Pending { xid });
+    pub fn pending(&self, conn: ConnId, xid: i32) {
+        let mut state = lock(&self.state);
+        if state.conn == Some(conn) {
+            state.behind.push_back(Behind::Pending { xid });
+        }
     }
 
-    /// That answer.
-    pub fn filled(&self, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
+    /// That answer. It may come when its connection has ended, and the next one asks for something else under the same xid.
+    pub fn filled(&self, conn: ConnId, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
         let mut state = lock(&self.state);
+        if state.conn != Some(conn) {
+            return;
+        }
         let place =
             state.behind.iter_mut().find(|waiting| matches!(waiting, Behind::Pending { xid: other } if *other == xid));
         let Some(place) = place else { return };

@@ -173,15 +173,39 @@ fn what_comes_behind_an_answer_that_is_still_put_together_waits_for_it() {
     let mut behind = pin!(session.sync());
     assert!(poll(reading.as_mut()).is_pending() && poll(behind.as_mut()).is_pending());
     let xids: Vec<i32> = machine.requests().into_iter().map(|(xid, _)| xid).collect();
-    machine.link.pending(xids[0]);
+    machine.link.pending(machine.conn, xids[0]);
     machine.link.notify(WatchEvent { kind: EventKind::NodeDataChanged, path: "/w".into(), zxid: 5 });
     machine.link.reply(xids[1], 5, Ok(Reply::Synced(None)));
     assert!(poll(behind.as_mut()).is_pending());
-    machine.link.filled(xids[0], 4, Ok(Reply::Data(None, zoolet_model::Stat::default())));
+    machine.link.filled(machine.conn, xids[0], 4, Ok(Reply::Data(None, zoolet_model::Stat::default())));
     let (_, watch) = reading.wait().unwrap();
     // The event came after the reply that armed the watch, so it is not lost.
     assert_eq!(watch.wait().unwrap().zxid, 5);
     behind.wait().unwrap();
+}
+
+/// Xids are those of slots, which are given again. A slow read of a former connection would have been the answer to whatever came next.
+#[test]
+fn an_answer_that_is_put_together_after_its_connection_is_nobodys() {
+    let (mut machine, session) = Machine::connected();
+    let mut former = pin!(session.get(path!("/a")));
+    assert!(poll(former.as_mut()).is_pending());
+    let (xid, _) = machine.requests().remove(0);
+    let former_conn = machine.conn;
+    machine.link.pending(former_conn, xid);
+    machine.links.close(former_conn).unwrap();
+    assert_eq!(former.wait(), Err(Error::ConnectionLoss));
+    machine.dial();
+    machine.accept(7);
+    let mut reading = pin!(session.get(path!("/b")));
+    assert!(poll(reading.as_mut()).is_pending());
+    assert_eq!(machine.requests()[0].0, xid);
+    machine.link.pending(machine.conn, xid);
+    let data = |text: &'static str| Ok(Reply::Data(Some(Bytes::from(text)), zoolet_model::Stat::default()));
+    machine.link.filled(former_conn, xid, 4, data("of a"));
+    assert!(poll(reading.as_mut()).is_pending());
+    machine.link.filled(machine.conn, xid, 5, data("of b"));
+    assert_eq!(reading.wait().unwrap().0.unwrap(), "of b");
 }
 
 #[test]

@@ -36,9 +36,9 @@ impl Link {
     /// The first message of a new connection; `None` when the session is over or unwanted.
     pub fn dial(&self) -> Option<ConnectRequest> {
         let mut state = lock(&self.state);
-        // One that was closed without a connection is closed with the next.
-        let is_over = state.session_state.is_over() && state.session_state != UNTOUCHED;
-        if is_over || (state.closing && state.secret.is_none()) {
+        // One that was closed without a connection is closed with the next, unless it never began.
+        let is_to_be_closed = state.closing && state.secret.is_some();
+        if state.session_state.is_over() && !is_to_be_closed {
             return None;
         }
         // Requests go out only once it is connected.
@@ -56,13 +56,10 @@ impl Link {
     pub fn connected(&self, conn: ConnId, reply: &ConnectReply) -> Vec<(i32, Request)> {
         let mut state = lock(&self.state);
         if reply.timeout_ms <= 0 {
-            let wakers = state.end_unless_over(SessionState::Lost(LostReason::Expired));
+            let wakers = state.end(SessionState::Lost(LostReason::Expired));
             drop(state);
             wakers.wake();
             return Vec::new();
-        }
-        if state.session_state.is_over() {
-            return vec![(XID_UNHEARD, Request::CloseSession)];
         }
         state.conn = Some(conn);
         state.timeout_ms = reply.timeout_ms.unsigned_abs();
@@ -71,13 +68,15 @@ impl Link {
         let auths: Vec<_> = state.auths.clone();
         let auths = auths.into_iter().map(|(scheme, auth)| Request::Auth { scheme: Some(scheme), auth: Some(auth) });
         let mut first: Vec<_> = auths.map(|auth| (XID_UNHEARD, auth)).collect();
+        if state.session_state.is_over() {
+            state.errands.send_left(|xid, request| first.push((xid, request)));
+            first.push((XID_UNHEARD, Request::CloseSession));
+            return first;
+        }
         let watches = state.watches.registered(state.last_zxid).map(Request::SetWatches);
         first.extend(watches.map(|set| (XID_UNHEARD, set)));
         // Before what the owner asks from now on.
         state.errands.send_left(|xid, request| first.push((xid, request)));
-        if state.closing {
-            first.push((XID_UNHEARD, Request::CloseSession));
-        }
         let mut wakers = Wakers::default();
         if state.opened {
             wakers.0.append(&mut state.watches.gap());
@@ -86,7 +85,7 @@ impl Link {
             // Before that its owner had nothing to touch.
             self.touch();
         }
-        wakers.0.append(&mut state.become_state(SessionState::Connected).0);
+        wakers.append(state.become_state(SessionState::Connected));
         drop(state);
         wakers.wake();
         first
@@ -160,14 +159,8 @@ impl Link {
     /// The machine closed the connection; says whether to dial again.
     pub fn closed(&self) -> bool {
         let mut state = lock(&self.state);
-        let again = !state.session_state.is_over() && !state.closing;
-        let wakers = if again {
-            state.suspend()
-        } else if state.closing && !state.session_state.is_over() {
-            state.end(SessionState::Closed)
-        } else {
-            Wakers::default()
-        };
+        let again = !state.session_state.is_over();
+        let wakers = if again { state.suspend() } else { state.end(SessionState::Closed) };
         drop(state);
         wakers.wake();
         again
@@ -176,14 +169,11 @@ impl Link {
     /// The node is gone.
     pub fn lost(&self, reason: LostReason) {
         let mut state = lock(&self.state);
-        let wakers = state.end_unless_over(SessionState::Lost(reason));
+        let wakers = state.end(SessionState::Lost(reason));
         drop(state);
         wakers.wake();
     }
 }
-
-/// How a session is that its watchdog has closed.
-const UNTOUCHED: SessionState = SessionState::Lost(LostReason::Untouched);
 
 /// The watchdog.
 impl Link {
@@ -218,28 +208,23 @@ impl Link {
         }
     }
 
-    /// Its owner is told before anybody else can have what was his: what is his goes when the end is committed.
+    /// Whoever does not touch his session is not told of what is under way either.
     fn close_untouched(&self) {
+        let untouched = SessionState::Lost(LostReason::Untouched);
         let mut state = lock(&self.state);
-        if let Some(conn) = state.conn
-            && !state.closing
-        {
-            self.begin_to_close(&mut state, conn);
-            self.outbox.request(conn, XID_UNHEARD, Request::CloseSession);
-        }
-        state.closing = true;
-        let wakers = state.end_unless_over(UNTOUCHED);
+        let mut wakers = self.close_as(&mut state, untouched);
+        wakers.append(state.end(untouched));
         drop(state);
         wakers.wake();
     }
 }
 
 impl State {
-    fn end_unless_over(&mut self, over: SessionState) -> Wakers {
-        if self.session_state.is_over() { Wakers::default() } else { self.end(over) }
-    }
-
     fn deliver_reply(&mut self, link: &Link, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) -> Wakers {
+        if self.conn.is_none() {
+            // It was under way when the session ended on this side, and whoever waited for it was told so.
+            return Wakers::default();
+        }
         self.last_zxid = self.last_zxid.max(zxid);
         let result = result.and_then(|reply| reply.error().map_or(Ok(reply), Err));
         let auth_failed = result == Err(ErrorCode::AuthFailed);
@@ -270,7 +255,7 @@ impl State {
             wakers.1 = filled.waker;
         }
         if auth_failed {
-            wakers.0.append(&mut self.end(SessionState::AuthFailed).0);
+            wakers.append(self.end(SessionState::AuthFailed));
         }
         wakers
     }
@@ -297,6 +282,9 @@ impl State {
     }
 
     fn deliver_event(&mut self, event: &WatchEvent) -> Wakers {
+        if self.session_state.is_over() {
+            return Wakers::default();
+        }
         let state = self.session_state;
         self.watches.fire(event, state)
     }
@@ -305,7 +293,7 @@ impl State {
     fn deliver_behind(&mut self, link: &Link) -> Wakers {
         let mut all = Wakers::default();
         while let Some(next) = self.behind.pop_front() {
-            let mut wakers = match next {
+            let wakers = match next {
                 Behind::Pending { xid } => {
                     self.behind.push_front(Behind::Pending { xid });
                     return all;
@@ -313,8 +301,7 @@ impl State {
                 Behind::Reply { xid, zxid, result } => self.deliver_reply(link, xid, zxid, result),
                 Behind::Notify(event) => self.deliver_event(&event),
             };
-            all.0.append(&mut wakers.0);
-            all.0.extend(wakers.1);
+            all.append(wakers);
         }
         if std::mem::take(&mut self.behind_overflowed) {
             all.0.append(&mut self.watches.gap());

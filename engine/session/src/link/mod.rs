@@ -56,6 +56,7 @@ struct State {
     /// The connection requests go to, while connected.
     conn: Option<ConnId>,
     opened: bool,
+    /// The session is over for its owner, and the machine is told; then nothing new is sent.
     closing: bool,
     timeout_ms: u32,
     session: SessionId,
@@ -86,6 +87,11 @@ impl Wakers {
             Some(waker) if self.1.is_none() => self.1 = Some(waker),
             more => self.0.extend(more),
         }
+    }
+
+    pub(super) fn append(&mut self, mut more: Wakers) {
+        self.0.append(&mut more.0);
+        self.add(more.1);
     }
 
     pub(super) fn wake(self) {
@@ -143,7 +149,9 @@ impl State {
         wakers
     }
 
+    /// Nothing comes any more. Of a session that is over already the reason stays.
     fn end(&mut self, over: SessionState) -> Wakers {
+        let over = if self.session_state.is_over() { self.session_state } else { over };
         self.disconnect();
         self.errands.clear();
         let mut wakers = self.become_state(over);

@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use zoolet_coordinator::Errand;
-use zoolet_engine::ConnId;
 use zoolet_model::{Error, Request, SessionId, SessionState, Text};
 
 /// What became of a request.
@@ -91,17 +90,16 @@ impl Link {
         if state.session_state.is_over() {
             return Submit::Refused(Error::of(state.session_state));
         }
-        if state.closing {
-            return Submit::Refused(Error::Closed);
-        }
         let Some(conn) = state.conn else { return Submit::Refused(Error::of(state.session_state)) };
         let sign = Sign { sent: self.surroundings.now(), shows: Shows::of(&request) };
         let Some(slot) = state.slots.open(watch, bytes, sign) else { return Submit::Full(request) };
+        let mut wakers = Wakers::default();
         if request == Request::CloseSession {
-            self.begin_to_close(&mut state, conn);
+            wakers = self.begin_to_close(&mut state, SessionState::Closed);
         }
         self.outbox.request(conn, slot.xid(), request);
         drop(state);
+        wakers.wake();
         Submit::Sent(Ticket::new(Arc::clone(self), slot))
     }
 
@@ -122,19 +120,35 @@ impl Link {
     /// The owner is gone.
     pub(crate) fn close_unheard(&self) {
         let mut state = lock(&self.state);
-        if let Some(conn) = state.conn
-            && !state.closing
-        {
-            self.begin_to_close(&mut state, conn);
-            self.outbox.request(conn, XID_UNHEARD, Request::CloseSession);
-        }
-        state.closing = true;
+        let wakers = self.close_as(&mut state, SessionState::Closed);
+        drop(state);
+        wakers.wake();
     }
 
-    /// What was to be cleared away goes before the end, as it would have if the server had been able to.
-    pub(super) fn begin_to_close(&self, state: &mut State, conn: ConnId) {
-        state.errands.send_left(|xid, request| self.outbox.request(conn, xid, request));
+    /// Nobody waits for the answer.
+    pub(super) fn close_as(&self, state: &mut State, over: SessionState) -> Wakers {
+        if state.session_state.is_over() {
+            return Wakers::default();
+        }
+        let wakers = self.begin_to_close(state, over);
+        if let Some(conn) = state.conn {
+            self.outbox.request(conn, XID_UNHEARD, Request::CloseSession);
+        }
+        wakers
+    }
+
+    /// The session is over for its owner before it is for anybody else: another server may apply the end, and give what was his to the next, before this
+    /// one does. Answers to what he asked before still come. What was to be cleared away goes before the end, as it would have if the server had been
+    /// able to.
+    fn begin_to_close(&self, state: &mut State, over: SessionState) -> Wakers {
+        if let Some(conn) = state.conn {
+            state.errands.send_left(|xid, request| self.outbox.request(conn, xid, request));
+        }
         state.closing = true;
+        let mut wakers = state.become_state(over);
+        wakers.0.append(&mut state.watches.end());
+        wakers.append(state.room_wakers(true));
+        wakers
     }
 
     /// In the order of submits, whatever slots are free. What a closing session has not sent with its end ends with it: its ephemerals go anyway.
@@ -144,7 +158,6 @@ impl Link {
             return;
         }
         match state.conn {
-            Some(_) if state.closing => {}
             Some(conn) => state.errands.run(errand, |xid, request| self.outbox.request(conn, xid, request)),
             None => state.errands.keep(errand),
         }
@@ -156,6 +169,9 @@ impl Link {
 
     pub(crate) fn safe_until(&self) -> Duration {
         let state = lock(&self.state);
+        if state.session_state.is_over() {
+            return Duration::ZERO;
+        }
         state.life.safe_until(Duration::from_millis(state.timeout_ms.into()))
     }
 

@@ -2,7 +2,8 @@
 
 use super::super::{Links, Session, Timers, WatchItem};
 use super::*;
-use crate::{Wait, lock};
+use crate::watch::Arm;
+use crate::{OneShotWatch, Wait, lock};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -206,6 +207,75 @@ fn an_answer_that_is_put_together_after_its_connection_is_nobodys() {
     assert!(poll(reading.as_mut()).is_pending());
     machine.link.filled(machine.conn, xid, 5, data("of b"));
     assert_eq!(reading.wait().unwrap().0.unwrap(), "of b");
+}
+
+/// Another server of the ensemble may apply the end first, and give his lock to the next, while this one has not even answered.
+#[test]
+fn a_session_that_closes_is_over_for_its_owner_before_anybody_else_hears_of_it() {
+    let (machine, session) = Machine::connected();
+    let other = session.clone();
+    let before = submit(&session, delete("/1"));
+    let (xid, _) = machine.requests().remove(0);
+    let mut watch = pin!(OneShotWatch::new(&machine.link, "/w".into(), Arm::Data));
+    machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
+    machine.ping();
+    machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
+    assert!(other.safe_until() > Duration::ZERO);
+    let mut states = other.states();
+    assert_eq!(states.next().wait(), Some(SessionState::Connected));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(pin!(states.next()).poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(watch.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+
+    let mut closing = pin!(session.close());
+    assert!(poll(closing.as_mut()).is_pending());
+    let [(close_xid, Request::CloseSession)] = machine.requests()[..] else { panic!("it does not close") };
+    assert_eq!((other.state(), other.safe_until()), (SessionState::Closed, Duration::ZERO));
+    assert_eq!(
+        (woken.0.load(SeqCst), states.next().wait(), states.next().wait()),
+        (2, Some(SessionState::Closed), None)
+    );
+    assert_eq!(watch.wait(), None);
+    assert_eq!(submit(&other, delete("/2")).wait(), Err(Error::Closed));
+    // What was asked before is answered before, and then the end.
+    machine.link.reply(xid, 1, Ok(Reply::Empty));
+    assert_eq!(before.wait(), Ok(Reply::Empty));
+    machine.link.reply(close_xid, 2, Ok(Reply::Empty));
+    assert_eq!(closing.wait(), Ok(()));
+    assert!(machine.links.find(machine.conn).is_some_and(|link| !link.closed()));
+    assert_eq!((other.state(), machine.requests()), (SessionState::Closed, vec![]));
+}
+
+#[test]
+fn whoever_still_waits_when_the_connection_of_a_closing_session_ends_waits_no_longer() {
+    let (mut machine, session) = Machine::connected();
+    let before = submit(&session, delete("/1"));
+    drop(session);
+    assert!(machine.links.close(machine.conn).is_none());
+    assert_eq!(before.wait(), Err(Error::Closed));
+
+    let (machine, session) = Machine::connected();
+    let closing = session.close();
+    machine.link.lost(LostReason::Stopped);
+    assert_eq!(closing.wait(), Err(Error::Lost(LostReason::Stopped)), "it had not begun");
+    let (machine, session) = Machine::connected();
+    let mut closing = pin!(session.close());
+    assert!(poll(closing.as_mut()).is_pending());
+    machine.link.lost(LostReason::Stopped);
+    assert_eq!(closing.wait(), Err(Error::Closed));
+}
+
+#[test]
+fn what_is_answered_behind_a_refused_identity_is_nobodys() {
+    let (machine, session) = Machine::connected();
+    let mut adding = pin!(session.add_auth("digest", "a"));
+    let mut behind = pin!(session.sync());
+    assert!(poll(adding.as_mut()).is_pending() && poll(behind.as_mut()).is_pending());
+    let sent = machine.requests();
+    machine.link.reply(sent[0].0, 1, Err(ErrorCode::AuthFailed));
+    machine.link.reply(sent[1].0, 1, Ok(Reply::Synced(None)));
+    assert_eq!((adding.wait(), behind.wait()), (Err(Error::AuthFailed), Err(Error::AuthFailed)));
 }
 
 #[test]
@@ -501,10 +571,13 @@ fn a_session_that_its_owner_does_not_touch_closes_and_one_that_he_touches_lives(
     assert_eq!(states.next().wait(), Some(SessionState::Connected));
     let mut under_way = pin!(session.sync());
     assert!(poll(under_way.as_mut()).is_pending());
-    machine.requests();
+    let (xid, _) = machine.requests().remove(0);
     machine.world.set(21_997);
     assert_eq!((session.state(), states.next().wait(), states.next().wait()), (UNTOUCHED, Some(UNTOUCHED), None));
     assert_eq!(only_requests(&machine.requests()), [Request::CloseSession]);
+    assert_eq!(session.safe_until(), Duration::ZERO);
+    // The answer was on its way.
+    machine.link.reply(xid, 3, Ok(Reply::Synced(None)));
     assert_eq!(under_way.wait(), Err(Error::Lost(LostReason::Untouched)));
     assert_eq!(session.exists(path!("/")).wait(), Err(Error::Lost(LostReason::Untouched)));
     session.touch();

@@ -107,9 +107,14 @@ impl Watches {
         }
     }
 
-    /// The reader is gone. Gives what to send so that the machine stops watching, when nobody else of the session does.
-    fn remove(&mut self, id: u64) -> Option<Request> {
-        let entry = self.entries.remove(&id)?;
+    /// The reader is gone. Gives what to send so that the machine stops watching, when nobody else of the session does; and his waker.
+    pub(super) fn remove(&mut self, id: u64) -> (Option<Request>, Option<Waker>) {
+        let Some(mut entry) = self.entries.remove(&id) else { return (None, None) };
+        let waker = entry.waker.take();
+        (self.no_longer(id, entry), waker)
+    }
+
+    fn no_longer(&mut self, id: u64, entry: Entry) -> Option<Request> {
         if let Some(ids) = self.by_path.get_mut(entry.path.as_str()) {
             ids.retain(|other| *other != id);
             if ids.is_empty() {
@@ -148,7 +153,7 @@ impl Watches {
         wakers
     }
 
-    /// The session is connected again: what happened to persistent watches meanwhile is not known.
+    /// What happened to persistent watches meanwhile is not known.
     pub(super) fn gap(&mut self) -> Vec<Waker> {
         let persistent = self.entries.values_mut().filter(|entry| entry.active && !entry.arm.is_one_shot());
         persistent
@@ -215,9 +220,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        if let Some(request) = self.link.with_watches(|watches| watches.remove(self.id)) {
-            self.link.send_unheard(request);
-        }
+        self.link.end_watch(self.id);
     }
 }
 
@@ -351,9 +354,9 @@ mod tests {
         let mut watches = armed("/a", Arm::Persistent);
         watches.add(2, "/a".into(), Arm::Persistent);
         watches.activate(2, true);
-        assert_eq!(watches.remove(1), None);
+        assert_eq!(watches.remove(1).0, None);
         let expected = Request::RemoveWatches { path: "/a".into(), kind: WatcherType::Persistent };
-        assert_eq!(watches.remove(2), Some(expected));
+        assert_eq!(watches.remove(2).0, Some(expected));
     }
 
     #[test]

@@ -103,14 +103,19 @@ impl Link {
         Submit::Sent(Ticket::new(Arc::clone(self), slot))
     }
 
-    /// Sends without a slot: nobody waits for the answer.
-    pub(crate) fn send_unheard(&self, request: Request) {
-        let state = lock(&self.state);
-        if let Some(conn) = state.conn
+    /// Nobody hears this watch any more. What the server is told goes out before anybody can ask it to watch the same: it would end his watch too.
+    pub(crate) fn end_watch(&self, id: u64) {
+        let mut state = lock(&self.state);
+        let (request, waker) = state.watches.remove(id);
+        if let Some(request) = request
+            && let Some(conn) = state.conn
             && !state.closing
         {
             self.outbox.request(conn, XID_UNHEARD, request);
         }
+        drop(state);
+        // It may be all that keeps something else alive, whose end comes back here.
+        drop(waker);
     }
 
     pub(crate) fn close(self: &Arc<Self>) -> Result<Ticket, Error> {

@@ -3,9 +3,11 @@
 use super::super::{Links, Session, Timers, WatchItem};
 use super::*;
 use crate::watch::Arm;
-use crate::{OneShotWatch, Wait, lock};
+use crate::{OneShotWatch, Wait, WatchStream, lock};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake};
 use zoolet_coordinator::{Coordinator, Errand, Guid};
@@ -276,6 +278,43 @@ fn what_is_answered_behind_a_refused_identity_is_nobodys() {
     machine.link.reply(sent[0].0, 1, Err(ErrorCode::AuthFailed));
     machine.link.reply(sent[1].0, 1, Ok(Reply::Synced(None)));
     assert_eq!((adding.wait(), behind.wait()), (Err(Error::AuthFailed), Err(Error::AuthFailed)));
+}
+
+/// The end of one watch went out behind the beginning of another on the same path, and ended that at the server.
+#[test]
+fn the_end_of_a_watch_does_not_overtake_the_beginning_of_the_next() {
+    const PATHS: usize = 200;
+    let paths: Vec<Path> = (0..PATHS).map(|number| Path::new(format!("/{number}").into()).unwrap()).collect();
+    for _ in 0..50 {
+        let (machine, _session) = Machine::connected();
+        let link = &machine.link;
+        let stream = |path: &Path| WatchStream::new(link, path, AddWatchMode::Persistent);
+        let former: Vec<_> = paths.iter().map(stream).collect();
+        let start = Barrier::new(2);
+        let (start, paths) = (&start, &paths);
+        let later: Vec<_> = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                start.wait();
+                former.into_iter().for_each(drop);
+            });
+            start.wait();
+            let watch = |path: &Path| {
+                let stream = WatchStream::new(link, path, AddWatchMode::Persistent);
+                let request = Request::AddWatch { path: path.text().clone(), mode: AddWatchMode::Persistent };
+                (link.submit(request, Some(stream.id())).unwrap(), stream)
+            };
+            paths.iter().map(watch).collect()
+        });
+        let mut watched = BTreeSet::new();
+        for (_, request) in machine.requests() {
+            match request {
+                Request::AddWatch { path, .. } => assert!(watched.insert(path)),
+                Request::RemoveWatches { path, .. } => assert!(!watched.contains(&path), "{path} is not watched"),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((watched.len(), later.len()), (PATHS, PATHS));
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The machine's side: connections begin and end, answers and watch events come in their order.
 
 use super::super::slots::SlotId;
-use super::{Answer, Link, State, Wakers, XID_PING, XID_UNHEARD};
+use super::{Answer, Link, State, Wakers, XID_PING, XID_UNHEARD, XID_WATCHES};
 use crate::errands::Errands;
 use crate::life::{Shows, Sign};
 use crate::lock;
@@ -14,8 +14,8 @@ use zoolet_model::{
     ConnectReply, ConnectRequest, Error, ErrorCode, LostReason, Reply, Request, SessionState, WatchEvent,
 };
 
-/// Things that wait behind one answer that is put together off the core; beyond this, watch events become a gap.
-const BEHIND_MAX: usize = 4096;
+/// Things that wait behind one answer that is put together off the core; beyond this, watch events are left out, and asked for afterwards.
+pub(super) const BEHIND_MAX: usize = 4096;
 
 /// What waits behind an answer that is put together elsewhere.
 #[derive(Debug)]
@@ -73,14 +73,9 @@ impl Link {
             first.push((XID_UNHEARD, Request::CloseSession));
             return first;
         }
-        let watches = state.watches.registered(state.last_zxid).map(Request::SetWatches);
-        first.extend(watches.map(|set| (XID_UNHEARD, set)));
+        let mut wakers = state.ask_for_missed(|xid, request| first.push((xid, request)));
         // Before what the owner asks from now on.
         state.errands.send_left(|xid, request| first.push((xid, request)));
-        let mut wakers = Wakers::default();
-        if state.opened {
-            wakers.0.append(&mut state.watches.gap());
-        }
         if !std::mem::replace(&mut state.opened, true) {
             // Before that its owner had nothing to touch.
             self.touch();
@@ -95,11 +90,19 @@ impl Link {
     pub fn ping(&self) -> Option<(i32, Request)> {
         let mut state = lock(&self.state);
         let conn = state.conn?;
+        let mut wakers = Wakers::default();
         if !state.closing {
-            state.errands.send_left(|xid, request| self.outbox.request(conn, xid, request));
+            let mut send = |xid, request| self.outbox.request(conn, xid, request);
+            if state.missed_since.is_some() && state.asked_missed == 0 && !state.behind_overflowed {
+                // The server had no room for them.
+                wakers = state.ask_for_missed(&mut send);
+            }
+            state.errands.send_left(send);
         }
         let (unanswered, since) = state.pinged.unwrap_or_else(|| (0, self.surroundings.now()));
         state.pinged = Some((unanswered + 1, since));
+        drop(state);
+        wakers.wake();
         Some((XID_PING, Request::Ping))
     }
 
@@ -148,6 +151,8 @@ impl Link {
             if state.behind.len() < BEHIND_MAX {
                 state.behind.push_back(Behind::Notify(event));
             } else {
+                // It came behind every answer that was delivered.
+                state.missed_since = state.missed_since.or(Some(state.last_zxid));
                 state.behind_overflowed = true;
             }
             Wakers::default()
@@ -233,6 +238,8 @@ impl State {
             self.on_errand(link, xid, &result);
         } else if xid == XID_PING {
             self.on_pong(link);
+        } else if xid == XID_WATCHES {
+            self.on_missed(result.is_ok());
         }
         if let Some(slot) = SlotId::of_xid(xid) {
             // Who refuses may not have asked anybody.
@@ -265,6 +272,27 @@ impl State {
         let conn = self.conn.filter(|_| !self.closing);
         let send = conn.map(|conn| move |xid, request| link.outbox.request(conn, xid, request));
         self.errands.answered(xid, result, send);
+    }
+
+    /// Registers all watches, where they are registered already too: the server tells one-shots what they missed, and of persistent ones nobody knows.
+    fn ask_for_missed(&mut self, mut send: impl FnMut(i32, Request)) -> Wakers {
+        let since = self.missed_since.unwrap_or(self.last_zxid);
+        let watches = self.watches.registered(since);
+        self.missed_since = watches.is_some().then_some(since);
+        if let Some(watches) = watches {
+            self.asked_missed += 1;
+            send(XID_WATCHES, Request::SetWatches(watches));
+        }
+        // Whoever looks again because of it looks behind the registration.
+        Wakers(self.watches.gap(), None)
+    }
+
+    /// Where it was refused it is asked again with the next ping: on every server that has no room until there is some.
+    fn on_missed(&mut self, is_registered: bool) {
+        self.asked_missed = self.asked_missed.saturating_sub(1);
+        if is_registered && self.asked_missed == 0 && !self.behind_overflowed {
+            self.missed_since = None;
+        }
     }
 
     /// Of several that are under way each is taken for the first: it was not sent sooner than that.
@@ -303,8 +331,10 @@ impl State {
             };
             all.append(wakers);
         }
-        if std::mem::take(&mut self.behind_overflowed) {
-            all.0.append(&mut self.watches.gap());
+        if std::mem::take(&mut self.behind_overflowed)
+            && let Some(conn) = self.conn.filter(|_| !self.closing)
+        {
+            all.append(self.ask_for_missed(|xid, request| link.outbox.request(conn, xid, request)));
         }
         all
     }

@@ -29,6 +29,9 @@ use zoolet_model::{Error, Reply, SessionId, SessionSecret, SessionState, Text};
 /// The xid of requests that nobody waits for: it names no slot.
 const XID_UNHEARD: i32 = -9;
 
+/// The xid of what registers watches again, as in ZooKeeper's clients.
+const XID_WATCHES: i32 = -8;
+
 /// The xid of pings; nobody waits for their answers, but they show that the session lives.
 const XID_PING: i32 = -2;
 
@@ -69,6 +72,10 @@ struct State {
     /// How many pings are not answered, and when the first of them was sent.
     pinged: Option<(u32, Duration)>,
     watches: Watches,
+    /// The zxid behind which watches may have missed something: before the server has said that it watches again, and after events were left out.
+    missed_since: Option<i64>,
+    /// How many questions for what they missed are not answered.
+    asked_missed: u32,
     behind: VecDeque<Behind>,
     behind_overflowed: bool,
     room: BTreeMap<u64, Waker>,
@@ -130,6 +137,8 @@ impl Link {
                 life: Life::default(),
                 pinged: None,
                 watches: Watches::default(),
+                missed_since: None,
+                asked_missed: 0,
                 behind: VecDeque::new(),
                 behind_overflowed: false,
                 room: BTreeMap::new(),
@@ -164,7 +173,9 @@ impl State {
     fn disconnect(&mut self) {
         self.conn = None;
         self.pinged = None;
+        self.asked_missed = 0;
         self.behind.clear();
+        self.behind_overflowed = false;
     }
 
     fn become_state(&mut self, next: SessionState) -> Wakers {

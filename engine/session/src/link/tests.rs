@@ -280,6 +280,77 @@ fn what_is_answered_behind_a_refused_identity_is_nobodys() {
     assert_eq!((adding.wait(), behind.wait()), (Err(Error::AuthFailed), Err(Error::AuthFailed)));
 }
 
+/// A session with a watch of each kind: on what is under `/w`, and the next change of `/w`.
+fn watching() -> (Machine, Session, WatchStream, OneShotWatch) {
+    let (machine, session) = Machine::connected();
+    let (lasting, stream) = Coordinator::watch(&session, path!("/w"), AddWatchMode::PersistentRecursive);
+    let (once, watch) = session.submit_watching(Request::GetData { path: "/w".into(), watch: true });
+    for (xid, _) in machine.requests() {
+        machine.link.reply(xid, 40, Ok(Reply::Empty));
+    }
+    assert_eq!((lasting.wait(), once.wait()), (Ok(Reply::Empty), Ok(Reply::Empty)));
+    (machine, session, stream, watch)
+}
+
+/// The watches that are registered again, and since when they may have missed something.
+fn set_watches(sent: &[Request]) -> i64 {
+    let [Request::SetWatches(set), ..] = sent else { panic!("{sent:?}") };
+    assert_eq!((&set.data[..], &set.persistent_recursive[..]), (&[Text::from("/w")][..], &[Text::from("/w")][..]));
+    set.relative_zxid
+}
+
+/// One-shots do not fire for a gap: whoever waited for a lock whose holder's znode had gone waited for ever.
+#[test]
+fn what_a_one_shot_missed_behind_a_slow_answer_is_asked_for() {
+    let (machine, session, mut stream, mut watch) = watching();
+    let mut slow = pin!(session.get(path!("/slow")));
+    assert!(poll(slow.as_mut()).is_pending());
+    let (xid, _) = machine.requests().remove(0);
+    machine.link.pending(machine.conn, xid);
+    for number in 0..super::machine::BEHIND_MAX {
+        let (kind, path) = (EventKind::NodeCreated, format!("/w/{number}").into());
+        machine.link.notify(WatchEvent { kind, path, zxid: 50 });
+    }
+    machine.link.notify(WatchEvent { kind: EventKind::NodeDeleted, path: "/w".into(), zxid: 60 });
+    assert_eq!(only_requests(&machine.ping()), [Request::Ping], "not before the answer");
+    machine.link.filled(machine.conn, xid, 49, Err(ErrorCode::NoNode));
+    let (sent, _) = (machine.requests(), slow.wait());
+    assert_eq!((sent[0].0, sent.len(), set_watches(&only_requests(&sent))), (XID_WATCHES, 1, 40));
+    assert_eq!(stream.next().wait(), Some(WatchItem::Gap));
+    assert!(poll(pin!(&mut watch)).is_pending());
+    machine.link.notify(WatchEvent { kind: EventKind::NodeDeleted, path: "/w".into(), zxid: -1 });
+    assert_eq!(watch.wait().unwrap().kind, EventKind::NodeDeleted);
+    machine.link.reply(XID_WATCHES, 61, Ok(Reply::Empty));
+    assert_eq!(only_requests(&machine.ping()), [Request::Ping]);
+}
+
+/// A server whose others have taken its room while it was elsewhere: all watches of the session heard nothing until the next reconnect.
+#[test]
+fn watches_that_a_server_has_no_room_for_are_asked_for_until_it_has_some() {
+    let (mut machine, session, mut stream, mut watch) = watching();
+    machine.links.close(machine.conn).unwrap();
+    machine.dial();
+    assert_eq!(set_watches(&machine.accept(7)), 40);
+    assert_eq!(stream.next().wait(), Some(WatchItem::Gap));
+    assert_eq!(only_requests(&machine.ping()), [Request::Ping], "not twice while it is under way");
+    machine.link.reply(XID_WATCHES, 70, Err(ErrorCode::SystemError));
+    let mut reading = pin!(session.sync());
+    assert!(poll(reading.as_mut()).is_pending());
+    machine.link.reply(machine.requests()[0].0, 80, Ok(Reply::Synced(None)));
+    assert!(poll(pin!(stream.next())).is_pending() && poll(pin!(&mut watch)).is_pending());
+    assert_eq!(set_watches(&only_requests(&machine.ping())), 40, "what it has answered since, watches have not seen");
+    assert_eq!(stream.next().wait(), Some(WatchItem::Gap), "it looks again behind each attempt");
+    machine.link.reply(XID_WATCHES, 90, Err(ErrorCode::SystemError));
+
+    machine.links.close(machine.conn).unwrap();
+    machine.dial();
+    assert_eq!(set_watches(&machine.accept(7)), 40, "nor on another connection");
+    machine.link.notify(WatchEvent { kind: EventKind::NodeDataChanged, path: "/w".into(), zxid: -1 });
+    machine.link.reply(XID_WATCHES, 100, Ok(Reply::Empty));
+    assert_eq!(watch.wait().unwrap().kind, EventKind::NodeDataChanged);
+    assert_eq!(only_requests(&machine.ping()), [Request::Ping]);
+}
+
 /// The end of one watch went out behind the beginning of another on the same path, and ended that at the server.
 #[test]
 fn the_end_of_a_watch_does_not_overtake_the_beginning_of_the_next() {

@@ -305,7 +305,8 @@ impl Session {
         Ok(stream)
     }
 
-    /// Closes the session and deletes its ephemerals.
+    /// Closes the session and deletes its ephemerals. For its owner it is over at once: another server may give what was his to somebody else before this one
+    /// answers.
     ///
     /// # Errors
     /// Why there is no answer; the session then ends when its timeout passes.

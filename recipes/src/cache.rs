@@ -36,6 +36,7 @@
 //! ```
 
 use crate::ask::{ask, connected, data, is_disconnection, next};
+use crate::mutation::{Mutation, is_on};
 use crate::{Coordinator, Error};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -181,7 +182,7 @@ impl<C: Coordinator> ChildrenCache<C> {
                     Some(WatchItem::Event(event)) => self.hear(&event.path),
                     Some(WatchItem::Gap) => {
                         (self.must_list, self.is_complete) = (true, false);
-                        self.changes.push_back(Change::Gap);
+                        self.changes.extend((!is_on(Mutation::GapNotTold)).then_some(Change::Gap));
                     }
                     None => return Err(over(&self.coordinator)),
                 }

@@ -38,6 +38,7 @@
 use crate::ask::{UNEXPECTED, ask, children, connected, create, data, is_disconnection, make_persistent};
 use crate::barrier::wait_there;
 use crate::line::wait_gone;
+use crate::mutation::{Mutation, is_on};
 use crate::{Coordinator, Errand, Error, Guid};
 use bytes::Bytes;
 use zoolet_model::{CreateKind, ErrorCode, Names, Path, Reply, Request, Text, WriteOp};
@@ -159,7 +160,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
         ]);
         match ask(&self.coordinator, &begin).await? {
             Reply::Multi(results) => {
-                if zoolet_model::first_failure(&results).is_none() {
+                if zoolet_model::first_failure(&results).is_none() && !is_on(Mutation::FormerRoomsStay) {
                     self.tidy_before(number).await?;
                 }
                 // Or somebody else came as late, and told them.
@@ -244,5 +245,5 @@ impl<C: Coordinator> Drop for Meeting<C> {
 }
 
 fn parties(names: &Names) -> impl Iterator<Item = &str> {
-    names.iter().filter(|name| *name != READY)
+    names.iter().filter(|name| *name != READY || is_on(Mutation::ReadyCountsAsParty))
 }

@@ -50,6 +50,7 @@
 
 use crate::ask::{UNEXPECTED, ask_watching, connected, data, is_disconnection};
 use crate::line::Line;
+use crate::mutation::{Mutation, is_on};
 use crate::naming::Stands;
 use crate::{Contender, Coordinator, Error, FencedWriter, FencingToken, Grant, Holding, Holdings, Naming};
 use bytes::Bytes;
@@ -150,8 +151,9 @@ impl<C: Coordinator> Election<C> {
         loop {
             let election = self.line.parent().text();
             let Some((lines, stat)) = data(coordinator, election).await? else { return Ok(None) };
+            let checked = if is_on(Mutation::OfficeUnchecked) { election } else { grant.path() };
             let mut ops = vec![
-                WriteOp::Check { path: grant.path().clone(), version: -1 },
+                WriteOp::Check { path: checked.clone(), version: -1 },
                 // Whoever breaks the place has looked whether it is in office, and names the version that this had before.
                 WriteOp::SetData { path: election.clone(), data: lines, version: stat.version },
             ];

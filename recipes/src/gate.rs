@@ -41,6 +41,7 @@
 use crate::ask::{connected, create, data, is_disconnection, make_persistent};
 use crate::barrier::make_parent;
 use crate::line::wait_gone;
+use crate::mutation::{Mutation, is_on};
 use crate::{Coordinator, Errand, Error, FencingToken, Guid};
 use bytes::Bytes;
 use zoolet_model::{CreateKind, ErrorCode, OpResult, Path, Reply, Request, Text, WriteOp};
@@ -154,7 +155,10 @@ impl<C: Coordinator> Passage<C> {
 impl<C: Coordinator> Drop for Passage<C> {
     fn drop(&mut self) {
         if self.is_through {
-            let errand = Errand::delete_claim(self.path.clone(), self.passages.clone(), self.guid);
+            let errand = match is_on(Mutation::GateOpenedBlindly) {
+                true => Errand::delete(self.path.clone()),
+                false => Errand::delete_claim(self.path.clone(), self.passages.clone(), self.guid),
+            };
             self.coordinator.run_errand(errand);
         }
     }

@@ -35,6 +35,7 @@
 
 use crate::ask::{ask_watching, connected, create, data, fired, is_disconnection};
 use crate::barrier::make_parent;
+use crate::mutation::{Mutation, is_on};
 use crate::once::Once;
 use crate::{Coordinator, Error};
 use bytes::Bytes;
@@ -96,6 +97,7 @@ impl<C: Coordinator> Latch<C> {
             };
             let Some(less) = left.checked_sub(1) else { return Ok(0) };
             let data = Some(Bytes::from(format!("{less}/{total}")));
+            let version = if is_on(Mutation::LatchUnversioned) { -1 } else { version };
             let op = WriteOp::SetData { path: self.path.text().clone(), data, version };
             match self.once.transact(&[op]).await? {
                 Ok(()) => return Ok(less),

@@ -33,6 +33,34 @@ mutations! {
     FencedUnchecked,
     /// The GUID of an attempt that was given up is given to the next one.
     GuidReused,
+    /// A transaction whose reply was lost is done again, whatever its receipt says.
+    ReceiptIgnored,
+    /// What is taken from a queue is not claimed with that.
+    ClaimNotInTake,
+    /// A site votes before its log has that.
+    VoteBeforeLog,
+    /// A transaction is committed when one vote is missing.
+    CommitWithoutAll,
+    /// What says that a meeting has begun counts as a party.
+    ReadyCountsAsParty,
+    /// Rooms of meetings whose parties have died stay.
+    FormerRoomsStay,
+    /// Whoever waits for a permit counts who waits behind it.
+    SemaphoreCountsLater,
+    /// The list of holders is written whatever others wrote since it was read.
+    PreferenceListUnversioned,
+    /// A candidate whose place is gone takes office.
+    OfficeUnchecked,
+    /// A gate is opened without a look who is behind it.
+    GateOpenedBlindly,
+    /// A latch is counted down from what it was when it was read.
+    LatchUnversioned,
+    /// A member deletes its znode without a look whose it is.
+    MemberDeletedBlindly,
+    /// A name is given up without a look who has it.
+    NameGivenUpBlindly,
+    /// A cache does not say that it may have missed something.
+    GapNotTold,
 }
 
 #[cfg(feature = "mutations")]

@@ -37,6 +37,7 @@
 
 use crate::ask::{create, data};
 use crate::barrier::make_parent;
+use crate::mutation::{Mutation, is_on};
 use crate::once::Once;
 use crate::{Coordinator, Errand, Error, NodeCache};
 use bytes::Bytes;
@@ -161,6 +162,9 @@ impl<C: Coordinator> Names<C> {
 impl<C: Coordinator> Drop for Registration<C> {
     fn drop(&mut self) {
         let (path, session) = (self.path.clone(), self.coordinator.session());
-        self.coordinator.run_errand(Errand::delete_if_owned(path, session, self.czxid));
+        self.coordinator.run_errand(match is_on(Mutation::NameGivenUpBlindly) {
+            true => Errand::delete(path),
+            false => Errand::delete_if_owned(path, session, self.czxid),
+        });
     }
 }

@@ -4,6 +4,7 @@
 //! also creates an ephemeral znode of its own name, the receipt: if that is there, it was done. The next transaction takes the last receipt away.
 
 use crate::ask::{UNEXPECTED, connected, create, is_disconnection, make_container};
+use crate::mutation::{Mutation, is_on};
 use crate::{Coordinator, Errand, Error, Guid};
 use std::sync::{Mutex, PoisonError};
 use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text, WriteOp};
@@ -38,7 +39,7 @@ impl<C: Coordinator> Once<C> {
     pub(crate) async fn transact_or_undo(&self, ops: &[WriteOp], created: Option<Text>) -> Result<Outcome, Error> {
         let c = &self.coordinator;
         let guid = Guid::from_random_bits(c.random_bits());
-        let path = zoolet_model::path::child(self.receipts.as_str(), &guid.to_string());
+        let mut path = zoolet_model::path::child(self.receipts.as_str(), &guid.to_string());
         let mut under_way = UnderWay { coordinator: c, receipt: Some(path.clone()), former: self.take_last(), created };
         let mut is_doubtful = false;
         loop {
@@ -53,6 +54,10 @@ impl<C: Coordinator> Once<C> {
                 Err(error) if is_disconnection(error) => {
                     connected(c).await?;
                     is_doubtful |= error == zoolet_model::Error::ConnectionLoss;
+                    if is_on(Mutation::ReceiptIgnored) {
+                        let guid = Guid::from_random_bits(c.random_bits());
+                        path = zoolet_model::path::child(self.receipts.as_str(), &guid.to_string());
+                    }
                     continue;
                 }
                 Err(error) => return Err(error.into()),

@@ -37,6 +37,7 @@
 
 use crate::ask::{ask, ask_watching, connected, create, data, fired, is_disconnection};
 use crate::barrier::make_parent;
+use crate::mutation::{Mutation, is_on};
 use crate::{ChildrenCache, Coordinator, Errand, Error, FencingToken};
 use bytes::Bytes;
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Path, Reply, Request, Stat, Text, WriteOp};
@@ -158,7 +159,10 @@ impl<C: Coordinator> Drop for PersistentZnode<C> {
     fn drop(&mut self) {
         if self.kind == CreateKind::Ephemeral && self.was_tried {
             let (path, session) = (self.path.text().clone(), self.coordinator.session());
-            self.coordinator.run_errand(Errand::delete_if_owned(path, session, self.czxid));
+            self.coordinator.run_errand(match is_on(Mutation::MemberDeletedBlindly) {
+                true => Errand::delete(path),
+                false => Errand::delete_if_owned(path, session, self.czxid),
+            });
         }
     }
 }

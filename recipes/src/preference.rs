@@ -7,6 +7,7 @@
 use crate::ask::{UNEXPECTED, ask, ask_watching, children, data, fired};
 use crate::contention::downgraded;
 use crate::line::Place;
+use crate::mutation::{Mutation, is_on};
 use crate::naming::{self, Mode};
 use crate::{Coordinator, Error};
 use bytes::Bytes;
@@ -161,6 +162,7 @@ async fn write<C: Coordinator>(
     lines: Bytes,
     version: i32,
 ) -> Result<Option<i64>, Error> {
+    let version = if is_on(Mutation::PreferenceListUnversioned) { -1 } else { version };
     let list = WriteOp::SetData { path: lock.clone(), data: Some(lines), version };
     // A lost reply is found out by trying again: it was done, and the version is another one. Then it is done once more, with a newer token.
     let Reply::Multi(results) = ask(coordinator, &Request::Multi(vec![own, list])).await? else {

@@ -52,6 +52,7 @@
 use crate::ask::{
     any_fired, ask_watching, children, connected, create, data, is_disconnection, make_container, make_persistent, stat,
 };
+use crate::mutation::{Mutation, is_on};
 use crate::once::Once;
 use crate::{Coordinator, Errand, Error, FencingToken, Guid};
 use bytes::Bytes;
@@ -308,9 +309,11 @@ impl<C: Coordinator> Items<C> {
         let delete = |path: &Text| WriteOp::Delete { path: path.clone(), version: -1 };
         let Some((item, _)) = data(c, &path).await? else { return Ok(Tried::Gone) };
         let ops = [create(claim.clone(), None, CreateKind::Ephemeral, false), delete(&claim), delete(&path)];
+        let ops = if is_on(Mutation::ClaimNotInTake) { vec![delete(&path)] } else { ops.to_vec() };
         loop {
             match self.once.transact(&ops).await? {
                 Ok(()) => return Ok(Tried::Got(item.unwrap_or_default())),
+                Err((0, ErrorCode::NoNode)) if is_on(Mutation::ClaimNotInTake) => return Ok(Tried::Gone),
                 Err((0, ErrorCode::NoNode)) => make_container(c, &self.claims).await?,
                 Err((0, ErrorCode::NodeExists)) => return Ok(Tried::ByAnother),
                 Err((2, ErrorCode::NoNode)) => return Ok(Tried::Gone),

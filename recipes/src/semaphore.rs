@@ -45,6 +45,7 @@
 
 use crate::ask::{First, ask, ask_watching, children, data, fired, first};
 use crate::line::{Line, Place};
+use crate::mutation::{Mutation, is_on};
 use crate::naming::{self, Stands};
 use crate::once::Once;
 use crate::read_write_lock::acquire;
@@ -194,7 +195,10 @@ fn has_permit<C: Coordinator>(place: &Place<C>, names: &Names, size: Option<Opti
         return Err(Error::Broken);
     }
     let own = naming::number(place.path());
-    let before = names.iter().filter_map(naming::number).filter(|number| Some(*number) < own);
+    let before = names
+        .iter()
+        .filter_map(naming::number)
+        .filter(|number| Some(*number) < own || is_on(Mutation::SemaphoreCountsLater));
     Ok(before.count() < size as usize)
 }
 

@@ -75,6 +75,7 @@
 
 use crate::ask::{First, UNEXPECTED, any_fired, ask, ask_existing, ask_watching, create, data, first};
 use crate::barrier::make_parent;
+use crate::mutation::{Mutation, is_on};
 use crate::once::Once;
 use crate::{Coordinator, Errand, Error, Guid};
 use bytes::Bytes;
@@ -304,7 +305,7 @@ impl<C: Coordinator> Transaction<C> {
             if has_abort {
                 return Ok(Tally::Outcome(Outcome::Aborted));
             }
-            if watches.is_empty() {
+            if watches.len() <= usize::from(is_on(Mutation::CommitWithoutAll)) {
                 return Ok(Tally::Outcome(Outcome::Committed));
             }
             for site in joined {
@@ -477,7 +478,9 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
                 transaction.still_is().await?;
                 return Ok(Ok(parse_vote(&content)?));
             }
-            if let Err(error) = self.log.record(&transaction.path, Record::Voting(vote)) {
+            if !is_on(Mutation::VoteBeforeLog)
+                && let Err(error) = self.log.record(&transaction.path, Record::Voting(vote))
+            {
                 return Ok(Err(error));
             }
             let data = Some(Bytes::from_static(match vote {

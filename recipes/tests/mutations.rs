@@ -7,37 +7,67 @@
 
 #[path = "simulated/apart.rs"]
 mod apart;
+#[path = "simulated/cache.rs"]
+mod cache;
 #[path = "simulated/contention.rs"]
 mod contention;
+#[path = "simulated/counter.rs"]
+mod counter;
+#[path = "simulated/double_barrier.rs"]
+mod double_barrier;
 #[path = "simulated/drawn.rs"]
 mod drawn;
 #[path = "simulated/election.rs"]
 mod election;
 #[path = "simulated/exclusion.rs"]
 mod exclusion;
+#[path = "simulated/gate.rs"]
+mod gate;
+#[path = "simulated/latch.rs"]
+mod latch;
 #[path = "simulated/lock.rs"]
 mod lock;
+#[path = "simulated/names.rs"]
+mod names;
+#[path = "simulated/persistent.rs"]
+mod persistent;
+#[path = "simulated/preference.rs"]
+mod preference;
+#[path = "simulated/queue.rs"]
+mod queue;
+#[path = "simulated/read_write_lock.rs"]
+mod read_write_lock;
 #[path = "simulated/repeating.rs"]
 mod repeating;
+#[path = "simulated/semaphore.rs"]
+mod semaphore;
+#[path = "simulated/two_phase_commit.rs"]
+mod two_phase_commit;
 
 mod rules {
-    use crate::exclusion::{Noted, judge};
-    use crate::{contention, election, lock, repeating};
+    use crate::exclusion::{judge, judge_drawn};
+    use crate::{
+        cache, contention, counter, double_barrier, election, gate, latch, lock, names, persistent, preference, queue,
+        read_write_lock, repeating, semaphore, two_phase_commit,
+    };
+    use std::fmt;
     use std::future::Future;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use zoolet_recipes::mutation::{self, Mutation};
+    use zoolet_recipes::{Notification, Preference};
     use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, Trace, run_with};
 
     /// What is said of this seed, if anything is wrong.
-    fn failure<B, W>(
+    fn failure<F, B, W>(
         seed: u64,
         mutation: Option<Mutation>,
         scenario: &Scenario,
         body: &B,
-        judge: fn(&Ran<Noted>) -> Result<(), String>,
+        judge: fn(&Ran<F>) -> Result<(), String>,
     ) -> Option<String>
     where
-        B: Fn(Seat<Noted>) -> W,
+        F: fmt::Debug + 'static,
+        B: Fn(Seat<F>) -> W,
         W: Future<Output = Next> + 'static,
     {
         mutation::set(mutation);
@@ -52,14 +82,15 @@ mod rules {
 
     /// That one of so many seeds finds the rule broken.
     #[allow(clippy::print_stderr, reason = "which one, for people")]
-    fn is_found<B, W>(
+    fn is_found<F, B, W>(
         mutation: Mutation,
         seeds: u64,
         scenario: impl Fn(u64) -> Scenario,
         body: B,
-        judge: fn(&Ran<Noted>) -> Result<(), String>,
+        judge: fn(&Ran<F>) -> Result<(), String>,
     ) where
-        B: Fn(Seat<Noted>) -> W,
+        F: fmt::Debug + 'static,
+        B: Fn(Seat<F>) -> W,
         W: Future<Output = Next> + 'static,
     {
         for seed in 0..seeds {
@@ -118,5 +149,152 @@ mod rules {
     fn a_guid_that_is_used_again_is_deleted_with_the_attempt_that_had_it() {
         let scenario = |seed| Scenario::drawn(seed, 4);
         is_found(Mutation::GuidReused, 60, scenario, lock::cycle, judge);
+    }
+
+    #[test]
+    fn writes_of_a_leader_that_check_nothing_come_after_its_end() {
+        let scenario = |seed| Scenario::drawn(seed, 5);
+        is_found(Mutation::FencedUnchecked, 40, scenario, election::broken, judge_drawn);
+    }
+
+    #[test]
+    fn writes_that_check_nothing_come_late_where_some_read() {
+        let scenario = |seed| Scenario::drawn(seed, 5);
+        is_found(Mutation::FencedUnchecked, 40, scenario, read_write_lock::broken, judge_drawn);
+    }
+
+    #[test]
+    fn writes_that_check_nothing_come_late_where_one_kind_goes_first() {
+        let scenario = |seed| Scenario::drawn(seed, 5);
+        is_found(
+            Mutation::FencedUnchecked,
+            40,
+            scenario,
+            |seat| preference::broken(seat, Preference::Readers),
+            judge_drawn,
+        );
+    }
+
+    #[test]
+    fn writes_of_a_permit_that_check_nothing_come_after_its_end() {
+        let scenario = |seed| Scenario::drawn(seed, 6);
+        is_found(Mutation::FencedUnchecked, 40, scenario, semaphore::broken, semaphore::judge_broken);
+    }
+
+    #[test]
+    fn an_addition_whose_receipt_is_ignored_is_done_twice() {
+        let scenario = |seed| Scenario::drawn(seed, 4);
+        is_found(Mutation::ReceiptIgnored, 40, scenario, counter::add, counter::judge);
+    }
+
+    #[test]
+    fn what_is_taken_without_a_claim_is_taken_from_who_works_on_it() {
+        let scenario = |seed| Scenario::drawn(seed, queue::CLIENTS);
+        is_found(
+            Mutation::ClaimNotInTake,
+            20,
+            scenario,
+            |seat| queue::live(seat, queue::How::Either, zoolet_recipes::Lifetime::Persistent, false),
+            |ran| queue::judge(ran, zoolet_recipes::Lifetime::Persistent),
+        );
+    }
+
+    #[test]
+    fn a_vote_before_the_log_has_it_is_found() {
+        let scenario = |seed| Scenario::drawn(seed, 4);
+        is_found(
+            Mutation::VoteBeforeLog,
+            20,
+            scenario,
+            |seat| two_phase_commit::live(seat, Notification::Coordinator, true),
+            two_phase_commit::judge,
+        );
+    }
+
+    #[test]
+    fn a_commit_without_all_votes_is_found() {
+        let scenario = |seed| Scenario::drawn(seed, 4);
+        is_found(
+            Mutation::CommitWithoutAll,
+            20,
+            scenario,
+            |seat| two_phase_commit::live(seat, Notification::Coordinator, true),
+            two_phase_commit::judge,
+        );
+    }
+
+    #[test]
+    fn a_meeting_in_which_ready_is_a_party_does_not_end() {
+        let scenario = |seed| Scenario::drawn(seed, double_barrier::CLIENTS);
+        is_found(Mutation::ReadyCountsAsParty, 5, scenario, double_barrier::live, double_barrier::judge);
+    }
+
+    #[test]
+    fn rooms_of_those_who_died_stay() {
+        let scenario = |seed| Scenario::drawn(seed, double_barrier::CLIENTS);
+        is_found(Mutation::FormerRoomsStay, 60, scenario, double_barrier::live, double_barrier::judge);
+    }
+
+    #[test]
+    fn who_waits_for_a_permit_waits_for_who_came_later() {
+        let scenario = |seed| Scenario::drawn(seed, 6);
+        is_found(Mutation::SemaphoreCountsLater, 40, scenario, semaphore::broken, semaphore::judge_broken);
+    }
+
+    #[test]
+    fn a_list_of_holders_that_is_written_unseen_lets_two_hold() {
+        let scenario = |seed| Scenario::drawn(seed, 5);
+        is_found(
+            Mutation::PreferenceListUnversioned,
+            40,
+            scenario,
+            |seat| preference::cycle(seat, Preference::Writers),
+            judge_drawn,
+        );
+    }
+
+    #[test]
+    fn who_was_broken_takes_office() {
+        let scenario = |seed| Scenario::drawn(seed, 5);
+        is_found(Mutation::OfficeUnchecked, 80, scenario, election::broken, judge_drawn);
+    }
+
+    #[test]
+    fn a_gate_that_is_opened_blindly_lets_two_in() {
+        let scenario = |seed| Scenario::drawn(seed, 4);
+        is_found(Mutation::GateOpenedBlindly, 60, scenario, gate::cycle, judge_drawn);
+    }
+
+    #[test]
+    fn a_latch_that_is_set_blindly_loses_counts() {
+        let scenario = |seed| Scenario::drawn(seed, 4);
+        is_found(Mutation::LatchUnversioned, 20, scenario, latch::count, latch::judge);
+    }
+
+    #[test]
+    fn a_member_that_deletes_blindly_deletes_another_one() {
+        let scenario = |seed| Scenario::drawn(seed, persistent::CLIENTS);
+        is_found(Mutation::MemberDeletedBlindly, 60, scenario, persistent::live, persistent::judge);
+    }
+
+    #[test]
+    fn a_name_that_is_given_up_blindly_is_taken_from_another_one() {
+        let scenario = |seed| Scenario::drawn(seed, 3);
+        is_found(Mutation::NameGivenUpBlindly, 60, scenario, names::live, names::judge);
+    }
+
+    #[test]
+    fn a_cache_that_does_not_say_gap_is_found() {
+        let scenario = |seed| Scenario::drawn(seed, cache::CLIENTS);
+        is_found(Mutation::GapNotTold, 20, scenario, cache::live, cache::judge);
+    }
+
+    /// The text of this file has a test for each.
+    #[test]
+    fn every_rule_that_can_be_broken_has_a_test() {
+        let here = include_str!("mutations.rs");
+        for mutation in Mutation::ALL {
+            assert!(here.contains(&format!("Mutation::{mutation:?},")), "{mutation:?}");
+        }
     }
 }

@@ -114,7 +114,7 @@ pub(crate) async fn broken(seat: Seat<Noted>) -> Next {
 }
 
 /// What was broken is still out for who has it, which only its fenced writes are prevented from.
-fn judge_broken(ran: &Ran<Noted>) -> Result<(), String> {
+pub(crate) fn judge_broken(ran: &Ran<Noted>) -> Result<(), String> {
     match beside(ran)?.into_iter().max() {
         Some(others) if others >= SIZE as usize => Err(format!("{} permits of {SIZE} stand", others + 1)),
         _ => judge_fences(ran),

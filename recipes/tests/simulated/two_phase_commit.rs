@@ -27,7 +27,7 @@ const SITES: [&str; 3] = ["a", "b", "c"];
 const TRANSACTIONS: usize = 4;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Noted {
+pub(crate) enum Noted {
     /// In this transaction a site's log has this.
     Logged(usize, Record),
     /// It was told of this outcome.
@@ -72,7 +72,7 @@ impl ParticipantLog for Log {
     }
 }
 
-async fn live(seat: Seat<Noted>, notification: Notification, is_patient: bool) -> Next {
+pub(crate) async fn live(seat: Seat<Noted>, notification: Notification, is_patient: bool) -> Next {
     let done = match seat.number.checked_sub(1) {
         None => coordinate(&seat, is_patient).await,
         Some(site) => take_part(&seat, SITES[site], notification).await,
@@ -260,7 +260,7 @@ fn stories(ran: &Ran<Noted>) -> Result<BTreeMap<usize, Story>, String> {
 
 /// One outcome each, and nobody was told of another one; commit only when all want to; abort only for a reason; votes and what was carried out are in the
 /// log before the ensemble hears of them.
-fn judge(ran: &Ran<Noted>) -> Result<(), String> {
+pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
     let stories = stories(ran)?;
     let none = Story::default();
     for fact in &ran.facts {

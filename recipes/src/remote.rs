@@ -67,6 +67,7 @@ pub use watches::{Events, Watch};
 use crate::{Coordinator, Errand};
 use errands::{Asking, Driver, Errands};
 use life::Life;
+use request::Performed;
 use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
 use std::future::Future;
@@ -195,8 +196,8 @@ impl Inner {
     fn ask(&self, request: Request) -> Asking<Result<Reply, Error>> {
         let (client, life, sent) = (Arc::clone(&self.client), Arc::clone(&self.life), now());
         self.begin(Box::pin(async move {
-            let answer = request::perform(&client, &request).await;
-            if answer.is_ok() && request::is_through_leader(&request) {
+            let Performed { answer, is_leaders } = request::perform(&client, &request).await;
+            if is_leaders {
                 life.lock().unwrap_or_else(PoisonError::into_inner).answered(sent, now());
             }
             answer

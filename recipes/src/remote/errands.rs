@@ -14,7 +14,7 @@ use zookeeper_client::Client;
 use zoolet_model::{Error, Reply, Request};
 
 /// How long a server that could not is left alone.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) type Asking<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -155,7 +155,7 @@ impl Entry {
 /// A request that is sent when this is polled for the first time.
 fn send(client: &Arc<Client>, request: Request) -> Asking<Result<Reply, Error>> {
     let client = Arc::clone(client);
-    Box::pin(async move { perform(&client, &request).await })
+    Box::pin(async move { perform(&client, &request).await.answer })
 }
 
 /// Waits for the answers. Over when all errands are done and there will be no more.

@@ -37,16 +37,33 @@ fn acl_bytes(acl: &[RequestedAcl]) -> usize {
     acl.iter().map(|entry| 12 + text(&entry.scheme) + text(&entry.id)).sum()
 }
 
-/// Whether its answer comes from the leader.
-pub(super) fn is_through_leader(request: &Request) -> bool {
-    matches!(request, Request::Write(_) | Request::Multi(_) | Request::Sync { .. })
+/// What came of a request.
+pub(super) struct Performed {
+    pub(super) answer: Result<Reply, Error>,
+    /// Whether it went through the leader. What the client refuses itself says nothing of any server.
+    pub(super) is_leaders: bool,
 }
 
 /// One request. It is handed to the client before this is pending for the first time.
-pub(super) async fn perform(client: &zk::Client, request: &Request) -> Result<Reply, Error> {
+pub(super) async fn perform(client: &zk::Client, request: &Request) -> Performed {
+    let (answer, is_through_leader) = match request {
+        Request::Write(op) => (write(client, op).await, true),
+        Request::Multi(ops) => match collected(client, ops) {
+            Ok(writer) => (multi(writer, ops).await.map(Reply::Multi), !ops.is_empty()),
+            Err(refused) => (refused.map(Reply::Multi), false),
+        },
+        Request::Sync { path } => {
+            // The path is only echoed, and the client has no null.
+            let synced = client.sync(path.as_deref().unwrap_or("/")).await.map_err(error);
+            (synced.map(|()| Reply::Synced(path.clone())), true)
+        }
+        other => (read(client, other).await, false),
+    };
+    Performed { is_leaders: is_through_leader && answer.is_ok(), answer }
+}
+
+async fn read(client: &zk::Client, request: &Request) -> Result<Reply, Error> {
     match request {
-        Request::Write(op) => write(client, op).await,
-        Request::Multi(ops) => multi(client, ops).await.map(Reply::Multi),
         Request::Exists { path, .. } => match client.check_stat(path).await.map_err(error)? {
             Some(there) => Ok(Reply::Stat(stat(&there))),
             None => Err(Error::Refused(ErrorCode::NoNode)),
@@ -62,12 +79,10 @@ pub(super) async fn perform(client: &zk::Client, request: &Request) -> Result<Re
             let (children, there) = client.get_children(path).await.map_err(error)?;
             Ok(Reply::NamesStat(names(children), stat(&there)))
         }
-        Request::Sync { path } => {
-            // The path is only echoed, and the client has no null.
-            client.sync(path.as_deref().unwrap_or("/")).await.map_err(error)?;
-            Ok(Reply::Synced(path.clone()))
-        }
-        Request::GetAcl { .. }
+        Request::Write(_)
+        | Request::Multi(_)
+        | Request::Sync { .. }
+        | Request::GetAcl { .. }
         | Request::GetEphemerals { .. }
         | Request::GetAllChildrenNumber { .. }
         | Request::MultiRead(_)
@@ -148,16 +163,19 @@ async fn write(client: &zk::Client, op: &WriteOp) -> Result<Reply, Error> {
     }
 }
 
-async fn multi(client: &zk::Client, ops: &[WriteOp]) -> Result<Vec<OpResult>, Error> {
+/// The operations, to be sent; or why the client does not send them, which is the same as the server would find.
+fn collected<'a>(client: &'a zk::Client, ops: &[WriteOp]) -> Result<zk::MultiWriter<'a>, Result<Vec<OpResult>, Error>> {
     let mut writer = client.new_multi_writer();
     for (at, op) in ops.iter().enumerate() {
-        match add(&mut writer, op) {
-            Ok(()) => {}
-            // Nothing was sent: the client found the same as the server would.
-            Err(Error::Refused(code)) => return Ok(failed(ops.len(), at, code)),
-            Err(error) => return Err(error),
-        }
+        add(&mut writer, op).map_err(|refused| match refused {
+            Error::Refused(code) => Ok(failed(ops.len(), at, code)),
+            error => Err(error),
+        })?;
     }
+    Ok(writer)
+}
+
+async fn multi(mut writer: zk::MultiWriter<'_>, ops: &[WriteOp]) -> Result<Vec<OpResult>, Error> {
     let results = match writer.commit().await {
         Ok(results) => results,
         Err(zk::MultiWriteError::RequestFailed { source }) => return Err(error(source)),

@@ -7,8 +7,9 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use zookeeper_client::Client;
 use zoolet_model::{
-    Create, CreateKind, CreateMode, Error, LostReason, Path, Request, RequestedAcl, SessionState, WriteOp,
+    Create, CreateKind, CreateMode, Error, LostReason, Path, Reply, Request, RequestedAcl, SessionState, WriteOp,
 };
 use zoolet_recipes::{Change, ChildrenCache, Coordinator, Holding, Lock, Remote};
 use zoolet_remote_tests::{LONG, Proxy, Server, below, children, connect, run, site, until, within};
@@ -223,6 +224,29 @@ fn a_cache_learns_what_it_missed_and_goes_on_after_a_reconnect() {
             within(cache.next()).await.unwrap();
         }
         assert_eq!(cache.children().map(|(name, _)| name).collect::<Vec<_>>(), ["a", "b", "c"]);
+    });
+}
+
+/// Whoever went on asking for what cannot be asked for took his lock for held, cut off as he was.
+#[test]
+fn what_the_client_refuses_itself_does_not_show_that_the_session_lives() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let (connector, address) = (Client::connector().with_session_timeout(LONG), proxy.address().to_string());
+        let client = within(connector.connect(&address)).await.unwrap();
+        proxy.hold(true);
+        let session = Remote::new(client);
+        let check = |path: &str| WriteOp::Check { path: path.into(), version: -1 };
+        let acl = WriteOp::SetAcl { path: "/a".into(), acl: Some(RequestedAcl::open()), version: -1 };
+        for ops in [vec![check("/"), acl], vec![check("no path")], vec![]] {
+            let answer = within(session.submit(Request::Multi(ops.clone()))).await;
+            assert!(matches!(answer, Ok(Reply::Multi(results)) if results.len() == ops.len()));
+            assert_eq!(session.safe_until(), Duration::ZERO, "{ops:?}");
+        }
+        proxy.hold(false);
+        within(session.submit(Request::Multi(vec![check("/")]))).await.unwrap();
+        assert!(session.safe_until() > Duration::ZERO);
     });
 }
 

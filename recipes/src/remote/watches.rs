@@ -1,6 +1,6 @@
 //! Watches of a session at a server.
 
-use super::errands::Asking;
+use super::errands::{Asking, PAUSE};
 use super::request::error;
 use super::{Inner, Ticket};
 use crate::ask::{First, first};
@@ -174,17 +174,26 @@ impl Follower {
     /// At the next server, where the client registers one-shot watches alone (its 0.11.2 leaves the others out), and no server tells what
     /// happened meanwhile. The former one goes only then: it is what hears of the next connection if this one is lost again. Whether the session goes on.
     async fn register_again(&mut self) -> bool {
-        let Some(session) = self.session.upgrade() else { return false };
-        let asking = session.begin(add(Arc::clone(&session.client), &self.path, self.mode));
-        drop(session);
-        match asking.await {
-            Ok(watcher) => {
-                self.watcher = watcher;
-                self.has_gap = true;
-                true
+        loop {
+            let Some(session) = self.session.upgrade() else { return false };
+            let asking = session.begin(add(Arc::clone(&session.client), &self.path, self.mode));
+            drop(session);
+            match asking.await {
+                Ok(watcher) => {
+                    self.watcher = watcher;
+                    self.has_gap = true;
+                    return true;
+                }
+                // The former one hears when there is a connection again.
+                Err(Error::ConnectionLoss | Error::Suspended) => return true,
+                // Nothing else would have it registered on this connection.
+                Err(Error::Busy) => {
+                    if let First::Right(()) = first(tokio::time::sleep(PAUSE), self.events.closed()).await {
+                        return false;
+                    }
+                }
+                Err(_) => return false,
             }
-            Err(Error::ConnectionLoss | Error::Suspended | Error::Busy) => true,
-            Err(_) => false,
         }
     }
 }

@@ -30,6 +30,8 @@ struct Rules {
     /// The reply to the next request with this opcode is lost, with its connection.
     lose: Option<i32>,
     lost: u64,
+    /// The next request with this opcode is thrown away, as by a server that has too much to do.
+    throttle: Option<i32>,
     /// Replies wait here.
     is_held: bool,
     /// Opcodes of all requests that came by.
@@ -72,6 +74,11 @@ impl Proxy {
     /// Lets the next request with this opcode through, and ends its connection before the reply.
     pub fn lose_reply(&self, opcode: i32) {
         self.change(|rules| rules.lose = Some(opcode));
+    }
+
+    /// Has the next request with this opcode thrown away, as by a server that has too much to do.
+    pub fn throttle(&self, opcode: i32) {
+        self.change(|rules| rules.throttle = Some(opcode));
     }
 
     /// How many replies were lost so.
@@ -137,54 +144,67 @@ async fn join(client: TcpStream, server: SocketAddr, shared: &Shared) -> io::Res
     server.set_nodelay(true)?;
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let doomed = Mutex::new(None);
+    let marked = Marked::default();
     tokio::select! {
-        result = requests(from_client, to_server, shared, &doomed) => result,
-        result = replies(from_server, to_client, shared, &doomed) => result,
+        result = requests(from_client, to_server, shared, &marked) => result,
+        result = replies(from_server, to_client, shared, &marked) => result,
     }
 }
 
-async fn requests(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    shared: &Shared,
-    doomed: &Mutex<Option<i32>>,
-) -> io::Result<()> {
+/// The xids of requests whose replies do not go through as they are.
+#[derive(Default)]
+struct Marked {
+    doomed: Mutex<Option<i32>>,
+    throttled: Mutex<Option<i32>>,
+}
+
+async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared, marked: &Marked) -> io::Result<()> {
     let handshake = frame(&mut from).await?;
     to.write_all(&handshake).await?;
     loop {
-        let request = frame(&mut from).await?;
+        let mut request = frame(&mut from).await?;
         let opcode = number(&request[8..12]);
         {
             let mut rules = shared.rules();
             rules.requests.push(opcode);
             if rules.lose == Some(opcode) {
                 rules.lose = None;
-                *doomed.lock().unwrap() = Some(number(&request[4..8]));
+                *marked.doomed.lock().unwrap() = Some(number(&request[4..8]));
+            }
+            if rules.throttle == Some(opcode) {
+                rules.throttle = None;
+                *marked.throttled.lock().unwrap() = Some(number(&request[4..8]));
+                // The server answers something in its turn, and does nothing.
+                request = [&request[..8], &EXISTS.to_be_bytes(), &1i32.to_be_bytes(), b"/\0"].concat();
+                request[..4].copy_from_slice(&14i32.to_be_bytes());
             }
         }
         to.write_all(&request).await?;
     }
 }
 
-async fn replies(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    shared: &Shared,
-    doomed: &Mutex<Option<i32>>,
-) -> io::Result<()> {
+async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared, marked: &Marked) -> io::Result<()> {
     let handshake = frame(&mut from).await?;
     to.write_all(&handshake).await?;
     loop {
-        let reply = frame(&mut from).await?;
+        let mut reply = frame(&mut from).await?;
         shared.wait(|rules| !rules.is_held).await;
-        if *doomed.lock().unwrap() == Some(number(&reply[4..8])) {
+        if *marked.doomed.lock().unwrap() == Some(number(&reply[4..8])) {
             shared.rules().lost += 1;
             return Ok(());
+        }
+        if marked.throttled.lock().unwrap().take_if(|xid| *xid == number(&reply[4..8])).is_some() {
+            reply.truncate(20);
+            reply[..4].copy_from_slice(&16i32.to_be_bytes());
+            reply[16..].copy_from_slice(&THROTTLED.to_be_bytes());
         }
         to.write_all(&reply).await?;
     }
 }
+
+const EXISTS: i32 = 3;
+/// THROTTLEDOP.
+const THROTTLED: i32 = -127;
 
 /// With its length before it.
 async fn frame(from: &mut OwnedReadHalf) -> io::Result<Vec<u8>> {

@@ -19,6 +19,7 @@ const CREATE: i32 = 15;
 const DELETE: i32 = 2;
 const GET_DATA: i32 = 4;
 const MULTI: i32 = 14;
+const ADD_WATCH: i32 = 106;
 /// What the client registers its watches with after a reconnect.
 const SET_WATCHES: i32 = 101;
 
@@ -224,6 +225,33 @@ fn a_cache_learns_what_it_missed_and_goes_on_after_a_reconnect() {
             within(cache.next()).await.unwrap();
         }
         assert_eq!(cache.children().map(|(name, _)| name).collect::<Vec<_>>(), ["a", "b", "c"]);
+    });
+}
+
+/// A watch that was thrown away was taken for one whose connection had gone: its cache showed the same for ever, and heard of no gap.
+#[test]
+fn a_cache_goes_on_after_a_reconnect_to_a_server_that_has_too_much_to_do() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let (session, other) = (behind(&proxy).await, server.session().await);
+        let path = site(&session).await;
+        within(other.submit(create(&path, ""))).await.unwrap();
+        let mut cache = within(ChildrenCache::new(session.clone(), &path)).await.unwrap();
+        while within(cache.next()).await.unwrap() != Change::Complete {}
+        proxy.down();
+        becomes(&session, SessionState::Suspended).await;
+        within(other.submit(create(&below(&path, "a"), "1"))).await.unwrap();
+        proxy.throttle(ADD_WATCH);
+        proxy.up();
+        while cache.child("a").is_none() {
+            within(cache.next()).await.unwrap();
+        }
+        within(other.submit(create(&below(&path, "b"), "2"))).await.unwrap();
+        while cache.child("b").is_none() {
+            within(cache.next()).await.unwrap();
+        }
+        assert_eq!(proxy.requests(ADD_WATCH), 3, "at first, in vain, and again");
     });
 }
 

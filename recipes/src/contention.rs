@@ -38,10 +38,10 @@
 //! ```
 
 use crate::ask::{First, UNEXPECTED, ask, data, first};
+use crate::board::Board;
 use crate::election::{office_of, token_in};
 use crate::line::{DOWNGRADED, Line, Standing, wait_gone};
 use crate::naming::Stands;
-use crate::preference;
 use crate::{Coordinator, Error, Mode, Naming};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -76,9 +76,6 @@ pub(crate) fn is_downgraded(content: Option<&Bytes>, stat: &Stat) -> bool {
 pub(crate) fn downgraded(content: Option<&Bytes>, stat: &Stat) -> &'static [u8] {
     if asks(content, stat) { DOWNGRADED_UNLOCK } else { DOWNGRADED }
 }
-
-/// Lines of the audit are kept up to so many bytes, the newest.
-const AUDIT_BYTES_MAX: usize = 1024;
 
 /// One who stands in a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -124,8 +121,8 @@ impl<C: Coordinator> Contention<C> {
     /// The session's.
     pub async fn contenders(&self) -> Result<Vec<Contender>, Error> {
         let mut contenders: Vec<Contender> = Vec::new();
-        let lines = data(self.line.coordinator(), self.line.parent().text()).await?.and_then(|(lines, _)| lines);
-        let listed = preference::listed(lines.as_deref().unwrap_or_default());
+        let written = data(self.line.coordinator(), self.line.parent().text()).await?.and_then(|(data, _)| data);
+        let listed = Board::of(written.as_deref().unwrap_or_default()).holders;
         for Standing { path, number, mut mode, .. } in self.line.standing().await? {
             let Some((content, stat)) = data(self.line.coordinator(), &path).await? else { continue };
             if is_downgraded(content.as_ref(), &stat) {
@@ -133,7 +130,7 @@ impl<C: Coordinator> Contention<C> {
             }
             let holds = match mode {
                 // Where one kind overtakes the other there is a list of the holders.
-                _ if !listed.is_empty() => listed.contains(&number),
+                _ if !listed.is_empty() => listed.iter().any(|(holder, _)| *holder == number),
                 Mode::Exclusive => contenders.is_empty(),
                 Mode::Shared => contenders.iter().all(|before| before.mode == Mode::Shared),
             };
@@ -192,13 +189,15 @@ impl<C: Coordinator> Contention<C> {
     pub async fn break_grant(&self, contender: &Contender, why: &str) -> Result<Revoked, Error> {
         let coordinator = self.line.coordinator();
         let parent = self.line.parent().text();
+        let name = contender.path.rsplit('/').next().unwrap_or_default();
         loop {
             // Before its office: if it takes that meanwhile, the version is another one.
-            let Some((audit, stat)) = data(coordinator, parent).await? else { return Ok(Revoked::Released) };
-            let audit = audited(audit.as_deref().unwrap_or_default(), contender, why);
+            let Some((written, stat)) = data(coordinator, parent).await? else { return Ok(Revoked::Released) };
+            let mut board = Board::of(written.as_deref().unwrap_or_default());
+            board.audit(contender.session.0, name, why);
             let mut ops = vec![
                 WriteOp::Delete { path: contender.path.clone(), version: -1 },
-                WriteOp::SetData { path: parent.clone(), data: Some(audit), version: stat.version },
+                WriteOp::SetData { path: parent.clone(), data: Some(board.data()), version: stat.version },
             ];
             ops.extend(self.office_of(contender).await?.map(|path| WriteOp::Delete { path, version: -1 }));
             let request = Request::Multi(ops);
@@ -232,24 +231,6 @@ impl Contender {
     }
 }
 
-/// The lines so far and a new one, without the oldest if that is too much.
-fn audited(lines: &[u8], contender: &Contender, why: &str) -> Bytes {
-    let name = contender.path.rsplit('/').next().unwrap_or_default();
-    let why: String = why.chars().filter(|c| !c.is_control()).take(200).collect();
-    let new = format!("session {:#x} of {name}: {why}\n", contender.session.0);
-    let lines = String::from_utf8_lossy(lines);
-    let mut kept = Vec::new();
-    let mut room = AUDIT_BYTES_MAX.saturating_sub(new.len());
-    for line in lines.lines().rev() {
-        let Some(left) = room.checked_sub(line.len() + 1) else { break };
-        room = left;
-        kept.push(line);
-    }
-    let mut text: String = kept.iter().rev().flat_map(|line| [*line, "\n"]).collect();
-    text.push_str(&new);
-    text.into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,18 +244,6 @@ mod tests {
             since_ms: 1_000,
             content: None,
         }
-    }
-
-    #[test]
-    fn an_audit_keeps_the_newest_lines_whole() {
-        let mut lines = Bytes::new();
-        for number in 0..100 {
-            lines = audited(&lines, &contender(), &format!("reason {number}\nof two lines"));
-        }
-        let text = String::from_utf8(lines.to_vec()).unwrap();
-        assert!(text.len() <= AUDIT_BYTES_MAX);
-        assert!(text.lines().all(|line| line.starts_with("session 0x15 of a-lock-0000000001: reason ")), "{text}");
-        assert!(text.ends_with("reason 99of two lines\n"), "{text}");
     }
 
     #[test]

@@ -49,6 +49,7 @@
 //! ```
 
 use crate::ask::{UNEXPECTED, ask_watching, connected, data, is_disconnection};
+use crate::board::Board;
 use crate::line::Line;
 use crate::mutation::{Mutation, is_on};
 use crate::naming::Stands;
@@ -132,12 +133,11 @@ impl<C: Coordinator> Election<C> {
     /// Whether a candidate whose turn it is has to let somebody go first: one that was named for it, or one of a lower rank.
     async fn must_yield(&self, grant: &Grant<C>) -> Result<bool, Error> {
         let standing = self.line.standing().await?;
-        let (named, _) = data(self.line.coordinator(), self.line.parent().text()).await?.unwrap_or_default();
-        let named = named.as_deref().and_then(named_successor);
-        if let Some(named) = named
-            && standing.iter().any(|other| other.path.as_bytes().ends_with(named))
+        let (written, _) = data(self.line.coordinator(), self.line.parent().text()).await?.unwrap_or_default();
+        if let Some(named) = Board::of(written.as_deref().unwrap_or_default()).next
+            && standing.iter().any(|other| other.path.ends_with(&named))
         {
-            return Ok(!grant.path().as_bytes().ends_with(named));
+            return Ok(!grant.path().ends_with(&named));
         }
         Ok(standing.iter().any(|other| other.rank < self.line.rank()))
     }
@@ -329,9 +329,10 @@ impl<C: Coordinator> Leadership<C> {
         let name = successor.path.rsplit('/').next().unwrap_or_default();
         let election = self.line.parent();
         loop {
-            let (lines, stat) = data(self.line.coordinator(), election.text()).await?.ok_or(Error::Lost)?;
-            let lines = naming_successor(lines.as_deref().unwrap_or_default(), name);
-            match self.grant.fenced().set(election, lines, stat.version).await {
+            let (written, stat) = data(self.line.coordinator(), election.text()).await?.ok_or(Error::Lost)?;
+            let mut board = Board::of(written.as_deref().unwrap_or_default());
+            board.next = Some(name.to_owned());
+            match self.grant.fenced().set(election, board.data(), stat.version).await {
                 Ok(_) => return self.resign().await,
                 // Somebody wrote a line of the audit.
                 Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::BadVersion))) => {}
@@ -339,22 +340,6 @@ impl<C: Coordinator> Leadership<C> {
             }
         }
     }
-}
-
-/// The start of the line of the election's data that says who leads next.
-const NEXT: &str = "next=";
-
-/// The znode that was named to lead next.
-fn named_successor(lines: &[u8]) -> Option<&[u8]> {
-    let lines = lines.split(|&byte| byte == b'\n');
-    lines.filter_map(|line| line.strip_prefix(NEXT.as_bytes())).rfind(|name| !name.is_empty())
-}
-
-/// The same lines, and who leads next.
-fn naming_successor(lines: &[u8], name: &str) -> Bytes {
-    let lines = String::from_utf8_lossy(lines);
-    let others = lines.lines().filter(|line| !line.starts_with(NEXT)).flat_map(|line| [line, "\n"]);
-    others.chain([NEXT, name, "\n"]).collect::<String>().into()
 }
 
 async fn read_office<C: Coordinator>(coordinator: &C, path: &Text) -> Result<Option<Office>, Error> {
@@ -399,13 +384,5 @@ mod tests {
         for strange in [&b""[..], b"77", b"x\n"] {
             assert_eq!(parse_office(&Bytes::copy_from_slice(strange)), None);
         }
-    }
-
-    #[test]
-    fn the_last_one_named_leads_next_and_the_audit_stays() {
-        let lines = naming_successor(b"session 0x1 of a: stuck\nnext=old\n", "b-n_0000000002");
-        assert_eq!(lines, &b"session 0x1 of a: stuck\nnext=b-n_0000000002\n"[..]);
-        assert_eq!(named_successor(&lines), Some(&b"b-n_0000000002"[..]));
-        assert_eq!((named_successor(b""), named_successor(b"next=\n")), (None, None));
     }
 }

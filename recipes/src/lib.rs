@@ -23,6 +23,7 @@
 
 mod ask;
 pub mod barrier;
+mod board;
 pub mod cache;
 pub mod configuration;
 pub mod contention;

@@ -5,6 +5,7 @@
 //! line each, and whoever changes that list names the version that it has read. What a former holder left in it counts only while its znode is there.
 
 use crate::ask::{UNEXPECTED, ask, ask_watching, children, data, fired};
+use crate::board::Board;
 use crate::contention::downgraded;
 use crate::line::Place;
 use crate::mutation::{Mutation, is_on};
@@ -28,9 +29,6 @@ pub enum Preference {
     Writers,
 }
 
-/// The start of a line about a holder: then `r` or `w`, and its number.
-const HELD: &str = "held ";
-
 /// Who holds the lock, and who waits for it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Census {
@@ -47,16 +45,23 @@ enum Move {
 }
 
 impl Census {
-    /// From the lines of the lock's znode and the names of its children.
-    fn of(lines: &[u8], names: &Names) -> Self {
+    /// From what is written on the lock's znode and the names of its children.
+    fn of(board: &Board, names: &Names) -> Self {
         let standing: Vec<_> =
             names.iter().filter_map(|name| Some((naming::number(name)?, naming::mode(name)))).collect();
         let is_there = |number: u32| standing.iter().any(|(other, _)| *other == number);
-        let listed = std::str::from_utf8(lines).unwrap_or_default().lines().filter_map(parse_held);
-        let holders: Vec<_> = listed.filter(|(number, _)| is_there(*number)).collect();
+        let holders: Vec<_> = board.holders.iter().copied().filter(|(number, _)| is_there(*number)).collect();
         let holds = |number: u32| holders.iter().any(|(holder, _)| *holder == number);
         let waiting = standing.iter().copied().filter(|(number, _)| !holds(*number)).collect();
         Self { holders, waiting }
+    }
+
+    /// The board on which those holders are who are there, and one more.
+    fn with_holder(self, mut board: Board, own: u32, mode: Mode) -> Board {
+        board.holders = self.holders;
+        board.holders.retain(|(number, _)| *number != own);
+        board.holders.push((own, mode));
+        board
     }
 
     fn next_move(&self, own: u32, mode: Mode, preference: Preference) -> Move {
@@ -111,20 +116,20 @@ async fn attempt<C: Coordinator>(
 ) -> Result<Option<Text>, Error> {
     let (c, lock) = (place.line().coordinator().clone(), place.line().parent().text().clone());
     loop {
-        let Some((lines, stat)) = data(&c, &lock).await? else { return Err(Error::Broken) };
-        let lines = lines.unwrap_or_default();
+        let Some((written, stat)) = data(&c, &lock).await? else { return Err(Error::Broken) };
+        let board = Board::of(written.as_deref().unwrap_or_default());
         let names = children(&c, &lock).await?;
         if !names.iter().any(|name| naming::number(name) == Some(place.number())) {
             return Err(Error::Broken);
         }
-        let census = Census::of(&lines, &names);
+        let census = Census::of(&board, &names);
         if let Move::WaitFor(number) = census.next_move(place.number(), mode, preference) {
             let name = names.iter().find(|name| naming::number(name) == Some(number)).unwrap_or_default();
             return Ok(Some(zoolet_model::path::child(&lock, name)));
         }
-        let lines = with_holder(&lines, &census, place.number(), mode);
+        let board = census.with_holder(board, place.number(), mode);
         let own = WriteOp::Check { path: place.path().clone(), version: -1 };
-        if let Some(zxid) = write(&c, own, &lock, lines, stat.version).await? {
+        if let Some(zxid) = write(&c, own, &lock, &board, stat.version).await? {
             place.set_token(zxid);
             return Ok(None);
         }
@@ -135,14 +140,14 @@ async fn attempt<C: Coordinator>(
 pub(crate) async fn downgrade<C: Coordinator>(place: &mut Place<C>) -> Result<(), Error> {
     let (c, lock) = (place.line().coordinator().clone(), place.line().parent().text().clone());
     loop {
-        let (lines, stat) = data(&c, &lock).await?.ok_or(Error::Lost)?;
+        let (written, stat) = data(&c, &lock).await?.ok_or(Error::Lost)?;
         let (content, own) = data(&c, place.path()).await?.ok_or(Error::Lost)?;
-        let census = Census::of(lines.as_deref().unwrap_or_default(), &children(&c, &lock).await?);
-        let lines = with_holder(&lines.unwrap_or_default(), &census, place.number(), Mode::Shared);
+        let board = Board::of(written.as_deref().unwrap_or_default());
+        let board = Census::of(&board, &children(&c, &lock).await?).with_holder(board, place.number(), Mode::Shared);
         // Whoever waits for this writer to go hears that it shares.
         let content = Bytes::from_static(downgraded(content.as_ref(), &own));
         let told = WriteOp::SetData { path: place.path().clone(), data: Some(content), version: own.version };
-        match write(&c, told, &lock, lines, stat.version).await {
+        match write(&c, told, &lock, &board, stat.version).await {
             Ok(Some(zxid)) => {
                 place.set_token(zxid);
                 return Ok(());
@@ -159,11 +164,11 @@ async fn write<C: Coordinator>(
     coordinator: &C,
     own: WriteOp,
     lock: &Text,
-    lines: Bytes,
+    board: &Board,
     version: i32,
 ) -> Result<Option<i64>, Error> {
     let version = if is_on(Mutation::PreferenceListUnversioned) { -1 } else { version };
-    let list = WriteOp::SetData { path: lock.clone(), data: Some(lines), version };
+    let list = WriteOp::SetData { path: lock.clone(), data: Some(board.data()), version };
     // A lost reply is found out by trying again: it was done, and the version is another one. Then it is done once more, with a newer token.
     let Reply::Multi(results) = ask(coordinator, &Request::Multi(vec![own, list])).await? else {
         return Err(UNEXPECTED);
@@ -187,35 +192,6 @@ async fn wait_changed<C: Coordinator>(coordinator: &C, path: Text) -> Result<(),
         fired(coordinator, watch).await?;
     }
     Ok(())
-}
-
-/// The numbers of those who hold a lock of which one kind overtakes the other, and of some who did; none for other locks.
-pub(crate) fn listed(lines: &[u8]) -> Vec<u32> {
-    let lines = std::str::from_utf8(lines).unwrap_or_default().lines();
-    lines.filter_map(parse_held).map(|(number, _)| number).collect()
-}
-
-fn parse_held(line: &str) -> Option<(u32, Mode)> {
-    let (kind, number) = line.strip_prefix(HELD)?.split_once(' ')?;
-    let mode = match kind {
-        "r" => Mode::Shared,
-        "w" => Mode::Exclusive,
-        _ => return None,
-    };
-    Some((number.parse().ok()?, mode))
-}
-
-/// The lines that are about something else, those of holders that are there, and one of the own.
-fn with_holder(lines: &[u8], census: &Census, own: u32, mode: Mode) -> Bytes {
-    let text = String::from_utf8_lossy(lines);
-    let mut all: String =
-        text.lines().filter(|line| parse_held(line).is_none()).flat_map(|line| [line, "\n"]).collect();
-    let others = census.holders.iter().filter(|(number, _)| *number != own);
-    for (number, mode) in others.chain([&(own, mode)]) {
-        let kind = if *mode == Mode::Shared { "r" } else { "w" };
-        all.push_str(&format!("{HELD}{kind} {number}\n"));
-    }
-    all.into()
 }
 
 #[cfg(test)]
@@ -252,11 +228,11 @@ mod tests {
 
     #[test]
     fn a_holder_whose_znode_is_gone_holds_nothing() {
-        let lines = b"session 0x1 of a: stuck\nheld w 1\nheld r 2\n";
+        let board = Board::of(b"session 0x1 of a: stuck\nheld w 1\nheld r 2\n");
         let names: Names = ["a-read-0000000002", "b-write-0000000003"].iter().collect();
-        let census = Census::of(lines, &names);
+        let census = Census::of(&board, &names);
         assert_eq!(census, self::census(&[(2, READER)], &[(3, WRITER)]));
-        let written = with_holder(lines, &census, 3, WRITER);
-        assert_eq!(written, "session 0x1 of a: stuck\nheld r 2\nheld w 3\n");
+        let written = census.with_holder(board, 3, WRITER);
+        assert_eq!(written.data(), "session 0x1 of a: stuck\nheld r 2\nheld w 3\n");
     }
 }

@@ -1,10 +1,12 @@
 //! Readers and writers where one kind overtakes the other.
 
 use crate::drawn::{drawn, drawn_of, some_stay_away};
-use crate::exclusion::{Noted, act, at_ease, break_some, hold, is_over, judge, judge_drawn, note_leaks, order, until};
+use crate::exclusion::{
+    Noted, act, at_ease, break_some, give_up, hold, is_over, judge, judge_drawn, note_leaks, order, until,
+};
 use std::time::Duration;
 use zoolet_model::Path;
-use zoolet_recipes::{Error, Mode, Preference, ReadWriteLock};
+use zoolet_recipes::{Contention, Error, Holding, Mode, Preference, ReadWriteLock, Revoked};
 use zoolet_sim::ensemble::{Next, Seat, run_seeds_of};
 
 const PARENT: &str = "/locks/recipe";
@@ -104,4 +106,57 @@ fn one_of_the_kind_that_goes_first_overtakes_one_of_the_other_that_waits() {
     overtakes(Preference::Readers, &[0, 2, 1]);
     overtakes(Preference::Writers, &[0, 2, 1]);
     overtakes(Preference::Fair, &[0, 1, 2]);
+}
+
+/// The audit drove the line of the holder out, and the next reader took what a writer had.
+#[test]
+fn whoever_holds_stays_written_down_however_many_are_broken() {
+    const BREAKS: usize = 10;
+    let body = async |seat: Seat<Noted>| {
+        let lock = ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).prefer(Preference::Readers);
+        match seat.number {
+            0 => {
+                until(&seat, 4.0).await;
+                let grant = lock.write().await.unwrap();
+                seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+                seat.record(Noted::Placed(grant.token().0, grant.path().to_string()));
+                until(&seat, 22.0).await;
+                assert_eq!(grant.holding(), Holding::Held);
+                seat.record(Noted::Acted(grant.token().0, Mode::Exclusive));
+                give_up(&seat, grant).await;
+            }
+            1 => {
+                until(&seat, 6.0).await;
+                while seat.true_us(seat.now()) < 18_000_000 {
+                    match lock.write_within(Duration::from_millis(400)).await {
+                        Ok(Some(grant)) => hold(&seat, grant, Mode::Exclusive).await,
+                        Ok(None) | Err(Error::Broken) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+            2 => {
+                until(&seat, 6.0).await;
+                let line = Contention::new(seat.session.clone(), &Path::from_static(PARENT));
+                let mut broken = 0;
+                while broken < BREAKS {
+                    seat.sleep(Duration::from_millis(50)).await;
+                    let contenders = line.contenders().await.unwrap();
+                    assert!(contenders[0].holds, "{contenders:?}");
+                    if let Some(waiting) = contenders.get(1)
+                        && line.break_grant(waiting, &"long ".repeat(40)).await.unwrap() == Revoked::Broken
+                    {
+                        broken += 1;
+                    }
+                }
+            }
+            _ => {
+                until(&seat, 20.0).await;
+                let grant = lock.read().await.unwrap();
+                hold(&seat, grant, Mode::Shared).await;
+            }
+        }
+        Next::Done
+    };
+    run_seeds_of(10, |seed| at_ease(seed, 4), body, judge);
 }

@@ -63,7 +63,8 @@ pub struct Passage<C: Coordinator> {
     path: Text,
     passages: Text,
     guid: Guid,
-    czxid: i64,
+    /// `None` until the create was answered.
+    czxid: Option<i64>,
     /// Whether its znode is there, or may be.
     is_through: bool,
 }
@@ -92,7 +93,7 @@ impl<C: Coordinator> Gate<C> {
             path: self.path.text().clone(),
             passages: self.passages.text().clone(),
             guid,
-            czxid: 0,
+            czxid: None,
             is_through: true,
         };
         loop {
@@ -108,7 +109,7 @@ impl<C: Coordinator> Gate<C> {
             match zoolet_model::first_failure(&results) {
                 None => {
                     let Some(OpResult::SetData(stat)) = results.last() else { return Err(crate::ask::UNEXPECTED) };
-                    passage.czxid = stat.mzxid;
+                    passage.czxid = Some(stat.mzxid);
                     return Ok(Some(passage));
                 }
                 Some((0, ErrorCode::NodeExists)) => {
@@ -121,7 +122,7 @@ impl<C: Coordinator> Gate<C> {
                         passage.is_through = false;
                         return Ok(None);
                     };
-                    passage.czxid = stat.czxid;
+                    passage.czxid = Some(stat.czxid);
                     return Ok(Some(passage));
                 }
                 Some((0, ErrorCode::NoNode)) => make_parent(&self.coordinator, &self.path).await?,
@@ -148,18 +149,19 @@ impl<C: Coordinator> Gate<C> {
 impl<C: Coordinator> Passage<C> {
     /// The fencing token.
     pub fn token(&self) -> FencingToken {
-        FencingToken(self.czxid)
+        FencingToken(self.czxid.unwrap_or_default())
     }
 }
 
 impl<C: Coordinator> Drop for Passage<C> {
     fn drop(&mut self) {
         if self.is_through {
-            let errand = match is_on(Mutation::GateOpenedBlindly) {
-                true => Errand::delete(self.path.clone()),
-                false => Errand::delete_claim(self.path.clone(), self.passages.clone(), self.guid),
-            };
-            self.coordinator.run_errand(errand);
+            let (path, passages) = (self.path.clone(), self.passages.clone());
+            self.coordinator.run_errand(match self.czxid {
+                _ if is_on(Mutation::GateOpenedBlindly) => Errand::delete(path),
+                Some(_) => Errand::delete_claim(path, passages, self.guid),
+                None => Errand::find_and_delete_claim(path, passages, self.guid),
+            });
         }
     }
 }

@@ -162,9 +162,10 @@ impl<C: Coordinator> Names<C> {
 impl<C: Coordinator> Drop for Registration<C> {
     fn drop(&mut self) {
         let (path, session) = (self.path.clone(), self.coordinator.session());
-        self.coordinator.run_errand(match is_on(Mutation::NameGivenUpBlindly) {
-            true => Errand::delete(path),
-            false => Errand::delete_if_owned(path, session, self.czxid),
+        self.coordinator.run_errand(match self.czxid {
+            _ if is_on(Mutation::NameGivenUpBlindly) => Errand::delete(path),
+            Some(czxid) => Errand::delete_owned(path, session, czxid),
+            None => Errand::find_and_delete_owned(path, session),
         });
     }
 }

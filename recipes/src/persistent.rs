@@ -16,6 +16,7 @@
 //! | what happens | what comes of it |
 //! |---|---|
 //! | somebody deletes it | it is made again |
+//! | another one of the same session is put at the same path | it takes the place over; this one comes back when that has gone |
 //! | a persistent znode of others is there | its data is set; it is not deleted in the end |
 //! | the session ends | `keep` ends with an error |
 //!
@@ -35,12 +36,15 @@
 //! }
 //! ```
 
-use crate::ask::{ask, ask_watching, connected, create, data, fired, is_disconnection};
+use crate::ask::{UNEXPECTED, ask, ask_watching, connected, create, data, fired, is_disconnection};
 use crate::barrier::make_parent;
+use crate::line::wait_gone;
 use crate::mutation::{Mutation, is_on};
 use crate::{ChildrenCache, Coordinator, Errand, Error, FencingToken};
 use bytes::Bytes;
-use zoolet_model::{CreateKind, ErrorCode, EventKind, Path, Reply, Request, Stat, Text, WriteOp};
+use zoolet_model::{
+    CreateKind, ErrorCode, EventKind, OpResult, Path, Reply, Request, Stat, Text, WriteOp, first_failure,
+};
 
 /// A znode that is made again when somebody deletes it, for as long as [`PersistentZnode::keep`] is polled and the session lives. Dropped, it stays, or
 /// goes if it is ephemeral.
@@ -50,22 +54,24 @@ pub struct PersistentZnode<C: Coordinator> {
     path: Path,
     content: Bytes,
     kind: CreateKind,
-    /// Whether there may be a znode that is to go when this is dropped.
-    was_tried: bool,
-    czxid: Option<i64>,
+    own: Own,
+}
+
+/// What is known of the znode that is to go when its owner is dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Own {
+    /// None was made.
+    Never,
+    /// One is being made, and nobody knows its zxid.
+    UnderWay,
+    /// It was created with this zxid.
+    Made(i64),
 }
 
 impl<C: Coordinator> PersistentZnode<C> {
     /// Of the znode at `path`, ephemeral unless it is told otherwise.
     pub fn new(coordinator: C, path: &Path, content: impl Into<Bytes>) -> Self {
-        Self {
-            coordinator,
-            path: path.clone(),
-            content: content.into(),
-            kind: CreateKind::Ephemeral,
-            was_tried: false,
-            czxid: None,
-        }
+        Self { coordinator, path: path.clone(), content: content.into(), kind: CreateKind::Ephemeral, own: Own::Never }
     }
 
     /// Of another kind.
@@ -75,41 +81,80 @@ impl<C: Coordinator> PersistentZnode<C> {
         self
     }
 
-    /// Makes the znode if it is not there, or is an ephemeral of another session, which is waited for; then sets its data.
+    /// Makes the znode if it is not there, or is an ephemeral of another session, which is waited for; then sets its data. An ephemeral that another
+    /// one of this session has made is replaced, and that one then waits until this one goes.
     ///
     /// # Errors
     /// The session's.
     pub async fn put(&mut self) -> Result<Stat, Error> {
-        let c = &self.coordinator;
-        let make = Request::Write(create(self.path.text().clone(), Some(self.content.clone()), self.kind, false));
-        // The one of before is gone, or is found again: if this is dropped under way, nobody knows the next one's zxid.
-        (self.was_tried, self.czxid) = (true, None);
+        let c = self.coordinator.clone();
+        let make = create(self.path.text().clone(), Some(self.content.clone()), self.kind, false);
+        let before = std::mem::replace(&mut self.own, Own::UnderWay);
+        let mut is_doubtful = before == Own::UnderWay;
         loop {
-            match c.submit(make.clone()).await {
+            match c.submit(Request::Write(make.clone())).await {
                 Ok(Reply::PathStat(_, stat)) => {
-                    self.czxid = Some(stat.czxid);
+                    self.own = Own::Made(stat.czxid);
                     return Ok(stat);
                 }
-                Ok(_) => return Err(crate::ask::UNEXPECTED),
+                Ok(_) => return Err(UNEXPECTED),
                 Err(zoolet_model::Error::Refused(ErrorCode::NodeExists)) => {
-                    let Some((content, stat)) = data(c, self.path.text()).await? else { continue };
-                    if stat.ephemeral_owner != 0 && stat.ephemeral_owner != c.session().0 {
+                    let Some((content, stat)) = data(&c, self.path.text()).await? else { continue };
+                    let is_of_this_session = stat.ephemeral_owner == c.session().0;
+                    if stat.ephemeral_owner != 0 && !is_of_this_session {
                         // The own former session's, most likely: it goes with that.
-                        crate::line::wait_gone(c, self.path.text()).await?;
+                        wait_gone(&c, self.path.text()).await?;
                         continue;
                     }
-                    self.czxid = Some(stat.czxid);
+                    if is_of_this_session && before != Own::Made(stat.czxid) {
+                        match before {
+                            Own::Made(_) if !is_doubtful => {
+                                // A later one has replaced it. Nothing there is its own, whenever it is dropped.
+                                self.own = before;
+                                wait_gone(&c, self.path.text()).await?;
+                                self.own = Own::UnderWay;
+                            }
+                            Own::Never | Own::UnderWay | Own::Made(_) => {
+                                if let Some(stat) = self.replace(&make, stat.version).await? {
+                                    self.own = Own::Made(stat.czxid);
+                                    return Ok(stat);
+                                }
+                            }
+                        }
+                        continue;
+                    }
+                    self.own = Own::Made(stat.czxid);
                     if content.as_ref() == Some(&self.content) {
                         return Ok(stat);
                     }
                     if let Some(stat) = self.write().await? {
                         return Ok(stat);
                     }
+                    self.own = Own::UnderWay;
                 }
-                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => make_parent(c, &self.path).await?,
-                Err(error) if is_disconnection(error) => connected(c).await?,
+                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => make_parent(&c, &self.path).await?,
+                Err(error) if is_disconnection(error) => {
+                    is_doubtful |= error == zoolet_model::Error::ConnectionLoss;
+                    connected(&c).await?;
+                }
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Makes the znode anew where this session has one already: whoever made that would delete it when he is dropped. `None` when something came between.
+    async fn replace(&self, make: &WriteOp, version: i32) -> Result<Option<Stat>, Error> {
+        let delete = WriteOp::Delete { path: self.path.text().clone(), version };
+        // A lost reply is found out by trying again: it is replaced once more.
+        let Reply::Multi(results) = ask(&self.coordinator, &Request::Multi(vec![delete, make.clone()])).await? else {
+            return Err(UNEXPECTED);
+        };
+        match (first_failure(&results), results.last()) {
+            (None, Some(OpResult::CreateStat(_, stat))) => Ok(Some(*stat)),
+            // Apache ZooKeeper has no stat for it inside a multi, up to 3.8.0 at least.
+            (None, _) => crate::ask::stat(&self.coordinator, self.path.text()).await,
+            (Some((0, ErrorCode::NoNode | ErrorCode::BadVersion)), _) => Ok(None),
+            (Some((_, code)), _) => Err(zoolet_model::Error::Refused(code).into()),
         }
     }
 
@@ -131,7 +176,7 @@ impl<C: Coordinator> PersistentZnode<C> {
         let op = WriteOp::SetData { path: self.path.text().clone(), data, version: -1 };
         match ask(&self.coordinator, &Request::Write(op)).await {
             Ok(Reply::Stat(stat)) => Ok(Some(stat)),
-            Ok(_) => Err(crate::ask::UNEXPECTED),
+            Ok(_) => Err(UNEXPECTED),
             Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => Ok(None),
             Err(error) => Err(error),
         }
@@ -157,12 +202,16 @@ impl<C: Coordinator> PersistentZnode<C> {
 
 impl<C: Coordinator> Drop for PersistentZnode<C> {
     fn drop(&mut self) {
-        if self.kind == CreateKind::Ephemeral && self.was_tried {
-            let (path, session) = (self.path.text().clone(), self.coordinator.session());
-            self.coordinator.run_errand(match is_on(Mutation::MemberDeletedBlindly) {
-                true => Errand::delete(path),
-                false => Errand::delete_if_owned(path, session, self.czxid),
-            });
+        let (path, session) = (self.path.text().clone(), self.coordinator.session());
+        let errand = match self.own {
+            _ if self.kind != CreateKind::Ephemeral => None,
+            Own::Never => None,
+            Own::UnderWay | Own::Made(_) if is_on(Mutation::MemberDeletedBlindly) => Some(Errand::delete(path)),
+            Own::UnderWay => Some(Errand::find_and_delete_owned(path, session)),
+            Own::Made(czxid) => Some(Errand::delete_owned(path, session, czxid)),
+        };
+        if let Some(errand) = errand {
+            self.coordinator.run_errand(errand);
         }
     }
 }

@@ -529,8 +529,12 @@ impl<C: Coordinator> Drop for Claim<'_, C> {
             // The next list has it where it was.
             self.items.set_listed(Vec::new());
             // Each claim sets the item's data.
-            let errand = Errand::delete_claim(self.path.clone(), self.item.clone(), self.guid);
-            self.items.coordinator.run_errand(errand);
+            let (path, item) = (self.path.clone(), self.item.clone());
+            self.items.coordinator.run_errand(match self.zxid {
+                // Nobody has seen the answer.
+                0 => Errand::find_and_delete_claim(path, item, self.guid),
+                _ => Errand::delete_claim(path, item, self.guid),
+            });
         }
     }
 }

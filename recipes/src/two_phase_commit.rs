@@ -398,6 +398,8 @@ pub struct Participant<C: Coordinator, L> {
     log: L,
     /// The data of the znode that says that it is here: another participant of the same session and site makes one of its own.
     guid: Guid,
+    /// Whether that znode is known to have been made.
+    is_here: bool,
 }
 
 impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
@@ -416,7 +418,7 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
         let (payload, site) = (Bytes::new(), site.to_owned());
         let guid = Guid::from_random_bits(coordinator.random_bits());
         // From here on, so that its presence goes also if the reply is lost.
-        let mut participant = Self { transaction, site, payload, notification, log, guid };
+        let mut participant = Self { transaction, site, payload, notification, log, guid, is_here: false };
         while !participant.enter().await? {
             match Transaction::open(coordinator.clone(), path).await? {
                 Some(transaction) => participant.transaction = transaction,
@@ -426,6 +428,7 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
                 return Ok(None);
             }
         }
+        participant.is_here = true;
         Ok(Some(participant))
     }
 
@@ -521,7 +524,10 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
 impl<C: Coordinator, L> Drop for Participant<C, L> {
     fn drop(&mut self) {
         let here = below(&self.transaction.path, HERE, &self.site);
-        self.transaction.coordinator.run_errand(Errand::delete_if_own(here, self.guid));
+        self.transaction.coordinator.run_errand(match self.is_here {
+            true => Errand::delete_saying(here, self.guid),
+            false => Errand::find_and_delete_saying(here, self.guid),
+        });
     }
 }
 

@@ -118,9 +118,10 @@ impl Errand {
         Self(Step::DeleteBoth { path, companion })
     }
 
-    /// Deletes a znode that others may make too, if its data is this GUID. Should somebody else delete it and another one make it between the look and
-    /// the deletion, it is deleted all the same: where others do that, [`Errand::delete_claim`].
-    pub const fn delete_if_own(path: Text, guid: Guid) -> Self {
+    /// Deletes a znode that others may make too, if its data is this GUID. Only where the create was answered: a server that is behind would show nothing
+    /// of one that is under way. Should somebody else delete it and another one make it between the look and the deletion, it is deleted all the same: where
+    /// others do that, [`Errand::delete_claim`].
+    pub const fn delete_saying(path: Text, guid: Guid) -> Self {
         Self(Step::Look(Sought::Saying { path, guid }))
     }
 
@@ -130,15 +131,30 @@ impl Errand {
         Self(Step::LookAtTurn(Claim { path, turns, guid }))
     }
 
-    /// Deletes an ephemeral that others may make too, if it is of this session and was created with this zxid, where that is known. As with
-    /// [`Errand::delete_if_own`].
-    pub const fn delete_if_owned(path: Text, owner: SessionId, czxid: Option<i64>) -> Self {
-        Self(Step::Look(Sought::Owned { path, owner, czxid }))
+    /// Deletes an ephemeral that others may make too, if it is of this session and was created with this zxid, which was in the answer to the create. As
+    /// with [`Errand::delete_saying`].
+    pub const fn delete_owned(path: Text, owner: SessionId, czxid: i64) -> Self {
+        Self(Step::Look(Sought::Owned { path, owner, czxid: Some(czxid) }))
     }
 
     /// Deletes every child of `parent` with this GUID in its name: for a create whose reply nobody has seen.
     pub const fn find_and_delete(parent: Text, guid: Guid) -> Self {
         Self(Step::Settle(Sought::Named { parent, guid }))
+    }
+
+    /// [`Errand::delete_saying`], for a create whose reply nobody has seen.
+    pub const fn find_and_delete_saying(path: Text, guid: Guid) -> Self {
+        Self(Step::Settle(Sought::Saying { path, guid }))
+    }
+
+    /// [`Errand::delete_claim`], for a create whose reply nobody has seen.
+    pub const fn find_and_delete_claim(path: Text, turns: Text, guid: Guid) -> Self {
+        Self(Step::SettleClaim(Claim { path, turns, guid }))
+    }
+
+    /// Deletes an ephemeral that others may make too, if it is of this session: for a create whose reply nobody has seen.
+    pub const fn find_and_delete_owned(path: Text, owner: SessionId) -> Self {
+        Self(Step::Settle(Sought::Owned { path, owner, czxid: None }))
     }
 
     /// The same on another connection than the one on which it was begun, or on which what it is to clear away was made. Both may still be under
@@ -151,6 +167,21 @@ impl Errand {
                 Step::SettleClaim(claim)
             }
             step @ (Step::Delete(_) | Step::DeleteBoth { .. } | Step::Settle(_) | Step::SettleClaim(_)) => step,
+        })
+    }
+
+    /// The same after a while, in which what was found may have gone and others may have made it anew.
+    fn later(self) -> Self {
+        Self(match self.0 {
+            Step::DeleteFound(sought, _) => Step::Look(sought),
+            Step::DeleteClaim(claim, _) => Step::LookAtTurn(claim),
+            step @ (Step::Delete(_)
+            | Step::DeleteBoth { .. }
+            | Step::Settle(_)
+            | Step::Look(_)
+            | Step::SettleClaim(_)
+            | Step::LookAtTurn(_)
+            | Step::LookAtClaim(..)) => step,
         })
     }
 
@@ -176,7 +207,7 @@ impl Errand {
     pub fn answered(self, answer: &Result<Reply, ErrorCode>) -> Left {
         if matches!(answer, Err(ErrorCode::SystemError | ErrorCode::NotReadOnly)) {
             // A full disk, a bound of the server, or a server without its ensemble: it may well be over soon, and nobody else would do this.
-            return Left::Later(self);
+            return Left::Later(self.later());
         }
         match self.0 {
             Step::Delete(_) => Left::Nothing,
@@ -276,7 +307,7 @@ mod tests {
 
     #[test]
     fn what_anybody_may_make_is_deleted_only_by_who_made_it() {
-        let look = Errand::delete_if_own("/gate".into(), GUID);
+        let look = Errand::delete_saying("/gate".into(), GUID);
         let data = |text: String| Ok(Reply::Data(Some(text.into()), zoolet_model::Stat::default()));
         let other = Guid::from_random_bits(u128::MAX);
         assert_eq!(look.clone().answered(&data(other.to_string())), Left::Nothing);
@@ -343,7 +374,11 @@ mod tests {
     fn an_ephemeral_is_deleted_only_if_it_is_still_the_same_one() {
         let stat = zoolet_model::Stat { ephemeral_owner: 5, czxid: 9, ..zoolet_model::Stat::default() };
         let deletes = |owner, czxid| {
-            let look = Errand::delete_if_owned("/n".into(), SessionId(owner), czxid);
+            let owner = SessionId(owner);
+            let look = match czxid {
+                Some(czxid) => Errand::delete_owned("/n".into(), owner, czxid),
+                None => settled(Errand::find_and_delete_owned("/n".into(), owner)),
+            };
             match look.answered(&Ok(Reply::Stat(stat))) {
                 Left::Now(errand) => errand.request() == Errand::delete("/n".into()).request(),
                 Left::Nothing => false,
@@ -352,6 +387,34 @@ mod tests {
         };
         assert!(deletes(5, Some(9)) && deletes(5, None));
         assert!(!deletes(5, Some(8)) && !deletes(4, None));
+    }
+
+    /// A server that is behind shows nothing of a create that is under way or whose reply was lost, and the znode would stay for as long as the session.
+    #[test]
+    fn whoever_has_not_seen_its_create_answered_settles_it_before_it_looks() {
+        let guid = Errand::find_and_delete_saying("/gate".into(), GUID);
+        let owner = Errand::find_and_delete_owned("/n".into(), SessionId(5));
+        let claim = Errand::find_and_delete_claim("/claims/a".into(), "/jobs/a".into(), GUID);
+        for errand in [guid, owner, claim, Errand::find_and_delete("/locks".into(), GUID)] {
+            let Request::Multi(ops) = errand.request() else { panic!("{errand:?}") };
+            assert!(matches!(ops[..], [WriteOp::Check { version: -1, .. }]), "{ops:?}");
+            assert!(!matches!(settled(errand).request(), Request::Multi(_) | Request::Write(_)));
+        }
+    }
+
+    fn settled(errand: Errand) -> Errand {
+        match errand.answered(&Ok(Reply::Multi(vec![OpResult::Check]))) {
+            Left::Now(errand) => errand,
+            left => panic!("{left:?}"),
+        }
+    }
+
+    /// Others may have made it anew in the meantime.
+    #[test]
+    fn a_deletion_that_the_server_could_not_do_looks_again_whose_it_is() {
+        let found = Sought::Owned { path: "/n".into(), owner: SessionId(5), czxid: Some(9) };
+        let errand = Errand(Step::DeleteFound(found.clone(), "/n".into()));
+        assert_eq!(errand.answered(&Err(ErrorCode::SystemError)), Left::Later(Errand(Step::Look(found))));
     }
 
     #[test]

@@ -141,3 +141,58 @@ fn a_znode_that_is_made_again_when_it_is_dropped_goes_too() {
     };
     run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, judge);
 }
+
+/// The later one had found the znode of the one before, which took it with it.
+#[test]
+fn a_member_that_is_replaced_takes_nothing_of_the_later_one_with_it() {
+    let live = |seat: Seat<Noted>| async move {
+        let group = Group::new(seat.session.clone(), &PATH);
+        for round in 0..10 {
+            let content = |which: &str| format!("{which} {round}");
+            let mut before = group.member("thermometer", content("before")).unwrap();
+            let first = before.put().await.unwrap();
+            // Of the same words, and of others.
+            let mut later =
+                group.member("thermometer", content(if round % 2 == 0 { "before" } else { "later" })).unwrap();
+            let second = later.put().await.unwrap();
+            assert!(second.czxid > first.czxid, "it has come again");
+            drop(before);
+            seat.sleep(up_to(&seat, 1000)).await;
+            // Put again, it is what it was.
+            assert_eq!(later.put().await.unwrap().czxid, second.czxid);
+            let members = group.members().await.unwrap();
+            if members.len() != 1 || members[0].incarnation.0 != second.czxid {
+                seat.record(Noted::Missing);
+            }
+        }
+        if let Some(path) = left_behind(&seat).await {
+            seat.record(Noted::Left(path));
+        }
+        Next::Done
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, 1), live, judge);
+}
+
+/// Who was replaced waits until the later one goes, and is there again: two that both kept it would replace each other for ever.
+#[test]
+fn a_member_that_was_replaced_comes_back_when_the_later_one_has_gone() {
+    let live = |seat: Seat<Noted>| async move {
+        let group = Group::new(seat.session.clone(), &PATH);
+        let mut before = group.member("thermometer", "before").unwrap();
+        before.put().await.unwrap();
+        let mut later = group.member("thermometer", "later").unwrap();
+        let there = later.put().await.unwrap();
+        assert!(within(&seat, Duration::from_secs(3), before.keep()).await.is_none());
+        let members = group.members().await.unwrap();
+        assert_eq!((members.len(), members[0].incarnation.0), (1, there.czxid));
+        drop(later);
+        assert!(within(&seat, Duration::from_secs(3), before.keep()).await.is_none());
+        assert_eq!(group.members().await.unwrap()[0].content.as_deref(), Some(&b"before"[..]));
+        drop(before);
+        if let Some(path) = left_behind(&seat).await {
+            seat.record(Noted::Left(path));
+        }
+        Next::Done
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, 1), live, judge);
+}

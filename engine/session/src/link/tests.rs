@@ -507,7 +507,7 @@ fn errands_go_again_after_a_reconnect_before_what_the_owner_asks_then() {
 fn a_deletion_of_what_others_may_make_anew_is_not_sent_again_unseen() {
     let (mut machine, session) = Machine::connected();
     let guid = Guid::from_random_bits(7);
-    session.run_errand(Errand::delete_if_own("/gate".into(), guid));
+    session.run_errand(Errand::delete_saying("/gate".into(), guid));
     let (xid, _) = machine.requests().remove(0);
     machine.link.reply(xid, 1, Ok(Reply::Data(Some(guid.to_string().into()), zoolet_model::Stat::default())));
     assert_eq!(only_requests(&machine.requests()), [delete("/gate")]);
@@ -516,7 +516,7 @@ fn a_deletion_of_what_others_may_make_anew_is_not_sent_again_unseen() {
     let settle = Request::Multi(vec![WriteOp::Check { path: "/gate".into(), version: -1 }]);
     assert_eq!(machine.accept(7), std::slice::from_ref(&settle), "and then it looks whose it is");
     machine.links.close(machine.conn).unwrap();
-    session.run_errand(Errand::delete_if_own("/gate".into(), guid));
+    session.run_errand(Errand::delete_saying("/gate".into(), guid));
     machine.dial();
     assert_eq!(machine.accept(7), [settle.clone(), settle], "what is under way comes before a look as well");
 }

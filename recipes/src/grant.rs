@@ -65,6 +65,8 @@ use futures_core::Stream;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use zoolet_model::{ErrorCode, EventKind, OpResult, Path, Reply, Request, SessionState, Stat, Text, WriteOp};
@@ -85,7 +87,8 @@ impl fmt::Display for FencingToken {
 pub enum Holding {
     /// It stands, as far as its session knows.
     Held,
-    /// The session has no connection, or has heard nothing for too long. Nobody else is granted the same before `safe_until`.
+    /// The session has no connection, or has heard nothing for too long. Nobody else is granted the same before `safe_until`, unless somebody
+    /// [breaks](crate::Contention::break_grant) it.
     Doubtful {
         /// By the coordinator's clock.
         safe_until: Duration,
@@ -129,15 +132,18 @@ impl<C: Coordinator> Grant<C> {
         self.place.path()
     }
 
-    /// How it is now, as far as is known without asking.
+    /// How it is now, as far as is known without asking: [`Holding::Lost`] as well once a fenced write or [`Grant::holdings`] has found that somebody broke it.
     pub fn holding(&self) -> Holding {
-        holding(self.coordinator(), self.coordinator().state())
+        match self.place.is_gone().load(Relaxed) {
+            true => Holding::Lost,
+            false => holding(self.coordinator(), self.coordinator().state()),
+        }
     }
 
     /// How it is and becomes. This watches the own znode as well, so that a grant which somebody breaks is found to be lost; and when pings alone
     /// would leave it in doubt, as they do in sessions of less than some seven seconds, it checks the znode by a write.
     pub fn holdings(&self) -> Holdings<C> {
-        Holdings::new(self.coordinator().clone(), self.path().clone())
+        Holdings::new(self.coordinator().clone(), self.path().clone(), Arc::clone(self.place.is_gone()))
     }
 
     /// Waits until it is not [`Holding::Held`] any more. Cancel-safe.
@@ -194,7 +200,7 @@ impl<C: Coordinator> Grant<C> {
 
     /// Writes that are done only if the grant stands when they are.
     pub fn fenced(&self) -> FencedWriter<'_, C> {
-        FencedWriter { coordinator: self.coordinator(), znode: self.path(), _grant: std::marker::PhantomData }
+        FencedWriter::new(self.coordinator(), self.path(), self.place.is_gone())
     }
 
     /// Gives it up, and waits until that is done. Dropping it does the same without waiting.
@@ -238,12 +244,13 @@ pub struct Holdings<C: Coordinator> {
     /// It is not confirmed again before.
     confirms_at: Duration,
     timer: Option<(Duration, C::Timer)>,
-    is_gone: bool,
+    /// Whether somebody has deleted it; the grant's as well.
+    is_gone: Arc<AtomicBool>,
     told: Option<Holding>,
 }
 
 impl<C: Coordinator> Holdings<C> {
-    fn new(coordinator: C, znode: Text) -> Self {
+    fn new(coordinator: C, znode: Text, is_gone: Arc<AtomicBool>) -> Self {
         let (states, state) = (coordinator.states(), coordinator.state());
         let mut holdings = Self {
             coordinator,
@@ -255,7 +262,7 @@ impl<C: Coordinator> Holdings<C> {
             confirming: None,
             confirms_at: Duration::ZERO,
             timer: None,
-            is_gone: false,
+            is_gone,
             told: None,
         };
         holdings.look();
@@ -290,7 +297,7 @@ impl<C: Coordinator> Holdings<C> {
             self.looking = None;
             match answer {
                 Ok(_) => {}
-                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => self.is_gone = true,
+                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => self.is_gone.store(true, Relaxed),
                 // It is looked at again once there is a connection, and that may be so already.
                 Err(error) => {
                     self.watch = None;
@@ -308,7 +315,9 @@ impl<C: Coordinator> Holdings<C> {
                 Ok(Reply::Multi(results)) => zoolet_model::first_failure(results),
                 Ok(_) | Err(_) => None,
             };
-            self.is_gone |= matches!(failure, Some((_, ErrorCode::NoNode)));
+            if matches!(failure, Some((_, ErrorCode::NoNode))) {
+                self.is_gone.store(true, Relaxed);
+            }
         }
         if self.looking.is_none()
             && let Some(watch) = &mut self.watch
@@ -316,7 +325,7 @@ impl<C: Coordinator> Holdings<C> {
         {
             self.watch = None;
             match event {
-                Some(event) if event.kind == EventKind::NodeDeleted => self.is_gone = true,
+                Some(event) if event.kind == EventKind::NodeDeleted => self.is_gone.store(true, Relaxed),
                 Some(_) => {
                     self.look();
                     context.waker().wake_by_ref();
@@ -365,7 +374,10 @@ impl<C: Coordinator> Stream for Holdings<C> {
             return Poll::Ready(None);
         }
         self.hear(context);
-        let now = if self.is_gone { Holding::Lost } else { holding(&self.coordinator, self.state) };
+        let now = match self.is_gone.load(Relaxed) {
+            true => Holding::Lost,
+            false => holding(&self.coordinator, self.state),
+        };
         if self.told != Some(now) {
             self.told = Some(now);
             return Poll::Ready(Some(now));
@@ -396,9 +408,15 @@ impl<C: Coordinator> Holdings<C> {
 #[derive(Clone, Copy, Debug)]
 pub struct FencedWriter<'a, C> {
     coordinator: &'a C,
-    znode: &'a Text,
     /// The path is not given to another grant before this one is dropped.
-    _grant: std::marker::PhantomData<&'a ()>,
+    znode: &'a Text,
+    is_gone: &'a AtomicBool,
+}
+
+impl<'a, C> FencedWriter<'a, C> {
+    pub(crate) fn new(coordinator: &'a C, znode: &'a Text, is_gone: &'a AtomicBool) -> Self {
+        Self { coordinator, znode, is_gone }
+    }
 }
 
 impl<C: Coordinator> FencedWriter<'_, C> {
@@ -406,7 +424,7 @@ impl<C: Coordinator> FencedWriter<'_, C> {
     ///
     /// # Errors
     /// [`Error::Lost`]: the grant is over, nothing was done. [`Error::Doubtful`]: there is no connection, and nothing was sent. [`Error::Session`]: the server's answer to the
-    /// first operation that failed, or, as `ConnectionLoss`, nobody knows whether they were done.
+    /// first operation that failed, or, as `ConnectionLoss` or because the session ended meanwhile, nobody knows whether they were done.
     pub async fn multi(&self, ops: impl IntoIterator<Item = WriteOp>) -> Result<Vec<OpResult>, Error> {
         // Connected and doubtful: the check says what is so, and its answer dispels the doubt.
         match self.coordinator.state() {
@@ -419,10 +437,17 @@ impl<C: Coordinator> FencedWriter<'_, C> {
         let check = (!is_on(Mutation::FencedUnchecked)).then_some(check);
         let checks = usize::from(check.is_some());
         let request = Request::Multi(check.into_iter().chain(ops).collect());
-        let Reply::Multi(mut results) = self.coordinator.submit(request).await? else { return Err(UNEXPECTED) };
+        let mut results = match self.coordinator.submit(request).await {
+            Ok(Reply::Multi(results)) => results,
+            Ok(_) => return Err(UNEXPECTED),
+            Err(error) => return Err(not_sent_or(error)),
+        };
         match zoolet_model::first_failure(&results) {
             Some((_, code)) if checks == 0 => Err(zoolet_model::Error::Refused(code).into()),
-            Some((0, _)) => Err(Error::Lost),
+            Some((0, ErrorCode::NoNode)) => {
+                self.is_gone.store(true, Relaxed);
+                Err(Error::Lost)
+            }
             Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
             None => Ok(results.split_off(checks)),
         }
@@ -463,5 +488,28 @@ impl<C: Coordinator> FencedWriter<'_, C> {
     /// As [`FencedWriter::multi`].
     pub async fn delete(&self, path: &Path, version: i32) -> Result<(), Error> {
         self.multi([WriteOp::Delete { path: path.text().clone(), version }]).await.map(drop)
+    }
+}
+
+/// What a writer is told: the connection may have gone between the look at the session and the submit.
+fn not_sent_or(error: zoolet_model::Error) -> Error {
+    match error {
+        zoolet_model::Error::Suspended => Error::Doubtful,
+        // A session that ends leaves what was under way undecided.
+        other => Error::Session(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoolet_model::Error as SessionError;
+
+    #[test]
+    fn what_was_not_sent_is_doubtful_and_what_may_have_been_done_is_not_lost() {
+        assert_eq!(not_sent_or(SessionError::Suspended), Error::Doubtful);
+        for error in [SessionError::ConnectionLoss, SessionError::Closed] {
+            assert_eq!(not_sent_or(error), Error::Session(error));
+        }
     }
 }

@@ -176,7 +176,7 @@ impl<C: Coordinator> Entering<C> {
         let number = naming::number(&path).ok_or(UNEXPECTED)?;
         let line = self.line.take().ok_or(UNEXPECTED)?;
         line.newest.fetch_max(stat.czxid, SeqCst);
-        let place = Place { line, path, number, token: stat.czxid, companion: None };
+        let place = Place { line, path, number, token: stat.czxid, companion: None, is_gone: Arc::default() };
         if number > i32::MAX as u32 - NUMBERS_LEFT_MIN {
             return Err(Error::Exhausted);
         }
@@ -240,6 +240,8 @@ pub(crate) struct Place<C: Coordinator> {
     token: i64,
     /// Another znode that stands for as long as this one.
     companion: Option<Text>,
+    /// Whether somebody found that the own znode is not there.
+    is_gone: Arc<AtomicBool>,
 }
 
 impl<C: Coordinator> Drop for Place<C> {
@@ -279,6 +281,11 @@ impl<C: Coordinator> Place<C> {
 
     pub(crate) fn set_companion(&mut self, companion: Text) {
         self.companion = Some(companion);
+    }
+
+    /// Whether it is known that somebody has deleted it: whoever finds that out says it here.
+    pub(crate) fn is_gone(&self) -> &Arc<AtomicBool> {
+        &self.is_gone
     }
 
     pub(crate) fn token(&self) -> i64 {

@@ -1,15 +1,15 @@
 //! The lock that its owner may take again.
 
 use crate::drawn::{drawn_of, some_stay_away};
-use crate::exclusion::{Noted, act, is_over, judge_drawn, note_leaks};
+use crate::exclusion::{Noted, REGISTER, act, at_ease, is_over, judge, judge_drawn, note_leaks, until};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use zoolet_model::Path;
-use zoolet_recipes::{Error, Holding, Lock, Mode, ReentrantLock};
+use zoolet_recipes::{Contention, Error, Holding, Lock, Mode, ReentrantLock, Revoked};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Seat};
+use zoolet_sim::ensemble::{Next, Seat, run_seeds_of};
 
 const PARENT: &str = "/locks/hatch";
 
@@ -69,4 +69,35 @@ async fn cycle(seat: Seat<Noted>) -> Next {
 #[test]
 fn its_owner_gets_it_again_and_nobody_else_does() {
     drawn_of(30, |seed| some_stay_away(seed, 3), cycle, judge_drawn);
+}
+
+/// Its owner was given the same dead grant for as long as somebody had it.
+#[test]
+fn what_was_broken_is_not_given_to_its_owner_again() {
+    let body = async |seat: Seat<Noted>| {
+        if seat.number == 1 {
+            until(&seat, 6.0).await;
+            let line = Contention::new(seat.session.clone(), &Path::from_static(PARENT));
+            let holder = line.contenders().await.unwrap().remove(0);
+            assert_eq!(line.break_grant(&holder, "stuck").await, Ok(Revoked::Broken));
+            return Next::Done;
+        }
+        until(&seat, 4.0).await;
+        let lock = Lock::new(seat.session.clone(), &Path::from_static(PARENT)).reentrant();
+        let broken = lock.acquire().await.unwrap();
+        if seat.below(2) == 0 {
+            broken.ended().await;
+        } else {
+            until(&seat, 8.0).await;
+            assert_eq!(broken.fenced().create(&REGISTER, None).await, Err(Error::Lost));
+        }
+        assert_eq!(broken.holding(), Holding::Lost);
+        let again = lock.acquire().await.unwrap();
+        assert!(again.token() > broken.token(), "{} after {}", again.token(), broken.token());
+        drop(broken);
+        assert_eq!(again.holding(), Holding::Held);
+        again.fenced().create(&REGISTER, None).await.unwrap();
+        Next::Done
+    };
+    run_seeds_of(10, |seed| at_ease(seed, 2), body, judge);
 }

@@ -41,7 +41,7 @@
 use crate::ask::{First, UNEXPECTED, ask_watching, create, fired, first};
 use crate::barrier::wait_there;
 use crate::once::Once;
-use crate::{Coordinator, Error, Lock};
+use crate::{Coordinator, Error, Lock, catch_up};
 use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text, WriteOp};
 
 /// The gate at a path. A box's permit is a persistent znode with its name below `boxes`: it outlives the session of whoever took it, because what is to
@@ -91,6 +91,8 @@ impl<C: Coordinator> RollingRestart<C> {
         let own = self.permit(name)?;
         let c = &self.coordinator;
         crate::ask::make_persistent(c, &self.boxes).await?;
+        // A server that is behind would show the permit that a former process has given back.
+        catch_up(c).await?;
         // It may also come while this waits, of an attempt whose reply was lost or that was dropped: then who is before this one in the line waits for
         // that very permit to come back.
         let _turn = match first(wait_there(c, &own), self.lock.acquire()).await {

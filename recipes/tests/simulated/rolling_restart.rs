@@ -6,7 +6,7 @@
 //! | 3, 4 sessions | a permit outlives its session: crashes with one, there |
 //! | 5 attempts given up | attempts that are dropped and made again, there and in [`a_permit_that_came_after_all_does_not_stand_in_its_own_way`]; `Left` |
 //! | 6 herd | [`a_permit_that_comes_back_wakes_one`] |
-//! | 8, 12 staleness, missed events | servers that are behind, cuts; all finish |
+//! | 8, 12 staleness, missed events | servers that are behind, cuts; all finish; [`a_permit_that_was_given_back_elsewhere_is_not_kept`] |
 //! | 9 sizes disagree | each counts what is there: the smaller one waits longer. Not drawn here |
 //! | 1, 7, 10, 11, 13 | a permit does not end with a session or by a clock |
 
@@ -164,4 +164,38 @@ fn a_permit_that_comes_back_wakes_one() {
         if events.iter().all(|events| *events <= 4) { Ok(()) } else { Err(format!("{events:?}")) }
     };
     run_seeds_of(10, |seed| Scenario::peaceful(seed, ALL), live, few);
+}
+
+std::thread_local! {
+    /// What one process of a box knows of the other beside the tree: how often the former one has said that it is done.
+    static DONE: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// A server that was behind still showed the permit that a former process had given back.
+#[test]
+fn a_permit_that_was_given_back_elsewhere_is_not_kept() {
+    const ROUNDS: u64 = 30;
+    let live = |seat: Seat<Noted>| async move {
+        let gate = gate(&seat, 1);
+        if seat.number == 0 {
+            DONE.set(0);
+        }
+        for round in (0..ROUNDS).filter(|round| round % 2 == seat.number as u64) {
+            while DONE.get() != round {
+                seat.sleep(Duration::from_millis(1)).await;
+            }
+            match gate.begin("gw").await.unwrap() {
+                Permit::Given => {}
+                Permit::Kept => seat.record(Noted::Left(format!("round {round}"))),
+            }
+            gate.done("gw").await.unwrap();
+            DONE.set(round + 1);
+        }
+        Next::Done
+    };
+    let never_kept = |ran: &Ran<Noted>| match ran.facts.first() {
+        None => Ok(()),
+        Some(fact) => Err(format!("{:?}", fact.what)),
+    };
+    run_seeds_of(20, |seed| Scenario::peaceful(seed, 2), live, never_kept);
 }

@@ -105,7 +105,9 @@ impl<C: Coordinator> DoubleBarrier<C> {
             if text.is_empty() {
                 return Ok((0, stat.version));
             }
-            let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Error::Malformed)?;
+            let number: Option<u64> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+            // One after which there is none was not counted up to.
+            let number = number.filter(|number| *number < u64::MAX).ok_or(Error::Malformed)?;
             return Ok((number, stat.version));
         }
     }

@@ -14,7 +14,7 @@ use crate::drawn::drawn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use zoolet_model::{EventKind, Path, SessionId};
-use zoolet_recipes::{Coordinator, DoubleBarrier};
+use zoolet_recipes::{Coordinator, DoubleBarrier, Error};
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
 
 const PATH: Path = Path::from_static("/calibration");
@@ -192,4 +192,15 @@ fn each_departure_wakes_one_and_the_last_all() {
         }
     };
     run_seeds_of(10, |seed| Scenario::peaceful(seed, ALL), live, few);
+}
+
+#[test]
+fn a_number_after_which_there_is_none_is_malformed() {
+    let live = |seat: Seat<Noted>| async move {
+        seat.session.create(&PATH, bytes::Bytes::from(u64::MAX.to_string())).await.unwrap();
+        let entered = DoubleBarrier::new(seat.session.clone(), &PATH, 1).enter().await;
+        assert_eq!(entered.err(), Some(Error::Malformed));
+        Next::Done
+    };
+    run_seeds_of(1, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
 }

@@ -2,6 +2,7 @@
 //!
 //! # Guarantees
 //! - Each addition is done once, also when its reply is lost, and gives the value that was there before: no two get the same.
+//! - [`Counter::compare_and_set`] compares with what the ensemble knows, also where its server is behind.
 //!
 //! # Does not guarantee
 //! - Speed under contention: who meets others tries again. A [lock](crate::lock) around it is faster where many always add.
@@ -30,12 +31,12 @@
 //! }
 //! ```
 
-use crate::ask::{ask, create, data};
+use crate::ask::{UNEXPECTED, ask, create, data};
 use crate::barrier::make_parent;
 use crate::once::Once;
 use crate::{Coordinator, Error};
 use bytes::Bytes;
-use zoolet_model::{CreateKind, ErrorCode, Path, Request, WriteOp};
+use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, WriteOp, first_failure};
 
 /// A number at a path, as decimal text, which kazoo's `Counter` reads and writes too. Each addition is done once, also when its reply is lost.
 #[derive(Debug)]
@@ -82,11 +83,27 @@ impl<C: Coordinator> Counter<C> {
         loop {
             let (now, version) = self.read().await?;
             if now != expected {
-                return Ok(false);
+                if self.is_at(version).await? {
+                    return Ok(false);
+                }
+                continue;
             }
             if self.set(value, version).await? {
                 return Ok(true);
             }
+        }
+    }
+
+    /// Whether the znode has this version: asked by a write, because a server that is behind knows a value that it had.
+    async fn is_at(&self, version: i32) -> Result<bool, Error> {
+        let check = Request::Multi(vec![WriteOp::Check { path: self.path.text().clone(), version }]);
+        match ask(&self.coordinator, &check).await? {
+            Reply::Multi(results) => match first_failure(&results) {
+                None => Ok(true),
+                Some((_, ErrorCode::BadVersion | ErrorCode::NoNode)) => Ok(false),
+                Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+            },
+            _ => Err(UNEXPECTED),
         }
     }
 

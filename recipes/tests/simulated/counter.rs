@@ -156,3 +156,36 @@ fn an_addition_that_is_dropped_leaves_neither_its_receipt_nor_the_one_before() {
     };
     run_seeds_of(4, |seed| Scenario::peaceful(seed, 4), drops, nothing_left);
 }
+
+std::thread_local! {
+    /// What one client tells the other beside the tree.
+    static TOLD: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
+}
+
+/// A server that was behind still had the value from before.
+#[test]
+fn what_somebody_else_has_set_before_is_not_denied() {
+    const ROUNDS: i64 = 30;
+    let takes_turns = |seat: Seat<Noted>| async move {
+        let counter = Counter::new(seat.session.clone(), &Path::from_static(PATH));
+        if seat.number == 0 {
+            counter.value().await.unwrap();
+            TOLD.set(0);
+        }
+        for value in (0..ROUNDS).filter(|value| value % 2 == seat.number as i64) {
+            while TOLD.get() != value {
+                seat.sleep(Duration::from_millis(1)).await;
+            }
+            if !counter.compare_and_set(value, value + 1).await.unwrap() {
+                seat.record(Noted::Left(format!("{value} was not there")));
+            }
+            TOLD.set(value + 1);
+        }
+        Next::Done
+    };
+    let never_denied = |ran: &Ran<Noted>| match ran.facts.first() {
+        None => Ok(()),
+        Some(fact) => Err(format!("{:?}", fact.what)),
+    };
+    run_seeds_of(20, |seed| Scenario::peaceful(seed, 2), takes_turns, never_denied);
+}

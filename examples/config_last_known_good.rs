@@ -59,7 +59,7 @@ fn parse(data: &[u8]) -> Result<u32, String> {
 /// # Errors
 /// The session is over. The interval stays what it is.
 pub fn follow(session: Session, interval: &mut u32, tell: impl Fn(String) -> bool) -> Result<(), Error> {
-    let mut following = Configuration::new(session, path!("/conf/interval"), Some(*interval), parse).wait()?;
+    let mut following = Configuration::new(session, path!("/conf/interval"), Some(*interval), parse);
     loop {
         let update = following.next().wait()?;
         *interval = following.value().copied().unwrap_or(DEFAULT_INTERVAL);

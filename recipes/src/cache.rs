@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //! - What is there in the end is told, whatever happened in between.
-//! - Where changes may have been missed (the session was suspended, or the reader was slow) [`Change::Gap`] says so, everything is read again, and what is different is told.
+//! - Where changes may have been missed (the session was suspended, or the reader was slow) [`Change::Gap`] or [`NodeChange::Gap`] says so, everything is read again, and what is different is told.
 //! - Nothing is told twice: the same zxid is the same state.
 //!
 //! # Does not guarantee
@@ -45,6 +45,15 @@ use zoolet_model::{AddWatchMode, EventKind, Names, Path, Reply, Request, Stat, T
 /// What one znode holds.
 pub type Content = (Option<Bytes>, Stat);
 
+/// What a node cache tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NodeChange {
+    /// What there is; `None`: no znode.
+    Now(Option<Content>),
+    /// Changes may have been missed. If something else is there than what was told, it is told next.
+    Gap,
+}
+
 /// Follows one znode, which need not exist.
 #[derive(Debug)]
 pub struct NodeCache<C: Coordinator> {
@@ -71,16 +80,19 @@ impl<C: Coordinator> NodeCache<C> {
         self.told.as_ref().and_then(Option::as_ref)
     }
 
-    /// What there is, at once when it is asked first, and then each time that it is something else. Cancel-safe.
+    /// What there is, at once when it is asked first, and then each time that it is something else, or may have been meanwhile. Cancel-safe.
     ///
     /// # Errors
     /// The session's.
-    pub async fn next(&mut self) -> Result<Option<Content>, Error> {
+    pub async fn next(&mut self) -> Result<NodeChange, Error> {
         loop {
             if self.is_read {
                 self.is_read = match next(&mut self.events).await {
                     Some(WatchItem::Event(event)) => event.kind == EventKind::NodeChildrenChanged,
-                    Some(WatchItem::Gap) => false,
+                    Some(WatchItem::Gap) => {
+                        self.is_read = false;
+                        return Ok(NodeChange::Gap);
+                    }
                     None => return Err(over(&self.coordinator)),
                 };
                 continue;
@@ -90,7 +102,7 @@ impl<C: Coordinator> NodeCache<C> {
             let version = |content: &Option<Content>| content.as_ref().map(|(_, stat)| (stat.czxid, stat.mzxid));
             if self.told.as_ref().is_none_or(|told| version(told) != version(&now)) {
                 self.told = Some(now.clone());
-                return Ok(now);
+                return Ok(NodeChange::Now(now));
             }
         }
     }

@@ -26,7 +26,7 @@
 //!
 //! async fn follow<C: Coordinator>(session: C, kept: Option<u32>) -> Result<(), Error> {
 //!     let parse = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().parse::<u32>();
-//!     let mut interval = Configuration::new(session, &Path::from_static("/conf/interval"), kept, parse).await?;
+//!     let mut interval = Configuration::new(session, &Path::from_static("/conf/interval"), kept, parse);
 //!     loop {
 //!         match interval.next().await? {
 //!             Update::Accepted(bytes) => println!("keep {bytes:?}"),
@@ -37,13 +37,16 @@
 //! }
 //! ```
 
-use crate::{Coordinator, Error, NodeCache};
+use crate::{Coordinator, Error, NodeCache, NodeChange};
 use bytes::Bytes;
 use zoolet_model::Path;
 
 /// Follows a configuration. It tells each final state and not every intermediate one, and never gives up a good value for one that does not parse.
 pub struct Configuration<C: Coordinator, T, F> {
-    cache: NodeCache<C>,
+    coordinator: C,
+    path: Path,
+    /// `None` until the ensemble was asked.
+    cache: Option<NodeCache<C>>,
     parse: F,
     good: Option<T>,
 }
@@ -60,12 +63,10 @@ pub enum Update<E> {
 }
 
 impl<C: Coordinator, T, E, F: FnMut(&[u8]) -> Result<T, E>> Configuration<C, T, F> {
-    /// Of the znode at `path`. `last_good` is the value until the ensemble has told another one: what was kept at the last [`Update::Accepted`].
-    ///
-    /// # Errors
-    /// As [`NodeCache::new`].
-    pub async fn new(coordinator: C, path: &Path, last_good: Option<T>, parse: F) -> Result<Self, Error> {
-        Ok(Self { cache: NodeCache::new(coordinator, path).await?, parse, good: last_good })
+    /// Of the znode at `path`. `last_good` is the value until the ensemble has told another one: what was kept at the last [`Update::Accepted`]. It asks
+    /// nobody before [`Configuration::next`].
+    pub fn new(coordinator: C, path: &Path, last_good: Option<T>, parse: F) -> Self {
+        Self { coordinator, path: path.clone(), cache: None, parse, good: last_good }
     }
 
     /// The value: the newest one that parsed.
@@ -76,9 +77,18 @@ impl<C: Coordinator, T, E, F: FnMut(&[u8]) -> Result<T, E>> Configuration<C, T, 
     /// What the ensemble says, at once when it is asked first, and then each time that it says something else. Cancel-safe.
     ///
     /// # Errors
-    /// The session's. The value stays what it is.
+    /// As [`NodeCache::new`]. The value stays what it is.
     pub async fn next(&mut self) -> Result<Update<E>, Error> {
-        let Some((content, _)) = self.cache.next().await? else { return Ok(Update::Absent) };
+        let cache = match &mut self.cache {
+            Some(cache) => cache,
+            None => self.cache.insert(NodeCache::new(self.coordinator.clone(), &self.path).await?),
+        };
+        let now = loop {
+            if let NodeChange::Now(now) = cache.next().await? {
+                break now;
+            }
+        };
+        let Some((content, _)) = now else { return Ok(Update::Absent) };
         let content = content.unwrap_or_default();
         Ok(match (self.parse)(&content) {
             Ok(value) => {

@@ -53,7 +53,7 @@ pub mod semaphore;
 pub mod two_phase_commit;
 
 pub use barrier::Barrier;
-pub use cache::{Change, ChildrenCache, Content, NodeCache, catch_up};
+pub use cache::{Change, ChildrenCache, Content, NodeCache, NodeChange, catch_up};
 pub use configuration::{Configuration, Update};
 pub use contention::{Contender, Contention, Revoked};
 pub use counter::Counter;

@@ -11,9 +11,9 @@ use crate::drawn::drawn;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use zoolet_model::{Path, SessionId};
-use zoolet_recipes::{Change, ChildrenCache, Configuration, Coordinator, NodeCache, catch_up};
+use zoolet_recipes::{Change, ChildrenCache, Configuration, Coordinator, NodeCache, NodeChange, catch_up};
 use zoolet_session::Version;
-use zoolet_sim::ensemble::{Next, Plan, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{Fate, Next, Plan, Ran, Scenario, Seat, run_seeds_of};
 
 const PATH: Path = Path::from_static("/conf");
 const CHILDREN: u64 = 3;
@@ -72,7 +72,7 @@ async fn follow(seat: &Seat<Noted>) -> Result<(), Next> {
     let mut children = persist(seat, || ChildrenCache::new(c(), &all)).await?;
     let mut node = persist(seat, || NodeCache::new(c(), &one)).await?;
     let parse = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().parse::<u32>();
-    let mut configuration = persist(seat, || Configuration::new(c(), &one, None, parse)).await?;
+    let mut configuration = Configuration::new(c(), &one, None, parse);
     seat.record(Noted::Follows(Coordinator::session(&seat.session)));
     let mut newest: BTreeMap<String, i64> = BTreeMap::new();
     let (mut told, mut last_good) = (None, None);
@@ -98,7 +98,7 @@ async fn follow(seat: &Seat<Noted>) -> Result<(), Next> {
             }
         }
         while let Some(content) = within(seat, patience, node.next()).await {
-            let Some(content) = heard(seat, content)? else { continue };
+            let Some(NodeChange::Now(content)) = heard(seat, content)? else { continue };
             let version = content.map(|(_, stat)| stat.mzxid);
             if told == Some(version) {
                 seat.record(Noted::Wrong(format!("{version:?} is told twice")));
@@ -212,4 +212,52 @@ fn a_gap_is_told_where_changes_may_have_been_missed() {
         other => Err(format!("{other:?}")),
     };
     run_seeds_of(5, cut, live, one);
+}
+
+/// A daemon began with the value that it had kept, and waited for the ensemble before it could read it.
+#[test]
+fn without_an_ensemble_the_value_is_the_one_that_was_handed_in() {
+    let scenario = |seed| Scenario {
+        fates: vec![(3_000_000, Fate::Cut(10_000_000))],
+        homes: vec![None],
+        timeouts_ms: (16_000, 16_000),
+        ..Scenario::peaceful(seed, 1)
+    };
+    let live = |seat: Seat<Noted>| async move {
+        while seat.session.state() == zoolet_model::SessionState::Connected {
+            seat.sleep(Duration::from_millis(100)).await;
+        }
+        let parse = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().parse::<u32>();
+        let mut interval = Configuration::new(seat.session.clone(), &PATH, Some(7), parse);
+        assert_eq!(interval.value(), Some(&7));
+        assert_eq!(within(&seat, Duration::from_millis(100), interval.next()).await, None);
+        assert_eq!(interval.value(), Some(&7));
+        assert_eq!(interval.next().await, Ok(zoolet_recipes::Update::Absent));
+        seat.session.create(&PATH, bytes::Bytes::from_static(b"8")).await.unwrap();
+        assert!(matches!(interval.next().await, Ok(zoolet_recipes::Update::Accepted(_))));
+        assert_eq!(interval.value(), Some(&8));
+        Next::Done
+    };
+    run_seeds_of(4, scenario, live, |_: &Ran<Noted>| Ok(()));
+}
+
+/// What changed and changed back while nobody could hear of it was not told, and neither was that there may be such a thing.
+#[test]
+fn a_node_cache_says_where_it_may_have_missed_something() {
+    let scenario = |seed| Scenario {
+        fates: vec![(5_000_000, Fate::Cut(10_000_000))],
+        homes: vec![None],
+        timeouts_ms: (16_000, 16_000),
+        ..Scenario::peaceful(seed, 1)
+    };
+    let live = |seat: Seat<Noted>| async move {
+        let mut node = NodeCache::new(seat.session.clone(), &PATH).await.unwrap();
+        assert_eq!(node.next().await, Ok(NodeChange::Now(None)));
+        assert_eq!(node.next().await, Ok(NodeChange::Gap));
+        assert_eq!(within(&seat, Duration::from_secs(2), node.next()).await, None);
+        seat.session.create(&PATH, bytes::Bytes::from_static(b"8")).await.unwrap();
+        assert!(matches!(node.next().await, Ok(NodeChange::Now(Some(_)))));
+        Next::Done
+    };
+    run_seeds_of(4, scenario, live, |_: &Ran<Noted>| Ok(()));
 }

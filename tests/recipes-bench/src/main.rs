@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::LocalSet;
 use zoolet::config::{Ensemble, Member, TrustSource};
-use zoolet::recipes::{Coordinator, Error, Lock, NodeCache, Queue};
+use zoolet::recipes::{Coordinator, Error, Lock, NodeCache, NodeChange, Queue};
 use zoolet::{
     Bytes, Config, Create, CreateKind, CreateMode, Node, Path, Request, RequestedAcl, SessionOptions, Wait, WriteOp,
 };
@@ -292,7 +292,9 @@ where
                 watchers.spawn_local(async move {
                     let mut cache = NodeCache::new(session, &path).await?;
                     loop {
-                        cache.next().await?;
+                        if cache.next().await? == NodeChange::Gap {
+                            continue;
+                        }
                         if (seen.fetch_add(1, SeqCst) + 1).is_multiple_of(WATCHERS as u64) {
                             let _ = tell.send(Instant::now());
                         }

@@ -8,7 +8,7 @@ use zoolet::Wait;
 use zoolet_model::{OpResult, Path, WriteOp};
 use zoolet_recipes::{
     Barrier, Change, ChildrenCache, Configuration, Contention, Coordinator, Counter, DoubleBarrier, Election,
-    EventHandle, Gate, Group, Holding, Latch, Lock, Names, NodeCache, Notification, Outcome, Participant,
+    EventHandle, Gate, Group, Holding, Latch, Lock, Names, NodeCache, NodeChange, Notification, Outcome, Participant,
     ParticipantLog, Permit, PersistentZnode, Priority, PriorityQueue, Queue, ReadWriteLock, Record, Remote, Reset,
     Revoked, RollingRestart, Semaphore, Transaction, Update, Vote, catch_up,
 };
@@ -286,15 +286,15 @@ fn groups_names_and_kept_znodes() {
 fn caches_and_configurations() {
     with_two(async |one, two, path| {
         let mut node = within(NodeCache::new(one.clone(), &path)).await.unwrap();
-        assert_eq!(within(node.next()).await.unwrap(), None);
+        assert_eq!(within(node.next()).await.unwrap(), NodeChange::Now(None));
         let parse = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().parse::<u32>();
-        let mut value = within(Configuration::new(one.clone(), &path, Some(1), parse)).await.unwrap();
+        let mut value = Configuration::new(one.clone(), &path, Some(1), parse);
         assert_eq!(within(value.next()).await.unwrap(), Update::Absent);
         let mut writer = PersistentZnode::new(two.clone(), &path, "7").kind(zoolet_model::CreateKind::Persistent);
         within(writer.put()).await.unwrap();
         assert_eq!(within(value.next()).await.unwrap(), Update::Accepted("7".into()));
         assert_eq!(value.value(), Some(&7));
-        assert_eq!(within(node.next()).await.unwrap().unwrap().0, Some("7".into()));
+        assert!(matches!(within(node.next()).await.unwrap(), NodeChange::Now(Some((Some(data), _))) if data == "7"));
 
         let mut below_it = within(ChildrenCache::new(one.clone(), &path)).await.unwrap();
         while within(below_it.next()).await.unwrap() != Change::Complete {}

@@ -5,11 +5,11 @@
 //!
 //! # Guarantees
 //! - Nobody passes while another one's znode is there. It is ephemeral: a process that dies frees the gate when its session ends.
-//! - Each passage has a fencing token.
+//! - Each passage has a fencing token, and [writes that check it](Passage::fenced).
 //!
 //! # Does not guarantee
 //! - Any order, or that everybody passes some time.
-//! - That a passage whose znode somebody else deleted is found out. When it is dropped it deletes the znode only if that is its own, in one transaction with the check that nobody has
+//! - That a passage whose znode somebody else deleted is found out, but by a [fenced write](Passage::fenced). When it is dropped it deletes the znode only if that is its own, in one transaction with the check that nobody has
 //!   passed since it looked; a program of another library that passes without writing to `path-passages` is not seen by that check.
 //!
 //! # Znodes
@@ -38,12 +38,14 @@
 //! }
 //! ```
 
-use crate::ask::{connected, create, data, is_disconnection, make_persistent};
+use crate::ask::{connected, create, data, is_disconnection, make_persistent, stat};
 use crate::barrier::make_parent;
+use crate::grant::Fence;
 use crate::line::wait_gone;
 use crate::mutation::{Mutation, is_on};
-use crate::{Coordinator, Errand, Error, FencingToken, Guid};
+use crate::{Coordinator, Errand, Error, FencedWriter, FencingToken, Guid};
 use bytes::Bytes;
+use std::sync::atomic::AtomicBool;
 use zoolet_model::{CreateKind, ErrorCode, OpResult, Path, Reply, Request, Text, WriteOp};
 
 /// A gate at a path.
@@ -65,8 +67,12 @@ pub struct Passage<C: Coordinator> {
     guid: Guid,
     /// `None` until the create was answered.
     czxid: Option<i64>,
+    /// The version that `passages` has since.
+    turn: i32,
     /// Whether its znode is there, or may be.
     is_through: bool,
+    /// Whether a fenced write found that it is not.
+    is_gone: AtomicBool,
 }
 
 impl<C: Coordinator> Gate<C> {
@@ -94,7 +100,9 @@ impl<C: Coordinator> Gate<C> {
             passages: self.passages.text().clone(),
             guid,
             czxid: None,
+            turn: 0,
             is_through: true,
+            is_gone: AtomicBool::new(false),
         };
         loop {
             let results = match self.coordinator.submit(request.clone()).await {
@@ -109,20 +117,22 @@ impl<C: Coordinator> Gate<C> {
             match zoolet_model::first_failure(&results) {
                 None => {
                     let Some(OpResult::SetData(stat)) = results.last() else { return Err(crate::ask::UNEXPECTED) };
-                    passage.czxid = Some(stat.mzxid);
+                    (passage.czxid, passage.turn) = (Some(stat.mzxid), stat.version);
                     return Ok(Some(passage));
                 }
                 Some((0, ErrorCode::NodeExists)) => {
+                    // Before whose the znode is: whoever passes from here on makes that another number.
+                    let turn = stat(&self.coordinator, self.passages.text()).await?;
                     let own = data(&self.coordinator, self.path.text()).await?;
                     let own = own.filter(|(there, stat)| {
                         there.as_ref() == Some(&content) && stat.ephemeral_owner == self.coordinator.session().0
                     });
-                    let Some((_, stat)) = own else {
+                    let Some(((_, stat), turn)) = own.zip(turn) else {
                         // Nothing to clear away: no create of it was carried out before, and none will be.
                         passage.is_through = false;
                         return Ok(None);
                     };
-                    passage.czxid = Some(stat.czxid);
+                    (passage.czxid, passage.turn) = (Some(stat.czxid), turn.version);
                     return Ok(Some(passage));
                 }
                 Some((0, ErrorCode::NoNode)) => make_parent(&self.coordinator, &self.path).await?,
@@ -150,6 +160,12 @@ impl<C: Coordinator> Passage<C> {
     /// The fencing token.
     pub fn token(&self) -> FencingToken {
         FencingToken(self.czxid.unwrap_or_default())
+    }
+
+    /// Writes that are done only if nobody has deleted its znode when they are.
+    pub fn fenced(&self) -> FencedWriter<'_, C> {
+        let fence = Fence { znode: &self.path, turn: Some((&self.passages, self.turn)) };
+        FencedWriter::new(&self.coordinator, fence, &self.is_gone)
     }
 }
 

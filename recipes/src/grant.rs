@@ -200,7 +200,9 @@ impl<C: Coordinator> Grant<C> {
 
     /// Writes that are done only if the grant stands when they are.
     pub fn fenced(&self) -> FencedWriter<'_, C> {
-        FencedWriter::new(self.coordinator(), self.path(), self.place.is_gone())
+        // The path is not given to another grant before this one is dropped.
+        let fence = Fence { znode: self.path(), turn: None };
+        FencedWriter::new(self.coordinator(), fence, self.place.is_gone())
     }
 
     /// Gives it up, and waits until that is done. Dropping it does the same without waiting.
@@ -403,19 +405,34 @@ impl<C: Coordinator> Holdings<C> {
     }
 }
 
+/// What a fenced writer checks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fence<'a> {
+    /// The znode of the grant. Not its version: a request to release it is written into it.
+    pub(crate) znode: &'a Text,
+    /// Where others may make that znode anew: another one that each of them writes to, and its version.
+    pub(crate) turn: Option<(&'a Text, i32)>,
+}
+
+impl Fence<'_> {
+    fn checks(self) -> impl Iterator<Item = WriteOp> {
+        let check = |(path, version): (&Text, i32)| WriteOp::Check { path: path.clone(), version };
+        [(self.znode, -1)].into_iter().chain(self.turn).map(check)
+    }
+}
+
 /// Writes that check the grant in the transaction that does them. So they are done only while the grant stands, whatever the one who holds it
 /// believes and however long they were under way.
 #[derive(Clone, Copy, Debug)]
 pub struct FencedWriter<'a, C> {
     coordinator: &'a C,
-    /// The path is not given to another grant before this one is dropped.
-    znode: &'a Text,
+    fence: Fence<'a>,
     is_gone: &'a AtomicBool,
 }
 
 impl<'a, C> FencedWriter<'a, C> {
-    pub(crate) fn new(coordinator: &'a C, znode: &'a Text, is_gone: &'a AtomicBool) -> Self {
-        Self { coordinator, znode, is_gone }
+    pub(crate) fn new(coordinator: &'a C, fence: Fence<'a>, is_gone: &'a AtomicBool) -> Self {
+        Self { coordinator, fence, is_gone }
     }
 }
 
@@ -432,24 +449,21 @@ impl<C: Coordinator> FencedWriter<'_, C> {
             SessionState::Suspended | SessionState::ReadOnly => return Err(Error::Doubtful),
             SessionState::Lost(_) | SessionState::AuthFailed | SessionState::Closed => return Err(Error::Lost),
         }
-        // The znode and not its version: a request to release it is written into it.
-        let check = WriteOp::Check { path: self.znode.clone(), version: -1 };
-        let check = (!is_on(Mutation::FencedUnchecked)).then_some(check);
-        let checks = usize::from(check.is_some());
-        let request = Request::Multi(check.into_iter().chain(ops).collect());
+        let checks: Vec<_> = self.fence.checks().filter(|_| !is_on(Mutation::FencedUnchecked)).collect();
+        let count = checks.len();
+        let request = Request::Multi(checks.into_iter().chain(ops).collect());
         let mut results = match self.coordinator.submit(request).await {
             Ok(Reply::Multi(results)) => results,
             Ok(_) => return Err(UNEXPECTED),
             Err(error) => return Err(not_sent_or(error)),
         };
         match zoolet_model::first_failure(&results) {
-            Some((_, code)) if checks == 0 => Err(zoolet_model::Error::Refused(code).into()),
-            Some((0, ErrorCode::NoNode)) => {
+            Some((at, ErrorCode::NoNode | ErrorCode::BadVersion)) if at < count => {
                 self.is_gone.store(true, Relaxed);
                 Err(Error::Lost)
             }
             Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
-            None => Ok(results.split_off(checks)),
+            None => Ok(results.split_off(count)),
         }
     }
 

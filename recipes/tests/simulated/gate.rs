@@ -1,7 +1,7 @@
 //! The gate.
 
 use crate::drawn::{drawn_of, some_stay_away};
-use crate::exclusion::{Noted, is_over, judge, judge_drawn, note_leaks, order, until};
+use crate::exclusion::{Noted, REGISTER, is_over, judge, judge_drawn, note_leaks, order, until, write};
 use std::time::Duration;
 use zoolet_model::{EventKind, Path};
 use zoolet_recipes::{Coordinator, Error, Gate, Mode, Passage};
@@ -26,6 +26,7 @@ async fn stay(seat: &Seat<Noted>, passage: Passage<Session>) {
         if is_safe {
             seat.record(Noted::Acted(token, Mode::Exclusive));
         }
+        write(seat, token, &passage.fenced()).await;
         seat.sleep(Duration::from_millis(seat.below(400))).await;
     }
     seat.record(Noted::Released(token));
@@ -131,4 +132,29 @@ fn a_release_wakes_all_who_wait_and_each_once() {
         if events + 2 > CLIENTS { Ok(()) } else { Err(format!("client {last} was last and woke {events} times")) }
     };
     run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), once, herd);
+}
+
+/// The check of its znode alone would find that of the next one.
+#[test]
+fn whoever_was_put_out_writes_nothing_more_also_when_somebody_else_has_passed() {
+    let body = async |seat: Seat<Noted>| {
+        until(&seat, 4.0 + seat.number as f64).await;
+        if seat.number == 2 {
+            seat.session.delete(&Path::from_static(GATE), Version::Any).await.unwrap();
+            return Next::Done;
+        }
+        let passage = gate(&seat).pass().await.unwrap();
+        if seat.number == 0 {
+            passage.fenced().create(&REGISTER, None).await.unwrap();
+        }
+        until(&seat, 8.0).await;
+        let wrote = passage.fenced().set(&REGISTER, None, -1).await;
+        match seat.number {
+            0 => assert_eq!(wrote, Err(Error::Lost)),
+            _ => assert!(wrote.is_ok(), "{wrote:?}"),
+        }
+        until(&seat, 12.0).await;
+        Next::Done
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, 3), body, judge);
 }

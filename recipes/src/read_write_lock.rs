@@ -210,7 +210,8 @@ pub(crate) async fn acquire_within<C: Coordinator>(
     within(line.coordinator(), patience, acquire(line)).await
 }
 
-async fn within<C: Coordinator>(
+/// What `acquire` gives within this time.
+pub(crate) async fn within<C: Coordinator>(
     coordinator: &C,
     patience: Duration,
     acquire: impl Future<Output = Result<Grant<C>, Error>>,

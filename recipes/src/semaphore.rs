@@ -48,10 +48,11 @@ use crate::line::{Line, Place};
 use crate::mutation::{Mutation, is_on};
 use crate::naming::{self, Stands};
 use crate::once::Once;
-use crate::read_write_lock::acquire;
+use crate::read_write_lock::{acquire, within};
 use crate::{Coordinator, Error, Grant, Naming};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use zoolet_model::{ErrorCode, Names, Path, Reply, Request, WriteOp};
 
 /// A semaphore, whose size everybody reads from the tree: participants cannot disagree.
@@ -150,6 +151,40 @@ impl<C: Coordinator> Semaphore<C> {
         Ok(self.leases.standing().await?.len())
     }
 
+    /// A permit if one is free and nobody waits for it.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Grant<C>>, Error> {
+        if !self.locks.standing().await?.is_empty() {
+            return Ok(None);
+        }
+        let (turn, is_alone) = self.locks.enter().await?;
+        if !is_alone && !turn.has_turn().await? {
+            return Ok(None);
+        }
+        let (place, _) = self.leases.enter().await?;
+        let is_free = self.has_permit_now(&place).await?;
+        drop(turn);
+        Ok(is_free.then(|| Grant::new(place)))
+    }
+
+    /// Waits for a permit at most so long; `None` when that was not enough, and nothing is left in the lines.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire`].
+    pub async fn acquire_within(&self, patience: Duration) -> Result<Option<Grant<C>>, Error> {
+        within(self.locks.coordinator(), patience, self.acquire()).await
+    }
+
+    /// Without a watch.
+    async fn has_permit_now(&self, place: &Place<C>) -> Result<bool, Error> {
+        let coordinator = self.leases.coordinator();
+        let names = children(coordinator, self.leases.parent().text()).await?;
+        let size = data(coordinator, self.path.text()).await?.map(|(data, _)| data);
+        has_permit(place, &names, size)
+    }
+
     /// Waits for a permit. Dropping the future leaves nothing behind.
     ///
     /// # Errors
@@ -163,9 +198,7 @@ impl<C: Coordinator> Semaphore<C> {
         let size = Request::GetData { path: self.path.text().clone(), watch: true };
         loop {
             // Without a watch first: whoever need not wait leaves none behind.
-            let names = children(coordinator, path).await?;
-            let now = data(coordinator, self.path.text()).await?.map(|(data, _)| data);
-            if has_permit(&place, &names, now)? {
+            if self.has_permit_now(&place).await? {
                 break;
             }
             let (names, changed) = ask_watching(coordinator, &leases).await?;

@@ -36,8 +36,10 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
         }
         seat.sleep(Duration::from_millis(seat.below(500))).await;
         let patience = Duration::from_millis(seat.below(1500));
-        let permit = match seat.below(2) {
+        let permit = match seat.below(4) {
             0 => within(&seat, patience, semaphore.acquire()).await.transpose(),
+            1 => semaphore.try_acquire().await,
+            2 => semaphore.acquire_within(patience).await,
             _ => semaphore.acquire().await.map(Some),
         };
         match permit {
@@ -227,4 +229,28 @@ fn who_waits_is_not_counted_by_who_waits_before_it() {
         Next::Done
     };
     run_seeds_of(10, |seed| at_ease(seed, 4), body, |ran| never_more_than(ran, 1));
+}
+
+#[test]
+fn whoever_does_not_wait_gets_a_free_permit_and_leaves_nothing_when_there_is_none() {
+    let body = async |seat: Seat<Noted>| {
+        set_size(&seat, SIZE).await.unwrap();
+        let semaphore = semaphore(&seat);
+        let first = semaphore.try_acquire().await.unwrap().unwrap();
+        let second = semaphore.acquire_within(Duration::from_secs(1)).await.unwrap().unwrap();
+        assert!(second.token() > first.token());
+        assert!(semaphore.try_acquire().await.unwrap().is_none());
+        assert!(semaphore.acquire_within(Duration::from_secs(1)).await.unwrap().is_none());
+        first.release().await.unwrap();
+        let third = semaphore.try_acquire().await.unwrap().unwrap();
+        drop((second, third));
+        note_leaks(&seat, LEASES).await;
+        note_leaks(&seat, LOCKS).await;
+        Next::Done
+    };
+    let judge = |ran: &Ran<Noted>| match ran.facts.first() {
+        None => Ok(()),
+        Some(fact) => Err(format!("{:?}", fact.what)),
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, 1), body, judge);
 }

@@ -298,6 +298,15 @@ impl<C: Coordinator> Leadership<C> {
         self.grant.run(work).await
     }
 
+    /// [`Grant::asked_to_release`]: waits until somebody asks for the office to be given up, with
+    /// [`Contention::ask_to_release`](crate::Contention::ask_to_release) or [`Contention::revoke`](crate::Contention::revoke). Cancel-safe.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn asked_to_release(&self) -> Result<(), Error> {
+        self.grant.asked_to_release().await
+    }
+
     /// Writes that are done only if this is still the leader when they are.
     pub fn fenced(&self) -> FencedWriter<'_, C> {
         self.grant.fenced()

@@ -306,3 +306,31 @@ fn a_candidate_that_is_broken_while_it_takes_office_is_not_seen_in_it() {
     };
     run_seeds_of(60, |seed| Scenario::peaceful(seed, 2), body, judge);
 }
+
+#[test]
+fn a_leader_that_is_asked_resigns_and_the_next_one_leads() {
+    let body = async |seat: Seat<Noted>| {
+        match seat.number {
+            2 => {
+                until(&seat, 8.0).await;
+                let line = Contention::new(seat.session.clone(), &Path::from_static(PARENT));
+                let leader = election(&seat).candidates().await.unwrap().remove(0);
+                assert_eq!(line.revoke(&leader, Duration::from_secs(5), "update").await, Ok(Revoked::Released));
+            }
+            number => {
+                until(&seat, 4.0 + number as f64).await;
+                let leadership = election(&seat).campaign().await.unwrap();
+                seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
+                if number == 0 {
+                    assert_eq!(leadership.asked_to_release().await, Ok(()));
+                }
+                leadership.resign().await.unwrap();
+            }
+        }
+        Next::Done
+    };
+    let judge = |ran: &Ran<Noted>| {
+        if order(ran) == [0, 1] { judge(ran) } else { Err(format!("led in the order {:?}", order(ran))) }
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, 3), body, judge);
+}

@@ -9,7 +9,8 @@
 //! # Does not guarantee
 //! - That the holder *knows* that it holds. A process that is stopped, or cut off, goes on believing it until it looks again: what two must never do at once goes
 //!   through [`Grant::fenced`](crate::Grant::fenced), or carries the token.
-//! - That others follow the protocol: whoever may write below the path can break it.
+//! - That others follow the protocol: whoever may write below the path can break it. Locks of Curator and kazoo stand in line only with [their names](Lock::naming): with zoolet's
+//!   default they do not see this holder, and have the lock beside it.
 //! - Re-entrancy: whoever holds it and asks again waits for itself. [`ReentrantLock`] is for that.
 //!
 //! # See also
@@ -67,7 +68,7 @@ impl<C: Coordinator> Lock<C> {
         Self { line: Line::new(coordinator, path, Naming::default(), Stands::Lock, 0, Bytes::new()) }
     }
 
-    /// With other names.
+    /// With the names of another library, whose locks on the path then count this one; with the default they do not. See [`Naming`].
     #[must_use]
     pub fn naming(self, naming: Naming) -> Self {
         Self { line: self.line.with(naming, 0, self.line.content().clone()) }

@@ -15,6 +15,8 @@
 //! # Does not guarantee
 //! - With several consumers, that items are *finished* in order.
 //! - That an item which was taken and not claimed is worked on: it is lost if its consumer dies.
+//! - Anything against whoever may write below the path and `path-claims`: an item with a child can be neither taken nor completed (NotEmpty), and a foreign znode in place of a claim
+//!   keeps its item from everybody.
 //! - No herd: an item put into an empty queue wakes every consumer that waits, and one gets it, as in the published recipe.
 //! - The exact bound: those who put in at the same moment may exceed it by as many as they are.
 //!
@@ -512,7 +514,12 @@ impl<C: Coordinator> Claim<'_, C> {
     }
 
     async fn transact(&mut self, ops: &[WriteOp]) -> Result<(), Error> {
-        match self.items.once.transact(ops).await? {
+        let done = self.items.once.transact(ops).await;
+        // The claim was the session's.
+        if done.is_err() && self.items.coordinator.state().is_over() {
+            return Err(Error::Lost);
+        }
+        match done? {
             Ok(()) => {
                 self.is_over = true;
                 Ok(())

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use zoolet_model::{
     Create, CreateKind, CreateMode, ErrorCode, Names, Path, Reply, Request, RequestedAcl, SessionState, Stat, Text,
     Watched, WriteOp,
@@ -121,14 +121,20 @@ pub(crate) async fn fired<C: Coordinator>(coordinator: &C, watch: C::Watch) -> R
 
 /// Waits for one of several watches.
 pub(crate) async fn any_fired<C: Coordinator>(coordinator: &C, watches: &mut [C::Watch]) -> Result<(), Error> {
-    let event = poll_fn(|context| {
-        let mut ready = watches.iter_mut().filter_map(|watch| match Pin::new(watch).poll(context) {
-            Poll::Ready(event) => Some(event.is_some()),
-            Poll::Pending => None,
-        });
-        ready.next().map_or(Poll::Pending, Poll::Ready)
+    let has_fired = poll_fn(|context| poll_any(watches, context)).await;
+    if has_fired { Ok(()) } else { Err(zoolet_model::Error::of(coordinator.state()).into()) }
+}
+
+/// Ready when one of them is: false when that is so because the session is over.
+pub(crate) fn poll_any<W: Future<Output = Option<Watched>> + Unpin>(
+    watches: &mut [W],
+    context: &mut Context<'_>,
+) -> Poll<bool> {
+    let mut ready = watches.iter_mut().filter_map(|watch| match Pin::new(watch).poll(context) {
+        Poll::Ready(event) => Some(event.is_some()),
+        Poll::Pending => None,
     });
-    if event.await { Ok(()) } else { Err(zoolet_model::Error::of(coordinator.state()).into()) }
+    ready.next().map_or(Poll::Pending, Poll::Ready)
 }
 
 /// A create that answers with the stat.
@@ -140,6 +146,15 @@ pub(crate) fn create(path: Text, data: Option<Bytes>, kind: CreateKind, sequenti
         mode: CreateMode::Valid { kind, sequential },
         with_stat: true,
     })
+}
+
+/// The path of a child that somebody named.
+///
+/// # Errors
+/// BadArguments when no child can have that name: a slash in it would make it somebody else's.
+pub(crate) fn named(parent: &Path, name: &str) -> Result<Path, Error> {
+    let path = if name.contains('/') { Text::default() } else { zoolet_model::path::child(parent.as_str(), name) };
+    Ok(Path::new(path).map_err(zoolet_model::Error::Refused)?)
 }
 
 /// Makes sure that a znode is there, and what is above it. What is made is persistent, and the last of it a container, which the ensemble reaps

@@ -245,8 +245,7 @@ impl<C: Coordinator> Group<C> {
     /// # Errors
     /// BadArguments for a name that no znode can have.
     pub fn member(&self, name: &str, content: impl Into<Bytes>) -> Result<PersistentZnode<C>, Error> {
-        let path =
-            Path::new(zoolet_model::path::child(self.path.as_str(), name)).map_err(zoolet_model::Error::Refused)?;
+        let path = crate::ask::named(&self.path, name)?;
         Ok(PersistentZnode::new(self.coordinator.clone(), &path, content))
     }
 

@@ -38,7 +38,7 @@
 //! }
 //! ```
 
-use crate::ask::{First, UNEXPECTED, ask_watching, create, fired, first};
+use crate::ask::{First, UNEXPECTED, ask_watching, create, fired, first, named};
 use crate::barrier::wait_there;
 use crate::once::Once;
 use crate::{Coordinator, Error, Lock, catch_up};
@@ -70,13 +70,10 @@ impl<C: Coordinator> RollingRestart<C> {
     /// # Errors
     /// BadArguments when nothing can be below that path.
     pub fn new(coordinator: C, path: &Path, at_once: usize) -> Result<Self, Error> {
-        let below = |name: &str| {
-            Path::new(zoolet_model::path::child(path.as_str(), name)).map_err(zoolet_model::Error::Refused)
-        };
         Ok(Self {
-            boxes: below("boxes")?,
+            boxes: named(path, "boxes")?,
             at_once: at_once.max(1),
-            lock: Lock::new(coordinator.clone(), &below("line")?),
+            lock: Lock::new(coordinator.clone(), &named(path, "line")?),
             once: Once::new(coordinator.clone(), path),
             coordinator,
         })
@@ -144,8 +141,6 @@ impl<C: Coordinator> RollingRestart<C> {
     }
 
     fn permit(&self, name: &str) -> Result<Text, Error> {
-        let path =
-            Path::new(zoolet_model::path::child(self.boxes.as_str(), name)).map_err(zoolet_model::Error::Refused)?;
-        Ok(path.text().clone())
+        Ok(named(&self.boxes, name)?.text().clone())
     }
 }

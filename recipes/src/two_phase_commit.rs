@@ -73,14 +73,16 @@
 //! }
 //! ```
 
-use crate::ask::{First, UNEXPECTED, any_fired, ask, ask_existing, ask_watching, create, data, first};
+use crate::ask::{First, UNEXPECTED, ask, ask_existing, ask_watching, create, data, first, named, poll_any};
 use crate::barrier::make_parent;
 use crate::mutation::{Mutation, is_on};
 use crate::once::Once;
 use crate::{Coordinator, Errand, Error, Guid};
 use bytes::Bytes;
+use std::future::poll_fn;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text, WriteOp};
+use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text, Watched, WriteOp};
 
 const DECISION: &str = "decision";
 const VOTE: &str = "vote-";
@@ -154,15 +156,17 @@ impl<C: Coordinator> Transaction<C> {
     /// Begins a transaction: `path` names it, and there must be none of that name. Sites' logs know it by that name: better use each once.
     ///
     /// # Errors
-    /// NodeExists when there is such a transaction already: [open](Transaction::open) it. BadArguments for a site that no znode can be named for; the
-    /// session's.
+    /// NodeExists when there is such a transaction already: [open](Transaction::open) it. BadArguments for a site that no znode can be named for, or
+    /// that is named twice; the session's.
     pub async fn begin(coordinator: C, path: &Path, payload: impl Into<Bytes>, sites: &[&str]) -> Result<Self, Error> {
         let id = below(path, ID, &Guid::from_random_bits(coordinator.random_bits()).to_string());
         let persistent = |path: Text, data| create(path, data, CreateKind::Persistent, false);
         let mut ops = vec![persistent(path.text().clone(), Some(payload.into())), persistent(id.clone(), None)];
-        for site in sites {
-            let vote = Path::new(below(path, VOTE, site)).map_err(zoolet_model::Error::Refused)?;
-            ops.push(persistent(vote.text().clone(), None));
+        for (place, site) in sites.iter().enumerate() {
+            if sites[..place].contains(site) {
+                return Err(zoolet_model::Error::Refused(ErrorCode::BadArguments).into());
+            }
+            ops.push(persistent(named(path, &format!("{VOTE}{site}"))?.text().clone(), None));
         }
         let once = Once::new(coordinator.clone(), path);
         loop {
@@ -218,7 +222,7 @@ impl<C: Coordinator> Transaction<C> {
     /// A site that never comes back keeps it open for ever; whoever takes a site out of service says [`Transaction::dismiss`].
     ///
     /// # Errors
-    /// The session's.
+    /// NotEmpty when somebody has put znodes of his own below the transaction's; the session's.
     pub async fn finish(self) -> Result<(), Error> {
         let c = &self.coordinator;
         let list = Request::GetChildren { path: self.path.text().clone(), watch: true, with_stat: false };
@@ -229,8 +233,11 @@ impl<C: Coordinator> Transaction<C> {
                 Some(_) => return Err(UNEXPECTED),
                 None => return Ok(()),
             };
-            let paths = names.iter().map(|name| zoolet_model::path::child(self.path.as_str(), name));
-            let mut all: Vec<Text> = paths.collect();
+            // What somebody else has put there stays, and with it the path.
+            let own = names
+                .iter()
+                .filter(|name| [ID, VOTE, HERE, DONE].iter().any(|own| name.starts_with(own)) || *name == DECISION);
+            let mut all: Vec<Text> = own.map(|name| zoolet_model::path::child(self.path.as_str(), name)).collect();
             if !all.contains(&self.id) {
                 // Another one ended it, and this is the next of its name.
                 return Ok(());
@@ -243,11 +250,16 @@ impl<C: Coordinator> Transaction<C> {
             // The id among them: what is deleted is this transaction, or nothing.
             all.push(self.path.text().clone());
             let delete = |path: Text| WriteOp::Delete { path, version: -1 };
-            match ask(c, &Request::Multi(all.into_iter().map(delete).collect())).await? {
-                // Another one ended it, or a site has just gone: as it is now.
-                Reply::Multi(results) if zoolet_model::first_failure(&results).is_some() => {}
-                Reply::Multi(_) => return Ok(()),
-                _ => return Err(UNEXPECTED),
+            let last = all.len() - 1;
+            let Reply::Multi(results) = ask(c, &Request::Multi(all.into_iter().map(delete).collect())).await? else {
+                return Err(UNEXPECTED);
+            };
+            match zoolet_model::first_failure(&results) {
+                None => return Ok(()),
+                // Another one ended it, or a site has just come or gone: as it is now.
+                Some((_, ErrorCode::NoNode)) => {}
+                Some((at, ErrorCode::NotEmpty)) if at == last && names.len() == last => {}
+                Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
             }
         }
     }
@@ -264,6 +276,8 @@ impl<C: Coordinator> Transaction<C> {
     async fn outcome(&self, looks: bool) -> Result<Outcome, Error> {
         let c = &self.coordinator;
         let watching = |path: Text| Request::Exists { path, watch: true };
+        let mut missing: Vec<_> =
+            self.sites.iter().filter(|_| looks).map(|site| Missing { site, watches: Vec::new() }).collect();
         loop {
             let (_, decided) = ask_watching(c, &watching(self.decision())).await?;
             // Without the transaction there will be no decision.
@@ -271,58 +285,66 @@ impl<C: Coordinator> Transaction<C> {
             if let Some(outcome) = self.decided().await? {
                 return Ok(outcome);
             }
-            let mut watches = vec![decided, ended];
-            if looks {
-                match self.tally().await? {
-                    Tally::Outcome(outcome) => return self.say(outcome).await,
-                    Tally::Missing(missing) => watches.extend(missing),
-                }
+            if looks && let Some(outcome) = self.tally(&mut missing).await? {
+                return self.say(outcome).await;
             }
-            any_fired(c, &mut watches).await?;
+            let mut watches = [decided, ended];
+            let lives = poll_fn(|context| {
+                // All of them: each one that has changed is looked at again.
+                let mut changed = poll_any(&mut watches, context);
+                for missing in &mut missing {
+                    if let Poll::Ready(lives) = missing.poll(context) {
+                        changed = Poll::Ready(lives);
+                    }
+                }
+                changed
+            });
+            if !lives.await {
+                return Err(zoolet_model::Error::of(c.state()).into());
+            }
         }
     }
 
-    /// Reads the votes, and watches those that are missing, and the sites that owe them.
-    async fn tally(&self) -> Result<Tally<C::Watch>, Error> {
-        let c = &self.coordinator;
-        'votes: loop {
-            let (mut has_abort, mut joined, mut watches) = (false, Vec::new(), Vec::new());
-            for site in &self.sites {
-                let request = Request::GetData { path: below(&self.path, VOTE, site), watch: true };
-                match ask_watching(c, &request).await? {
-                    (Some(Reply::Data(Some(vote), _)), _) if !vote.is_empty() => {
-                        has_abort |= parse_vote(&vote)? == Vote::Abort;
+    /// Looks at the votes that are missing and may not be any more: each vote is read as often as something happens to it, and not at each vote of another.
+    async fn tally(&self, missing: &mut Vec<Missing<'_, C::Watch>>) -> Result<Option<Outcome>, Error> {
+        let mut at = 0;
+        while let Some(Missing { site, watches }) = missing.get_mut(at) {
+            if watches.is_empty() {
+                match self.look_at(site).await? {
+                    Seen::Vote(Vote::Commit) => {
+                        missing.swap_remove(at);
+                        continue;
                     }
-                    // Without content, or empty: made by a client that cannot leave it undefined.
-                    (Some(Reply::Data(_, stat)), watch) => {
-                        watches.push(watch);
-                        joined.extend((stat.version > 0).then_some(site));
-                    }
-                    (Some(_), _) => return Err(UNEXPECTED),
-                    (None, _) => return Err(OVER),
+                    Seen::Vote(Vote::Abort) | Seen::Gone => return Ok(Some(Outcome::Aborted)),
+                    Seen::Nothing(armed) => *watches = armed,
                 }
             }
-            if has_abort {
-                return Ok(Tally::Outcome(Outcome::Aborted));
-            }
-            if watches.len() <= usize::from(is_on(Mutation::CommitWithoutAll)) {
-                return Ok(Tally::Outcome(Outcome::Committed));
-            }
-            for site in joined {
-                let here = Request::Exists { path: below(&self.path, HERE, site), watch: true };
-                let (here, watch) = ask_watching(c, &here).await?;
-                if here.is_none() {
-                    // It may have voted since the votes were read, and gone then: that is no reason.
-                    let vote = data(c, &below(&self.path, VOTE, site)).await?;
-                    if vote.is_some_and(|(vote, _)| vote.is_some_and(|vote| !vote.is_empty())) {
-                        continue 'votes;
-                    }
-                    return Ok(Tally::Outcome(Outcome::Aborted));
-                }
-                watches.push(watch);
-            }
-            return Ok(Tally::Missing(watches));
+            at += 1;
         }
+        let is_unanimous = missing.len() <= usize::from(is_on(Mutation::CommitWithoutAll));
+        Ok(is_unanimous.then_some(Outcome::Committed))
+    }
+
+    /// Reads a vote, and if there is none, watches for it and for the end of the site that owes it.
+    async fn look_at(&self, site: &str) -> Result<Seen<C::Watch>, Error> {
+        let c = &self.coordinator;
+        let path = below(&self.path, VOTE, site);
+        let (found, voted) = ask_watching(c, &Request::GetData { path: path.clone(), watch: true }).await?;
+        let Some(Reply::Data(content, stat)) = found else { return Err(found.map_or(OVER, |_| UNEXPECTED)) };
+        if let Some(vote) = cast(content)? {
+            return Ok(Seen::Vote(vote));
+        }
+        if stat.version == 0 {
+            return Ok(Seen::Nothing(vec![voted]));
+        }
+        let here = Request::Exists { path: below(&self.path, HERE, site), watch: true };
+        let (here, gone) = ask_watching(c, &here).await?;
+        if here.is_some() {
+            return Ok(Seen::Nothing(vec![voted, gone]));
+        }
+        // It may have voted since, and gone then: that is no reason.
+        let content = data(c, &path).await?.and_then(|(content, _)| content);
+        Ok(cast(content)?.map_or(Seen::Gone, Seen::Vote))
     }
 
     /// Decides, if nobody has; the outcome is what was decided first.
@@ -381,11 +403,30 @@ impl<C: Coordinator> Transaction<C> {
     }
 }
 
-/// What comes of the votes so far.
-enum Tally<W> {
-    Outcome(Outcome),
-    /// Nothing yet: what to wait for.
-    Missing(Vec<W>),
+/// A site whose vote is missing.
+struct Missing<'a, W> {
+    site: &'a str,
+    /// What tells that this may have changed; empty when it may have.
+    watches: Vec<W>,
+}
+
+impl<W: Future<Output = Option<Watched>> + Unpin> Missing<'_, W> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        let changed = poll_any(&mut self.watches, context);
+        if changed.is_ready() {
+            self.watches.clear();
+        }
+        changed
+    }
+}
+
+/// What there is of a site's vote.
+enum Seen<W> {
+    Vote(Vote),
+    /// The site was here, and has gone without one.
+    Gone,
+    /// It is still to come: what tells that this may have changed.
+    Nothing(Vec<W>),
 }
 
 /// A site's part in a transaction. Dropped, it is not here any more; if it has not voted, the transaction is aborted.
@@ -475,16 +516,24 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
     pub async fn vote(&mut self, vote: Vote) -> Result<Result<Vote, L::Error>, Error> {
         let transaction = &self.transaction;
         let path = below(&transaction.path, VOTE, &self.site);
+        let mut logged = None;
         loop {
             let Some((content, stat)) = data(&transaction.coordinator, &path).await? else { return Err(OVER) };
-            if let Some(content) = content.filter(|content| !content.is_empty()) {
+            let cast = cast(content)?;
+            if cast.is_some() {
                 transaction.still_is().await?;
-                return Ok(Ok(parse_vote(&content)?));
             }
+            // Also the one that is there: an attempt of a former process may have cast it, and the log may say something else since.
+            let stands = cast.unwrap_or(vote);
             if !is_on(Mutation::VoteBeforeLog)
-                && let Err(error) = self.log.record(&transaction.path, Record::Voting(vote))
+                && logged != Some(stands)
+                && let Err(error) = self.log.record(&transaction.path, Record::Voting(stands))
             {
                 return Ok(Err(error));
+            }
+            logged = Some(stands);
+            if cast.is_some() {
+                return Ok(Ok(stands));
             }
             let data = Some(Bytes::from_static(match vote {
                 Vote::Commit => b"commit",
@@ -529,6 +578,11 @@ impl<C: Coordinator, L> Drop for Participant<C, L> {
             false => Errand::find_and_delete_saying(here, self.guid),
         });
     }
+}
+
+/// The vote in a vote's znode. Without content, or empty, there is none: some clients cannot leave it undefined.
+fn cast(content: Option<Bytes>) -> Result<Option<Vote>, Error> {
+    content.filter(|content| !content.is_empty()).map(|content| parse_vote(&content)).transpose()
 }
 
 fn parse_vote(content: &[u8]) -> Result<Vote, Error> {

@@ -14,11 +14,12 @@
 //! [`some_have_switched_and_others_not_until_it_is_finished`], [`a_site_that_breaks_its_promise_keeps_the_transaction_open_until_it_is_dismissed`].
 
 use crate::apart::{heard, left_behind, persist, up_to};
+use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use zoolet_model::{Error as SessionError, ErrorCode, EventKind, Path, Text};
+use zoolet_model::{Error as SessionError, ErrorCode, EventKind, Path, Request, Text};
 use zoolet_recipes::{Error, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
@@ -608,4 +609,113 @@ fn who_asks_for_the_outcome_of_a_transaction_that_is_gone_is_told_so() {
         let nothing_left = |ran: &Ran<Noted>| stories(ran).map(drop);
         run_seeds_of(5, |seed| Scenario::peaceful(seed, 2), live, nothing_left);
     }
+}
+
+/// The log of another process of the site said that it would abort, after the ensemble had its vote to commit: what stands was not in it.
+#[test]
+fn a_vote_that_stands_is_in_the_log_of_whoever_is_told_of_it() {
+    let live = |seat: Seat<Noted>| async move {
+        let (c, tx) = (seat.session.clone(), path(0));
+        if seat.number == 0 {
+            drop(Transaction::begin(c, &tx, "ccc", &SITES).await.unwrap());
+            return Next::Done;
+        }
+        let log = Log { seat: seat.clone(), number: 0, fails: Rc::default() };
+        let mut former = join(&seat, Notification::default()).await;
+        assert_eq!(former.vote(Vote::Commit).await.unwrap(), Ok(Vote::Commit));
+        drop(former);
+        let mut site = Participant::join(c, &tx, "a", Notification::default(), log).await.unwrap().unwrap();
+        log_says(&seat, Vote::Abort);
+        assert_eq!(site.vote(Vote::Abort).await.unwrap(), Ok(Vote::Commit));
+        Next::Done
+    };
+    let last = |ran: &Ran<Noted>| {
+        let mut logged = ran.facts.iter().filter(|fact| matches!(fact.what, Noted::Logged(..)));
+        match logged.next_back().map(|fact| &fact.what) {
+            Some(Noted::Logged(0, Record::Voting(Vote::Commit))) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    };
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, 2), live, last);
+}
+
+/// As an attempt that was logged and then refused leaves it.
+fn log_says(seat: &Seat<Noted>, vote: Vote) {
+    seat.record(Noted::Logged(0, Record::Voting(vote)));
+}
+
+/// Any child was taken for the transaction's, and one with children was tried again without end.
+#[test]
+fn a_transaction_with_znodes_of_others_below_it_is_not_finished_and_says_so() {
+    let live = |seat: Seat<Noted>| async move {
+        let (c, tx) = (seat.session.clone(), path(0));
+        let transaction = Transaction::begin(c, &tx, "", &[]).await.unwrap();
+        assert_eq!(transaction.decide(None).await.unwrap(), Outcome::Committed);
+        for theirs in ["/tx/0/vote-x", "/tx/0/vote-x/y", "/tx/0/x"] {
+            seat.session.create(&Path::new(theirs.into()).unwrap(), None).await.unwrap();
+        }
+        let refused = transaction.finish().await;
+        assert!(matches!(refused, Err(Error::Session(SessionError::Refused(ErrorCode::NotEmpty)))), "{refused:?}");
+        seat.session.delete(&Path::from_static("/tx/0/vote-x/y"), zoolet_session::Version::Any).await.unwrap();
+        let transaction = Transaction::open(seat.session.clone(), &path(0)).await.unwrap().unwrap();
+        let refused = transaction.dismiss("x").await.and(transaction.finish().await);
+        assert!(matches!(refused, Err(Error::Session(SessionError::Refused(ErrorCode::NotEmpty)))), "{refused:?}");
+        assert!(
+            seat.session.exists(&Path::from_static("/tx/0/x")).await.unwrap().is_some(),
+            "it was not the transaction's"
+        );
+        Next::Done
+    };
+    run_seeds_of(1, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
+}
+
+/// A znode that is no transaction was taken for one without sites, which anybody could finish.
+#[test]
+fn what_is_no_transaction_is_not_opened_and_what_cannot_be_a_site_is_refused() {
+    let live = |seat: Seat<Noted>| async move {
+        let (c, theirs) = (|| seat.session.clone(), Path::from_static("/theirs"));
+        seat.session.create(&theirs, Bytes::from_static(b"precious")).await.unwrap();
+        seat.session.create(&Path::from_static("/theirs/interval"), Bytes::from_static(b"5")).await.unwrap();
+        assert!(Transaction::open(c(), &theirs).await.unwrap().is_none());
+        let refused = Err(Error::Session(SessionError::Refused(ErrorCode::BadArguments)));
+        for sites in [&["a", "a"][..], &["a/b"], &["\u{0}"]] {
+            assert_eq!(Transaction::begin(c(), &path(0), "", sites).await.map(drop), refused, "{sites:?}");
+        }
+        Next::Done
+    };
+    run_seeds_of(1, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
+}
+
+/// What a coordinator reads grows with the sites, and not with their square: each vote is looked at when something happens to it.
+#[test]
+fn each_vote_is_read_once_it_is_there_and_not_at_each_vote_of_another() {
+    const MANY: usize = 12;
+    let names = || (1..MANY).map(|number| format!("s{number}")).collect::<Vec<_>>();
+    let live = move |seat: Seat<Noted>| async move {
+        let (c, tx, names) = (seat.session.clone(), path(0), names());
+        if seat.number == 0 {
+            let sites: Vec<&str> = names.iter().map(String::as_str).collect();
+            let transaction = Transaction::begin(c, &tx, "", &sites).await.unwrap();
+            seat.record(Noted::Heard(0, transaction.decide(None).await.unwrap()));
+            return Next::Done;
+        }
+        seat.sleep(Duration::from_secs(2 * seat.number as u64)).await;
+        let log = Log { seat: seat.clone(), number: 0, fails: Rc::default() };
+        let site = &names[seat.number - 1];
+        let mut site = Participant::join(c, &tx, site, Notification::default(), log).await.unwrap().unwrap();
+        site.vote(Vote::Commit).await.unwrap().unwrap();
+        Next::Done
+    };
+    let reads = |ran: &Ran<Noted>| {
+        let of_vote = |request: &Request| matches!(request, Request::GetData { path, .. } if path.contains("/vote-"));
+        let (heard, reads) = (
+            ran.facts.iter().map(|fact| &fact.what).filter(|what| matches!(what, Noted::Heard(..))).collect::<Vec<_>>(),
+            ran.requests_of(0, of_vote),
+        );
+        // At first, when its site joins, and when it votes.
+        let few = MANY - 1..=3 * (MANY - 1);
+        let is_right = heard == [&Noted::Heard(0, Outcome::Committed)] && few.contains(&reads);
+        if is_right { Ok(()) } else { Err(format!("{reads} reads, {heard:?}")) }
+    };
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, MANY), live, reads);
 }

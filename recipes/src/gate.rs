@@ -104,15 +104,21 @@ impl<C: Coordinator> Gate<C> {
             is_through: true,
             is_gone: AtomicBool::new(false),
         };
+        let mut is_doubtful = false;
         loop {
             let results = match self.coordinator.submit(request.clone()).await {
                 Ok(Reply::Multi(results)) => results,
                 Ok(_) => return Err(crate::ask::UNEXPECTED),
                 Err(error) if is_disconnection(error) => {
+                    is_doubtful |= error == zoolet_model::Error::ConnectionLoss;
                     connected(&self.coordinator).await?;
                     continue;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    // What was refused is not there.
+                    passage.is_through = is_doubtful || !matches!(error, zoolet_model::Error::Refused(_));
+                    return Err(error.into());
+                }
             };
             match zoolet_model::first_failure(&results) {
                 None => {
@@ -137,7 +143,10 @@ impl<C: Coordinator> Gate<C> {
                 }
                 Some((0, ErrorCode::NoNode)) => make_parent(&self.coordinator, &self.path).await?,
                 Some((1, ErrorCode::NoNode)) => make_persistent(&self.coordinator, &self.passages).await?,
-                Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Some((_, code)) => {
+                    passage.is_through = is_doubtful;
+                    return Err(zoolet_model::Error::Refused(code).into());
+                }
             }
         }
     }

@@ -137,7 +137,13 @@ impl<C: Coordinator> PersistentZnode<C> {
                     is_doubtful |= error == zoolet_model::Error::ConnectionLoss;
                     connected(&c).await?;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    if matches!(error, zoolet_model::Error::Refused(_)) && !is_doubtful {
+                        // None was made, and nothing is to be cleared away: what a server refuses again and again would be more with each attempt.
+                        self.own = before;
+                    }
+                    return Err(error.into());
+                }
             }
         }
     }

@@ -7,21 +7,19 @@
 )]
 
 use super::scratch::Scratch;
-use zoolet::{
-    Bytes, Config, Create, CreateKind, CreateMode, Node, Reply, Request, RequestedAcl, Session, Text, Version, Wait,
-    WriteOp, path,
-};
+use zoolet::recipes::{Election, Lock, Queue};
+use zoolet::{Bytes, Config, Node, Session, Version, Wait, path};
 
-/// A node, and two of its sessions.
+/// A node, two of its sessions, and recipes that nobody else uses.
 pub(crate) struct Cycles {
     pub(crate) session: Session,
     other: Session,
+    lock: Lock<Session>,
+    election: Election<Session>,
+    queue: Queue<Session>,
     node: Node,
     scratch: Scratch,
 }
-
-const LOCK: Text = Text::from_static("/locks/door");
-const IN_LINE: Text = Text::from_static("/locks/door/0123456789abcdef-lock-");
 
 impl Cycles {
     pub(crate) fn new() -> Self {
@@ -29,10 +27,11 @@ impl Cycles {
         let node = Node::start(Config::new(scratch.join("data"))).unwrap();
         let session = node.session().wait().unwrap();
         session.create(path!("/config"), Bytes::from(vec![7; 1024])).wait().unwrap();
-        session.create(path!("/locks"), None).wait().unwrap();
-        session.create(path!("/locks/door"), None).wait().unwrap();
         let other = node.session().wait().unwrap();
-        Self { session, other, node, scratch }
+        let lock = Lock::new(session.clone(), path!("/locks/door")).described("gw-a");
+        let election = Election::new(session.clone(), path!("/elections/site")).described("gw-a:8080");
+        let queue = Queue::new(session.clone(), path!("/jobs")).unwrap();
+        Self { session, other, lock, election, queue, node, scratch }
     }
 
     pub(crate) fn get(&self) {
@@ -50,20 +49,20 @@ impl Cycles {
         self.other.set(path!("/config"), Bytes::from_static(b"\x07\x07"), Version::Any).wait().unwrap();
     }
 
-    /// A lock that nobody else wants, as the recipe takes and releases it: who is in line alone has it, and nobody waits for the end of the release.
+    /// A lock that nobody else wants is taken and given up.
     pub(crate) fn lock(&self) {
-        let create = self.session.submit(Request::Write(WriteOp::Create(Create {
-            path: IN_LINE.clone(),
-            data: Some(Bytes::from_static(b"who holds it")),
-            acl: Some(RequestedAcl::open()),
-            mode: CreateMode::Valid { kind: CreateKind::Ephemeral, sequential: true },
-            with_stat: true,
-        })));
-        let parent = self.session.submit(Request::Exists { path: LOCK.clone(), watch: false }).unwrap();
-        let Ok(Reply::PathStat(path, _)) = create.unwrap().wait() else { panic!("nothing was created") };
-        let Ok(Reply::Stat(stat)) = parent.wait() else { panic!("the parent is not there") };
-        assert_eq!(stat.num_children, 1, "who is alone has it");
-        drop(self.session.submit(Request::Write(WriteOp::Delete { path, version: -1 })).unwrap());
+        drop(self.lock.acquire().wait().unwrap());
+    }
+
+    /// A term in office: the only candidate stands, is elected, says so, and resigns.
+    pub(crate) fn elect(&self) {
+        drop(self.election.campaign().wait().unwrap());
+    }
+
+    /// An item, from its producer to the only consumer.
+    pub(crate) fn pass_item(&self) {
+        self.queue.put(Bytes::from_static(b"weld 17")).wait().unwrap();
+        assert_eq!(self.queue.take().wait().unwrap(), &b"weld 17"[..]);
     }
 
     /// A watch for the next change, and that change.

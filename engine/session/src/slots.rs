@@ -2,13 +2,14 @@
 
 use super::life::Sign;
 use super::{Link, link::Answer};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use zoolet_engine::Budget;
 use zoolet_engine::budget::Part;
-use zoolet_model::Error;
+use zoolet_model::{Error, Request};
 
 /// A slot's number; its xid on the way to the machine is one more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +29,12 @@ impl SlotId {
 #[derive(Debug)]
 enum Slot {
     Free,
+    /// To be sent when there is room.
+    Queued {
+        request: Request,
+        waker: Option<Waker>,
+        watch: Option<u64>,
+    },
     /// Sent; somebody waits, or will.
     Waiting {
         waker: Option<Waker>,
@@ -43,7 +50,7 @@ enum Slot {
 /// The slots of one session.
 ///
 /// Invariant: `unanswered` is the number of Waiting and Abandoned slots, and what they were opened with is charged to the
-/// budget.
+/// budget. `queue` has the Queued ones, which are none of `capacity`.
 #[derive(Debug)]
 pub(super) struct Slots {
     slots: Vec<Slot>,
@@ -51,6 +58,7 @@ pub(super) struct Slots {
     bytes: Vec<u64>,
     signs: Vec<Sign>,
     free: Vec<SlotId>,
+    queue: VecDeque<SlotId>,
     unanswered: usize,
     capacity: usize,
     budget: Arc<Budget>,
@@ -65,46 +73,84 @@ impl Slots {
             bytes: Vec::new(),
             signs: Vec::new(),
             free: Vec::new(),
+            queue: VecDeque::new(),
             unanswered: 0,
             capacity,
             budget,
         }
     }
 
-    /// A slot for a request of `bytes`, of this `sign` of life, that arms `watch` when it succeeds; `None` when all are in use, or when requests of all
-    /// connections hold all the bytes they may.
+    /// A slot for a request of `bytes`, of this `sign` of life, that arms `watch` when it succeeds; `None` when all are in use, when requests of all
+    /// connections hold all the bytes they may, or when others wait already.
     pub(super) fn open(&mut self, watch: Option<u64>, bytes: u64, sign: Sign) -> Option<SlotId> {
-        if self.free.is_empty() && self.slots.len() == self.capacity {
+        if !self.queue.is_empty() || !self.charge_if_room(bytes) {
             return None;
+        }
+        let id = self.take_free(sign);
+        self.slots[id.0 as usize] = Slot::Waiting { waker: None, watch };
+        self.bytes[id.0 as usize] = bytes;
+        Some(id)
+    }
+
+    /// A slot for a request that waits for room behind all that do.
+    pub(super) fn queue(&mut self, request: Request, watch: Option<u64>, bytes: u64, sign: Sign) -> SlotId {
+        let id = self.take_free(sign);
+        self.slots[id.0 as usize] = Slot::Queued { request, waker: None, watch };
+        self.bytes[id.0 as usize] = bytes;
+        self.queue.push_back(id);
+        id
+    }
+
+    /// The request that waits longest, to be sent now if there is room; `sign` says of what sign of life it is.
+    pub(super) fn next_queued(&mut self, sign: impl FnOnce(&Request) -> Sign) -> Option<(SlotId, Request)> {
+        let id = *self.queue.front()?;
+        let bytes = self.bytes[id.0 as usize];
+        if !self.charge_if_room(bytes) {
+            return None;
+        }
+        self.queue.pop_front();
+        let slot = &mut self.slots[id.0 as usize];
+        let Slot::Queued { request, waker, watch } = std::mem::replace(slot, Slot::Free) else {
+            unreachable!("{id:?} is in the queue")
+        };
+        *slot = Slot::Waiting { waker, watch };
+        self.signs[id.0 as usize] = sign(&request);
+        Some((id, request))
+    }
+
+    /// Counts one more that is sent.
+    fn charge_if_room(&mut self, bytes: u64) -> bool {
+        let in_use = self.slots.len() - self.free.len() - self.queue.len();
+        if in_use >= self.capacity {
+            return false;
         }
         if self.unanswered == 0 {
             // One request always goes: nobody would wake a session that waits for others only.
             self.budget.charge(Part::Outstanding, bytes);
         } else if !self.budget.try_charge(Part::Outstanding, bytes) {
-            return None;
+            return false;
         }
         self.unanswered += 1;
-        let id = match self.free.pop() {
-            Some(id) => id,
-            None => {
-                self.slots.push(Slot::Free);
-                self.bytes.push(0);
-                self.signs.push(sign);
-                SlotId(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
-            }
-        };
-        self.slots[id.0 as usize] = Slot::Waiting { waker: None, watch };
-        self.bytes[id.0 as usize] = bytes;
-        self.signs[id.0 as usize] = sign;
-        Some(id)
+        true
     }
 
-    /// Puts the answer in its slot; gives whom to wake, and whether a slot came free.
-    pub(super) fn fill(&mut self, id: SlotId, answer: Result<Answer, Error>) -> Filled {
+    fn take_free(&mut self, sign: Sign) -> SlotId {
+        if let Some(id) = self.free.pop() {
+            self.signs[id.0 as usize] = sign;
+            return id;
+        }
+        self.slots.push(Slot::Free);
+        self.bytes.push(0);
+        self.signs.push(sign);
+        SlotId(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// Puts the answer in its slot; gives whom to wake. If nobody waits, the slot is free.
+    pub(super) fn fill(&mut self, id: SlotId, answer: Result<Answer, Error>) -> Option<Waker> {
         if !self.is_open(id) {
             // An answer nobody asked for: not ours to repair here.
             debug_assert!(false, "slot {id:?} answered twice");
-            return Filled::default();
+            return None;
         }
         self.unanswered -= 1;
         self.budget.release(Part::Outstanding, std::mem::take(&mut self.bytes[id.0 as usize]));
@@ -112,13 +158,13 @@ impl Slots {
         match std::mem::replace(slot, Slot::Free) {
             Slot::Waiting { waker, .. } => {
                 *slot = Slot::Done(answer);
-                Filled { waker, came_free: false }
+                waker
             }
             Slot::Abandoned { .. } => {
                 self.free.push(id);
-                Filled { waker: None, came_free: true }
+                None
             }
-            Slot::Free | Slot::Done(_) => Filled::default(),
+            Slot::Free | Slot::Queued { .. } | Slot::Done(_) => None,
         }
     }
 
@@ -126,7 +172,7 @@ impl Slots {
     pub(super) fn watch_of(&self, id: SlotId) -> Option<u64> {
         match self.slots.get(id.0 as usize)? {
             Slot::Waiting { watch, .. } | Slot::Abandoned { watch } => *watch,
-            Slot::Free | Slot::Done(_) => None,
+            Slot::Free | Slot::Queued { .. } | Slot::Done(_) => None,
         }
     }
 
@@ -139,7 +185,16 @@ impl Slots {
     pub(super) fn fail_all(&mut self, error: Error) -> Vec<Waker> {
         let open = (0..self.slots.len()).filter_map(|index| u32::try_from(index).ok().map(SlotId));
         let open: Vec<SlotId> = open.filter(|id| self.is_open(*id)).collect();
-        open.into_iter().filter_map(|id| self.fill(id, Err(error)).waker).collect()
+        open.into_iter().filter_map(|id| self.fill(id, Err(error))).collect()
+    }
+
+    /// What waits for room is not sent; gives whom to wake.
+    pub(super) fn refuse_queued(&mut self, error: Error) -> Vec<Waker> {
+        let refuse = |id: SlotId| match std::mem::replace(&mut self.slots[id.0 as usize], Slot::Done(Err(error))) {
+            Slot::Queued { waker, .. } => waker,
+            Slot::Free | Slot::Waiting { .. } | Slot::Abandoned { .. } | Slot::Done(_) => None,
+        };
+        self.queue.drain(..).filter_map(refuse).collect()
     }
 
     fn is_open(&self, id: SlotId) -> bool {
@@ -148,7 +203,7 @@ impl Slots {
 
     fn poll(&mut self, id: SlotId, context: &Context<'_>) -> Poll<Result<Answer, Error>> {
         let Some(slot) = self.slots.get_mut(id.0 as usize) else { return Poll::Ready(Err(Error::ConnectionLoss)) };
-        if let Slot::Waiting { waker, .. } = slot {
+        if let Slot::Waiting { waker, .. } | Slot::Queued { waker, .. } = slot {
             match waker {
                 Some(waker) => waker.clone_from(context.waker()),
                 None => *waker = Some(context.waker().clone()),
@@ -160,32 +215,27 @@ impl Slots {
                 self.free.push(id);
                 Poll::Ready(answer)
             }
-            Slot::Free | Slot::Waiting { .. } | Slot::Abandoned { .. } => Poll::Ready(Err(Error::ConnectionLoss)),
+            Slot::Free | Slot::Queued { .. } | Slot::Waiting { .. } | Slot::Abandoned { .. } => {
+                Poll::Ready(Err(Error::ConnectionLoss))
+            }
         }
     }
 
-    /// The one who waited is gone; says whether a slot came free.
-    fn abandon(&mut self, id: SlotId) -> bool {
-        let Some(slot) = self.slots.get_mut(id.0 as usize) else { return false };
+    /// The one who waited is gone.
+    fn abandon(&mut self, id: SlotId) {
+        let Some(slot) = self.slots.get_mut(id.0 as usize) else { return };
         match std::mem::replace(slot, Slot::Free) {
             Slot::Waiting { watch, .. } | Slot::Abandoned { watch } => {
                 *slot = Slot::Abandoned { watch };
-                false
             }
-            Slot::Done(_) => {
+            Slot::Queued { .. } => {
+                self.queue.retain(|queued| *queued != id);
                 self.free.push(id);
-                true
             }
-            Slot::Free => false,
+            Slot::Done(_) => self.free.push(id),
+            Slot::Free => {}
         }
     }
-}
-
-/// What filling a slot led to.
-#[derive(Debug, Default)]
-pub(super) struct Filled {
-    pub(super) waker: Option<Waker>,
-    pub(super) came_free: bool,
 }
 
 /// Waits for one answer.
@@ -207,11 +257,7 @@ impl Future for Ticket {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(slot) = self.slot else { return Poll::Ready(Err(Error::Closed)) };
-        let (answer, wakers) = self.link.with_slots(|slots| {
-            let answer = slots.poll(slot, context);
-            let came_free = answer.is_ready();
-            (answer, came_free)
-        });
+        let (answer, wakers) = self.link.with_slots(|slots| slots.poll(slot, context));
         wakers.wake();
         if answer.is_ready() {
             self.slot = None;
@@ -223,7 +269,7 @@ impl Future for Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            let ((), wakers) = self.link.with_slots(|slots| ((), slots.abandon(slot)));
+            let ((), wakers) = self.link.with_slots(|slots| slots.abandon(slot));
             wakers.wake();
         }
     }
@@ -274,9 +320,9 @@ mod tests {
         assert_eq!(slots.open(None, 1, SIGN), None);
         assert_eq!(slots.poll(first, &context), Poll::Ready(answer()));
         assert_eq!(slots.open(None, 1, SIGN), Some(first));
-        assert!(!slots.abandon(second));
+        slots.abandon(second);
         assert_eq!(slots.open(None, 1, SIGN), None);
-        assert!(slots.fill(second, answer()).came_free);
+        slots.fill(second, answer());
         assert_eq!(slots.open(None, 1, SIGN), Some(second));
     }
 

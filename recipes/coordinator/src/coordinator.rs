@@ -23,7 +23,7 @@ pub trait Coordinator: Clone {
     /// Ready at its instant.
     type Timer: Future<Output = ()> + Unpin;
 
-    /// Sends `request`, before this returns if the session has room for one more, else when the ticket is polled and there is room.
+    /// Sends `request`, before this returns if the session has room for one more, else when there is room, unless the ticket was dropped by then.
     ///
     /// The answer to a multi that failed is its results; to anything else that failed, [`Error::Refused`]. [`Error::Suspended`]: it was not
     /// sent. [`Error::ConnectionLoss`]: nobody knows whether a write happened.

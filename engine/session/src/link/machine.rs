@@ -257,9 +257,8 @@ impl State {
                 }
             }
             let answer = result.map(|reply| Answer { zxid, reply }).map_err(Error::Refused);
-            let filled = self.slots.fill(slot, answer);
-            wakers = self.room_wakers(filled.came_free);
-            wakers.1 = filled.waker;
+            wakers.add(self.slots.fill(slot, answer));
+            wakers.append(link.send_queued(self));
         }
         if auth_failed {
             wakers.append(self.end(SessionState::AuthFailed));

@@ -8,8 +8,6 @@ mod owner;
 #[cfg(test)]
 mod tests;
 
-pub(super) use owner::Submit;
-
 use super::errands::Errands;
 use super::life::Life;
 use super::slots::Slots;
@@ -78,7 +76,6 @@ struct State {
     asked_missed: u32,
     behind: VecDeque<Behind>,
     behind_overflowed: bool,
-    room: BTreeMap<u64, Waker>,
     readers: BTreeMap<u64, Waker>,
 }
 
@@ -141,7 +138,6 @@ impl Link {
                 asked_missed: 0,
                 behind: VecDeque::new(),
                 behind_overflowed: false,
-                room: BTreeMap::new(),
                 readers: BTreeMap::new(),
             }),
         })
@@ -154,7 +150,7 @@ impl State {
         self.errands.unsend();
         let mut wakers = self.become_state(SessionState::Suspended);
         wakers.0.append(&mut self.slots.fail_all(Error::ConnectionLoss));
-        wakers.0.append(&mut self.room_wakers(true).0);
+        wakers.0.append(&mut self.slots.refuse_queued(Error::Suspended));
         wakers
     }
 
@@ -166,7 +162,7 @@ impl State {
         let mut wakers = self.become_state(over);
         wakers.0.append(&mut self.slots.fail_all(Error::of(over)));
         wakers.0.append(&mut self.watches.end());
-        wakers.0.append(&mut self.room_wakers(true).0);
+        wakers.0.append(&mut self.slots.refuse_queued(Error::of(over)));
         wakers
     }
 
@@ -181,13 +177,5 @@ impl State {
     fn become_state(&mut self, next: SessionState) -> Wakers {
         self.session_state = next;
         Wakers(std::mem::take(&mut self.readers).into_values().collect(), None)
-    }
-
-    /// Everybody who waits for a slot tries again: there are few, and one of them may have gone.
-    fn room_wakers(&mut self, came_free: bool) -> Wakers {
-        if !came_free || self.room.is_empty() {
-            return Wakers::default();
-        }
-        Wakers(std::mem::take(&mut self.room).into_values().collect(), None)
     }
 }

@@ -1,7 +1,7 @@
 //! The owner's side: requests go out, and whoever waits is woken.
 
 use super::super::size;
-use super::super::slots::{Slots, Ticket};
+use super::super::slots::{SlotId, Slots, Ticket};
 use super::super::watch::Watches;
 use super::{Link, State, Wakers, XID_UNHEARD};
 use crate::life::{Shows, Sign};
@@ -12,15 +12,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use zoolet_coordinator::Errand;
+use zoolet_engine::ConnId;
 use zoolet_model::{Error, Request, SessionId, SessionState, Text};
-
-/// What became of a request.
-pub(crate) enum Submit {
-    Sent(Ticket),
-    /// All slots are in use; here it is back.
-    Full(Request),
-    Refused(Error),
-}
 
 impl Link {
     pub(crate) fn id(&self) -> SessionId {
@@ -73,34 +66,62 @@ impl Link {
     }
 
     pub(crate) fn submit(self: &Arc<Self>, request: Request, watch: Option<u64>) -> Result<Ticket, Error> {
-        match self.try_submit(request, watch) {
-            Submit::Sent(ticket) => Ok(ticket),
-            Submit::Full(_) => Err(Error::Busy),
-            Submit::Refused(error) => Err(error),
-        }
+        self.take(request, watch, false)
+    }
+
+    /// What finds no room is sent when there is some, unless its ticket was dropped.
+    pub(crate) fn submit_or_queue(self: &Arc<Self>, request: Request, watch: Option<u64>) -> Result<Ticket, Error> {
+        self.take(request, watch, true)
     }
 
     /// Sends in the order of calls: the outbox is entered under the lock.
-    pub(crate) fn try_submit(self: &Arc<Self>, request: Request, watch: Option<u64>) -> Submit {
+    fn take(self: &Arc<Self>, request: Request, watch: Option<u64>, may_wait: bool) -> Result<Ticket, Error> {
         let bytes = size::request_bytes(&request);
         if bytes > self.request_bytes_max {
-            return Submit::Refused(Error::TooLarge);
+            return Err(Error::TooLarge);
         }
         let mut state = lock(&self.state);
         if state.session_state.is_over() {
-            return Submit::Refused(Error::of(state.session_state));
+            return Err(Error::of(state.session_state));
         }
-        let Some(conn) = state.conn else { return Submit::Refused(Error::of(state.session_state)) };
-        let sign = Sign { sent: self.surroundings.now(), shows: Shows::of(&request) };
-        let Some(slot) = state.slots.open(watch, bytes, sign) else { return Submit::Full(request) };
+        let Some(conn) = state.conn else { return Err(Error::of(state.session_state)) };
+        let sign = self.sign_of(&request);
         let mut wakers = Wakers::default();
-        if request == Request::CloseSession {
-            wakers = self.begin_to_close(&mut state, SessionState::Closed);
-        }
-        self.outbox.request(conn, slot.xid(), request);
+        let slot = match state.slots.open(watch, bytes, sign) {
+            Some(slot) => {
+                wakers = self.send(&mut state, conn, slot, request);
+                slot
+            }
+            None if may_wait => state.slots.queue(request, watch, bytes, sign),
+            None => return Err(Error::Busy),
+        };
         drop(state);
         wakers.wake();
-        Submit::Sent(Ticket::new(Arc::clone(self), slot))
+        Ok(Ticket::new(Arc::clone(self), slot))
+    }
+
+    fn send(&self, state: &mut State, conn: ConnId, slot: SlotId, request: Request) -> Wakers {
+        let mut wakers = Wakers::default();
+        if request == Request::CloseSession {
+            wakers = self.begin_to_close(state, SessionState::Closed);
+        }
+        self.outbox.request(conn, slot.xid(), request);
+        wakers
+    }
+
+    /// To be called whenever there may be room for what waits.
+    pub(super) fn send_queued(&self, state: &mut State) -> Wakers {
+        let mut wakers = Wakers::default();
+        while let Some(conn) = state.conn
+            && let Some((slot, request)) = state.slots.next_queued(|request| self.sign_of(request))
+        {
+            wakers.append(self.send(state, conn, slot, request));
+        }
+        wakers
+    }
+
+    fn sign_of(&self, request: &Request) -> Sign {
+        Sign { sent: self.surroundings.now(), shows: Shows::of(request) }
     }
 
     /// Nobody hears this watch any more. What the server is told goes out before anybody can ask it to watch the same: it would end his watch too.
@@ -152,7 +173,7 @@ impl Link {
         state.closing = true;
         let mut wakers = state.become_state(over);
         wakers.0.append(&mut state.watches.end());
-        wakers.append(state.room_wakers(true));
+        wakers.0.append(&mut state.slots.refuse_queued(Error::of(over)));
         wakers
     }
 
@@ -188,20 +209,9 @@ impl Link {
         work(&mut lock(&self.state).watches)
     }
 
-    /// `work` says whether a slot came free.
-    pub(crate) fn with_slots<R>(&self, work: impl FnOnce(&mut Slots) -> (R, bool)) -> (R, Wakers) {
+    pub(crate) fn with_slots<R>(&self, work: impl FnOnce(&mut Slots) -> R) -> (R, Wakers) {
         let mut state = lock(&self.state);
-        let (result, came_free) = work(&mut state.slots);
-        (result, state.room_wakers(came_free))
-    }
-
-    /// To be called before a request is tried; its owner tries again when woken.
-    pub(crate) fn wait_for_room(&self, number: &mut Option<u64>, context: &Context<'_>) {
-        let number = *number.get_or_insert_with(|| self.new_number());
-        lock(&self.state).room.insert(number, context.waker().clone());
-    }
-
-    pub(crate) fn leave_room(&self, number: u64) {
-        lock(&self.state).room.remove(&number);
+        let result = work(&mut state.slots);
+        (result, self.send_queued(&mut state))
     }
 }

@@ -541,8 +541,8 @@ fn a_session_that_closes_sends_its_errands_first_and_forgets_them_with_its_end()
 }
 
 #[test]
-fn a_request_without_room_goes_when_there_is_room_and_never_if_its_ticket_was_dropped() {
-    let (machine, session) = Machine::with(Limits { outstanding_max: 1, ..Limits::default() });
+fn a_request_without_room_goes_in_its_turn_and_never_if_its_ticket_was_dropped() {
+    let (mut machine, session) = Machine::with(Limits { outstanding_max: 1, ..Limits::default() });
     let first = submit(&session, delete("/1"));
     let dropped = submit(&session, delete("/2"));
     let woken = Arc::new(Woken::default());
@@ -553,12 +553,36 @@ fn a_request_without_room_goes_when_there_is_room_and_never_if_its_ticket_was_dr
     let sent = machine.requests();
     assert_eq!(only_requests(&sent), [delete("/1")]);
     machine.link.reply(sent[0].0, 1, Ok(Reply::Empty));
-    assert_eq!((first.wait(), woken.0.load(SeqCst)), (Ok(Reply::Empty), 1));
-    assert!(third.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let fourth = submit(&session, delete("/4"));
+    assert_eq!(session.submit(delete("/5")).unwrap_err(), Error::Busy);
+    assert_eq!(first.wait(), Ok(Reply::Empty));
+    let fifth = submit(&session, delete("/5"));
     let sent = machine.requests();
-    assert_eq!(only_requests(&sent), [delete("/3")]);
+    assert_eq!(only_requests(&sent), [delete("/3")], "nobody overtakes it, whoever is polled first");
+    assert_eq!(woken.0.load(SeqCst), 0);
     machine.link.reply(sent[0].0, 2, Err(ErrorCode::NoNode));
-    assert_eq!(third.wait(), Err(Error::Refused(ErrorCode::NoNode)));
+    assert_eq!((third.wait(), woken.0.load(SeqCst)), (Err(Error::Refused(ErrorCode::NoNode)), 1));
+    assert_eq!(only_requests(&machine.requests()), [delete("/4")]);
+    machine.links.close(machine.conn).unwrap();
+    assert_eq!((fourth.wait(), fifth.wait()), (Err(Error::ConnectionLoss), Err(Error::Suspended)), "it was not sent");
+    assert_eq!(machine.charged(), 0);
+}
+
+#[test]
+fn what_waits_for_room_when_the_session_closes_is_not_sent() {
+    let (machine, session) = Machine::with(Limits { outstanding_max: 2, ..Limits::default() });
+    let first = submit(&session, delete("/1"));
+    let closing = [submit(&session, delete("/2")), submit(&session, Request::CloseSession)];
+    let behind = submit(&session, delete("/3"));
+    let sent = machine.requests();
+    machine.link.reply(sent[0].0, 1, Ok(Reply::Empty));
+    assert_eq!((first.wait(), session.state()), (Ok(Reply::Empty), SessionState::Closed));
+    let close = machine.requests();
+    assert_eq!(only_requests(&close), [Request::CloseSession]);
+    assert_eq!(behind.wait(), Err(Error::Closed));
+    machine.link.reply(sent[1].0, 2, Ok(Reply::Empty));
+    machine.link.reply(close[0].0, 3, Ok(Reply::Empty));
+    assert_eq!(closing.map(Wait::wait), [Ok(Reply::Empty), Ok(Reply::Empty)]);
 }
 
 #[test]

@@ -163,6 +163,14 @@ pub enum PeerMessage {
         /// In the first message: every session that was begun in the learner's own process, connected or not. Those of its former processes end.
         of_this_process: Option<Vec<SessionId>>,
     },
+    /// Learner to leader, before a Sync of the protocol: the owner of this session asked for it. On the same lane, so that the answer to the Sync shows that
+    /// the leader had heard of him.
+    Alive {
+        /// The leader's epoch.
+        epoch: Epoch,
+        /// Which session, and the learner's connection that it is on.
+        claim: Claim,
+    },
     /// Learner to leader: the digest of its state after this entry. The leader compares it with its own.
     Digest {
         /// The entry: one that every server takes the digest at.
@@ -193,7 +201,8 @@ impl PeerMessage {
             | Self::Snapshot { .. }
             | Self::Refused { .. }
             | Self::Revalidated { .. }
-            | Self::Moved { .. } => Lane::Log,
+            | Self::Moved { .. }
+            | Self::Alive { .. } => Lane::Log,
             Self::Forward { .. } | Self::Revalidate { .. } | Self::Touch { .. } | Self::Digest { .. } => Lane::Forward,
         }
     }
@@ -213,6 +222,7 @@ impl PeerMessage {
             | Self::Revalidate { .. }
             | Self::Revalidated { .. }
             | Self::Moved { .. }
+            | Self::Alive { .. }
             | Self::Digest { .. } => 64,
         }
     }

@@ -141,7 +141,7 @@ impl<C: Coordinator> Grant<C> {
     }
 
     /// How it is and becomes. This watches the own znode as well, so that a grant which somebody breaks is found to be lost; and when pings alone
-    /// would leave it in doubt, as they do in sessions of less than some seven seconds, it checks the znode by a write.
+    /// would leave it in doubt, it checks the znode by a write.
     pub fn holdings(&self) -> Holdings<C> {
         Holdings::new(self.coordinator().clone(), self.path().clone(), Arc::clone(self.place.is_gone()))
     }

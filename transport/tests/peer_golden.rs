@@ -100,6 +100,7 @@ fn samples(kind: Kind) -> Vec<Sample> {
         | Kind::Refused
         | Kind::Revalidated
         | Kind::Moved
+        | Kind::Alive
         | Kind::Forward
         | Kind::Revalidate
         | Kind::Touch
@@ -141,6 +142,7 @@ fn messages(kind: Kind) -> Vec<Sample> {
             [None, Some(zxid(1, 2))].map(|up_to| PeerMessage::Revalidated { conn, session, up_to, since }).to_vec()
         }
         Kind::Moved => vec![PeerMessage::Moved { session, conn }],
+        Kind::Alive => vec![PeerMessage::Alive { epoch, claim: Claim { session, conn, since } }],
         Kind::Forward => vec![PeerMessage::Forward { epoch, seq: 0x44, conn, since, payload }],
         Kind::Revalidate => [None, Some(SessionSecret(*b"sixteen bytes .."))]
             .map(|secret| PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms: 0x1000 })

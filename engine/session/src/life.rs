@@ -7,6 +7,9 @@ use zoolet_model::Request;
 /// By so much two clocks may differ in speed, one in: each is off by 500 millionths at most, which is what NTP corrects.
 const DRIFT_ONE_IN: u32 = 1000;
 
+/// So many times in its timeout a session gives a sign of life.
+pub(crate) const PINGS_IN_TIMEOUT: u32 = 3;
+
 /// Signs of life that are remembered, at most.
 const SIGNS_MAX: usize = 16;
 
@@ -20,7 +23,7 @@ pub(crate) struct Sign {
 /// What an answer shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shows {
-    /// A write's: that its leader had it after it was sent, a sign of life to the one who judges silence.
+    /// A write's, or that of a ping which goes to the leader: that its leader had it after it was sent, a sign of life to the one who judges silence.
     Itself,
     /// A ping's or a sync's: that the server leads or follows, so its leader had heard of what was sent some time before.
     Earlier,
@@ -36,6 +39,17 @@ impl Shows {
             Request::Ping | Request::Sync { .. } => Self::Earlier,
             _ => Self::Nothing,
         }
+    }
+}
+
+/// How a session gives a sign of life, and what the answer shows. A server answers a ping by itself; where that would say too little about a session with so
+/// short a timeout, because between two answers more of it passes than they show, a sync stands for it: its leader hears of that before it is asked, and a
+/// quorum says who leads. What is asked behind it waits for its answer.
+pub(crate) fn ping(timeout: Duration, told_late: Duration) -> (Request, Shows) {
+    if timeout / PINGS_IN_TIMEOUT < told_late {
+        (Request::Sync { path: None }, Shows::Itself)
+    } else {
+        (Request::Ping, Shows::Earlier)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The sessions of one node, as the machine sees them: by connection.
 
 use super::Link;
+use super::life::PINGS_IN_TIMEOUT;
 use std::collections::HashMap;
 use std::sync::Arc;
 use zoolet_engine::{ConnId, Event};
@@ -52,7 +53,7 @@ impl Links {
 
     /// How often to ping, milliseconds; `None` without a session.
     pub fn ping_interval_ms(&self) -> Option<u64> {
-        self.links.values().map(|link| u64::from(link.timeout_ms() / 3).max(1)).min()
+        self.links.values().map(|link| u64::from(link.timeout_ms() / PINGS_IN_TIMEOUT).max(1)).min()
     }
 
     /// Asks every session to close, as a clean shutdown does.

@@ -8,7 +8,8 @@ use zoolet_model::{AclEntry, AskedAcl, Create, CreateKind, CreateMode, Path, Req
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SessionOptions {
     /// The timeout to ask for; `None` is 10 s. The node keeps the session alive: the timeout matters when the process dies, and is how long its
-    /// ephemerals then stay.
+    /// ephemerals then stay. In an ensemble a session of less than 9.6 s asks its leader three times in its timeout whether it is alive, and what it asks
+    /// behind that waits until it is answered: for one way to the leader and back.
     pub timeout: Option<Duration>,
     /// The session closes when its owner does not [touch](crate::Session::touch) it for so long; `None`: it lives as long as the process. For daemons
     /// whose main loop may hang while the process, and so the node's threads, live on: their ephemerals and locks go then, and the state is

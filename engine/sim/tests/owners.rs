@@ -292,6 +292,38 @@ async fn counts_on_its_session(seat: Seat<Said>) -> Next {
     Next::Done
 }
 
+/// Nothing is wrong, and its owner asks for nothing but, once, that it is known.
+async fn is_at_ease(seat: Seat<Duration>) -> Next {
+    let session = &seat.session;
+    while session.create_with(path!("/here-"), None, &CreateOptions::default().sequential()).await.is_err() {}
+    for _ in 0..600 {
+        seat.sleep(Duration::from_millis(50)).await;
+        seat.record(session.safe_until().saturating_sub(Coordinator::now(session)));
+    }
+    Next::Done
+}
+
+/// Pings that its server answered showed what was sent 3.2 s before: half of the time such a session was in doubt.
+#[test]
+fn a_session_of_four_seconds_that_nothing_hinders_always_has_half_of_them_left() {
+    let looks = AtomicU64::new(0);
+    let three = |seed| {
+        let peaceful = Scenario::peaceful(seed, 4);
+        let plan = Plan { voters: 3, observers: 0, ..peaceful.plan };
+        // In no server's process, and in each of the three, the leader's too.
+        let homes = (0..4).map(ServerId::new).collect();
+        Scenario { plan, homes, timeouts_ms: (TIMEOUT_MS, TIMEOUT_MS), ..peaceful }
+    };
+    run_seeds_of(10, three, is_at_ease, |ran| {
+        looks.fetch_add(ran.facts.len() as u64, Relaxed);
+        match ran.facts.iter().find(|fact| fact.what < Duration::from_secs(2)) {
+            Some(fact) => Err(format!("client {} at {} us: {:?} left", fact.client, fact.at_us, fact.what)),
+            None => Ok(()),
+        }
+    });
+    assert!(looks.load(Relaxed) >= 10 * 4 * 600);
+}
+
 /// When the end of each session was committed, microseconds of the run.
 fn ends(ran: &Ran<Said>) -> BTreeMap<SessionId, u64> {
     let end = |committed: &Committed| match txn::decode(&committed.payload) {

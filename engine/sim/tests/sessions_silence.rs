@@ -57,6 +57,47 @@ fn a_session_whose_connection_ends_just_after_a_ping_lives_for_its_whole_timeout
     assert_eq!(sessions(&members), [0, 0, 0]);
 }
 
+/// The xid of pings.
+const PING: i32 = -2;
+
+/// Its learner dies before it would have told the leader by itself.
+#[test]
+fn a_sync_that_stands_for_a_ping_is_answered_when_the_leader_has_heard_of_its_owner() {
+    let mut members = Members::born(3);
+    let learner = members.learners()[0];
+    let client = members.client(learner, TIMEOUT_MS);
+    members.advance(3900);
+    members.send(&client, PING, Request::Sync { path: None });
+    members.settle();
+    let told = members.told(&client);
+    assert!(matches!(told[..], [Told::Reply(PING, _, Ok(Reply::Synced(None)))]), "{told:?}");
+    members.stop(learner);
+    members.advance(3990);
+    assert_eq!(sessions(&members), [1, 1]);
+    members.advance(600);
+    assert_eq!(sessions(&members), [0, 0]);
+}
+
+/// Its end was proposed, and is not committed when the sync is.
+#[test]
+fn a_sync_that_stands_for_a_ping_is_not_answered_when_its_session_is_about_to_end() {
+    let mut members = Members::born(3);
+    for server in members.ids() {
+        let client = members.client(server, TIMEOUT_MS);
+        members.advance(1000);
+        members.told(&client);
+        members.hanging = members.ids().collect();
+        members.advance(4000);
+        members.send(&client, PING, Request::Sync { path: None });
+        members.advance(100);
+        let told = members.told(&client);
+        assert!(matches!(told[..], [Told::Closed]), "at server {server}: {told:?}");
+        members.hanging.clear();
+        members.advance(1000);
+        assert_eq!(sessions(&members), [0, 0, 0]);
+    }
+}
+
 #[test]
 fn a_silent_session_ends_everywhere_with_all_it_owned_and_not_early() {
     let mut members = Members::born(3);

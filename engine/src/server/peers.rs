@@ -165,7 +165,11 @@ impl Server {
             PeerMessage::Touch { epoch, sessions, of_this_process } if self.leads_in(epoch) => {
                 self.on_touch(peer, &sessions, of_this_process);
             }
-            PeerMessage::Forward { .. } | PeerMessage::Revalidate { .. } | PeerMessage::Touch { .. } => {}
+            PeerMessage::Alive { epoch, claim } if self.leads_in(epoch) => self.on_alive(peer, claim),
+            PeerMessage::Forward { .. }
+            | PeerMessage::Revalidate { .. }
+            | PeerMessage::Touch { .. }
+            | PeerMessage::Alive { .. } => {}
             PeerMessage::Refused { seq, code } if self.leader() == Some(peer) => self.on_refused(seq, code),
             PeerMessage::Revalidated { conn, session, up_to, since } if self.leader() == Some(peer) => {
                 self.on_revalidated(conn, session, up_to, since);

@@ -459,7 +459,8 @@ impl Server {
     /// A sync is answered when a quorum has confirmed, after it came, who leads, and everything committed by then is applied here. When the leader is lost
     /// meanwhile the connection ends: asking the next one would be right too, but a client that is not answered finds another server sooner.
     fn sync(&mut self, conn: ConnId, head: Waiting) -> Step {
-        let Some(round) = self.confirm() else {
+        let is_told = head.xid != PING_XID || self.tell_before_sync(conn);
+        let Some(round) = self.confirm().filter(|_| is_told) else {
             self.close(conn);
             return Step::Done;
         };

@@ -306,8 +306,32 @@ impl Server {
     }
 }
 
+/// Every server.
+impl Server {
+    /// A sync that stands for a ping: its answer shows its owner that whoever ends sessions had heard of him after he sent it. So the leader is told before
+    /// it is asked. False when the session is over, and nothing is to be answered.
+    pub(super) fn tell_before_sync(&mut self, conn: ConnId) -> bool {
+        let Some(session) = self.connections.get(&conn).map(|connection| connection.session) else { return false };
+        let Some(leader) = self.leader() else {
+            return self.sessions.lookup(session).is_some_and(|live| !live.closing);
+        };
+        let claim = Claim { session, conn, since: self.sessions.since(session) };
+        self.send_to(leader, PeerMessage::Alive { epoch: self.zab.epoch(), claim })
+    }
+}
+
 /// Leader.
 impl Server {
+    /// A learner heard of this session, and asks who leads next. Where the session is about to end, or is elsewhere, its connection ends before that is
+    /// answered. One that is not known here ended before what will be answered, or begins, and has its whole time then.
+    pub(super) fn on_alive(&mut self, peer: ServerId, claim: Claim) {
+        if self.is_owner(peer, claim) {
+            self.touch_from(claim.session);
+        } else if self.sessions.lookup(claim.session).is_some() {
+            self.evict(claim.session, Place::There(peer, claim.conn));
+        }
+    }
+
     /// Sessions that a learner heard of.
     pub(super) fn on_touch(&mut self, peer: ServerId, sessions: &[Claim], of_this_process: Option<Vec<SessionId>>) {
         if let Some(living) = of_this_process {

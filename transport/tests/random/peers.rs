@@ -41,6 +41,7 @@ pub(crate) fn kind_of(message: &PeerMessage) -> Kind {
         PeerMessage::Refused { .. } => Kind::Refused,
         PeerMessage::Revalidated { .. } => Kind::Revalidated,
         PeerMessage::Moved { .. } => Kind::Moved,
+        PeerMessage::Alive { .. } => Kind::Alive,
         PeerMessage::Forward { .. } => Kind::Forward,
         PeerMessage::Revalidate { .. } => Kind::Revalidate,
         PeerMessage::Touch { .. } => Kind::Touch,
@@ -82,6 +83,7 @@ pub(crate) fn message(random: &mut Random, kind: Kind) -> Option<PeerMessage> {
             since: since(random),
         },
         Kind::Moved => PeerMessage::Moved { session: session(random), conn: conn(random) },
+        Kind::Alive => PeerMessage::Alive { epoch: epoch(random), claim: claim(random) },
         Kind::Forward => PeerMessage::Forward {
             epoch: epoch(random),
             seq: number(random),
@@ -98,16 +100,16 @@ pub(crate) fn message(random: &mut Random, kind: Kind) -> Option<PeerMessage> {
         },
         Kind::Touch => PeerMessage::Touch {
             epoch: epoch(random),
-            sessions: several(random, |random| Claim {
-                session: session(random),
-                conn: conn(random),
-                since: since(random),
-            }),
+            sessions: several(random, claim),
             of_this_process: random.one_in(2).then(|| several(random, session)),
         },
         Kind::Digest => PeerMessage::Digest { zxid: zxid(random), digest: wide(random) },
         Kind::Hello | Kind::OpenLane | Kind::SnapshotRequest | Kind::SnapshotReply => return None,
     })
+}
+
+fn claim(random: &mut Random) -> Claim {
+    Claim { session: session(random), conn: conn(random), since: since(random) }
 }
 
 /// Any message of a lane.

@@ -3,7 +3,7 @@
 use super::super::slots::SlotId;
 use super::{Answer, Link, State, Wakers, XID_PING, XID_UNHEARD, XID_WATCHES};
 use crate::errands::Errands;
-use crate::life::{Shows, Sign};
+use crate::life::{self, Shows, Sign};
 use crate::lock;
 use crate::watchdog::Watchdog;
 use bytes::Bytes;
@@ -99,11 +99,13 @@ impl Link {
             }
             state.errands.send_left(send);
         }
-        let (unanswered, since) = state.pinged.unwrap_or_else(|| (0, self.surroundings.now()));
-        state.pinged = Some((unanswered + 1, since));
+        let (request, shows) =
+            life::ping(Duration::from_millis(state.timeout_ms.into()), self.surroundings.told_late());
+        let (unanswered, first) = state.pinged.unwrap_or_else(|| (0, Sign { sent: self.surroundings.now(), shows }));
+        state.pinged = Some((unanswered + 1, first));
         drop(state);
         wakers.wake();
-        Some((XID_PING, Request::Ping))
+        Some((XID_PING, request))
     }
 
     /// An answer, in its turn.
@@ -237,7 +239,7 @@ impl State {
         if Errands::has_xid(xid) {
             self.on_errand(link, xid, &result);
         } else if xid == XID_PING {
-            self.on_pong(link);
+            self.on_pong(link, result.is_ok());
         } else if xid == XID_WATCHES {
             self.on_missed(result.is_ok());
         }
@@ -295,10 +297,10 @@ impl State {
     }
 
     /// Of several that are under way each is taken for the first: it was not sent sooner than that.
-    fn on_pong(&mut self, link: &Link) {
-        if let Some((unanswered, sent)) = self.pinged {
-            self.pinged = unanswered.checked_sub(1).filter(|left| *left > 0).map(|left| (left, sent));
-            self.shows_life(link, Some(Sign { sent, shows: Shows::Earlier }));
+    fn on_pong(&mut self, link: &Link, is_ok: bool) {
+        if let Some((unanswered, first)) = self.pinged {
+            self.pinged = unanswered.checked_sub(1).filter(|left| *left > 0).map(|left| (left, first));
+            self.shows_life(link, Some(first).filter(|_| is_ok));
         }
     }
 

@@ -9,7 +9,7 @@ mod owner;
 mod tests;
 
 use super::errands::Errands;
-use super::life::Life;
+use super::life::{Life, Sign};
 use super::slots::Slots;
 use super::watch::Watches;
 use crate::watchdog::Watchdog;
@@ -20,7 +20,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
-use std::time::Duration;
 use zoolet_engine::{Budget, ConnId, Limits};
 use zoolet_model::{Error, Reply, SessionId, SessionSecret, SessionState, Text};
 
@@ -67,8 +66,8 @@ struct State {
     slots: Slots,
     errands: Errands,
     life: Life,
-    /// How many pings are not answered, and when the first of them was sent.
-    pinged: Option<(u32, Duration)>,
+    /// How many pings are not answered, and the first of them.
+    pinged: Option<(u32, Sign)>,
     watches: Watches,
     /// The zxid behind which watches may have missed something: before the server has said that it watches again, and after events were left out.
     missed_since: Option<i64>,

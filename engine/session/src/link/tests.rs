@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake};
+use std::time::Duration;
 use zoolet_coordinator::{Coordinator, Errand, Guid};
 use zoolet_engine::Event;
 use zoolet_engine::budget::Part;
@@ -42,6 +43,7 @@ struct World {
     now_ms: AtomicU64,
     timers: Timers,
     roused: AtomicUsize,
+    told_late_ms: AtomicU64,
 }
 
 impl World {
@@ -61,7 +63,7 @@ impl Surroundings for World {
     }
 
     fn told_late(&self) -> Duration {
-        Duration::ZERO
+        Duration::from_millis(self.told_late_ms.load(SeqCst))
     }
 
     fn timers(&self) -> &Timers {
@@ -635,6 +637,33 @@ fn a_session_is_safe_from_when_it_sent_what_was_answered() {
     machine.ping();
     machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
     assert_eq!(session.safe_until(), Duration::from_millis(6000) + SAFE);
+}
+
+/// Between two pings more of a short timeout passes than their answers show: of four seconds nothing was ever safe.
+#[test]
+fn a_short_session_pings_its_leader_and_is_safe_from_then() {
+    let (mut machine, session) = Machine::connected();
+    machine.world.told_late_ms.store(3200, SeqCst);
+    for (timeout_ms, request) in [(9600, Request::Ping), (9599, Request::Sync { path: None })] {
+        machine.links.close(machine.conn).unwrap();
+        machine.dial();
+        machine.accept(timeout_ms);
+        assert_eq!(only_requests(&machine.ping()), [request], "{timeout_ms}");
+    }
+    machine.links.close(machine.conn).unwrap();
+    machine.dial();
+    machine.accept(4000);
+    let safe = |ms| Duration::from_millis(ms + 3996);
+    for ms in [1333, 2666] {
+        machine.world.set(ms);
+        machine.ping();
+        machine.world.set(ms + 20);
+        machine.link.reply(XID_PING, 1, Ok(Reply::Synced(None)));
+        assert_eq!(session.safe_until(), safe(ms));
+    }
+    machine.ping();
+    machine.link.reply(XID_PING, 1, Err(ErrorCode::SystemError));
+    assert_eq!(session.safe_until(), safe(2666), "who refuses may not have asked anybody");
 }
 
 #[derive(Default)]

@@ -241,10 +241,11 @@ impl Client {
             Place::Joining { conn, .. } => self.leave(now_us, conn, wires, witness),
             Place::Open { conn } if now_us >= self.patience_us() => self.leave(now_us, conn, wires, witness),
             Place::Open { conn } if now_us >= self.ping_us() => {
-                if let Voice::Owned(line) = &self.voice {
-                    line.on_ping();
-                }
-                self.say(now_us, conn, PING_XID, Request::Ping, wires, witness);
+                let request = match &self.voice {
+                    Voice::Owned(line) => line.ping(),
+                    Voice::Drawn(_) => None,
+                };
+                self.say(now_us, conn, PING_XID, request.unwrap_or(Request::Ping), wires, witness);
             }
             Place::Open { conn } => self.ask(now_us, conn, wires, witness),
             Place::Gone => {}

@@ -244,6 +244,7 @@ fn protocol(message: &PeerMessage) -> Option<Cow<'_, Message>> {
         | PeerMessage::Revalidated { .. }
         | PeerMessage::Moved { .. }
         | PeerMessage::Touch { .. }
+        | PeerMessage::Alive { .. }
         | PeerMessage::Digest { .. } => None,
     }
 }

@@ -50,6 +50,7 @@ kinds! {
     Refused = 34,
     Revalidated = 35,
     Moved = 36,
+    Alive = 37,
 
     Forward = 48,
     Revalidate = 49,

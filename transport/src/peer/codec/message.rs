@@ -28,6 +28,7 @@ pub(super) fn kind_of(message: &PeerMessage) -> Kind {
         PeerMessage::Revalidate { .. } => Kind::Revalidate,
         PeerMessage::Revalidated { .. } => Kind::Revalidated,
         PeerMessage::Moved { .. } => Kind::Moved,
+        PeerMessage::Alive { .. } => Kind::Alive,
         PeerMessage::Touch { .. } => Kind::Touch,
         PeerMessage::Digest { .. } => Kind::Digest,
     }
@@ -74,6 +75,10 @@ pub(super) fn encode(message: &PeerMessage, out: &mut BytesMut) {
         PeerMessage::Moved { session, conn } => {
             writer::session(out, *session);
             out.put_u64_le(conn.0);
+        }
+        PeerMessage::Alive { epoch, claim } => {
+            writer::epoch(out, *epoch);
+            put_claim(out, claim);
         }
         PeerMessage::Touch { epoch, sessions, of_this_process } => {
             writer::epoch(out, *epoch);
@@ -153,6 +158,7 @@ fn body(reader: &mut Reader) -> Read<PeerMessage> {
             since: reader.attachment()?,
         },
         Kind::Moved => PeerMessage::Moved { session: reader.session()?, conn: conn(reader)? },
+        Kind::Alive => PeerMessage::Alive { epoch: reader.epoch()?, claim: claim(reader)? },
         Kind::Forward => {
             let (epoch, seq, conn, since) = (reader.epoch()?, reader.u64()?, conn(reader)?, reader.attachment()?);
             PeerMessage::Forward { epoch, seq, conn, since, payload: reader.counted_bytes()? }
@@ -201,11 +207,13 @@ fn snapshot(reader: &mut Reader) -> Read<PeerMessage> {
 
 fn touch(reader: &mut Reader) -> Read<PeerMessage> {
     let epoch = reader.epoch()?;
-    let sessions = reader.vector(CLAIM_BYTES, |reader| {
-        Ok(Claim { session: reader.session()?, conn: conn(reader)?, since: reader.attachment()? })
-    })?;
+    let sessions = reader.vector(CLAIM_BYTES, claim)?;
     let of_this_process = reader.option(|reader| reader.vector(SESSION_BYTES, Reader::session))?;
     Ok(PeerMessage::Touch { epoch, sessions, of_this_process })
+}
+
+fn claim(reader: &mut Reader) -> Read<Claim> {
+    Ok(Claim { session: reader.session()?, conn: conn(reader)?, since: reader.attachment()? })
 }
 
 fn conn(reader: &mut Reader) -> Read<ConnId> {

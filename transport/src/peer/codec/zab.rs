@@ -175,6 +175,7 @@ pub(super) fn decode(kind: Kind, reader: &mut Reader) -> Read<Message> {
         | Kind::Refused
         | Kind::Revalidated
         | Kind::Moved
+        | Kind::Alive
         | Kind::Forward
         | Kind::Revalidate
         | Kind::Touch

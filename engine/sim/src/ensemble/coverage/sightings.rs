@@ -74,6 +74,7 @@ impl Sightings {
             | PeerMessage::Revalidate { .. }
             | PeerMessage::Moved { .. }
             | PeerMessage::Touch { .. }
+            | PeerMessage::Alive { .. }
             | PeerMessage::Digest { .. } => return,
         };
         self.see(at_us, feature);

@@ -72,9 +72,9 @@ impl Line {
         }
     }
 
-    /// A ping goes out.
-    pub(in crate::ensemble) fn on_ping(&self) {
-        drop(self.link.ping());
+    /// A ping that goes out.
+    pub(in crate::ensemble) fn ping(&self) -> Option<Request> {
+        self.link.ping().map(|(_, request)| request)
     }
 
     pub(in crate::ensemble) fn on_reply(&self, xid: i32, zxid: i64, result: &Result<Reply, ErrorCode>) {

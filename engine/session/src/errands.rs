@@ -1,9 +1,9 @@
 //! What a session does for owners who no longer wait.
 
 use crate::size::request_bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use zoolet_coordinator::{Errand, Left};
+use zoolet_coordinator::{Errand, Left, Shared};
 use zoolet_engine::Budget;
 use zoolet_engine::budget::Part;
 use zoolet_model::{ErrorCode, Reply, Request};
@@ -24,12 +24,32 @@ impl Entry {
     }
 }
 
+/// Whose request was sent.
+#[derive(Debug)]
+enum Asked {
+    One(Entry),
+    /// All that had begun when it was sent.
+    All(Shared, Vec<Entry>),
+}
+
+impl Asked {
+    fn into_entries(self) -> impl Iterator<Item = Entry> {
+        let (one, all) = match self {
+            Self::One(entry) => (Some(entry), Vec::new()),
+            Self::All(_, entries) => (None, entries),
+        };
+        one.into_iter().chain(all)
+    }
+}
+
 /// Errands that are not done. As many as there were guards and attempts of owners, and charged to the budget as requests are: so new requests wait
 /// while errands take the room.
 #[derive(Debug)]
 pub(crate) struct Errands {
     /// Sent and not answered, in the order of sending.
-    sent: VecDeque<(i32, Entry)>,
+    sent: VecDeque<(i32, Asked)>,
+    /// What was sent for all that share it, and those who came since: they share the next one.
+    shared: BTreeMap<Shared, Vec<Entry>>,
     /// To be sent with the next ping, or when the session is connected again.
     left: VecDeque<Entry>,
     xid: i32,
@@ -38,7 +58,7 @@ pub(crate) struct Errands {
 
 impl Errands {
     pub(crate) fn new(budget: Arc<Budget>) -> Self {
-        Self { sent: VecDeque::new(), left: VecDeque::new(), xid: XID_FIRST, budget }
+        Self { sent: VecDeque::new(), shared: BTreeMap::new(), left: VecDeque::new(), xid: XID_FIRST, budget }
     }
 
     /// Whether an answer is to one of these.
@@ -65,16 +85,46 @@ impl Errands {
         Entry { errand, bytes }
     }
 
-    fn send(&mut self, entry: Entry, mut send: impl FnMut(i32, Request)) {
-        send(self.xid, entry.errand.request());
-        self.sent.push_back((self.xid, entry));
+    fn send(&mut self, entry: Entry, send: impl FnMut(i32, Request)) {
+        match entry.errand.shared() {
+            None => self.ask(Asked::One(entry), send),
+            Some(shared) => match self.shared.get_mut(&shared) {
+                Some(waiting) => waiting.push(entry),
+                None => self.ask_for_all(shared, vec![entry], send),
+            },
+        }
+    }
+
+    fn ask_for_all(&mut self, shared: Shared, entries: Vec<Entry>, send: impl FnMut(i32, Request)) {
+        self.shared.insert(shared.clone(), Vec::new());
+        self.ask(Asked::All(shared, entries), send);
+    }
+
+    fn ask(&mut self, asked: Asked, mut send: impl FnMut(i32, Request)) {
+        let first = match &asked {
+            Asked::One(entry) => Some(entry),
+            Asked::All(_, entries) => entries.first(),
+        };
+        let Some(first) = first else { return };
+        send(self.xid, first.errand.request());
+        self.sent.push_back((self.xid, asked));
         self.xid = self.xid.checked_sub(1).unwrap_or(XID_FIRST);
     }
 
     /// Everything that was left for later goes now.
     pub(crate) fn send_left(&mut self, mut send: impl FnMut(i32, Request)) {
+        let mut together: BTreeMap<Shared, Vec<Entry>> = BTreeMap::new();
         while let Some(entry) = self.left.pop_front() {
-            self.send(entry, &mut send);
+            match entry.errand.shared() {
+                None => self.send(entry, &mut send),
+                Some(shared) => together.entry(shared).or_default().push(entry),
+            }
+        }
+        for (shared, mut entries) in together {
+            match self.shared.get_mut(&shared) {
+                Some(waiting) => waiting.append(&mut entries),
+                None => self.ask_for_all(shared, entries, &mut send),
+            }
         }
     }
 
@@ -83,27 +133,51 @@ impl Errands {
         &mut self,
         xid: i32,
         answer: &Result<Reply, ErrorCode>,
-        send: Option<impl FnMut(i32, Request)>,
+        mut send: Option<impl FnMut(i32, Request)>,
     ) {
         let Some(place) = self.sent.iter().position(|(sent, _)| *sent == xid) else { return };
-        let Some((_, Entry { errand, bytes })) = self.sent.remove(place) else { return };
-        match (errand.answered(answer), send) {
+        let Some((_, asked)) = self.sent.remove(place) else { return };
+        match asked {
+            Asked::One(Entry { errand, bytes }) => self.go_on(errand.answered(answer), bytes, send.as_mut()),
+            Asked::All(shared, entries) => {
+                let waiting = self.shared.remove(&shared).unwrap_or_default();
+                match &mut send {
+                    Some(send) if !waiting.is_empty() => self.ask_for_all(shared, waiting, send),
+                    _ => waiting.iter().for_each(|entry| self.budget.release(Part::Outstanding, entry.bytes)),
+                }
+                let (errands, bytes): (Vec<_>, Vec<_>) =
+                    entries.into_iter().map(|Entry { errand, bytes }| (errand, bytes)).unzip();
+                for (left, bytes) in Errand::all_answered(errands, answer).zip(bytes) {
+                    self.go_on(left, bytes, send.as_mut());
+                }
+            }
+        }
+    }
+
+    fn go_on(&mut self, left: Left, bytes: u64, send: Option<&mut impl FnMut(i32, Request)>) {
+        match (left, send) {
             (Left::Now(errand), Some(send)) => self.send(Entry { errand, bytes }, send),
             (Left::Later(errand), Some(_)) => self.left.push_back(Entry { errand, bytes }),
             (Left::Nothing, _) | (_, None) => self.budget.release(Part::Outstanding, bytes),
         }
     }
 
+    /// All of them, those first that were sent.
+    fn take_all(&mut self) -> Vec<Entry> {
+        let sent = self.sent.drain(..).flat_map(|(_, asked)| asked.into_entries());
+        let shared = std::mem::take(&mut self.shared).into_values().flatten();
+        sent.chain(shared).chain(self.left.drain(..)).collect()
+    }
+
     /// Nobody will answer any more: what was sent is to be sent again, before what was not.
     pub(crate) fn unsend(&mut self) {
-        let unsent: Vec<_> = self.sent.drain(..).map(|(_, entry)| entry).chain(self.left.drain(..)).collect();
+        let unsent = self.take_all();
         self.left.extend(unsent.into_iter().map(Entry::on_another_connection));
     }
 
     /// The session is over.
     pub(crate) fn clear(&mut self) {
-        let all = self.sent.drain(..).map(|(_, entry)| entry).chain(self.left.drain(..));
-        all.for_each(|entry| self.budget.release(Part::Outstanding, entry.bytes));
+        self.take_all().iter().for_each(|entry| self.budget.release(Part::Outstanding, entry.bytes));
     }
 }
 

@@ -64,10 +64,17 @@ impl Claim {
     }
 }
 
+/// A request that is the same for many errands, and whose answer serves all of them that had begun before it was sent.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Shared {
+    parent: Text,
+    is_list: bool,
+}
+
 /// What is to be looked for before it is deleted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Sought {
-    /// Every child with this GUID in its name.
+    /// Every child whose name begins with this GUID.
     Named { parent: Text, guid: Guid },
     /// This znode, if its data is this GUID.
     Saying { path: Text, guid: Guid },
@@ -95,7 +102,7 @@ impl Sought {
     fn found(&self, answer: &Result<Reply, ErrorCode>) -> Option<Text> {
         match (self, answer) {
             (Self::Named { parent, guid }, Ok(Reply::Names(names))) => {
-                names.iter().find(|name| guid.is_in(name)).map(|name| child(parent, name))
+                names.iter().find(|name| Guid::of_name(name) == Some(*guid)).map(|name| child(parent, name))
             }
             (Self::Saying { path, guid }, Ok(Reply::Data(Some(data), _))) => says(data, *guid).then(|| path.clone()),
             (Self::Owned { path, owner, czxid }, Ok(Reply::Stat(stat))) => {
@@ -137,7 +144,7 @@ impl Errand {
         Self(Step::Look(Sought::Owned { path, owner, czxid: Some(czxid) }))
     }
 
-    /// Deletes every child of `parent` with this GUID in its name: for a create whose reply nobody has seen.
+    /// Deletes every child of `parent` whose name begins with this GUID, or with `_c_` and this GUID: for a create whose reply nobody has seen.
     pub const fn find_and_delete(parent: Text, guid: Guid) -> Self {
         Self(Step::Settle(Sought::Named { parent, guid }))
     }
@@ -201,6 +208,38 @@ impl Errand {
                 Request::Multi(vec![check, delete(&claim.path)])
             }
         }
+    }
+
+    /// If others may have the same [request](Errand::request): what they share. Ten thousand attempts given up at once would list their parent ten thousand
+    /// times.
+    pub fn shared(&self) -> Option<Shared> {
+        match &self.0 {
+            Step::Settle(Sought::Named { parent, .. }) => Some(Shared { parent: parent.clone(), is_list: false }),
+            Step::Look(Sought::Named { parent, .. }) => Some(Shared { parent: parent.clone(), is_list: true }),
+            _ => None,
+        }
+    }
+
+    /// The same answer to many errands that [share](Errand::shared) their request: what is left of each, in their order. The names of a list are gone through
+    /// once, and not once for each of them.
+    pub fn all_answered(
+        errands: impl IntoIterator<Item = Self>,
+        answer: &Result<Reply, ErrorCode>,
+    ) -> impl Iterator<Item = Left> {
+        let mut by_guid: Vec<(Guid, &str)> = match answer {
+            Ok(Reply::Names(names)) => names.iter().filter_map(|name| Some((Guid::of_name(name)?, name))).collect(),
+            Ok(_) | Err(_) => Vec::new(),
+        };
+        by_guid.sort_unstable();
+        errands.into_iter().map(move |errand| {
+            let (Step::Look(Sought::Named { guid, .. }), Ok(Reply::Names(_))) = (&errand.0, answer) else {
+                return errand.answered(answer);
+            };
+            let from = by_guid.partition_point(|(other, _)| other < guid);
+            let own = by_guid[from..].iter().take_while(|(other, _)| other == guid).map(|(_, name)| name);
+            let own = Ok(Reply::Names(own.collect()));
+            errand.answered(&own)
+        })
     }
 
     /// The server's answer to [`Errand::request`]; what is left to do.

@@ -22,6 +22,24 @@ impl Guid {
             || write!(plain, "{}", self.hex()).is_ok() && name.contains(plain.as_str())
     }
 
+    /// The one that a name begins with, in either form; Curator puts `_c_` before it.
+    pub fn of_name(name: &str) -> Option<Self> {
+        let name = name.strip_prefix("_c_").unwrap_or(name);
+        let mut digits = String::<32>::new();
+        for (at, character) in name.chars().enumerate() {
+            match character {
+                // Where Curator's have one, and nowhere else.
+                '-' if matches!(at, 8 | 13 | 18 | 23) && digits.len() < 32 => {}
+                '0'..='9' | 'a'..='f' => digits.push(character).ok()?,
+                _ => return None,
+            }
+            if digits.len() == 32 {
+                break;
+            }
+        }
+        if digits.len() < 32 { None } else { u128::from_str_radix(&digits, 16).ok().map(Self) }
+    }
+
     /// 32 lower-case hexadecimal digits, as kazoo writes it.
     pub const fn hex(self) -> impl fmt::Display {
         Hex(self.0)
@@ -59,8 +77,13 @@ mod tests {
         let (guid, other) = (Guid::from_random_bits(u128::MAX / 3), Guid::from_random_bits(u128::MAX / 5));
         for name in [format!("_c_{guid}-lock-0000000001"), format!("{}__lock__0000000001", guid.hex())] {
             assert!(guid.is_in(&name) && !other.is_in(&name), "{name}");
+            assert_eq!(Guid::of_name(&name), Some(guid), "{name}");
         }
+        assert_eq!(Guid::of_name(&guid.to_string()), Some(guid));
         assert!(!guid.is_in(""));
+        for none in ["", "_c_", "lock-0000000001", "0123456789abcdef-lock-0000000001", "é", &format!("-{guid}")] {
+            assert_eq!(Guid::of_name(none), None, "{none}");
+        }
     }
 
     #[test]

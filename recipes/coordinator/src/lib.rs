@@ -7,5 +7,5 @@ mod errand;
 mod guid;
 
 pub use coordinator::Coordinator;
-pub use errand::{Errand, Left};
+pub use errand::{Errand, Left, Shared};
 pub use guid::Guid;

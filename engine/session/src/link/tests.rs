@@ -473,6 +473,59 @@ fn an_errand_of_several_steps_takes_each_when_the_one_before_is_answered() {
     assert_eq!((machine.requests(), machine.charged()), (vec![], 0));
 }
 
+/// Each listed the parent for itself: ten thousand attempts given up at once kept a server busy for seconds, and other sessions ended meanwhile.
+#[test]
+fn errands_that_look_at_one_parent_share_their_requests() {
+    let (machine, session) = Machine::connected();
+    let guids: Vec<_> = (0..1000_u128).map(|bits| Guid::from_random_bits(bits << 80)).collect();
+    guids.iter().for_each(|guid| session.run_errand(Errand::find_and_delete("/locks".into(), *guid)));
+    // The znodes of every second one are there, and some of other people.
+    let mut left: Vec<String> = guids.iter().step_by(2).map(|guid| format!("_c_{guid}-lock-0000000001")).collect();
+    left.push("theirs-0000000001".into());
+    let (mut asked, mut deleted) = (0, Vec::new());
+    loop {
+        let sent = machine.requests();
+        if sent.is_empty() {
+            break;
+        }
+        for (xid, request) in sent {
+            let answer = match request {
+                Request::Multi(_) => Reply::Multi(vec![OpResult::Check]),
+                Request::GetChildren { .. } => Reply::Names(left.iter().collect()),
+                Request::Write(WriteOp::Delete { path, .. }) => {
+                    left.retain(|name| *path != format!("/locks/{name}"));
+                    deleted.push(path);
+                    machine.link.reply(xid, 1, Ok(Reply::Empty));
+                    continue;
+                }
+                other => panic!("{other:?}"),
+            };
+            asked += 1;
+            machine.link.reply(xid, 1, Ok(answer));
+        }
+    }
+    assert_eq!((deleted.len(), left, machine.charged()), (500, vec!["theirs-0000000001".to_owned()], 0));
+    assert!(asked <= 10, "{asked} checks and lists");
+}
+
+/// An attempt that is given up while a list is under way may have made its znode after that list.
+#[test]
+fn an_errand_does_not_share_a_list_that_was_asked_for_before_it_began() {
+    let (mut machine, session) = Machine::connected();
+    let [first, second] = [1, 2].map(|bits| Guid::from_random_bits(bits << 80));
+    session.run_errand(Errand::find_and_delete("/locks".into(), first));
+    let settle = machine.requests().remove(0);
+    session.run_errand(Errand::find_and_delete("/locks".into(), second));
+    assert_eq!(machine.requests(), [], "it waits for its turn");
+    machine.link.reply(settle.0, 1, Ok(Reply::Multi(vec![OpResult::Check])));
+    let sent = machine.requests();
+    assert!(matches!(&sent[..], [(_, Request::Multi(_)), (_, Request::GetChildren { .. })]), "{sent:?}");
+    machine.links.close(machine.conn).unwrap();
+    machine.dial();
+    assert!(matches!(&machine.accept(7)[..], [Request::Multi(_)]), "both of them, behind one write");
+    assert!(machine.charged() > 0);
+}
+
 #[test]
 fn an_errand_that_the_server_could_not_do_goes_again_with_the_next_ping() {
     let (machine, session) = Machine::connected();

@@ -70,7 +70,7 @@ fn every_message_comes_back_as_it_went() {
         }
         seen.insert(kind);
     }
-    assert_eq!(seen.len(), 25);
+    assert_eq!(seen.len(), 26);
 }
 
 #[test]

@@ -26,6 +26,7 @@
 //! | the leader is [broken](crate::Contention::break_grant) | it is out of office at once |
 //! | it is broken while it takes office | it never was in office, or is out of it at once |
 //! | somebody else deletes the leader's place | the next one replaces `leader`, which is the former one's and stands until then |
+//! | somebody else deletes `leader`, or puts something of his own there that is no office | the leader leads on, its writes are fenced by its place; observers hear that nobody is in office until it [says so](Leadership::proclaim) |
 //! | the reply to taking office is lost | it is looked up by the token |
 //! | who was named to lead next is gone | the next one in line leads |
 //!
@@ -48,7 +49,7 @@
 //! }
 //! ```
 
-use crate::ask::{UNEXPECTED, ask_watching, connected, data, is_disconnection};
+use crate::ask::{UNEXPECTED, ask_watching, connected, create, data, is_disconnection};
 use crate::board::Board;
 use crate::line::Line;
 use crate::mutation::{Mutation, is_on};
@@ -160,7 +161,7 @@ impl<C: Coordinator> Election<C> {
             if is_taken {
                 ops.push(WriteOp::Delete { path: self.office.clone(), version: -1 });
             }
-            ops.push(crate::ask::create(self.office.clone(), Some(content.clone()), CreateKind::Ephemeral, false));
+            ops.push(create(self.office.clone(), Some(content.clone()), CreateKind::Ephemeral, false));
             let results = match coordinator.submit(Request::Multi(ops)).await {
                 Ok(Reply::Multi(results)) => results,
                 Ok(_) => return Err(UNEXPECTED),
@@ -312,14 +313,27 @@ impl<C: Coordinator> Leadership<C> {
         self.grant.fenced()
     }
 
-    /// Tells observers something else than what the candidate said of itself.
+    /// Tells observers something else than what the candidate said of itself; also that there is a leader, where somebody else has deleted or replaced
+    /// `leader`.
     ///
     /// # Errors
     /// [`Error::Lost`]; the session's.
     pub async fn proclaim(&self, content: impl Into<Bytes>) -> Result<(), Error> {
         let data = Some(office_content(self.token(), &content.into()));
-        let op = WriteOp::SetData { path: self.office.clone(), data, version: -1 };
-        self.grant.fenced().multi([op]).await.map(drop)
+        let delete = WriteOp::Delete { path: self.office.clone(), version: -1 };
+        let create = create(self.office.clone(), data, CreateKind::Ephemeral, false);
+        let mut is_there = true;
+        loop {
+            // Anew, because what is there need not be this leader's.
+            let ops = is_there.then(|| delete.clone()).into_iter().chain([create.clone()]);
+            match self.grant.fenced().multi(ops).await.map(drop) {
+                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) if is_there => is_there = false,
+                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NodeExists))) if !is_there => {
+                    is_there = true
+                }
+                proclaimed => return proclaimed,
+            }
+        }
     }
 
     /// Gives the office up, and waits until that is done.
@@ -353,8 +367,9 @@ impl<C: Coordinator> Leadership<C> {
 
 async fn read_office<C: Coordinator>(coordinator: &C, path: &Text) -> Result<Option<Office>, Error> {
     let Some((content, stat)) = data(coordinator, path).await? else { return Ok(None) };
-    let (token, content) = content.as_ref().and_then(parse_office).ok_or(Error::Malformed)?;
-    Ok(Some(Office { content, session: SessionId(stat.ephemeral_owner), token }))
+    // A leader's is an ephemeral of its own; anything else is somebody's who is not in this line.
+    let of_leader = content.as_ref().filter(|_| stat.ephemeral_owner != 0).and_then(parse_office);
+    Ok(of_leader.map(|(token, content)| Office { content, session: SessionId(stat.ephemeral_owner), token }))
 }
 
 /// The znode that says who is in office.

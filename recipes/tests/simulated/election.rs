@@ -334,3 +334,31 @@ fn a_leader_that_is_asked_resigns_and_the_next_one_leads() {
     };
     run_seeds_of(10, |seed| Scenario::peaceful(seed, 3), body, judge);
 }
+
+/// Observers were told of an office that nobody has, or failed, and the leader could not say any more that it leads.
+#[test]
+fn what_is_no_office_is_not_taken_for_one_and_the_leader_puts_it_right() {
+    let body = async |seat: Seat<Noted>| {
+        let (election, c) = (election(&seat), &seat.session);
+        let leadership = election.campaign().await.unwrap();
+        let office = Path::new(format!("{PARENT}/leader").into()).unwrap();
+        let seen = async || election.office().await.unwrap().and_then(|office| office.content);
+        for (round, theirs) in [None, Some("garbage"), Some("1\nforged"), Some("")].into_iter().enumerate() {
+            c.delete(&office, zoolet_session::Version::Any).await.unwrap();
+            if let Some(theirs) = theirs {
+                c.create(&office, bytes::Bytes::from_static(theirs.as_bytes())).await.unwrap();
+            }
+            assert_eq!(election.office().await, Ok(None), "{theirs:?}");
+            let content = bytes::Bytes::from(format!("still here {round}"));
+            leadership.proclaim(content.clone()).await.unwrap();
+            assert_eq!(seen().await, Some(content));
+            let stat = c.exists(&office).await.unwrap().unwrap();
+            assert_eq!(stat.ephemeral_owner, c.id().0, "it goes with the leader's session");
+        }
+        leadership.resign().await.unwrap();
+        assert_eq!(election.office().await, Ok(None));
+        assert!(c.exists(&office).await.unwrap().is_none());
+        Next::Done
+    };
+    run_seeds_of(1, |seed| Scenario::peaceful(seed, 1), body, |_| Ok(()));
+}

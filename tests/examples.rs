@@ -18,6 +18,9 @@ mod gateway_leader;
 #[path = "../examples/hot_standby_modem.rs"]
 #[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
 mod hot_standby_modem;
+#[path = "../examples/one_of_three.rs"]
+#[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
+mod one_of_three;
 #[path = "../examples/rolling_restart.rs"]
 #[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
 mod rolling_restart;
@@ -43,6 +46,29 @@ fn the_least_an_embedder_writes_counts_its_starts() {
     for starts in 1..=3 {
         assert_eq!(embedded_min::run(scratch.join("data")).unwrap(), format!("started {starts} times"));
     }
+}
+
+#[test]
+fn three_boxes_are_one_service() {
+    let scratch = Scratch::new();
+    let key = scratch.join("site.key");
+    let keygen =
+        std::process::Command::new(env!("CARGO_BIN_EXE_zoolet")).args(["keygen", "--out"]).arg(&key).output().unwrap();
+    assert!(keygen.status.success(), "{keygen:?}");
+    // All at once, so that no two get the same.
+    let ports: Vec<_> = (0..3).map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    let hosts: Vec<_> = ports.iter().map(|port| port.local_addr().unwrap().to_string()).collect();
+    drop(ports);
+    let directory = |number: u8| scratch.join(&number.to_string()).display().to_string();
+    let start = |number: u8| one_of_three::member(number, &directory(number), key.to_str().unwrap(), &hosts).unwrap();
+    let mut boxes: Vec<_> = (1..=3).map(start).collect();
+    for (starts, node) in (1..).zip(&boxes) {
+        node.ready().wait().unwrap();
+        assert_eq!(one_of_three::count_start(&node.session().wait().unwrap()).unwrap(), starts);
+    }
+    boxes.remove(0).shutdown(Duration::from_secs(5)).unwrap();
+    let session = boxes[0].session().wait().unwrap();
+    assert_eq!(one_of_three::count_start(&session).unwrap(), 4, "two of them serve");
 }
 
 #[test]

@@ -1,0 +1,51 @@
+//! A daemon that is one of three servers: each box runs it with its own number, and whichever two are up serve.
+//!
+//! `zoolet keygen --out site.key` once, and the same file (mode 0600) on every box; then, on each,
+//! `cargo run --example one_of_three -- NUMBER DIRECTORY site.key HOST1 HOST2 HOST3`
+#![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
+
+use std::time::Duration;
+use zoolet::config::{Ensemble, Member, TrustSource};
+use zoolet::{Bytes, Config, CreateOptions, Node, Session, Version, Wait, path};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [number, directory, key, hosts @ ..] = &arguments[..] else {
+        return Err("one_of_three NUMBER DIRECTORY KEY HOST...".into());
+    };
+    let node = member(number.parse()?, directory, key, hosts)?;
+    // Waits until two of them have found each other, however long that takes.
+    node.ready().wait()?;
+    let session = node.session().wait()?;
+    println!("started {} times, all boxes together", count_start(&session)?);
+    session.create_with(path!("/boxes/box-"), None, &CreateOptions::ephemeral().sequential()).wait()?;
+    let mut events = session.watch(path!("/boxes"), zoolet::AddWatchMode::Persistent).wait()?;
+    loop {
+        println!("{} boxes are up", session.children(path!("/boxes")).wait()?.len());
+        if events.next().wait().is_none() {
+            break;
+        }
+    }
+    node.shutdown(Duration::from_secs(5))?;
+    Ok(())
+}
+
+/// Starts server `number` of those at `hosts`: names or addresses, with `:PORT` (UDP) where it is not 2888. All boxes say the same of all.
+pub fn member(number: u8, directory: &str, key: &str, hosts: &[String]) -> Result<Node, zoolet::StartError> {
+    let members: Vec<_> = (1..).zip(hosts).map(|(id, host)| Member::new(id, host)).collect();
+    let mut config = Config::new(directory);
+    config.server_id = number;
+    config.ensemble = Some(Ensemble::new(members, TrustSource::SiteKeyFile(key.into())));
+    Node::start(config)
+}
+
+/// Whichever box starts: the znode is everybody's.
+pub fn count_start(session: &Session) -> Result<i32, zoolet::Error> {
+    for path in [path!("/boxes"), path!("/starts")] {
+        match session.create(path, Bytes::new()).wait() {
+            Ok(_) | Err(zoolet::Error::Refused(zoolet::ErrorCode::NodeExists)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(session.set(path!("/starts"), None, Version::Any).wait()?.version)
+}

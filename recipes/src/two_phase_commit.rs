@@ -217,7 +217,8 @@ impl<C: Coordinator> Transaction<C> {
         }
     }
 
-    /// Waits until every site has carried out what was decided, and ends the transaction: nothing of it is left.
+    /// Waits until every site has carried out what was decided, and ends the transaction: nothing of it is left, but an empty `path-receipts`, a
+    /// container that the ensemble reaps.
     ///
     /// A site that never comes back keeps it open for ever; whoever takes a site out of service says [`Transaction::dismiss`].
     ///

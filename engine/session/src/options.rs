@@ -7,7 +7,8 @@ use zoolet_model::{AclEntry, AskedAcl, Create, CreateKind, CreateMode, Path, Req
 /// How a session of this process is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SessionOptions {
-    /// The timeout to ask for; `None` is 10 s. The node keeps the session alive: the timeout matters when the process dies, and is how long its
+    /// The timeout to ask for; `None` is 10 s. What the node does not grant it moves to the nearest that it does, 4 s to 40 s unless it is told otherwise:
+    /// [`Session::timeout`](zoolet_coordinator::Coordinator::timeout) says what it is. The node keeps the session alive: the timeout matters when the process dies, and is how long its
     /// ephemerals then stay. In an ensemble a session of less than 9.6 s asks its leader three times in its timeout whether it is alive, and what it asks
     /// behind that waits until it is answered: for one way to the leader and back.
     pub timeout: Option<Duration>,

@@ -134,7 +134,7 @@ impl<C: Coordinator> Grant<C> {
 
     /// How it is now, as far as is known without asking: [`Holding::Lost`] as well once a fenced write or [`Grant::holdings`] has found that somebody broke it.
     pub fn holding(&self) -> Holding {
-        match self.place.is_gone().load(Relaxed) {
+        match self.place.is_gone() {
             true => Holding::Lost,
             false => holding(self.coordinator(), self.coordinator().state()),
         }
@@ -143,7 +143,7 @@ impl<C: Coordinator> Grant<C> {
     /// How it is and becomes. This watches the own znode as well, so that a grant which somebody breaks is found to be lost; and when pings alone
     /// would leave it in doubt, it checks the znode by a write.
     pub fn holdings(&self) -> Holdings<C> {
-        Holdings::new(self.coordinator().clone(), self.path().clone(), Arc::clone(self.place.is_gone()))
+        Holdings::new(self.coordinator().clone(), self.path().clone(), Arc::clone(self.place.gone()))
     }
 
     /// Waits until it is not [`Holding::Held`] any more. Cancel-safe.
@@ -202,7 +202,7 @@ impl<C: Coordinator> Grant<C> {
     pub fn fenced(&self) -> FencedWriter<'_, C> {
         // The path is not given to another grant before this one is dropped.
         let fence = Fence { znode: self.path(), turn: None };
-        FencedWriter::new(self.coordinator(), fence, self.place.is_gone())
+        FencedWriter::new(self.coordinator(), fence, self.place.gone())
     }
 
     /// Gives it up, and waits until that is done. Dropping it does the same without waiting.

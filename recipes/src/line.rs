@@ -12,8 +12,8 @@ use crate::mutation::{Mutation, is_on};
 use crate::naming::{self, Mode, Stands};
 use crate::{Coordinator, Errand, Error, Guid, Naming};
 use bytes::Bytes;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Names, OpResult, Path, Reply, Request, Stat, Text, WriteOp};
 
 /// Numbers that are left over: at the last one the server stops counting, and two participants would have the same.
@@ -176,7 +176,7 @@ impl<C: Coordinator> Entering<C> {
         let number = naming::number(&path).ok_or(UNEXPECTED)?;
         let line = self.line.take().ok_or(UNEXPECTED)?;
         line.newest.fetch_max(stat.czxid, SeqCst);
-        let place = Place { line, path, number, token: stat.czxid, companion: None, is_gone: Arc::default() };
+        let place = Place { line, path, number, token: stat.czxid, companion: None, gone: OnceLock::new() };
         if number > i32::MAX as u32 - NUMBERS_LEFT_MIN {
             return Err(Error::Exhausted);
         }
@@ -240,8 +240,8 @@ pub(crate) struct Place<C: Coordinator> {
     token: i64,
     /// Another znode that stands for as long as this one.
     companion: Option<Text>,
-    /// Whether somebody found that the own znode is not there.
-    is_gone: Arc<AtomicBool>,
+    /// Whether somebody found that the own znode is not there; made for the first who could, so that a lock that is only taken allocates nothing.
+    gone: OnceLock<Arc<AtomicBool>>,
 }
 
 impl<C: Coordinator> Drop for Place<C> {
@@ -283,9 +283,14 @@ impl<C: Coordinator> Place<C> {
         self.companion = Some(companion);
     }
 
-    /// Whether it is known that somebody has deleted it: whoever finds that out says it here.
-    pub(crate) fn is_gone(&self) -> &Arc<AtomicBool> {
-        &self.is_gone
+    /// Whether it is known that somebody has deleted it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.get().is_some_and(|gone| gone.load(Relaxed))
+    }
+
+    /// Where whoever finds out that somebody has deleted it says so.
+    pub(crate) fn gone(&self) -> &Arc<AtomicBool> {
+        self.gone.get_or_init(Arc::default)
     }
 
     pub(crate) fn token(&self) -> i64 {

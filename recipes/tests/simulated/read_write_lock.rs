@@ -134,7 +134,8 @@ fn readers_behind_a_writer_all_wake_once_and_writers_behind_them_one_by_one() {
         let mut behind = [CLIENTS - 2, CLIENTS - 1].map(|client| (ran.events_of(client), ran.lists_of(client)));
         behind.sort_unstable();
         let [(one, lists), (several, more)] = behind;
-        if one == 1 && lists == 2 && several <= READERS && more == several + 1 {
+        // It may have gone before it could be watched.
+        if one == 1 && lists == 2 && several <= READERS && (several..=READERS).contains(&(more - 1)) {
             Ok(())
         } else {
             Err(format!("writers woke and listed {behind:?}"))

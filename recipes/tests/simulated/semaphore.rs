@@ -135,10 +135,11 @@ async fn once(seat: Seat<Noted>, size: u32) -> Next {
     if seat.number == 0 {
         set_size(&seat, size).await.unwrap();
     }
-    until(&seat, 5.0 + seat.number as f64 / 4.0).await;
+    // A second apart: a disk may hesitate.
+    until(&seat, 5.0 + seat.number as f64).await;
     let permit = semaphore(&seat).acquire().await.unwrap();
     seat.record(Noted::Granted(permit.token().0, Mode::Shared));
-    until(&seat, 10.0 + seat.number as f64).await;
+    until(&seat, 20.0 + seat.number as f64).await;
     seat.record(Noted::Acted(permit.token().0, Mode::Shared));
     permit.release().await.unwrap();
     Next::Done

@@ -14,6 +14,7 @@
 //! [`some_have_switched_and_others_not_until_it_is_finished`], [`a_site_that_breaks_its_promise_keeps_the_transaction_open_until_it_is_dismissed`].
 
 use crate::apart::{heard, left_behind, persist, up_to};
+use crate::drawn::drawn;
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -89,6 +90,10 @@ pub(crate) async fn live(seat: Seat<Noted>, notification: Notification, is_patie
 async fn coordinate(seat: &Seat<Noted>, is_patient: bool) -> Result<(), Next> {
     for number in 0..TRANSACTIONS {
         let (path, c) = (path(number), || seat.session.clone());
+        if seat.goes_on() {
+            // One after the other, for as long as there are faults.
+            seat.sleep(up_to(seat, 8000)).await;
+        }
         if !is_marked(seat, number).await? {
             let transaction = loop {
                 // What each site is to vote: a crash does not change its mind.
@@ -302,7 +307,7 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 fn runs(notification: Notification, is_patient: bool) {
-    run_seeds_of(40, |seed| Scenario::drawn(seed, 1 + SITES.len()), |seat| live(seat, notification, is_patient), judge);
+    drawn(40, 1 + SITES.len(), |seat| live(seat, notification, is_patient), judge);
 }
 
 #[test]

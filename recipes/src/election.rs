@@ -105,7 +105,8 @@ impl<C: Coordinator> Election<C> {
     }
 
     /// A candidate of a higher rank lets those of a lower one go first: 0, the default, for the gateway on mains power, 1 for that on batteries.
-    /// Who leads already is not put out of office by it. Only zoolet's candidates know of ranks.
+    /// Who leads already is not put out of office by it, and who has let somebody go first and is on its way back into the line is not waited for. Only
+    /// zoolet's candidates know of ranks.
     #[must_use]
     pub fn rank(self, rank: u8) -> Self {
         Self::over(self.line.with(self.line.naming(), rank, self.line.content().clone()))

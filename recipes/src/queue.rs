@@ -339,6 +339,7 @@ impl<C: Coordinator> Items<C> {
             zxid: 0,
             is_over: true,
         };
+        let mut is_doubtful = false;
         loop {
             let Some((item, stat)) = data(c, &claim.item).await? else { return Ok(Tried::Gone) };
             let ops = vec![
@@ -351,12 +352,19 @@ impl<C: Coordinator> Items<C> {
                 Ok(Reply::Multi(results)) => results,
                 Ok(_) => return Err(crate::ask::UNEXPECTED),
                 Err(error) if is_disconnection(error) => {
+                    is_doubtful |= error == zoolet_model::Error::ConnectionLoss;
                     connected(c).await?;
                     continue;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    // What was refused is not there.
+                    claim.is_over = !is_doubtful && matches!(error, zoolet_model::Error::Refused(_));
+                    return Err(error.into());
+                }
             };
-            match zoolet_model::first_failure(&results) {
+            let failure = zoolet_model::first_failure(&results);
+            claim.is_over = failure.is_some() && !is_doubtful;
+            match failure {
                 None => {
                     let Some(OpResult::SetData(stat)) = results.last() else { return Err(crate::ask::UNEXPECTED) };
                     return Ok(Tried::Got(claim.made(item.unwrap_or_default(), stat)));

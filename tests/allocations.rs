@@ -17,14 +17,17 @@ use zoolet::{AddWatchMode, Wait, path};
 #[global_allocator]
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Allocations and reallocations of all threads each time, of so many times after four times as many that are not counted, because memory grows to
-/// its size.
+/// Allocations and reallocations of all threads each time, of so many times after as many that are not counted, because memory grows to its size. The
+/// least of several rounds: threads that wait for a processor come in other batches, and what the node does of itself falls into some of them.
 fn counted(times: usize, mut once: impl FnMut()) -> f64 {
-    (0..4 * times).for_each(|_| once());
-    let region = Region::new(COUNTED);
     (0..times).for_each(|_| once());
-    let change = region.change();
-    (change.allocations + change.reallocations) as f64 / times as f64
+    let round = |_| {
+        let region = Region::new(COUNTED);
+        (0..times).for_each(|_| once());
+        let change = region.change();
+        (change.allocations + change.reallocations) as f64 / times as f64
+    };
+    (0..6).map(round).fold(f64::INFINITY, f64::min)
 }
 
 /// Entries share the memory that they are encoded in, some eighty of them.

@@ -2,7 +2,8 @@
 
 use crate::drawn::{drawn_of, some_stay_away};
 use crate::exclusion::{
-    Noted, REGISTER, act, at_ease, give_up, is_over, judge, judge_drawn, note_leaks, until, within, write,
+    Noted, REGISTER, act, again_and_again, at_ease, give_up, is_over, judge, judge_drawn, note_leaks, unless_broken,
+    until, within, write,
 };
 use std::time::Duration;
 use zoolet_model::Path;
@@ -41,24 +42,13 @@ async fn hold(seat: &Seat<Noted>, grant: Grant<Session>) {
 
 async fn work(seat: Seat<Noted>) -> Next {
     let lock = lock(&seat);
-    let mut cycles = 0;
-    while cycles < 6 || seat.goes_on() {
-        seat.sleep(Duration::from_millis(seat.below(300))).await;
-        match lock.acquire().await {
-            Ok(grant) => {
-                hold(&seat, grant).await;
-                cycles += 1;
-            }
-            // In the line somebody may be broken as well.
-            Err(Error::Session(_) | Error::Broken) => {}
-            Err(error) => panic!("{error}"),
-        }
-        if let Some(next) = is_over(&seat) {
-            return next;
-        }
-    }
-    note_leaks(&seat, PARENT).await;
-    Next::Done
+    again_and_again(&seat, 6, &[PARENT], async || {
+        // In the line somebody may be broken as well.
+        let Some(grant) = unless_broken(lock.acquire().await.map(Some))? else { return Ok(false) };
+        hold(&seat, grant).await;
+        Ok(true)
+    })
+    .await
 }
 
 /// One holds, which is the first, and numbers only grow.

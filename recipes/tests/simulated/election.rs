@@ -2,7 +2,8 @@
 
 use crate::drawn::{drawn, drawn_of, some_stay_away};
 use crate::exclusion::{
-    Noted, break_some, each_woke, is_over, judge, judge_drawn, note_holding, note_leaks, order, until, within, write,
+    Noted, again_and_again, break_some, each_woke, judge, judge_drawn, note_holding, note_leaks, order, unless_broken,
+    until, within, write,
 };
 use std::time::Duration;
 use zoolet_model::Path;
@@ -76,28 +77,17 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     let naming = [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3];
     let election = election(&seat).naming(naming).rank((seat.number % 2) as u8);
     seat.spawn(observe(seat.clone()));
-    let mut terms = 0;
-    while terms < 4 || seat.goes_on() {
-        seat.sleep(Duration::from_millis(seat.below(500))).await;
+    again_and_again(&seat, 4, &[PARENT], async || {
         let patience = Duration::from_millis(seat.below(1500));
         let leadership = match seat.below(3) {
             0 => within(&seat, patience, election.campaign()).await.transpose(),
             _ => election.campaign().await.map(Some),
         };
-        match leadership {
-            Ok(Some(leadership)) => {
-                lead(&seat, &election, leadership).await;
-                terms += 1;
-            }
-            Ok(None) | Err(Error::Session(_) | Error::Broken) => {}
-            Err(error) => panic!("{error}"),
-        }
-        if let Some(next) = is_over(&seat) {
-            return next;
-        }
-    }
-    note_leaks(&seat, PARENT).await;
-    Next::Done
+        let Some(leadership) = unless_broken(leadership)? else { return Ok(false) };
+        lead(&seat, &election, leadership).await;
+        Ok(true)
+    })
+    .await
 }
 
 #[test]

@@ -131,6 +131,37 @@ pub(crate) async fn break_some(seat: &Seat<Noted>, lines: &[&'static str]) -> Ne
     Next::Done
 }
 
+/// Attempts, one after the other, until `least` of them had what they wanted and faults are over; each says whether it had. Then nothing of this session
+/// may be left below `parents`.
+pub(crate) async fn again_and_again(
+    seat: &Seat<Noted>,
+    least: u32,
+    parents: &[&'static str],
+    mut attempt: impl AsyncFnMut() -> Result<bool, Error>,
+) -> Next {
+    let mut had = 0;
+    while had < least || seat.goes_on() {
+        seat.sleep(Duration::from_millis(seat.below(500))).await;
+        match attempt().await {
+            Ok(has) => had += u32::from(has),
+            Err(Error::Session(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        if let Some(next) = is_over(seat) {
+            return next;
+        }
+    }
+    for parent in parents {
+        note_leaks(seat, parent).await;
+    }
+    Next::Done
+}
+
+/// An attempt whose place somebody broke has nothing, and that is all.
+pub(crate) fn unless_broken<T>(attempt: Result<Option<T>, Error>) -> Result<Option<T>, Error> {
+    attempt.or_else(|error| if error == Error::Broken { Ok(None) } else { Err(error) })
+}
+
 /// What a future gives within this time.
 pub(crate) async fn within<T>(seat: &Seat<Noted>, patience: Duration, future: impl Future<Output = T>) -> Option<T> {
     let (mut future, mut timer) = (pin!(future), pin!(seat.sleep(patience)));

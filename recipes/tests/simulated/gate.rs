@@ -1,7 +1,9 @@
 //! The gate.
 
 use crate::drawn::{drawn_of, some_stay_away};
-use crate::exclusion::{Noted, REGISTER, is_over, judge, judge_drawn, note_leaks, order, until, write};
+use crate::exclusion::{
+    Noted, REGISTER, again_and_again, is_over, judge, judge_drawn, note_leaks, order, until, write,
+};
 use std::time::Duration;
 use zoolet_model::{EventKind, Path};
 use zoolet_recipes::{Coordinator, Error, Gate, Mode, Passage};
@@ -34,29 +36,18 @@ async fn stay(seat: &Seat<Noted>, passage: Passage<Session>) {
 
 pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     let gate = gate(&seat);
-    let mut cycles = 0;
-    while cycles < 6 || seat.goes_on() {
-        seat.sleep(Duration::from_millis(seat.below(500))).await;
+    again_and_again(&seat, 6, &[PARENT], async || {
         let patience = Duration::from_millis(seat.below(1500));
         let passage = match seat.below(3) {
             0 => gate.try_pass().await,
             1 => crate::exclusion::within(&seat, patience, gate.pass()).await.transpose(),
             _ => gate.pass().await.map(Some),
         };
-        match passage {
-            Ok(Some(passage)) => {
-                stay(&seat, passage).await;
-                cycles += 1;
-            }
-            Ok(None) | Err(Error::Session(_)) => {}
-            Err(error) => panic!("{error}"),
-        }
-        if let Some(next) = is_over(&seat) {
-            return next;
-        }
-    }
-    note_leaks(&seat, PARENT).await;
-    Next::Done
+        let Some(passage) = passage? else { return Ok(false) };
+        stay(&seat, passage).await;
+        Ok(true)
+    })
+    .await
 }
 
 /// A deletion whose answer was lost was sent again, and hit whoever had passed since: two were behind the gate. And a create of an attempt that was

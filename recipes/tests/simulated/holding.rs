@@ -1,7 +1,7 @@
 //! What a holder knows of what it has.
 
 use crate::drawn::{drawn_of, some_stay_away};
-use crate::exclusion::{Noted, is_over, judge_drawn, note_holding, note_leaks, put_to_the_test, within, write};
+use crate::exclusion::{Noted, again_and_again, judge_drawn, note_holding, put_to_the_test, within, write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use zoolet_model::Path;
@@ -66,36 +66,25 @@ async fn wait_end(seat: &Seat<Noted>, grant: &Grant<Session>, for_so_long: Durat
 
 async fn cycle(seat: Seat<Noted>) -> Next {
     let lock = Lock::new(seat.session.clone(), &Path::from_static(PARENT));
-    let mut cycles = 0;
-    while cycles < 6 || seat.goes_on() {
-        seat.sleep(Duration::from_millis(seat.below(300))).await;
-        match lock.acquire().await {
-            Ok(grant) => {
-                seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
-                // Some for longer than most sessions live unheard.
-                let most_ms = if seat.goes_on() && seat.below(4) > 0 { 20_000 } else { 4000 };
-                let for_so_long = Duration::from_millis(seat.below(most_ms));
-                match seat.below(3) {
-                    0 => match grant.run(acts(&seat, &grant)).await {
-                        Ok(()) | Err(Error::Doubtful) => {}
-                        Err(error) => panic!("{error}"),
-                    },
-                    1 => listen(&seat, &grant, for_so_long).await,
-                    _ => wait_end(&seat, &grant, for_so_long).await,
-                }
-                note_holding(&seat, grant.token().0, Mode::Exclusive, grant.holding());
-                seat.record(Noted::Released(grant.token().0));
-                cycles += 1;
-            }
-            Err(Error::Session(_)) => {}
-            Err(error) => panic!("{error}"),
+    again_and_again(&seat, 6, &[PARENT], async || {
+        let grant = lock.acquire().await?;
+        seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+        // Some for longer than most sessions live unheard.
+        let most_ms = if seat.goes_on() && seat.below(4) > 0 { 20_000 } else { 4000 };
+        let for_so_long = Duration::from_millis(seat.below(most_ms));
+        match seat.below(3) {
+            0 => match grant.run(acts(&seat, &grant)).await {
+                Ok(()) | Err(Error::Doubtful) => {}
+                Err(error) => panic!("{error}"),
+            },
+            1 => listen(&seat, &grant, for_so_long).await,
+            _ => wait_end(&seat, &grant, for_so_long).await,
         }
-        if let Some(next) = is_over(&seat) {
-            return next;
-        }
-    }
-    note_leaks(&seat, PARENT).await;
-    Next::Done
+        note_holding(&seat, grant.token().0, Mode::Exclusive, grant.holding());
+        seat.record(Noted::Released(grant.token().0));
+        Ok(true)
+    })
+    .await
 }
 
 #[test]

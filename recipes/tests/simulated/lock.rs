@@ -2,10 +2,10 @@
 
 use crate::apart::both;
 use crate::drawn::{drawn_of, some_stay_away};
-use crate::exclusion::{Noted, each_woke, hold, is_over, judge_drawn, note_leaks, within};
+use crate::exclusion::{Noted, again_and_again, each_woke, hold, judge_drawn, within};
 use std::time::Duration;
 use zoolet_model::Path;
-use zoolet_recipes::{Error, Lock, Mode, Naming};
+use zoolet_recipes::{Lock, Mode, Naming};
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
 
 const PARENT: &str = "/locks/door";
@@ -19,9 +19,7 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     // Mixed on one path: zoolet counts all of them.
     let naming = [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3];
     let lock = lock(&seat, naming);
-    let mut cycles = 0;
-    while cycles < 6 || seat.goes_on() {
-        seat.sleep(Duration::from_millis(seat.below(500))).await;
+    again_and_again(&seat, 6, &[PARENT], async || {
         let patience = Duration::from_millis(seat.below(1500));
         let grant = match seat.below(4) {
             0 => lock.try_acquire().await,
@@ -35,21 +33,11 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
             }
             _ => lock.acquire().await.map(Some),
         };
-        match grant {
-            Ok(Some(grant)) => {
-                hold(&seat, grant, Mode::Exclusive).await;
-                cycles += 1;
-            }
-            Ok(None) => {}
-            Err(Error::Session(_)) => {}
-            Err(error) => panic!("{error}"),
-        }
-        if let Some(next) = is_over(&seat) {
-            return next;
-        }
-    }
-    note_leaks(&seat, PARENT).await;
-    Next::Done
+        let Some(grant) = grant? else { return Ok(false) };
+        hold(&seat, grant, Mode::Exclusive).await;
+        Ok(true)
+    })
+    .await
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use crate::drawn::{drawn, drawn_of, some_stay_away};
 use crate::exclusion::{
-    Noted, act, at_ease, break_some, give_up, hold, is_over, judge, judge_drawn, note_leaks, order, until,
+    Noted, act, again_and_again, at_ease, break_some, give_up, hold, judge, judge_drawn, order, unless_broken, until,
 };
+use crate::read_write_lock::hold_or_downgrade;
 use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Contention, Error, Holding, Mode, Preference, ReadWriteLock, Revoked};
@@ -13,9 +14,7 @@ const PARENT: &str = "/locks/recipe";
 
 pub(crate) async fn cycle(seat: Seat<Noted>, preference: Preference) -> Next {
     let lock = ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).prefer(preference);
-    let mut cycles = 0;
-    while cycles < 5 || seat.goes_on() {
-        seat.sleep(Duration::from_millis(seat.below(500))).await;
+    again_and_again(&seat, 5, &[PARENT], async || {
         let patience = Duration::from_millis(seat.below(3000));
         let (mode, grant) = match seat.below(6) {
             0 => (Mode::Shared, lock.try_read().await),
@@ -23,30 +22,12 @@ pub(crate) async fn cycle(seat: Seat<Noted>, preference: Preference) -> Next {
             2 | 3 => (Mode::Shared, lock.read_within(patience).await),
             _ => (Mode::Exclusive, lock.write_within(patience).await),
         };
-        match grant {
-            Ok(Some(grant)) if mode == Mode::Exclusive && seat.below(3) == 0 => {
-                act(&seat, &grant, Mode::Exclusive).await;
-                let token = grant.token().0;
-                match lock.downgrade(grant).await {
-                    Ok(grant) => hold(&seat, grant, Mode::Shared).await,
-                    Err(Error::Session(_) | Error::Lost) => seat.record(Noted::Released(token)),
-                    Err(error) => panic!("{error}"),
-                }
-                cycles += 1;
-            }
-            Ok(Some(grant)) => {
-                hold(&seat, grant, mode).await;
-                cycles += 1;
-            }
-            Ok(None) | Err(Error::Session(_) | Error::Broken) => {}
-            Err(error) => panic!("{error}"),
-        }
-        if let Some(next) = is_over(&seat) {
-            return next;
-        }
-    }
-    note_leaks(&seat, PARENT).await;
-    Next::Done
+        let Some(grant) = unless_broken(grant)? else { return Ok(false) };
+        let downgrades = seat.below(3) == 0;
+        hold_or_downgrade(&seat, &lock, grant, mode, downgrades).await;
+        Ok(true)
+    })
+    .await
 }
 
 #[test]

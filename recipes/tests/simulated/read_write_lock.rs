@@ -2,11 +2,12 @@
 
 use crate::drawn::{drawn, drawn_of, some_stay_away};
 use crate::exclusion::{
-    Noted, act, break_some, each_woke, give_up, hold, is_over, judge, judge_drawn, note_leaks, order, until, within,
+    Noted, act, again_and_again, break_some, each_woke, give_up, hold, judge, judge_drawn, order, unless_broken, until,
+    within,
 };
 use std::time::Duration;
 use zoolet_model::Path;
-use zoolet_recipes::{Error, Mode, Naming, ReadWriteLock};
+use zoolet_recipes::{Error, Grant, Mode, Naming, ReadWriteLock};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
 
@@ -19,9 +20,7 @@ fn lock(seat: &Seat<Noted>, naming: Naming) -> ReadWriteLock<Session> {
 /// Reads and writes in every way there is; some writers become readers, some attempts are given up.
 pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     let lock = lock(&seat, [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3]);
-    let mut cycles = 0;
-    while cycles < 6 || seat.goes_on() {
-        seat.sleep(Duration::from_millis(seat.below(500))).await;
+    again_and_again(&seat, 6, &[PARENT], async || {
         let patience = Duration::from_millis(seat.below(1500));
         let mode = if seat.below(5) < 2 { Mode::Exclusive } else { Mode::Shared };
         let grant = match (mode, seat.below(3)) {
@@ -32,30 +31,32 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
             (Mode::Shared, 1) => lock.read_within(patience).await,
             (Mode::Shared, _) => lock.read().await.map(Some),
         };
-        match grant {
-            Ok(Some(grant)) if mode == Mode::Exclusive && seat.below(2) == 0 => {
-                act(&seat, &grant, Mode::Exclusive).await;
-                let token = grant.token().0;
-                match lock.downgrade(grant).await {
-                    Ok(grant) => hold(&seat, grant, Mode::Shared).await,
-                    Err(Error::Session(_) | Error::Lost) => seat.record(Noted::Released(token)),
-                    Err(error) => panic!("{error}"),
-                }
-                cycles += 1;
-            }
-            Ok(Some(grant)) => {
-                hold(&seat, grant, mode).await;
-                cycles += 1;
-            }
-            Ok(None) | Err(Error::Session(_) | Error::Broken) => {}
-            Err(error) => panic!("{error}"),
-        }
-        if let Some(next) = is_over(&seat) {
-            return next;
-        }
+        let Some(grant) = unless_broken(grant)? else { return Ok(false) };
+        let downgrades = seat.below(2) == 0;
+        hold_or_downgrade(&seat, &lock, grant, mode, downgrades).await;
+        Ok(true)
+    })
+    .await
+}
+
+/// Holds it for a while; a writer may go on as a reader.
+pub(crate) async fn hold_or_downgrade(
+    seat: &Seat<Noted>,
+    lock: &ReadWriteLock<Session>,
+    grant: Grant<Session>,
+    mode: Mode,
+    downgrades: bool,
+) {
+    if mode == Mode::Shared || !downgrades {
+        return hold(seat, grant, mode).await;
     }
-    note_leaks(&seat, PARENT).await;
-    Next::Done
+    act(seat, &grant, Mode::Exclusive).await;
+    let token = grant.token().0;
+    match lock.downgrade(grant).await {
+        Ok(grant) => hold(seat, grant, Mode::Shared).await,
+        Err(Error::Session(_) | Error::Lost) => seat.record(Noted::Released(token)),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 #[test]

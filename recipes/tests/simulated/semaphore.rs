@@ -2,7 +2,8 @@
 
 use crate::drawn::{drawn, drawn_of, promises_time, some_stay_away};
 use crate::exclusion::{
-    Noted, at_ease, beside, break_some, each_woke, is_over, judge_fences, note_leaks, until, within,
+    Noted, again_and_again, at_ease, beside, break_some, each_woke, judge_fences, note_leaks, unless_broken, until,
+    within,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,14 +28,8 @@ async fn set_size(seat: &Seat<Noted>, size: u32) -> Result<(), Error> {
 
 pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     let semaphore = semaphore(&seat);
-    let mut cycles = 0;
-    while cycles < 6 || seat.goes_on() {
-        match set_size(&seat, SIZE).await {
-            Ok(()) => {}
-            Err(Error::Session(_)) => return Next::AnotherSession,
-            Err(error) => panic!("{error}"),
-        }
-        seat.sleep(Duration::from_millis(seat.below(500))).await;
+    again_and_again(&seat, 6, &[LEASES, LOCKS], async || {
+        set_size(&seat, SIZE).await?;
         let patience = Duration::from_millis(seat.below(1500));
         let permit = match seat.below(4) {
             0 => within(&seat, patience, semaphore.acquire()).await.transpose(),
@@ -42,21 +37,11 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
             2 => semaphore.acquire_within(patience).await,
             _ => semaphore.acquire().await.map(Some),
         };
-        match permit {
-            Ok(Some(permit)) => {
-                crate::exclusion::hold(&seat, permit, Mode::Shared).await;
-                cycles += 1;
-            }
-            Ok(None) | Err(Error::Session(_) | Error::Broken) => {}
-            Err(error) => panic!("{error}"),
-        }
-        if let Some(next) = is_over(&seat) {
-            return next;
-        }
-    }
-    note_leaks(&seat, LEASES).await;
-    note_leaks(&seat, LOCKS).await;
-    Next::Done
+        let Some(permit) = unless_broken(permit)? else { return Ok(false) };
+        crate::exclusion::hold(&seat, permit, Mode::Shared).await;
+        Ok(true)
+    })
+    .await
 }
 
 /// From when to when somebody had each permit for certain: when it was granted, and when its holder acted last.

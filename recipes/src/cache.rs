@@ -2,7 +2,8 @@
 //!
 //! # Guarantees
 //! - What is there in the end is told, whatever happened in between.
-//! - Where changes may have been missed (the session was suspended, or the reader was slow) [`Change::Gap`] or [`NodeChange::Gap`] says so, everything is read again, and what is different is told.
+//! - Where changes may have been missed (the session was suspended, or the reader was slow) [`Change::Gap`] or [`NodeChange::Gap`] says so, everything
+//!   is read again, and what is different is told.
 //! - Nothing is told twice: the same zxid is the same state.
 //!
 //! # Does not guarantee
@@ -191,7 +192,7 @@ impl<C: Coordinator> ChildrenCache<C> {
                 self.changes.push_back(Change::Complete);
             } else {
                 match next(&mut self.events).await {
-                    Some(WatchItem::Event(event)) => self.hear(&event.path),
+                    Some(WatchItem::Event(event)) => self.hear(event.kind, &event.path),
                     Some(WatchItem::Gap) => {
                         (self.must_list, self.is_complete) = (true, false);
                         self.changes.extend((!is_on(Mutation::GapNotTold)).then_some(Change::Gap));
@@ -202,10 +203,10 @@ impl<C: Coordinator> ChildrenCache<C> {
         }
     }
 
-    /// Something happened to this znode: to one of the children, to the parent, or further below, which is not followed.
-    fn hear(&mut self, path: &str) {
+    /// Something happened to this znode: to one of the children, to the parent, or further below, which is not followed. Nor is the parent's data.
+    fn hear(&mut self, kind: EventKind, path: &str) {
         if path == self.path.as_str() {
-            self.must_list = true;
+            self.must_list |= kind != EventKind::NodeDataChanged;
         } else if let Some((parent, name)) = zoolet_model::path::parent_and_name(path)
             && parent == self.path.as_str()
             && !self.stale.iter().any(|stale| stale == name)

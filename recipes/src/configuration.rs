@@ -6,8 +6,8 @@
 //!
 //! # Does not guarantee
 //! - Each intermediate state. That all participants have the same value at the same moment.
-//! - Keeping the last good value: [`Update::Accepted`] has the bytes, and where to keep them is up to the caller. A node in the same process does it for a whole subtree:
-//!   `Config::last_known_good` says where, and `zoolet::last_known_good` reads the file without a node and without a quorum.
+//! - Keeping the last good value: [`Update::Accepted`] has the bytes, and where to keep them is up to the caller. A node in the same process does it
+//!   for a whole subtree: `Config::last_known_good` says where, and `zoolet::last_known_good` reads the file without a node and without a quorum.
 //!
 //! # Znodes
 //! The path. Small data only: a znode holds 1 MiB at most, and each change is sent whole to everybody who follows it.

@@ -5,25 +5,25 @@
 //! # Guarantees
 //! - An item that was put in is there once, also when the reply is lost.
 //! - [`Queue::take`]: at most one consumer gets it, and nobody a second time (at most once).
-//! - [`Queue::claim`]: one consumer at a time works on it, and it stays until [`Claim::complete`] (at least once). Completing it and what came of it are one transaction, so that what is in the
-//!   ensemble happens once.
+//! - [`Queue::claim`]: one consumer at a time works on it, and it stays until [`Claim::complete`] (at least once). Completing it and what came of it are
+//!   one transaction, so that what is in the ensemble happens once.
 //! - Nobody takes an item that somebody works on.
-//! - Items are tried in the order in which they were put in; in a [`PriorityQueue`] lower priorities first. A claim that is given up puts its item back where it was, and consumers come to it
-//!   with their next list: when the last one is used up, or with priorities each time.
+//! - Items are tried in the order in which they were put in; in a [`PriorityQueue`] lower priorities first. A claim that is given up puts its item back
+//!   where it was, and consumers come to it with their next list: when the last one is used up, or with priorities each time.
 //! - [`Claim::attempts`] counts, so that an item that kills whoever works on it can be [buried](Claim::bury).
 //!
 //! # Does not guarantee
 //! - With several consumers, that items are *finished* in order.
 //! - That an item which was taken and not claimed is worked on: it is lost if its consumer dies.
-//! - Anything against whoever may write below the path and `path-claims`: an item with a child can be neither taken nor completed (NotEmpty), and a foreign znode in place of a claim
-//!   keeps its item from everybody.
+//! - Anything against whoever may write below the path and `path-claims`: an item with a child can be neither taken nor completed (NotEmpty), and a
+//!   foreign znode in place of a claim keeps its item from everybody.
 //! - No herd: an item put into an empty queue wakes every consumer that waits, and one gets it, as in the published recipe.
 //! - The exact bound: those who put in at the same moment may exceed it by as many as they are.
 //!
 //! # Znodes
-//! The path, and below it `queue-NNNNNNNNNN`, or `queue-YYNNNNNNNNNN` with the priority in two digits: persistent, or as ephemerals of their producer ([`Lifetime::Producer`], as published).
-//! `path-claims` has an ephemeral for each claimed item, also for the moment in which one is taken, and is what Curator's `lockPath` is; `path-dead` the buried ones; `path-receipts` an ephemeral for each
-//! participant by which a lost reply is resolved.
+//! The path, and below it `queue-NNNNNNNNNN`, or `queue-YYNNNNNNNNNN` with the priority in two digits: persistent, or as ephemerals of their producer
+//! ([`Lifetime::Producer`], as published). `path-claims` has an ephemeral for each claimed item, also for the moment in which one is taken, and is what
+//! Curator's `lockPath` is; `path-dead` the buried ones; `path-receipts` an ephemeral for each participant by which a lost reply is resolved.
 //!
 //! # Failures
 //! | what happens | what comes of it |

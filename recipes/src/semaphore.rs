@@ -13,8 +13,9 @@
 //! - Curator does not read the size: all programs that use it with Curator have to agree by themselves.
 //!
 //! # Znodes
-//! The path, persistent, whose data is the size in decimal; `locks` (a [lock](crate::lock)) and `leases` below it: containers with an ephemeral sequential znode for each participant. `path-receipts` has an
-//! ephemeral for each participant that has [resized](Semaphore::resize) it, by which a lost reply is resolved.
+//! The path, persistent, whose data is the size in decimal; `locks` (a [lock](crate::lock)) and `leases` below it: containers with an ephemeral
+//! sequential znode for each participant. `path-receipts` has an ephemeral for each participant that has [resized](Semaphore::resize) it, by which a
+//! lost reply is resolved.
 //!
 //! # Failures
 //! | what happens | what comes of it |

@@ -261,3 +261,24 @@ fn a_node_cache_says_where_it_may_have_missed_something() {
     };
     run_seeds_of(4, scenario, live, |_: &Ran<Noted>| Ok(()));
 }
+
+/// Each change of the parent's data was answered with a list and a read of every child.
+#[test]
+fn what_is_not_followed_is_not_read() {
+    let live = |seat: Seat<Noted>| async move {
+        seat.session.create(&PATH, None).await.unwrap();
+        for number in 0..CHILDREN {
+            seat.session.create(&child(number), None).await.unwrap();
+        }
+        let mut cache = ChildrenCache::new(seat.session.clone(), &PATH).await.unwrap();
+        while cache.next().await.unwrap() != Change::Complete {}
+        seat.session.set(&PATH, bytes::Bytes::from_static(b"new"), Version::Any).await.unwrap();
+        assert_eq!(within(&seat, Duration::from_secs(2), cache.next()).await, None);
+        Next::Done
+    };
+    let listed_once = |ran: &Ran<Noted>| match ran.lists_of(0) {
+        1 => Ok(()),
+        lists => Err(format!("{lists} lists")),
+    };
+    run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, listed_once);
+}

@@ -95,6 +95,11 @@ pub struct Host {
 }
 
 impl Host {
+    /// Bytes that were written to its disk, from the beginning.
+    pub fn written_bytes(&self) -> u64 {
+        self.disk.counters().written_bytes
+    }
+
     pub(super) fn new(id: ServerId, clock: Clock, speed: Speed, mut random: Random, with: Configuration) -> Self {
         Self {
             id,

@@ -10,6 +10,38 @@ const HANG: u64 = 5 * SECOND;
 /// The longest that one thing takes of a disk that is kept busy; what takes longer is a hang, and ends when the hang does.
 const SLOWEST_US: u64 = 5 * SECOND;
 
+/// What is known of a disk: how long one durable write takes, microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Latencies {
+    /// The median.
+    pub p50_us: u64,
+    /// The longest of a hundred.
+    pub p99_us: u64,
+    /// The longest while it does nothing unusual.
+    pub max_us: u64,
+    /// How long it stands still altogether, now and then; 0 if it never does.
+    pub hang_us: u64,
+    /// Between two of those, on average.
+    pub hangs_apart_us: u64,
+}
+
+impl Latencies {
+    /// A half of the median at least, and exponential above it; one in a hundred is about the 99th percentile, as of [`DiskModel::Sd`], and three in ten
+    /// thousand are between half of the longest and that, as of [`DiskModel::Nvme`].
+    fn sync_us(self, random: &mut Random) -> u64 {
+        if random.in_a_million(300) {
+            return random.between(self.max_us / 2, self.max_us + 1).max(self.p99_us);
+        }
+        if random.in_a_million(10_500) {
+            let steep = self.p99_us / 100 * 99 + random.exponential(self.p99_us / 11);
+            return steep.min(self.max_us);
+        }
+        // The median of an exponential is 0.69 of its mean.
+        let half = self.p50_us / 2;
+        (self.p50_us - half + random.exponential(half * 100 / 69)).min(self.p99_us)
+    }
+}
+
 /// A kind of disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiskModel {
@@ -21,10 +53,12 @@ pub enum DiskModel {
     Emmc,
     /// Mean 1.3 ms, p99 100 ms, at most 500 ms, and a hang of 5 s each hour.
     Sd,
+    /// One of which so much is known.
+    Like(Latencies),
 }
 
 impl DiskModel {
-    /// All of them.
+    /// Those of runs that draw one.
     pub const ALL: [Self; 4] = [Self::Instant, Self::Nvme, Self::Emmc, Self::Sd];
 
     /// How long one durable write takes, without hangs.
@@ -38,6 +72,7 @@ impl DiskModel {
             // The tail begins just below the 99th percentile, and is steep: one per cent of the operations makes nearly all of the mean.
             Self::Sd if random.in_a_million(10_500) => (99 * MS + random.exponential(9 * MS)).min(500 * MS),
             Self::Sd => 80 + random.exponential(110),
+            Self::Like(latencies) => latencies.sync_us(random),
         }
     }
 
@@ -48,6 +83,16 @@ impl DiskModel {
             Self::Nvme => 108 * MS,
             Self::Emmc => 60 * MS,
             Self::Sd => HANG + 500 * MS,
+            Self::Like(Latencies { max_us, hang_us, .. }) => hang_us + max_us,
+        }
+    }
+
+    /// How long it stands still now and then, and how long it is between two of those, if it ever does.
+    fn hangs(self) -> Option<(u64, u64)> {
+        match self {
+            Self::Instant | Self::Nvme | Self::Emmc => None,
+            Self::Sd => Some((HANG, HANGS_APART)),
+            Self::Like(Latencies { hang_us, hangs_apart_us, .. }) => (hang_us > 0).then_some((hang_us, hangs_apart_us)),
         }
     }
 
@@ -57,6 +102,8 @@ impl DiskModel {
             Self::Nvme => 10 + random.exponential(40),
             Self::Emmc => 100 + random.exponential(200),
             Self::Sd => 200 + random.exponential(500),
+            // Nothing waits for the cells to be written.
+            Self::Like(Latencies { p50_us, .. }) => p50_us / 4 + random.exponential(p50_us / 4),
         }
     }
 }
@@ -76,16 +123,19 @@ pub struct Speed {
 impl Speed {
     /// Of a disk at `now_us`.
     pub fn new(model: DiskModel, mut random: Random, now_us: u64) -> Self {
-        let next_hang_us = now_us + random.exponential(HANGS_APART);
+        let apart_us = model.hangs().map_or(HANGS_APART, |(_, apart_us)| apart_us);
+        let next_hang_us = now_us + random.exponential(apart_us);
         Self { model, random, next_hang_us, hangs_until_us: 0, slower: 1 }
     }
 
     /// Until one durable write that begins now is done.
     pub fn sync_us(&mut self, now_us: u64) -> u64 {
         let spent_us = self.model.sync_us(&mut self.random).saturating_mul(self.slower).min(SLOWEST_US);
-        if self.model == DiskModel::Sd && now_us >= self.next_hang_us {
-            self.hangs_until_us = now_us + HANG;
-            self.next_hang_us = self.hangs_until_us + self.random.exponential(HANGS_APART);
+        if let Some((hang_us, apart_us)) = self.model.hangs()
+            && now_us >= self.next_hang_us
+        {
+            self.hangs_until_us = now_us + hang_us;
+            self.next_hang_us = self.hangs_until_us + self.random.exponential(apart_us);
         }
         self.hangs_until_us.saturating_sub(now_us) + spent_us
     }
@@ -115,6 +165,17 @@ mod tests {
         assert!((1200..1400).contains(&mean), "{mean}");
         assert!((95 * MS..105 * MS).contains(&p99), "{p99}");
         assert!((150 * MS..=500 * MS).contains(&max), "{max}");
+    }
+
+    #[test]
+    fn a_disk_of_which_something_is_known_is_like_that() {
+        let like = Latencies { p50_us: 1300, p99_us: 100 * MS, max_us: 500 * MS, hang_us: 0, hangs_apart_us: 0 };
+        let mut random = Random::new(7);
+        let mut draws: Vec<u64> = (0..1_000_000).map(|_| DiskModel::Like(like).sync_us(&mut random)).collect();
+        draws.sort_unstable();
+        assert!((1250..1350).contains(&draws[500_000]), "{}", draws[500_000]);
+        assert!((95 * MS..105 * MS).contains(&draws[990_000]), "{}", draws[990_000]);
+        assert!((450 * MS..=500 * MS).contains(&draws[999_999]), "{}", draws[999_999]);
     }
 
     #[test]

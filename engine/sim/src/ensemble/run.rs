@@ -55,6 +55,32 @@ pub struct Plan {
     pub limits: Limits,
     /// What clients ask for.
     pub load: Load,
+    /// What its servers are connected by.
+    pub site: Site,
+}
+
+/// What servers are connected by, and how long they wait for each other.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// How long.
+    pub timing: Timing,
+    /// A server that has not heard its leader for so long serves no clients.
+    pub staleness_max_ms: u32,
+    /// Every link, in both directions; `None`: as any site may have it, each link drawn.
+    pub path: Option<Path>,
+    /// Every client is on the box of its server; otherwise as any site may have it.
+    pub clients_are_local: bool,
+}
+
+impl Default for Site {
+    fn default() -> Self {
+        Self {
+            timing: Timing::default(),
+            staleness_max_ms: Settings::default().staleness_max_ms,
+            path: None,
+            clients_are_local: false,
+        }
+    }
 }
 
 impl Plan {
@@ -75,6 +101,7 @@ impl Plan {
             disk: *random.pick(&DiskModel::ALL),
             limits: limits(&mut random),
             load: Load::Anything,
+            site: Site::default(),
         }
     }
 }
@@ -228,8 +255,10 @@ pub fn conclude(seed: u64, mut world: World) -> Result<(Statistics, History, Epo
     let mut sightings = std::mem::take(&mut world.around.witness.sightings);
     let epochs = std::mem::take(&mut world.around.witness.epochs);
     let disk_us = world.hosts.values().map(|host| host.speed.longest_us()).max().unwrap_or_default();
+    let silence_ms = world.hosts.values().map(|host| host.configuration.settings.staleness_max_ms).max();
+    let silence_us = u64::from(silence_ms.unwrap_or_default()) * MS;
     let history = world.around.witness.finish(now_us, true);
-    if let Err(violation) = judge(&history, disk_us) {
+    if let Err(violation) = judge(&history, disk_us, silence_us) {
         return failed(vec![violation.to_string()]);
     }
     if let Some(lost) = lost_write(&history) {
@@ -249,9 +278,8 @@ pub fn conclude(seed: u64, mut world: World) -> Result<(Statistics, History, Epo
     Ok((statistics, history, epochs))
 }
 
-fn judge(history: &History, disk_us: u64) -> Result<(), Violation> {
+fn judge(history: &History, disk_us: u64, silence_us: u64) -> Result<(), Violation> {
     // What a learner hears when it goes on after a pause may have been said as long ago, and is not known to be older.
-    let silence_us = u64::from(Settings::default().staleness_max_ms) * MS;
     let staleness_us = Some(2 * silence_us + disk_us + STALENESS_MARGIN_US);
     let promises = Promises { drift_ppm: DRIFT_PPM_MAX as u64, staleness_us, ..Promises::default() };
     oracle::check_with(history, &promises)
@@ -275,12 +303,13 @@ impl Plan {
             session_timeout_min_ms: 1000,
             session_timeout_max_ms: self.load.timeout_ms_max(),
             container_check_interval_ms: 5000,
+            staleness_max_ms: self.site.staleness_max_ms,
             super_digest: super_digest.clone(),
             ..Settings::default()
         };
         let members = Config::new(EnsembleId::UNBORN, Zxid::ZERO, &members).expect("ids are distinct, one votes");
         let founders = members.clone();
-        let with = Configuration { limits: self.limits, settings, members, timing: Timing::default() };
+        let with = Configuration { limits: self.limits, settings, members, timing: self.site.timing };
         let network = Network {
             idle_timeout_us: random.between(2, 5) * SECOND,
             dial_us: random.logarithmic(5 * MS, 100 * MS),
@@ -303,8 +332,11 @@ impl Plan {
             (id, if is_embedded { client.in_process(*random.pick(&servers)) } else { client })
         });
         let clients: Vec<_> = clients.collect();
-        let links = Links::new(&servers, network, random.fork(), |_, _, random| Path::drawn(random));
-        let wires = Wires::new(&servers, random.fork());
+        let links = Links::new(&servers, network, random.fork(), |_, _, random| {
+            let drawn = Path::drawn(random);
+            self.site.path.clone().unwrap_or(drawn)
+        });
+        let wires = Wires::new(&servers, self.site.clients_are_local, random.fork());
         let witness = Witness::new(trace, super_digest, founders.clone());
         let mut world = World::new(hosts, clients, links, wires, witness, founders, random.fork());
         world.owners = Owners::new(seed);

@@ -63,8 +63,11 @@ pub struct Wires {
 }
 
 impl Wires {
-    pub(super) fn new(servers: &[ServerId], mut random: Random) -> Self {
-        let mut path = || WirePath { latency_us: random.logarithmic(30, 5000), jitter_us: 50, is_cut: false };
+    pub(super) fn new(servers: &[ServerId], are_local: bool, mut random: Random) -> Self {
+        let mut path = || {
+            let (drawn_us, jitter_us) = (random.logarithmic(30, 5000), 50);
+            WirePath { latency_us: if are_local { 0 } else { drawn_us }, jitter_us, is_cut: false }
+        };
         let paths = servers.iter().map(|&server| (server, path())).collect();
         Self { random, paths, wires: BTreeMap::new(), cut_off: BTreeSet::new(), made: 0, arrivals: Vec::new() }
     }
@@ -219,7 +222,7 @@ mod tests {
     #[test]
     fn what_a_cut_held_back_arrives_after_it_and_in_order() {
         let server = ServerId::STANDALONE;
-        let mut wires = Wires::new(&[server], Random::new(1));
+        let mut wires = Wires::new(&[server], false, Random::new(1));
         let conn = wires.open(ClientId(1), server, false);
         let xids = |arrivals: &[(u64, Arrival)]| -> Vec<(u64, i32)> {
             let xid = |(_, arrival): &(u64, Arrival)| match arrival {

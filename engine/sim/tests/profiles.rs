@@ -1,0 +1,199 @@
+//! Every medium and every network that there is a profile of, for a long time, under as many writes as ten years of its flash allow: nobody is elected
+//! after the first leader, no session expires, writes take what the disk and the network take, and the bytes of a day are within the budget.
+//!
+//! `ENSEMBLE_MINUTES=1440` runs 24 simulated hours of each, best with `--release`; without it, what a plain `cargo test` has time for.
+#![allow(clippy::print_stderr, reason = "what the runs had in them, for people")]
+#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
+
+use std::time::Instant;
+use zoolet_engine::Limits;
+use zoolet_model::{Request, ServerId};
+use zoolet_profiles::{Axis, Key, Profile};
+use zoolet_sim::ensemble::{DiskModel, Latencies, Load, MS, Path, Plan, SECOND, Site, Trace, World, conclude};
+use zoolet_sim::oracle::{History, Summary};
+use zoolet_zab::Timing;
+
+/// Simulated minutes of one plain `cargo test`.
+const MINUTES: u64 = 15;
+const DAY_US: u64 = 24 * 3600 * SECOND;
+/// What one commit writes to the log at least.
+const BLOCK: u64 = 4096;
+const CLIENTS: u64 = 8;
+
+fn minutes() -> u64 {
+    std::env::var("ENSEMBLE_MINUTES").ok().and_then(|value| value.parse().ok()).unwrap_or(MINUTES)
+}
+
+fn ms(profile: &Profile, key: Key) -> u32 {
+    u32::try_from(profile.get(key)).unwrap()
+}
+
+fn disk(profile: &Profile) -> DiskModel {
+    DiskModel::Like(Latencies {
+        p50_us: profile.get(Key::SyncP50),
+        p99_us: profile.get(Key::SyncP99),
+        max_us: profile.get(Key::SyncMax),
+        hang_us: profile.get(Key::Hang) * MS,
+        hangs_apart_us: profile.get(Key::HangInterval) * SECOND,
+    })
+}
+
+/// The longest of a hundred is as long as the profile says; half of them are not shorter than it says.
+fn path(profile: &Profile) -> Path {
+    let (p50_us, p99_us) = (profile.get(Key::RoundTrip), profile.get(Key::RoundTripP99));
+    // Two exponentials, there and back: their median is 1.7 of the mean of one, and the longest of a hundred 6.6.
+    let jitter_us = (p99_us - p50_us) / 5;
+    let latency_us = (p50_us / 2).saturating_sub(jitter_us * 84 / 100).max(p50_us / 10);
+    Path { latency_us, jitter_us, loss_ppm: ms(profile, Key::Loss) * 10_000, ..Path::lan() }
+}
+
+fn site(profile: &Profile) -> Site {
+    let timing = Timing {
+        heartbeat_busy_ms: ms(profile, Key::HeartbeatBusy),
+        heartbeat_idle_ms: ms(profile, Key::HeartbeatIdle),
+        fresh_ms: ms(profile, Key::Fresh),
+        join_ms: ms(profile, Key::Join),
+        quorum_ms: ms(profile, Key::Quorum),
+        disk_stall_ms: ms(profile, Key::DiskStall),
+        ..Timing::default()
+    };
+    Site {
+        timing,
+        staleness_max_ms: ms(profile, Key::StalenessMax),
+        path: Some(path(profile)),
+        clients_are_local: true,
+    }
+}
+
+/// Those that decide when something is written.
+fn limits(profile: &Profile) -> Limits {
+    let bytes = |key| u32::try_from(profile.get(key)).unwrap();
+    Limits {
+        memtable_bytes: bytes(Key::MemtableBytes),
+        record_cache_bytes: bytes(Key::RecordCacheBytes),
+        base_cache_bytes: bytes(Key::BaseCacheBytes),
+        log_segment_bytes: bytes(Key::LogSegmentBytes),
+        log_segments: u32::try_from(profile.get(Key::LogBytes) / profile.get(Key::LogSegmentBytes)).unwrap(),
+        disk_reserve_bytes: 0,
+        ..Limits::default()
+    }
+}
+
+/// Between two requests of a client, so that the log's blocks are seven tenths of what may be written in a day. Half of the requests write, and no client
+/// asks more often than once a second.
+fn think_us(profile: &Profile) -> u64 {
+    match profile.get(Key::FlashBudget) * 7 / 10 / BLOCK {
+        0 => SECOND,
+        writes_a_day => (DAY_US * CLIENTS / 2 / writes_a_day).max(SECOND),
+    }
+}
+
+fn lives(name: &str, network: &str) {
+    let (seed, began) = (24, Instant::now());
+    let profile = Profile::named(name, Some(network)).unwrap();
+    let timeout_ms = |key| i32::try_from(profile.get(key)).unwrap();
+    let timeouts_ms = [timeout_ms(Key::SessionTimeoutMin), timeout_ms(Key::SessionTimeoutMax)];
+    let load = Load::Steady { think_us: think_us(&profile), timeouts_ms, readers_one_in: 0 };
+    let plan = Plan {
+        limits: limits(&profile),
+        load,
+        site: site(&profile),
+        ..Plan::steady(3, disk(&profile), minutes() * 60 * SECOND)
+    };
+    let mut world = plan.build(seed, Trace::off());
+    let servers: Vec<ServerId> = (1..=3).filter_map(ServerId::new).collect();
+    // What is made once is no wear.
+    world.run_until(60 * SECOND);
+    let written =
+        |world: &World| servers.iter().map(|&server| world.host(server).unwrap().written_bytes()).max().unwrap();
+    let made = written(&world);
+    world.run_until(plan.safety_us);
+    let written = written(&world) - made;
+    let (_, history, epochs) = conclude(seed, world).unwrap_or_else(|failure| panic!("{name}, {network}: {failure}"));
+    let summary = Summary::of(&history);
+    let (p50_us, p99_us) = writes(&history);
+    let budget = profile.get(Key::FlashBudget);
+    eprintln!(
+        "{name}, {network}: {} writes, p50 {p50_us} us, p99 {p99_us} us, {written} bytes, {budget} a day; {epochs}; {:.0} s",
+        summary.writes,
+        began.elapsed().as_secs_f64()
+    );
+    assert_eq!(epochs.elected(), 1, "{name}, {network}: {epochs}");
+    assert_eq!((summary.closed, summary.told_expired), (0, 0), "{name}, {network}: nobody closes a session");
+    assert!(
+        summary.writes > 10 * minutes() && summary.syncs > minutes(),
+        "{name}, {network}: there was a load: {summary:?}"
+    );
+    let slowest_us = 2 * profile.get(Key::SyncP99) + 2 * profile.get(Key::RoundTripP99);
+    assert!(p99_us <= slowest_us, "{name}, {network}: p99 of writes {p99_us} us, not more than {slowest_us} us");
+    // The ring's segments are filled with zeros once.
+    let most = budget * minutes() / (24 * 60) + profile.get(Key::LogBytes);
+    assert!(budget == 0 || written <= most, "{name}, {network}: {written} bytes, not more than {most}");
+}
+
+/// The median of the writes that were done, and the longest of a hundred, microseconds.
+fn writes(history: &History) -> (u64, u64) {
+    let is_write = |request: &Request| matches!(request, Request::Write(_));
+    let mut took: Vec<u64> = history
+        .operations
+        .iter()
+        .filter(|asked| is_write(&asked.request))
+        .filter_map(|asked| Some(asked.answer.as_ref()?.at.us - asked.invoked.us))
+        .collect();
+    took.sort_unstable();
+    let at = |percent| took.get(took.len() * percent / 100).copied().unwrap_or(0);
+    (at(50), at(99))
+}
+
+#[test]
+fn a_day_on_sd_cards() {
+    lives("sd-a1/512m", "lan");
+}
+
+#[test]
+fn a_day_on_emmc() {
+    lives("emmc/512m", "lan");
+}
+
+#[test]
+fn a_day_on_bare_nand() {
+    lives("nand-ubi/128m", "lan");
+}
+
+#[test]
+fn a_day_on_usb_drives() {
+    lives("usb-ssd/2g", "lan");
+}
+
+#[test]
+fn a_day_on_nvme() {
+    lives("nvme/2g", "lan");
+}
+
+#[test]
+fn a_day_in_memory() {
+    lives("tmpfs/256m", "lan");
+}
+
+#[test]
+fn a_day_on_radio() {
+    lives("emmc/512m", "wifi");
+}
+
+#[test]
+fn a_day_on_sd_cards_and_radio() {
+    lives("sd-a1/512m", "wifi");
+}
+
+#[test]
+fn a_day_on_links_that_are_paid_for() {
+    lives("emmc/512m", "metered");
+}
+
+/// Who adds a part adds its day.
+#[test]
+fn every_medium_and_every_network_has_its_day() {
+    let names = |axis| zoolet_profiles::parts(axis).unwrap().into_iter().map(|part| part.name).collect::<Vec<_>>();
+    assert_eq!(names(Axis::Media), ["sd-a1", "emmc", "nand-ubi", "usb-ssd", "nvme", "tmpfs"]);
+    assert_eq!(names(Axis::Network), ["lan", "wifi", "metered"]);
+}

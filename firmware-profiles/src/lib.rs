@@ -1,0 +1,29 @@
+//! The numbers that a server needs to know of its box.
+//!
+//! A profile is put together from a part of each [axis](Axis): what the data is kept on, how much memory there is, what the servers are connected by. A
+//! board is a file that names its parts, and what it has different. Every [number](Key) has a unit, a reason and an [evidence](Evidence).
+//!
+//! ```
+//! use zoolet_profiles::{Key, Profile};
+//!
+//! let profile = Profile::named("emmc/512m", Some("wifi"))?;
+//! assert_eq!(profile.get(Key::MemtableBytes), 8 << 20);
+//! for (key, number) in profile.numbers() {
+//!     println!("{} = {}: {} ({})", key.name(), key.unit().show(number.value), number.reason, number.evidence.name());
+//! }
+//! # Ok::<(), zoolet_profiles::ProfileError>(())
+//! ```
+
+mod builtin;
+mod check;
+mod error;
+mod key;
+mod profile;
+mod read;
+mod unit;
+
+pub use error::ProfileError;
+pub use key::{Axis, Key};
+pub use profile::{DEFAULT_NETWORK, Listed, Profile, boards, parts};
+pub use read::{Evidence, Number};
+pub use unit::{Quantity, Unit};

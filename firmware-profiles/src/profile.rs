@@ -1,0 +1,248 @@
+//! A profile: one part of each axis, and what a box has different.
+
+use crate::error::ProfileError;
+use crate::key::{Axis, Key};
+use crate::read::{self, Document, Evidence, Number};
+use crate::{builtin, check};
+use std::collections::BTreeMap;
+
+/// The network of a profile that names none.
+pub const DEFAULT_NETWORK: &str = "lan";
+
+/// Every number of a box, with its reason and its evidence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Profile {
+    name: String,
+    title: String,
+    parts: [String; Axis::ALL.len()],
+    numbers: BTreeMap<Key, Number>,
+}
+
+/// What comes with the program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub title: String,
+    /// Of a board: its parts, `sd-a1/2g`, and its network.
+    pub parts: Option<(String, String)>,
+}
+
+impl Profile {
+    /// The profile of that name: `media/memory`, such as `emmc/512m`, or a board's. `network` is what the servers are connected by; `None`: what the
+    /// board says, else [`DEFAULT_NETWORK`].
+    ///
+    /// # Errors
+    /// Names that are not known, and those that are.
+    pub fn named(name: &str, network: Option<&str>) -> Result<Self, ProfileError> {
+        if let Some(text) = builtin::named(builtin::boards(), name) {
+            return Self::of(name, read::of_box(&format!("boards/{name}.toml"), text)?, network);
+        }
+        let Some((media, memory)) = name.split_once('/') else {
+            let line = format!(
+                "profile = {name}: allowed is media/memory, such as emmc/512m, a board ({}), or a file that ends in .toml",
+                builtin::names(builtin::boards())
+            );
+            return Err(ProfileError::new(line));
+        };
+        let parts = [Some(media.to_owned()), Some(memory.to_owned()), None];
+        Self::of(name, Document { title: String::new(), parts, numbers: BTreeMap::new() }, network)
+    }
+
+    /// The profile that a file describes, as those of boards do. `file` names it in errors.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn read(file: &str, text: &str, network: Option<&str>) -> Result<Self, ProfileError> {
+        Self::of(file, read::of_box(file, text)?, network)
+    }
+
+    fn of(name: &str, document: Document, network: Option<&str>) -> Result<Self, ProfileError> {
+        let Document { mut title, parts: [media, memory, own_network], numbers: overrides } = document;
+        let network = network.map(str::to_owned).or(own_network).unwrap_or_else(|| DEFAULT_NETWORK.to_owned());
+        let mut numbers = BTreeMap::new();
+        let (mut parts, mut titles) = ([const { String::new() }; Axis::ALL.len()], Vec::new());
+        for (place, (axis, part)) in Axis::ALL.into_iter().zip([media, memory, Some(network)]).enumerate() {
+            let known = builtin::parts(axis);
+            let part = part.ok_or_else(|| {
+                let line = format!("{name}: {} is missing: allowed is {}", axis.name(), builtin::names(known));
+                ProfileError::new(line)
+            })?;
+            let text = builtin::named(known, &part).ok_or_else(|| {
+                let line = format!("{name}: {} = {part}: allowed is {}", axis.name(), builtin::names(known));
+                ProfileError::new(line)
+            })?;
+            let document = read::part(axis, &format!("{}/{part}.toml", axis.name()), text)?;
+            numbers.extend(document.numbers);
+            titles.push(document.title);
+            parts[place] = part;
+        }
+        if title.is_empty() {
+            title = titles.join("; ");
+        }
+        let is_own_timeout = overrides.contains_key(&Key::SessionTimeoutMin);
+        numbers.extend(overrides);
+        let mut profile = Self { name: name.to_owned(), title, parts, numbers };
+        if !is_own_timeout {
+            profile.outlive_hangs();
+        }
+        check::check(&profile)?;
+        Ok(profile)
+    }
+
+    /// Two parts have a say in how short a session may be: what the network needs, and what its own server's disk may take before that is back.
+    fn outlive_hangs(&mut self) {
+        let least_ms = check::session_timeout_min_ms(self);
+        let file = self.file_of(Key::Hang).to_owned();
+        if let Some(number) = self.numbers.get_mut(&Key::SessionTimeoutMin).filter(|number| number.value < least_ms) {
+            *number = Number {
+                value: least_ms,
+                reason: "a leader whose disk hangs is replaced, and serves its own sessions again when the disk is back".to_owned(),
+                evidence: Evidence::Modelled,
+                source: "hang_ms and quorum_ms: with less, a simulated day on such disks ended a session of the leader's own process"
+                    .to_owned(),
+                file,
+            };
+        }
+    }
+
+    /// As it was asked for.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// The name of its part of that axis.
+    pub fn part(&self, axis: Axis) -> &str {
+        &self.parts[axis as usize]
+    }
+
+    /// A number, in the unit of its key.
+    pub fn get(&self, key: Key) -> u64 {
+        self.numbers.get(&key).map_or(0, |number| number.value)
+    }
+
+    /// Every number, part by part.
+    pub fn numbers(&self) -> impl Iterator<Item = (Key, &Number)> {
+        self.numbers.iter().map(|(key, number)| (*key, number))
+    }
+
+    /// What nobody knows.
+    pub fn guesses(&self) -> impl Iterator<Item = Key> {
+        self.numbers().filter(|(_, number)| number.evidence == Evidence::Guess).map(|(key, _)| key)
+    }
+
+    /// Which file says a number: `memory/512m.toml`, or that of the box.
+    pub(crate) fn file_of(&self, key: Key) -> &str {
+        self.numbers.get(&key).map_or("", |number| &number.file)
+    }
+}
+
+/// The parts of an axis that come with the program.
+///
+/// # Errors
+/// None of theirs: they are read by the tests.
+pub fn parts(axis: Axis) -> Result<Vec<Listed>, ProfileError> {
+    let listed = |(name, text): &(&'static str, &str)| {
+        let document = read::part(axis, &format!("{}/{name}.toml", axis.name()), text)?;
+        Ok(Listed { name, title: document.title, parts: None })
+    };
+    builtin::parts(axis).iter().map(listed).collect()
+}
+
+/// The boards that come with the program.
+///
+/// # Errors
+/// None of theirs: they are read by the tests.
+pub fn boards() -> Result<Vec<Listed>, ProfileError> {
+    let listed = |(name, _): &(&'static str, &str)| {
+        let profile = Profile::named(name, None)?;
+        let [media, memory, network] = Axis::ALL.map(|axis| profile.part(axis).to_owned());
+        Ok(Listed { name, title: profile.title, parts: Some((format!("{media}/{memory}"), network)) })
+    };
+    builtin::boards().iter().map(listed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_medium_goes_with_every_memory_and_every_network() {
+        let names = |axis| parts(axis).unwrap().into_iter().map(|part| part.name);
+        let mut count = 0;
+        for media in names(Axis::Media) {
+            for memory in names(Axis::Memory) {
+                for network in names(Axis::Network) {
+                    let profile = Profile::named(&format!("{media}/{memory}"), Some(network)).unwrap();
+                    assert_eq!(profile.numbers().count(), Key::ALL.len());
+                    assert_eq!((profile.part(Axis::Media), profile.part(Axis::Network)), (media, network));
+                    count += 1;
+                }
+            }
+        }
+        assert_eq!(count, 6 * 4 * 3);
+    }
+
+    #[test]
+    fn no_board_has_what_nobody_knows() {
+        let boards = boards().unwrap();
+        assert_eq!(boards.len(), builtin::boards().len());
+        for board in boards {
+            let profile = Profile::named(board.name, None).unwrap();
+            assert_eq!(profile.guesses().count(), 0, "{}", board.name);
+            assert!(!profile.title().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_box_has_what_it_says_over_what_its_parts_say() {
+        let router = Profile::named("openwrt-router", None).unwrap();
+        assert_eq!(
+            (router.part(Axis::Media), router.part(Axis::Memory), router.part(Axis::Network)),
+            ("nand-ubi", "128m", "lan")
+        );
+        assert_eq!(router.get(Key::SessionTimeoutMax), 60_000);
+        assert_eq!(router.file_of(Key::SessionTimeoutMax), "boards/openwrt-router.toml");
+        let on_radio = Profile::named("openwrt-router", Some("wifi")).unwrap();
+        assert_eq!((on_radio.part(Axis::Network), on_radio.get(Key::HeartbeatBusy)), ("wifi", 100));
+        assert_eq!(on_radio.file_of(Key::HeartbeatBusy), "network/wifi.toml");
+    }
+
+    #[test]
+    fn a_session_outlives_the_hangs_of_a_disk_and_what_the_network_needs() {
+        for (name, network, min_ms, file) in [
+            ("sd-a1/512m", "lan", 7000, "media/sd-a1.toml"),
+            ("sd-a1/512m", "metered", 15_000, "network/metered.toml"),
+            ("emmc/512m", "lan", 4000, "network/lan.toml"),
+        ] {
+            let profile = Profile::named(name, Some(network)).unwrap();
+            assert_eq!(profile.get(Key::SessionTimeoutMin), min_ms, "{name}, {network}");
+            assert_eq!(profile.file_of(Key::SessionTimeoutMin), file, "{name}, {network}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_not_known_say_which_are() {
+        for (name, network, expected) in [
+            (
+                "emmc",
+                None,
+                "profile = emmc: allowed is media/memory, such as emmc/512m, a board (raspberry-pi-zero-2-w, ",
+            ),
+            ("mmc/512m", None, "mmc/512m: media = mmc: allowed is sd-a1, emmc, nand-ubi, usb-ssd, nvme, tmpfs"),
+            ("emmc/64m", None, "emmc/64m: memory = 64m: allowed is 128m, 256m, 512m, 2g"),
+            ("emmc/512m", Some("lora"), "emmc/512m: network = lora: allowed is lan, wifi, metered"),
+        ] {
+            let error = Profile::named(name, network).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+        let error = Profile::read("box.toml", "title = \"t\"\nmedia = \"emmc\"", None).unwrap_err().to_string();
+        assert_eq!(error, "box.toml: memory is missing: allowed is 128m, 256m, 512m, 2g");
+    }
+}

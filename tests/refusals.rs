@@ -8,7 +8,16 @@ use support::*;
 fn bad_usage_is_one_line_and_exit_code_2() {
     let scratch = Scratch::new();
     for (arguments, expected) in [
-        (&["srve"][..], "zoolet: command = srve: allowed is serve, ensemble, status, keygen, bench"),
+        (&["srve"][..], "zoolet: command = srve: allowed is serve, ensemble, status, keygen, profile, bench"),
+        (&["profile"], "zoolet: profile: allowed is profile list, profile show NAME, profile check FILE"),
+        (&["profile", "show"], "zoolet: profile: allowed is profile list"),
+        (&["profile", "show", "floppy/512m"], "zoolet: floppy/512m: media = floppy: allowed is sd-a1, emmc"),
+        (
+            &["profile", "show", "emmc/512m", "--network", "lora"],
+            "zoolet: --network = lora: allowed is lan, wifi or metered",
+        ),
+        (&["profile", "check", "/nowhere/box.toml"], "zoolet: profile = /nowhere/box.toml: No such file"),
+        (&["serve", "--profile", "pi"], "zoolet: profile = pi: allowed is media/memory, such as emmc/512m, a board"),
         (&["serve", "--port", "1"], "zoolet: serve: invalid option '--port'"),
         (&["serve", "--log", "loud"], "zoolet: --log = loud: allowed is error, warn"),
         (&["serve", "--listen", "0.0.0.0:0"], "write \"plain://0.0.0.0:0\""),

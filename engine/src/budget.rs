@@ -115,6 +115,11 @@ impl Part {
         }
     }
 
+    /// Whether it counts bytes of memory; the others count things, or bytes of disk.
+    pub const fn is_memory(self) -> bool {
+        !matches!(self, Self::Connections | Self::Sessions | Self::Watches | Self::Log)
+    }
+
     fn limit(self, limits: &Limits) -> u64 {
         match self {
             Self::Connections => limits.connections_max.into(),

@@ -54,7 +54,7 @@ impl Default for Limits {
             ephemerals_per_session_max: 10_000,
             watches_max: 200_000,
             outstanding_max: 1000,
-            outstanding_bytes_max: 16 << 20,
+            outstanding_bytes_max: 4 << 20,
             outbound_bytes_max: 4 << 20,
             outbound_bytes_total_max: 32 << 20,
             memtable_bytes: 8 << 20,

@@ -1,9 +1,10 @@
 //! The command line, parsed once.
 
 mod bench;
+mod profile;
 mod site;
 
-use super::{Exit, bench::Options, ensemble, keygen::Keygen, status};
+use super::{Exit, bench::Options, ensemble, keygen::Keygen, profile::What, status};
 use lexopt::prelude::{Long, Short, Value};
 use std::path::PathBuf;
 use tracing::Level;
@@ -15,6 +16,7 @@ pub(super) enum Command {
     Ensemble(ensemble::Options),
     Status(status::Options),
     Keygen(Keygen),
+    Profile(What),
     ConfigExample,
     Licences,
     Version,
@@ -71,6 +73,7 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         "ensemble" => return site::ensemble(parser),
         "status" => return site::status(parser),
         "keygen" => return site::keygen(parser),
+        "profile" => return profile::profile(parser),
         "config" => match parser.next().map_err(Exit::usage)? {
             Some(Value(what)) if what == "example" => Command::ConfigExample,
             Some(Long("help") | Short('h')) => return Ok(Command::Help),
@@ -81,7 +84,7 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         "version" => Command::Version,
         _ => {
             return Err(Exit::usage(format!(
-                "command = {name}: allowed is serve, ensemble, status, keygen, bench, config example, licences, help, version"
+                "command = {name}: allowed is serve, ensemble, status, keygen, profile, bench, config example, licences, help, version"
             )));
         }
     };

@@ -5,6 +5,7 @@ mod bench;
 mod ensemble;
 mod keygen;
 mod open_files;
+mod profile;
 mod serve;
 mod signals;
 mod status;
@@ -26,7 +27,7 @@ zoolet serve [OPTIONS]     serve; without options: alone, on 127.0.0.1:2181, dat
   --create                 once: DIR of the configuration file is empty and may be populated
   --listen ADDR            127.0.0.1:2181, or plain://0.0.0.0:2181 for anybody who can reach it, in clear
   --id N                   which of the servers of the configuration file this is, where its key or host name does not say it
-  --profile NAME           where the numbers come from that nothing else gives (emmc/512m)
+  --profile NAME           where the numbers come from that nothing else gives: media/memory (emmc/512m), a board, or a file
   --until-eof              ends when standard input does: with whoever holds the other end of the pipe
   --log LEVEL              error, warn, info (default), debug or trace, to stderr
   --log-format FORMAT      text (default) or json
@@ -41,6 +42,11 @@ zoolet status [OPTIONS]    how servers are, and what to do about what is wrong; 
 zoolet keygen              prints a new site key: the secret that servers off loopback know each other by
   --out FILE               writes it there instead, mode 0600, and never over another one
   --server DATA            the public key of the server with this data directory, which zoolet.toml may pin
+zoolet profile list        what a profile can be put together from, and the boards that have one
+zoolet profile show NAME   every number of a profile, with its evidence, its reason, and what the parts of memory come to
+  --network NETWORK        lan, wifi or metered, instead of what the profile says
+  --json                   one object instead of text
+zoolet profile check FILE  whether a file is a profile whose numbers fit together
 zoolet bench [OPTIONS]     measures any ZooKeeper server: 8 connections set 1,000 keys for 10 s, unless told otherwise
   --server HOST:PORT,..    127.0.0.1:2181; connections are spread over several and move on when one goes
   --op OP                  set, get, exists, children, mix, create, create-delete, watch (one set, every connection watches),
@@ -93,6 +99,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Ensemble(options) => ensemble::ensemble(&options),
         Command::Status(options) => status::status(&options),
         Command::Keygen(what) => keygen::keygen(&what),
+        Command::Profile(what) => profile::profile(&what),
         Command::ConfigExample => say(EXAMPLE),
         Command::Licences => say(LICENCES),
         Command::Version => say(concat!("zoolet ", env!("CARGO_PKG_VERSION"), "\n")),
@@ -125,10 +132,28 @@ fn complain(line: &str) {
 mod tests {
     use std::io::Write;
 
+    /// Keys of `[limits]`, `[settings]` and `[timing]` that are numbers.
+    const NUMBERS: usize = 16 + 7 + 6;
+
+    /// With the numbers said that are those of the profile.
     #[test]
     fn the_example_is_the_defaults() {
+        let is_number = |line: &str| {
+            line.split_once(" = ").is_some_and(|(key, value)| {
+                key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+                    && value.starts_with(|c: char| c.is_ascii_digit())
+            })
+        };
+        let (numbers, _) = super::EXAMPLE.split_once("# The servers").unwrap();
+        let said: Vec<&str> = numbers
+            .lines()
+            .map(|line| {
+                line.strip_prefix("# ").filter(|rest| is_number(rest) && !rest.starts_with("id = ")).unwrap_or(line)
+            })
+            .collect();
+        assert_eq!(said.iter().filter(|line| is_number(line)).count(), NUMBERS, "{said:?}");
         let file = std::env::temp_dir().join(format!("zoolet-example-{}.toml", std::process::id()));
-        std::fs::File::create(&file).unwrap().write_all(super::EXAMPLE.as_bytes()).unwrap();
+        std::fs::File::create(&file).unwrap().write_all(said.join("\n").as_bytes()).unwrap();
         let loaded = zoolet::config::load(&file, &zoolet::config::Overrides::default());
         std::fs::remove_file(&file).unwrap();
         let config = loaded.unwrap().config;

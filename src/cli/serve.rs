@@ -5,7 +5,7 @@ use std::io::Read;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
-use zoolet::config::{self, Config, DEFAULT_PORT, Loaded, Overrides, Populate};
+use zoolet::config::{self, Config, DEFAULT_PROFILE, Loaded, Overrides, Populate};
 use zoolet::{Failure, Node, StartError, Wait};
 
 /// How long a clean shutdown may take. An init system waits 10 s before it kills (procd 5 s).
@@ -41,14 +41,15 @@ fn init_logs(options: &ServeOptions) {
 fn configure(options: ServeOptions) -> Result<Loaded, Exit> {
     let mut loaded = match &options.config {
         Some(file) => {
-            let over = Overrides { data: options.data.clone(), server_id: options.id };
+            let ServeOptions { data, id, profile, .. } = &options;
+            let over = Overrides { data: data.clone(), server_id: *id, profile: profile.clone() };
             config::load(file, &over).map_err(Exit::usage)?
         }
         None => {
-            let mut config = Config::new("zoolet-data");
-            config.clients = Some((std::net::Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
-            config.server_id = options.id.unwrap_or(config.server_id);
-            Loaded { config, warnings: Vec::new() }
+            let profile = options.profile.as_deref().unwrap_or(DEFAULT_PROFILE);
+            let mut loaded = config::alone(profile).map_err(Exit::usage)?;
+            loaded.config.server_id = options.id.unwrap_or(loaded.config.server_id);
+            loaded
         }
     };
     let config = &mut loaded.config;
@@ -61,10 +62,6 @@ fn configure(options: ServeOptions) -> Result<Loaded, Exit> {
     }
     if let Some(address) = &options.listen {
         config.clients = Some(config::client_address("--listen", address).map_err(Exit::usage)?);
-    }
-    if let Some(profile) = options.profile {
-        loaded.warnings.extend(config::profile_warning(&profile));
-        config.profile = profile;
     }
     Ok(loaded)
 }

@@ -95,14 +95,14 @@ pub(super) const SETTINGS: &[Bound] = &[
 
 /// The table `[timing]`.
 pub(super) const TIMING: &[Bound<Timing>] = &[
-    Bound { key: "heartbeat_busy_ms", allowed: 10..=HEARTBEAT_MS_MAX, place: |t| &mut t.heartbeat_busy_ms },
-    Bound { key: "heartbeat_idle_ms", allowed: 10..=HEARTBEAT_MS_MAX, place: |t| &mut t.heartbeat_idle_ms },
+    Bound { key: "heartbeat_busy_ms", allowed: 10..=60_000, place: |t| &mut t.heartbeat_busy_ms },
+    Bound { key: "heartbeat_idle_ms", allowed: 10..=60_000, place: |t| &mut t.heartbeat_idle_ms },
+    Bound { key: "fresh_ms", allowed: 100..=600_000, place: |t| &mut t.fresh_ms },
+    Bound { key: "join_ms", allowed: 100..=600_000, place: |t| &mut t.join_ms },
+    Bound { key: "quorum_ms", allowed: 200..=600_000, place: |t| &mut t.quorum_ms },
     // Below a second a card that erases a block would look like one that hangs.
     Bound { key: "disk_stall_ms", allowed: 1000..=600_000, place: |t| &mut t.disk_stall_ms },
 ];
-
-/// Rarer ones would make a leader that lives look silent to what waits half a second.
-const HEARTBEAT_MS_MAX: u32 = 400;
 
 /// The bound of that name; the caller's key is one of the tables'.
 pub(super) fn named(key: &str) -> Option<&'static Bound> {
@@ -110,7 +110,7 @@ pub(super) fn named(key: &str) -> Option<&'static Bound> {
 }
 
 /// What no single key can see.
-pub(super) fn check_together(config: &Config, names: TogetherNames) -> Result<(), ConfigError> {
+pub(super) fn check_together(config: &Config, timing: &Timing, names: &TogetherNames) -> Result<(), ConfigError> {
     let settings = &config.settings;
     if settings.session_timeout_min_ms > settings.session_timeout_max_ms {
         return Err(ConfigError::value(
@@ -119,12 +119,21 @@ pub(super) fn check_together(config: &Config, names: TogetherNames) -> Result<()
             format_args!("at most {} = {}", names.timeout_max, settings.session_timeout_max_ms),
         ));
     }
-    let timing = config.ensemble.as_ref().map(|ensemble| ensemble.timing).unwrap_or_default();
     if timing.heartbeat_busy_ms > timing.heartbeat_idle_ms {
         return Err(ConfigError::value(
             "timing.heartbeat_busy_ms",
             timing.heartbeat_busy_ms,
             format_args!("at most timing.heartbeat_idle_ms = {}", timing.heartbeat_idle_ms),
+        ));
+    }
+    // Rarer ones would make a leader that lives look silent to whoever waits for so long.
+    let (key, least) =
+        if timing.fresh_ms < timing.join_ms { ("fresh_ms", timing.fresh_ms) } else { ("join_ms", timing.join_ms) };
+    if timing.heartbeat_idle_ms > least / 5 * 4 {
+        return Err(ConfigError::value(
+            "timing.heartbeat_idle_ms",
+            timing.heartbeat_idle_ms,
+            format_args!("at most {}, four fifths of timing.{key}", least / 5 * 4),
         ));
     }
     if !config.limits.log_segment_bytes.is_multiple_of(4096) {
@@ -145,6 +154,13 @@ pub(super) fn check_together(config: &Config, names: TogetherNames) -> Result<()
     }
     Ok(())
 }
+
+/// As `zoolet.toml` calls them.
+pub(super) const OF_TOML: TogetherNames = TogetherNames {
+    timeout_min: "settings.session_timeout_min_ms",
+    timeout_max: "settings.session_timeout_max_ms",
+    frame: "limits.frame_bytes_max",
+};
 
 /// How the file at hand calls the keys that are checked against each other.
 pub(super) struct TogetherNames {
@@ -177,8 +193,6 @@ mod tests {
             let value = *(bound.place)(&mut timing);
             assert!(bound.allowed.contains(&value), "{} = {value}", bound.key);
         }
-        assert!(HEARTBEAT_MS_MAX < timing.fresh_ms && HEARTBEAT_MS_MAX < timing.join_ms);
-
         let mut config = Config::new("x");
         for bound in LIMITS.iter().chain(SETTINGS) {
             let value = *(bound.place)(&mut config);

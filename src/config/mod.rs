@@ -8,6 +8,8 @@ mod kept;
 #[cfg(feature = "server")]
 mod own_entry;
 #[cfg(feature = "server")]
+pub mod profile;
+#[cfg(feature = "server")]
 mod properties;
 #[cfg(feature = "server")]
 mod server_line;
@@ -53,13 +55,15 @@ pub struct Config {
     pub settings: Settings,
     /// A name for people; `None` when the file gives none.
     pub site: Option<String>,
-    /// The profile that supplies the numbers which nothing else does. There is only [`DEFAULT_PROFILE`] yet: `limits` and
-    /// `settings` begin with its numbers, and another name changes nothing.
+    /// The profile that supplied the numbers which nothing else did, for people: [`Config::new`] begins with those of [`DEFAULT_PROFILE`], and another
+    /// name here changes none.
     pub profile: String,
     /// A subtree that is kept in a file, to be read before there is an ensemble.
     pub last_known_good: Option<KeptImage>,
-    /// What the servers of the site are connected by. A server that is alone makes nothing of it.
+    /// What the servers of the site are connected by, for people: how long they wait for each other is [`Ensemble::timing`].
     pub network: Network,
+    /// What `conf` shows beside ZooKeeper's names: key and value.
+    pub conf: Vec<(String, String)>,
 }
 
 /// Whether a directory that holds nothing of ours may become a data directory. A directory that holds something else
@@ -85,7 +89,21 @@ pub enum Network {
     Metered,
 }
 
-/// The one profile whose numbers are built in.
+impl Network {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Lan, Self::Wifi, Self::Metered];
+
+    /// Its name in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lan => "lan",
+            Self::Wifi => "wifi",
+            Self::Metered => "metered",
+        }
+    }
+}
+
+/// The profile whose numbers a configuration begins with.
 pub const DEFAULT_PROFILE: &str = "emmc/512m";
 
 /// ZooKeeper's client port.
@@ -109,6 +127,7 @@ impl Config {
             profile: DEFAULT_PROFILE.to_owned(),
             last_known_good: None,
             network: Network::default(),
+            conf: Vec::new(),
         }
     }
 }
@@ -167,6 +186,8 @@ pub struct Overrides {
     pub data: Option<PathBuf>,
     /// Which of the servers this is.
     pub server_id: Option<u8>,
+    /// The profile.
+    pub profile: Option<String>,
 }
 
 /// Reads `zoolet.toml`, or, when the name does not end in `.toml`, a `zoo.cfg`.
@@ -187,11 +208,25 @@ pub fn load(file: &std::path::Path, over: &Overrides) -> Result<Loaded, ConfigEr
     }
 }
 
-/// What somebody who chose a profile should know until profiles exist.
+/// A server that is alone on this machine's loopback address, with the numbers of the profile of that name.
+///
+/// # Errors
+/// What is wrong with the profile.
 #[cfg(feature = "server")]
-pub fn profile_warning(profile: &str) -> Option<String> {
-    (profile != DEFAULT_PROFILE)
-        .then(|| format!("profile = {profile}: profiles are not built yet; the limits are those of {DEFAULT_PROFILE}"))
+pub fn alone(profile_name: &str) -> Result<Loaded, ConfigError> {
+    let profile = profile::find(profile_name, None)?;
+    let (mut config, _) = profile::numbers(&profile)?;
+    config.data = "zoolet-data".into();
+    config.clients = Some((std::net::Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
+    Ok(settled(&profile, config, Vec::new()))
+}
+
+/// What was read, with what `conf` shows of its numbers, and what their sum is beside the ceiling.
+#[cfg(feature = "server")]
+fn settled(profile: &zoolet_profiles::Profile, mut config: Config, mut warnings: Vec<String>) -> Loaded {
+    config.conf = profile::conf(profile, &config);
+    warnings.extend(profile::over_ceiling(profile, &config));
+    Loaded { config, warnings }
 }
 
 /// Where clients may connect, as a file or a flag says it: `127.0.0.1:2181`, or with `plain://` before it.

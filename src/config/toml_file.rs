@@ -6,11 +6,15 @@ mod source;
 
 use self::servers::Servers;
 use self::source::{Source, Value, Wrong, at, line_of, unknown};
-use super::bound::{self, LIMITS, SETTINGS, TogetherNames};
-use super::{Config, ConfigError, DEFAULT_PORT, Loaded, Network, Overrides, Populate, client_address, profile_warning};
+use super::bound::{self, LIMITS, OF_TOML, SETTINGS};
+use super::{
+    Config, ConfigError, DEFAULT_PORT, DEFAULT_PROFILE, Loaded, Network, Overrides, Populate, client_address, profile,
+    settled,
+};
 use std::{net::Ipv4Addr, path::Path};
 use toml::de::{DeTable, DeValue};
 use zoolet_engine::store::Strategy;
+use zoolet_profiles::Profile;
 
 /// The four-letter words that are built; a zoo.cfg may name any.
 const WORDS: [&str; 16] = [
@@ -26,55 +30,60 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
         let line = error.span().map(|span| line_of(text, span.start));
         ConfigError::new(error.message().replace('\n', ", ")).at(file, line)
     })?;
-    let mut reader =
-        Reader { source: Source { text }, config: defaults(), servers: Servers::default(), warnings: Vec::new() };
+    let source = Source { text };
+    let wrong = |(at, error): Wrong| error.at(file, Some(line_of(text, at)));
+    // First, whatever the order in the file: everything else is said over it.
+    let profile = profile_of(source, document.get_ref(), over).map_err(wrong)?;
+    let (config, timing) = profile::numbers(&profile).map_err(|error| error.at(file, None))?;
+    let clients = Some((Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
+    let config = Config { data: "zoolet-data".into(), clients, ..config };
+    let mut reader = Reader { source, config, servers: Servers::new(timing) };
     for (key, value) in document.get_ref() {
-        reader.top(key.get_ref(), value).map_err(|(at, error)| error.at(file, Some(line_of(text, at))))?;
+        reader.top(key.get_ref(), value).map_err(wrong)?;
     }
     if let Some(data) = &over.data {
         reader.config.data.clone_from(data);
     }
+    let timing = reader.servers.timing();
     let warnings = reader.servers.settle(&mut reader.config, over).map_err(|error| error.at(file, None))?;
-    reader.warnings.extend(warnings);
-    let names = TogetherNames {
-        timeout_min: "settings.session_timeout_min_ms",
-        timeout_max: "settings.session_timeout_max_ms",
-        frame: "limits.frame_bytes_max",
-    };
-    bound::check_together(&reader.config, names).map_err(|error| error.at(file, None))?;
-    Ok(Loaded { config: reader.config, warnings: reader.warnings })
+    bound::check_together(&reader.config, &timing, &OF_TOML).map_err(|error| error.at(file, None))?;
+    Ok(settled(&profile, reader.config, warnings))
 }
 
-/// What somebody who named a network should know until something depends on it.
-fn network_warning(network: Network) -> Option<String> {
-    let name = match network {
-        Network::Lan => return None,
-        Network::Wifi => "wifi",
-        Network::Metered => "metered",
+/// What the file or the command line says where the numbers come from.
+fn profile_of(source: Source<'_>, document: &DeTable<'_>, over: &Overrides) -> Result<Profile, Wrong> {
+    let said = |name: &str| document.iter().find(|(key, _)| key.get_ref() == name).map(|(_, value)| value);
+    let network = said("network").map(|value| network(source, value)).transpose()?;
+    let (name, place) = match (&over.profile, said("profile")) {
+        (Some(name), _) => (name.as_str(), 0),
+        (None, Some(value)) => {
+            let allowed = "media/memory in quotes, such as \"emmc/512m\", a board, or a file that ends in .toml";
+            (source.non_empty("profile", value, allowed)?, value.span().start)
+        }
+        (None, None) => (DEFAULT_PROFILE, 0),
     };
-    Some(format!("network = {name}: not built yet, ignored; how long servers wait for each other says [timing]"))
+    profile::find(name, network).map_err(|error| (place, error))
 }
 
-fn defaults() -> Config {
-    Config { clients: Some((Ipv4Addr::LOCALHOST, DEFAULT_PORT).into()), ..Config::new("zoolet-data") }
+fn network<'i>(source: Source<'i>, value: &Value<'i>) -> Result<Network, Wrong> {
+    const ALLOWED: &str = "\"lan\", \"wifi\" or \"metered\"";
+    let name = source.string("network", value, ALLOWED)?;
+    let known = Network::ALL.into_iter().find(|network| network.name() == name);
+    known.ok_or_else(|| source.wrong("network", value, ALLOWED))
 }
 
 struct Reader<'i> {
     source: Source<'i>,
     config: Config,
     servers: Servers,
-    warnings: Vec<String>,
 }
 
 impl<'i> Reader<'i> {
     fn top(&mut self, key: &str, value: &Value<'i>) -> Result<(), Wrong> {
         match key {
             "site" => self.config.site = Some(self.source.string(key, value, "a name in quotes")?.to_owned()),
-            "profile" => self.profile(key, value)?,
-            "network" => {
-                self.config.network = self.network(key, value)?;
-                self.warnings.extend(network_warning(self.config.network));
-            }
+            // Already.
+            "profile" | "network" => {}
             "data" => {
                 self.config.data = self.source.non_empty(key, value, "a directory in quotes")?.into();
                 // Written for a box that has a disk to mount: an empty directory is not told from a missing one.
@@ -101,23 +110,6 @@ impl<'i> Reader<'i> {
             _ => return Err(unknown(key, value, self.source.shown(value), TOP_KEYS)),
         }
         Ok(())
-    }
-
-    fn profile(&mut self, key: &str, value: &Value<'i>) -> Result<(), Wrong> {
-        self.config.profile =
-            self.source.non_empty(key, value, "media/memory in quotes, such as \"emmc/512m\"")?.to_owned();
-        self.warnings.extend(profile_warning(&self.config.profile));
-        Ok(())
-    }
-
-    fn network(&self, key: &str, value: &Value<'i>) -> Result<Network, Wrong> {
-        const ALLOWED: &str = "\"lan\", \"wifi\" or \"metered\"";
-        match self.source.string(key, value, ALLOWED)? {
-            "lan" => Ok(Network::Lan),
-            "wifi" => Ok(Network::Wifi),
-            "metered" => Ok(Network::Metered),
-            _ => Err(self.source.wrong(key, value, ALLOWED)),
-        }
     }
 
     fn log_strategy(&self, key: &str, value: &Value<'i>) -> Result<Option<Strategy>, Wrong> {
@@ -221,10 +213,7 @@ mod tests {
             "#,
         )
         .unwrap();
-        assert_eq!(
-            config.warnings,
-            ["network = wifi: not built yet, ignored; how long servers wait for each other says [timing]"]
-        );
+        assert_eq!(config.warnings, [""; 0]);
         let config = config.config;
         assert_eq!(config.site.as_deref(), Some("plant-7"));
         let kept = config.last_known_good.unwrap();
@@ -238,10 +227,55 @@ mod tests {
     }
 
     #[test]
+    fn a_profile_supplies_what_the_file_does_not_wherever_it_is_named() {
+        let text = "network = \"metered\"\nsettings.session_timeout_max_ms = 50_000\n[limits]\nwatches_max = 7\n[timing]\nquorum_ms = 12_000\n";
+        let servers = "[[server]]\nid = 1\nhost = \"127.0.0.1:1\"\n[[server]]\nid = 2\nhost = \"127.0.0.1:2\"\n";
+        let text = format!("profile = \"nand-ubi/128m\"\n{text}{servers}");
+        let over = Overrides { server_id: Some(1), ..Overrides::default() };
+        let config = read(Path::new("zoolet.toml"), &text, &over).unwrap().config;
+        assert_eq!((config.limits.sessions_max, config.limits.watches_max), (1000, 7));
+        assert_eq!((config.limits.log_segment_bytes, config.limits.log_segments), (2 << 20, 12));
+        assert_eq!((config.settings.session_timeout_min_ms, config.settings.session_timeout_max_ms), (15_000, 50_000));
+        let timing = config.ensemble.unwrap().timing;
+        assert_eq!((timing.heartbeat_idle_ms, timing.quorum_ms), (2000, 12_000));
+        for shown in [
+            ("zoolet.profile", "nand-ubi/128m"),
+            ("zoolet.network", "metered"),
+            ("zoolet.limits.sessions_max", "1000 (measured, memory/128m.toml)"),
+            ("zoolet.limits.watches_max", "7 (configured)"),
+            ("zoolet.limits.log_segments", "12 (modelled, media/nand-ubi.toml)"),
+            ("zoolet.timing.quorum_ms", "12000 (configured)"),
+            ("zoolet.settings.staleness_max_ms", "15000 (modelled, network/metered.toml)"),
+        ] {
+            assert!(config.conf.iter().any(|(key, value)| (key.as_str(), value.as_str()) == shown), "{shown:?}");
+        }
+        let over = Overrides { server_id: Some(1), profile: Some("raspberry-pi-4".to_owned()), ..Overrides::default() };
+        let config = read(Path::new("zoolet.toml"), &text, &over).unwrap().config;
+        assert_eq!((config.profile.as_str(), config.limits.sessions_max), ("raspberry-pi-4", 50_000));
+    }
+
+    #[test]
+    fn limits_beyond_the_ceiling_are_said() {
+        let loaded = parse("profile = \"emmc/128m\"\nlimits.watches_max = 1_000_000").unwrap();
+        let expected =
+            "the limits allow 182 MiB of memory in a site of 1, and the ceiling of the profile emmc/128m is 60 MiB";
+        assert_eq!(loaded.warnings, [expected]);
+        assert_eq!(parse("").unwrap().warnings, [""; 0]);
+    }
+
+    #[test]
     fn each_mistake_is_one_line_with_place_key_value_and_what_is_allowed() {
         for (text, expected) in [
             ("site = 7", "zoolet.toml:1: site = 7: allowed is a name in quotes"),
             ("\nsyte = \"x\"", "zoolet.toml:2: syte = \"x\": no such key; allowed are site, profile, network"),
+            ("profile = \"\"", "zoolet.toml:1: profile = \"\": allowed is media/memory in quotes"),
+            ("profile = \"floppy/512m\"", "zoolet.toml:1: floppy/512m: media = floppy: allowed is sd-a1, emmc"),
+            ("profile = \"pi\"", "zoolet.toml:1: profile = pi: allowed is media/memory, such as emmc/512m, a board"),
+            ("profile = \"/nowhere/box.toml\"", "zoolet.toml:1: profile = /nowhere/box.toml: No such file"),
+            (
+                "[timing]\nheartbeat_idle_ms = 450",
+                "timing.heartbeat_idle_ms = 450: allowed is at most 400, four fifths of",
+            ),
             ("network = \"lora\"", "network = \"lora\": allowed is \"lan\", \"wifi\" or \"metered\""),
             ("log_strategy = \"copy\"", "log_strategy = \"copy\": allowed is \"auto\", \"recycle\" or \"append\""),
             ("clients = \"0.0.0.0:1\"", "plain://0.0.0.0:1"),

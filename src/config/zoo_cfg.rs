@@ -2,14 +2,18 @@
 //! warning, and an unknown key is a warning, as in ZooKeeper.
 
 use super::bound::{self, TogetherNames};
+use super::profile;
 use super::properties::{self, Property};
 use super::toml_file::super_digest;
 use super::zoo_ensemble::Servers;
-use super::{Config, ConfigError, Loaded, Overrides, Populate, server_line};
+use super::{
+    Config, ConfigError, DEFAULT_PROFILE, Ensemble, Loaded, Network, Overrides, Populate, Timing, server_line, settled,
+};
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
     path::Path,
 };
+use zoolet_profiles::Profile;
 
 /// ZooKeeper's tickTime when the file names none.
 const TICK_MS: u32 = 3000;
@@ -82,16 +86,38 @@ const NOT_BUILT: &[&str] = &[
 
 pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, ConfigError> {
     let properties = properties::parse(text).map_err(|(line, error)| error.at(file, Some(line)))?;
-    let mut reader = Reader::default();
+    let profile = profile_of(&properties, over).map_err(|(line, error)| error.at(file, line))?;
+    let (config, timing) = profile::numbers(&profile).map_err(|error| error.at(file, None))?;
+    let mut reader = Reader::new(config, timing);
     for property in &properties {
         reader.property(property).map_err(|error| error.at(file, Some(property.line)))?;
     }
-    reader.finish(over).map_err(|error| error.at(file, None))
+    let (config, warnings) = reader.finish(over).map_err(|error| error.at(file, None))?;
+    Ok(settled(&profile, config, warnings))
+}
+
+/// What `zoolet.profile` and `zoolet.network`, or the command line, say where the numbers come from.
+fn profile_of(properties: &[Property], over: &Overrides) -> Result<Profile, (Option<usize>, ConfigError)> {
+    let last = |key: &str| {
+        let is_it = |property: &&Property| property.key.strip_prefix("zookeeper.").unwrap_or(&property.key) == key;
+        properties.iter().rev().find(is_it)
+    };
+    let network = last("zoolet.network").map(|Property { key, value, line }| {
+        let known = Network::ALL.into_iter().find(|network| network.name() == value);
+        known.ok_or_else(|| (Some(*line), ConfigError::value(key, value, "lan, wifi or metered")))
+    });
+    let (name, line) = match (&over.profile, last("zoolet.profile")) {
+        (Some(name), _) => (name.as_str(), None),
+        (None, Some(property)) => (property.value.as_str(), Some(property.line)),
+        (None, None) => (DEFAULT_PROFILE, None),
+    };
+    profile::find(name, network.transpose()?).map_err(|error| (line, error))
 }
 
 /// What was read; what depends on other keys is put together in [`Reader::finish`].
 struct Reader {
     config: Config,
+    timing: Timing,
     data_given: bool,
     client_port: Option<u16>,
     client_address: Option<IpAddr>,
@@ -105,12 +131,12 @@ struct Reader {
     warnings: Vec<String>,
 }
 
-impl Default for Reader {
-    fn default() -> Self {
-        let mut config = Config::new("");
+impl Reader {
+    fn new(mut config: Config, timing: Timing) -> Self {
         config.settings.tick_ms = TICK_MS;
         Self {
             config,
+            timing,
             data_given: false,
             client_port: None,
             client_address: None,
@@ -124,9 +150,7 @@ impl Default for Reader {
             warnings: Vec::new(),
         }
     }
-}
 
-impl Reader {
     fn property(&mut self, Property { key: written, value, .. }: &Property) -> Result<(), ConfigError> {
         // In ZooKeeper an unknown key becomes the system property `zookeeper.<key>`; people write it either way.
         let key = written.strip_prefix("zookeeper.").unwrap_or(written);
@@ -171,6 +195,8 @@ impl Reader {
             "secureClientPort" | "secureClientPortAddress" => {
                 self.warn(format!("{written} = {value}: ignored: TLS is not built yet, only clientPort listens"));
             }
+            // Already.
+            "zoolet.profile" | "zoolet.network" => {}
             "zoolet.siteKeyFile" if !value.is_empty() => self.servers.site_key_file = Some(value.into()),
             "dynamicConfigFile" => self.servers.read_dynamic(written, Path::new(value))?,
             _ => self.rest(key, written, value)?,
@@ -212,7 +238,7 @@ impl Reader {
         Ok(())
     }
 
-    fn finish(mut self, over: &Overrides) -> Result<Loaded, ConfigError> {
+    fn finish(mut self, over: &Overrides) -> Result<(Config, Vec<String>), ConfigError> {
         if let Some(data) = &over.data {
             self.config.data.clone_from(data);
         } else if !self.data_given {
@@ -224,7 +250,7 @@ impl Reader {
         self.config.clients = Some(self.client_socket()?);
         if self.servers.are_several() {
             let (ensemble, warnings) = self.servers.ensemble(self.config.server_id, &self.config.data)?;
-            self.config.ensemble = Some(ensemble);
+            self.config.ensemble = Some(Ensemble { timing: self.timing, ..ensemble });
             self.warnings.extend(warnings);
         } else {
             self.alone()?;
@@ -243,8 +269,8 @@ impl Reader {
             timeout_max: "maxSessionTimeout",
             frame: "jute.maxbuffer",
         };
-        bound::check_together(&self.config, names)?;
-        Ok(Loaded { config: self.config, warnings: self.warnings })
+        bound::check_together(&self.config, &self.timing, &names)?;
+        Ok((self.config, self.warnings))
     }
 
     /// What only means something to several servers.
@@ -393,6 +419,18 @@ mod tests {
     }
 
     #[test]
+    fn a_profile_supplies_what_zookeeper_has_no_key_for() {
+        let config = parse(
+            "dataDir=/d\nclientPort=1\ntickTime=2000\nzoolet.profile=sd-a1/256m\nzookeeper.zoolet.network=wifi\n",
+        )
+        .unwrap()
+        .config;
+        assert_eq!((config.limits.sessions_max, config.settings.staleness_max_ms), (4000, 6000));
+        assert_eq!((config.profile.as_str(), config.network), ("sd-a1/256m", Network::Wifi));
+        assert_eq!(config.settings.session_timeout_min_ms, 4000, "two ticks, as in ZooKeeper");
+    }
+
+    #[test]
     fn one_server_line_is_a_server_that_is_alone() {
         let config = parse("dataDir=/d\nserver.3=localhost:2888:3888:PARTICIPANT;127.0.0.1:2190\n").unwrap().config;
         assert_eq!((config.server_id, config.clients.unwrap().to_string()), (3, "127.0.0.1:2190".to_owned()));
@@ -420,6 +458,8 @@ mod tests {
             ("clientPort=1", "zoo.cfg: dataDir: is missing"),
             ("dataDir=/d", "zoo.cfg: clientPort: is missing"),
             ("dataDir=/d\nclientPort=70000", "zoo.cfg:2: clientPort = 70000: allowed is a port, 1 to 65535"),
+            ("zoolet.profile=floppy", "zoo.cfg:1: profile = floppy: allowed is media/memory"),
+            ("zoolet.network=lora", "zoo.cfg:1: zoolet.network = lora: allowed is lan, wifi or metered"),
             ("tickTime=fast", "zoo.cfg:1: tickTime = fast: allowed is a whole number from 10 to 60000"),
             ("skipACL=true", "zoo.cfg:1: skipACL = true: allowed is yes or no"),
             ("readonlymode.enabled=yes", "readonlymode.enabled = yes: allowed is true or false"),

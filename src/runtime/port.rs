@@ -117,7 +117,12 @@ fn about(config: &Config, data: &std::path::Path) -> About {
     About {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         built_on: String::new(),
-        conf: conf.into_iter().chain(of_ensemble).map(|(key, value)| (key.to_owned(), value)).collect(),
+        conf: conf
+            .into_iter()
+            .chain(of_ensemble)
+            .map(|(key, value)| (key.to_owned(), value))
+            .chain(config.conf.clone())
+            .collect(),
         server_id: config.server_id,
         servers: ensemble.map(Ensemble::server_addresses).unwrap_or_default(),
     }

@@ -17,12 +17,12 @@ const HOSTS: &str = "a host in quotes, \"host:port\", or a list of them";
 const USUAL_SITE_KEY: &str = "/etc/zoolet/site.key";
 
 /// What the keys said.
-#[derive(Default)]
 pub(super) struct Servers {
     members: Vec<Member>,
     id: Option<u8>,
     peers: Option<SocketAddr>,
     timing: Timing,
+    timing_given: bool,
     site_key_file: Option<PathBuf>,
     ca_file: Option<PathBuf>,
     certificate_file: Option<PathBuf>,
@@ -30,6 +30,26 @@ pub(super) struct Servers {
 }
 
 impl Servers {
+    /// Nothing yet, but how long servers wait for each other unless the file says something else.
+    pub(super) fn new(timing: Timing) -> Self {
+        Self {
+            members: Vec::new(),
+            id: None,
+            peers: None,
+            timing,
+            timing_given: false,
+            site_key_file: None,
+            ca_file: None,
+            certificate_file: None,
+            key_file: None,
+        }
+    }
+
+    /// How long they wait for each other.
+    pub(super) fn timing(&self) -> Timing {
+        self.timing
+    }
+
     /// Whether `key` is one of these.
     pub(super) fn key<'i>(&mut self, source: Source<'i>, key: &str, value: &Value<'i>) -> Result<bool, Wrong> {
         let file = || source.non_empty(key, value, "a file in quotes").map(|text| Some(PathBuf::from(text)));
@@ -43,6 +63,7 @@ impl Servers {
             "key_file" => self.key_file = file()?,
             "timing" => {
                 for (name, value) in source.table(key, value)? {
+                    self.timing_given = true;
                     source.number(&mut self.timing, key, TIMING, &[], name.get_ref(), value)?;
                 }
             }
@@ -92,7 +113,7 @@ impl Servers {
             ("peers", self.peers.is_some()),
             ("site_key_file", self.site_key_file.is_some()),
             ("ca_file, certificate_file, key_file", self.has_ca()),
-            ("[timing]", self.timing != Timing::default()),
+            ("[timing]", self.timing_given),
         ];
         let unused = unused.into_iter().filter(|(_, given)| *given);
         Ok(unused.map(|(key, _)| format!("{key}: means nothing to a server that is alone")).collect())

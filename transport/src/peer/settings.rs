@@ -1,6 +1,7 @@
 //! What the links need to know before they begin.
 
 use super::codec;
+use super::links::LANES;
 use super::trust::{Identity, PublicKey, Trust};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,6 +24,11 @@ pub struct PeerMember {
 /// `outstanding_bytes_max` and one message for each; when a learner begins anew, what was said before may still wait.
 pub fn lane_bytes_max(limits: &Limits) -> usize {
     (limits.outstanding_bytes_max as usize).saturating_add(codec::frame_bytes_max(limits)).saturating_mul(2)
+}
+
+/// Bytes that may wait for so many peers, of a server with these limits.
+pub fn link_bytes_max(limits: &Limits, peers: usize) -> u64 {
+    (peers * LANES) as u64 * lane_bytes_max(limits) as u64
 }
 
 /// How one server is linked to the others.

@@ -1,0 +1,227 @@
+//! Where the numbers come from that a file does not give: a profile, mapped to what the engine and the links are told.
+
+use super::bound::{self, Bound, LIMITS, SETTINGS, TIMING};
+use super::{Config, ConfigError, Network, Timing};
+use zoolet_engine::Limits;
+use zoolet_engine::budget::{Budget, Part};
+use zoolet_profiles::{Axis, Key, Number, Profile};
+
+/// The profile of that name, or of the file if it ends in `.toml`.
+///
+/// # Errors
+/// What is wrong with it, in one line that names it.
+pub fn find(name: &str, network: Option<Network>) -> Result<Profile, ConfigError> {
+    let network = network.map(Network::name);
+    let found = if name.ends_with(".toml") {
+        let text =
+            std::fs::read_to_string(name).map_err(|error| ConfigError::new(format!("profile = {name}: {error}")))?;
+        Profile::read(name, &text, network)
+    } else {
+        Profile::named(name, network)
+    };
+    let profile = found.map_err(|error| ConfigError::new(error.to_string()))?;
+    let (config, timing) = numbers(&profile)?;
+    bound::check_together(&config, &timing, &bound::OF_TOML)
+        .map_err(|error| ConfigError::new(format!("profile {name}: {error}")))?;
+    let (servers, ceiling) = (profile.get(Key::ServersMax), profile.get(Key::CeilingBytes));
+    let most = memory_bytes_max(&profile, &config.limits, servers);
+    if most > ceiling {
+        let shown = |bytes| Key::CeilingBytes.unit().show(bytes);
+        return Err(ConfigError::new(format!(
+            "{name}: ceiling_bytes = {}: the parts may take {} with {servers} servers",
+            shown(ceiling),
+            shown(most.next_multiple_of(1 << 20))
+        )));
+    }
+    Ok(profile)
+}
+
+/// A configuration with the numbers of a profile, and how long its servers wait for each other.
+///
+/// # Errors
+/// A number that is not allowed.
+pub(super) fn numbers(profile: &Profile) -> Result<(Config, Timing), ConfigError> {
+    let mut config = Config { profile: profile.name().to_owned(), network: network(profile), ..Config::new("") };
+    let mut timing = Timing::default();
+    for (key, number) in profile.numbers() {
+        let of_profile = |error: ConfigError| ConfigError::new(format!("{}: {error}", number.file));
+        if let Some(bound) = bound::named(key.name()) {
+            place(bound, &mut config, key, number).map_err(of_profile)?;
+        } else if let Some(bound) = TIMING.iter().find(|bound| bound.key == key.name()) {
+            place(bound, &mut timing, key, number).map_err(of_profile)?;
+        }
+    }
+    let segments = profile.get(Key::LogBytes).checked_div(profile.get(Key::LogSegmentBytes)).unwrap_or(0);
+    if let Some(bound) = bound::named("log_segments") {
+        bound.set(&mut config, "log_bytes / log_segment_bytes", &segments.to_string(), Some(segments.into()))?;
+    }
+    Ok((config, timing))
+}
+
+fn place<T>(bound: &Bound<T>, target: &mut T, key: Key, number: &Number) -> Result<(), ConfigError> {
+    bound.set(target, key.name(), &key.unit().show(number.value).to_string(), Some(number.value.into()))
+}
+
+fn network(profile: &Profile) -> Network {
+    let name = profile.part(Axis::Network);
+    Network::ALL.into_iter().find(|network| network.name() == name).unwrap_or_default()
+}
+
+/// What a server with these limits takes at most in an ensemble of `servers`, everything at its bound at once, bytes.
+pub fn memory_bytes_max(profile: &Profile, limits: &Limits, servers: u64) -> u64 {
+    let peers = usize::try_from(servers.saturating_sub(1)).unwrap_or(usize::MAX);
+    let parts: u64 = parts(limits, peers).iter().map(|(_, bytes)| bytes).sum();
+    profile.get(Key::FixedBytes) + parts
+}
+
+/// The limits of a server with this profile.
+///
+/// # Errors
+/// A number that is not allowed.
+pub fn limits(profile: &Profile) -> Result<Limits, ConfigError> {
+    numbers(profile).map(|(config, _)| config.limits)
+}
+
+/// What each part of a server with these limits may take in an ensemble with so many others, bytes.
+pub fn parts(limits: &Limits, peers: usize) -> Vec<(Part, u64)> {
+    let budget = Budget::new(limits);
+    budget.allow(Part::Links, zoolet_transport::peer::link_bytes_max(limits, peers));
+    Part::ALL.into_iter().filter(|part| part.is_memory()).map(|part| (part, budget.limit(part))).collect()
+}
+
+/// What `conf` shows: the profile, and every number with where it comes from.
+pub(super) fn conf(profile: &Profile, config: &Config) -> Vec<(String, String)> {
+    let mut lines = vec![
+        ("zoolet.profile".to_owned(), profile.name().to_owned()),
+        ("zoolet.network".to_owned(), profile.part(Axis::Network).to_owned()),
+    ];
+    for Effective { key, value, evidence } in effective(profile, config) {
+        let from = match evidence {
+            Some((evidence, file)) => format!("{evidence}, {file}"),
+            None => "configured".to_owned(),
+        };
+        lines.push((format!("zoolet.{key}"), format!("{value} ({from})")));
+    }
+    lines
+}
+
+/// What the owner of a server should know whose parts may take more than the ceiling of its profile: a file gave larger ones, or the site has more servers.
+pub(super) fn over_ceiling(profile: &Profile, config: &Config) -> Option<String> {
+    let servers = config.ensemble.as_ref().map_or(1, |ensemble| ensemble.members.len() as u64);
+    let (most, ceiling) = (memory_bytes_max(profile, &config.limits, servers), profile.get(Key::CeilingBytes));
+    let shown = |bytes: u64| Key::CeilingBytes.unit().show(bytes.next_multiple_of(1 << 20));
+    (most > ceiling).then(|| {
+        format!(
+            "the limits allow {} of memory in a site of {servers}, and the ceiling of the profile {} is {}",
+            shown(most),
+            profile.name(),
+            shown(ceiling)
+        )
+    })
+}
+
+/// How each number came about that a profile could have given: the name in `zoolet.toml`, the value, and the profile's evidence, or `None` where
+/// something else was said.
+pub(super) fn effective(profile: &Profile, config: &Config) -> Vec<Effective> {
+    let Ok((mut of_profile, mut timing_of_profile)) = numbers(profile) else { return Vec::new() };
+    let mut config = config.clone();
+    let mut timing = config.ensemble.as_ref().map_or(timing_of_profile, |ensemble| ensemble.timing);
+    let mut all = Vec::new();
+    let mut add = |table: &str, key: &'static str, value: u32, same: bool| {
+        let name = if key == "log_segments" { "log_bytes" } else { key };
+        let number = Key::named(name).and_then(|key| profile.numbers().find(|(of, _)| *of == key));
+        let evidence = number.filter(|_| same).map(|(_, number)| (number.evidence.name(), number.file.clone()));
+        all.push(Effective { key: format!("{table}.{key}"), value, evidence });
+    };
+    for (table, bounds) in [("limits", LIMITS), ("settings", SETTINGS)] {
+        for bound in bounds {
+            let value = *(bound.place)(&mut config);
+            add(table, bound.key, value, value == *(bound.place)(&mut of_profile));
+        }
+    }
+    for bound in TIMING {
+        let value = *(bound.place)(&mut timing);
+        add("timing", bound.key, value, value == *(bound.place)(&mut timing_of_profile));
+    }
+    all
+}
+
+/// A number as it is, and where it comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Effective {
+    pub(super) key: String,
+    pub(super) value: u32,
+    pub(super) evidence: Option<(&'static str, String)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DEFAULT_PROFILE;
+
+    #[test]
+    fn the_default_profile_is_what_a_node_begins_with() {
+        let profile = find(DEFAULT_PROFILE, None).unwrap();
+        let (config, timing) = numbers(&profile).unwrap();
+        assert_eq!((config.limits, config.settings), (Limits::default(), zoolet_engine::Settings::default()));
+        assert_eq!((timing, config.network), (Timing::default(), Network::Lan));
+        assert_eq!(config.profile, DEFAULT_PROFILE);
+    }
+
+    /// Every composition, so every sum: the parts of all of them are below their ceilings.
+    #[test]
+    fn everything_at_its_bound_at_once_is_below_the_ceiling_of_every_profile() {
+        for media in zoolet_profiles::parts(Axis::Media).unwrap() {
+            for memory in zoolet_profiles::parts(Axis::Memory).unwrap() {
+                for network in Network::ALL {
+                    find(&format!("{}/{}", media.name, memory.name), Some(network)).unwrap();
+                }
+            }
+        }
+        for board in zoolet_profiles::boards().unwrap() {
+            find(board.name, None).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_ceiling_that_is_not_one_is_refused() {
+        let file = std::env::temp_dir().join(format!("zoolet-profile-{}.toml", std::process::id()));
+        let text = "title = \"too much\"\nmedia = \"emmc\"\nmemory = \"128m\"\n[overrides.watches_max]\nvalue = \"100000\"\n\
+                    reason = \"many\"\nevidence = \"guess\"\n";
+        std::fs::write(&file, text).unwrap();
+        let refused = find(&file.display().to_string(), None).unwrap_err().to_string();
+        std::fs::remove_file(&file).unwrap();
+        assert!(refused.contains(": ceiling_bytes = 60 MiB: the parts may take 6"), "{refused}");
+        let missing = find("/nowhere/box.toml", None).unwrap_err().to_string();
+        assert!(missing.starts_with("profile = /nowhere/box.toml: "), "{missing}");
+    }
+
+    /// What a profile says and nothing is told would be no profile.
+    #[test]
+    fn every_number_of_a_profile_is_told_to_somebody() {
+        /// What the machine is, and what the rest is checked against.
+        const OF_THE_BOX: [Key; 17] = [
+            Key::SyncP50,
+            Key::SyncP99,
+            Key::SyncMax,
+            Key::Hang,
+            Key::HangInterval,
+            Key::WriteRate,
+            Key::DeviceAmplification,
+            Key::Endurance,
+            Key::FlashBudget,
+            Key::LogBytes,
+            Key::BoxBytes,
+            Key::CeilingBytes,
+            Key::FixedBytes,
+            Key::ServersMax,
+            Key::RoundTrip,
+            Key::RoundTripP99,
+            Key::Loss,
+        ];
+        for key in Key::ALL {
+            let is_told = bound::named(key.name()).is_some() || TIMING.iter().any(|bound| bound.key == key.name());
+            assert_eq!(is_told, !OF_THE_BOX.contains(key), "{}", key.name());
+        }
+    }
+}

@@ -7,8 +7,9 @@ use support::*;
 #[test]
 fn bad_usage_is_one_line_and_exit_code_2() {
     let scratch = Scratch::new();
+    std::fs::write(scratch.path().join("there.toml"), "").unwrap();
     for (arguments, expected) in [
-        (&["srve"][..], "zoolet: command = srve: allowed is serve, ensemble, status, keygen, profile, bench"),
+        (&["srve"][..], "zoolet: command = srve: allowed is serve, ensemble, status, keygen, profile, probe, bench"),
         (&["profile"], "zoolet: profile: allowed is profile list, profile show NAME, profile check FILE"),
         (&["profile", "show"], "zoolet: profile: allowed is profile list"),
         (&["profile", "show", "floppy/512m"], "zoolet: floppy/512m: media = floppy: allowed is sd-a1, emmc"),
@@ -17,6 +18,9 @@ fn bad_usage_is_one_line_and_exit_code_2() {
             "zoolet: --network = lora: allowed is lan, wifi or metered",
         ),
         (&["profile", "check", "/nowhere/box.toml"], "zoolet: profile = /nowhere/box.toml: No such file"),
+        (&["probe", "--out", "box"], "zoolet: --out = box: allowed is a file that ends in .toml"),
+        (&["probe", "--out", "there.toml"], "zoolet: --out = there.toml: is there already, and is not written over"),
+        (&["probe", "--data", "there.toml"], "there.toml: is no directory"),
         (&["serve", "--profile", "pi"], "zoolet: profile = pi: allowed is media/memory, such as emmc/512m, a board"),
         (&["serve", "--port", "1"], "zoolet: serve: invalid option '--port'"),
         (&["serve", "--log", "loud"], "zoolet: --log = loud: allowed is error, warn"),

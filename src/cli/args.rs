@@ -1,6 +1,7 @@
 //! The command line, parsed once.
 
 mod bench;
+mod probe;
 mod profile;
 mod site;
 
@@ -17,6 +18,7 @@ pub(super) enum Command {
     Status(status::Options),
     Keygen(Keygen),
     Profile(What),
+    Probe(super::probe::Options),
     ConfigExample,
     Licences,
     Version,
@@ -74,6 +76,7 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         "status" => return site::status(parser),
         "keygen" => return site::keygen(parser),
         "profile" => return profile::profile(parser),
+        "probe" => return probe::probe(parser),
         "config" => match parser.next().map_err(Exit::usage)? {
             Some(Value(what)) if what == "example" => Command::ConfigExample,
             Some(Long("help") | Short('h')) => return Ok(Command::Help),
@@ -84,7 +87,7 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         "version" => Command::Version,
         _ => {
             return Err(Exit::usage(format!(
-                "command = {name}: allowed is serve, ensemble, status, keygen, profile, bench, config example, licences, help, version"
+                "command = {name}: allowed is serve, ensemble, status, keygen, profile, probe, bench, config example, licences, help, version"
             )));
         }
     };

@@ -5,6 +5,7 @@ mod bench;
 mod ensemble;
 mod keygen;
 mod open_files;
+mod probe;
 mod profile;
 mod serve;
 mod signals;
@@ -42,6 +43,12 @@ zoolet status [OPTIONS]    how servers are, and what to do about what is wrong; 
 zoolet keygen              prints a new site key: the secret that servers off loopback know each other by
   --out FILE               writes it there instead, mode 0600, and never over another one
   --server DATA            the public key of the server with this data directory, which zoolet.toml may pin
+zoolet probe [OPTIONS]     measures this box, says what that means, and names the nearest profile; half a minute, 40 MiB written, nothing left
+  --data DIR               where a server's data would be: ./zoolet-data, or where that would be made
+  --peer HOST:PORT         how far away another box is; may be said several times, and nobody need listen there
+  --network NETWORK        lan (default), wifi or metered, of the profile that is written
+  --out FILE               writes a profile with what was measured; never over another file
+  --json                   one object instead of text
 zoolet profile list        what a profile can be put together from, and the boards that have one
 zoolet profile show NAME   every number of a profile, with its evidence, its reason, and what the parts of memory come to
   --network NETWORK        lan, wifi or metered, instead of what the profile says
@@ -100,6 +107,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Status(options) => status::status(&options),
         Command::Keygen(what) => keygen::keygen(&what),
         Command::Profile(what) => profile::profile(&what),
+        Command::Probe(options) => probe::probe(&options),
         Command::ConfigExample => say(EXAMPLE),
         Command::Licences => say(LICENCES),
         Command::Version => say(concat!("zoolet ", env!("CARGO_PKG_VERSION"), "\n")),

@@ -10,7 +10,7 @@ use tracing::warn;
 use zoolet_engine::store::base::BaseError;
 use zoolet_engine::store::disk::Disk;
 use zoolet_engine::store::log::{Log, LogError, ReplayError};
-use zoolet_engine::store::{FsDisk, OpenError, Store, Strategy};
+use zoolet_engine::store::{FileSystem, FsDisk, OpenError, Store, Strategy};
 use zoolet_model::Zxid;
 
 /// Opens log and base, or makes them in a directory that has none; then `incarnation` names this disk. What is damaged a server that is alone refuses; a
@@ -21,7 +21,12 @@ pub(super) fn open(
     disk: &Arc<FsDisk>,
     incarnation: u128,
 ) -> Result<Store, StartError> {
-    let strategy = config.log_strategy.unwrap_or_else(|| disk.strategy().unwrap_or(Strategy::Append));
+    let file_system = disk.file_system().ok();
+    if let Some(line) = file_system.and_then(FileSystem::warning) {
+        warn!("{}: {line}", directory.display());
+    }
+    let of_file_system = file_system.map_or(Strategy::Append, FileSystem::strategy);
+    let strategy = config.log_strategy.unwrap_or(of_file_system);
     let open = if config.ensemble.is_some() { Store::open_member } else { Store::open };
     let store = open(Arc::clone(disk) as Arc<dyn Disk>, strategy, &config.limits, incarnation)
         .map_err(|error| start_error(directory, error))?;

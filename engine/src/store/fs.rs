@@ -22,6 +22,86 @@ pub enum Strategy {
     Append,
 }
 
+/// What a directory is on, as far as the kernel's number of it says (linux/magic.h).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "they are called what everybody calls them")]
+pub enum FileSystem {
+    Ext,
+    Xfs,
+    Tmpfs,
+    Btrfs,
+    F2fs,
+    Ubifs,
+    Overlay,
+    Nfs,
+    Fuse,
+    /// Any other one, with its number.
+    Other(u32),
+}
+
+impl FileSystem {
+    const fn of_magic(magic: u32) -> Self {
+        match magic {
+            0xef53 => Self::Ext,
+            0x5846_5342 => Self::Xfs,
+            0x0102_1994 => Self::Tmpfs,
+            0x9123_683e => Self::Btrfs,
+            0xf2f5_2010 => Self::F2fs,
+            0x2405_1905 => Self::Ubifs,
+            0x794c_7630 => Self::Overlay,
+            0x6969 => Self::Nfs,
+            0x6573_5546 => Self::Fuse,
+            other => Self::Other(other),
+        }
+    }
+
+    /// As people call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ext => "ext4",
+            Self::Xfs => "xfs",
+            Self::Tmpfs => "tmpfs",
+            Self::Btrfs => "btrfs",
+            Self::F2fs => "f2fs",
+            Self::Ubifs => "ubifs",
+            Self::Overlay => "overlayfs",
+            Self::Nfs => "nfs",
+            Self::Fuse => "fuse",
+            Self::Other(_) => "a file system that is not known here",
+        }
+    }
+
+    /// The log strategy that suits it. What is not known to overwrite in place is treated as if it did not.
+    pub const fn strategy(self) -> Strategy {
+        match self {
+            Self::Ext | Self::Xfs | Self::Tmpfs => Strategy::Recycle,
+            Self::Btrfs | Self::F2fs | Self::Ubifs | Self::Overlay | Self::Nfs | Self::Fuse | Self::Other(_) => {
+                Strategy::Append
+            }
+        }
+    }
+
+    /// What that makes of the log, for people.
+    pub const fn use_of_log(self) -> &'static str {
+        match self.strategy() {
+            Strategy::Recycle => "overwrites its segments in place",
+            Strategy::Append => "appends to new segments",
+        }
+    }
+
+    /// What whoever keeps data there should know.
+    pub const fn warning(self) -> Option<&'static str> {
+        match self {
+            Self::Tmpfs => Some("tmpfs is memory: what is kept there is gone with the power"),
+            Self::Overlay => Some(
+                "overlayfs: what is kept there may be gone with the container or the next start of the box; put the data on a file system of its own",
+            ),
+            Self::Nfs => Some("nfs: a server elsewhere keeps the data, and says when it is durable"),
+            Self::Ext | Self::Xfs | Self::Btrfs | Self::F2fs | Self::Ubifs | Self::Fuse | Self::Other(_) => None,
+        }
+    }
+}
+
 /// A directory of the real file system, held by this process alone until dropped.
 #[derive(Debug)]
 pub struct FsDisk {
@@ -56,13 +136,14 @@ impl FsDisk {
         Ok(Self { path: path.to_path_buf(), directory: File::open(path)?, _lock: None })
     }
 
-    /// The log strategy that suits this file system.
+    /// What it is on.
     ///
     /// # Errors
     /// Whatever asking the file system says.
-    pub fn strategy(&self) -> io::Result<Strategy> {
-        let magic = rustix::fs::fstatfs(&self.directory)?.f_type as u64 & 0xffff_ffff;
-        Ok(strategy_of(magic))
+    pub fn file_system(&self) -> io::Result<FileSystem> {
+        // Signed on some machines, of 32 bits on others.
+        #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "it is a number of 32 bits")]
+        Ok(FileSystem::of_magic(rustix::fs::fstatfs(&self.directory)?.f_type as u32))
     }
 
     fn place(&self, name: &str) -> io::Result<PathBuf> {
@@ -73,14 +154,6 @@ impl FsDisk {
             Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no plain file name")))
         }
     }
-}
-
-/// Numbers from linux/magic.h. What is not known to overwrite in place is treated as if it did not.
-fn strategy_of(magic: u64) -> Strategy {
-    const EXT: u64 = 0xef53;
-    const XFS: u64 = 0x5846_5342;
-    const TMPFS: u64 = 0x0102_1994;
-    if matches!(magic, EXT | XFS | TMPFS) { Strategy::Recycle } else { Strategy::Append }
 }
 
 fn lock(path: &Path) -> io::Result<File> {
@@ -293,7 +366,7 @@ mod tests {
     fn file_systems_that_move_blocks_are_appended_to() {
         let recycle = [0xef53, 0x5846_5342, 0x0102_1994];
         let append = [0xf2f5_2010, 0x9123_683e, 0x2405_1905, 0x794c_7630, 0];
-        assert!(recycle.into_iter().all(|magic| strategy_of(magic) == Strategy::Recycle));
-        assert!(append.into_iter().all(|magic| strategy_of(magic) == Strategy::Append));
+        assert!(recycle.into_iter().all(|magic| FileSystem::of_magic(magic).strategy() == Strategy::Recycle));
+        assert!(append.into_iter().all(|magic| FileSystem::of_magic(magic).strategy() == Strategy::Append));
     }
 }

@@ -18,7 +18,7 @@ mod snapshot;
 
 pub(crate) use cache::Stamp;
 pub use changes::Changes;
-pub use fs::{FsDisk, Strategy};
+pub use fs::{FileSystem, FsDisk, Strategy};
 pub use marker::{MARKER, MARKER_UNFINISHED, Marker};
 pub use memory::Memory;
 pub use open::{Health, OpenError, Store};

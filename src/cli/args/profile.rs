@@ -17,7 +17,7 @@ pub(super) fn profile(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     while let Some(argument) = parser.next().map_err(Exit::usage)? {
         match argument {
             Value(given) if name.is_none() && verb != "list" => name = Some(given.to_string_lossy().into_owned()),
-            Long("network") if verb != "list" => network = Some(named(&value(parser)?)?),
+            Long("network") if verb != "list" => network = Some(self::network(&value(parser)?)?),
             Long("json") if verb == "show" => is_json = true,
             Long("help") | Short('h') => return Ok(Command::Help),
             other => return Err(Exit::usage(format!("profile {verb}: {}; see zoolet --help", other.unexpected()))),
@@ -35,7 +35,7 @@ pub(super) fn profile(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     }))
 }
 
-fn named(text: &str) -> Result<Network, Exit> {
+pub(super) fn network(text: &str) -> Result<Network, Exit> {
     let known = Network::ALL.into_iter().find(|network| network.name() == text);
     known.ok_or_else(|| Exit::usage(format!("--network = {text}: allowed is lan, wifi or metered")))
 }

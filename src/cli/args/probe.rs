@@ -1,0 +1,30 @@
+//! The flags of `probe`.
+
+use super::super::probe::Options;
+use super::{Command, Exit, profile, value};
+use lexopt::prelude::{Long, Short};
+
+pub(super) fn probe(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
+    let mut options = Options::default();
+    while let Some(argument) = parser.next().map_err(Exit::usage)? {
+        match argument {
+            Long("data") => options.data = value(parser)?.into(),
+            Long("peer") => options.peers.push(value(parser)?),
+            Long("network") => options.network = profile::network(&value(parser)?)?,
+            Long("out") => options.out = Some(out(&value(parser)?)?),
+            Long("json") => options.is_json = true,
+            Long("help") | Short('h') => return Ok(Command::Help),
+            other => return Err(Exit::usage(format!("probe: {}; see zoolet --help", other.unexpected()))),
+        }
+    }
+    Ok(Command::Probe(options))
+}
+
+/// A profile that is a file is known by the end of its name.
+fn out(text: &str) -> Result<std::path::PathBuf, Exit> {
+    if text.ends_with(".toml") {
+        Ok(text.into())
+    } else {
+        Err(Exit::usage(format!("--out = {text}: allowed is a file that ends in .toml")))
+    }
+}

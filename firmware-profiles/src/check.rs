@@ -8,6 +8,8 @@ use crate::profile::Profile;
 const LIFE_DAYS: u64 = 3650;
 /// The log's ring: three segments are kept free, and a checkpoint starts at half of them.
 const SEGMENTS_MIN: u64 = 6;
+/// Servers of a site.
+const SERVERS: std::ops::RangeInclusive<u64> = 1..=16;
 /// What the log writes at once.
 const BLOCK: u64 = 4096;
 
@@ -48,7 +50,7 @@ const ORDERS: &[AtMost] = &[
 /// The first thing that does not fit together.
 pub(crate) fn check(profile: &Profile) -> Result<(), ProfileError> {
     for AtMost { less, more, percent, why } in ORDERS {
-        let most = profile.get(*more) * percent / 100;
+        let most = profile.get(*more).saturating_mul(*percent) / 100;
         if profile.get(*less) > most {
             let allowed = format!("at most {} ({why})", less.unit().show(most));
             return Err(wrong(profile, *less, &allowed));
@@ -58,7 +60,7 @@ pub(crate) fn check(profile: &Profile) -> Result<(), ProfileError> {
     if (hang == 0) != (interval == 0) {
         return Err(wrong(profile, Key::HangInterval, "0 s where hang_ms is 0, and not where it is not"));
     }
-    if hang != 0 && hang * 1000 < profile.get(Key::SyncMax) {
+    if hang != 0 && hang.saturating_mul(1000) < profile.get(Key::SyncMax) {
         return Err(wrong(profile, Key::Hang, "at least sync_max_us: it is longer than what is usual"));
     }
     if profile.get(Key::SessionTimeoutMin) < session_timeout_min_ms(profile) {
@@ -68,7 +70,7 @@ pub(crate) fn check(profile: &Profile) -> Result<(), ProfileError> {
             "at least hang_ms and quorum_ms: a session is to outlive a disk that hangs",
         ));
     }
-    if profile.get(Key::DiskStall) * 1000 < profile.get(Key::SyncMax).max(1_000_000) {
+    if profile.get(Key::DiskStall).saturating_mul(1000) < profile.get(Key::SyncMax).max(1_000_000) {
         return Err(wrong(
             profile,
             Key::DiskStall,
@@ -82,7 +84,7 @@ pub(crate) fn check(profile: &Profile) -> Result<(), ProfileError> {
     if segments < SEGMENTS_MIN {
         return Err(wrong(profile, Key::LogBytes, "at least six of log_segment_bytes"));
     }
-    if profile.get(Key::ServersMax) == 0 {
+    if !SERVERS.contains(&profile.get(Key::ServersMax)) {
         return Err(wrong(profile, Key::ServersMax, "a whole number from 1 to 16"));
     }
     check_wear(profile)
@@ -90,7 +92,7 @@ pub(crate) fn check(profile: &Profile) -> Result<(), ProfileError> {
 
 /// A session of the leader's own process lives on when its disk is back, and a leader found.
 pub(crate) fn session_timeout_min_ms(profile: &Profile) -> u64 {
-    profile.get(Key::Hang) + profile.get(Key::Quorum)
+    profile.get(Key::Hang).saturating_add(profile.get(Key::Quorum))
 }
 
 fn check_wear(profile: &Profile) -> Result<(), ProfileError> {
@@ -125,6 +127,26 @@ mod tests {
         }
     }
 
+    fn with(key: Key, value: u64) -> Result<Profile, ProfileError> {
+        let text = format!(
+            "title = \"a box\"\nmedia = \"emmc\"\nmemory = \"512m\"\n[overrides.{}]\nvalue = \"{}\"\nreason = \"to see\"\nevidence = \"guess\"\n",
+            key.name(),
+            key.unit().show(value)
+        );
+        Profile::read("box.toml", &text, None)
+    }
+
+    /// Whatever a file says, it is a profile or one line.
+    #[test]
+    fn no_number_is_too_large_to_be_refused() {
+        for key in Key::ALL {
+            for value in [0, 1, u64::from(u32::MAX), u64::MAX / 1_000_000, u64::MAX] {
+                let (Ok(_) | Err(_)) = with(*key, value);
+            }
+        }
+        assert!(with(Key::Hang, u64::MAX / 1000).is_err());
+    }
+
     #[test]
     fn each_contradiction_is_found() {
         for (key, value, expected) in [
@@ -156,6 +178,7 @@ mod tests {
             ("disk_stall_ms", "900 ms", "disk_stall_ms = 900 ms of box.toml: allowed is at least sync_max_us and 1 s"),
             ("log_segment_bytes", "4000 kB", "log_segment_bytes = 4 MB of box.toml: allowed is a multiple of 4 KiB"),
             ("log_bytes", "20 MiB", "log_bytes = 20 MiB of box.toml: allowed is at least six of log_segment_bytes"),
+            ("servers_max", "17", "servers_max = 17 of box.toml: allowed is a whole number from 1 to 16"),
             ("servers_max", "0", "servers_max = 0 of box.toml: allowed is a whole number from 1"),
             ("flash_bytes_per_day", "0 B", "flash_bytes_per_day = 0 B of box.toml: allowed is 0 B where"),
             ("flash_bytes_per_day", "2 GB", "flash_bytes_per_day = 2 GB of box.toml: allowed is at most 1643835616 B"),

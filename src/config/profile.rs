@@ -95,11 +95,7 @@ pub(super) fn conf(profile: &Profile, config: &Config) -> Vec<(String, String)> 
         ("zoolet.profile".to_owned(), profile.name().to_owned()),
         ("zoolet.network".to_owned(), profile.part(Axis::Network).to_owned()),
     ];
-    for Effective { key, value, evidence } in effective(profile, config) {
-        let from = match evidence {
-            Some((evidence, file)) => format!("{evidence}, {file}"),
-            None => "configured".to_owned(),
-        };
+    for Effective { key, value, from } in effective(profile, config) {
         lines.push((format!("zoolet.{key}"), format!("{value} ({from})")));
     }
     lines
@@ -120,9 +116,8 @@ pub(super) fn over_ceiling(profile: &Profile, config: &Config) -> Option<String>
     })
 }
 
-/// How each number came about that a profile could have given: the name in `zoolet.toml`, the value, and the profile's evidence, or `None` where
-/// something else was said.
-pub(super) fn effective(profile: &Profile, config: &Config) -> Vec<Effective> {
+/// Each number that a configuration file may say, and how it came about.
+fn effective(profile: &Profile, config: &Config) -> Vec<Effective> {
     let Ok((mut of_profile, mut timing_of_profile)) = numbers(profile) else { return Vec::new() };
     let mut config = config.clone();
     let mut timing = config.ensemble.as_ref().map_or(timing_of_profile, |ensemble| ensemble.timing);
@@ -130,8 +125,12 @@ pub(super) fn effective(profile: &Profile, config: &Config) -> Vec<Effective> {
     let mut add = |table: &str, key: &'static str, value: u32, same: bool| {
         let name = if key == "log_segments" { "log_bytes" } else { key };
         let number = Key::named(name).and_then(|key| profile.numbers().find(|(of, _)| *of == key));
-        let evidence = number.filter(|_| same).map(|(_, number)| (number.evidence.name(), number.file.clone()));
-        all.push(Effective { key: format!("{table}.{key}"), value, evidence });
+        let from = match number {
+            _ if !same => "configured".to_owned(),
+            Some((_, number)) => format!("{}, {}", number.evidence.name(), number.file),
+            None => "default".to_owned(),
+        };
+        all.push(Effective { key: format!("{table}.{key}"), value, from });
     };
     for (table, bounds) in [("limits", LIMITS), ("settings", SETTINGS)] {
         for bound in bounds {
@@ -147,11 +146,12 @@ pub(super) fn effective(profile: &Profile, config: &Config) -> Vec<Effective> {
 }
 
 /// A number as it is, and where it comes from.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Effective {
-    pub(super) key: String,
-    pub(super) value: u32,
-    pub(super) evidence: Option<(&'static str, String)>,
+struct Effective {
+    /// Table and key, as in `zoolet.toml`.
+    key: String,
+    value: u32,
+    /// The evidence and the file of a profile; `configured` where a file said something else; `default` of what no profile says.
+    from: String,
 }
 
 #[cfg(test)]

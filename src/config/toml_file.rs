@@ -243,6 +243,7 @@ mod tests {
             ("zoolet.network", "metered"),
             ("zoolet.limits.sessions_max", "1000 (measured, memory/128m.toml)"),
             ("zoolet.limits.watches_max", "7 (configured)"),
+            ("zoolet.settings.tick_ms", "2000 (default)"),
             ("zoolet.limits.log_segments", "12 (modelled, media/nand-ubi.toml)"),
             ("zoolet.timing.quorum_ms", "12000 (configured)"),
             ("zoolet.settings.staleness_max_ms", "15000 (modelled, network/metered.toml)"),

@@ -9,7 +9,10 @@ fn bad_usage_is_one_line_and_exit_code_2() {
     let scratch = Scratch::new();
     std::fs::write(scratch.path().join("there.toml"), "").unwrap();
     for (arguments, expected) in [
-        (&["srve"][..], "zoolet: command = srve: allowed is serve, ensemble, status, keygen, profile, probe, bench"),
+        (
+            &["srve"][..],
+            "zoolet: command = srve: allowed is serve, ensemble, status, keygen, profile, probe, bench, unit",
+        ),
         (&["profile"], "zoolet: profile: allowed is profile list, profile show NAME, profile check FILE"),
         (&["profile", "show"], "zoolet: profile: allowed is profile list"),
         (&["profile", "show", "floppy/512m"], "zoolet: floppy/512m: media = floppy: allowed is sd-a1, emmc"),
@@ -18,6 +21,8 @@ fn bad_usage_is_one_line_and_exit_code_2() {
             "zoolet: --network = lora: allowed is lan, wifi or metered",
         ),
         (&["profile", "check", "/nowhere/box.toml"], "zoolet: profile = /nowhere/box.toml: No such file"),
+        (&["unit"], "zoolet: unit: allowed is unit systemd, unit procd"),
+        (&["unit", "systemd", "--config", "zoolet.toml"], "zoolet: --config = zoolet.toml: allowed is a whole path"),
         (&["probe", "--out", "box"], "zoolet: --out = box: allowed is a file that ends in .toml"),
         (&["probe", "--out", "there.toml"], "zoolet: --out = there.toml: is there already, and is not written over"),
         (&["probe", "--data", "there.toml"], "there.toml: is no directory"),

@@ -4,6 +4,7 @@ mod bench;
 mod probe;
 mod profile;
 mod site;
+mod unit;
 
 use super::{Exit, bench::Options, ensemble, keygen::Keygen, profile::What, status};
 use lexopt::prelude::{Long, Short, Value};
@@ -19,6 +20,7 @@ pub(super) enum Command {
     Keygen(Keygen),
     Profile(What),
     Probe(super::probe::Options),
+    Unit(super::unit::Options),
     ConfigExample,
     Licences,
     Version,
@@ -35,6 +37,8 @@ pub(super) struct ServeOptions {
     pub(super) listen: Option<String>,
     pub(super) id: Option<u8>,
     pub(super) until_eof: bool,
+    /// Says whether it would start, and starts nothing.
+    pub(super) check: bool,
     pub(super) log: Level,
     pub(super) log_json: bool,
 }
@@ -49,6 +53,7 @@ impl Default for ServeOptions {
             listen: None,
             id: None,
             until_eof: false,
+            check: false,
             log: Level::INFO,
             log_json: false,
         }
@@ -77,6 +82,7 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         "keygen" => return site::keygen(parser),
         "profile" => return profile::profile(parser),
         "probe" => return probe::probe(parser),
+        "unit" => return unit::unit(parser),
         "config" => match parser.next().map_err(Exit::usage)? {
             Some(Value(what)) if what == "example" => Command::ConfigExample,
             Some(Long("help") | Short('h')) => return Ok(Command::Help),
@@ -87,7 +93,7 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         "version" => Command::Version,
         _ => {
             return Err(Exit::usage(format!(
-                "command = {name}: allowed is serve, ensemble, status, keygen, profile, probe, bench, config example, licences, help, version"
+                "command = {name}: allowed is serve, ensemble, status, keygen, profile, probe, bench, unit, config example, licences, help, version"
             )));
         }
     };
@@ -106,6 +112,7 @@ fn serve(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
             Long("profile") => options.profile = Some(value(parser)?),
             Long("data") => options.data = Some(value(parser)?.into()),
             Long("until-eof") => options.until_eof = true,
+            Long("check") => options.check = true,
             Long("create") => options.create = true,
             Long("listen") => options.listen = Some(value(parser)?),
             Long("id") => options.id = Some(server_id(&value(parser)?)?),

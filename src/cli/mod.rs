@@ -4,12 +4,14 @@ mod args;
 mod bench;
 mod ensemble;
 mod keygen;
+mod notify;
 mod open_files;
 mod probe;
 mod profile;
 mod serve;
 mod signals;
 mod status;
+mod unit;
 
 use args::{Command, ServeOptions};
 use std::{fmt, process::ExitCode};
@@ -29,6 +31,7 @@ zoolet serve [OPTIONS]     serve; without options: alone, on 127.0.0.1:2181, dat
   --listen ADDR            127.0.0.1:2181, or plain://0.0.0.0:2181 for anybody who can reach it, in clear
   --id N                   which of the servers of the configuration file this is, where its key or host name does not say it
   --profile NAME           where the numbers come from that nothing else gives: media/memory (emmc/512m), a board, or a file
+  --check                  says what is wrong with the configuration, if anything, and starts nothing
   --until-eof              ends when standard input does: with whoever holds the other end of the pipe
   --log LEVEL              error, warn, info (default), debug or trace, to stderr
   --log-format FORMAT      text (default) or json
@@ -75,6 +78,9 @@ zoolet bench [OPTIONS]     measures any ZooKeeper server: 8 connections set 1,00
   --seed N                 1: the same keys in the same order
   --json                   one object instead of text
   --progress               a line a second on stderr, also when that is no terminal
+zoolet unit systemd|procd  prints what systemd, or OpenWrt's procd, needs to start this binary
+  --config FILE            /etc/zoolet/zoolet.toml
+  --binary FILE            instead of this one
 zoolet config example      prints a zoolet.toml with every key and its default
 zoolet licences            prints the licences of everything in this binary
 zoolet --version | --help
@@ -108,6 +114,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Keygen(what) => keygen::keygen(&what),
         Command::Profile(what) => profile::profile(&what),
         Command::Probe(options) => probe::probe(&options),
+        Command::Unit(options) => unit::unit(&options),
         Command::ConfigExample => say(EXAMPLE),
         Command::Licences => say(LICENCES),
         Command::Version => say(concat!("zoolet ", env!("CARGO_PKG_VERSION"), "\n")),

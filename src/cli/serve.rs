@@ -1,6 +1,6 @@
 //! `zoolet serve`: a node, its signals and its logs.
 
-use super::{Exit, ServeOptions, open_files, say, signals::Signals};
+use super::{Exit, ServeOptions, notify, open_files, say, signals::Signals};
 use std::io::Read;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -16,7 +16,7 @@ const READY_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     init_logs(&options);
-    let until_eof = options.until_eof;
+    let (until_eof, check) = (options.until_eof, options.check);
     let Loaded { mut config, warnings } = configure(options)?;
     for line in warnings {
         warn!("{line}");
@@ -25,7 +25,15 @@ pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
         warn!("{line}");
     }
     let membership = membership(&config);
+    if check {
+        return say(&format!(
+            "nothing is wrong with it: data in {}, profile {}{membership}\n",
+            config.data.display(),
+            config.profile
+        ));
+    }
     let node = Node::start(config).map_err(refused)?;
+    notify::ready();
     // So that the line is true when somebody reads it; but a disk that takes longer must not keep it back.
     let _ = node.ready().wait_timeout(READY_PATIENCE);
     say(&first_line(&node, &membership))?;
@@ -97,7 +105,8 @@ fn first_line(node: &Node, membership: &str) -> String {
 
 /// Until a signal, a failure, or the end of the input if that is waited for. The first signal shuts down cleanly, the second ends the process at once.
 fn run(node: Node, until_eof: bool) -> Result<(), Exit> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(Exit::failed)?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(Exit::failed)?;
     let _context = runtime.enter();
     let mut signals = Signals::new()?;
     let end_of_input = end_of_input(until_eof);
@@ -105,12 +114,14 @@ fn run(node: Node, until_eof: bool) -> Result<(), Exit> {
         tokio::select! {
             () = signals.next() => None,
             () = end_of_input => None,
+            () = notify::keep_told(&node) => None,
             failure = node.stopped() => Some(failure),
         }
     });
     if let Some(failure) = failure {
         return Err(failed(&failure));
     }
+    notify::stopping();
     info!("shutting down; once more to end at once");
     let second = std::thread::spawn(move || {
         if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() {

@@ -91,7 +91,7 @@ impl Member {
     /// ZooKeeper's clients refuse a server line whose two ports are one. Nobody listens here.
     #[cfg(feature = "port")]
     fn election_port(&self, place: usize, port: u16) -> u16 {
-        let other = || port.checked_add(1000).unwrap_or(port - 1000);
+        let other = || port.checked_add(1000).unwrap_or_else(|| port - 1000);
         self.election_ports.get(place).copied().unwrap_or_else(other)
     }
 
@@ -305,6 +305,8 @@ mod tests {
         assert_eq!((shown[1].id, shown[1].addresses.as_slice()), (2, &["[fd00::2]:65000:64000".to_owned()][..]));
         let ports = |own| ensemble.conf(own).map(|(_, port)| port);
         assert_eq!((ports(1), ports(2)), (["3777", "2888"].map(str::to_owned), ["64000", "65000"].map(str::to_owned)));
+        ensemble.listen = Some("0.0.0.0:888".parse().unwrap());
+        assert_eq!(ensemble.conf(2).map(|(_, port)| port), ["1888", "888"].map(str::to_owned));
     }
 
     #[test]

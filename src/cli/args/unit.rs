@@ -1,0 +1,26 @@
+//! The flags of `unit`.
+
+use super::super::unit::{Init, Options};
+use super::{Command, Exit, value};
+use lexopt::prelude::{Long, Short, Value};
+
+const ALLOWED: &str = "unit: allowed is unit systemd, unit procd";
+
+pub(super) fn unit(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
+    let init = match parser.next().map_err(Exit::usage)? {
+        Some(Value(init)) if init == "systemd" => Init::Systemd,
+        Some(Value(init)) if init == "procd" => Init::Procd,
+        Some(Long("help") | Short('h')) => return Ok(Command::Help),
+        _ => return Err(Exit::usage(ALLOWED)),
+    };
+    let mut options = Options { init, config: "/etc/zoolet/zoolet.toml".to_owned(), binary: None };
+    while let Some(argument) = parser.next().map_err(Exit::usage)? {
+        match argument {
+            Long("config") => options.config = value(parser)?,
+            Long("binary") => options.binary = Some(value(parser)?),
+            Long("help") | Short('h') => return Ok(Command::Help),
+            other => return Err(Exit::usage(format!("unit: {}; see zoolet --help", other.unexpected()))),
+        }
+    }
+    Ok(Command::Unit(options))
+}

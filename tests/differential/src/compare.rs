@@ -5,6 +5,7 @@ use crate::intended::{Case, RULES, row};
 use crate::play::{Lane, Transcript, may_overtake};
 use crate::reply::{Atom, Item, Reply, What};
 use crate::script::{Action, Op, Script, Step};
+use crate::value::unquoted;
 use crate::watches::Watches;
 use std::collections::HashMap;
 use std::fmt;
@@ -310,7 +311,8 @@ fn aligned(theirs: &mut [Item], ours: &[Item]) -> Option<String> {
             theirs[at..=at + found].rotate_right(1);
         }
     }
-    let deleted: Vec<&str> = ours.iter().filter_map(|item| event_of(item, 2)).collect();
+    // As bytes: an escape sorts before the letters, the byte that it stands for behind them.
+    let deleted: Vec<_> = ours.iter().filter_map(|item| event_of(item, 2)).map(unquoted).collect();
     if !deleted.is_sorted() {
         return Some("the ephemerals of a session did not go in the order of their paths".to_owned());
     }

@@ -129,6 +129,14 @@ pub fn quoted(bytes: &[u8]) -> String {
     text
 }
 
+/// The bytes of one text that [`quoted`] wrote. `None` for anything else.
+pub fn unquoted(text: &str) -> Option<Vec<u8>> {
+    match parse_values(text).ok()?.pop()? {
+        Value::Bytes(bytes) => bytes,
+        _ => None,
+    }
+}
+
 /// Reads what [`joined`] wrote.
 pub fn parse_values(text: &str) -> Result<Vec<Value>, String> {
     let mut reader = Reader { rest: text };

@@ -92,6 +92,27 @@ fn two_servers_that_are_alike_do_not_differ() {
     }
 }
 
+/// An escape sorts before the letters, and the byte that it stands for behind them.
+#[test]
+fn ephemerals_go_in_the_order_of_the_bytes_of_their_paths() {
+    let script = r#"
+s0 connect new 0L 300000 0b
+s0 send
+  create "~" null [(31 "world" "anyone")] 0
+s0 send
+  create "~/\xc3\xa9" "" [(31 "world" "anyone")] 1
+  create "~/b" "" [(31 "world" "anyone")] 1
+s0 send
+  setWatches2 9223372036854775807L [("~/\xc3\xa9") ("~/b")] [] [] [] []
+s0 fatal
+  closeSession
+"#;
+    let script = Script::parse(script).unwrap();
+    let verdict = Rig::new("bytes", &|_| {}).verdict(&script);
+    assert_eq!(verdict.difference, None);
+    assert!(verdict.events >= 2, "{}", verdict.events);
+}
+
 #[test]
 fn another_error_code_is_found() {
     let (script, difference) = is_found("code", 3, &|items| {

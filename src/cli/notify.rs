@@ -23,7 +23,8 @@ pub(super) async fn keep_told(node: &Node) {
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return std::future::pending().await;
     }
-    let patience = sd_notify::watchdog_enabled().map(|patience| patience / 2);
+    // The machine may take as long to answer as there is between two questions.
+    let patience = sd_notify::watchdog_enabled().map(|patience| patience / 3);
     let every = patience.unwrap_or(LINE_EVERY).min(LINE_EVERY);
     loop {
         // A machine that does not answer is stuck. A disk that hangs does not make it so.

@@ -6,7 +6,7 @@ mod profile;
 mod site;
 mod unit;
 
-use super::{Exit, bench::Options, ensemble, keygen::Keygen, profile::What, status};
+use super::{Exit, bench::Options, completions::Shell, ensemble, help, keygen::Keygen, profile::What, status};
 use lexopt::prelude::{Long, Short, Value};
 use std::path::PathBuf;
 use tracing::Level;
@@ -22,6 +22,7 @@ pub(super) enum Command {
     Probe(super::probe::Options),
     Unit(super::unit::Options),
     ConfigExample,
+    Completions(Shell),
     Licences,
     Version,
     Help,
@@ -75,6 +76,8 @@ pub(super) fn parse(mut parser: lexopt::Parser) -> Result<Command, Exit> {
 
 fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     let command = match name {
+        // A command that the help does not name is none: nobody would find it, and no shell complete it.
+        _ if !OF_HELP_AND_VERSION.contains(&name) && !help::has(name) => return Err(unknown(name)),
         "serve" => return serve(parser),
         "bench" => return bench::bench(parser),
         "ensemble" => return site::ensemble(parser),
@@ -83,30 +86,54 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         "profile" => return profile::profile(parser),
         "probe" => return probe::probe(parser),
         "unit" => return unit::unit(parser),
-        "config" => match parser.next().map_err(Exit::usage)? {
+        "config" => match next(parser, name)? {
             Some(Value(what)) if what == "example" => Command::ConfigExample,
             Some(Long("help") | Short('h')) => return Ok(Command::Help),
             _ => return Err(Exit::usage("config: allowed is config example")),
         },
+        "completions" => match next(parser, name)? {
+            Some(Value(shell)) => Command::Completions(self::shell(&shell.to_string_lossy())?),
+            Some(Long("help") | Short('h')) => return Ok(Command::Help),
+            _ => {
+                return Err(Exit::usage("completions: allowed is completions bash, completions zsh, completions fish"));
+            }
+        },
         "licences" | "licenses" => Command::Licences,
         "help" => Command::Help,
         "version" => Command::Version,
-        _ => {
-            return Err(Exit::usage(format!(
-                "command = {name}: allowed is serve, ensemble, status, keygen, profile, probe, bench, unit, config example, licences, help, version"
-            )));
-        }
+        _ => return Err(unknown(name)),
     };
-    match parser.next().map_err(Exit::usage)? {
+    match next(parser, name)? {
         None => Ok(command),
         Some(Long("help") | Short('h')) => Ok(Command::Help),
         Some(more) => Err(Exit::usage(format!("{name}: {}", more.unexpected()))),
     }
 }
 
+/// Commands beside those of the help: what the options of the same name do, and another spelling.
+const OF_HELP_AND_VERSION: [&str; 3] = ["help", "version", "licenses"];
+
+fn unknown(name: &str) -> Exit {
+    Exit::usage(format!("command = {name}: allowed is {}, help, version", help::names().join(", ")))
+}
+
+/// The next argument of a command. An option that the help does not name for it is none.
+///
+/// # Errors
+/// Such an option, and what is no argument.
+fn next<'a>(parser: &'a mut lexopt::Parser, command: &str) -> Result<Option<lexopt::Arg<'a>>, Exit> {
+    let argument = parser.next().map_err(Exit::usage)?;
+    match &argument {
+        Some(Long(name)) if *name != "help" && !help::takes(command, name) => {
+            Err(Exit::usage(format!("{command}: invalid option '--{name}'; see zoolet --help")))
+        }
+        _ => Ok(argument),
+    }
+}
+
 fn serve(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     let mut options = ServeOptions::default();
-    while let Some(argument) = parser.next().map_err(Exit::usage)? {
+    while let Some(argument) = next(parser, "serve")? {
         match argument {
             Long("config") => options.config = Some(value(parser)?.into()),
             Long("profile") => options.profile = Some(value(parser)?),
@@ -148,6 +175,11 @@ fn level(text: &str) -> Result<Level, Exit> {
         "trace" => Ok(Level::TRACE),
         _ => Err(Exit::usage(format!("--log = {text}: allowed is error, warn, info, debug or trace"))),
     }
+}
+
+fn shell(text: &str) -> Result<Shell, Exit> {
+    let shell = Shell::ALL.into_iter().find(|shell| shell.name() == text);
+    shell.ok_or_else(|| Exit::usage(format!("completions = {text}: allowed is bash, zsh or fish")))
 }
 
 fn is_json(text: &str) -> Result<bool, Exit> {

@@ -1,6 +1,6 @@
 //! The flags of `bench`.
 
-use super::{Command, Exit, value};
+use super::{Command, Exit, next, value};
 use crate::cli::bench::{Distribution, Op, Options, Until};
 use lexopt::prelude::{Long, Short};
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) fn bench(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     let mut options = Options::default();
     let mut given = Vec::new();
-    while let Some(argument) = parser.next().map_err(Exit::usage)? {
+    while let Some(argument) = next(parser, "bench")? {
         let name = match argument {
             Long(name) => name.to_owned(),
             Short('h') => return Ok(Command::Help),

@@ -1,12 +1,12 @@
 //! The flags of `probe`.
 
 use super::super::probe::Options;
-use super::{Command, Exit, profile, value};
+use super::{Command, Exit, next, profile, value};
 use lexopt::prelude::{Long, Short};
 
 pub(super) fn probe(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     let mut options = Options::default();
-    while let Some(argument) = parser.next().map_err(Exit::usage)? {
+    while let Some(argument) = next(parser, "probe")? {
         match argument {
             Long("data") => options.data = value(parser)?.into(),
             Long("peer") => options.peers.push(value(parser)?),

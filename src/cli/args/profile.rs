@@ -1,7 +1,7 @@
 //! The flags of `profile`.
 
 use super::super::profile::{Chosen, What};
-use super::{Command, Exit, value};
+use super::{Command, Exit, help, next, value};
 use lexopt::prelude::{Long, Short, Value};
 use zoolet::config::Network;
 
@@ -13,14 +13,18 @@ pub(super) fn profile(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         Some(Long("help") | Short('h')) => return Ok(Command::Help),
         _ => return Err(Exit::usage(ALLOWED)),
     };
+    let command = format!("profile {verb}");
+    if !help::has(&command) {
+        return Err(Exit::usage(ALLOWED));
+    }
     let (mut name, mut network, mut is_json) = (None, None, false);
-    while let Some(argument) = parser.next().map_err(Exit::usage)? {
+    while let Some(argument) = next(parser, &command)? {
         match argument {
             Value(given) if name.is_none() && verb != "list" => name = Some(given.to_string_lossy().into_owned()),
-            Long("network") if verb != "list" => network = Some(self::network(&value(parser)?)?),
-            Long("json") if verb == "show" => is_json = true,
+            Long("network") => network = Some(self::network(&value(parser)?)?),
+            Long("json") => is_json = true,
             Long("help") | Short('h') => return Ok(Command::Help),
-            other => return Err(Exit::usage(format!("profile {verb}: {}; see zoolet --help", other.unexpected()))),
+            other => return Err(Exit::usage(format!("{command}: {}; see zoolet --help", other.unexpected()))),
         }
     }
     let chosen = |name: Option<String>| {

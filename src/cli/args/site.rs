@@ -1,12 +1,12 @@
 //! The flags of what is about several servers: `ensemble`, `status`, `keygen`.
 
-use super::{Command, Exit, bench, value};
+use super::{Command, Exit, bench, next, value};
 use crate::cli::{ensemble, keygen::Keygen, status};
 use lexopt::prelude::{Long, Short};
 
 pub(super) fn ensemble(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     let mut options = ensemble::Options::default();
-    while let Some(argument) = parser.next().map_err(Exit::usage)? {
+    while let Some(argument) = next(parser, "ensemble")? {
         match argument {
             Long("servers") => options.voters = Some(bench::number("servers", &value(parser)?, 1..=16)?),
             Long("observers") => options.observers = Some(bench::number("observers", &value(parser)?, 0..=15)?),
@@ -24,7 +24,7 @@ pub(super) fn ensemble(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
 
 pub(super) fn status(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     let mut options = status::Options::default();
-    while let Some(argument) = parser.next().map_err(Exit::usage)? {
+    while let Some(argument) = next(parser, "status")? {
         match argument {
             Long("server") => options.servers = bench::servers(&value(parser)?)?,
             Long("json") => options.json = true,
@@ -38,7 +38,7 @@ pub(super) fn status(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
 pub(super) fn keygen(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     let mut what = Keygen::Print;
     let mut given = 0;
-    while let Some(argument) = parser.next().map_err(Exit::usage)? {
+    while let Some(argument) = next(parser, "keygen")? {
         what = match argument {
             Long("out") => Keygen::Write(value(parser)?.into()),
             Long("server") => Keygen::OfServer(value(parser)?.into()),

@@ -1,7 +1,7 @@
 //! The flags of `unit`.
 
 use super::super::unit::{Init, Options};
-use super::{Command, Exit, value};
+use super::{Command, Exit, next, value};
 use lexopt::prelude::{Long, Short, Value};
 
 const ALLOWED: &str = "unit: allowed is unit systemd, unit procd";
@@ -14,7 +14,7 @@ pub(super) fn unit(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         _ => return Err(Exit::usage(ALLOWED)),
     };
     let mut options = Options { init, config: "/etc/zoolet/zoolet.toml".to_owned(), binary: None };
-    while let Some(argument) = parser.next().map_err(Exit::usage)? {
+    while let Some(argument) = next(parser, "unit")? {
         match argument {
             Long("config") => options.config = value(parser)?,
             Long("binary") => options.binary = Some(value(parser)?),

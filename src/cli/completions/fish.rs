@@ -1,0 +1,50 @@
+//! What fish is given.
+
+use super::super::help::{self, Command};
+use super::{Candidates, brief, families};
+use std::fmt::Write;
+
+pub(super) fn text(commands: &[Command]) -> String {
+    let mut text =
+        String::from("# zoolet completions fish > ~/.config/fish/completions/zoolet.fish\ncomplete -c zoolet -f\n");
+    for name in help::names() {
+        let first = commands.iter().find(|command| command.words.split(' ').next() == Some(&name));
+        let says = first.map_or("", |command| brief(command.says));
+        _ = writeln!(text, "complete -c zoolet -n __fish_use_subcommand -a {name} -d {}", quoted(says));
+    }
+    text.push_str("complete -c zoolet -n __fish_use_subcommand -l version\ncomplete -c zoolet -l help\n");
+    for (first, seconds) in families(commands) {
+        let seconds = seconds.join(" ");
+        let when = format!("__fish_seen_subcommand_from {first}; and not __fish_seen_subcommand_from {seconds}");
+        _ = writeln!(text, "complete -c zoolet -n '{when}' -a '{seconds}'");
+    }
+    for command in commands {
+        let seen: Vec<String> =
+            command.words.split(' ').map(|word| format!("__fish_seen_subcommand_from {word}")).collect();
+        let when = seen.join("; and ");
+        for option in &command.options {
+            let value = if option.value.is_empty() { String::new() } else { format!(" -r{}", offers(option.value)) };
+            let says = quoted(brief(option.says));
+            _ = writeln!(text, "complete -c zoolet -n '{when}' -l {}{value} -d {says}", option.name);
+        }
+        if !command.argument.is_empty() {
+            _ = writeln!(text, "complete -c zoolet -n '{when}'{}", offers(command.argument));
+        }
+    }
+    text
+}
+
+/// `-f` for no files, `-F` for files although the first line says that there are none.
+fn offers(noun: &str) -> String {
+    match Candidates::of(noun) {
+        Some(Candidates::Files) => " -F".to_owned(),
+        Some(Candidates::Directories) => " -f -a '(__fish_complete_directories)'".to_owned(),
+        Some(Candidates::Words(words)) => format!(" -f -a '{}'", words.join(" ")),
+        Some(Candidates::WordsOrFiles(words)) => format!(" -F -a '{}'", words.join(" ")),
+        Some(Candidates::Unknown) | None => " -f".to_owned(),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+}

@@ -1,0 +1,168 @@
+//! `zoolet completions`: what a shell needs to complete command lines. All of it follows from the help.
+
+mod bash;
+mod fish;
+mod zsh;
+
+use super::bench::{Distribution, Op};
+use super::{Exit, help, say};
+use zoolet::config::Network;
+use zoolet_profiles::Axis;
+
+/// Which shell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+impl Shell {
+    pub(super) const ALL: [Self; 3] = [Self::Bash, Self::Zsh, Self::Fish];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bash => "bash",
+            Self::Zsh => "zsh",
+            Self::Fish => "fish",
+        }
+    }
+}
+
+pub(super) fn completions(shell: Shell) -> Result<(), Exit> {
+    let commands = help::commands();
+    say(&match shell {
+        Shell::Bash => bash::text(&commands),
+        Shell::Zsh => zsh::text(&commands),
+        Shell::Fish => fish::text(&commands),
+    })
+}
+
+/// What may stand where the help has a noun.
+#[derive(PartialEq, Eq, Debug)]
+enum Candidates {
+    /// Only whoever types it knows.
+    Unknown,
+    Files,
+    Directories,
+    Words(Vec<String>),
+    WordsOrFiles(Vec<String>),
+}
+
+impl Candidates {
+    /// `None`: no such noun.
+    fn of(noun: &str) -> Option<Self> {
+        let words = |words: &[&str]| Self::Words(words.iter().map(|&word| word.to_owned()).collect());
+        Some(match noun {
+            "ADDR" | "BYTES" | "HOST:PORT" | "HOST:PORT,.." | "N" | "PATH" | "PORT" | "TIME" => Self::Unknown,
+            "FILE" => Self::Files,
+            "DATA" | "DIR" => Self::Directories,
+            "NAME" => Self::WordsOrFiles(profiles()),
+            "FORMAT" => words(&["text", "json"]),
+            "HOW" => words(&Distribution::ALL.map(Distribution::name)),
+            "LEVEL" => words(&["error", "warn", "info", "debug", "trace"]),
+            "NETWORK" => words(&Network::ALL.map(Network::name)),
+            "OP" => words(&Op::ALL.map(Op::name)),
+            "SHELL" => words(&Shell::ALL.map(Shell::name)),
+            _ => return None,
+        })
+    }
+}
+
+/// Every `media/memory`, and the boards.
+fn profiles() -> Vec<String> {
+    let parts = |axis| zoolet_profiles::parts(axis).unwrap_or_default();
+    let memories = parts(Axis::Memory);
+    let mut all: Vec<String> = Vec::new();
+    for media in parts(Axis::Media) {
+        all.extend(memories.iter().map(|memory| format!("{}/{}", media.name, memory.name)));
+    }
+    all.extend(zoolet_profiles::boards().unwrap_or_default().into_iter().map(|board| board.name.to_owned()));
+    all
+}
+
+/// Of commands of two words, the first word and what may follow it.
+fn families(commands: &[help::Command]) -> Vec<(String, Vec<String>)> {
+    let seconds = |first: &str| -> Vec<String> {
+        let pairs = commands.iter().filter_map(|command| command.words.split_once(' '));
+        pairs.filter(|pair| pair.0 == first).map(|pair| pair.1.to_owned()).collect()
+    };
+    let families = help::names().into_iter().map(|first| (seconds(&first), first));
+    families.filter(|(seconds, _)| !seconds.is_empty()).map(|(seconds, first)| (first, seconds)).collect()
+}
+
+/// The beginning of what the help says: a menu has one line for it.
+fn brief(says: &str) -> &str {
+    let end = ["; ", ": "].iter().filter_map(|mark| says.find(mark)).min();
+    &says[..end.unwrap_or(says.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::args;
+    use super::*;
+
+    fn refusal(words: &[&str]) -> Option<String> {
+        args::parse(lexopt::Parser::from_args(words)).err().map(|exit| exit.line)
+    }
+
+    /// That the command line takes nothing else is what [`args`] asks the help.
+    #[test]
+    fn the_command_line_takes_every_command_and_option_of_the_help() {
+        for command in help::commands() {
+            let words: Vec<&str> = command.words.split(' ').collect();
+            let first = refusal(&words).unwrap_or_default();
+            assert!(!first.starts_with("command = "), "{first}");
+            for option in &command.options {
+                let flag = format!("--{}", option.name);
+                let alone = refusal(&[&words[..], &[flag.as_str()]].concat()).unwrap_or_default();
+                assert!(!alone.contains("invalid option"), "{}: {alone}", command.words);
+                assert_eq!(
+                    alone.starts_with("missing argument"),
+                    !option.value.is_empty(),
+                    "{}: {alone}",
+                    command.words
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_completes_a_value_is_what_the_command_line_takes() {
+        for command in help::commands() {
+            let words: Vec<&str> = command.words.split(' ').collect();
+            if !command.argument.is_empty() {
+                assert!(Candidates::of(command.argument).is_some(), "{}: {}", command.words, command.argument);
+            }
+            for option in command.options.iter().filter(|option| !option.value.is_empty()) {
+                let candidates = Candidates::of(option.value);
+                let flag = format!("--{}", option.name);
+                let refused = |value: &str| {
+                    let line = refusal(&[&words[..], &[flag.as_str(), value]].concat());
+                    line.is_some_and(|line| line.starts_with(&flag))
+                };
+                match candidates {
+                    Some(Candidates::Words(words)) => {
+                        for word in &words {
+                            assert!(!refused(word), "{} {flag} {word}", command.words);
+                        }
+                        assert!(refused("none-of-them"), "{} {flag}", command.words);
+                    }
+                    Some(_) => {}
+                    None => panic!("{} {flag} {}: what completes that?", command.words, option.value),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_profile_that_is_offered_is_one() {
+        let profiles = profiles();
+        assert!(
+            profiles.iter().any(|name| name == "emmc/512m") && profiles.iter().any(|name| name == "raspberry-pi-4")
+        );
+        for name in profiles {
+            assert!(zoolet::config::profile::find(&name, None).is_ok(), "{name}");
+        }
+    }
+}

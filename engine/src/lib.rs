@@ -17,6 +17,7 @@ pub mod store;
 pub mod tree;
 pub mod txn;
 pub mod watch;
+pub mod wear;
 
 pub use action::Action;
 pub use budget::Budget;

@@ -1,0 +1,311 @@
+//! How long a medium lasts under what is written to it, and whether that is more than it should get.
+//!
+//! Pure: time (of a clock that never goes back and counts while the box is suspended) and bytes are arguments, and no wall clock is asked.
+
+use std::collections::VecDeque;
+
+/// Milliseconds of a day.
+const DAY_MS: u64 = 24 * 3600 * 1000;
+/// How often it is worth looking, milliseconds; less is no projection.
+pub const LOOK_MS: u64 = 10 * 60 * 1000;
+/// What is written in less than this may be a burst (a checkpoint, a snapshot): it counts as if it had taken so long, milliseconds.
+const BURST_MS: u64 = 6 * 3600 * 1000;
+/// An alarm that was raised goes when so much of the budget is used, hundredths: not while it swings about all of it.
+const BACK_PERCENT: u64 = 80;
+/// Between two lines that say that more is written than the budget, milliseconds.
+const TOLD_MS: u64 = DAY_MS;
+/// Between any two lines, milliseconds.
+const QUIET_MS: u64 = 3600 * 1000;
+
+/// What a medium takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Medium {
+    /// What its cells take before they wear out, bytes; 0 for what does not.
+    pub endurance_bytes: u64,
+    /// What reaches the cells for what is written to the device, hundredths.
+    pub amplification_percent: u64,
+    /// What may be written to the device in a day; 0 for no budget.
+    pub budget_bytes_per_day: u64,
+}
+
+/// The medium of the profile `emmc`.
+impl Default for Medium {
+    fn default() -> Self {
+        Self { endurance_bytes: 24_000_000_000_000, amplification_percent: 400, budget_bytes_per_day: 1_600_000_000 }
+    }
+}
+
+impl Medium {
+    /// How long a new one lasts when so much is written to it each day, days; `None` when it does not wear, or nothing is written.
+    pub fn life_days(&self, bytes_per_day: u64) -> Option<u64> {
+        let cells_per_day = u128::from(bytes_per_day) * u128::from(self.amplification_percent);
+        let days = (u128::from(self.endurance_bytes) * 100).checked_div(cells_per_day)?;
+        (self.endurance_bytes > 0).then(|| u64::try_from(days).unwrap_or(u64::MAX))
+    }
+
+    /// What the budget allows in a time, bytes.
+    fn allowed(&self, ms: u64) -> u64 {
+        let bytes = u128::from(self.budget_bytes_per_day) * u128::from(ms) / u128::from(DAY_MS);
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+}
+
+/// What was written lately, and what a day of it would be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Forecast {
+    /// Over how long, milliseconds: since the start, and a day at most; longer when nobody looked meanwhile.
+    pub over_ms: u64,
+    /// Bytes written in it.
+    pub bytes: u64,
+    /// At that rate; `None` before there are ten minutes to tell it from.
+    pub bytes_per_day: Option<u64>,
+}
+
+/// What there is to say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum News {
+    /// More is written than the budget allows.
+    Over,
+    /// It was, and is not any more.
+    Back,
+}
+
+/// What is written to a medium, in a window that slides.
+///
+/// Invariant: `marks` is never empty, and its times and bytes never decrease; neither does `now`, which is not before the last of them.
+#[derive(Debug)]
+pub struct Wear {
+    medium: Medium,
+    /// When so much had been written, ten minutes or more apart.
+    marks: VecDeque<Mark>,
+    now: Mark,
+    is_over: bool,
+    told: Option<(News, u64)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Mark {
+    ms: u64,
+    bytes: u64,
+}
+
+impl Wear {
+    /// Nothing was written yet.
+    pub fn new(medium: Medium, now_ms: u64) -> Self {
+        let now = Mark { ms: now_ms, bytes: 0 };
+        Self { medium, marks: VecDeque::from([now]), now, is_over: false, told: None }
+    }
+
+    /// What is written to.
+    pub fn medium(&self) -> Medium {
+        self.medium
+    }
+
+    /// Whether more is written than the budget allows: raised when the window has more than that, which takes a quarter of a day's bytes at least, and gone
+    /// when it has a fifth less.
+    pub fn is_over_budget(&self) -> bool {
+        self.is_over
+    }
+
+    /// So much has been written since the beginning. For every ten minutes, and whenever somebody asks.
+    pub fn note(&mut self, now_ms: u64, bytes: u64) -> Option<News> {
+        self.now = Mark { ms: self.now.ms.max(now_ms), bytes: self.now.bytes.max(bytes) };
+        if self.marks.back().is_none_or(|last| self.now.ms - last.ms >= LOOK_MS) {
+            self.marks.push_back(self.now);
+        }
+        // The oldest that stays is the last one that is a day old.
+        while self.marks.get(1).is_some_and(|second| self.now.ms - second.ms >= DAY_MS) {
+            self.marks.pop_front();
+        }
+        self.judge();
+        self.tell()
+    }
+
+    /// What was written lately.
+    pub fn forecast(&self) -> Forecast {
+        let first = self.marks.front().copied().unwrap_or(self.now);
+        let (over_ms, bytes) = (self.now.ms - first.ms, self.now.bytes - first.bytes);
+        let per_day = (u128::from(bytes) * u128::from(DAY_MS)).checked_div(u128::from(over_ms)).unwrap_or(0);
+        let per_day = u64::try_from(per_day).unwrap_or(u64::MAX);
+        Forecast { over_ms, bytes, bytes_per_day: (over_ms >= LOOK_MS).then_some(per_day) }
+    }
+
+    fn judge(&mut self) {
+        let Forecast { over_ms, bytes, .. } = self.forecast();
+        let allowed = self.medium.allowed(over_ms.max(BURST_MS));
+        let most = if self.is_over { allowed / 100 * BACK_PERCENT } else { allowed };
+        self.is_over = self.medium.budget_bytes_per_day > 0 && bytes > most;
+    }
+
+    fn tell(&mut self) -> Option<News> {
+        let news = match (self.is_over, self.told) {
+            (true, None) => News::Over,
+            (_, Some((_, at))) if self.now.ms - at < QUIET_MS => return None,
+            (true, Some((News::Over, at))) if self.now.ms - at < TOLD_MS => return None,
+            (true, Some(_)) => News::Over,
+            (false, Some((News::Over, _))) => News::Back,
+            (false, None | Some((News::Back, _))) => return None,
+        };
+        self.told = Some((news, self.now.ms));
+        Some(news)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE_MS: u64 = 60_000;
+    const HOUR_MS: u64 = 60 * MINUTE_MS;
+    const MEGABYTE: u64 = 1_000_000;
+
+    /// 240 MB a day are 10 an hour; 8,760 GB are 10 years of 240 MB and ten times that in the cells.
+    fn medium() -> Medium {
+        Medium {
+            endurance_bytes: 8_760_000 * MEGABYTE,
+            amplification_percent: 1000,
+            budget_bytes_per_day: 240 * MEGABYTE,
+        }
+    }
+
+    /// What a steady load of so many bytes an hour makes of it, looked at each ten minutes.
+    struct Load {
+        wear: Wear,
+        ms: u64,
+        bytes: u64,
+        told: Vec<(u64, News)>,
+    }
+
+    impl Load {
+        fn new(began_ms: u64) -> Self {
+            Self { wear: Wear::new(medium(), began_ms), ms: began_ms, bytes: 0, told: Vec::new() }
+        }
+
+        fn go_on(&mut self, hours: u64, bytes_an_hour: u64) {
+            for _ in 0..hours * 6 {
+                self.ms += LOOK_MS;
+                self.bytes += bytes_an_hour / 6;
+                let news = self.wear.note(self.ms, self.bytes);
+                self.told.extend(news.map(|news| (self.ms / HOUR_MS, news)));
+            }
+        }
+    }
+
+    #[test]
+    fn life_is_what_the_cells_take_over_what_reaches_them() {
+        assert_eq!(medium().life_days(240 * MEGABYTE), Some(3650));
+        assert_eq!(medium().life_days(480 * MEGABYTE), Some(1825));
+        assert_eq!(medium().life_days(1), Some(876_000 * MEGABYTE));
+        assert_eq!(medium().life_days(0), None, "what is not written to does not wear");
+        assert_eq!(Medium { endurance_bytes: 0, ..medium() }.life_days(1), None);
+        let endless = Medium { endurance_bytes: u64::MAX, amplification_percent: 1, budget_bytes_per_day: 1 };
+        assert_eq!(endless.life_days(1), Some(u64::MAX));
+        assert_eq!(endless.life_days(u64::MAX), Some(100));
+        // Ten years, as the profile says.
+        let of_profile = Medium::default();
+        assert_eq!(of_profile.life_days(of_profile.budget_bytes_per_day), Some(3750));
+    }
+
+    #[test]
+    fn a_day_is_projected_from_ten_minutes_at_least() {
+        let mut wear = Wear::new(medium(), 5_000);
+        wear.note(5_000 + 9 * MINUTE_MS, 3 * MEGABYTE);
+        assert_eq!(
+            wear.forecast(),
+            Forecast { over_ms: 9 * MINUTE_MS, bytes: 3 * MEGABYTE, bytes_per_day: None },
+            "what a start writes is no day"
+        );
+        wear.note(5_000 + 10 * MINUTE_MS, 3 * MEGABYTE);
+        assert_eq!(wear.forecast().bytes_per_day, Some(3 * 144 * MEGABYTE));
+    }
+
+    #[test]
+    fn the_window_is_a_day_and_forgets_what_came_before() {
+        let mut load = Load::new(0);
+        load.go_on(24, 6 * MEGABYTE);
+        let day = Forecast { over_ms: DAY_MS, bytes: 144 * MEGABYTE, bytes_per_day: Some(144 * MEGABYTE) };
+        assert_eq!(load.wear.forecast(), day);
+        load.go_on(12, 0);
+        assert_eq!(load.wear.forecast().bytes_per_day, Some(72 * MEGABYTE));
+        load.go_on(100, 6 * MEGABYTE);
+        assert_eq!(load.wear.forecast(), day);
+        assert!(load.wear.marks.len() <= 146, "{}", load.wear.marks.len());
+    }
+
+    #[test]
+    fn more_than_the_budget_raises_an_alarm_that_goes_by_itself_when_there_is_clearly_less() {
+        let mut load = Load::new(0);
+        load.go_on(48, 10 * MEGABYTE);
+        assert!(!load.wear.is_over_budget(), "all of the budget is within it");
+        load.go_on(24, 11 * MEGABYTE);
+        assert!(load.wear.is_over_budget());
+        load.go_on(48, 9 * MEGABYTE);
+        assert!(load.wear.is_over_budget(), "a little less is no reason to call it over");
+        load.go_on(48, 7 * MEGABYTE);
+        assert!(!load.wear.is_over_budget());
+        load.go_on(48, 9 * MEGABYTE);
+        assert!(!load.wear.is_over_budget(), "nor does it come back for what raised none");
+    }
+
+    #[test]
+    fn a_burst_is_no_alarm_until_it_is_a_quarter_of_a_day() {
+        let mut wear = Wear::new(medium(), 0);
+        wear.note(1_000, 59 * MEGABYTE);
+        assert!(!wear.is_over_budget());
+        wear.note(2_000, 61 * MEGABYTE);
+        assert!(wear.is_over_budget());
+        wear.note(HOUR_MS * 9, 61 * MEGABYTE);
+        assert!(!wear.is_over_budget(), "in nine hours it is less than three quarters of what nine hours may have");
+    }
+
+    #[test]
+    fn it_is_told_once_a_day_and_never_twice_in_an_hour() {
+        let mut load = Load::new(0);
+        load.go_on(72, 20 * MEGABYTE);
+        assert_eq!(load.told, [(3, News::Over), (27, News::Over), (51, News::Over)]);
+        load.go_on(24, 0);
+        assert_eq!(load.told.split_off(3), [(75, News::Over), (86, News::Back)]);
+        load.go_on(240, 9 * MEGABYTE);
+        assert_eq!(load.told.len(), 3, "nothing more is said of what is as it should be");
+
+        // Whatever it swings between.
+        let mut wear = Wear::new(medium(), 0);
+        let mut told = Vec::new();
+        for minute in 0..48 * 60 {
+            wear.now.ms = minute * MINUTE_MS;
+            wear.is_over = minute % 7 < 3;
+            told.extend(wear.tell().map(|_| minute));
+        }
+        assert!(told.len() > 20, "{told:?}");
+        assert!(told.windows(2).all(|pair| pair[1] - pair[0] >= 60), "{told:?}");
+    }
+
+    #[test]
+    fn no_budget_is_never_exceeded() {
+        let mut wear = Wear::new(Medium { endurance_bytes: 0, amplification_percent: 0, budget_bytes_per_day: 0 }, 0);
+        assert_eq!(wear.note(DAY_MS, u64::MAX), None);
+        assert!(!wear.is_over_budget());
+        assert_eq!(wear.forecast().bytes_per_day, Some(u64::MAX));
+    }
+
+    /// The clock is the monotonic one; whatever it does, nothing divides by nothing and nothing goes back.
+    #[test]
+    fn a_clock_that_jumps_makes_the_window_longer_or_stands_still() {
+        for began_ms in [0, 1, 1_795_000_000_000, u64::MAX - DAY_MS * 20] {
+            let mut load = Load::new(began_ms);
+            load.go_on(24, 6 * MEGABYTE);
+            let before = load.wear.forecast();
+            assert_eq!(before.bytes_per_day, Some(144 * MEGABYTE));
+            // Back to the beginning, and counters with it.
+            load.wear.note(0, 0);
+            assert_eq!(load.wear.forecast(), before);
+            // Ten days suspended: they are in the window until the next mark is a day old, and it says so.
+            load.ms += 10 * DAY_MS;
+            load.wear.note(load.ms, load.bytes);
+            let Forecast { over_ms, bytes_per_day, .. } = load.wear.forecast();
+            assert_eq!((over_ms, bytes_per_day), (10 * DAY_MS, Some(0)));
+            load.go_on(24, 6 * MEGABYTE);
+            assert_eq!(load.wear.forecast(), before);
+        }
+    }
+}

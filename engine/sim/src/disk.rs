@@ -5,7 +5,7 @@
 //! [`SimDisk::after_power_loss`]. Everything follows from the seeds.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt, io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -93,6 +93,8 @@ pub struct Counters {
     pub writes: u64,
     /// Bytes of them.
     pub written_bytes: u64,
+    /// Blocks of 4 KiB that syncs made durable, each once a sync, in bytes.
+    pub synced_bytes: u64,
     /// Reads.
     pub reads: u64,
     /// Bytes of them.
@@ -428,6 +430,18 @@ impl NameChange {
 }
 
 impl FileState {
+    /// Blocks that were written since the last sync.
+    fn changed_blocks(&self) -> u64 {
+        let mut blocks = BTreeSet::new();
+        for change in &self.changes {
+            if let Change::Sectors { first, bytes } = change {
+                let start = first * SECTOR;
+                blocks.extend(start / BLOCK..(start + bytes.len()).div_ceil(BLOCK));
+            }
+        }
+        blocks.len() as u64
+    }
+
     fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -718,6 +732,7 @@ impl DiskFile for SimFile {
         }
         let mut fate = if entered.is_ok() { Fate::Everything } else { Fate::Some(Random::new(state.random.bits())) };
         state.counters.syncs += 1;
+        state.counters.synced_bytes += state.files[self.file].changed_blocks() * BLOCK as u64;
         let file = &mut state.files[self.file];
         let durable = std::mem::take(&mut file.durable);
         file.durable = file.survivor(durable, &mut fate);
@@ -742,7 +757,7 @@ impl DiskFile for SimFile {
         Ok(())
     }
 
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
+    fn allocate(&self, bytes: u64) -> io::Result<u64> {
         let mut state = self.disk.state();
         state.enter_file(OperationKind::Allocate, self.file, 0, bytes)?;
         let end = position(bytes)?;
@@ -754,7 +769,7 @@ impl DiskFile for SimFile {
             file.resize(end);
         }
         file.reserve(0, end);
-        Ok(())
+        Ok(0)
     }
 }
 

@@ -7,9 +7,10 @@
 
 use std::time::Instant;
 use zoolet_engine::Limits;
+use zoolet_engine::wear::{self, Medium, Wear};
 use zoolet_model::{Request, ServerId};
 use zoolet_profiles::{Axis, Key, Profile};
-use zoolet_sim::ensemble::{DiskModel, Latencies, Load, MS, Path, Plan, SECOND, Site, Trace, World, conclude};
+use zoolet_sim::ensemble::{DiskModel, Host, Latencies, Load, MS, Path, Plan, SECOND, Site, Trace, World, conclude};
 use zoolet_sim::oracle::{History, Summary};
 use zoolet_zab::Timing;
 
@@ -79,6 +80,14 @@ fn limits(profile: &Profile) -> Limits {
     }
 }
 
+fn medium(profile: &Profile) -> Medium {
+    Medium {
+        endurance_bytes: profile.get(Key::Endurance),
+        amplification_percent: profile.get(Key::DeviceAmplification),
+        budget_bytes_per_day: profile.get(Key::FlashBudget),
+    }
+}
+
 /// Between two requests of a client, so that the log's blocks are seven tenths of what may be written in a day. Half of the requests write, and no client
 /// asks more often than once a second.
 fn think_us(profile: &Profile) -> u64 {
@@ -107,8 +116,17 @@ fn lives(name: &str, network: &str) {
     let written =
         |world: &World| servers.iter().map(|&server| world.host(server).unwrap().written_bytes()).max().unwrap();
     let made = written(&world);
-    world.run_until(plan.safety_us);
+    let mut wears: Vec<_> = servers.iter().map(|_| Wear::new(medium(&profile), 0)).collect();
+    let look_us = wear::LOOK_MS * MS;
+    for now_us in (look_us..=plan.safety_us).step_by(look_us as usize).chain([plan.safety_us]) {
+        world.run_until(now_us);
+        for (&server, wear) in servers.iter().zip(&mut wears) {
+            wear.note(now_us / MS, world.host(server).unwrap().metered().recurring());
+            assert!(!wear.is_over_budget(), "{name}, {network}: {:?} after {now_us} us", wear.forecast());
+        }
+    }
     let written = written(&world) - made;
+    servers.iter().for_each(|&server| compare_counts(name, world.host(server).unwrap()));
     let (_, history, epochs) = conclude(seed, world).unwrap_or_else(|failure| panic!("{name}, {network}: {failure}"));
     let summary = Summary::of(&history);
     let (p50_us, p99_us) = writes(&history);
@@ -129,6 +147,13 @@ fn lives(name: &str, network: &str) {
     // The ring's segments are filled with zeros once.
     let most = budget * minutes() / (24 * 60) + profile.get(Key::LogBytes);
     assert!(budget == 0 || written <= most, "{name}, {network}: {written} bytes, not more than {most}");
+}
+
+/// What a server counts of what it writes is what its disk made durable: a page that is written again before its sync is the device's once.
+fn compare_counts(name: &str, host: &Host) {
+    let (counted, synced) = (host.metered(), host.synced_bytes());
+    eprintln!("{name}: {counted:?} counted, {synced} synced");
+    assert!(counted.total() >= synced && counted.total() - synced <= synced / 100, "{name}: {counted:?}, {synced}");
 }
 
 /// The median of the writes that were done, and the longest of a hundred, microseconds.

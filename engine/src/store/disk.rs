@@ -4,7 +4,10 @@
 //! error keeps its [`std::io::ErrorKind`], because a full disk and a read-only one are answered, while a failed
 //! [`DiskFile::sync`] is fatal.
 
-use std::{io, sync::Arc};
+use std::{io, ops::Range, sync::Arc};
+
+/// Zeroes of one write. An allocator keeps what a thread had once, so a server that nobody uses holds so much of them for ever.
+const ZEROES_BYTES: usize = 32 << 10;
 
 /// One directory. Names are plain file names, never paths.
 pub trait Disk: Send + Sync {
@@ -73,6 +76,19 @@ pub trait DiskFile: Send + Sync {
     /// written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
+    /// Writes zeroes, in pieces, where nothing is yet, so that blocks are there to be overwritten.
+    ///
+    /// # Errors
+    /// As for [`DiskFile::write_at`].
+    fn write_zeroes(&self, range: Range<u64>) -> io::Result<()> {
+        let zeroes = vec![0; ZEROES_BYTES];
+        for at in range.clone().step_by(ZEROES_BYTES) {
+            let length = ZEROES_BYTES.min((range.end - at) as usize);
+            self.write_at(at, &zeroes[..length])?;
+        }
+        Ok(())
+    }
+
     /// Makes every write and length change of this file durable (fdatasync).
     ///
     /// # Errors
@@ -85,11 +101,12 @@ pub trait DiskFile: Send + Sync {
     /// As for [`DiskFile::write_at`].
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 
-    /// Extends to `bytes` with space that is really reserved, so that later writes inside cannot run out of it. Never shrinks.
+    /// Extends to `bytes` with space that is really reserved, so that later writes inside cannot run out of it. Never shrinks. Says how many bytes were
+    /// written for that: none where space can be reserved without.
     ///
     /// # Errors
     /// As for [`DiskFile::write_at`].
-    fn allocate(&self, bytes: u64) -> io::Result<()>;
+    fn allocate(&self, bytes: u64) -> io::Result<u64>;
 
     /// Makes the next reads come from the device, as far as the file has nothing unwritten. After a failed sync the page cache
     /// may show what is not on the device and will never be written; a process that starts after that must not believe it.

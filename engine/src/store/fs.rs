@@ -252,14 +252,14 @@ impl DiskFile for FsFile {
         }
     }
 
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
+    fn allocate(&self, bytes: u64) -> io::Result<u64> {
         use rustix::{fs::FallocateFlags, io::Errno};
         if bytes == 0 {
-            return Ok(());
+            return Ok(0);
         }
         loop {
             match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(0),
                 Err(Errno::INTR) => {}
                 // UBIFS and NFS before 4.2 have no fallocate: writing is the only way to reserve.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.fill_to(bytes),
@@ -270,15 +270,10 @@ impl DiskFile for FsFile {
 }
 
 impl FsFile {
-    fn fill_to(&self, bytes: u64) -> io::Result<()> {
-        let zeroes = [0; 16 << 10];
-        let mut at = self.len()?;
-        while at < bytes {
-            let count = zeroes.len().min(usize::try_from(bytes - at).unwrap_or(usize::MAX));
-            self.write_at(at, &zeroes[..count])?;
-            at += count as u64;
-        }
-        Ok(())
+    fn fill_to(&self, bytes: u64) -> io::Result<u64> {
+        let at = self.len()?;
+        self.write_zeroes(at..bytes)?;
+        Ok(bytes.saturating_sub(at))
     }
 }
 

@@ -126,7 +126,7 @@ impl Reserve {
             let _ = self.disk.remove(NAME);
         }
         self.is_held.store(made.is_ok(), Relaxed);
-        made
+        made.map(drop)
     }
 
     fn log_bytes(&self) -> io::Result<u64> {

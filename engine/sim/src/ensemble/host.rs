@@ -7,7 +7,9 @@ use super::{Clock, Landed, SECOND, Said, Speed};
 use crate::disk::SimDisk;
 use crate::workload::Random;
 use std::fmt;
+use std::sync::Arc;
 use zoolet_engine::peer::LinkId;
+use zoolet_engine::store::{Meter, Written};
 use zoolet_engine::{ConnId, Event, Now};
 use zoolet_zab::ServerId;
 
@@ -18,6 +20,7 @@ pub(super) struct Context<'a> {
     pub(super) process: u64,
     pub(super) clock: &'a Clock,
     pub(super) disk: &'a SimDisk,
+    pub(super) meter: &'a Arc<Meter>,
     pub(super) speed: &'a mut Speed,
     pub(super) random: &'a mut Random,
     pub(super) around: &'a mut Around,
@@ -64,6 +67,8 @@ pub enum Death {
 pub struct Host {
     pub(super) id: ServerId,
     pub(super) disk: SimDisk,
+    /// What its present process has written, as it counts that itself.
+    meter: Arc<Meter>,
     pub(super) clock: Clock,
     pub(super) speed: Speed,
     pub(super) random: Random,
@@ -100,10 +105,21 @@ impl Host {
         self.disk.counters().written_bytes
     }
 
+    /// Blocks of 4 KiB of files that were synced, in bytes, from the beginning.
+    pub fn synced_bytes(&self) -> u64 {
+        self.disk.counters().synced_bytes
+    }
+
+    /// What its process counts of what it writes.
+    pub fn metered(&self) -> Written {
+        self.meter.written()
+    }
+
     pub(super) fn new(id: ServerId, clock: Clock, speed: Speed, mut random: Random, with: Configuration) -> Self {
         Self {
             id,
             disk: SimDisk::new(random.bits()),
+            meter: Arc::default(),
             clock,
             speed,
             random,
@@ -158,6 +174,7 @@ impl Host {
         }
         self.processes += 1;
         self.hung.clear();
+        self.meter = Arc::default();
         let (number, now_us) = (self.processes, around.agenda.now_us());
         let mut random = self.random.fork();
         let mut cx = Context {
@@ -166,6 +183,7 @@ impl Host {
             process: number,
             clock: &self.clock,
             disk: &self.disk,
+            meter: &self.meter,
             speed: &mut self.speed,
             random: &mut self.random,
             around,
@@ -312,7 +330,7 @@ impl Host {
         around: &mut Around,
         turn: impl FnOnce(&mut Process, &mut Context<'_>) -> Result<(), Stopped>,
     ) {
-        let Self { id, clock, disk, speed, random, process, .. } = self;
+        let Self { id, clock, disk, meter, speed, random, process, .. } = self;
         let Some(process) = process else { return };
         let now_us = around.agenda.now_us();
         let mut cx = Context {
@@ -321,6 +339,7 @@ impl Host {
             process: process.number,
             clock,
             disk,
+            meter,
             speed,
             random,
             around: &mut *around,

@@ -628,7 +628,7 @@ fn run_name(id: u64, number: u64) -> String {
     format!("base-{id}-{number}.run")
 }
 
-fn id_of(name: &str) -> Option<u64> {
+pub(super) fn id_of(name: &str) -> Option<u64> {
     let name = name.strip_prefix("base-")?;
     let end = name.find(['-', '.'])?;
     let known = [".run", ".manifest", ".manifest.tmp", ".redb", ".crc"].iter().any(|end| name.ends_with(end));

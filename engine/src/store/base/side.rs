@@ -166,7 +166,7 @@ impl Side {
 
     /// Reserves the space that the checksums of this many blocks need.
     pub(super) fn reserve(&self, blocks: u64) -> io::Result<()> {
-        self.file.allocate(TABLE_OFFSET + blocks.div_ceil(ENTRIES as u64) * 2 * BLOCK as u64)
+        self.file.allocate(TABLE_OFFSET + blocks.div_ceil(ENTRIES as u64) * 2 * BLOCK as u64).map(drop)
     }
 
     /// Writes what was noted since the last time; durable only after [`Side::sync`].

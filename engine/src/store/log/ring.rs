@@ -8,15 +8,12 @@ use crate::store::{
 use std::{
     collections::VecDeque,
     io,
-    ops::Range,
     sync::{Arc, atomic::Ordering},
 };
 use zoolet_model::Zxid;
 
 /// Zeroes written in one step of preparing a segment.
 const FILL_BYTES: u64 = 256 << 10;
-/// The same of one write. An allocator keeps what a thread had once, so a server that nobody uses holds so much of them for ever.
-const ZEROES_BYTES: usize = 32 << 10;
 
 /// A segment that holds records.
 #[derive(Clone)]
@@ -247,7 +244,7 @@ impl Spare {
             }
             Stage::Fill(at) => {
                 let end = segment_bytes.min(at + FILL_BYTES);
-                self.fill(at..end).map_err(AppendError::of_write)?;
+                self.file.write_zeroes(at..end).map_err(AppendError::of_write)?;
                 counters.prepared_bytes += end - at;
                 if end < segment_bytes { Stage::Fill(end) } else { Stage::Sync }
             }
@@ -259,15 +256,6 @@ impl Spare {
             }
             Stage::Ready => Stage::Ready,
         };
-        Ok(())
-    }
-
-    fn fill(&self, range: Range<u64>) -> io::Result<()> {
-        let zeroes = vec![0; ZEROES_BYTES];
-        for at in range.clone().step_by(ZEROES_BYTES) {
-            let length = ZEROES_BYTES.min((range.end - at) as usize);
-            self.file.write_at(at, &zeroes[..length])?;
-        }
         Ok(())
     }
 }

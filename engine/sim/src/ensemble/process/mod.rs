@@ -11,7 +11,6 @@ use super::host::Context;
 use super::witness::State;
 use super::world::Happening;
 use super::{Rank, Sent};
-use crate::disk::SimDisk;
 use crate::workload::Random;
 use base::BaseThreads;
 use bytes::Bytes;
@@ -22,7 +21,7 @@ use peers::PeerThreads;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zoolet_engine::action::{Append, LogRecord};
-use zoolet_engine::store::{Store, Strategy};
+use zoolet_engine::store::{MeteredDisk, Store, Strategy};
 use zoolet_engine::{Action, ConnId, Event, Limits, Server, Settings, Start};
 use zoolet_model::Zxid;
 use zoolet_zab::{Config, Timing};
@@ -113,7 +112,7 @@ impl Process {
         random: &mut Random,
     ) -> Result<Self, Stopped> {
         let Configuration { limits, settings, members, timing } = configuration.clone();
-        let disk: SimDisk = cx.disk.clone();
+        let disk = MeteredDisk::new(cx.disk.clone(), Arc::clone(cx.meter));
         let incarnation = u128::from(random.bits()) << 64 | u128::from(random.bits());
         let open = if members.members().len() == 1 { Store::open } else { Store::open_member };
         let store = open(Arc::new(disk), Strategy::Recycle, &limits, incarnation).map_err(Stopped::because)?;
@@ -140,6 +139,7 @@ impl Process {
             Ok::<(), Stopped>(())
         });
         replayed.map_err(|error| Stopped(format!("{error:?}")))?;
+        cx.meter.serve_base(store.base.id());
         let (floor, found_whole) = (store.log_floor, store.health.is_whole());
         cx.around.incarnations.insert((cx.id, number), store.facts.disk_incarnation);
         let Store { log, base, reserve, .. } = store;

@@ -13,10 +13,10 @@ use zoolet_engine::event::BaseFailure;
 use zoolet_engine::peer::{
     Incarnation, Lane, LinkId, LogRange, LogReadFailure, PeerMessage, ReceivedSnapshot, TransferId,
 };
-use zoolet_engine::store::SnapshotSink;
 use zoolet_engine::store::base::{Base, BaseReader};
 use zoolet_engine::store::image::{ImageError, SnapshotSource};
 use zoolet_engine::store::log::ReadError;
+use zoolet_engine::store::{MeteredDisk, SnapshotSink};
 use zoolet_engine::{Event, Limits};
 use zoolet_zab::ServerId;
 
@@ -317,6 +317,7 @@ impl Process {
         let received = self.peers.received.take_if(|(_, received)| received.id() == base);
         let Some((_, received)) = received else { return Err(Stopped(format!("base {base} was not received"))) };
         let zxid = received.meta().zxid;
+        cx.meter.serve_base(base);
         let generation = self.base.replace(received);
         check_alive(cx)?;
         cx.around.witness.checkpointed(cx.now_us, cx.id, zxid);
@@ -331,7 +332,8 @@ impl Process {
 fn begin_base(cx: &Context<'_>, limits: &Limits) -> Result<(u64, SnapshotSink), String> {
     let ids = Base::list(cx.disk).map_err(|error| error.to_string())?;
     let id = ids.last().map_or(0, |id| id + 1);
-    let sink = SnapshotSink::begin(Arc::new(cx.disk.clone()), id, limits).map_err(|error| error.to_string())?;
+    let sink = SnapshotSink::begin(Arc::new(MeteredDisk::new(cx.disk.clone(), Arc::clone(cx.meter))), id, limits)
+        .map_err(|error| error.to_string())?;
     Ok((id, sink))
 }
 

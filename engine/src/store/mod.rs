@@ -3,6 +3,7 @@
 pub mod base;
 mod cache;
 mod changes;
+mod device;
 pub mod digest;
 pub mod disk;
 mod fs;
@@ -19,6 +20,7 @@ mod snapshot;
 
 pub(crate) use cache::Stamp;
 pub use changes::Changes;
+pub use device::{DeviceWear, SpareBlocks};
 pub use fs::{FileSystem, FsDisk, Strategy};
 pub use marker::{MARKER, MARKER_UNFINISHED, Marker};
 pub use memory::Memory;

@@ -1,0 +1,267 @@
+//! What the kernel shows of the device below a directory: how much of its life is used.
+//!
+//! Plain files that everybody may read, below `/sys`; no tool is called and no device is asked. So this is known of eMMC and UFS, whose registers the kernel
+//! shows as it read them when it found the device (at the start of the box, mostly), and of nothing else: it shows no file for the wear of SD cards, of NVMe
+//! (`percentage_used`) and of SATA drives (SMART).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Devices below devices: LUKS on LVM on a partition is three.
+const DEPTH_MAX: usize = 8;
+/// A device that has used so much of its life is to be replaced, hundredths.
+const WORN_PERCENT: u8 = 80;
+
+/// How worn a device says it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceWear {
+    /// Its name: `mmcblk0`.
+    pub device: String,
+    /// At least so much of its life is used, and ten more at most, hundredths; 100 when all of it is. Of the part that is worn most. `None`: it does not say.
+    pub used_percent: Option<u8>,
+    /// What is left of the blocks that take the place of worn ones.
+    pub spare: Option<SpareBlocks>,
+}
+
+/// What is left of the blocks that take the place of worn ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum SpareBlocks {
+    /// Enough.
+    Normal,
+    /// Four fifths of them are used.
+    Warning,
+    /// Nine tenths of them are used.
+    Urgent,
+}
+
+impl SpareBlocks {
+    /// Its name in status.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Warning => "warning",
+            Self::Urgent => "urgent",
+        }
+    }
+}
+
+impl DeviceWear {
+    /// Of the devices below the file system that `directory` is on, the one that is worn most; `None` when the kernel says nothing of any.
+    ///
+    /// A file system of no single device of its own (btrfs, overlayfs, UBIFS, tmpfs, nfs) leads to none.
+    pub fn below(directory: &Path) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let device = fs::metadata(directory).ok()?.dev();
+        Self::look(Path::new("/sys"), rustix::fs::major(device), rustix::fs::minor(device))
+    }
+
+    /// The same of a device number, where `sys` is the kernel's; in tests it is not.
+    fn look(sys: &Path, major: u32, minor: u32) -> Option<Self> {
+        let place = fs::canonicalize(sys.join(format!("dev/block/{major}:{minor}"))).ok()?;
+        let mut disks = Vec::new();
+        add_disks(&place, DEPTH_MAX, &mut disks);
+        disks.iter().filter_map(|disk| Self::of_disk(disk)).max_by_key(|wear| (wear.spare, wear.used_percent))
+    }
+
+    fn of_disk(disk: &Path) -> Option<Self> {
+        let device = disk.file_name()?.to_str()?.to_owned();
+        let found = |used_percent: Option<u8>, spare| Self { device: device.clone(), used_percent, spare };
+        // Two registers in one line: of the cells that keep one bit each, and of the others.
+        if let Ok(life) = fs::read_to_string(disk.join("device/life_time")) {
+            let used = life.split_whitespace().filter_map(used_percent).max();
+            return Some(found(used, spare(&disk.join("device/pre_eol_info"))));
+        }
+        // UFS shows them at the host controller, above the disk.
+        let health = disk.ancestors().map(|place| place.join("health_descriptor")).find(|place| place.is_dir())?;
+        let register =
+            |name: &str| fs::read_to_string(health.join(name)).ok().and_then(|text| used_percent(text.trim()));
+        let used = register("life_time_estimation_a").max(register("life_time_estimation_b"));
+        Some(found(used, spare(&health.join("eol_info"))))
+    }
+
+    /// What somebody should do something about, if anything.
+    pub fn trouble(&self) -> Option<String> {
+        let device = &self.device;
+        match (self.spare, self.used_percent) {
+            (Some(SpareBlocks::Urgent), _) => {
+                Some(format!("{device} has used nine tenths of its spare blocks, or more"))
+            }
+            (_, Some(100..)) => Some(format!("{device} is past the life that its maker gave it")),
+            (Some(SpareBlocks::Warning), _) => Some(format!("{device} has used four fifths of its spare blocks")),
+            (_, Some(used)) if used >= WORN_PERCENT => {
+                Some(format!("{device} has used {used} to {} % of its life", used + 10))
+            }
+            (None | Some(SpareBlocks::Normal), _) => None,
+        }
+    }
+}
+
+/// The whole disks that a partition, or a device made of others, is on.
+fn add_disks(place: &Path, depth: usize, disks: &mut Vec<PathBuf>) {
+    let below: Vec<PathBuf> = fs::read_dir(place.join("slaves"))
+        .map(|slaves| slaves.filter_map(|slave| fs::canonicalize(slave.ok()?.path()).ok()).collect())
+        .unwrap_or_default();
+    if depth > 0 && !below.is_empty() {
+        below.iter().for_each(|place| add_disks(place, depth - 1, disks));
+    } else if place.join("partition").exists() {
+        disks.extend(place.parent().map(Path::to_path_buf));
+    } else {
+        disks.push(place.to_path_buf());
+    }
+}
+
+/// JESD84-B51, DEVICE_LIFE_TIME_EST_TYP: 1 for up to a tenth of its life, 11 for more than all of it, 0 for what is not defined.
+fn used_percent(register: &str) -> Option<u8> {
+    match hex(register)? {
+        tenth @ 1..=10 => Some((tenth - 1) * 10),
+        11 => Some(100),
+        _ => None,
+    }
+}
+
+/// The same, PRE_EOL_INFO.
+fn spare(file: &Path) -> Option<SpareBlocks> {
+    match hex(fs::read_to_string(file).ok()?.trim())? {
+        1 => Some(SpareBlocks::Normal),
+        2 => Some(SpareBlocks::Warning),
+        3 => Some(SpareBlocks::Urgent),
+        _ => None,
+    }
+}
+
+fn hex(register: &str) -> Option<u8> {
+    u8::from_str_radix(register.strip_prefix("0x").unwrap_or(register), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// A kernel's `/sys`, as far as it is looked at.
+    struct Sys(PathBuf);
+
+    impl Sys {
+        fn new(name: &str) -> Self {
+            let root = std::env::temp_dir().join(format!("zoolet-sys-{}-{name}", std::process::id()));
+            fs::create_dir_all(root.join("dev/block")).unwrap();
+            Self(root)
+        }
+
+        /// A file, and the directories above it.
+        fn file(&self, path: &str, text: &str) -> &Self {
+            let path = self.0.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+            self
+        }
+
+        /// A link from below `dev/block` or a directory of slaves.
+        fn link(&self, from: &str, to: &str) -> &Self {
+            let from = self.0.join(from);
+            fs::create_dir_all(from.parent().unwrap()).unwrap();
+            symlink(self.0.join(to), from).unwrap();
+            self
+        }
+
+        /// An eMMC of two partitions: 179:0 whole, 179:2 the second.
+        fn emmc(&self, life_time: &str, pre_eol_info: &str) -> &Self {
+            let card = "devices/platform/fe340000.mmc/mmc_host/mmc0/mmc0:0001";
+            self.file(&format!("{card}/life_time"), life_time)
+                .file(&format!("{card}/pre_eol_info"), pre_eol_info)
+                .file(&format!("{card}/block/mmcblk0/mmcblk0p2/partition"), "2\n")
+                .link(&format!("{card}/block/mmcblk0/device"), card)
+                .link("dev/block/179:0", &format!("{card}/block/mmcblk0"))
+                .link("dev/block/179:2", &format!("{card}/block/mmcblk0/mmcblk0p2"))
+        }
+
+        fn look(&self, major: u32, minor: u32) -> Option<DeviceWear> {
+            DeviceWear::look(&self.0, major, minor)
+        }
+    }
+
+    impl Drop for Sys {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn emmc(used_percent: Option<u8>, spare: Option<SpareBlocks>) -> DeviceWear {
+        DeviceWear { device: "mmcblk0".to_owned(), used_percent, spare }
+    }
+
+    #[test]
+    fn an_emmc_tells_of_the_part_that_is_worn_most() {
+        for (name, life_time, pre_eol, expected) in [
+            ("new", "0x01 0x01\n", "0x01\n", emmc(Some(0), Some(SpareBlocks::Normal))),
+            ("mixed", "0x02 0x05\n", "0x01\n", emmc(Some(40), Some(SpareBlocks::Normal))),
+            ("old", "0x0a 0x00\n", "0x02\n", emmc(Some(90), Some(SpareBlocks::Warning))),
+            ("over", "0x01 0x0b\n", "0x03\n", emmc(Some(100), Some(SpareBlocks::Urgent))),
+            ("silent", "0x00 0x00\n", "0x00\n", emmc(None, None)),
+            ("nonsense", "0xff life\n", "", emmc(None, None)),
+        ] {
+            let sys = Sys::new(name);
+            sys.emmc(life_time, pre_eol);
+            assert_eq!(sys.look(179, 0), Some(expected.clone()), "{name}, the whole disk");
+            assert_eq!(sys.look(179, 2), Some(expected), "{name}, a partition");
+        }
+    }
+
+    #[test]
+    fn what_is_encrypted_or_made_of_several_leads_to_the_disks_below() {
+        let sys = Sys::new("slaves");
+        // LUKS (254:1) on a volume (254:0) on the eMMC's partition and another disk's.
+        sys.emmc("0x04 0x01\n", "0x01\n")
+            .link("devices/virtual/block/dm-1/slaves/dm-0", "devices/virtual/block/dm-0")
+            .link("devices/virtual/block/dm-0/slaves/mmcblk0p2", "dev/block/179:2")
+            .file("devices/pci/ata1/sda/sda1/partition", "1\n")
+            .link("devices/virtual/block/dm-0/slaves/sda1", "devices/pci/ata1/sda/sda1")
+            .link("dev/block/254:1", "devices/virtual/block/dm-1");
+        assert_eq!(sys.look(254, 1), Some(emmc(Some(30), Some(SpareBlocks::Normal))));
+        // One that is below itself is no reason to go on for ever.
+        sys.link("devices/virtual/block/dm-2/slaves/dm-2", "devices/virtual/block/dm-2")
+            .link("dev/block/254:2", "devices/virtual/block/dm-2");
+        assert_eq!(sys.look(254, 2), None);
+    }
+
+    #[test]
+    fn ufs_is_told_by_its_host() {
+        let sys = Sys::new("ufs");
+        let host = "devices/platform/1d84000.ufshc";
+        sys.file(&format!("{host}/health_descriptor/eol_info"), "0x01\n")
+            .file(&format!("{host}/health_descriptor/life_time_estimation_a"), "0x03\n")
+            .file(&format!("{host}/health_descriptor/life_time_estimation_b"), "0x09\n")
+            .file(&format!("{host}/host0/target0:0:0/0:0:0:0/block/sda/sda3/partition"), "3\n")
+            .link("dev/block/8:3", &format!("{host}/host0/target0:0:0/0:0:0:0/block/sda/sda3"));
+        let wear = sys.look(8, 3).unwrap();
+        assert_eq!((wear.device.as_str(), wear.used_percent, wear.spare), ("sda", Some(80), Some(SpareBlocks::Normal)));
+        assert_eq!(wear.trouble().unwrap(), "sda has used 80 to 90 % of its life");
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_show_is_not_known() {
+        let sys = Sys::new("none");
+        sys.file("devices/pci/nvme0/nvme0n1/size", "1\n").link("dev/block/259:0", "devices/pci/nvme0/nvme0n1");
+        assert_eq!(sys.look(259, 0), None);
+        // A file system without a device of its own.
+        assert_eq!(sys.look(0, 37), None);
+        assert_eq!(DeviceWear::below(Path::new("/proc")), None);
+        assert_eq!(DeviceWear::below(Path::new("/nowhere")), None);
+    }
+
+    #[test]
+    fn only_the_last_fifth_is_trouble() {
+        use SpareBlocks::{Normal, Urgent, Warning};
+        for (used, spare, trouble) in [
+            (None, None, None),
+            (Some(70), Some(Normal), None),
+            (Some(80), Some(Normal), Some("mmcblk0 has used 80 to 90 % of its life")),
+            (Some(90), None, Some("mmcblk0 has used 90 to 100 % of its life")),
+            (Some(100), Some(Warning), Some("mmcblk0 is past the life that its maker gave it")),
+            (Some(10), Some(Warning), Some("mmcblk0 has used four fifths of its spare blocks")),
+            (Some(100), Some(Urgent), Some("mmcblk0 has used nine tenths of its spare blocks, or more")),
+        ] {
+            assert_eq!(emmc(used, spare).trouble().as_deref(), trouble);
+        }
+    }
+}

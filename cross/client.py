@@ -1,10 +1,9 @@
-"""What smoke and exchange count, and their client: kazoo, from the environment that cross/prepare makes where this Python has none."""
+"""The client of smoke and exchange: kazoo, from the environment that cross/prepare makes where this Python has none."""
 
 import logging
 import os
 import pathlib
 import sys
-import time
 
 try:
     from kazoo.client import KazooClient
@@ -20,20 +19,3 @@ logging.getLogger("kazoo").setLevel(logging.CRITICAL + 1)
 
 # So long somebody waits who knows that a program of another machine takes several times as long.
 PATIENCE_S = 60
-
-began = time.monotonic()
-count = 0
-
-
-def check(holds, what):
-    """One more that passed, or the end."""
-    global count
-    if not holds:
-        print(f"FAILED: {what}\n{count} passed, 1 failed")
-        sys.exit(1)
-    count += 1
-    print(f"  {time.monotonic() - began:5.1f} s  {what}", flush=True)
-
-
-def passed():
-    return f"{count} passed, 0 failed"

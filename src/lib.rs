@@ -44,6 +44,7 @@ pub use runtime::{
     check_data_directory,
 };
 pub use zoolet_engine::store::Strategy;
+pub use zoolet_engine::wear::Medium;
 pub use zoolet_engine::{Limits, Settings, Status};
 pub use zoolet_model::{
     AclEntry, AddWatchMode, AskedAcl, AuthId, Create, CreateKind, CreateMode, ErrorCode, EventKind, Names, OpResult,

@@ -14,6 +14,7 @@ fn a_box_is_measured_nothing_is_left_and_the_profile_that_is_written_is_one() {
     let number = |name: &str| found[name].as_u64().unwrap_or_else(|| panic!("{name} in {found}"));
     assert!(number("sync_p50_us") <= number("sync_p99_us") && number("sync_p99_us") <= number("sync_max_us"));
     assert!(number("syncs") >= 100 && number("written_bytes") <= 40 << 20);
+    assert!(found.as_object().unwrap().contains_key("device"), "null where the kernel does not say");
     assert!(found["peers"][0]["round_trip_p50_us"].as_u64().is_some());
     let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["box.toml"]);
@@ -32,6 +33,7 @@ fn a_box_is_measured_nothing_is_left_and_the_profile_that_is_written_is_one() {
         "data ",
         "sync ",
         "throughput ",
+        "life ",
         "memory ",
         "processors ",
         "clock ",

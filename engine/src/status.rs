@@ -1,8 +1,10 @@
 //! How the server is, for four-letter words, metrics and `zoolet status`.
 
 mod alarm;
+mod flash;
 
 pub use alarm::{Alarm, alarms};
+pub use flash::FlashStatus;
 
 use crate::budget::Part;
 use crate::event::ConnId;
@@ -105,6 +107,8 @@ pub struct Status {
     pub deadlines: Vec<(u64, SessionId)>,
     /// What whoever drives the machine counts of the disk; the machine itself leaves it empty. Name with its unit, number.
     pub disk: Vec<(&'static str, u64)>,
+    /// What is written to the medium. Whoever drives the machine knows it; the machine itself leaves it empty.
+    pub flash: Option<FlashStatus>,
 }
 
 /// A learner as its leader sees it.

@@ -50,6 +50,21 @@ impl Medium {
     }
 }
 
+/// A number of bytes for people, with three figures.
+pub fn shown_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+    let (mut unit, mut thousandths) = (0, u128::from(bytes) * 1000);
+    while thousandths >= 1_000_000 {
+        (unit, thousandths) = (unit + 1, thousandths / 1000);
+    }
+    let whole = thousandths / 1000;
+    match (unit, whole) {
+        (0, _) | (_, 100..) => format!("{whole} {}", UNITS[unit]),
+        (_, 10..) => format!("{whole}.{} {}", thousandths / 100 % 10, UNITS[unit]),
+        _ => format!("{whole}.{:02} {}", thousandths / 10 % 100, UNITS[unit]),
+    }
+}
+
 /// What was written lately, and what a day of it would be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Forecast {
@@ -204,6 +219,22 @@ mod tests {
         // Ten years, as the profile says.
         let of_profile = Medium::default();
         assert_eq!(of_profile.life_days(of_profile.budget_bytes_per_day), Some(3750));
+    }
+
+    #[test]
+    fn bytes_are_shown_with_three_figures() {
+        for (bytes, shown) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.00 kB"),
+            (8_202, "8.20 kB"),
+            (99_999, "99.9 kB"),
+            (1_600_000_000, "1.60 GB"),
+            (240_000_000, "240 MB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(shown_bytes(bytes), shown);
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub use zoolet_zab::Timing;
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 use zoolet_engine::store::Strategy;
+use zoolet_engine::wear::Medium;
 use zoolet_engine::{Limits, Settings};
 
 /// Everything that decides how a node behaves. Fields may be set freely between [`Config::new`] and
@@ -53,6 +54,8 @@ pub struct Config {
     pub limits: Limits,
     /// What an operator decides beside the bounds.
     pub settings: Settings,
+    /// What the medium takes that the data is on, and how much of that a day may have: more raises an alarm, and slows nothing.
+    pub medium: Medium,
     /// A name for people; `None` when the file gives none.
     pub site: Option<String>,
     /// The profile that supplied the numbers which nothing else did, for people: [`Config::new`] begins with those of [`DEFAULT_PROFILE`], and another
@@ -123,6 +126,7 @@ impl Config {
             four_letter_words: vec!["srvr".to_owned()],
             limits: Limits::default(),
             settings: Settings::default(),
+            medium: Medium::default(),
             site: None,
             profile: DEFAULT_PROFILE.to_owned(),
             last_known_good: None,

@@ -4,6 +4,7 @@ use super::bound::{self, Bound, LIMITS, SETTINGS, TIMING};
 use super::{Config, ConfigError, Network, Timing};
 use zoolet_engine::Limits;
 use zoolet_engine::budget::{Budget, Part};
+use zoolet_engine::wear::Medium;
 use zoolet_profiles::{Axis, Key, Number, Profile};
 
 /// The profile of that name, or of the file if it ends in `.toml`.
@@ -41,7 +42,9 @@ pub fn find(name: &str, network: Option<Network>) -> Result<Profile, ConfigError
 /// # Errors
 /// A number that is not allowed.
 pub(super) fn numbers(profile: &Profile) -> Result<(Config, Timing), ConfigError> {
-    let mut config = Config { profile: profile.name().to_owned(), network: network(profile), ..Config::new("") };
+    let of_profile = (profile.name().to_owned(), network(profile), medium(profile));
+    let mut config = Config::new("");
+    (config.profile, config.network, config.medium) = of_profile;
     let mut timing = Timing::default();
     for (key, number) in profile.numbers() {
         let of_profile = |error: ConfigError| ConfigError::new(format!("{}: {error}", number.file));
@@ -67,6 +70,14 @@ fn network(profile: &Profile) -> Network {
     Network::ALL.into_iter().find(|network| network.name() == name).unwrap_or_default()
 }
 
+fn medium(profile: &Profile) -> Medium {
+    Medium {
+        endurance_bytes: profile.get(Key::Endurance),
+        amplification_percent: profile.get(Key::DeviceAmplification),
+        budget_bytes_per_day: profile.get(Key::FlashBudget),
+    }
+}
+
 /// What a server with these limits takes at most in an ensemble of `servers`, everything at its bound at once, bytes.
 pub fn memory_bytes_max(profile: &Profile, limits: &Limits, servers: u64) -> u64 {
     let peers = usize::try_from(servers.saturating_sub(1)).unwrap_or(usize::MAX);
@@ -89,12 +100,19 @@ pub fn parts(limits: &Limits, peers: usize) -> Vec<(Part, u64)> {
     Part::ALL.into_iter().filter(|part| part.is_memory()).map(|part| (part, budget.limit(part))).collect()
 }
 
+/// What the alarm of the flash budget and the forecast of the medium's life go by.
+const OF_FLASH: [Key; 3] = [Key::FlashBudget, Key::Endurance, Key::DeviceAmplification];
+
 /// What `conf` shows: the profile, and every number with where it comes from.
 pub(super) fn conf(profile: &Profile, config: &Config) -> Vec<(String, String)> {
     let mut lines = vec![
         ("zoolet.profile".to_owned(), profile.name().to_owned()),
         ("zoolet.network".to_owned(), profile.part(Axis::Network).to_owned()),
     ];
+    for (key, number) in profile.numbers().filter(|(key, _)| OF_FLASH.contains(key)) {
+        let (value, evidence) = (key.unit().show(number.value), number.evidence.name());
+        lines.push((format!("zoolet.{}", key.name()), format!("{value} ({evidence}, {})", number.file)));
+    }
     for Effective { key, value, from } in effective(profile, config) {
         lines.push((format!("zoolet.{key}"), format!("{value} ({from})")));
     }
@@ -164,6 +182,7 @@ mod tests {
         let profile = find(DEFAULT_PROFILE, None).unwrap();
         let (config, timing) = numbers(&profile).unwrap();
         assert_eq!((config.limits, config.settings), (Limits::default(), zoolet_engine::Settings::default()));
+        assert_eq!(config.medium, Medium::default());
         assert_eq!((timing, config.network), (Timing::default(), Network::Lan));
         assert_eq!(config.profile, DEFAULT_PROFILE);
     }

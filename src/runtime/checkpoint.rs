@@ -2,7 +2,8 @@
 
 use super::base::BaseWork;
 use super::current::CurrentBase;
-use super::log::LogWork;
+use super::flash::Flash;
+use super::log::{self, LogWork};
 use super::snapshots::Received;
 use super::{Inbox, Input, Mailbox, clock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -38,6 +39,8 @@ pub(super) struct CheckpointThread<'a> {
     pub(super) log: &'a Mailbox<LogWork>,
     pub(super) core: &'a Inbox,
     pub(super) scrubs: &'a Scrubs,
+    pub(super) flash: &'a Flash,
+    pub(super) log_counts: &'a log::Counts,
 }
 
 /// What came of passes over the whole base.
@@ -62,7 +65,8 @@ impl CheckpointThread<'_> {
     pub(super) fn run(&self, mailbox: &Mailbox<CheckpointWork>) -> Result<(), String> {
         let (mut batch, mut merging) = (Vec::new(), true);
         let mut patrol = Patrol::new(clock::now().mono_ms);
-        while mailbox.take(&mut batch, Some(self.patience(merging, &patrol))) {
+        while mailbox.take(&mut batch, Some(self.patience(merging, &patrol).min(self.flash.patience()))) {
+            self.flash.look(self.log_counts.figures().log.entry_bytes);
             if batch.is_empty() && merging {
                 merging = self.merge()?;
             } else if batch.is_empty() {
@@ -179,6 +183,7 @@ impl CheckpointThread<'_> {
     fn install(&self, id: u64) -> Result<(), String> {
         let received = self.received.take(id).ok_or_else(|| format!("base {id} was not received"))?;
         let zxid = received.meta().zxid;
+        self.flash.meter().serve_base(id);
         let generation = self.tell_readers(self.base.replace(received));
         info!(%zxid, "a snapshot has taken the place of what was stored here");
         self.core.push(Input::Event(Event::SnapshotInstalled { generation }));

@@ -443,7 +443,7 @@ impl Core {
     /// What only whoever drives the machine knows.
     fn fill_in(&self, status: &mut Status) {
         self.account_base();
-        status.disk = self.shared.figures().lines(status.writes_acknowledged);
+        self.shared.fill_in(status);
         if let Some(links) = &self.shared.links {
             (status.peers, status.file_voters) = (links.statuses(), links.file_voters());
         }

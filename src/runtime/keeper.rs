@@ -6,10 +6,11 @@
 use super::node::Sessions;
 use crate::config::KeptImage;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
-use zoolet_engine::store::FsDisk;
 use zoolet_engine::store::image::{Image, Subtree};
+use zoolet_engine::store::{Cause, FsDisk, Meter, MeteredDisk};
 use zoolet_model::{AddWatchMode, Path, Stat, Zxid};
 use zoolet_recipes::Coordinator as _;
 use zoolet_session::{Error, LostReason, Session, SessionOptions, SessionState, Wait, WatchStream};
@@ -25,6 +26,8 @@ const SHORT_PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct Keeper {
     kept: KeptImage,
+    /// Of what the file is on.
+    meter: Arc<Meter>,
     /// What the file holds, as far as that is known.
     digest: Option<u128>,
     /// When it was written last, by this process.
@@ -47,9 +50,9 @@ impl From<Error> for Trouble {
 }
 
 impl Keeper {
-    pub(super) fn new(kept: KeptImage) -> Self {
+    pub(super) fn new(kept: KeptImage, meter: Arc<Meter>) -> Self {
         let image = Image::open(&kept.path).and_then(|image| image.verify().map(|()| image));
-        Self { digest: image.ok().map(|image| image.meta().digest), kept, written: None, told: None }
+        Self { digest: image.ok().map(|image| image.meta().digest), kept, meter, written: None, told: None }
     }
 
     /// Until the node ends.
@@ -113,6 +116,7 @@ impl Keeper {
         self.written = Some(session.now());
         let (directory, name) = self.kept.place().ok_or_else(|| Trouble::Other("the file has no name".to_owned()))?;
         let disk = FsDisk::shared(directory).map_err(|error| Trouble::Other(error.to_string()))?;
+        let disk = MeteredDisk::all_for(disk, Arc::clone(&self.meter), Cause::Image);
         let bytes = subtree.write(&disk, name, zxid).map_err(|error| Trouble::Other(error.to_string()))?;
         (self.digest, self.told) = (Some(subtree.digest()), None);
         info!(subtree = self.kept.subtree.as_str(), path = %self.kept.path.display(), %zxid, bytes, "an image was written");

@@ -24,6 +24,7 @@ mod core;
 mod current;
 mod data;
 mod figures;
+mod flash;
 mod keeper;
 mod latch;
 mod log;

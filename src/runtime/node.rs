@@ -2,6 +2,7 @@
 
 use super::core::Core;
 use super::figures::Figures;
+use super::flash::Flash;
 use super::keeper::Keeper;
 use super::peers::Links;
 #[cfg(feature = "port")]
@@ -16,7 +17,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use zoolet_engine::store::Store;
+use zoolet_engine::store::{MeteredDisk, Store};
 use zoolet_engine::{Budget, Limits, Server, server};
 use zoolet_session::{Link, Session, SessionOptions};
 use zoolet_zab::Incarnation;
@@ -68,7 +69,8 @@ impl Node {
     pub fn start(config: Config) -> Result<Self, StartError> {
         check(&config)?;
         let (path, disk) = data::open(&config)?;
-        let disk = Arc::new(disk);
+        let flash = Flash::new(config.medium, &path);
+        let disk = Arc::new(MeteredDisk::new(disk, Arc::clone(flash.meter())));
         let budget = Arc::new(Budget::new(&config.limits));
         #[cfg(feature = "port")]
         let port = port::bind(&config, &path, Arc::clone(&budget))?;
@@ -78,6 +80,7 @@ impl Node {
         let client_address = None;
         let Store { log, base, reserve, recovered, facts, state, chain_at_base, health, .. } =
             store::open(&config, &path, &disk, u128::from_ne_bytes(entropy()?))?;
+        flash.meter().serve_base(base.id());
         let id = member::id(&config);
         member::tell_differences(&config, &recovered.config);
         let (incarnation, process) = (Incarnation(facts.disk_incarnation), u64::from_ne_bytes(entropy()?));
@@ -102,7 +105,7 @@ impl Node {
         let inbox = Arc::new(Inbox::new());
         let seed = u128::from_ne_bytes(entropy()?);
         let here = Here::new(Arc::clone(&inbox), Duration::from_millis(told_late_ms), seed);
-        let shared = Shared::new(base, reserve, links, client_address.is_some(), here, inbox);
+        let shared = Shared::new(base, reserve, flash, links, client_address.is_some(), here, inbox);
         let sessions = Sessions {
             shared: Arc::clone(&shared),
             timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),
@@ -131,7 +134,8 @@ impl Node {
             shared.start_port(port)?;
         }
         if let Some(kept) = config.last_known_good {
-            shared.start_keeper(Keeper::new(kept), node.sessions.clone())?;
+            let meter = shared.flash.meter_of(&kept.path);
+            shared.start_keeper(Keeper::new(kept, meter), node.sessions.clone())?;
         }
         tracing::info!(
             data = %node.data.display(),

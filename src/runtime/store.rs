@@ -10,7 +10,7 @@ use tracing::warn;
 use zoolet_engine::store::base::BaseError;
 use zoolet_engine::store::disk::Disk;
 use zoolet_engine::store::log::{Log, LogError, ReplayError};
-use zoolet_engine::store::{FileSystem, FsDisk, OpenError, Store, Strategy};
+use zoolet_engine::store::{FileSystem, FsDisk, MeteredDisk, OpenError, Store, Strategy};
 use zoolet_model::Zxid;
 
 /// Opens log and base, or makes them in a directory that has none; then `incarnation` names this disk. What is damaged a server that is alone refuses; a
@@ -18,10 +18,10 @@ use zoolet_model::Zxid;
 pub(super) fn open(
     config: &Config,
     directory: &Path,
-    disk: &Arc<FsDisk>,
+    disk: &Arc<MeteredDisk<FsDisk>>,
     incarnation: u128,
 ) -> Result<Store, StartError> {
-    let file_system = disk.file_system().ok();
+    let file_system = disk.inner().file_system().ok();
     if let Some(line) = file_system.and_then(FileSystem::warning) {
         warn!("{}: {line}", directory.display());
     }

@@ -6,6 +6,7 @@ use super::checkpoint::CheckpointWork;
 use super::core::Core;
 use super::current::CurrentBase;
 use super::figures::Figures;
+use super::flash::{self, Flash};
 use super::keeper::Keeper;
 use super::log::LogWork;
 use super::node::Sessions;
@@ -96,12 +97,14 @@ pub(crate) struct Shared {
     scrubs: checkpoint::Scrubs,
     store: CurrentBase,
     reserve: Reserve,
+    pub(super) flash: Flash,
 }
 
 impl Shared {
     pub(super) fn new(
         store: Base,
         reserve: Reserve,
+        flash: Flash,
         links: Option<Arc<Links>>,
         has_port: bool,
         here: Arc<Here>,
@@ -132,12 +135,22 @@ impl Shared {
             scrubs: checkpoint::Scrubs::default(),
             store: CurrentBase::new(store),
             reserve,
+            flash,
         })
     }
 
     pub(super) fn figures(&self) -> Figures {
         let (scrubs_sound, scrubs_failed) = self.scrubs.figures();
         Figures { base: self.store.base().counters(), scrubs_sound, scrubs_failed, ..self.log_counts.figures() }
+    }
+
+    /// What the disk is asked for, and what that makes of it.
+    pub(super) fn fill_in(&self, status: &mut Status) {
+        let figures = self.figures();
+        let flash = self.flash.status(figures.log.entry_bytes);
+        status.disk = figures.lines(status.writes_acknowledged);
+        status.disk.extend(flash::lines(&flash));
+        status.flash = Some(flash);
     }
 
     pub(super) fn base_memory_bytes(&self) -> u64 {
@@ -201,6 +214,8 @@ impl Shared {
                 log: &shared.log,
                 core: &shared.inbox,
                 scrubs: &shared.scrubs,
+                flash: &shared.flash,
+                log_counts: &shared.log_counts,
             };
             thread.run(&shared.checkpoint)
         })

@@ -6,7 +6,9 @@ mod fake;
 
 use fake::{Server, alone};
 use zoolet_engine::Status;
-use zoolet_engine::status::{Alarm, LearnerStatus, PeerStatus, ProposalBytes};
+use zoolet_engine::status::{Alarm, FlashStatus, LearnerStatus, PeerStatus, ProposalBytes};
+use zoolet_engine::store::{Cause, DeviceWear, SpareBlocks, Written};
+use zoolet_engine::wear::Forecast;
 use zoolet_model::{ServerId, Zxid};
 use zoolet_transport::server::{About, PortSettings, ServerAddresses, Whitelist};
 use zoolet_zab::Kind;
@@ -43,6 +45,18 @@ fn leading() -> Status {
             round_trip_us: 0,
             refusal: Some("no UDP reply from \"gw-b\"".to_owned()),
         }],
+        flash: Some(FlashStatus {
+            written: Written::default().with(Cause::Log, 8192).with(Cause::Base, 4096).with(Cause::Prepared, 65_536),
+            entry_bytes: 1024,
+            forecast: Forecast { over_ms: 86_400_000, bytes: 12_288, bytes_per_day: Some(600_000_000) },
+            is_over_budget: true,
+            device: Some(DeviceWear {
+                device: "mmcblk0".to_owned(),
+                used_percent: Some(10),
+                spare: Some(SpareBlocks::Normal),
+            }),
+            ..FlashStatus::default()
+        }),
         alarms: vec![Alarm { what: "what".to_owned(), remedy: "remedy".to_owned() }],
         ..alone()
     }
@@ -143,6 +157,12 @@ fn zool_is_one_object_also_for_those_who_are_not_in_the_list() {
     for part in [
         r#","leader":1,"epoch":0,"zxid":"0x2a","behind":0,"digest":"00000000000000000000000000000000","znodes":4,"#,
         r#""disk":{"fdatasyncs":7,"fdatasync_p50_us":200,"fdatasync_p99_us":900,"fdatasync_p999_us":0,"fdatasync_max_us":950,"#,
+        concat!(
+            r#""flash":{"written_bytes":{"log":8192,"prepared":65536,"base":4096,"snapshot":0,"image":0,"other":0},"entry_bytes":1024,"#,
+            r#""amplification_percent":1200,"window_ms":86400000,"window_bytes":12288,"bytes_per_day":600000000,"#,
+            r#""budget_bytes_per_day":1600000000,"over_budget":true,"life_days":10000,"#,
+            r#""device":{"name":"mmcblk0","used_percent":10,"spare":"normal"}}"#
+        ),
         r#""members":[{"id":1,"role":"voter"},{"id":2,"role":"voter"},{"id":3,"role":"voter"},{"id":4,"role":"observer"}]"#,
         r#""learners":[{"id":2,"votes":true,"synced":true,"behind":0},{"id":3,"votes":false,"synced":true,"behind":5},"#,
         r#""peers":[{"id":2,"address":"10.0.0.2:2888","linked":false,"missing_ms":11000,"round_trip_us":0,"#,

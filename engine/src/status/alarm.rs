@@ -3,6 +3,7 @@
 mod not_serving;
 
 use super::{PeerStatus, Status};
+use crate::store::DeviceWear;
 use zoolet_model::ServerId;
 use zoolet_zab::Kind;
 
@@ -111,6 +112,17 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
             "another medium for the data directory, or fewer others that write to this one",
         );
     }
+    if let Some(flash) = &status.flash {
+        if flash.is_over_budget {
+            raise(
+                flash.over_budget(),
+                "nothing is slowed: fewer writes, or several at a time, which share blocks; if this medium takes more, flash_bytes_per_day and endurance_bytes of a profile",
+            );
+        }
+        if let Some(trouble) = flash.device.as_ref().and_then(DeviceWear::trouble) {
+            raise(trouble, replace_disk(status));
+        }
+    }
     let voters = voters(status);
     if voters > 0 && voters.is_multiple_of(2) {
         raise(
@@ -119,6 +131,15 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
         );
     }
     alarms
+}
+
+/// While it still works.
+fn replace_disk(status: &Status) -> &'static str {
+    if status.members.len() > 1 {
+        "replace it before it fails; an empty data directory is filled again by the other servers"
+    } else {
+        "stop the server, copy its data directory to another disk, and start it there, before this one fails"
+    }
 }
 
 /// Who belongs to an ensemble was decided at its birth: a server that only files name is none of its members, whichever of the files says so.
@@ -169,6 +190,7 @@ fn missing(peer: &PeerStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::FlashStatus;
     use zoolet_model::Zxid;
 
     pub(super) fn healthy() -> Status {
@@ -215,6 +237,11 @@ mod tests {
         assert_eq!(alarms(&added), []);
     }
 
+    fn worn(used_percent: u8) -> FlashStatus {
+        let device = DeviceWear { device: "mmcblk0".to_owned(), used_percent: Some(used_percent), spare: None };
+        FlashStatus { device: Some(device), ..FlashStatus::default() }
+    }
+
     #[test]
     fn each_trouble_raises_one() {
         let [one, two] = [1, 2].map(|id| ServerId::new(id).unwrap());
@@ -240,6 +267,11 @@ mod tests {
             (raised(|s| s.is_counted = false), "this server's disk does not count"),
             (raised(|s| s.disk[1].1 = 600_000), "the disk is slow: one fdatasync in a hundred takes 600 ms or more"),
             (
+                raised(|s| s.flash = Some(FlashStatus { is_over_budget: true, ..FlashStatus::default() })),
+                "more is written to the flash than its budget: 0 B in 0 min, and 1.60 GB are for a day",
+            ),
+            (raised(|s| s.flash = Some(worn(80))), "mmcblk0 has used 80 to 90 % of its life"),
+            (
                 raised(|s| (s.members.truncate(2), s.file_voters.truncate(2)).0),
                 "2 voters survive no more failures than 1",
             ),
@@ -257,6 +289,11 @@ mod tests {
         };
         assert_eq!(raised(|s| lost(s, 9_000)), [""; 0]);
         assert_eq!(raised(|s| lost(s, 34_900)), ["server 2 has not been reached for 34 s: no UDP reply"]);
+    }
+
+    #[test]
+    fn flash_that_is_worn_as_it_should_be_raises_none() {
+        assert_eq!(raised(|s| s.flash = Some(worn(70))), [""; 0]);
     }
 
     #[test]

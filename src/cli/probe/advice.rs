@@ -3,7 +3,7 @@
 use super::disk::DiskFound;
 use super::machine::Machine;
 use std::fmt::Write;
-use zoolet_engine::store::FileSystem;
+use zoolet_engine::store::{DeviceWear, FileSystem};
 use zoolet_profiles::{Axis, Key, Profile, ProfileError};
 
 /// No device that keeps what it was given takes less.
@@ -71,6 +71,7 @@ pub(super) fn warnings(disk: &DiskFound, machine: &Machine) -> Vec<String> {
             Key::SyncMax.unit().show(disk.max_us)
         ));
     }
+    lines.extend(disk.wear.as_ref().and_then(DeviceWear::trouble));
     if machine.memory_bytes.is_some_and(|bytes| bytes < (128 << 20) / 100 * (100 - KEPT_PERCENT)) {
         lines.push("the box has less memory than the smallest profile is made for".to_owned());
     }
@@ -174,6 +175,7 @@ mod tests {
             p99_us,
             max_us,
             written_bytes: 40 << 20,
+            wear: None,
         }
     }
 
@@ -223,6 +225,9 @@ mod tests {
         assert!(said(&tmpfs, &machine(487)).contains("gone with the power"));
         assert!(!said(&tmpfs, &machine(487)).contains("no device"));
         assert!(said(&disk(150, 400, 900), &machine(60)).contains("less memory than the smallest profile"));
+        let wear = DeviceWear { device: "mmcblk0".to_owned(), used_percent: Some(90), spare: None };
+        let worn = DiskFound { wear: Some(wear), ..disk(150, 400, 900) };
+        assert_eq!(said(&worn, &machine(487)), "mmcblk0 has used 90 to 100 % of its life");
         let bare = Machine { has_aes: Some(false), has_rtc: false, ..machine(487) };
         assert_eq!(warnings(&disk(150, 400, 900), &bare).len(), 2);
     }

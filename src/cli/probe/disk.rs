@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_engine::store::disk::{Disk, DiskFile};
-use zoolet_engine::store::{FileSystem, FsDisk, Strategy};
+use zoolet_engine::store::{DeviceWear, FileSystem, FsDisk, Strategy};
 
 /// What the log writes at once.
 const BLOCK: usize = 4096;
@@ -34,6 +34,8 @@ pub(super) struct DiskFound {
     pub(super) max_us: u64,
     /// All that was written.
     pub(super) written_bytes: u64,
+    /// What the device says of its life.
+    pub(super) wear: Option<DeviceWear>,
 }
 
 /// Bytes that are written at most.
@@ -71,6 +73,7 @@ pub(super) fn measure(directory: &Path, mut progress: impl FnMut(&str)) -> io::R
         p99_us: at(99),
         max_us: at(100),
         written_bytes: laid_out + (syncs * BLOCK) as u64,
+        wear: DeviceWear::below(directory),
     })
 }
 

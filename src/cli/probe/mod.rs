@@ -14,6 +14,7 @@ use std::fmt::Write;
 use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use zoolet::config::Network;
+use zoolet_engine::store::SpareBlocks;
 use zoolet_profiles::{Key, Profile};
 
 /// Raised when a field goes or changes its meaning, not when one is added.
@@ -139,6 +140,11 @@ fn as_text(found: &Found) -> String {
         ),
     );
     row("throughput", &format!("{} MB a second", disk.bytes_per_second / 1_000_000));
+    let used = disk.wear.as_ref().map_or_else(unknown, |wear| {
+        let used = wear.used_percent.map_or_else(unknown, |used| format!("{used} % or more used"));
+        format!("{}: {used}, spare blocks: {}", wear.device, wear.spare.map_or("not said", SpareBlocks::name))
+    });
+    row("life", &used);
     row("memory", &machine.memory_bytes.map_or_else(unknown, |has| bytes.show(has >> 20 << 20).to_string()));
     let aes = match machine.has_aes {
         Some(true) => ", with AES",
@@ -194,6 +200,11 @@ fn as_json(found: &Found) -> String {
         "sync_max_us": disk.max_us,
         "write_bytes_per_second": disk.bytes_per_second,
         "written_bytes": disk.written_bytes,
+        "device": disk.wear.as_ref().map(|wear| json!({
+            "name": wear.device,
+            "used_percent": wear.used_percent,
+            "spare": wear.spare.map(SpareBlocks::name),
+        })),
         "memory_bytes": machine.memory_bytes,
         "processors": machine.processors,
         "architecture": std::env::consts::ARCH,

@@ -3,6 +3,8 @@
 use super::Answer;
 use serde_json::Value;
 use std::fmt::Write;
+use zoolet_engine::store::Cause;
+use zoolet_engine::wear::shown_bytes;
 
 /// One paragraph a server: a line of its own, one for each peer, and the alarms.
 pub(super) fn text(answers: &[Answer]) -> String {
@@ -38,12 +40,45 @@ fn server(out: &mut String, address: &str, status: &Value) {
         ms("fdatasync_p99_us"),
         ms("fdatasync_max_us"),
     );
+    flash(out, &status["flash"]);
     for one in items(&status["peers"]) {
         peer(out, one, learner(status, &one["id"]));
     }
     for alarm in items(&status["alarms"]) {
         let _ = writeln!(out, "  ALARM: {}\n    {}", word(&alarm["what"]), word(&alarm["remedy"]));
     }
+}
+
+/// What is written to the medium, if the server says so, and how long it lasts.
+fn flash(out: &mut String, flash: &Value) {
+    let Some(written) = flash["written_bytes"].as_object() else { return };
+    let of = |cause: Cause| written.get(cause.name()).and_then(Value::as_u64).filter(|bytes| *bytes > 0);
+    let by_cause =
+        Cause::ALL.into_iter().filter_map(|cause| Some(format!("{} {}", cause.name(), shown_bytes(of(cause)?))));
+    let _ = write!(out, "  flash: {}", by_cause.collect::<Vec<_>>().join(", "));
+    if let Some(percent) = flash["amplification_percent"].as_u64() {
+        let _ = write!(out, "; {}.{} times what is kept", percent / 100, percent / 10 % 10);
+    }
+    let number = |name: &str| flash[name].as_u64();
+    if let Some(bytes) = number("bytes_per_day") {
+        let minutes = number("window_ms").unwrap_or(0) / 60_000;
+        let _ = write!(out, "; {} a day by the last {} h {} min", shown_bytes(bytes), minutes / 60, minutes % 60);
+    }
+    if let Some(days) = number("life_days") {
+        let _ = match days {
+            0..365_250 => write!(out, ": a new medium lasts {}.{} years", days * 4 / 1461, days * 40 / 1461 % 10),
+            _ => write!(out, ": a new medium lasts 1,000 years or more"),
+        };
+    }
+    if let Some(budget) = number("budget_bytes_per_day").filter(|budget| *budget > 0) {
+        let _ = write!(out, "; {} a day are the budget", shown_bytes(budget));
+    }
+    let device = &flash["device"];
+    if let Some(name) = device["name"].as_str() {
+        let used = device["used_percent"].as_u64().map_or("does not say".to_owned(), |used| format!("{used} %"));
+        let _ = write!(out, "; {name}: life used {used}, spare blocks {}", word(&device["spare"]));
+    }
+    out.push('\n');
 }
 
 /// Whom it follows, of those who do.
@@ -115,6 +150,27 @@ mod tests {
                 "127.0.0.1:2181: refused",
             ]
         );
+    }
+
+    #[test]
+    fn flash_is_a_line_by_cause_with_a_day_and_a_life() {
+        let mut status = leader();
+        status["peers"] = json!([]);
+        status["flash"] = json!({
+            "written_bytes": {"log": 8192, "prepared": 67_108_864, "base": 0}, "entry_bytes": 1024, "amplification_percent": 804,
+            "window_ms": 5_400_000, "window_bytes": 8192, "bytes_per_day": 131_072, "budget_bytes_per_day": 1_600_000_000,
+            "over_budget": false, "life_days": 3653, "device": {"name": "mmcblk0", "used_percent": 10, "spare": "normal"},
+        });
+        let line = |status: &Value| text(&[answer(Ok(status.clone()))]).lines().nth(1).unwrap().to_owned();
+        assert_eq!(
+            line(&status),
+            "  flash: log 8.19 kB, prepared 67.1 MB; 8.0 times what is kept; 131 kB a day by the last 1 h 30 min: a new medium lasts \
+             10.0 years; 1.60 GB a day are the budget; mmcblk0: life used 10 %, spare blocks normal"
+        );
+        for unknown in ["bytes_per_day", "life_days", "device", "amplification_percent"] {
+            status["flash"][unknown] = Value::Null;
+        }
+        assert_eq!(line(&status), "  flash: log 8.19 kB, prepared 67.1 MB; 1.60 GB a day are the budget");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use crate::json::{self, Object};
 use std::time::Instant;
 use zoolet_engine::Status;
 use zoolet_engine::budget::Part;
-use zoolet_engine::status::{Alarm, LearnerStatus, PeerStatus};
+use zoolet_engine::status::{Alarm, FlashStatus, LearnerStatus, PeerStatus};
+use zoolet_engine::store::{Cause, DeviceWear};
 use zoolet_zab::Kind;
 
 /// Raised when a field goes or changes its meaning, not when one is added.
@@ -66,6 +67,7 @@ fn object(port: &Port, status: &Status) -> String {
         .raw("outstanding", traffic.outstanding)
         .raw("writes_acknowledged", status.writes_acknowledged)
         .raw("disk", disk(status))
+        .optional("flash", status.flash.as_ref().map(flash))
         .raw("members", json::list(status.members.iter().map(|&(id, kind)| member(id.as_u8(), kind))))
         .raw("learners", json::list(status.learners.iter().map(learner)))
         .raw("peers", json::list(status.peers.iter().map(peer)))
@@ -76,6 +78,31 @@ fn object(port: &Port, status: &Status) -> String {
 fn disk(status: &Status) -> String {
     let counted = |name: &str| status.disk.iter().find(|(key, _)| *key == name).map_or(0, |(_, value)| *value);
     DISK.iter().fold(Object::new(), |object, (name, key)| object.raw(name, counted(key))).end()
+}
+
+fn flash(flash: &FlashStatus) -> String {
+    let written =
+        Cause::ALL.into_iter().fold(Object::new(), |all, cause| all.raw(cause.name(), flash.written.of(cause)));
+    Object::new()
+        .raw("written_bytes", written.end())
+        .raw("entry_bytes", flash.entry_bytes)
+        .optional("amplification_percent", flash.amplification_percent())
+        .raw("window_ms", flash.forecast.over_ms)
+        .raw("window_bytes", flash.forecast.bytes)
+        .optional("bytes_per_day", flash.forecast.bytes_per_day)
+        .raw("budget_bytes_per_day", flash.medium.budget_bytes_per_day)
+        .raw("over_budget", flash.is_over_budget)
+        .optional("life_days", flash.life_days())
+        .optional("device", flash.device.as_ref().map(device))
+        .end()
+}
+
+fn device(wear: &DeviceWear) -> String {
+    Object::new()
+        .text("name", &wear.device)
+        .optional("used_percent", wear.used_percent)
+        .optional("spare", wear.spare.map(|spare| json::string(spare.name())))
+        .end()
 }
 
 fn member(id: u8, kind: Kind) -> String {

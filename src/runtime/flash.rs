@@ -1,0 +1,117 @@
+//! What is written to the medium: who counts it, and what there is to say of it.
+
+use super::{clock, lock};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tracing::{info, warn};
+use zoolet_engine::status::FlashStatus;
+use zoolet_engine::store::{DeviceWear, Meter};
+use zoolet_engine::wear::{self, Medium, News, Wear};
+
+/// The medium below a node's data directory.
+pub(super) struct Flash {
+    data: PathBuf,
+    meter: Arc<Meter>,
+    state: Mutex<State>,
+}
+
+struct State {
+    wear: Wear,
+    device: Option<DeviceWear>,
+    /// What the device was last said to suffer from.
+    told: Option<String>,
+    look_at_ms: u64,
+}
+
+impl Flash {
+    pub(super) fn new(medium: Medium, data: &Path) -> Self {
+        let now_ms = clock::mono_ms();
+        let wear = Wear::new(medium, now_ms);
+        let state = State { wear, device: None, told: None, look_at_ms: now_ms };
+        Self { data: data.to_path_buf(), meter: Arc::default(), state: Mutex::new(state) }
+    }
+
+    /// Counts what is written to it.
+    pub(super) fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+
+    /// Counts what is written to the file `path`, if that is on the same file system.
+    pub(super) fn meter_of(&self, path: &Path) -> Arc<Meter> {
+        use std::os::unix::fs::MetadataExt;
+        let device = |path: &Path| std::fs::metadata(path).ok().map(|metadata| metadata.dev());
+        let is_here = path.parent().is_some_and(|directory| device(directory) == device(&self.data));
+        if is_here { Arc::clone(&self.meter) } else { Arc::default() }
+    }
+
+    /// Until it is time to look.
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_millis(lock(&self.state).look_at_ms.saturating_sub(clock::mono_ms()))
+    }
+
+    /// Looks, if it is time: how much it was, and how the device is.
+    pub(super) fn look(&self, entry_bytes: u64) {
+        if self.patience() > Duration::ZERO {
+            return;
+        }
+        // Not under the lock, which the core takes: nobody promises how long a kernel takes.
+        let device = DeviceWear::below(&self.data);
+        let trouble = device.as_ref().and_then(DeviceWear::trouble);
+        let mut state = lock(&self.state);
+        state.look_at_ms = clock::mono_ms() + wear::LOOK_MS;
+        state.device = device;
+        let is_news = trouble.is_some() && trouble != state.told;
+        state.told.clone_from(&trouble);
+        drop(state);
+        if let Some(trouble) = trouble.filter(|_| is_news) {
+            warn!("{trouble}");
+        }
+        self.status(entry_bytes);
+    }
+
+    /// How it is now.
+    pub(super) fn status(&self, entry_bytes: u64) -> FlashStatus {
+        let written = self.meter.written();
+        let mut state = lock(&self.state);
+        let news = state.wear.note(clock::mono_ms(), written.recurring());
+        let status = FlashStatus {
+            written,
+            entry_bytes,
+            medium: state.wear.medium(),
+            forecast: state.wear.forecast(),
+            is_over_budget: state.wear.is_over_budget(),
+            device: state.device.clone(),
+        };
+        drop(state);
+        match news {
+            Some(News::Over) => warn!("{}", status.over_budget()),
+            Some(News::Back) => info!("what is written to the flash is within its budget again"),
+            None => {}
+        }
+        status
+    }
+}
+
+/// Names, with units, and numbers, for metrics; those that are not known are left out.
+pub(super) fn lines(flash: &FlashStatus) -> Vec<(&'static str, u64)> {
+    use zoolet_engine::store::Cause;
+    let of = |cause| flash.written.of(cause);
+    let known = [
+        ("flash_log_bytes", Some(of(Cause::Log))),
+        ("flash_prepared_bytes", Some(of(Cause::Prepared))),
+        ("flash_base_bytes", Some(of(Cause::Base))),
+        ("flash_snapshot_bytes", Some(of(Cause::Snapshot))),
+        ("flash_image_bytes", Some(of(Cause::Image))),
+        ("flash_other_bytes", Some(of(Cause::Other))),
+        ("flash_amplification_percent", flash.amplification_percent()),
+        ("flash_window_ms", Some(flash.forecast.over_ms)),
+        ("flash_window_bytes", Some(flash.forecast.bytes)),
+        ("flash_bytes_per_day", flash.forecast.bytes_per_day),
+        ("flash_budget_bytes_per_day", Some(flash.medium.budget_bytes_per_day)),
+        ("flash_over_budget", Some(flash.is_over_budget.into())),
+        ("flash_life_days", flash.life_days()),
+        ("flash_device_used_percent", flash.device.as_ref().and_then(|device| device.used_percent.map(u64::from))),
+    ];
+    known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}

@@ -12,6 +12,7 @@ use zoolet::{
     Bytes, Config, CreateOptions, LastKnownGood, LastKnownGoodError, Node, Session, StartError, Version, Wait,
     last_known_good, path,
 };
+use zoolet_engine::store::Cause;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -58,7 +59,9 @@ fn until(scratch: &Scratch, is_so: impl Fn(&LastKnownGood) -> bool) -> LastKnown
 fn the_image_follows_the_subtree_and_is_read_without_a_node() {
     let scratch = Scratch::new();
     let (node, session) = start(&scratch);
+    let image_bytes = || node.status().wait().unwrap().server.flash.unwrap().written.of(Cause::Image);
     session.create(path!("/elsewhere"), text("x")).wait().unwrap();
+    assert_eq!(image_bytes(), 0, "there is nothing to be kept yet");
     session.create(path!("/conf"), None).wait().unwrap();
     session.create(path!("/conf/interval"), text("5")).wait().unwrap();
     let large = Bytes::from(vec![3; 50_000]);
@@ -70,6 +73,7 @@ fn the_image_follows_the_subtree_and_is_read_without_a_node() {
     assert_eq!(kept.children(path!("/conf")), ["interval", "large"], "nobody is there to be alive");
     assert_eq!((kept.get(path!("/conf")), kept.znode(path!("/conf")).unwrap().0), (Some(Bytes::new()), None));
     assert_eq!(kept.get(path!("/conf/large")).unwrap(), large);
+    assert!(image_bytes() >= std::fs::metadata(file(&scratch)).unwrap().len(), "it wears the flash like all else");
     assert_eq!((kept.get(path!("/conf/alive")), kept.get(path!("/elsewhere"))), (None, None));
 
     let stat = session.set(path!("/conf/interval"), text("6"), Version::Any).wait().unwrap();

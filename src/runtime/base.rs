@@ -3,13 +3,14 @@
 #[cfg(feature = "port")]
 use super::port::Sockets;
 use super::snapshots::LentReader;
-use super::{Inbox, Input, Mailbox};
+use super::{Inbox, Input, Mailbox, clock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tracing::error;
 use zoolet_engine::Event;
 use zoolet_engine::action::{BaseRead, Changes, Completion, Fetch, FetchWhat, Generation};
 use zoolet_engine::event::{BaseFailure, Fetched};
+use zoolet_engine::notices::Notices;
 use zoolet_engine::store::base::BaseReader;
 use zoolet_engine::store::key::end_of_prefix;
 use zoolet_model::{ErrorCode, Reply};
@@ -47,6 +48,7 @@ const ANSWERS: usize = 256;
 pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox) {
     let mut readers = BTreeMap::new();
     let (mut batch, mut answers) = (Vec::new(), Vec::new());
+    let mut notices = Notices::default();
     while mailbox.take(&mut batch, None) {
         for work in batch.drain(..) {
             match work {
@@ -59,6 +61,11 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox) {
                 }
                 BaseWork::Complete(completion, destination) => {
                     let failure = complete(&readers, &completion, destination);
+                    if let Some(failure) = &failure
+                        && let Some(left_out) = notices.admit("completion", clock::mono_ms())
+                    {
+                        error!(?failure, left_out, "a read was answered with SYSTEMERROR");
+                    }
                     // At once: the next in this batch may take a second, and others wait for the room that this one had.
                     core.push(Input::Event(Event::Completed { bytes: completion.bytes }));
                     if let Some(BaseFailure::Damaged(what)) = failure {
@@ -105,9 +112,6 @@ fn complete(readers: &Readers, completion: &Completion, destination: Destination
         Ok(reader) => completion.run(reader),
         Err(failure) => (Err(ErrorCode::SystemError), Some(failure)),
     };
-    if let Some(failure) = &failure {
-        error!(?failure, "a read was answered with SYSTEMERROR");
-    }
     deliver(completion, destination, result);
     failure
 }

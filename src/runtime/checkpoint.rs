@@ -5,13 +5,16 @@ use super::current::CurrentBase;
 use super::flash::Flash;
 use super::log::{self, LogWork};
 use super::snapshots::Received;
-use super::{Inbox, Input, Mailbox, clock};
+use super::{Inbox, Input, Mailbox, clock, lock};
+use std::hash::Hash;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tracing::{debug, error, info, warn};
 use zoolet_engine::Event;
 use zoolet_engine::action::{Checkpoint, Generation};
 use zoolet_engine::event::BaseFailure;
+use zoolet_engine::notices::Notices;
 use zoolet_engine::store::Reserve;
 use zoolet_engine::store::base::{Base, BaseError, BaseReader, Patrol};
 
@@ -41,6 +44,7 @@ pub(super) struct CheckpointThread<'a> {
     pub(super) scrubs: &'a Scrubs,
     pub(super) flash: &'a Flash,
     pub(super) log_counts: &'a log::Counts,
+    pub(super) notices: Mutex<Notices>,
 }
 
 /// What came of passes over the whole base.
@@ -146,7 +150,9 @@ impl CheckpointThread<'_> {
             Err(error) => {
                 // The core takes the changes back, and need not copy them if it is the only one that has them.
                 drop(checkpoint);
-                warn!(%zxid, changes, %error, "a checkpoint failed and will be tried again");
+                if let Some(left_out) = self.admit("checkpoint") {
+                    warn!(%zxid, changes, %error, left_out, "a checkpoint failed and will be tried again");
+                }
                 self.core.push(Input::Event(Event::CheckpointFailed { reason: error.to_string() }));
                 self.note_damage(error);
             }
@@ -166,7 +172,9 @@ impl CheckpointThread<'_> {
             Ok(false) => Ok(false),
             Err(error) if base.sync_failed() => Err(error.to_string()),
             Err(error) => {
-                warn!(%error, "a merge failed and will be tried again");
+                if let Some(left_out) = self.admit("merge") {
+                    warn!(%error, left_out, "a merge failed and will be tried again");
+                }
                 self.note_damage(error);
                 Ok(false)
             }
@@ -203,14 +211,21 @@ impl CheckpointThread<'_> {
         generation
     }
 
+    /// Whether a line may be written, and how many like it were not.
+    fn admit(&self, matter: impl Hash) -> Option<u64> {
+        lock(&self.notices).admit(matter, clock::mono_ms())
+    }
+
     fn tell_space(&self) {
         let is_short = self.reserve.is_short();
-        if is_short {
+        let may_say = self.admit(("space", is_short));
+        if let (true, Some(left_out)) = (is_short, may_say) {
             warn!(
                 missing_bytes = self.reserve.missing_bytes(),
+                left_out,
                 "the disk is full: writes are refused, deletes go on; when so many more bytes are free, writes are taken again"
             );
-        } else {
+        } else if may_say.is_some() {
             info!("the disk has room again");
         }
         self.core.push(Input::Event(Event::Space { is_short }));

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_engine::action::Completion;
 use zoolet_engine::budget::Part;
+use zoolet_engine::notices::AGAIN_MS;
 use zoolet_engine::status::{self, Status};
 use zoolet_engine::{Action, Budget, ConnId, Event, Now, Server};
 use zoolet_model::{ConnectReply, Zxid};
@@ -37,9 +38,6 @@ const RECOVERY_TURN: u64 = 32;
 const RECOVERY_WINDOW: usize = 2048;
 /// The same for large ones, bytes.
 const RECOVERY_WINDOW_BYTES: usize = 4 << 20;
-
-/// Refused sessions are logged once in this time, at most.
-const REFUSALS_EVERY_MS: u64 = 10_000;
 
 /// How long a session of this process waits before it connects again.
 const REDIAL_MS: u64 = 100;
@@ -376,7 +374,7 @@ impl Core {
         if now_ms >= self.tell_refusals_at_ms {
             let left_out = refused - self.refusals_told;
             tracing::warn!(refused = left_out, sessions = self.server.sessions(), "no more sessions: sessions_max");
-            (self.refusals_told, self.tell_refusals_at_ms) = (refused, now_ms + REFUSALS_EVERY_MS);
+            (self.refusals_told, self.tell_refusals_at_ms) = (refused, now_ms + AGAIN_MS);
         }
     }
 

@@ -20,8 +20,8 @@ use super::{Inbox, Input, Latch, Mailbox, StartError, base, checkpoint, log};
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use zoolet_engine::Status;
 use zoolet_engine::store::Reserve;
@@ -216,6 +216,7 @@ impl Shared {
                 scrubs: &shared.scrubs,
                 flash: &shared.flash,
                 log_counts: &shared.log_counts,
+                notices: Mutex::default(),
             };
             thread.run(&shared.checkpoint)
         })

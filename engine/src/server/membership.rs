@@ -140,7 +140,9 @@ impl Server {
         let own = self.peers.digests.iter().find(|(at, _)| *at == zxid);
         if own.is_some_and(|(_, own)| *own != digest) {
             // An alarm, and no more: which of the two is wrong is not known here.
-            tracing::error!(peer = peer.as_u8(), zxid = %zxid, "this server's state and its peer's differ");
+            if let Some(left_out) = self.peers.notices.admit(("differs", peer), self.now.mono_ms) {
+                tracing::error!(peer = peer.as_u8(), zxid = %zxid, left_out, "this server's state and its peer's differ");
+            }
             self.peers.differs.get_or_insert((peer, zxid));
         }
     }

@@ -5,6 +5,7 @@ use super::forward::Wanted;
 use super::snapshot::{Incoming, Installing};
 use super::stream::Stream;
 use crate::action::Action;
+use crate::notices::Notices;
 use crate::peer::{Entries, Incarnation, LinkId, PeerMessage, TransferId};
 use crate::txn;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,6 +30,8 @@ pub(super) struct Sent {
 /// What goes on between this server and the others.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
+    /// What was said of them lately.
+    pub(super) notices: Notices,
     streams: BTreeMap<ServerId, Stream>,
     /// Streams that something happened to.
     pub(super) to_pump: BTreeSet<ServerId>,

@@ -97,7 +97,9 @@ impl Server {
             }
             return;
         };
-        tracing::warn!(peer = peer.as_u8(), reason, "a snapshot was not sent");
+        if let Some(left_out) = self.peers.notices.admit(("not sent", peer), self.now.mono_ms) {
+            tracing::warn!(peer = peer.as_u8(), reason, left_out, "a snapshot was not sent");
+        }
         if self.peers.stream(peer, link).is_some() {
             // It would wait for the rest for ever: it asks anew, on another link.
             self.zab.handle_unreadable(self.now.mono_ms, peer);
@@ -180,7 +182,9 @@ impl Server {
                 self.drop_incoming(|incoming| incoming.received.is_some());
             }
             Err(reason) => {
-                tracing::warn!(peer = peer.as_u8(), reason, "a snapshot was not received");
+                if let Some(left_out) = self.peers.notices.admit(("not received", peer), self.now.mono_ms) {
+                    tracing::warn!(peer = peer.as_u8(), reason, left_out, "a snapshot was not received");
+                }
                 self.peers.incoming = None;
                 self.zab.handle_snapshot_failed(self.now.mono_ms);
                 self.follow_zab();

@@ -333,12 +333,19 @@ impl Server {
             }
             // What cannot be read is in a checkpoint: the peer gets that.
             Err(failure) => {
+                let is_next = matches!(stream.items.front(), Some(Item::Range(_)));
                 if let LogReadFailure::Unreadable(reason) = failure {
                     // It was applied, so a checkpoint can be made that holds it. The log says nothing of its damage: this server remembers.
-                    tracing::warn!(reason, "entries of the log cannot be read: who needs them gets a snapshot");
+                    if let Some(left_out) = self.peers.notices.admit("unreadable", self.now.mono_ms) {
+                        tracing::warn!(
+                            reason,
+                            left_out,
+                            "entries of the log cannot be read: who needs them gets a snapshot"
+                        );
+                    }
                     self.zab.handle_log_floor(self.state.applied());
                 }
-                if matches!(stream.items.front(), Some(Item::Range(_))) {
+                if is_next {
                     self.zab.handle_unreadable(self.now.mono_ms, peer);
                     return self.follow_zab();
                 }

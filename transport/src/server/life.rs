@@ -8,6 +8,7 @@ use super::words::{self, Asked};
 use crate::wire::{decode_connect, split_frame};
 use bytes::BytesMut;
 use std::io::ErrorKind;
+use std::mem;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -69,7 +70,7 @@ impl Port {
         }
         if why.is_refusal() {
             self.traffic.on_dropped();
-            self.refusals.log(peer.ip(), why);
+            self.refusals.log(peer.ip(), mem::discriminant(&why), why);
         } else {
             tracing::debug!(client = %peer, "closed: {why}");
         }

@@ -298,7 +298,7 @@ impl Port {
             }
             Err(limit) => {
                 self.traffic.on_rejected();
-                self.refusals.log(peer.ip(), limit);
+                self.refusals.log(peer.ip(), limit, limit);
             }
         }
     }

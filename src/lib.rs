@@ -39,6 +39,9 @@ pub mod testing;
 pub use bytes::Bytes;
 pub use config::{Config, Populate};
 pub use last_known_good::{LastKnownGood, LastKnownGoodError, last_known_good};
+#[cfg(feature = "port")]
+#[doc(hidden)]
+pub use runtime::ReadOnly;
 pub use runtime::{
     Failure, Figures, Node, NodeStatus, Opening, Percentiles, Ready, ShutdownError, StartError, StatusAnswer, Stopped,
     check_data_directory,

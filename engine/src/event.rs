@@ -63,8 +63,11 @@ pub enum Event {
         /// Its [`Completion::bytes`](crate::action::Completion::bytes).
         bytes: u64,
     },
-    /// The log cannot write (disk full or read-only) and keeps trying; nothing is lost.
-    LogStalled,
+    /// The log cannot write (disk full or read-only) and keeps trying, or waits for a restart; nothing is lost.
+    LogStalled {
+        /// Whether the disk takes nothing at all, however much room there is.
+        is_read_only: bool,
+    },
     /// The log writes again.
     LogResumed,
     /// An answer to a fetch.

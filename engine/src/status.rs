@@ -65,6 +65,8 @@ pub struct Status {
     pub digest: u128,
     /// Why writes are refused now, if they are.
     pub refusing_writes: Option<&'static str>,
+    /// Whether that is because the disk takes nothing at all.
+    pub is_read_only: bool,
     /// Znodes, ZooKeeper's four built-in ones included.
     pub znodes: u64,
     /// Bytes of paths and data.

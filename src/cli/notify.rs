@@ -13,6 +13,11 @@ pub(super) fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
+/// It cannot serve yet, and need not be started again: that would change nothing.
+pub(super) fn waiting(why: &str) {
+    tell(&[NotifyState::Ready, NotifyState::Status(why), NotifyState::Watchdog]);
+}
+
 /// It is going to end.
 pub(super) fn stopping() {
     tell(&[NotifyState::Stopping]);

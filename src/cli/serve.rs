@@ -2,17 +2,23 @@
 
 use super::{Exit, ServeOptions, notify, open_files, say, signals::Signals};
 use std::io::Read;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 use zoolet::config::{self, Config, DEFAULT_PROFILE, Loaded, Overrides, Populate};
-use zoolet::{Failure, Node, StartError, Wait};
+use zoolet::{Failure, Node, ReadOnly, StartError, Wait};
 
 /// How long a clean shutdown may take. An init system waits 10 s before it kills (procd 5 s).
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(4);
 
 /// How long the first line waits until clients are served.
 const READY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often a read-only disk is tried.
+const READ_ONLY_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often the log says that it is waited for.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     init_logs(&options);
@@ -32,12 +38,40 @@ pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
             config.profile
         ));
     }
-    let node = Node::start(config).map_err(refused)?;
+    let mut end_of_input = EndOfInput::new(until_eof);
+    let Some(node) = start(config, &mut end_of_input)? else { return Ok(()) };
     notify::ready();
     // So that the line is true when somebody reads it; but a disk that takes longer must not keep it back.
     let _ = node.ready().wait_timeout(READY_PATIENCE);
     say(&first_line(&node, &membership))?;
-    run(node, until_eof)
+    run(node, end_of_input)
+}
+
+/// A read-only disk is waited for: whoever ends is started again, and finds the same. `None` when the input has ended meanwhile.
+fn start(config: Config, end_of_input: &mut EndOfInput) -> Result<Option<Node>, Exit> {
+    let mut said = None;
+    loop {
+        let line = match Node::start(config.clone()) {
+            Ok(node) => return Ok(Some(node)),
+            Err(StartError::ReadOnly(line)) => line,
+            Err(error) => return Err(refused(error)),
+        };
+        let waiting = ReadOnly::tell(&config).map_err(refused)?;
+        loop {
+            if said.is_none_or(|said: Instant| said.elapsed() >= SAY_AGAIN) {
+                warn!("{line}: this server waits until its disk takes writes, votes for nobody, and serves nobody");
+                said = Some(Instant::now());
+            }
+            notify::waiting("disk read-only");
+            std::thread::sleep(READ_ONLY_PAUSE);
+            if end_of_input.has_come() {
+                return Ok(None);
+            }
+            if waiting.is_over(&config) {
+                break;
+            }
+        }
+    }
 }
 
 fn init_logs(options: &ServeOptions) {
@@ -104,16 +138,15 @@ fn first_line(node: &Node, membership: &str) -> String {
 }
 
 /// Until a signal, a failure, or the end of the input if that is waited for. The first signal shuts down cleanly, the second ends the process at once.
-fn run(node: Node, until_eof: bool) -> Result<(), Exit> {
+fn run(node: Node, end_of_input: EndOfInput) -> Result<(), Exit> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(Exit::failed)?;
     let _context = runtime.enter();
     let mut signals = Signals::new()?;
-    let end_of_input = end_of_input(until_eof);
     let failure = runtime.block_on(async {
         tokio::select! {
             () = signals.next() => None,
-            () = end_of_input => None,
+            () = end_of_input.wait() => None,
             () = notify::keep_told(&node) => None,
             failure = node.stopped() => Some(failure),
         }
@@ -134,20 +167,37 @@ fn run(node: Node, until_eof: bool) -> Result<(), Exit> {
     outcome
 }
 
-/// Ready when standard input ends: whoever holds the other end of a pipe is gone then, however it went. Never, if that is not waited for.
-async fn end_of_input(is_waited_for: bool) {
-    if !is_waited_for {
-        return std::future::pending().await;
+/// The end of standard input: whoever holds the other end of a pipe is gone then, however it went. It never comes if it is not waited for.
+struct EndOfInput(Option<oneshot::Receiver<()>>);
+
+impl EndOfInput {
+    fn new(is_waited_for: bool) -> Self {
+        if !is_waited_for {
+            return Self(None);
+        }
+        let (ended, end) = oneshot::channel::<()>();
+        std::thread::spawn(move || {
+            let mut input = std::io::stdin().lock();
+            let mut bytes = [0; 64];
+            // What is written there means nothing.
+            while input.read(&mut bytes).is_ok_and(|read| read > 0) {}
+            let _ = ended.send(());
+        });
+        Self(Some(end))
     }
-    let (ended, end) = oneshot::channel::<()>();
-    std::thread::spawn(move || {
-        let mut input = std::io::stdin().lock();
-        let mut bytes = [0; 64];
-        // What is written there means nothing.
-        while input.read(&mut bytes).is_ok_and(|read| read > 0) {}
-        let _ = ended.send(());
-    });
-    let _ = end.await;
+
+    fn has_come(&mut self) -> bool {
+        self.0.as_mut().is_some_and(|end| end.try_recv() != Err(oneshot::error::TryRecvError::Empty))
+    }
+
+    async fn wait(self) {
+        match self.0 {
+            Some(end) => {
+                let _ = end.await;
+            }
+            None => std::future::pending().await,
+        }
+    }
 }
 
 /// A broken assertion leaves a core dump where the system keeps them; anything else is a line and exit code 1.

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
+use zoolet_engine::store::disk::Disk;
 use zoolet_engine::store::{FsDisk, MARKER, MARKER_UNFINISHED, Marker};
 
 /// What may lie in a directory that counts as empty: a fresh file system's own, and what an operator puts there first.
@@ -28,6 +29,8 @@ pub enum StartError {
     InUse(String),
     /// The disk could not be read or written.
     Disk(String),
+    /// The disk takes no writes. It may again, and then another attempt helps.
+    ReadOnly(String),
     /// What is stored is damaged.
     Damaged(String),
     /// The node failed while it read its log.
@@ -54,6 +57,7 @@ impl fmt::Display for StartError {
             Self::Directory(line)
             | Self::InUse(line)
             | Self::Disk(line)
+            | Self::ReadOnly(line)
             | Self::Damaged(line)
             | Self::Port(line)
             | Self::Peers(line) => f.write_str(line),
@@ -185,7 +189,35 @@ fn refused(path: &Path, why: &str) -> StartError {
 }
 
 fn disk_error(path: &Path, error: &io::Error) -> StartError {
-    StartError::Disk(format!("data = {}: {error}", path.display()))
+    let line = format!("data = {}: {error}", path.display());
+    if is_refusal(error) { StartError::ReadOnly(line) } else { StartError::Disk(line) }
+}
+
+/// Whether a disk takes no writes: tried, because a file system that has shut itself off after an error may be mounted for writing all the same. The file is
+/// the one that a first start leaves when it is cut short, so nobody wonders about one that stays.
+pub(super) fn is_read_only(disk: &dyn Disk) -> bool {
+    let removed = disk.remove(MARKER_UNFINISHED).or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    });
+    let tried = removed.and_then(|()| disk.create(MARKER_UNFINISHED)?.sync());
+    tried.and_then(|()| disk.remove(MARKER_UNFINISHED)).is_err_and(|error| is_refusal(&error))
+}
+
+/// The same of the directory with this path, or of the one that it is to be made in.
+#[cfg(feature = "port")]
+pub(super) fn is_on_read_only_disk(path: &Path) -> bool {
+    match FsDisk::open(path) {
+        Ok(disk) => is_read_only(&disk),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            FsDisk::shared(path.parent().unwrap_or(path)).is_ok_and(|disk| is_read_only(&disk))
+        }
+        Err(error) => is_refusal(&error),
+    }
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ReadOnlyFilesystem
 }
 
 #[cfg(test)]

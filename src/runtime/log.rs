@@ -4,12 +4,14 @@ use super::catch_up::CatchUp;
 use super::figures::{Figures, Histogram};
 use super::seat::{Driver, LITTLE};
 use super::threads::Shared;
-use super::{Input, lock};
+use super::{Input, clock, lock};
+use std::io;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 use zoolet_engine::Event;
 use zoolet_engine::action::{Append, ReadLog};
+use zoolet_engine::notices::Notices;
 use zoolet_engine::store::log::{AppendError, Counters, Log};
 use zoolet_model::Zxid;
 
@@ -57,6 +59,8 @@ pub(super) fn run(shared: &Shared, log: Log) -> Result<(), String> {
         counts,
         waiting: Vec::new(),
         stalled: false,
+        is_over: false,
+        notices: Notices::default(),
         preparing: true,
         reads: Vec::new(),
         floor,
@@ -85,6 +89,9 @@ struct LogThread<'a> {
     /// Appends that are not durable; more than those of one batch only while stalled.
     waiting: Vec<Append>,
     stalled: bool,
+    /// A sync failed because the disk became read-only. What it left behind nobody knows, so nothing more is appended until a restart has looked.
+    is_over: bool,
+    notices: Notices,
     /// Whether the next segment may need work.
     preparing: bool,
     /// Questions for after what was appended before them.
@@ -95,7 +102,9 @@ struct LogThread<'a> {
 
 impl LogThread<'_> {
     fn patience(&self) -> Option<Duration> {
-        if self.stalled {
+        if self.is_over {
+            None
+        } else if self.stalled {
             Some(RETRY)
         } else if self.preparing {
             Some(Duration::ZERO)
@@ -129,6 +138,9 @@ impl LogThread<'_> {
     }
 
     fn append(&mut self) -> Result<(), AppendError> {
+        if self.is_over {
+            return Ok(());
+        }
         let (began, before) = (Instant::now(), self.log.appended());
         match self.log.append(&self.waiting) {
             Ok(_) => {
@@ -137,7 +149,9 @@ impl LogThread<'_> {
                 let records: usize = self.waiting.drain(..).map(|append| append.records.len()).sum();
                 self.preparing = true;
                 if std::mem::take(&mut self.stalled) {
-                    info!("the log writes again");
+                    if self.notices.admit("resumed", clock::mono_ms()).is_some() {
+                        info!("the log writes again");
+                    }
                     self.shared.inbox.push(Input::Event(Event::LogResumed));
                 }
                 self.tell_persisted(records <= LITTLE);
@@ -150,13 +164,26 @@ impl LogThread<'_> {
                     self.waiting.retain(|append| append.seq > appended);
                     self.tell_persisted(false);
                 }
-                if !std::mem::replace(&mut self.stalled, true) {
-                    warn!(%error, "the log cannot write and keeps trying");
-                    self.shared.inbox.push(Input::Event(Event::LogStalled));
-                }
+                self.note_stall(&error, "the log cannot write and keeps trying");
+                Ok(())
+            }
+            Err(AppendError::Fatal(error)) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                self.is_over = true;
+                self.note_stall(&error, "a sync of the log failed: nothing is written any more before a restart");
                 Ok(())
             }
             Err(error @ AppendError::Fatal(_)) => Err(error),
+        }
+    }
+
+    /// The machine is told when it begins, the operator again while it lasts.
+    fn note_stall(&mut self, error: &io::Error, what: &str) {
+        if let Some(left_out) = self.notices.admit(what, clock::mono_ms()) {
+            warn!(%error, left_out, "{what}");
+        }
+        if !std::mem::replace(&mut self.stalled, true) {
+            let is_read_only = error.kind() == io::ErrorKind::ReadOnlyFilesystem;
+            self.shared.inbox.push(Input::Event(Event::LogStalled { is_read_only }));
         }
     }
 

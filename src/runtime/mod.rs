@@ -34,6 +34,8 @@ mod node;
 mod peers;
 #[cfg(feature = "port")]
 mod port;
+#[cfg(feature = "port")]
+mod read_only;
 mod seat;
 mod snapshots;
 mod store;
@@ -46,6 +48,8 @@ pub use figures::{Figures, Percentiles};
 pub(crate) use latch::{Latch, Set};
 pub(crate) use mailbox::{Mailbox, lock};
 pub use node::{Node, ShutdownError};
+#[cfg(feature = "port")]
+pub use read_only::ReadOnly;
 pub use threads::Failure;
 pub use waiting::{NodeStatus, Opening, Ready, StatusAnswer, Stopped};
 

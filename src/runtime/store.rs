@@ -1,7 +1,7 @@
 //! Opening what is stored, and handing the log's entries to the machine.
 
-use super::StartError;
 use super::threads::Failure;
+use super::{StartError, data};
 use crate::config::{Config, ConfigError};
 use bytes::Bytes;
 use std::path::Path;
@@ -28,8 +28,12 @@ pub(super) fn open(
     let of_file_system = file_system.map_or(Strategy::Append, FileSystem::strategy);
     let strategy = config.log_strategy.unwrap_or(of_file_system);
     let open = if config.ensemble.is_some() { Store::open_member } else { Store::open };
-    let store = open(Arc::clone(disk) as Arc<dyn Disk>, strategy, &config.limits, incarnation)
-        .map_err(|error| start_error(directory, error))?;
+    let store = open(Arc::clone(disk) as Arc<dyn Disk>, strategy, &config.limits, incarnation).map_err(|error| {
+        match start_error(directory, error) {
+            StartError::Disk(line) if data::is_read_only(&**disk) => StartError::ReadOnly(line),
+            error => error,
+        }
+    })?;
     if !store.health.is_whole() {
         warn!(health = %store.health, "what is stored here is not whole: this server waits for a snapshot of its peers");
     }

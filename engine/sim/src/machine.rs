@@ -152,7 +152,7 @@ impl Machine {
                 }
                 Err(AppendError::Stalled(_)) => {
                     if !std::mem::replace(&mut self.stalled, true) {
-                        self.handle(Event::LogStalled)?;
+                        self.handle(Event::LogStalled { is_read_only: false })?;
                     }
                     return Ok(());
                 }

@@ -364,7 +364,7 @@ impl World {
                 self.at(resumes_ms, happening);
             }
         }
-        self.happen(Event::LogStalled);
+        self.happen(Event::LogStalled { is_read_only: false });
     }
 
     /// The process dies now; `power` also loses what no sync had made durable. Starts again, with every connection gone.

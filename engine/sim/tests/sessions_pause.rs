@@ -81,7 +81,7 @@ fn a_learner_that_was_paused_over_a_set_a_get_and_a_set_applies_on() {
 fn a_learner_that_was_paused_over_a_refused_write_and_another_one_applies_on() {
     let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
     let leader = members.leader();
-    members.handle(leader, Event::LogStalled);
+    members.handle(leader, Event::LogStalled { is_read_only: false });
     members.send(&daemon, 1, born("/b"));
     members.deliver(learner, leader);
     members.handle(leader, Event::LogResumed);

@@ -49,7 +49,7 @@ pub(super) fn need_of(txn: &Txn<'_>) -> Option<Need> {
 impl Server {
     /// Whether there is room for one more write: in memory and in the log of a leader, on the way to the leader of a learner.
     pub(super) fn admission(&self, need: Need) -> Admission {
-        if self.upkeep.log_stalled {
+        if self.upkeep.log_stalled.is_some() {
             return Admission::Refuse;
         }
         if self.leader().is_some() {
@@ -90,10 +90,13 @@ impl Server {
     }
 
     /// Why any write is refused now, for an operator; `None` while one is taken or would wait.
-    pub(super) fn refusing_writes(&self) -> Option<&'static str> {
+    pub fn refusing_writes(&self) -> Option<&'static str> {
         match self.admission(Need::Write) {
             Admission::Go | Admission::Wait => None,
-            Admission::Refuse if self.upkeep.log_stalled => Some("the log cannot be written"),
+            Admission::Refuse if self.upkeep.log_stalled.is_some_and(|stall| stall.is_read_only) => {
+                Some("the disk is read-only")
+            }
+            Admission::Refuse if self.upkeep.log_stalled.is_some() => Some("the log cannot be written"),
             Admission::Refuse if self.upkeep.is_space_short() => Some("the disk is full"),
             Admission::Refuse => Some("the last checkpoint failed, and there is no room for more without it"),
         }

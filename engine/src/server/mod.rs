@@ -186,7 +186,7 @@ impl Server {
             Event::Disconnected { conn } => self.on_disconnected(conn),
             Event::Persisted { seq, log_bytes_used, checkpoint } => self.on_persisted(seq, log_bytes_used, checkpoint),
             Event::Completed { bytes } => self.on_completed(bytes),
-            Event::LogStalled => self.on_log_stalled(),
+            Event::LogStalled { is_read_only } => self.on_log_stalled(is_read_only),
             Event::LogResumed => self.on_log_resumed(),
             Event::Fetched { id, result } => self.on_fetched(id, result),
             Event::Checkpointed { generation } => self.on_checkpointed(generation),

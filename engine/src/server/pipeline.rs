@@ -56,7 +56,7 @@ impl Server {
 
     /// Lets every pipeline go on that something happened to.
     pub(super) fn run_ready(&mut self) {
-        if !self.touches.held_back.is_empty() && !self.is_leader_silent() {
+        if !self.touches.held_back.is_empty() && !self.is_outdated() {
             self.ready.extend(std::mem::take(&mut self.touches.held_back));
         }
         loop {
@@ -91,7 +91,7 @@ impl Server {
     }
 
     fn pump(&mut self, conn: ConnId) {
-        if self.is_leader_silent() {
+        if self.is_outdated() {
             // It ends when that is judged, unless the leader is heard first.
             self.touches.held_back.insert(conn);
             return;

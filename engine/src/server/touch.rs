@@ -191,17 +191,22 @@ impl Server {
 
     /// Whether what this server knows may be too old to be shown to somebody new.
     pub(super) fn is_stale(&self) -> bool {
-        self.touches.paused.is_some() || self.is_leader_silent()
+        self.touches.paused.is_some() || self.is_outdated()
     }
 
-    /// Whether it follows a leader that it has not heard for too long.
-    pub(super) fn is_leader_silent(&self) -> bool {
+    /// Whether it follows, and has not heard its leader, or not applied what that said, for too long.
+    pub(super) fn is_outdated(&self) -> bool {
         self.stale_at_ms().is_some_and(|at_ms| at_ms <= self.now.mono_ms)
     }
 
+    /// A log that takes nothing keeps entries from being applied that others have committed: what a learner shows gets old although it hears its leader.
+    /// While nothing is written anywhere it may go on showing it.
     fn stale_at_ms(&self) -> Option<u64> {
         self.leader()?;
-        Some(self.zab.leader_heard_ms(self.now.mono_ms)? + u64::from(self.settings.staleness_max_ms) + 1)
+        let heard_ms = self.zab.leader_heard_ms(self.now.mono_ms)?;
+        let stall = self.upkeep.log_stalled.filter(|_| self.behind() > 0);
+        let current_ms = stall.map_or(heard_ms, |stall| stall.since_ms.min(heard_ms));
+        Some(current_ms + u64::from(self.settings.staleness_max_ms) + 1)
     }
 
     /// A link to a peer is gone.

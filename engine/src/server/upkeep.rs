@@ -42,10 +42,17 @@ pub(super) struct Upkeep {
     /// Whether anything was reapable when last looked.
     reapable: bool,
     to_reap: VecDeque<Key>,
-    pub(super) log_stalled: bool,
+    pub(super) log_stalled: Option<Stall>,
     pub(super) sessions_joining: usize,
     pub(super) sessions_expired: u64,
     pub(super) sessions_refused: u64,
+}
+
+/// A log that cannot write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stall {
+    pub(super) since_ms: u64,
+    pub(super) is_read_only: bool,
 }
 
 impl Upkeep {
@@ -65,7 +72,7 @@ impl Upkeep {
             reap_at_ms: now.mono_ms + u64::from(container_check_interval_ms),
             reapable: false,
             to_reap: VecDeque::new(),
-            log_stalled: false,
+            log_stalled: None,
             sessions_joining: 0,
             sessions_expired: 0,
             sessions_refused: 0,
@@ -191,8 +198,9 @@ impl Server {
 
     /// The log cannot write now and keeps trying. Whoever waits for a write is told the only truth there is: the connection ends, the outcome
     /// is unknown. New writes are refused until it resumes; reads go on.
-    pub(super) fn on_log_stalled(&mut self) {
-        self.upkeep.log_stalled = true;
+    pub(super) fn on_log_stalled(&mut self, is_read_only: bool) {
+        let since_ms = self.upkeep.log_stalled.map_or(self.now.mono_ms, |stall| stall.since_ms);
+        self.upkeep.log_stalled = Some(Stall { since_ms, is_read_only });
         let waiting: Vec<_> = self
             .connections
             .iter()
@@ -204,7 +212,7 @@ impl Server {
     }
 
     pub(super) fn on_log_resumed(&mut self) {
-        self.upkeep.log_stalled = false;
+        self.upkeep.log_stalled = None;
     }
 
     pub(super) fn on_upkeep_due(&mut self) {
@@ -298,6 +306,7 @@ impl Server {
             zxid: self.state.applied(),
             digest: self.state.digest(),
             refusing_writes: self.refusing_writes(),
+            is_read_only: self.upkeep.log_stalled.is_some_and(|stall| stall.is_read_only),
             znodes: totals.znodes,
             data_bytes: totals.data_bytes,
             ephemerals: totals.ephemerals,

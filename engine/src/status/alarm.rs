@@ -36,7 +36,7 @@ const SYNCS_MIN: u64 = 200;
 pub fn alarms(status: &Status) -> Vec<Alarm> {
     let mut alarms = Vec::new();
     let mut raise = |what: String, remedy: &str| alarms.push(Alarm { what, remedy: remedy.to_owned() });
-    if status.role.is_empty() {
+    if status.role.is_empty() && !status.is_read_only {
         let (what, remedy) = not_serving::why(status);
         raise(what, remedy);
     }
@@ -87,7 +87,17 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
             },
         );
     }
-    if let Some(why) = status.refusing_writes {
+    if status.is_read_only {
+        let what = match status.members.len() {
+            _ if status.role.is_empty() => "disk read-only: this server does not vote, and serves nobody",
+            0 | 1 => "disk read-only: reads go on, writes and new sessions are refused",
+            _ => "disk read-only: this server does not vote, and serves reads while nothing is written elsewhere",
+        };
+        raise(
+            what.to_owned(),
+            "the kernel's log says why, most often a medium that fails: stop the server, check the file system, mount it, start the server",
+        );
+    } else if let Some(why) = status.refusing_writes {
         raise(format!("writes are refused: {why}"), "make room on the disk, or see what the log says of it");
     }
     if !status.is_counted && own_kind(status) == Some(Kind::Voter) {
@@ -264,6 +274,14 @@ mod tests {
             (raised(|s| s.differs = Some((two, Zxid::ZERO))), "server 2's state was not this one's at 0x0"),
             (raised(|s| s.disk[2].1 = 1), "the base is damaged"),
             (raised(|s| s.refusing_writes = Some("the disk is full")), "writes are refused: the disk is full"),
+            (
+                raised(|s| (s.is_read_only, s.refusing_writes) = (true, Some("the disk is read-only"))),
+                "disk read-only: this server does not vote, and serves reads while",
+            ),
+            (
+                raised(|s| (s.is_read_only, s.role, s.leader) = (true, "", ServerId::new(2))),
+                "disk read-only: this server does not vote, and serves nobody",
+            ),
             (raised(|s| s.is_counted = false), "this server's disk does not count"),
             (raised(|s| s.disk[1].1 = 600_000), "the disk is slow: one fdatasync in a hundred takes 600 ms or more"),
             (

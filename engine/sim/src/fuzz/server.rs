@@ -223,7 +223,7 @@ impl Run {
             0..=2 => self.disconnect(),
             3 => {
                 self.stalled = true;
-                self.happen(Event::LogStalled);
+                self.happen(Event::LogStalled { is_read_only: false });
             }
             4 | 5 => {
                 self.stalled = false;

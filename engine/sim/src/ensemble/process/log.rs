@@ -103,7 +103,7 @@ impl Process {
                 self.log.is_retrying = true;
                 self.log.later(cx, RETRY_US, Job::RetryLog);
                 if !std::mem::replace(&mut self.log.is_stalled, true) {
-                    self.handle(cx, Event::LogStalled)?;
+                    self.handle(cx, Event::LogStalled { is_read_only: false })?;
                 }
                 Ok(())
             }

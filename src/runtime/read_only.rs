@@ -1,0 +1,108 @@
+//! A server whose disk takes nothing when it is to start. To end would be to be started again, for ever, and nobody would know why; so it says what is
+//! the matter where it would serve, until it can start.
+
+use super::data::{self, StartError};
+use super::port;
+use crate::config::Config;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::sync::Notify;
+use zoolet_engine::status::{self, Status};
+use zoolet_engine::store::MARKER;
+use zoolet_engine::{Budget, Event};
+use zoolet_model::ServerId;
+use zoolet_transport::server::{ClientPort, EventSink, Outbox, Output};
+
+/// The client port of a server that waits for its disk: it answers who asks how it is, and nobody else. Gone when dropped.
+#[derive(Debug)]
+pub struct ReadOnly {
+    stop: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+    /// Whether there was data.
+    had_data: bool,
+}
+
+impl ReadOnly {
+    /// Opens the port that `config` names, if it names one.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn tell(config: &Config) -> Result<Self, StartError> {
+        let stop = Arc::new(Notify::new());
+        let budget = Arc::new(Budget::new(&config.limits));
+        let port = port::bind(config, &config.data, budget)?;
+        let (told, id) = (Arc::clone(&stop), ServerId::new(config.server_id));
+        let thread = match port {
+            Some(port) => {
+                let thread = std::thread::Builder::new().name("zoolet-io".to_owned());
+                Some(thread.spawn(move || serve(port, id, &told)).map_err(StartError::Thread)?)
+            }
+            None => None,
+        };
+        Ok(Self { stop, thread, had_data: has_data(config) })
+    }
+
+    /// Whether it is worth another attempt to start. It is not while the file system is taken away to be checked: what is below it is not the data.
+    pub fn is_over(&self, config: &Config) -> bool {
+        has_data(config) == self.had_data && !data::is_on_read_only_disk(&config.data)
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // The next one opens the same port.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn has_data(config: &Config) -> bool {
+    config.data.join(MARKER).exists()
+}
+
+fn serve(port: ClientPort, id: Option<ServerId>, stop: &Notify) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build();
+    let Ok(runtime) = runtime else { return };
+    let outbox = Arc::new(Outbox::new());
+    let answers = Arc::new(Answers { outbox: Arc::clone(&outbox), id });
+    if let Err(error) = runtime.block_on(port.serve(answers, outbox, stop.notified())) {
+        tracing::warn!("the client port failed: {error}");
+    }
+    runtime.shutdown_background();
+}
+
+/// Stands where the machine would.
+struct Answers {
+    outbox: Arc<Outbox>,
+    id: Option<ServerId>,
+}
+
+impl EventSink for Answers {
+    fn submit(&self, events: &mut Vec<Event>) {
+        let answer = |event| match event {
+            Event::Connect { conn, .. } => Some(Output::Close { conn }),
+            Event::Status { ticket } | Event::List { ticket, .. } => {
+                Some(Output::Status { ticket, status: Box::new(self.status()) })
+            }
+            // Of connections that were not let in.
+            _ => None,
+        };
+        self.outbox.push(&mut events.drain(..).filter_map(answer).collect());
+    }
+}
+
+impl Answers {
+    fn status(&self) -> Status {
+        let mut status = Status {
+            id: self.id,
+            is_read_only: true,
+            refusing_writes: Some("the disk is read-only"),
+            ..Status::default()
+        };
+        status.alarms = status::alarms(&status);
+        status
+    }
+}

@@ -11,7 +11,7 @@ fn bad_usage_is_one_line_and_exit_code_2() {
     for (arguments, expected) in [
         (
             &["srve"][..],
-            "zoolet: command = srve: allowed is serve, ensemble, status, keygen, profile, probe, bench, unit",
+            "zoolet: command = srve: allowed is serve, ensemble, status, keygen, probe, profile, bench, unit",
         ),
         (&["profile"], "zoolet: profile: allowed is profile list, profile show NAME, profile check FILE"),
         (&["profile", "show"], "zoolet: profile: allowed is profile list"),

@@ -242,13 +242,18 @@ fn check_blocks(name: &str, checksums: &[u32], first: usize, bytes: &[u8]) -> Re
     Ok(())
 }
 
-/// Walks one file, or several that follow one another, in key order.
+/// Walks one file in key order.
+///
+/// A record that fills more than a block has an extent of its own, and that is read only when somebody asks for it: dozens of runs that are
+/// walked together may all stand on one that is as long as a frame.
 pub(super) struct Cursor {
     run: Arc<Run>,
-    /// The extent that is loaded, and how many there are.
+    /// The extent it is in, and how many there are.
     extent: usize,
     extents: usize,
+    /// Of the extent; while that is unread, the key it begins with.
     bytes: Vec<u8>,
+    is_unread: bool,
     /// The record it stands on, and how many the extent has; equal at the end.
     slot: usize,
     slots: usize,
@@ -260,11 +265,16 @@ impl Cursor {
     /// Stands on the first record from `key` on.
     pub(super) fn seek(run: Arc<Run>, key: &[u8]) -> Result<Self, BaseError> {
         let (extents, extent) = (run.sparse().len(), run.sparse().position(key)?.unwrap_or(0));
-        let mut cursor = Self { run, extent, extents, bytes: Vec::new(), slot: 0, slots: 0, key: 0..0, stored: 0..0 };
+        let (bytes, at) = (Vec::new(), 0..0);
+        let mut cursor =
+            Self { run, extent, extents, bytes, is_unread: false, slot: 0, slots: 0, key: at.clone(), stored: at };
         if extents > 0 {
-            cursor.load()?;
-            cursor.slot = Extent(&cursor.bytes).first_from(key)?;
-            cursor.settle()?;
+            cursor.enter()?;
+            if cursor.key() < Some(key) {
+                cursor.read()?;
+                cursor.slot = Extent(&cursor.bytes).first_from(key)?;
+                cursor.settle()?;
+            }
         }
         Ok(cursor)
     }
@@ -274,12 +284,22 @@ impl Cursor {
         (self.slot < self.slots).then(|| &self.bytes[self.key.clone()])
     }
 
-    /// The stored value it stands on; empty for a deletion.
+    /// The stored value it stands on, which has been [read](Self::read); empty for a deletion.
     pub(super) fn stored(&self) -> &[u8] {
         &self.bytes[self.stored.clone()]
     }
 
+    /// Reads the extent it is in, if that was put off.
+    pub(super) fn read(&mut self) -> Result<(), BaseError> {
+        if self.is_unread {
+            self.load()?;
+            self.stand()?;
+        }
+        Ok(())
+    }
+
     pub(super) fn advance(&mut self) -> Result<(), BaseError> {
+        self.read()?;
         self.slot += 1;
         if self.slot < self.slots && Extent(&self.bytes).entry(self.slot)?.0 <= &self.bytes[self.key.clone()] {
             return Err(self.run.damaged("its keys are not in order"));
@@ -289,24 +309,44 @@ impl Cursor {
 
     /// Goes to the next extent when this one is used up.
     fn settle(&mut self) -> Result<(), BaseError> {
-        if self.slot >= self.slots {
-            if self.extent + 1 >= self.extents {
-                return Ok(());
-            }
-            self.extent += 1;
-            self.load()?;
-            self.slot = 0;
+        if self.slot < self.slots {
+            return self.stand();
         }
+        if self.extent + 1 < self.extents {
+            self.extent += 1;
+            self.enter()?;
+        }
+        Ok(())
+    }
+
+    fn stand(&mut self) -> Result<(), BaseError> {
         let (key, stored) = Extent(&self.bytes).entry(self.slot)?;
         self.key = stored.start - key.len()..stored.start;
         self.stored = stored;
         Ok(())
     }
 
+    /// Stands on the first record of its extent.
+    fn enter(&mut self) -> Result<(), BaseError> {
+        self.slot = 0;
+        let (first_key, blocks) = self.run.sparse().entry(self.extent)?;
+        if blocks.len() == BLOCK {
+            self.load()?;
+            return self.stand();
+        }
+        self.bytes = first_key.to_vec();
+        (self.is_unread, self.slots, self.key, self.stored) = (true, 1, 0..self.bytes.len(), 0..0);
+        Ok(())
+    }
+
     fn load(&mut self) -> Result<(), BaseError> {
         let (first_key, blocks) = self.run.sparse().entry(self.extent)?;
+        if self.bytes.capacity() > blocks.len().max(2 * BLOCK) {
+            self.bytes = Vec::new();
+        }
         self.bytes.resize(blocks.len(), 0);
         self.run.read(blocks, &mut self.bytes)?;
+        self.is_unread = false;
         let extent = Extent(&self.bytes);
         self.slots = extent.len()?;
         let (last_key, _) = extent.entry(self.slots.saturating_sub(1))?;

@@ -75,6 +75,13 @@ impl Source {
         }
     }
 
+    fn read(&mut self) -> Result<(), BaseError> {
+        match self {
+            Self::Run(cursor) => cursor.read(),
+            Self::Home(_) => Ok(()),
+        }
+    }
+
     fn stored(&self) -> &[u8] {
         match self {
             Self::Run(cursor) => cursor.stored(),
@@ -122,8 +129,11 @@ impl Walk {
                     least = Some((key, at));
                 }
             }
-            let Some((key, at)) = least else { return Ok(()) };
-            if visit(key, self.sources[at].stored()).is_break() {
+            let Some((_, at)) = least else { return Ok(()) };
+            let source = &mut self.sources[at];
+            source.read()?;
+            let Some(key) = source.key() else { return Ok(()) };
+            if visit(key, source.stored()).is_break() {
                 return Ok(());
             }
             self.key.clear();

@@ -194,6 +194,8 @@ impl ExtentBuilder {
     /// Appends the extent, filled up to whole blocks, and starts the next.
     pub(in crate::store) fn finish(&mut self, out: &mut Vec<u8>) {
         let entries = 4 + self.places.len() as u32 * 4;
+        // At once: to be filled up a large one would be given twice the room.
+        out.reserve(entries as usize + self.entries.len() + BLOCK);
         out.extend_from_slice(&(self.places.len() as u32).to_le_bytes());
         for place in self.places.drain(..) {
             out.extend_from_slice(&(entries + place).to_le_bytes());

@@ -26,6 +26,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,5 +1,6 @@
 //! `zoolet COMMAND ...`.
 
+mod allocator;
 mod args;
 mod bench;
 mod completions;

@@ -1,6 +1,6 @@
 //! `zoolet serve`: a node, its signals and its logs.
 
-use super::{Exit, ServeOptions, notify, open_files, say, signals::Signals};
+use super::{Exit, ServeOptions, allocator, notify, open_files, say, signals::Signals};
 use std::io::Read;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -21,6 +21,7 @@ const READ_ONLY_PAUSE: Duration = Duration::from_secs(1);
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
+    allocator::keep_little();
     init_logs(&options);
     let (until_eof, check) = (options.until_eof, options.check);
     let Loaded { mut config, warnings } = configure(options)?;

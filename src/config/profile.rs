@@ -210,7 +210,7 @@ mod tests {
         std::fs::write(&file, text).unwrap();
         let refused = find(&file.display().to_string(), None).unwrap_err().to_string();
         std::fs::remove_file(&file).unwrap();
-        assert!(refused.contains(": ceiling_bytes = 60 MiB: the parts may take 6"), "{refused}");
+        assert!(refused.contains(": ceiling_bytes = 64 MiB: the parts may take 7"), "{refused}");
         let missing = find("/nowhere/box.toml", None).unwrap_err().to_string();
         assert!(missing.starts_with("profile = /nowhere/box.toml: "), "{missing}");
     }

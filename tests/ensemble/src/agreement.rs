@@ -75,7 +75,7 @@ fn difference(one: &Tree, other: &Tree) -> Option<String> {
 }
 
 /// Waits until all have applied the same, and compares what they made of it.
-fn same_digest(site: &Site) -> Outcome<()> {
+pub fn same_digest(site: &Site) -> Outcome<()> {
     let mut digests = BTreeMap::new();
     site.wait("all servers have the same zxid", || {
         digests = site.servers().iter().filter_map(|server| Some((server.place.id, digest(server)?))).collect();

@@ -8,6 +8,7 @@
 //! Linux only: each server has a loopback address of its own.
 
 pub mod agreement;
+pub mod cgroup;
 pub mod etcd;
 pub mod gap;
 pub mod history;
@@ -15,6 +16,7 @@ pub mod load;
 pub mod process;
 pub mod product;
 pub mod relay;
+pub mod siege;
 pub mod site;
 pub mod trial;
 

@@ -286,6 +286,7 @@ impl Cursor {
 
     /// The stored value it stands on, which has been [read](Self::read); empty for a deletion.
     pub(super) fn stored(&self) -> &[u8] {
+        debug_assert!(!self.is_unread, "what was not read would look like a deletion");
         &self.bytes[self.stored.clone()]
     }
 

@@ -1,9 +1,13 @@
-"""The client of smoke and exchange: kazoo, from the environment that cross/prepare makes where this Python has none."""
+"""The client of smoke, exchange and scratch: kazoo, from the environment that cross/prepare makes where this Python has none."""
 
 import logging
 import os
 import pathlib
 import sys
+import threading
+import time
+
+from verdict import check
 
 try:
     from kazoo.client import KazooClient
@@ -19,3 +23,20 @@ logging.getLogger("kazoo").setLevel(logging.CRITICAL + 1)
 
 # So long somebody waits who knows that a program of another machine takes several times as long.
 PATIENCE_S = 60
+
+
+def work_of_a_client(client):
+    changed = threading.Event()
+    client.create("/door", b"closed")
+    client.get("/door", watch=lambda event: changed.set())
+    client.set("/door", b"open")
+    check(changed.wait(PATIENCE_S), "a watch fires")
+    data, stat = client.get("/door")
+    check((data, stat.version) == (b"open", 1), "what was set is read")
+    client.create("/big", bytes(500_000))
+    check(client.get("/big")[0] == bytes(500_000), "half a megabyte is kept")
+    at = time.monotonic()
+    made = [client.create_async("/job-", str(number).encode(), sequence=True) for number in range(1000)]
+    names = [each.get(timeout=PATIENCE_S) for each in made]
+    took = time.monotonic() - at
+    check(names == [f"/job-{number:010}" for number in range(2, 1002)], f"1,000 creates one after another: {1000 / took:,.0f} a second")

@@ -4,7 +4,8 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tomllib
+
+import rows
 
 # A mount namespace and a user namespace have a table of their own of what starts which binaries, so nothing of the machine changes.
 IN_NAMESPACE = """
@@ -19,7 +20,7 @@ class Guest:
 
     def __init__(self, target, binary):
         self.binary = pathlib.Path(binary).resolve()
-        row = tomllib.loads((pathlib.Path(__file__).parent / "targets.toml").read_text())[target]
+        row = rows.named(target)
         self.qemu = row["qemu"] and (shutil.which(row["qemu"]) or sys.exit(f"there is no {row['qemu']}; cross/prepare installs it"))
 
     def command(self, *words):

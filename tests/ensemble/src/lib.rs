@@ -18,6 +18,7 @@ pub mod product;
 pub mod relay;
 pub mod siege;
 pub mod site;
+pub mod slow;
 pub mod trial;
 
 /// What went wrong, for people: these are tests.

@@ -57,6 +57,11 @@ impl Trial {
         self.load.wait_for(writes, PATIENCE).map_err(|what| format!("{what}\n{}", self.site.last_words()))
     }
 
+    /// The time on the clock of the clients' operations.
+    pub fn now(&self) -> Duration {
+        self.load.now()
+    }
+
     /// Whether no write at all is acknowledged for so long, after those under way have had a moment.
     pub fn stands_still(&self, long: Duration) -> bool {
         std::thread::sleep(Duration::from_millis(500));

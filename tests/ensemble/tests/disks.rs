@@ -2,15 +2,19 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they saw")]
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zoolet_ensemble_tests::load::Shape;
 use zoolet_ensemble_tests::site::Plan;
+use zoolet_ensemble_tests::slow::{SlowDisk, longest_pause};
 use zoolet_ensemble_tests::trial::Trial;
-use zoolet_powercut::mount::{Mounted, SyncTimes};
-use zoolet_powercut::random::Random;
-use zoolet_powercut::volume::{Rules, Volume};
+use zoolet_powercut::mount::SyncTimes;
+
+/// Times that a machine may stand still while it is looked at.
+const TRIES: u32 = 4;
+/// For so long: two heartbeats.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A log of 2 MiB and a reserve of one: a disk that is soon full, and soon has room again.
 const SMALL: &str = "[limits]\nframe_bytes_max = 100000\nlog_segment_bytes = 262144\nlog_segments = 8\n\
@@ -77,61 +81,14 @@ fn a_full_disk_at_the_leader_refuses_writes_and_resumes_by_itself() {
     assert!(others.is_empty(), "{:?}", seen.errors);
 }
 
-/// Times that a machine may stand still while it is looked at.
-const TRIES: u32 = 4;
-/// For so long: two heartbeats.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// How much longer than asked for a sleep of 10 ms took at most, in so long a time.
-fn longest_pause(watch: Duration) -> Duration {
-    let (step, until) = (Duration::from_millis(10), Instant::now() + watch);
-    let mut longest = Duration::ZERO;
-    while Instant::now() < until {
-        let began = Instant::now();
-        std::thread::sleep(step);
-        longest = longest.max(began.elapsed() - step);
-    }
-    longest
-}
-
-/// A disk that is slow, mounted; gone when dropped.
-struct SlowDisk {
-    mounted: Option<Mounted>,
-    path: PathBuf,
-}
-
-impl SlowDisk {
-    fn mount(directory: &Path, number: u64) -> Self {
-        let path = directory.join(format!("slow-{number}"));
-        std::fs::create_dir_all(&path).unwrap();
-        let quick = SyncTimes { us_max: 500, ..SyncTimes::default() };
-        let mounted =
-            Mounted::with_syncs(Volume::new(Rules::Journal), &path, None, quick, Random::new(number)).unwrap();
-        Self { mounted: Some(mounted), path }
-    }
-
-    fn slow_down(&self, syncs: SyncTimes) {
-        self.mounted.as_ref().unwrap().slow_down(syncs);
-    }
-}
-
-impl Drop for SlowDisk {
-    fn drop(&mut self) {
-        if let Some(mounted) = self.mounted.take() {
-            let _ = mounted.unmount();
-        }
-        let _ = std::fs::remove_dir(&self.path);
-    }
-}
-
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
 fn syncs_of_400_ms_on_all_disks_cost_no_election_and_no_session() {
     let scratch = std::env::temp_dir().join(format!("zoolet-slow-{}", std::process::id()));
-    let disks: Vec<SlowDisk> = (1..=3).map(|number| SlowDisk::mount(&scratch, number)).collect();
+    let disks: Vec<SlowDisk> = (1..=3).map(|number| SlowDisk::mount(&scratch, number).unwrap()).collect();
     let mut plan = Plan::new(Trial::product().unwrap(), 3);
     plan.settings = SMALL.to_owned();
-    plan.data = (1..).zip(&disks).map(|(id, disk)| (id, disk.path.clone())).collect();
+    plan.data = (1..).zip(&disks).map(|(id, disk)| (id, disk.path().to_owned())).collect();
     let trial = Trial::start(plan, Shape::default(), 32).unwrap();
     let mut elections = 0;
     for tail_per_mille in [50, 300] {

@@ -1,0 +1,62 @@
+//! Disks that are slow, and whether the machine itself stood still while one looked.
+
+use crate::{Outcome, said};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use zoolet_powercut::mount::{Mounted, SyncTimes};
+use zoolet_powercut::random::Random;
+use zoolet_powercut::volume::{Rules, Volume};
+
+/// A file system whose syncs take as long as is said, mounted; gone when dropped.
+pub struct SlowDisk {
+    mounted: Option<Mounted>,
+    path: PathBuf,
+}
+
+impl SlowDisk {
+    /// One below `directory`, quick until it is told otherwise.
+    ///
+    /// # Errors
+    /// When the system does not let us mount: it needs root, or fuse3, and /dev/fuse.
+    pub fn mount(directory: &Path, number: u64) -> Outcome<Self> {
+        let path = directory.join(format!("slow-{number}"));
+        std::fs::create_dir_all(&path).map_err(said(path.display()))?;
+        let quick = SyncTimes { us_max: 500, ..SyncTimes::default() };
+        let mounted = Mounted::with_syncs(Volume::new(Rules::Journal), &path, None, quick, Random::new(number));
+        Ok(Self { mounted: Some(mounted.map_err(said(path.display()))?), path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// From now on syncs take so long.
+    pub fn slow_down(&self, syncs: SyncTimes) {
+        if let Some(mounted) = &self.mounted {
+            mounted.slow_down(syncs);
+        }
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        if let Some(mounted) = self.mounted.take() {
+            let _ = mounted.unmount();
+        }
+        let _ = std::fs::remove_dir(&self.path);
+    }
+}
+
+/// How much longer than asked for a sleep of 10 ms took at most, in so long a time: a machine that does not run its processes has elections for another
+/// reason than the one that is looked for.
+pub fn longest_pause(watch: Duration) -> Duration {
+    let (step, until) = (Duration::from_millis(10), Instant::now() + watch);
+    let mut longest = Duration::ZERO;
+    while Instant::now() < until {
+        let began = Instant::now();
+        std::thread::sleep(step);
+        longest = longest.max(began.elapsed().saturating_sub(step));
+    }
+    longest
+}

@@ -1,0 +1,146 @@
+//! Every medium that there is a profile of, under the binary: disks whose syncs take as long as the profile says, a hang included. Nobody is elected while
+//! none hangs, no session ends, and writes take what two disks take.
+//!
+//! The simulator runs whole days of the same (`engine/sim/tests/profiles.rs`); this is the real log on a real file system, for a minute.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they saw")]
+
+use std::time::{Duration, Instant};
+use zoolet_ensemble_tests::history::Act;
+use zoolet_ensemble_tests::load::{Seen, Shape};
+use zoolet_ensemble_tests::site::Plan;
+use zoolet_ensemble_tests::slow::{SlowDisk, longest_pause};
+use zoolet_ensemble_tests::trial::Trial;
+use zoolet_powercut::mount::SyncTimes;
+use zoolet_profiles::{Key, Profile};
+
+/// How long it is looked at while nothing hangs.
+const CALM: Duration = Duration::from_secs(20);
+/// Times that a machine may stand still while it is looked at.
+const TRIES: u32 = 3;
+/// For so long: two heartbeats.
+const PAUSE: Duration = Duration::from_millis(100);
+/// A disk that hangs does so at the next sync, and a load has one in this time.
+const NEXT_SYNC: Duration = Duration::from_millis(500);
+
+/// Half of the syncs are shorter than the profile's median, and one in a hundred is as long as it says.
+fn syncs(profile: &Profile) -> SyncTimes {
+    SyncTimes {
+        us_max: 2 * profile.get(Key::SyncP50),
+        tail_per_mille: 10,
+        tail: Duration::from_micros(profile.get(Key::SyncP99)),
+    }
+}
+
+fn ms(profile: &Profile, key: Key) -> Duration {
+    Duration::from_millis(profile.get(key))
+}
+
+/// How long the writes took that were sent from then to then: the median, and the longest of a hundred.
+fn latencies(seen: &Seen, from: Duration, to: Duration) -> (usize, Duration, Duration) {
+    let is_meant = |sent: Duration| sent >= from && sent < to;
+    let writes =
+        seen.operations.iter().filter(|operation| matches!(operation.act, Act::Set(_)) && is_meant(operation.sent));
+    let mut took: Vec<Duration> =
+        writes.filter_map(|operation| Some(operation.answer?.at.saturating_sub(operation.sent))).collect();
+    took.sort_unstable();
+    (took.len(), took[took.len() / 2], took[took.len() * 99 / 100])
+}
+
+fn live_on(media: &str) {
+    let profile = Profile::named(&format!("{media}/512m"), None).unwrap();
+    let scratch = std::env::temp_dir().join(format!("zoolet-media-{}-{media}", std::process::id()));
+    let disks: Vec<SlowDisk> = (1..=3).map(|number| SlowDisk::mount(&scratch, number).unwrap()).collect();
+    let mut plan = Plan::new(Trial::product().unwrap(), 3);
+    // A ring that a file system in memory has room for.
+    plan.settings = format!("profile = \"{media}/512m\"\n[limits]\nlog_segments = 6\ndisk_reserve_bytes = 0");
+    plan.data = (1..).zip(&disks).map(|(id, disk)| (id, disk.path().to_owned())).collect();
+    let shape = Shape { clients: 3, outstanding: 1, pause: Duration::from_millis(20), ..Shape::default() };
+    let trial = Trial::start(plan, shape, 41).unwrap();
+    disks.iter().for_each(|disk| disk.slow_down(syncs(&profile)));
+
+    // What is under way when they become slow is over.
+    trial.progress().unwrap();
+    let mut calm = None;
+    for _ in 0..TRIES {
+        let (epoch, from) = (trial.epoch().unwrap(), trial.now());
+        let late = longest_pause(CALM);
+        let is_same = trial.epoch().unwrap() == epoch;
+        assert!(is_same || late > PAUSE, "{media}: an election although no disk hung, and {late:?} late");
+        if is_same && late <= PAUSE {
+            calm = Some((from, trial.now()));
+            break;
+        }
+    }
+
+    // One sync that takes as long as the profile says that a disk may hang. A leader hands over when that is longer than it waits for its disk.
+    let (hang, stall) = (ms(&profile, Key::Hang), ms(&profile, Key::DiskStall));
+    let mut stood_still = None;
+    if !hang.is_zero() {
+        let leader = trial.wait_for_leader().unwrap();
+        let disk = &disks[usize::from(leader) - 1];
+        disk.slow_down(SyncTimes { tail_per_mille: 1000, tail: hang, ..SyncTimes::default() });
+        std::thread::sleep(NEXT_SYNC);
+        disk.slow_down(syncs(&profile));
+        if hang > 2 * stall {
+            let began = Instant::now();
+            trial.wait_for_other_leader(leader).unwrap();
+            trial.progress().unwrap();
+            stood_still = Some(began.elapsed());
+        }
+        std::thread::sleep(hang);
+        trial.progress().unwrap();
+    }
+    disks.iter().for_each(|disk| disk.slow_down(SyncTimes { us_max: 500, ..SyncTimes::default() }));
+    let (site, seen) = trial.finish_and_keep().unwrap();
+    assert_eq!(seen.sessions_lost, 0, "{media}: sessions were lost");
+    match calm {
+        Some((from, to)) => {
+            let (writes, p50, p99) = latencies(&seen, from, to);
+            let (disk_p50, disk_p99) = (profile.get(Key::SyncP50), profile.get(Key::SyncP99));
+            println!(
+                "{media}: {writes} writes, p50 {p50:?} (disk {disk_p50} us), p99 {p99:?} (disk {disk_p99} us); the leader's disk hung for {hang:?}, \
+                 another one served after {stood_still:?}"
+            );
+            // Room for a machine that runs all of it on a few cores.
+            let most = Duration::from_micros(2 * disk_p99) + Duration::from_millis(20);
+            assert!(p99 <= most, "{media}: one write in a hundred takes {p99:?}, of the disk's syncs {disk_p99} us");
+        }
+        None => println!(
+            "NOT CHECKED: {media} while nothing hangs, because this machine stood still each time it was looked at"
+        ),
+    }
+    // Before the disks.
+    drop(site);
+    drop(disks);
+    let _ = std::fs::remove_dir(scratch);
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn three_servers_live_on_an_sd_card() {
+    live_on("sd-a1");
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn three_servers_live_on_emmc() {
+    live_on("emmc");
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn three_servers_live_on_raw_nand() {
+    live_on("nand-ubi");
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn three_servers_live_on_an_ssd_behind_usb() {
+    live_on("usb-ssd");
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn three_servers_live_on_nvme() {
+    live_on("nvme");
+}

@@ -44,7 +44,7 @@ fn serve(scratch: &Scratch, links: [u16; 3], id: u8, shown: u8) -> Command {
 /// What the manual's commands make: `authority.pem`, and `server-N.pem` and `server-N.key` for servers 1 to 3. False where there is no openssl.
 fn make_certificates(scratch: &Scratch) -> bool {
     if Command::new("openssl").arg("version").output().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-        eprintln!("NOT CHECKED: the manual's commands, because there is no openssl here");
+        zoolet_powercut::not_checked("the manual's commands, because there is no openssl here");
         return false;
     }
     let blocks = MANUAL.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));

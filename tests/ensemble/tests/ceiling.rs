@@ -13,6 +13,7 @@ use zoolet_ensemble_tests::siege::{self, Bounds, Siege};
 use zoolet_ensemble_tests::site::{Plan, Server, Site};
 use zoolet_model::{ConnectReply, ErrorCode, Reply, Request, WriteOp, first_failure};
 use zoolet_powercut::client::{Client, Joined};
+use zoolet_powercut::not_checked;
 use zoolet_profiles::{Key, Profile};
 use zoolet_transport::wire::client::Shape;
 
@@ -140,8 +141,7 @@ fn hold(name: &str) {
     let group = |id| Cgroup::new(&format!("zoolet-ceiling-{}-{id}", std::process::id()), ceiling).unwrap();
     let groups: Vec<Cgroup> = (1..=SERVERS).filter_map(group).collect();
     if groups.len() < SERVERS.into() {
-        // On a line of its own, where .ci/run looks for it: the name of the test stands before it.
-        println!("\nNOT CHECKED: that nobody is killed, because no group with a bound of memory can be made here");
+        not_checked("that nobody is killed, because no group with a bound of memory can be made here");
     }
     let mut plan = Plan::new(Product::zoolet().unwrap(), SERVERS);
     plan.settings = format!("profile = \"{name}\"");

@@ -11,6 +11,7 @@ use zoolet_ensemble_tests::site::Plan;
 use zoolet_ensemble_tests::slow::{SlowDisk, longest_pause};
 use zoolet_ensemble_tests::trial::Trial;
 use zoolet_powercut::mount::SyncTimes;
+use zoolet_powercut::not_checked;
 use zoolet_profiles::{Key, Profile};
 
 /// How long it is looked at while nothing hangs.
@@ -105,9 +106,9 @@ fn live_on(media: &str) {
             let most = Duration::from_micros(2 * disk_p99) + Duration::from_millis(20);
             assert!(p99 <= most, "{media}: one write in a hundred takes {p99:?}, of the disk's syncs {disk_p99} us");
         }
-        None => println!(
-            "NOT CHECKED: {media} while nothing hangs, because this machine stood still each time it was looked at"
-        ),
+        None => not_checked(format_args!(
+            "{media} while nothing hangs, because this machine stood still each time it was looked at"
+        )),
     }
     // Before the disks.
     drop(site);

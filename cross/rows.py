@@ -1,5 +1,6 @@
 """The rows of targets.toml, and what Cargo is told for one: the same whoever compiles and links, here or in an image."""
 
+import json
 import pathlib
 import sys
 import tomllib
@@ -7,6 +8,7 @@ import tomllib
 HERE = pathlib.Path(__file__).resolve().parent
 TABLE = tomllib.loads((HERE / "targets.toml").read_text())
 FEATURE_SETS = TABLE.pop("feature_sets")
+CROSS = TABLE.pop("cross")
 
 
 def named(name):
@@ -36,3 +38,31 @@ def flags(row):
 
 def environment(row):
     return row.get("environment", {})
+
+
+def image(name):
+    """What the tool `cross` builds it in, and whether that is verified."""
+    digest = CROSS["digests"].get(name)
+    if digest is None:
+        sys.exit(f"{name}: cross has no image")
+    tagged = f"{CROSS['images']}/{named(name)['triple']}"
+    return (f"{tagged}@{digest}", True) if digest else (f"{tagged}:{CROSS['version']}", False)
+
+
+def cross_toml():
+    """What cross/Cross.toml is: everything of a row that is not on the command line of `cross`."""
+    text = "# Written by cross/drift --write from targets.toml, for the tool `cross`: CROSS_CONFIG=cross/Cross.toml.\n"
+    for name in CROSS["digests"]:
+        row = named(name)
+        said = {"CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags(row))} | environment(row)
+        where, is_verified = image(name)
+        text += f"\n[target.{row['triple']}]\n"
+        text += "" if is_verified else "# Unverified: nobody has recorded the digest of what has this tag.\n"
+        text += f"image = {quoted(where)}\n\n[target.{row['triple']}.env]\n"
+        text += f"passthrough = {quoted([f'{name}={value}' for name, value in said.items()])}\n"
+    return text
+
+
+def quoted(value):
+    # As JSON does it, which is also TOML.
+    return json.dumps(value)

@@ -108,5 +108,5 @@ def target_directory():
 
 
 def stop(why):
-    print(f"{pathlib.Path(sys.argv[0]).name}: {why}", file=sys.stderr)
+    print(f"cross/{pathlib.Path(sys.argv[0]).name}: {why}", file=sys.stderr)
     sys.exit(1)

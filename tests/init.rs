@@ -108,6 +108,26 @@ fn a_configuration_is_checked_without_a_start() {
 }
 
 #[test]
+fn what_a_start_would_refuse_is_found_by_the_check() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.join("site.key"), "not a key\n").unwrap();
+    let servers = "id = 1\n[[server]]\nid = 1\nhost = \"gw-a\"\n[[server]]\nid = 2\nhost = \"gw-b\"\n[[server]]\nid = 3\nhost = \"gw-c\"\n";
+    for (toml, expected) in [
+        (
+            "last_known_good = { subtree = \"/conf\", path = \"/nowhere/conf.image\" }\n".to_owned(),
+            "/nowhere/conf.image",
+        ),
+        (format!("site_key_file = \"site.key\"\n{servers}"), "site.key"),
+    ] {
+        std::fs::write(scratch.join("zoolet.toml"), toml).unwrap();
+        let checked = refusal(&scratch, &["serve", "--check", "--config", "zoolet.toml"]);
+        assert!(checked.0 == 2 && checked.1.contains(expected), "{checked:?}");
+        let started = refusal(&scratch, &["serve", "--create", "--data", "d", "--config", "zoolet.toml"]);
+        assert_eq!(checked, started, "the start says it in other words");
+    }
+}
+
+#[test]
 fn what_init_systems_are_given_starts_this_binary() {
     let scratch = Scratch::new();
     let printed = run(&scratch, &["unit", "systemd", "--binary", "/usr/bin/zoolet"]);

@@ -33,6 +33,7 @@ pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     }
     let membership = membership(&config);
     if check {
+        Node::check(&config).map_err(refused)?;
         return say(&format!(
             "nothing is wrong with it: data in {}, profile {}{membership}\n",
             config.data.display(),

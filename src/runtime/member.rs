@@ -63,6 +63,13 @@ fn list(config: &zoolet_zab::Config) -> String {
     config.members().iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
+/// Whether the keys and certificates that the port for links would need are there and fit.
+pub(super) fn check(config: &Config) -> Result<(), StartError> {
+    let Some(ensemble) = &config.ensemble else { return Ok(()) };
+    peers(ensemble)?;
+    trust(ensemble, id(config)).map(drop)
+}
+
 /// Opens the port for links; `None` for a server that is alone.
 pub(super) fn bind(
     config: &Config,

@@ -61,6 +61,15 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
+    /// Whether [`Node::start`] would refuse this configuration, or the keys and certificates that it names. Looks at no data directory and binds no port.
+    ///
+    /// # Errors
+    /// One line for people.
+    pub fn check(config: &Config) -> Result<(), StartError> {
+        check(config)?;
+        member::check(config)
+    }
+
     /// Opens the data, binds the port, starts the threads. Returns when all that is done; does not wait until the server
     /// serves (see [`Node::ready`]).
     ///

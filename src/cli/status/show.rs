@@ -55,7 +55,8 @@ fn flash(out: &mut String, flash: &Value) {
     let of = |cause: Cause| written.get(cause.name()).and_then(Value::as_u64).filter(|bytes| *bytes > 0);
     let by_cause =
         Cause::ALL.into_iter().filter_map(|cause| Some(format!("{} {}", cause.name(), shown_bytes(of(cause)?))));
-    let _ = write!(out, "  flash: {}", by_cause.collect::<Vec<_>>().join(", "));
+    let by_cause = by_cause.collect::<Vec<_>>().join(", ");
+    let _ = write!(out, "  flash: {}", if by_cause.is_empty() { "nothing written yet" } else { &by_cause });
     if let Some(percent) = flash["amplification_percent"].as_u64() {
         let _ = write!(out, "; {}.{} times what is kept", percent / 100, percent / 10 % 10);
     }
@@ -171,6 +172,8 @@ mod tests {
             status["flash"][unknown] = Value::Null;
         }
         assert_eq!(line(&status), "  flash: log 8.19 kB, prepared 67.1 MB; 1.60 GB a day are the budget");
+        status["flash"]["written_bytes"] = json!({"log": 0});
+        assert_eq!(line(&status), "  flash: nothing written yet; 1.60 GB a day are the budget");
     }
 
     #[test]

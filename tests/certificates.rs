@@ -12,6 +12,7 @@ use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::certificates::certificates;
+use support::manual::executed_by;
 use support::*;
 
 const MANUAL: &str = include_str!("../docs/OPERATIONS.md");
@@ -47,10 +48,8 @@ fn make_certificates(scratch: &Scratch) -> bool {
         zoolet_powercut::not_checked("the manual's commands, because there is no openssl here");
         return false;
     }
-    let blocks = MANUAL.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));
-    let commands: Vec<_> = blocks.map(|(block, _)| block).filter(|block| block.contains("openssl")).collect();
-    let [commands] = commands.as_slice() else { panic!("{} blocks of commands with openssl", commands.len()) };
-    let made = Command::new("sh").args(["-ec", commands]).current_dir(scratch.path()).output().unwrap();
+    let (_, commands) = executed_by("certificates").into_iter().find(|block| block.0 == "with openssl").unwrap();
+    let made = Command::new("sh").args(["-ec", &commands]).current_dir(scratch.path()).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     true
 }
@@ -86,4 +85,25 @@ fn a_certificate_of_another_server_is_refused_at_the_start_and_the_manual_says_w
     let (_, heading) = line.split_once("OPERATIONS.md, \"").unwrap();
     let (heading, _) = heading.split_once('"').unwrap();
     assert!(MANUAL.contains(&format!("\n## {heading}\n")), "{heading}");
+}
+
+#[test]
+fn the_configuration_of_the_manual_is_taken_with_what_its_commands_make() {
+    let blocks = executed_by("certificates");
+    let names: Vec<_> = blocks.iter().map(|block| block.0).collect();
+    assert_eq!(names, ["with openssl", "zoolet.toml"]);
+    let scratch = Scratch::new();
+    if !make_certificates(&scratch) {
+        return;
+    }
+    for end in ["pem", "key"] {
+        std::fs::rename(scratch.join(&format!("server-2.{end}")), scratch.join(&format!("server.{end}"))).unwrap();
+    }
+    let servers = "id = 2\n[[server]]\nid = 1\nhost = \"gw-a\"\n[[server]]\nid = 2\nhost = \"gw-b\"\n[[server]]\nid = 3\nhost = \"gw-c\"\n";
+    let here = format!("{}/", scratch.path().display());
+    std::fs::write(scratch.join("zoolet.toml"), blocks[1].1.replace("/etc/zoolet/", &here) + servers).unwrap();
+    let check = || run(&scratch, &["serve", "--check", "--config", "zoolet.toml"]);
+    assert!(check().status.success(), "{}", String::from_utf8_lossy(&check().stderr));
+    std::fs::remove_file(scratch.join("server.key")).unwrap();
+    assert!(String::from_utf8_lossy(&check().stderr).contains("server.key"));
 }

@@ -11,6 +11,7 @@ mod scratch;
 
 pub(crate) mod certificates;
 pub(crate) mod ensemble;
+pub(crate) mod manual;
 pub(crate) mod sockets;
 
 pub(crate) use scratch::Scratch;

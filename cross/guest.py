@@ -15,13 +15,17 @@ exec "$@"
 """
 
 
+def emulator(row):
+    """What runs a binary of this row, if this machine does not."""
+    return row["qemu"] and (shutil.which(row["qemu"]) or sys.exit(f"there is no {row['qemu']}; cross/prepare installs it"))
+
+
 class Guest:
     """A binary, and what runs it."""
 
     def __init__(self, target, binary):
         self.binary = pathlib.Path(binary).resolve()
-        row = rows.named(target)
-        self.qemu = row["qemu"] and (shutil.which(row["qemu"]) or sys.exit(f"there is no {row['qemu']}; cross/prepare installs it"))
+        self.qemu = emulator(rows.named(target))
 
     def command(self, *words):
         """Of one process, which starts no others."""

@@ -23,6 +23,8 @@ pub(super) enum Why {
     TooShort,
     /// A first message that is none.
     BadHandshake,
+    /// It began with TLS.
+    SpeaksTls,
     /// More waits for it than one client may have.
     DoesNotRead(usize),
     /// A part of a request takes room that others wait for, and the rest of it does not come.
@@ -40,6 +42,7 @@ impl Why {
             | Self::BadFrame(_)
             | Self::TooShort
             | Self::BadHandshake
+            | Self::SpeaksTls
             | Self::DoesNotRead(_)
             | Self::HoldsUp(_)
             | Self::Greediest(_) => true,
@@ -58,6 +61,7 @@ impl fmt::Display for Why {
             Self::BadFrame(error) => write!(f, "{error}"),
             Self::TooShort => write!(f, "{TooShort}"),
             Self::BadHandshake => f.write_str("not a handshake"),
+            Self::SpeaksTls => f.write_str("speaks TLS, and this port is in clear: the client must connect without"),
             Self::DoesNotRead(bytes) => write!(f, "does not read, {bytes} bytes wait for it"),
             Self::HoldsUp(bytes) => write!(f, "others wait for the room of {bytes} bytes of an unfinished request"),
             Self::Greediest(bytes) => write!(f, "too much waits for all clients, {bytes} bytes of it for this one"),

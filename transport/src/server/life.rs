@@ -116,6 +116,10 @@ async fn first_message(port: &Port, read: &mut OwnedReadHalf) -> Result<First, W
         if let Some(asked) = Asked::from_bytes(*first) {
             return Ok(First::Word(asked));
         }
+        // The record of a TLS handshake, which would be a frame of 350 MiB.
+        if first.starts_with(&[0x16, 0x03]) {
+            return Err(Why::SpeaksTls);
+        }
         if let Some(frame) = split_frame(&mut buffer, HANDSHAKE_BYTES_MAX).map_err(Why::BadFrame)? {
             let request = decode_connect(frame).map_err(|_| Why::BadHandshake)?;
             return Ok(First::Connect(request, BytesMut::from(&buffer[..])));

@@ -7,6 +7,7 @@ mod completions;
 mod ensemble;
 mod help;
 mod keygen;
+mod memory;
 mod notify;
 mod open_files;
 mod probe;

@@ -1,6 +1,6 @@
 //! `zoolet serve`: a node, its signals and its logs.
 
-use super::{Exit, ServeOptions, allocator, notify, open_files, say, signals::Signals};
+use super::{Exit, ServeOptions, allocator, memory, notify, open_files, say, signals::Signals};
 use std::io::Read;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -24,7 +24,8 @@ pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     allocator::keep_little();
     init_logs(&options);
     let (until_eof, check) = (options.until_eof, options.check);
-    let Loaded { mut config, warnings } = configure(options)?;
+    let Loaded { mut config, mut warnings, memory_bytes_max } = configure(options)?;
+    warnings.extend(memory::too_little(memory_bytes_max, &config.profile));
     for line in warnings {
         warn!("{line}");
     }

@@ -180,6 +180,8 @@ pub struct Loaded {
     pub config: Config,
     /// One line each.
     pub warnings: Vec<String>,
+    /// What a server with it takes of memory at most, everything at its bound at once, bytes.
+    pub memory_bytes_max: u64,
 }
 
 /// What the command line says over a file: which server this is depends on it.
@@ -229,8 +231,9 @@ pub fn alone(profile_name: &str) -> Result<Loaded, ConfigError> {
 #[cfg(feature = "server")]
 fn settled(profile: &zoolet_profiles::Profile, mut config: Config, mut warnings: Vec<String>) -> Loaded {
     config.conf = profile::conf(profile, &config);
-    warnings.extend(profile::over_ceiling(profile, &config));
-    Loaded { config, warnings }
+    let (memory_bytes_max, over_ceiling) = profile::most(profile, &config);
+    warnings.extend(over_ceiling);
+    Loaded { config, warnings, memory_bytes_max }
 }
 
 /// Where clients may connect, as a file or a flag says it: `127.0.0.1:2181`, or with `plain://` before it.

@@ -119,19 +119,21 @@ pub(super) fn conf(profile: &Profile, config: &Config) -> Vec<(String, String)> 
     lines
 }
 
-/// What the owner of a server should know whose parts may take more than the ceiling of its profile: a file gave larger ones, or the site has more servers.
-pub(super) fn over_ceiling(profile: &Profile, config: &Config) -> Option<String> {
+/// What a server with this configuration takes of memory at most; and what its owner should know if that is more than the ceiling of its profile: a file
+/// gave larger parts, or the site has more servers.
+pub(super) fn most(profile: &Profile, config: &Config) -> (u64, Option<String>) {
     let servers = config.ensemble.as_ref().map_or(1, |ensemble| ensemble.members.len() as u64);
     let (most, ceiling) = (memory_bytes_max(profile, &config.limits, servers), profile.get(Key::CeilingBytes));
     let shown = |bytes: u64| Key::CeilingBytes.unit().show(bytes.next_multiple_of(1 << 20));
-    (most > ceiling).then(|| {
+    let over = (most > ceiling).then(|| {
         format!(
             "the limits allow {} of memory in a site of {servers}, and the ceiling of the profile {} is {}",
             shown(most),
             profile.name(),
             shown(ceiling)
         )
-    })
+    });
+    (most, over)
 }
 
 /// Each number that a configuration file may say, and how it came about.

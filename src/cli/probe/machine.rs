@@ -1,5 +1,6 @@
 //! What the rest of the box is like, as far as the kernel shows it.
 
+use crate::cli::memory;
 use std::fs;
 use std::path::Path;
 
@@ -20,7 +21,7 @@ pub(super) struct Machine {
 pub(super) fn look(root: &Path) -> Machine {
     let text = |path: &str| fs::read_to_string(root.join(path)).ok();
     Machine {
-        memory_bytes: text("proc/meminfo").as_deref().and_then(memory_bytes),
+        memory_bytes: memory::total_bytes(root),
         processors: std::thread::available_parallelism().map_or(1, usize::from),
         has_aes: text("proc/cpuinfo").as_deref().and_then(has_aes),
         clock: text("sys/devices/system/clocksource/clocksource0/current_clocksource")
@@ -28,12 +29,6 @@ pub(super) fn look(root: &Path) -> Machine {
             .filter(|name| !name.is_empty()),
         has_rtc: root.join("sys/class/rtc/rtc0").exists(),
     }
-}
-
-fn memory_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(kibibytes << 10)
 }
 
 /// x86 calls them flags, ARM features.
@@ -49,8 +44,6 @@ mod tests {
 
     #[test]
     fn what_the_kernel_shows_is_read_and_what_it_does_not_is_not_known() {
-        assert_eq!(memory_bytes("MemTotal:         498680 kB\nMemFree: 1 kB\n"), Some(498_680 << 10));
-        assert_eq!(memory_bytes("MemFree: 1 kB\n"), None);
         assert_eq!(has_aes("processor\t: 0\nflags\t\t: fpu aes sse\n"), Some(true));
         assert_eq!(has_aes("processor\t: 0\nFeatures\t: half thumb neon\n"), Some(false));
         assert_eq!(has_aes("isa : rv64imafdc\n"), None);

@@ -34,6 +34,7 @@ struct Readme;
 
 pub mod config;
 mod last_known_good;
+mod obstacle;
 mod runtime;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -9,10 +9,12 @@ fn bad_usage_is_one_line_and_exit_code_2() {
     let scratch = Scratch::new();
     std::fs::write(scratch.path().join("there.toml"), "").unwrap();
     for (arguments, expected) in [
+        (&["srve"][..], "zoolet: command = srve: no such command; did you mean serve?"),
         (
-            &["srve"][..],
-            "zoolet: command = srve: allowed is serve, ensemble, status, keygen, probe, profile, bench, unit",
+            &["frobnicate"],
+            "zoolet: command = frobnicate: allowed is serve, ensemble, status, keygen, probe, profile, bench, unit",
         ),
+        (&["status", "--severs", "a:1"], "zoolet: status: invalid option '--severs'; did you mean --server?"),
         (&["profile"], "zoolet: profile: allowed is profile list, profile show NAME, profile check FILE"),
         (&["profile", "show"], "zoolet: profile: allowed is profile list"),
         (&["profile", "show", "floppy/512m"], "zoolet: floppy/512m: media = floppy: allowed is sd-a1, emmc"),
@@ -20,7 +22,7 @@ fn bad_usage_is_one_line_and_exit_code_2() {
             &["profile", "show", "emmc/512m", "--network", "lora"],
             "zoolet: --network = lora: allowed is lan, wifi or metered",
         ),
-        (&["profile", "check", "/nowhere/box.toml"], "zoolet: profile = /nowhere/box.toml: No such file"),
+        (&["profile", "check", "/nowhere/box.toml"], "zoolet: profile = /nowhere/box.toml: there is no such file"),
         (&["unit"], "zoolet: unit: allowed is unit systemd, unit procd"),
         (&["unit", "systemd", "--config", "zoolet.toml"], "zoolet: --config = zoolet.toml: allowed is a whole path"),
         (&["probe", "--out", "box"], "zoolet: --out = box: allowed is a file that ends in .toml"),
@@ -32,7 +34,7 @@ fn bad_usage_is_one_line_and_exit_code_2() {
         (&["serve", "--listen", "0.0.0.0:0"], "write \"plain://0.0.0.0:0\""),
         (&["serve", "--listen", "tls://127.0.0.1:0"], "not built yet"),
         (&["serve", "--listen", "nonsense"], "zoolet: --listen = \"nonsense\": allowed is a loopback address"),
-        (&["serve", "--config", "absent.toml"], "zoolet: cannot read absent.toml"),
+        (&["serve", "--config", "absent.toml"], "zoolet: cannot read absent.toml: there is no such file"),
     ] {
         let (code, line) = refusal(&scratch, arguments);
         assert_eq!(code, 2, "{line}");
@@ -46,7 +48,11 @@ fn bad_configuration_names_file_line_key_value_and_what_is_allowed() {
     let made = String::from_utf8(run(&scratch, &["keygen", "--server", "."]).stdout).unwrap();
     let key = made.trim();
     for (name, text, expected) in [
-        ("a.toml", "clents = \"127.0.0.1:0\"\n", "a.toml:1: clents = \"127.0.0.1:0\": no such key; allowed are site,"),
+        (
+            "a.toml",
+            "clents = \"127.0.0.1:0\"\n",
+            "a.toml:1: clents = \"127.0.0.1:0\": no such key; did you mean clients?",
+        ),
         (
             "b.toml",
             "[limits]\nwatches_max = -1\n",
@@ -123,7 +129,7 @@ fn a_port_in_use_is_refused() {
     let address = taken.local_addr().unwrap().to_string();
     let (code, line) = refusal(&scratch, &["serve", "--listen", &address]);
     assert_eq!(code, 1, "{line}");
-    assert!(line.contains(&format!("clients = {address}: ")), "{line}");
+    assert!(line.contains(&format!("clients = {address}: another process has this port: ")), "{line}");
 }
 
 #[test]

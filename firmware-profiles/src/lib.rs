@@ -18,12 +18,14 @@ mod builtin;
 mod check;
 mod error;
 mod key;
+mod nearest;
 mod profile;
 mod read;
 mod unit;
 
 pub use error::ProfileError;
 pub use key::{Axis, Key};
+pub use nearest::{meant, nearest};
 pub use profile::{DEFAULT_NETWORK, Listed, Profile, boards, parts};
 pub use read::{Evidence, Number};
 pub use unit::{Quantity, Unit};

@@ -2,6 +2,7 @@
 
 use crate::error::ProfileError;
 use crate::key::{Axis, Key};
+use crate::nearest::nearest;
 use crate::read::{self, Document, Evidence, Number};
 use crate::{builtin, check};
 use std::collections::BTreeMap;
@@ -39,13 +40,7 @@ impl Profile {
         if let Some(text) = builtin::named(builtin::boards(), name) {
             return Self::of(name, read::of_box(&format!("boards/{name}.toml"), text)?, network);
         }
-        let Some((media, memory)) = name.split_once('/') else {
-            let line = format!(
-                "profile = {name}: allowed is media/memory, such as emmc/512m, a board ({}), or a file that ends in .toml",
-                builtin::names(builtin::boards())
-            );
-            return Err(ProfileError::new(line));
-        };
+        let Some((media, memory)) = name.split_once('/') else { return Err(unknown(name)) };
         let parts = [Some(media.to_owned()), Some(memory.to_owned()), None];
         Self::of(name, Document { title: String::new(), parts, numbers: BTreeMap::new() }, network)
     }
@@ -168,6 +163,17 @@ pub fn boards() -> Result<Vec<Listed>, ProfileError> {
     builtin::boards().iter().map(listed).collect()
 }
 
+fn unknown(name: &str) -> ProfileError {
+    let boards = builtin::boards().iter().map(|(board, _)| *board);
+    ProfileError::new(match nearest(name, boards) {
+        Some(board) => format!("profile = {name}: no such profile; did you mean {board}?"),
+        None => format!(
+            "profile = {name}: allowed is media/memory, such as emmc/512m, a board ({}), or a file that ends in .toml",
+            builtin::names(builtin::boards())
+        ),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,6 +241,7 @@ mod tests {
                 None,
                 "profile = emmc: allowed is media/memory, such as emmc/512m, a board (raspberry-pi-zero-2-w, ",
             ),
+            ("raspberry-pi4", None, "profile = raspberry-pi4: no such profile; did you mean raspberry-pi-4?"),
             ("mmc/512m", None, "mmc/512m: media = mmc: allowed is sd-a1, emmc, nand-ubi, usb-ssd, nvme, tmpfs"),
             ("emmc/64m", None, "emmc/64m: memory = 64m: allowed is 128m, 256m, 512m, 2g"),
             ("emmc/512m", Some("lora"), "emmc/512m: network = lora: allowed is lan, wifi, metered"),

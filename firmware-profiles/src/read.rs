@@ -2,6 +2,7 @@
 
 use crate::error::ProfileError;
 use crate::key::{Axis, Key};
+use crate::nearest::meant;
 use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -57,8 +58,8 @@ pub(crate) struct Document {
     pub(crate) numbers: BTreeMap<Key, Number>,
 }
 
-const BOX_KEYS: &str = "title, media, memory, network, overrides";
-const NUMBER_KEYS: &str = "value, reason, evidence, source";
+const BOX_KEYS: &[&str] = &["title", "media", "memory", "network", "overrides"];
+const NUMBER_KEYS: &[&str] = &["value", "reason", "evidence", "source"];
 
 /// The part of this axis. `file` names it in errors.
 pub(crate) fn part(axis: Axis, file: &str, text: &str) -> Result<Document, ProfileError> {
@@ -130,8 +131,8 @@ impl<'i> Reader<'i> {
         belongs: impl Fn(Key) -> bool,
     ) -> Result<(), ProfileError> {
         let Some(key) = Key::named(name).filter(|key| belongs(*key)) else {
-            let known: Vec<&str> = Key::ALL.iter().filter(|key| belongs(**key)).map(|key| key.name()).collect();
-            return Err(self.unknown(name, value, &format!("title, {}", known.join(", "))));
+            let keys = Key::ALL.iter().filter(|key| belongs(**key)).map(|key| key.name());
+            return Err(self.unknown(name, value, &["title"].into_iter().chain(keys).collect::<Vec<_>>()));
         };
         document.numbers.insert(key, self.number(key, value)?);
         Ok(())
@@ -198,9 +199,15 @@ impl<'i> Reader<'i> {
         ProfileError::new(line).at(self.file, self.line(value.span().start))
     }
 
-    fn unknown(&self, name: &str, value: &Value<'i>, known: &str) -> ProfileError {
-        let line = format!("{name} = {}: no such key; allowed are {known}", self.shown(value));
-        ProfileError::new(line).at(self.file, self.line(value.span().start))
+    fn unknown(&self, name: &str, value: &Value<'i>, known: &[&str]) -> ProfileError {
+        let written = match value.get_ref() {
+            // What stands in the file is `[name]`.
+            DeValue::Table(_) => name.to_owned(),
+            _ => format!("{name} = {}", self.shown(value)),
+        };
+        let own = name.rsplit('.').next().unwrap_or(name);
+        ProfileError::new(format!("{written}: no such key; {}", meant(own, known)))
+            .at(self.file, self.line(value.span().start))
     }
 
     /// As its author wrote it, on one line.
@@ -230,10 +237,11 @@ mod tests {
             ("media = \"emmc\"".to_owned(), "box.toml: title is missing: what it is"),
             (
                 "title = \"t\"\nmedium = \"emmc\"".to_owned(),
-                "box.toml:2: medium = \"emmc\": no such key; allowed are title, media",
+                "box.toml:2: medium = \"emmc\": no such key; did you mean media?",
             ),
             ("overrides = 7".to_owned(), "overrides = 7: allowed is a table written as [overrides]"),
-            ("[overrides.servers_ma]".to_owned(), "box.toml:1: servers_ma = "),
+            ("[overrides.servers_ma]".to_owned(), "box.toml:1: servers_ma: no such key; did you mean servers_max?"),
+            ("colour = 1".to_owned(), "colour = 1: no such key; allowed are title, media, memory, network, overrides"),
             ("[overrides]\nservers_max = 8".to_owned(), "box.toml:2: servers_max = 8: allowed is a table written as"),
             ("[overrides.servers_max]\nvalue = 8".to_owned(), "servers_max.value = 8: allowed is text in quotes"),
             (
@@ -269,6 +277,6 @@ mod tests {
         let error = part(Axis::Media, "media/x.toml", "title = \"t\"").unwrap_err().to_string();
         assert_eq!(error, "media/x.toml: sync_p50_us is missing");
         let error = part(Axis::Media, "media/x.toml", &format!("[quorum_ms]\n{NUMBER}")).unwrap_err().to_string();
-        assert!(error.starts_with("media/x.toml:1: quorum_ms = "), "{error}");
+        assert!(error.starts_with("media/x.toml:1: quorum_ms: no such key; "), "{error}");
     }
 }

@@ -10,6 +10,7 @@ use super::{Exit, bench::Options, completions::Shell, ensemble, help, keygen::Ke
 use lexopt::prelude::{Long, Short, Value};
 use std::path::PathBuf;
 use tracing::Level;
+use zoolet_profiles::nearest;
 
 /// What to do.
 pub(super) enum Command {
@@ -114,7 +115,12 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
 const OF_HELP_AND_VERSION: [&str; 3] = ["help", "version", "licenses"];
 
 fn unknown(name: &str) -> Exit {
-    Exit::usage(format!("command = {name}: allowed is {}, help, version", help::names().join(", ")))
+    let known = help::names();
+    let all = known.iter().map(String::as_str).chain(["help", "version"]);
+    Exit::usage(match nearest(name, all) {
+        Some(near) => format!("command = {name}: no such command; did you mean {near}?"),
+        None => format!("command = {name}: allowed is {}, help, version", known.join(", ")),
+    })
 }
 
 /// The next argument of a command. An option that the help does not name for it is none.
@@ -125,7 +131,12 @@ fn next<'a>(parser: &'a mut lexopt::Parser, command: &str) -> Result<Option<lexo
     let argument = parser.next().map_err(Exit::usage)?;
     match &argument {
         Some(Long(name)) if *name != "help" && !help::takes(command, name) => {
-            Err(Exit::usage(format!("{command}: invalid option '--{name}'; see zoolet --help")))
+            let options = help::options(command);
+            let hint = match nearest(name, options.iter().map(|option| option.name)) {
+                Some(near) => format!("did you mean --{near}?"),
+                None => "see zoolet --help".to_owned(),
+            };
+            Err(Exit::usage(format!("{command}: invalid option '--{name}'; {hint}")))
         }
         _ => Ok(argument),
     }
@@ -209,11 +220,13 @@ mod tests {
     #[test]
     fn bad_usage_is_one_line_and_exit_code_2() {
         for (words, expected) in [
-            (&["server"][..], "2 command = server: allowed is serve, ensemble"),
+            (&["start"][..], "2 command = start: allowed is serve, ensemble"),
+            (&["server"], "2 command = server: no such command; did you mean serve?"),
             (&["serve", "--log", "loud"], "2 --log = loud: allowed is error, warn, info, debug or trace"),
             (&["serve", "--log-format", "xml"], "2 --log-format = xml: allowed is text or json"),
             (&["serve", "--id", "0"], "2 --id = 0: allowed is a whole number from 1 to 255"),
-            (&["serve", "--dat", "x"], "2 serve: invalid option '--dat'"),
+            (&["serve", "--dat", "x"], "2 serve: invalid option '--dat'; did you mean --data?"),
+            (&["serve", "--frobnicate"], "2 serve: invalid option '--frobnicate'; see zoolet --help"),
             (&["serve", "--data"], "2 missing argument for option '--data'"),
             (&["config"], "2 config: allowed is config example"),
             (&["--frob"], "2 invalid option '--frob'"),

@@ -79,12 +79,14 @@ pub(super) fn has(words: &str) -> bool {
     commands().iter().any(|command| is_of(command, words))
 }
 
+/// The options of this command, or of all that begin with it.
+pub(super) fn options(words: &str) -> Vec<Choice> {
+    commands().into_iter().filter(|command| is_of(command, words)).flat_map(|command| command.options).collect()
+}
+
 /// Whether this command, or one that begins with it, has this option.
 pub(super) fn takes(words: &str, option: &str) -> bool {
-    commands()
-        .iter()
-        .filter(|command| is_of(command, words))
-        .any(|command| command.options.iter().any(|known| known.name == option))
+    options(words).iter().any(|known| known.name == option)
 }
 
 fn is_of(command: &Command, words: &str) -> bool {

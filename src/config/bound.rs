@@ -23,7 +23,12 @@ impl<T> Bound<T> {
     }
 
     fn allowed_text(&self) -> String {
-        format!("a whole number from {} to {}", self.allowed.start(), self.allowed.end())
+        let unit = match self.key {
+            key if key.ends_with("_ms") => ", in milliseconds",
+            key if key.split('_').any(|word| word == "bytes") => ", in bytes",
+            _ => "",
+        };
+        format!("a whole number from {} to {}{unit}", self.allowed.start(), self.allowed.end())
     }
 }
 

@@ -186,7 +186,10 @@ impl Ensemble {
         }
         if self.member(own).is_none() {
             let ids: Vec<String> = self.members.iter().map(|member| member.id.to_string()).collect();
-            return refuse(format!("this is server {own}, and the servers are {}", ids.join(", ")));
+            return refuse(format!(
+                "this is server {own}, and the servers are {}: say another id, or name this one in the files of all",
+                ids.join(", ")
+            ));
         }
         self.check_trust(own)
     }
@@ -198,7 +201,7 @@ impl Ensemble {
             return refuse("server 0: servers of an ensemble are numbered from 1 to 255".to_owned());
         }
         if before.iter().any(|other| other.id == id) {
-            return refuse(format!("server {id} is there twice"));
+            return refuse(format!("server {id} is there twice: every server has an id of its own"));
         }
         if let Some(key) = &member.key
             && let Some(other) = before.iter().find(|other| other.key.as_ref() == Some(key))
@@ -216,7 +219,10 @@ impl Ensemble {
                 return refuse(format!("server {id}: address {text}: allowed is host:port, the port from 1 to 65535"));
             }
             if let Some(other) = before.iter().find(|other| other.addresses.contains(text)) {
-                return refuse(format!("servers {} and {id} have one address, {text}", other.id));
+                return refuse(format!(
+                    "servers {} and {id} have one address, {text}: every server has one of its own",
+                    other.id
+                ));
             }
         }
         Ok(())

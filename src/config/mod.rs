@@ -26,6 +26,8 @@ pub use ensemble::{DEFAULT_PEER_PORT, Ensemble, Member, TrustSource};
 pub use kept::{DEFAULT_MIN_INTERVAL, KeptImage};
 pub use zoolet_zab::Timing;
 
+#[cfg(feature = "server")]
+use crate::obstacle;
 use std::{fmt, net::SocketAddr, path::PathBuf};
 use zoolet_engine::store::Strategy;
 use zoolet_engine::wear::Medium;
@@ -203,7 +205,7 @@ pub struct Overrides {
 #[cfg(feature = "server")]
 pub fn load(file: &std::path::Path, over: &Overrides) -> Result<Loaded, ConfigError> {
     let text = std::fs::read(file)
-        .map_err(|error| ConfigError::new(format!("cannot read {}: {error}", file.display())))
+        .map_err(|error| ConfigError::new(format!("cannot read {}: {}", file.display(), obstacle::reading(&error))))
         .and_then(|bytes| {
             String::from_utf8(bytes).map_err(|_| ConfigError::new(format!("{}: is not UTF-8 text", file.display())))
         })?;
@@ -247,7 +249,9 @@ pub fn client_address(key: &str, value: &str) -> Result<SocketAddr, ConfigError>
     const ALLOWED: &str = "a loopback address such as \"127.0.0.1:2181\", or any address in clear such as \
                            \"plain://0.0.0.0:2181\"";
     if value.starts_with("tls://") {
-        return Err(ConfigError::new(format!("{key} = \"{value}\": TLS for clients is not built yet; {ALLOWED}")));
+        return Err(ConfigError::new(format!(
+            "{key} = \"{value}\": TLS for clients is not built yet; allowed is {ALLOWED}"
+        )));
     }
     let (plain, address) = match value.strip_prefix("plain://") {
         Some(rest) => (true, rest),

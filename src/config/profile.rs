@@ -2,6 +2,7 @@
 
 use super::bound::{self, Bound, LIMITS, SETTINGS, TIMING};
 use super::{Config, ConfigError, Network, Timing};
+use crate::obstacle;
 use zoolet_engine::Limits;
 use zoolet_engine::budget::{Budget, Part};
 use zoolet_engine::wear::Medium;
@@ -14,8 +15,8 @@ use zoolet_profiles::{Axis, Key, Number, Profile};
 pub fn find(name: &str, network: Option<Network>) -> Result<Profile, ConfigError> {
     let network = network.map(Network::name);
     let found = if name.ends_with(".toml") {
-        let text =
-            std::fs::read_to_string(name).map_err(|error| ConfigError::new(format!("profile = {name}: {error}")))?;
+        let text = std::fs::read_to_string(name)
+            .map_err(|error| ConfigError::new(format!("profile = {name}: {}", obstacle::reading(&error))))?;
         Profile::read(name, &text, network)
     } else {
         Profile::named(name, network)

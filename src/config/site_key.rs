@@ -9,7 +9,12 @@ use std::path::Path;
 /// It is not; says how to make it.
 pub(super) fn at(file: &Path, own: u8, members: &[Member]) -> Result<TrustSource, ConfigError> {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    if file.exists() { Ok(TrustSource::SiteKeyFile(file)) } else { Err(missing(&file, own, members)) }
+    // One that may not be looked at is there, as far as anybody knows; why, says whoever reads it.
+    if file.try_exists().unwrap_or(true) {
+        Ok(TrustSource::SiteKeyFile(file))
+    } else {
+        Err(missing(&file, own, members))
+    }
 }
 
 /// What an operator reads whose servers have no secret in common: the two commands that give them one.

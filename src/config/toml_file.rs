@@ -22,13 +22,36 @@ const WORDS: [&str; 16] = [
     "srst", "zool",
 ];
 
-const TOP_KEYS: &str = "site, profile, network, data, log_strategy, clients, four_letter_words, last_known_good, limits, settings, server, id, peers, readmit, \
-                        site_key_file, ca_file, certificate_file, key_file, timing";
+const TOP_KEYS: &[&str] = &[
+    "site",
+    "profile",
+    "network",
+    "data",
+    "log_strategy",
+    "clients",
+    "four_letter_words",
+    "last_known_good",
+    "limits",
+    "settings",
+    "server",
+    "id",
+    "peers",
+    "readmit",
+    "site_key_file",
+    "ca_file",
+    "certificate_file",
+    "key_file",
+    "timing",
+];
+
+/// The keys of `[settings]` that are no numbers.
+const OTHER_SETTINGS: [&str; 2] = ["super_digest", "skip_acl"];
 
 pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, ConfigError> {
     let document = DeTable::parse(text).map_err(|error| {
         let line = error.span().map(|span| line_of(text, span.start));
-        ConfigError::new(error.message().replace('\n', ", ")).at(file, line)
+        let written = line.and_then(|line| text.lines().nth(line - 1)).map_or("", str::trim);
+        ConfigError::new(format!("{written}: {}", error.message().replace('\n', ", "))).at(file, line)
     })?;
     let source = Source { text };
     let wrong = |(at, error): Wrong| error.at(file, Some(line_of(text, at)));
@@ -150,8 +173,7 @@ impl<'i> Reader<'i> {
                 self.config.settings.skip_acl = *skip;
             }
             _ => {
-                let others = ["super_digest", "skip_acl"];
-                self.source.number(&mut self.config, "settings", SETTINGS, &others, name, value)?;
+                self.source.number(&mut self.config, "settings", SETTINGS, &OTHER_SETTINGS, name, value)?;
             }
         }
         Ok(())
@@ -268,11 +290,21 @@ mod tests {
     fn each_mistake_is_one_line_with_place_key_value_and_what_is_allowed() {
         for (text, expected) in [
             ("site = 7", "zoolet.toml:1: site = 7: allowed is a name in quotes"),
-            ("\nsyte = \"x\"", "zoolet.toml:2: syte = \"x\": no such key; allowed are site, profile, network"),
+            ("\nsyte = \"x\"", "zoolet.toml:2: syte = \"x\": no such key; did you mean site?"),
+            ("colour = 1", "colour = 1: no such key; allowed are site, profile, network"),
+            ("[limit]\nx = 1", "zoolet.toml:1: limit: no such key; did you mean limits?"),
+            ("watches_max = 5", "watches_max = 5: no such key here; watches_max belongs under [limits]"),
+            ("tick_ms = 5", "tick_ms belongs under [settings]"),
+            ("quorum_ms = 5", "quorum_ms belongs under [timing]"),
+            ("role = \"voter\"", "role belongs under a [[server]]"),
+            (
+                "[limits]\nclients = \"x\"",
+                "zoolet.toml:2: limits.clients = \"x\": no such key here; clients belongs above the first [table]",
+            ),
             ("profile = \"\"", "zoolet.toml:1: profile = \"\": allowed is media/memory in quotes"),
             ("profile = \"floppy/512m\"", "zoolet.toml:1: floppy/512m: media = floppy: allowed is sd-a1, emmc"),
             ("profile = \"pi\"", "zoolet.toml:1: profile = pi: allowed is media/memory, such as emmc/512m, a board"),
-            ("profile = \"/nowhere/box.toml\"", "zoolet.toml:1: profile = /nowhere/box.toml: No such file"),
+            ("profile = \"/nowhere/box.toml\"", "zoolet.toml:1: profile = /nowhere/box.toml: there is no such file"),
             (
                 "[timing]\nheartbeat_idle_ms = 450",
                 "timing.heartbeat_idle_ms = 450: allowed is at most 400, four fifths of",
@@ -285,11 +317,11 @@ mod tests {
                 "[limits]\nframe_bytes_max = 12",
                 "zoolet.toml:2: limits.frame_bytes_max = 12: allowed is a whole number from 4096 to 67108864",
             ),
-            ("[limits]\nframe_bytes_max = \"12\"", "limits.frame_bytes_max = \"12\": allowed is a whole number"),
             (
-                "[limits]\nframe_byte_max = 5",
-                "limits.frame_byte_max = 5: no such key; allowed are frame_bytes_max, connections_max",
+                "[limits]\nframe_bytes_max = \"12\"",
+                "limits.frame_bytes_max = \"12\": allowed is a whole number from 4096 to 67108864, in bytes",
             ),
+            ("[limits]\nframe_byte_max = 5", "limits.frame_byte_max = 5: no such key; did you mean frame_bytes_max?"),
             ("[settings]\nskip_acl = 1", "settings.skip_acl = 1: allowed is true or false"),
             ("[settings]\nsuper_digest = \"me\"", "user:base64(sha1(user:password))"),
             ("[settings]\nsession_timeout_min_ms = 90000", "at most settings.session_timeout_max_ms = 40000"),
@@ -331,7 +363,8 @@ mod tests {
             ("[[server]]\nhost = \"gw-a:0\"", "server.host = \"gw-a:0\": allowed is a host"),
             ("[[server]]\nkey = \"zk1x\"", "server.key = \"zk1x\": a server's public key has 51 characters"),
             ("[[server]]\nclient = \"gw-a\"", "server.client = \"gw-a\": allowed is where clients reach"),
-            ("site = ", "zoolet.toml:1: "),
+            ("site = ", "zoolet.toml:1: site =: string values must be quoted"),
+            ("\ndata = /var/lib", "zoolet.toml:2: data = /var/lib: string values must be quoted"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(expected), "{text:?} gave {error:?}");

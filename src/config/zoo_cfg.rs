@@ -13,10 +13,44 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
     path::Path,
 };
-use zoolet_profiles::Profile;
+use zoolet_profiles::{Profile, nearest};
 
 /// ZooKeeper's tickTime when the file names none.
 const TICK_MS: u32 = 3000;
+
+/// Keys that mean something here.
+const OBEYED: &[&str] = &[
+    "dataDir",
+    "dataLogDir",
+    "clientPort",
+    "clientPortAddress",
+    "tickTime",
+    "minSessionTimeout",
+    "maxSessionTimeout",
+    "maxClientCnxns",
+    "maxCnxns",
+    "jute.maxbuffer",
+    "globalOutstandingLimit",
+    "4lw.commands.whitelist",
+    "skipACL",
+    "DigestAuthenticationProvider.superDigest",
+    "nio.sessionlessCnxnTimeout",
+    "znode.container.checkIntervalMs",
+    "znode.container.maxPerMinute",
+    "readonlymode.enabled",
+    "datadir.autocreate",
+    "peerType",
+    "secureClientPort",
+    "secureClientPortAddress",
+    "zoolet.profile",
+    "zoolet.network",
+    "zoolet.siteKeyFile",
+    "dynamicConfigFile",
+    "forceSync",
+    "extendedTypesEnabled",
+    "enforceQuota",
+    "reconfigEnabled",
+];
 
 /// Keys that tune what this server does not have, or does without being told.
 const NOTHING_TO_DO: &[&str] = &[
@@ -89,11 +123,22 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
     let profile = profile_of(&properties, over).map_err(|(line, error)| error.at(file, line))?;
     let (config, timing) = profile::numbers(&profile).map_err(|error| error.at(file, None))?;
     let mut reader = Reader::new(config, timing);
+    for line in repeated(&properties) {
+        reader.warn(line);
+    }
     for property in &properties {
         reader.property(property).map_err(|error| error.at(file, Some(property.line)))?;
     }
     let (config, warnings) = reader.finish(over).map_err(|error| error.at(file, None))?;
     Ok(settled(&profile, config, warnings))
+}
+
+/// What is said twice: the later one counts, as in ZooKeeper, which does not say so. Servers are refused.
+fn repeated(properties: &[Property]) -> impl Iterator<Item = String> {
+    properties.iter().enumerate().filter_map(|(place, Property { key, value, line })| {
+        let earlier = properties[..place].iter().rfind(|earlier| earlier.key == *key && !key.starts_with("server."))?;
+        Some(format!("{key} = {value}: is in line {} and again in line {line}, which counts", earlier.line))
+    })
 }
 
 /// What `zoolet.profile` and `zoolet.network`, or the command line, say where the numbers come from.
@@ -233,7 +278,11 @@ impl Reader {
                 self.nothing_to_do.push(written.to_owned());
             }
             _ if has_prefix(key, NOT_BUILT) => self.warn(format!("{written} = {value}: not built yet, ignored")),
-            _ => self.warn(format!("{written} = {value}: no such key, ignored")),
+            _ => {
+                let known = OBEYED.iter().chain(NOTHING_TO_DO).copied();
+                let hint = nearest(key, known).map_or(String::new(), |near| format!("; did you mean {near}?"));
+                self.warn(format!("{written} = {value}: no such key, ignored{hint}"));
+            }
         }
         Ok(())
     }
@@ -450,6 +499,33 @@ mod tests {
                 "dataLogDir = /l: ignored: log and base share dataDir",
             ]
         );
+    }
+
+    #[test]
+    fn a_key_that_is_nearly_one_and_a_key_that_is_there_twice_are_warnings() {
+        let loaded = parse("dataDir=/d\nclientPort=1\nmaxClientConns=60\nclientPort=2\n").unwrap();
+        assert_eq!(
+            loaded.warnings,
+            [
+                "clientPort = 2: is in line 2 and again in line 4, which counts",
+                "maxClientConns = 60: no such key, ignored; did you mean maxClientCnxns?",
+            ]
+        );
+        assert_eq!(loaded.config.clients.unwrap().port(), 2);
+        let twice = parse("dataDir=/d\nclientPort=1\nserver.1=a:1:2\nserver.1=b:1:2\nserver.2=c:1:2\n").unwrap_err();
+        assert!(!twice.contains("again"), "{twice}");
+    }
+
+    /// What is suggested is taken.
+    #[test]
+    fn every_key_of_the_list_is_one() {
+        for key in OBEYED {
+            let said = match parse(&format!("dataDir=/d\nclientPort=1\n{key}=1\n")) {
+                Ok(loaded) => loaded.warnings.join("\n"),
+                Err(error) => error,
+            };
+            assert!(!said.contains("no such key"), "{said}");
+        }
     }
 
     #[test]

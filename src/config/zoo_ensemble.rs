@@ -2,6 +2,7 @@
 
 use super::server_line::ServerLine;
 use super::{ConfigError, Ensemble, Member, TrustSource, properties, server_line, site_key};
+use crate::obstacle;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ impl Servers {
             return Err(ConfigError::new(format!("{key} = {}: servers are in this file already", file.display())));
         }
         let text = fs::read_to_string(file)
-            .map_err(|error| ConfigError::new(format!("{key} = {}: {error}", file.display())))?;
+            .map_err(|error| ConfigError::new(format!("{key} = {}: {}", file.display(), obstacle::reading(&error))))?;
         let properties = properties::parse(&text).map_err(|(line, error)| error.at(file, Some(line)))?;
         for property in &properties {
             let at = |error: ConfigError| error.at(file, Some(property.line));
@@ -61,7 +62,7 @@ impl Servers {
         let text = match fs::read_to_string(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return self.number_without_myid(&file, given),
-            Err(error) => return Err(ConfigError::new(format!("{}: {error}", file.display()))),
+            Err(error) => return Err(ConfigError::new(format!("{}: {}", file.display(), obstacle::reading(&error)))),
         };
         let ids = self.ids();
         let allowed = match (given, ids.is_empty()) {
@@ -232,7 +233,7 @@ mod tests {
         for both in [line("dynamic") + "server.4=d:1:2\n", "server.4=d:1:2\n".to_owned() + &line("dynamic")] {
             assert!(data.config(&both).is_err(), "{both}");
         }
-        assert!(data.config(&line("absent")).unwrap_err().contains("No such file"));
+        assert!(data.config(&line("absent")).unwrap_err().contains("there is no such file"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::threads::Failure;
 use crate::config::{Config, ConfigError, Populate};
+use crate::obstacle;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -83,9 +84,9 @@ pub(super) fn open(config: &Config) -> Result<(PathBuf, FsDisk), StartError> {
 fn prepare(path: &Path, populate: Populate) -> Result<(), StartError> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => adopt(path, populate),
-        Ok(_) => Err(refused(path, "is not a directory")),
+        Ok(_) => Err(refused(path, "is not a directory: name one, or nothing that is there")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => create(path, populate),
-        Err(error) => Err(refused(path, &error.to_string())),
+        Err(error) => Err(refused(path, &obstacle::storing(&error).to_string())),
     }
 }
 
@@ -116,7 +117,7 @@ pub fn check_data_directory(path: &Path) -> Result<(), String> {
     match is_ours(path) {
         Ok(_) => Ok(()),
         Err(Unfit::Content(why)) => Err(line(&why)),
-        Err(Unfit::Disk(error)) => Err(line(&error)),
+        Err(Unfit::Disk(error)) => Err(line(&obstacle::storing(&error))),
     }
 }
 
@@ -151,7 +152,9 @@ fn is_ours(path: &Path) -> Result<bool, Unfit> {
         ));
     }
     if let Some(stranger) = names.iter().find(|name| !NOT_DATA.contains(&name.as_str())) {
-        return Err(Unfit::Content(format!("is not empty and not zoolet's (it holds {stranger:?})")));
+        return Err(Unfit::Content(format!(
+            "is not empty and not zoolet's (it holds {stranger:?}): name a directory of its own"
+        )));
     }
     Ok(false)
 }
@@ -170,7 +173,7 @@ fn open_locked(path: &Path) -> Result<FsDisk, StartError> {
             Ok(disk) => return Ok(disk),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 if !is_held_by_this_process(path) || Instant::now() >= until {
-                    return Err(StartError::InUse(format!("data = {error}")));
+                    return Err(StartError::InUse(format!("data = {error}: stop that, or name another directory")));
                 }
                 thread::sleep(Duration::from_millis(5));
             }
@@ -189,7 +192,7 @@ fn refused(path: &Path, why: &str) -> StartError {
 }
 
 fn disk_error(path: &Path, error: &io::Error) -> StartError {
-    let line = format!("data = {}: {error}", path.display());
+    let line = format!("data = {}: {}", path.display(), obstacle::storing(error));
     if is_refusal(error) { StartError::ReadOnly(line) } else { StartError::Disk(line) }
 }
 

@@ -2,6 +2,7 @@
 
 use super::StartError;
 use crate::config::{Config, ConfigError, Ensemble, TrustSource};
+use crate::obstacle;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -99,7 +100,7 @@ pub(super) fn bind(
 }
 
 fn bind_error(listen: SocketAddr, error: &std::io::Error) -> StartError {
-    StartError::Peers(format!("links to other servers, UDP {listen}: {error}"))
+    StartError::Peers(format!("links to other servers, UDP {listen}: {}", obstacle::listening(error, "u")))
 }
 
 fn peers(ensemble: &Ensemble) -> Result<Vec<PeerMember>, StartError> {

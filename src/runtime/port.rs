@@ -4,6 +4,7 @@ use super::seat::{Driver, LITTLE};
 use super::threads::Shared;
 use super::{Input, StartError};
 use crate::config::{Config, Ensemble};
+use crate::obstacle;
 use std::sync::Arc;
 use tokio::sync::Notify;
 use zoolet_engine::{Action, Budget, ConnId, Event};
@@ -96,7 +97,7 @@ pub(super) fn bind(
     };
     ClientPort::bind(&[address], settings, Arc::new(ConnIds::new()), budget)
         .map(Some)
-        .map_err(|error| StartError::Port(format!("clients = {address}: {error}")))
+        .map_err(|error| StartError::Port(format!("clients = {address}: {}", obstacle::listening(&error, "t"))))
 }
 
 /// What `conf` shows, under ZooKeeper's names.

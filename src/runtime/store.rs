@@ -3,7 +3,9 @@
 use super::threads::Failure;
 use super::{StartError, data};
 use crate::config::{Config, ConfigError};
+use crate::obstacle;
 use bytes::Bytes;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use tracing::warn;
@@ -23,7 +25,7 @@ pub(super) fn open(
 ) -> Result<Store, StartError> {
     let file_system = disk.inner().file_system().ok();
     if let Some(line) = file_system.and_then(FileSystem::warning) {
-        warn!("{}: {line}", directory.display());
+        warn!("data = {}: {line}", directory.display());
     }
     let of_file_system = file_system.map_or(Strategy::Append, FileSystem::strategy);
     let strategy = config.log_strategy.unwrap_or(of_file_system);
@@ -57,7 +59,12 @@ pub(super) fn replay(
 }
 
 fn start_error(directory: &Path, error: OpenError) -> StartError {
-    let line = format!("data = {}: {error}", directory.display());
+    let line = match &error {
+        OpenError::Log(LogError::Io { error, .. }) | OpenError::Marker(error) if is_explained(error) => {
+            format!("data = {}: {}", directory.display(), obstacle::storing(error))
+        }
+        error => format!("data = {}: {error}", directory.display()),
+    };
     match &error {
         OpenError::Log(LogError::Options(_)) => StartError::Config(ConfigError::new(error.to_string())),
         OpenError::Damaged(_)
@@ -68,4 +75,12 @@ fn start_error(directory: &Path, error: OpenError) -> StartError {
         | OpenError::Base(BaseError::NoSpace | BaseError::Io(_))
         | OpenError::Log(LogError::Empty | LogError::Exists | LogError::Io { .. }) => StartError::Disk(line),
     }
+}
+
+/// Whether which file it was matters less than what helps.
+fn is_explained(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem
+    )
 }

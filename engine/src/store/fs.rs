@@ -92,7 +92,7 @@ impl FileSystem {
     /// What whoever keeps data there should know.
     pub const fn warning(self) -> Option<&'static str> {
         match self {
-            Self::Tmpfs => Some("tmpfs is memory: what is kept there is gone with the power"),
+            Self::Tmpfs => Some("tmpfs is memory: what is kept there is gone with the power; put the data on a disk"),
             Self::Overlay => Some(
                 "overlayfs: what is kept there may be gone with the container or the next start of the box; put the data on a file system of its own",
             ),

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 use std::fmt;
+use std::io::{Error, ErrorKind};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 /// How long a server may take, from the dialling to the last byte.
@@ -37,8 +38,13 @@ impl fmt::Display for Unheard {
 pub(in crate::cli) async fn ask(server: &str) -> Result<Value, Unheard> {
     let text = match timeout(PATIENCE, exchange(server)).await {
         Ok(Ok(text)) => text,
-        Ok(Err(error)) => return Err(Unheard::Silent(error.to_string())),
-        Err(_) => return Err(Unheard::Silent(format!("no answer in {} s", PATIENCE.as_secs()))),
+        Ok(Err(error)) => return Err(Unheard::Silent(silence(&error))),
+        Err(_) => {
+            return Err(Unheard::Silent(format!(
+                "no answer in {} s: the machine is off, a firewall drops what comes to this port, or the server hangs",
+                PATIENCE.as_secs()
+            )));
+        }
     };
     read(&text)
 }
@@ -61,8 +67,27 @@ fn read(text: &str) -> Result<Value, Unheard> {
     }
 }
 
-async fn exchange(server: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(server).await?;
+/// Why there is no answer, and what helps.
+fn silence(error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => {
+            "nobody listens there: see that the server runs, and that `clients` of its file is this address (127.0.0.1 is for its own machine only)"
+                .to_owned()
+        }
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+            format!("no way leads there ({error}): see that the machine is on, and its network")
+        }
+        _ => error.to_string(),
+    }
+}
+
+async fn exchange(server: &str) -> Result<String, Error> {
+    let addresses = lookup_host(server).await.map_err(|error| {
+        Error::other(format!(
+            "nobody knows an address of this name ({error}): see DNS and /etc/hosts, or give the address"
+        ))
+    })?;
+    let mut stream = TcpStream::connect(&*addresses.collect::<Vec<_>>()).await?;
     stream.write_all(b"zool").await?;
     let mut bytes = Vec::new();
     stream.take(BYTES_MAX).read_to_end(&mut bytes).await?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use toml::de::DeValue;
 use zoolet_transport::peer::trust::PublicKey;
 
-const MEMBER_KEYS: &str = "id, host, role, key, client";
+pub(super) const MEMBER_KEYS: &[&str] = &["id", "host", "role", "key", "client"];
 const HOSTS: &str = "a host in quotes, \"host:port\", or a list of them";
 
 /// Where the messages put the site key that no file names.

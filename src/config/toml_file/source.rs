@@ -1,9 +1,13 @@
 //! A TOML document as its author wrote it: values with the place and the text they came from.
 
-use super::super::{ConfigError, bound::Bound};
+use super::super::ConfigError;
+use super::super::bound::{Bound, LIMITS, SETTINGS, TIMING};
+use super::servers::MEMBER_KEYS;
+use super::{OTHER_SETTINGS, TOP_KEYS};
 use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use zoolet_profiles::meant;
 
 /// The offset where it is wrong, and what is wrong.
 pub(super) type Wrong = (usize, ConfigError);
@@ -29,7 +33,7 @@ impl<'i> Source<'i> {
         let key = format!("{table}.{name}");
         let Some(bound) = bounds.iter().find(|bound| bound.key == name) else {
             let known: Vec<&str> = bounds.iter().map(|bound| bound.key).chain(others.iter().copied()).collect();
-            return Err(unknown(&key, value, self.shown(value), &known.join(", ")));
+            return Err(unknown(&key, value, self.shown(value), &known));
         };
         bound.set(target, &key, self.shown(value), integer(value)).map_err(at(value))
     }
@@ -82,8 +86,32 @@ pub(super) fn at(value: &Value<'_>) -> impl FnOnce(ConfigError) -> Wrong {
     move |error| (start, error)
 }
 
-pub(super) fn unknown(key: &str, value: &Value<'_>, shown: &str, known: &str) -> Wrong {
-    (value.span().start, ConfigError::new(format!("{key} = {shown}: no such key; allowed are {known}")))
+pub(super) fn unknown(key: &str, value: &Value<'_>, shown: &str, known: &[&str]) -> Wrong {
+    let written = match value.get_ref() {
+        // What stands in the file is `[key]`.
+        DeValue::Table(_) => key.to_owned(),
+        _ => format!("{key} = {shown}"),
+    };
+    let name = key.rsplit('.').next().unwrap_or(key);
+    let said = match home(name) {
+        Some(home) => format!("no such key here; {name} belongs {home}"),
+        None => format!("no such key; {}", meant(name, known)),
+    };
+    (value.span().start, ConfigError::new(format!("{written}: {said}")))
+}
+
+/// Where a key belongs that stands elsewhere: whatever follows a table's name is the table's.
+fn home(name: &str) -> Option<&'static str> {
+    let limits = || LIMITS.iter().any(|bound| bound.key == name);
+    let settings = || OTHER_SETTINGS.contains(&name) || SETTINGS.iter().any(|bound| bound.key == name);
+    match name {
+        _ if TOP_KEYS.contains(&name) => Some("above the first [table]"),
+        _ if limits() => Some("under [limits]"),
+        _ if settings() => Some("under [settings]"),
+        _ if TIMING.iter().any(|bound| bound.key == name) => Some("under [timing]"),
+        _ if MEMBER_KEYS.contains(&name) => Some("under a [[server]]"),
+        _ => None,
+    }
 }
 
 pub(super) fn not_built(key: &str, value: &Value<'_>) -> Wrong {

@@ -58,6 +58,11 @@ pub enum SecretFileError {
 impl fmt::Display for SecretFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Io { path, error } if error.kind() == io::ErrorKind::PermissionDenied => write!(
+                f,
+                "{}: the user that this process runs as may not read it: give it to that user (chown), mode 0600",
+                path.display()
+            ),
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Readable { path, name, mode } => write!(
                 f,

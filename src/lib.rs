@@ -7,8 +7,8 @@
 //! goes to `tracing`, for whoever subscribes.
 //!
 //! Features: `embed` is nodes and their sessions, and always there; `port` lets ZooKeeper clients connect too
-//! ([`Config::clients`]); `server`, the default, is the binary with its configuration files, so embedders say
-//! `default-features = false`. `testing`, for `[dev-dependencies]`, is the module of that name: ensembles in memory, on virtual time.
+//! ([`Config::clients`]); `certificates` lets an operator's authority vouch for servers. `server` and `tools` are the binary, with its
+//! configuration files and its other commands; all these are the default, so embedders say `default-features = false`. `testing`, for `[dev-dependencies]`, is the module of that name: ensembles in memory, on virtual time.
 //!
 //! ```
 //! use zoolet::{Config, CreateOptions, Node, Version, Wait, path};

@@ -1,29 +1,34 @@
 //! The command line, parsed once.
 
+#[cfg(feature = "tools")]
 mod bench;
+#[cfg(feature = "tools")]
+mod ensemble;
+#[cfg(feature = "tools")]
 mod probe;
+#[cfg(feature = "tools")]
 mod profile;
 mod site;
+#[cfg(feature = "tools")]
+mod tools;
+#[cfg(feature = "tools")]
 mod unit;
 
-use super::{Exit, bench::Options, completions::Shell, ensemble, help, keygen::Keygen, profile::What, status};
+use super::{Exit, help, keygen::Keygen, status};
 use lexopt::prelude::{Long, Short, Value};
 use std::path::PathBuf;
+#[cfg(feature = "tools")]
+pub(super) use tools::Tool;
 use tracing::Level;
 use zoolet_profiles::nearest;
 
 /// What to do.
 pub(super) enum Command {
     Serve(ServeOptions),
-    Bench(Options),
-    Ensemble(ensemble::Options),
     Status(status::Options),
     Keygen(Keygen),
-    Profile(What),
-    Probe(super::probe::Options),
-    Unit(super::unit::Options),
-    ConfigExample,
-    Completions(Shell),
+    #[cfg(feature = "tools")]
+    Tool(Tool),
     Licences,
     Version,
     Help,
@@ -80,30 +85,21 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         // A command that the help does not name is none: nobody would find it, and no shell complete it.
         _ if !OF_HELP_AND_VERSION.contains(&name) && !help::has(name) => return Err(unknown(name)),
         "serve" => return serve(parser),
-        "bench" => return bench::bench(parser),
-        "ensemble" => return site::ensemble(parser),
         "status" => return site::status(parser),
         "keygen" => return site::keygen(parser),
-        "profile" => return profile::profile(parser),
-        "probe" => return probe::probe(parser),
-        "unit" => return unit::unit(parser),
-        "config" => match next(parser, name)? {
-            Some(Value(what)) if what == "example" => Command::ConfigExample,
-            Some(Long("help") | Short('h')) => return Ok(Command::Help),
-            _ => return Err(Exit::usage("config: allowed is config example")),
-        },
-        "completions" => match next(parser, name)? {
-            Some(Value(shell)) => Command::Completions(self::shell(&shell.to_string_lossy())?),
-            Some(Long("help") | Short('h')) => return Ok(Command::Help),
-            _ => {
-                return Err(Exit::usage("completions: allowed is completions bash, completions zsh, completions fish"));
-            }
-        },
         "licences" | "licenses" => Command::Licences,
         "help" => Command::Help,
         "version" => Command::Version,
+        #[cfg(feature = "tools")]
+        _ => return tools::named(name, parser),
+        #[cfg(not(feature = "tools"))]
         _ => return Err(unknown(name)),
     };
+    alone(name, command, parser)
+}
+
+/// Nothing may stand behind it.
+fn alone(name: &str, command: Command, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     match next(parser, name)? {
         None => Ok(command),
         Some(Long("help") | Short('h')) => Ok(Command::Help),
@@ -115,6 +111,11 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
 const OF_HELP_AND_VERSION: [&str; 3] = ["help", "version", "licenses"];
 
 fn unknown(name: &str) -> Exit {
+    if help::is_left_out(name) {
+        return Exit::usage(format!(
+            "this build has no {name}: a server and its status are all of it; the full one has it"
+        ));
+    }
     let known = help::names();
     let all = known.iter().map(String::as_str).chain(["help", "version"]);
     Exit::usage(match nearest(name, all) {
@@ -172,6 +173,18 @@ fn value(parser: &mut lexopt::Parser) -> Result<String, Exit> {
     }
 }
 
+fn servers(text: &str) -> Result<Vec<String>, Exit> {
+    let wrong = || Exit::usage(format!("--server = {text}: allowed is HOST:PORT, or several with commas between"));
+    text.split(',')
+        .map(|server| match server.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
+                Ok(server.to_owned())
+            }
+            _ => Err(wrong()),
+        })
+        .collect()
+}
+
 fn server_id(text: &str) -> Result<u8, Exit> {
     let id = text.parse().ok().filter(|&id| id > 0);
     id.ok_or_else(|| Exit::usage(format!("--id = {text}: allowed is a whole number from 1 to 255")))
@@ -186,11 +199,6 @@ fn level(text: &str) -> Result<Level, Exit> {
         "trace" => Ok(Level::TRACE),
         _ => Err(Exit::usage(format!("--log = {text}: allowed is error, warn, info, debug or trace"))),
     }
-}
-
-fn shell(text: &str) -> Result<Shell, Exit> {
-    let shell = Shell::ALL.into_iter().find(|shell| shell.name() == text);
-    shell.ok_or_else(|| Exit::usage(format!("completions = {text}: allowed is bash, zsh or fish")))
 }
 
 fn is_json(text: &str) -> Result<bool, Exit> {
@@ -220,7 +228,7 @@ mod tests {
     #[test]
     fn bad_usage_is_one_line_and_exit_code_2() {
         for (words, expected) in [
-            (&["start"][..], "2 command = start: allowed is serve, ensemble"),
+            (&["start"][..], "2 command = start: allowed is serve, "),
             (&["server"], "2 command = server: no such command; did you mean serve?"),
             (&["serve", "--log", "loud"], "2 --log = loud: allowed is error, warn, info, debug or trace"),
             (&["serve", "--log-format", "xml"], "2 --log-format = xml: allowed is text or json"),
@@ -228,7 +236,6 @@ mod tests {
             (&["serve", "--dat", "x"], "2 serve: invalid option '--dat'; did you mean --data?"),
             (&["serve", "--frobnicate"], "2 serve: invalid option '--frobnicate'; see zoolet --help"),
             (&["serve", "--data"], "2 missing argument for option '--data'"),
-            (&["config"], "2 config: allowed is config example"),
             (&["--frob"], "2 invalid option '--frob'"),
         ] {
             let Err(error) = parse_words(words) else { panic!("{words:?} was accepted") };

@@ -4,9 +4,35 @@
 
 /// A line `zoolet COMMAND  what it does` of each command, and one `  --option VALUE  what it is` of each of its options; between the columns
 /// are two spaces at least.
-pub(super) const TEXT: &str = include_str!("help.txt");
+const TEXT: &str = include_str!("help.txt");
+
+/// The first words of the commands of the feature `tools`.
+const TOOLS: [&str; 7] = ["ensemble", "probe", "profile", "bench", "unit", "config", "completions"];
+
+/// Whether it is a command that this build was made without.
+pub(super) fn is_left_out(name: &str) -> bool {
+    cfg!(not(feature = "tools")) && TOOLS.contains(&name)
+}
+
+/// What is printed: nobody should look for what is left out.
+pub(super) fn text() -> String {
+    lines().flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Those of the commands that this build has.
+fn lines() -> impl Iterator<Item = &'static str> {
+    let mut is_left_out = false;
+    TEXT.lines().filter(move |line| {
+        if !line.starts_with(' ') {
+            let name = line.strip_prefix("zoolet ").and_then(|rest| rest.split(' ').next());
+            is_left_out = name.is_some_and(self::is_left_out);
+        }
+        !is_left_out
+    })
+}
 
 /// A command.
+#[cfg_attr(not(feature = "tools"), expect(dead_code, reason = "only `completions` tells what they are for"))]
 pub(super) struct Command {
     /// `serve`, `profile show`.
     pub(super) words: String,
@@ -17,6 +43,7 @@ pub(super) struct Command {
 }
 
 /// An option.
+#[cfg_attr(not(feature = "tools"), expect(dead_code, reason = "only `completions` tells what they are for"))]
 #[derive(Clone, Copy)]
 pub(super) struct Choice {
     /// Without the dashes.
@@ -31,7 +58,7 @@ pub(super) fn commands() -> Vec<Command> {
     let mut all: Vec<Command> = Vec::new();
     // A line for two, `unit systemd|procd`, is two commands with the same options.
     let mut of_line = 0;
-    for line in TEXT.lines() {
+    for line in lines() {
         if let Some(command) = line.strip_prefix("zoolet ").filter(|rest| !rest.starts_with('-')) {
             of_line = all.len();
             let (left, says) = columns(command);
@@ -97,6 +124,35 @@ fn is_of(command: &Command, words: &str) -> bool {
 mod tests {
     use super::*;
 
+    #[cfg(not(feature = "tools"))]
+    #[test]
+    fn what_is_left_out_is_not_in_the_help_and_its_refusal_says_so() {
+        let parse = |word: &str| super::super::args::parse(lexopt::Parser::from_args([word]));
+        for name in TOOLS {
+            assert!(
+                TEXT.contains(&format!("\nzoolet {name} ")) && !text().contains(&format!("zoolet {name} ")),
+                "{name}"
+            );
+            let refused = parse(name).err().unwrap();
+            let line = format!("this build has no {name}: a server and its status are all of it; the full one has it");
+            assert_eq!((refused.code, refused.line), (2, line));
+        }
+        assert_eq!(names(), ["serve", "status", "keygen", "licences"]);
+        assert!(!takes("status", "peer") && takes("status", "json"));
+        let refused = parse("tool").err().unwrap().line;
+        assert_eq!(refused, "command = tool: allowed is serve, status, keygen, licences, help, version");
+    }
+
+    #[cfg(feature = "tools")]
+    #[test]
+    fn what_may_be_left_out_is_a_command() {
+        assert_eq!(text(), TEXT);
+        for name in TOOLS {
+            assert!(names().iter().any(|known| known == name) && !is_left_out(name), "{name}");
+        }
+    }
+
+    #[cfg(feature = "tools")]
     #[test]
     fn every_line_is_a_command_an_option_or_continues_one() {
         let lines: Vec<&str> = TEXT.lines().collect();
@@ -116,6 +172,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "tools")]
     #[test]
     fn a_command_is_its_words_its_argument_and_its_options() {
         let commands = commands();

@@ -2,25 +2,34 @@
 
 mod allocator;
 mod args;
+#[cfg(feature = "tools")]
 mod bench;
+#[cfg(feature = "tools")]
 mod completions;
+#[cfg(feature = "tools")]
 mod ensemble;
 mod help;
 mod keygen;
 mod memory;
 mod notify;
 mod open_files;
+#[cfg(feature = "tools")]
 mod probe;
+#[cfg(feature = "tools")]
 mod profile;
 mod serve;
 mod signals;
 mod status;
+#[cfg(feature = "tools")]
 mod unit;
 
+#[cfg(feature = "tools")]
+use args::Tool;
 use args::{Command, ServeOptions};
 use std::{fmt, process::ExitCode};
 
 /// A file with every key, its default and its reason.
+#[cfg(any(feature = "tools", test))]
 const EXAMPLE: &str = include_str!("example.toml");
 /// Every crate in the binary with its licence; a test holds it to Cargo's metadata.
 const LICENCES: &str = include_str!("licences.txt");
@@ -45,18 +54,13 @@ impl Exit {
 pub(crate) fn main() -> ExitCode {
     let outcome = args::parse(lexopt::Parser::from_env()).and_then(|command| match command {
         Command::Serve(options) => serve::serve(options),
-        Command::Bench(options) => bench::bench(options),
-        Command::Ensemble(options) => ensemble::ensemble(&options),
         Command::Status(options) => status::status(&options),
         Command::Keygen(what) => keygen::keygen(&what),
-        Command::Profile(what) => profile::profile(&what),
-        Command::Probe(options) => probe::probe(&options),
-        Command::Unit(options) => unit::unit(&options),
-        Command::ConfigExample => say(EXAMPLE),
-        Command::Completions(shell) => completions::completions(shell),
+        #[cfg(feature = "tools")]
+        Command::Tool(tool) => run(tool),
         Command::Licences => say(LICENCES),
         Command::Version => say(concat!("zoolet ", env!("CARGO_PKG_VERSION"), "\n")),
-        Command::Help => say(help::TEXT),
+        Command::Help => say(&help::text()),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -64,6 +68,19 @@ pub(crate) fn main() -> ExitCode {
             complain(&exit.line);
             ExitCode::from(exit.code)
         }
+    }
+}
+
+#[cfg(feature = "tools")]
+fn run(tool: Tool) -> Result<(), Exit> {
+    match tool {
+        Tool::Bench(options) => bench::bench(options),
+        Tool::Ensemble(options) => ensemble::ensemble(&options),
+        Tool::Profile(what) => profile::profile(&what),
+        Tool::Probe(options) => probe::probe(&options),
+        Tool::Unit(options) => unit::unit(&options),
+        Tool::ConfigExample => say(EXAMPLE),
+        Tool::Completions(shell) => completions::completions(shell),
     }
 }
 

@@ -1,9 +1,9 @@
 //! The flags of `bench`.
 
-use super::{Command, Exit, next, value};
+use super::tools::number;
+use super::{Command, Exit, Tool, next, servers, value};
 use crate::cli::bench::{Distribution, Op, Options, Until};
 use lexopt::prelude::{Long, Short};
-use std::ops::RangeInclusive;
 use std::time::Duration;
 use zoolet_model::path::is_valid;
 
@@ -51,7 +51,7 @@ pub(super) fn bench(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         given.push(name);
     }
     fit_together(&options, &given)?;
-    Ok(Command::Bench(options))
+    Ok(Command::Tool(Tool::Bench(options)))
 }
 
 /// An option that would change nothing is a misunderstanding about what is measured.
@@ -66,33 +66,10 @@ fn fit_together(options: &Options, given: &[String]) -> Result<(), Exit> {
     Ok(())
 }
 
-pub(super) fn servers(text: &str) -> Result<Vec<String>, Exit> {
-    let wrong = || Exit::usage(format!("--server = {text}: allowed is HOST:PORT, or several with commas between"));
-    text.split(',')
-        .map(|server| match server.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
-                Ok(server.to_owned())
-            }
-            _ => Err(wrong()),
-        })
-        .collect()
-}
-
 fn one_of<T: Copy>(option: &str, text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, Exit> {
     all.iter().copied().find(|candidate| name(*candidate) == text).ok_or_else(|| {
         let names: Vec<_> = all.iter().map(|candidate| name(*candidate)).collect();
         Exit::usage(format!("--{option} = {text}: allowed is {}", names.join(", ")))
-    })
-}
-
-pub(super) fn number<T: TryFrom<u64>>(option: &str, text: &str, allowed: RangeInclusive<u64>) -> Result<T, Exit> {
-    let number = text.parse().ok().filter(|number| allowed.contains(number));
-    number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
-        Exit::usage(format!(
-            "--{option} = {text}: allowed is a whole number from {} to {}",
-            allowed.start(),
-            allowed.end()
-        ))
     })
 }
 
@@ -127,7 +104,7 @@ mod tests {
     fn parse_words(words: &[&str]) -> Result<Options, String> {
         let mut parser = lexopt::Parser::from_args(words);
         match bench(&mut parser).map_err(|exit| format!("{} {}", exit.code, exit.line))? {
-            Command::Bench(options) => Ok(options),
+            Command::Tool(Tool::Bench(options)) => Ok(options),
             _ => panic!("not bench"),
         }
     }

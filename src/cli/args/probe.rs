@@ -1,7 +1,7 @@
 //! The flags of `probe`.
 
 use super::super::probe::Options;
-use super::{Command, Exit, next, profile, value};
+use super::{Command, Exit, Tool, next, profile, value};
 use lexopt::prelude::{Long, Short};
 
 pub(super) fn probe(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
@@ -17,7 +17,7 @@ pub(super) fn probe(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
             other => return Err(Exit::usage(format!("probe: {}; see zoolet --help", other.unexpected()))),
         }
     }
-    Ok(Command::Probe(options))
+    Ok(Command::Tool(Tool::Probe(options)))
 }
 
 /// A profile that is a file is known by the end of its name.

@@ -1,7 +1,7 @@
 //! The flags of `profile`.
 
 use super::super::profile::{Chosen, What};
-use super::{Command, Exit, help, next, value};
+use super::{Command, Exit, Tool, help, next, value};
 use lexopt::prelude::{Long, Short, Value};
 use zoolet::config::Network;
 
@@ -31,12 +31,12 @@ pub(super) fn profile(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         let name = name.filter(|name| !name.is_empty()).ok_or_else(|| Exit::usage(ALLOWED))?;
         Ok(Chosen { name, network, is_json })
     };
-    Ok(Command::Profile(match verb.as_str() {
+    Ok(Command::Tool(Tool::Profile(match verb.as_str() {
         "list" => What::List,
         "show" => What::Show(chosen(name)?),
         "check" => What::Check(chosen(name)?),
         _ => return Err(Exit::usage(ALLOWED)),
-    }))
+    })))
 }
 
 pub(super) fn network(text: &str) -> Result<Network, Exit> {

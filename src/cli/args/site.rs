@@ -1,32 +1,14 @@
-//! The flags of what is about several servers: `ensemble`, `status`, `keygen`.
+//! The flags of what is about several servers: `status`, `keygen`.
 
-use super::{Command, Exit, bench, next, value};
-use crate::cli::{ensemble, keygen::Keygen, status};
+use super::{Command, Exit, next, servers, value};
+use crate::cli::{keygen::Keygen, status};
 use lexopt::prelude::{Long, Short};
-
-pub(super) fn ensemble(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
-    let mut options = ensemble::Options::default();
-    while let Some(argument) = next(parser, "ensemble")? {
-        match argument {
-            Long("servers") => options.voters = Some(bench::number("servers", &value(parser)?, 1..=16)?),
-            Long("observers") => options.observers = Some(bench::number("observers", &value(parser)?, 0..=15)?),
-            Long("base-port") => {
-                let port = bench::number("base-port", &value(parser)?, 1..=ensemble::BASE_PORT_MAX.into())?;
-                options.base_port = Some(port);
-            }
-            Long("data") => options.data = value(parser)?.into(),
-            Long("help") | Short('h') => return Ok(Command::Help),
-            other => return Err(Exit::usage(format!("ensemble: {}; see zoolet --help", other.unexpected()))),
-        }
-    }
-    Ok(Command::Ensemble(options))
-}
 
 pub(super) fn status(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     let mut options = status::Options::default();
     while let Some(argument) = next(parser, "status")? {
         match argument {
-            Long("server") => options.servers = bench::servers(&value(parser)?)?,
+            Long("server") => options.servers = servers(&value(parser)?)?,
             Long("json") => options.json = true,
             Long("help") | Short('h') => return Ok(Command::Help),
             other => return Err(Exit::usage(format!("status: {}; see zoolet --help", other.unexpected()))),
@@ -65,10 +47,6 @@ mod tests {
 
     #[test]
     fn every_flag_arrives() {
-        let words = "ensemble --servers 5 --observers 1 --base-port 3000 --data d";
-        let Ok(Command::Ensemble(options)) = parse_words(words) else { panic!("not ensemble") };
-        assert_eq!((options.voters, options.observers, options.base_port), (Some(5), Some(1), Some(3000)));
-        assert_eq!(options.data, std::path::Path::new("d"));
         let Ok(Command::Status(options)) = parse_words("status --server a:1,b:2 --json") else { panic!("not status") };
         assert!(options.json && options.servers == ["a:1", "b:2"]);
         assert!(matches!(parse_words("keygen"), Ok(Command::Keygen(Keygen::Print))));
@@ -79,9 +57,7 @@ mod tests {
     #[test]
     fn bad_usage_names_the_option_the_value_and_what_is_allowed() {
         for (words, expected) in [
-            ("ensemble --servers 0", "2 --servers = 0: allowed is a whole number from 1 to 16"),
-            ("ensemble --base-port 65000", "2 --base-port = 65000: allowed is a whole number from 1 to 64812"),
-            ("ensemble --frob", "2 ensemble: invalid option '--frob'"),
+            ("status --frob", "2 status: invalid option '--frob'"),
             ("status --server x", "2 --server = x: allowed is HOST:PORT"),
             ("status x", "2 status: unexpected argument \"x\""),
             ("keygen --out a --server b", "2 keygen: allowed is --out FILE, --server DATA, or neither"),

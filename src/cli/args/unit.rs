@@ -1,7 +1,7 @@
 //! The flags of `unit`.
 
 use super::super::unit::{Init, Options};
-use super::{Command, Exit, next, value};
+use super::{Command, Exit, Tool, next, value};
 use lexopt::prelude::{Long, Short, Value};
 
 const ALLOWED: &str = "unit: allowed is unit systemd, unit procd";
@@ -22,5 +22,5 @@ pub(super) fn unit(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
             other => return Err(Exit::usage(format!("unit: {}; see zoolet --help", other.unexpected()))),
         }
     }
-    Ok(Command::Unit(options))
+    Ok(Command::Tool(Tool::Unit(options)))
 }

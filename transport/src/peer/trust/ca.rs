@@ -9,6 +9,7 @@ use super::secret_file::{self, SecretFileError};
 use super::tls;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -57,7 +58,7 @@ impl Authority {
         let pem = secret_file::read_private(key, "private key")?;
         let private = PrivateKeyDer::from_pem_slice(&pem)
             .map_err(|_| content(key, "this is no private key in PEM (PKCS#8, SEC1 or PKCS#1)".to_owned()))?;
-        let shown = CertifiedKey::from_der(chain, private, &tls::provider())
+        let shown = CertifiedKey::from_der(chain, private, &provider())
             .map_err(|error| content(key, format!("this key does not fit {}: {error}", certificate.display())))?;
         let authority = Self::new(roots, shown)
             .ok_or_else(|| content(certificate, "no key can be read from this certificate".to_owned()))?;
@@ -110,7 +111,7 @@ impl Authority {
     }
 
     fn ever_valid(&self) -> Result<EverValid, Error> {
-        let provider = tls::provider();
+        let provider = Arc::new(provider());
         let refused = |error: &dyn fmt::Display| Error::General(error.to_string());
         Ok(EverValid {
             server: WebPkiServerVerifier::builder_with_provider(Arc::clone(&self.roots), Arc::clone(&provider))
@@ -120,6 +121,16 @@ impl Authority {
                 .build()
                 .map_err(|error| refused(&error))?,
         })
+    }
+}
+
+/// Authorities have all kinds of keys.
+pub(super) fn provider() -> CryptoProvider {
+    let ring = rustls::crypto::ring::default_provider();
+    CryptoProvider {
+        signature_verification_algorithms: ring.signature_verification_algorithms,
+        key_provider: ring.key_provider,
+        ..tls::provider()
     }
 }
 

@@ -3,6 +3,10 @@
 //! A server is a key, not an address: each makes a pair on its first start ([`Identity`]), TLS shows that the other side has its pair, and the [`Gate`] judges
 //! whether that key may be the server that it says it is. A stranger who opens a connection learns a public key and nothing else.
 
+#[cfg(feature = "certificates")]
+mod ca;
+#[cfg(not(feature = "certificates"))]
+#[path = "no_ca.rs"]
 mod ca;
 mod checked_text;
 mod explain;

@@ -1,6 +1,7 @@
 //! Public keys, and the text that operators copy.
 
 use super::checked_text;
+#[cfg(feature = "certificates")]
 use ring::digest;
 use std::fmt;
 use std::str::FromStr;
@@ -31,6 +32,7 @@ impl PublicKey {
     }
 
     /// Of a certificate's key, which may be of any kind.
+    #[cfg(feature = "certificates")]
     pub(super) fn of_certified(spki: &[u8]) -> Self {
         let mut hash = [0; 32];
         hash.copy_from_slice(digest::digest(&digest::SHA256, spki).as_ref());

@@ -121,6 +121,7 @@ pub(super) fn read_private(path: &Path, name: &'static str) -> Result<Vec<u8>, S
 }
 
 /// What is in a file that anybody may read.
+#[cfg(feature = "certificates")]
 pub(super) fn read_public(path: &Path) -> Result<Vec<u8>, SecretFileError> {
     read_whole(path, open(path)?)
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use zoolet_model::ServerId;
 
+#[cfg(feature = "certificates")]
 mod certificates;
 mod files;
 mod strangers;

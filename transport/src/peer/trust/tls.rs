@@ -5,13 +5,22 @@
 
 use super::pins::Pins;
 use super::public_key::PublicKey;
+use ring::rand::SystemRandom;
+use ring::signature::{ED25519, UnparsedPublicKey};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring::{cipher_suite, kx_group};
-use rustls::crypto::{CryptoProvider, verify_tls13_signature_with_raw_key};
-use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::crypto::{
+    CryptoProvider, GetRandomFailed, KeyProvider, SecureRandom, WebPkiSupportedAlgorithms,
+    verify_tls13_signature_with_raw_key,
+};
+use rustls::pki_types::{
+    AlgorithmIdentifier, CertificateDer, InvalidSignature, PrivateKeyDer, ServerName, SignatureVerificationAlgorithm,
+    SubjectPublicKeyInfoDer, UnixTime, alg_id,
+};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::SigningKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError, PeerMisbehaved,
@@ -24,20 +33,62 @@ use zoolet_model::ServerId;
 /// What is spoken on a link. The number rises with what an older server would misunderstand.
 pub(super) const ALPN: &[u8] = b"zoolet/1";
 
-/// Ring, with what links need of it. AES is first only where the processor computes it: elsewhere (a Raspberry Pi up to the fourth) it takes many times as
+/// Of ring what links need. Not its own provider, for that names every kind of key there is, and what computes with them would be in every binary: 0.3 MB.
+/// AES is first only where the processor computes it: elsewhere (a Raspberry Pi up to the fourth) it takes many times as
 /// long as ChaCha20.
-pub(super) fn provider() -> Arc<CryptoProvider> {
+pub(super) fn provider() -> CryptoProvider {
     // QUIC itself needs the suite of AES-128 for its first packets, so it is in both.
     let cipher_suites = if has_fast_aes() {
         vec![cipher_suite::TLS13_AES_128_GCM_SHA256, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256]
     } else {
         vec![cipher_suite::TLS13_CHACHA20_POLY1305_SHA256, cipher_suite::TLS13_AES_128_GCM_SHA256]
     };
-    Arc::new(CryptoProvider {
+    CryptoProvider {
         cipher_suites,
         kx_groups: vec![kx_group::X25519],
-        ..rustls::crypto::ring::default_provider()
-    })
+        signature_verification_algorithms: WebPkiSupportedAlgorithms {
+            all: &[&Ed25519],
+            mapping: &[(SignatureScheme::ED25519, &[&Ed25519])],
+        },
+        secure_random: &System,
+        key_provider: &System,
+    }
+}
+
+/// Verifies with it.
+#[derive(Debug)]
+struct Ed25519;
+
+impl SignatureVerificationAlgorithm for Ed25519 {
+    fn verify_signature(&self, key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), InvalidSignature> {
+        let key = UnparsedPublicKey::new(&ED25519, key);
+        key.verify(message, signature).map_err(|_| InvalidSignature)
+    }
+
+    fn public_key_alg_id(&self) -> AlgorithmIdentifier {
+        alg_id::ED25519
+    }
+
+    fn signature_alg_id(&self) -> AlgorithmIdentifier {
+        alg_id::ED25519
+    }
+}
+
+/// The system's random numbers.
+#[derive(Debug)]
+struct System;
+
+impl SecureRandom for System {
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), GetRandomFailed> {
+        ring::rand::SecureRandom::fill(&SystemRandom::new(), bytes).map_err(|_| GetRandomFailed)
+    }
+}
+
+impl KeyProvider for System {
+    /// A server makes its own pair, and no file with a key comes here.
+    fn load_private_key(&self, _: PrivateKeyDer<'static>) -> Result<Arc<dyn SigningKey>, Error> {
+        Err(Error::General("links without certificates load no key".to_owned()))
+    }
 }
 
 fn has_fast_aes() -> bool {
@@ -54,7 +105,7 @@ pub(super) fn server_config(
     verifier: Arc<dyn ClientCertVerifier>,
     shown: Arc<dyn ResolvesServerCert>,
 ) -> Result<ServerConfig, Error> {
-    let mut config = ServerConfig::builder_with_details(provider(), Arc::new(NoClock))
+    let mut config = ServerConfig::builder_with_details(Arc::new(provider()), Arc::new(NoClock))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(shown);
@@ -70,7 +121,7 @@ pub(super) fn client_config(
     verifier: Arc<dyn ServerCertVerifier>,
     shown: Arc<dyn client::ResolvesClientCert>,
 ) -> Result<ClientConfig, Error> {
-    let mut config = ClientConfig::builder_with_details(provider(), Arc::new(NoClock))
+    let mut config = ClientConfig::builder_with_details(Arc::new(provider()), Arc::new(NoClock))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
         .with_custom_certificate_verifier(verifier)
@@ -98,7 +149,7 @@ impl TimeProvider for NoClock {
 /// That TLS lets a key in says only that the other side has its private half. Who it is, is judged after the handshake.
 #[derive(Debug)]
 pub(super) struct RawKeys {
-    pub(super) provider: Arc<CryptoProvider>,
+    pub(super) provider: CryptoProvider,
     pub(super) admitted: Admitted,
 }
 

@@ -1,6 +1,7 @@
 //! An operator's authority. The certificates in `pki/` ran out in the last century; one is of the next.
 
 use super::*;
+use crate::peer::trust::ca;
 use crate::peer::trust::tls::{self, Admitted, RawKeys};
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::pki_types::pem::PemObject;
@@ -99,7 +100,7 @@ fn mixed(ca: &str, certificate: &str, key: &str) -> Authority {
 fn certified(certificate: &str, key: &str) -> CertifiedKey {
     let chain = CertificateDer::pem_file_iter(file(certificate)).unwrap().map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_file(file(key)).unwrap();
-    CertifiedKey::from_der(chain, key, &tls::provider()).unwrap()
+    CertifiedKey::from_der(chain, key, &ca::provider()).unwrap()
 }
 
 #[test]

@@ -1,0 +1,57 @@
+//! In the place of an operator's authority where the feature `certificates` is left out: there is none, and whoever names one is told so.
+
+use super::public_key::PublicKey;
+use super::secret_file::SecretFileError;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, Error, ServerConfig};
+use std::path::Path;
+use zoolet_model::ServerId;
+
+/// An authority, which this build takes none of.
+#[derive(Clone, Debug)]
+pub enum Authority {}
+
+impl Authority {
+    /// # Errors
+    /// Always: one line for the operator.
+    pub fn read(ca: &Path, _certificate: &Path, _key: &Path, _own: ServerId) -> Result<Self, SecretFileError> {
+        Err(SecretFileError::Content {
+            path: ca.to_owned(),
+            what: "this build takes no certificates".to_owned(),
+            remedy: "the full one does; or give the servers a site key, or pinned keys",
+        })
+    }
+
+    pub(super) fn public_key(&self) -> PublicKey {
+        match *self {}
+    }
+
+    pub(super) fn key_of(_: &CertificateDer<'_>) -> Option<PublicKey> {
+        None
+    }
+
+    pub(super) fn names(_: &CertificateDer<'_>, _: ServerId) -> bool {
+        false
+    }
+
+    pub(super) fn server_config(&self) -> Result<ServerConfig, Error> {
+        match *self {}
+    }
+
+    pub(super) fn client_config(&self) -> Result<ClientConfig, Error> {
+        match *self {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_names_an_authority_is_told_what_else_there_is() {
+        let [ca, certificate, key] = ["/etc/zoolet/ca.pem", "own.pem", "own.key"].map(Path::new);
+        let refused = Authority::read(ca, certificate, key, ServerId::new(1).unwrap()).unwrap_err();
+        let line = "/etc/zoolet/ca.pem: this build takes no certificates: the full one does; or give the servers a site key, or pinned keys";
+        assert_eq!(refused.to_string(), line);
+    }
+}

@@ -66,11 +66,13 @@ pub enum Part {
     Base,
     /// Log bytes above the durable checkpoint, on disk.
     Log,
+    /// Bytes of disk that all files of the data directory take.
+    Disk,
 }
 
 impl Part {
     /// Every part, in the order of a snapshot.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Connections,
         Self::ConnectionBytes,
         Self::IdentityBytes,
@@ -89,6 +91,7 @@ impl Part {
         Self::RecordCache,
         Self::Base,
         Self::Log,
+        Self::Disk,
     ];
 
     /// The name in metrics, its unit last.
@@ -112,12 +115,13 @@ impl Part {
             Self::RecordCache => "record_cache_bytes",
             Self::Base => "base_memory_bytes",
             Self::Log => "log_bytes",
+            Self::Disk => "disk_bytes",
         }
     }
 
     /// Whether it counts bytes of memory; the others count things, or bytes of disk.
     pub const fn is_memory(self) -> bool {
-        !matches!(self, Self::Connections | Self::Sessions | Self::Watches | Self::Log)
+        !matches!(self, Self::Connections | Self::Sessions | Self::Watches | Self::Log | Self::Disk)
     }
 
     fn limit(self, limits: &Limits) -> u64 {
@@ -140,6 +144,7 @@ impl Part {
             Self::RecordCache => limits.record_cache_bytes.into(),
             Self::Base => base_bytes_max(limits),
             Self::Log => u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments),
+            Self::Disk => limits.disk_bytes_max,
         }
     }
 }

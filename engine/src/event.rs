@@ -22,6 +22,15 @@ pub struct Now {
     pub wall_ms: i64,
 }
 
+/// Where there is too little room.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Shortage {
+    /// On the disk.
+    Disk,
+    /// Under the bound of what may be taken of the disk ([`Limits::disk_bytes_max`](crate::Limits::disk_bytes_max)).
+    Bound,
+}
+
 /// Something that happened outside the machine.
 #[derive(Debug)]
 pub enum Event {
@@ -95,8 +104,8 @@ pub enum Event {
     },
     /// The disk has too little room for more than deletions, or has room again.
     Space {
-        /// Which of the two.
-        is_short: bool,
+        /// What is too small; `None` when there is room.
+        shortage: Option<Shortage>,
     },
     /// An entry read back from the log at start, committed or not, in order.
     Recovered {

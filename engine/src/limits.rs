@@ -31,6 +31,8 @@ pub struct Limits {
     pub base_cache_bytes: u32,
     /// Bytes of disk space that only deletions use; 0 keeps none.
     pub disk_reserve_bytes: u32,
+    /// Bytes of the disk that all files of the data directory may take together; 0 is no bound but the disk. Beyond it the disk is as good as full.
+    pub disk_bytes_max: u64,
     /// Bytes of one log segment.
     pub log_segment_bytes: u32,
     /// Segments in the log's ring.
@@ -61,6 +63,7 @@ impl Default for Limits {
             record_cache_bytes: 4 << 20,
             base_cache_bytes: 4 << 20,
             disk_reserve_bytes: 32 << 20,
+            disk_bytes_max: 2 << 30,
             log_segment_bytes: 4 << 20,
             log_segments: 16,
         }

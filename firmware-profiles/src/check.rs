@@ -84,6 +84,14 @@ pub(crate) fn check(profile: &Profile) -> Result<(), ProfileError> {
     if segments < SEGMENTS_MIN {
         return Err(wrong(profile, Key::LogBytes, "at least six of log_segment_bytes"));
     }
+    let (most, least) = (profile.get(Key::DiskBytesMax), disk_bytes_min(profile));
+    if (1..least).contains(&most) {
+        let allowed = format!(
+            "0 B for no bound, or at least {} (log_bytes, disk_reserve_bytes, and two bases of twice memtable_bytes)",
+            Key::DiskBytesMax.unit().show(least)
+        );
+        return Err(wrong(profile, Key::DiskBytesMax, &allowed));
+    }
     if !SERVERS.contains(&profile.get(Key::ServersMax)) {
         return Err(wrong(profile, Key::ServersMax, "a whole number from 1 to 16"));
     }
@@ -93,6 +101,12 @@ pub(crate) fn check(profile: &Profile) -> Result<(), ProfileError> {
 /// A session of the leader's own process lives on when its disk is back, and a leader found.
 pub(crate) fn session_timeout_min_ms(profile: &Profile) -> u64 {
     profile.get(Key::Hang).saturating_add(profile.get(Key::Quorum))
+}
+
+/// What a data directory always has, and two bases that each hold what memory does before it is written.
+fn disk_bytes_min(profile: &Profile) -> u64 {
+    let bases = profile.get(Key::MemtableBytes).saturating_mul(4);
+    profile.get(Key::LogBytes).saturating_add(profile.get(Key::DiskReserveBytes)).saturating_add(bases)
 }
 
 fn check_wear(profile: &Profile) -> Result<(), ProfileError> {
@@ -178,6 +192,11 @@ mod tests {
             ("disk_stall_ms", "900 ms", "disk_stall_ms = 900 ms of box.toml: allowed is at least sync_max_us and 1 s"),
             ("log_segment_bytes", "4000 kB", "log_segment_bytes = 4 MB of box.toml: allowed is a multiple of 4 KiB"),
             ("log_bytes", "20 MiB", "log_bytes = 20 MiB of box.toml: allowed is at least six of log_segment_bytes"),
+            (
+                "disk_bytes_max",
+                "100 MiB",
+                "disk_bytes_max = 100 MiB of box.toml: allowed is 0 B for no bound, or at least 128 MiB (log_bytes",
+            ),
             ("servers_max", "17", "servers_max = 17 of box.toml: allowed is a whole number from 1 to 16"),
             ("servers_max", "0", "servers_max = 0 of box.toml: allowed is a whole number from 1"),
             ("flash_bytes_per_day", "0 B", "flash_bytes_per_day = 0 B of box.toml: allowed is 0 B where"),

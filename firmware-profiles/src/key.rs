@@ -78,6 +78,8 @@ keys! {
     FlashBudget = "flash_bytes_per_day", Media, Bytes;
     /// The log's ring: everything since the last checkpoints.
     LogBytes = "log_bytes", Media, Bytes;
+    /// What the data directory may take: the log's ring, the reserve, and two bases; 0 where the medium itself is the bound.
+    DiskBytesMax = "disk_bytes_max", Media, Bytes;
     /// A leader whose log makes no progress for so long hands over to a voter whose disk is faster.
     DiskStall = "disk_stall_ms", Media, Millis;
 

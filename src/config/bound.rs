@@ -2,24 +2,55 @@
 
 use super::{Config, ConfigError, Timing};
 use std::ops::RangeInclusive;
+use zoolet_engine::Limits;
 
 /// One number of a `T`.
 pub(super) struct Bound<T = Config> {
     /// The key in its TOML table, unit last.
     pub(super) key: &'static str,
-    pub(super) allowed: RangeInclusive<u32>,
-    pub(super) place: fn(&mut T) -> &mut u32,
+    pub(super) allowed: RangeInclusive<u64>,
+    place: fn(&mut T) -> Place<'_>,
+}
+
+/// Where a number is kept.
+enum Place<'a> {
+    Small(&'a mut u32),
+    Large(&'a mut u64),
+}
+
+impl<'a> From<&'a mut u32> for Place<'a> {
+    fn from(place: &'a mut u32) -> Self {
+        Self::Small(place)
+    }
+}
+
+impl<'a> From<&'a mut u64> for Place<'a> {
+    fn from(place: &'a mut u64) -> Self {
+        Self::Large(place)
+    }
 }
 
 impl<T> Bound<T> {
     /// Stores `number` when it is allowed; `key` and `text` are what the author wrote.
     pub(super) fn set(&self, target: &mut T, key: &str, text: &str, number: Option<i128>) -> Result<(), ConfigError> {
-        let number = number
-            .and_then(|number| u32::try_from(number).ok())
-            .filter(|number| self.allowed.contains(number))
-            .ok_or_else(|| ConfigError::value(key, text, self.allowed_text()))?;
-        *(self.place)(target) = number;
-        Ok(())
+        let number =
+            number.and_then(|number| u64::try_from(number).ok()).filter(|number| self.allowed.contains(number));
+        let is_set = number.is_some_and(|number| match (self.place)(target) {
+            Place::Small(place) => u32::try_from(number).map(|number| *place = number).is_ok(),
+            Place::Large(place) => {
+                *place = number;
+                true
+            }
+        });
+        if is_set { Ok(()) } else { Err(ConfigError::value(key, text, self.allowed_text())) }
+    }
+
+    /// The number that `target` has.
+    pub(super) fn get(&self, target: &mut T) -> u64 {
+        match (self.place)(target) {
+            Place::Small(place) => (*place).into(),
+            Place::Large(place) => *place,
+        }
     }
 
     fn allowed_text(&self) -> String {
@@ -32,81 +63,103 @@ impl<T> Bound<T> {
     }
 }
 
-const MIB: u32 = 1 << 20;
+const MIB: u64 = 1 << 20;
 
 /// The table `[limits]`.
 pub(super) const LIMITS: &[Bound] = &[
-    Bound { key: "frame_bytes_max", allowed: 4096..=64 * MIB, place: |c| &mut c.limits.frame_bytes_max },
-    Bound { key: "connections_max", allowed: 1..=1_000_000, place: |c| &mut c.limits.connections_max },
+    Bound { key: "frame_bytes_max", allowed: 4096..=64 * MIB, place: |c| (&mut c.limits.frame_bytes_max).into() },
+    Bound { key: "connections_max", allowed: 1..=1_000_000, place: |c| (&mut c.limits.connections_max).into() },
     Bound {
         key: "connections_per_address_max",
         allowed: 0..=1_000_000,
-        place: |c| &mut c.limits.connections_per_address_max,
+        place: |c| (&mut c.limits.connections_per_address_max).into(),
     },
-    Bound { key: "sessions_max", allowed: 1..=10_000_000, place: |c| &mut c.limits.sessions_max },
+    Bound { key: "sessions_max", allowed: 1..=10_000_000, place: |c| (&mut c.limits.sessions_max).into() },
     Bound {
         key: "ephemerals_per_session_max",
         allowed: 0..=1_000_000,
-        place: |c| &mut c.limits.ephemerals_per_session_max,
+        place: |c| (&mut c.limits.ephemerals_per_session_max).into(),
     },
-    Bound { key: "watches_max", allowed: 0..=100_000_000, place: |c| &mut c.limits.watches_max },
-    Bound { key: "outstanding_max", allowed: 1..=1_000_000, place: |c| &mut c.limits.outstanding_max },
+    Bound { key: "watches_max", allowed: 0..=100_000_000, place: |c| (&mut c.limits.watches_max).into() },
+    Bound { key: "outstanding_max", allowed: 1..=1_000_000, place: |c| (&mut c.limits.outstanding_max).into() },
     Bound {
         key: "outstanding_bytes_max",
         allowed: 64 << 10..=1024 * MIB,
-        place: |c| &mut c.limits.outstanding_bytes_max,
+        place: |c| (&mut c.limits.outstanding_bytes_max).into(),
     },
-    Bound { key: "outbound_bytes_max", allowed: 64 << 10..=1024 * MIB, place: |c| &mut c.limits.outbound_bytes_max },
+    Bound {
+        key: "outbound_bytes_max",
+        allowed: 64 << 10..=1024 * MIB,
+        place: |c| (&mut c.limits.outbound_bytes_max).into(),
+    },
     Bound {
         key: "outbound_bytes_total_max",
         allowed: 64 << 10..=2048 * MIB,
-        place: |c| &mut c.limits.outbound_bytes_total_max,
+        place: |c| (&mut c.limits.outbound_bytes_total_max).into(),
     },
-    Bound { key: "memtable_bytes", allowed: 64 << 10..=1024 * MIB, place: |c| &mut c.limits.memtable_bytes },
-    Bound { key: "record_cache_bytes", allowed: 64 << 10..=2048 * MIB, place: |c| &mut c.limits.record_cache_bytes },
-    Bound { key: "base_cache_bytes", allowed: 64 << 10..=2048 * MIB, place: |c| &mut c.limits.base_cache_bytes },
-    Bound { key: "disk_reserve_bytes", allowed: 0..=4095 * MIB, place: |c| &mut c.limits.disk_reserve_bytes },
-    Bound { key: "log_segment_bytes", allowed: 64 << 10..=1024 * MIB, place: |c| &mut c.limits.log_segment_bytes },
+    Bound { key: "memtable_bytes", allowed: 64 << 10..=1024 * MIB, place: |c| (&mut c.limits.memtable_bytes).into() },
+    Bound {
+        key: "record_cache_bytes",
+        allowed: 64 << 10..=2048 * MIB,
+        place: |c| (&mut c.limits.record_cache_bytes).into(),
+    },
+    Bound {
+        key: "base_cache_bytes",
+        allowed: 64 << 10..=2048 * MIB,
+        place: |c| (&mut c.limits.base_cache_bytes).into(),
+    },
+    Bound { key: "disk_reserve_bytes", allowed: 0..=4095 * MIB, place: |c| (&mut c.limits.disk_reserve_bytes).into() },
+    // 0, or enough for what is checked together below.
+    Bound { key: "disk_bytes_max", allowed: 0..=1 << 50, place: |c| (&mut c.limits.disk_bytes_max).into() },
+    Bound {
+        key: "log_segment_bytes",
+        allowed: 64 << 10..=1024 * MIB,
+        place: |c| (&mut c.limits.log_segment_bytes).into(),
+    },
     // Three are kept free and a checkpoint starts at half of them: with fewer than six, writes would wait for ever.
-    Bound { key: "log_segments", allowed: 6..=1024, place: |c| &mut c.limits.log_segments },
+    Bound { key: "log_segments", allowed: 6..=1024, place: |c| (&mut c.limits.log_segments).into() },
 ];
 
 /// The numbers of the table `[settings]`.
 pub(super) const SETTINGS: &[Bound] = &[
-    Bound { key: "tick_ms", allowed: 10..=60_000, place: |c| &mut c.settings.tick_ms },
+    Bound { key: "tick_ms", allowed: 10..=60_000, place: |c| (&mut c.settings.tick_ms).into() },
     Bound {
         key: "session_timeout_min_ms",
         allowed: 10..=86_400_000,
-        place: |c| &mut c.settings.session_timeout_min_ms,
+        place: |c| (&mut c.settings.session_timeout_min_ms).into(),
     },
     Bound {
         key: "session_timeout_max_ms",
         allowed: 10..=86_400_000,
-        place: |c| &mut c.settings.session_timeout_max_ms,
+        place: |c| (&mut c.settings.session_timeout_max_ms).into(),
     },
-    Bound { key: "handshake_timeout_ms", allowed: 100..=86_400_000, place: |c| &mut c.settings.handshake_timeout_ms },
+    Bound {
+        key: "handshake_timeout_ms",
+        allowed: 100..=86_400_000,
+        place: |c| (&mut c.settings.handshake_timeout_ms).into(),
+    },
     Bound {
         key: "container_check_interval_ms",
         allowed: 10..=86_400_000,
-        place: |c| &mut c.settings.container_check_interval_ms,
+        place: |c| (&mut c.settings.container_check_interval_ms).into(),
     },
     Bound {
         key: "containers_per_minute_max",
         allowed: 1..=1_000_000,
-        place: |c| &mut c.settings.containers_per_minute_max,
+        place: |c| (&mut c.settings.containers_per_minute_max).into(),
     },
-    Bound { key: "staleness_max_ms", allowed: 200..=86_400_000, place: |c| &mut c.settings.staleness_max_ms },
+    Bound { key: "staleness_max_ms", allowed: 200..=86_400_000, place: |c| (&mut c.settings.staleness_max_ms).into() },
 ];
 
 /// The table `[timing]`.
 pub(super) const TIMING: &[Bound<Timing>] = &[
-    Bound { key: "heartbeat_busy_ms", allowed: 10..=60_000, place: |t| &mut t.heartbeat_busy_ms },
-    Bound { key: "heartbeat_idle_ms", allowed: 10..=60_000, place: |t| &mut t.heartbeat_idle_ms },
-    Bound { key: "fresh_ms", allowed: 100..=600_000, place: |t| &mut t.fresh_ms },
-    Bound { key: "join_ms", allowed: 100..=600_000, place: |t| &mut t.join_ms },
-    Bound { key: "quorum_ms", allowed: 200..=600_000, place: |t| &mut t.quorum_ms },
+    Bound { key: "heartbeat_busy_ms", allowed: 10..=60_000, place: |t| (&mut t.heartbeat_busy_ms).into() },
+    Bound { key: "heartbeat_idle_ms", allowed: 10..=60_000, place: |t| (&mut t.heartbeat_idle_ms).into() },
+    Bound { key: "fresh_ms", allowed: 100..=600_000, place: |t| (&mut t.fresh_ms).into() },
+    Bound { key: "join_ms", allowed: 100..=600_000, place: |t| (&mut t.join_ms).into() },
+    Bound { key: "quorum_ms", allowed: 200..=600_000, place: |t| (&mut t.quorum_ms).into() },
     // Below a second a card that erases a block would look like one that hangs.
-    Bound { key: "disk_stall_ms", allowed: 1000..=600_000, place: |t| &mut t.disk_stall_ms },
+    Bound { key: "disk_stall_ms", allowed: 1000..=600_000, place: |t| (&mut t.disk_stall_ms).into() },
 ];
 
 /// The bound of that name; the caller's key is one of the tables'.
@@ -148,6 +201,16 @@ pub(super) fn check_together(config: &Config, timing: &Timing, names: &TogetherN
             "a multiple of 4096",
         ));
     }
+    let least = disk_bytes_min(&config.limits);
+    if (1..least).contains(&config.limits.disk_bytes_max) {
+        return Err(ConfigError::value(
+            names.disk,
+            config.limits.disk_bytes_max,
+            format_args!(
+                "0 for no bound, or at least {least}: the log's ring, disk_reserve_bytes, and two bases of twice memtable_bytes"
+            ),
+        ));
+    }
     // The largest frame becomes one log entry, and a batch never crosses a segment's end.
     let room = config.limits.log_segment_bytes / 2;
     if config.limits.frame_bytes_max > room {
@@ -160,11 +223,18 @@ pub(super) fn check_together(config: &Config, timing: &Timing, names: &TogetherN
     Ok(())
 }
 
+/// The smallest bound of the disk under which a server gets anywhere: what it always has, and two bases that each hold what memory does before it is written.
+fn disk_bytes_min(limits: &Limits) -> u64 {
+    let ring = u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments);
+    ring + u64::from(limits.disk_reserve_bytes) + 4 * u64::from(limits.memtable_bytes)
+}
+
 /// As `zoolet.toml` calls them.
 pub(super) const OF_TOML: TogetherNames = TogetherNames {
     timeout_min: "settings.session_timeout_min_ms",
     timeout_max: "settings.session_timeout_max_ms",
     frame: "limits.frame_bytes_max",
+    disk: "limits.disk_bytes_max",
 };
 
 /// How the file at hand calls the keys that are checked against each other.
@@ -172,6 +242,7 @@ pub(super) struct TogetherNames {
     pub(super) timeout_min: &'static str,
     pub(super) timeout_max: &'static str,
     pub(super) frame: &'static str,
+    pub(super) disk: &'static str,
 }
 
 #[cfg(test)]
@@ -195,12 +266,12 @@ mod tests {
     fn every_default_is_allowed() {
         let mut timing = Timing::default();
         for bound in TIMING {
-            let value = *(bound.place)(&mut timing);
+            let value = bound.get(&mut timing);
             assert!(bound.allowed.contains(&value), "{} = {value}", bound.key);
         }
         let mut config = Config::new("x");
         for bound in LIMITS.iter().chain(SETTINGS) {
-            let value = *(bound.place)(&mut config);
+            let value = bound.get(&mut config);
             assert!(bound.allowed.contains(&value), "{} = {value}", bound.key);
         }
     }

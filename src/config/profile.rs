@@ -143,7 +143,7 @@ fn effective(profile: &Profile, config: &Config) -> Vec<Effective> {
     let mut config = config.clone();
     let mut timing = config.ensemble.as_ref().map_or(timing_of_profile, |ensemble| ensemble.timing);
     let mut all = Vec::new();
-    let mut add = |table: &str, key: &'static str, value: u32, same: bool| {
+    let mut add = |table: &str, key: &'static str, value: u64, same: bool| {
         let name = if key == "log_segments" { "log_bytes" } else { key };
         let number = Key::named(name).and_then(|key| profile.numbers().find(|(of, _)| *of == key));
         let from = match number {
@@ -155,13 +155,13 @@ fn effective(profile: &Profile, config: &Config) -> Vec<Effective> {
     };
     for (table, bounds) in [("limits", LIMITS), ("settings", SETTINGS)] {
         for bound in bounds {
-            let value = *(bound.place)(&mut config);
-            add(table, bound.key, value, value == *(bound.place)(&mut of_profile));
+            let value = bound.get(&mut config);
+            add(table, bound.key, value, value == bound.get(&mut of_profile));
         }
     }
     for bound in TIMING {
-        let value = *(bound.place)(&mut timing);
-        add("timing", bound.key, value, value == *(bound.place)(&mut timing_of_profile));
+        let value = bound.get(&mut timing);
+        add("timing", bound.key, value, value == bound.get(&mut timing_of_profile));
     }
     all
 }
@@ -170,7 +170,7 @@ fn effective(profile: &Profile, config: &Config) -> Vec<Effective> {
 struct Effective {
     /// Table and key, as in `zoolet.toml`.
     key: String,
-    value: u32,
+    value: u64,
     /// The evidence and the file of a profile; `configured` where a file said something else; `default` of what no profile says.
     from: String,
 }

@@ -317,6 +317,7 @@ impl Reader {
             timeout_min: "minSessionTimeout",
             timeout_max: "maxSessionTimeout",
             frame: "jute.maxbuffer",
+            disk: "disk_bytes_max of the profile",
         };
         bound::check_together(&self.config, &self.timing, &names)?;
         Ok((self.config, self.warnings))

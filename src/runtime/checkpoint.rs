@@ -13,7 +13,7 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 use zoolet_engine::Event;
 use zoolet_engine::action::{Checkpoint, Generation};
-use zoolet_engine::event::BaseFailure;
+use zoolet_engine::event::{BaseFailure, Shortage};
 use zoolet_engine::notices::Notices;
 use zoolet_engine::store::Reserve;
 use zoolet_engine::store::base::{Base, BaseError, BaseReader, Patrol};
@@ -217,17 +217,24 @@ impl CheckpointThread<'_> {
     }
 
     fn tell_space(&self) {
-        let is_short = self.reserve.is_short();
-        let may_say = self.admit(("space", is_short));
-        if let (true, Some(left_out)) = (is_short, may_say) {
-            warn!(
-                missing_bytes = self.reserve.missing_bytes(),
-                left_out,
-                "the disk is full: writes are refused, deletes go on; when so many more bytes are free, writes are taken again"
-            );
-        } else if may_say.is_some() {
-            info!("the disk has room again");
+        let shortage = self.reserve.shortage();
+        if let Some(left_out) = self.admit(("space", shortage)) {
+            let missing_bytes = self.reserve.missing_bytes();
+            match shortage {
+                Some(Shortage::Disk) => warn!(
+                    missing_bytes,
+                    left_out,
+                    "the disk is full: writes are refused, deletes go on; when so many more bytes are free, writes are taken again"
+                ),
+                Some(Shortage::Bound) => warn!(
+                    missing_bytes,
+                    left_out,
+                    "the data directory takes as much of the disk as it may: writes are refused, deletes go on; when it takes so many bytes less, or \
+                     disk_bytes_max is so many more, writes are taken again"
+                ),
+                None => info!("there is room again"),
+            }
         }
-        self.core.push(Input::Event(Event::Space { is_short }));
+        self.core.push(Input::Event(Event::Space { shortage }));
     }
 }

@@ -266,6 +266,7 @@ impl Core {
     /// Reading fills its caches, and merges change its tables, without a word to the core: so it is asked now and then.
     fn account_base(&self) {
         self.budget.set(Part::Base, self.shared.base_memory_bytes());
+        self.budget.set(Part::Disk, self.shared.disk_bytes());
     }
 
     /// Sessions that waited for a server that serves need not wait any longer.

@@ -17,7 +17,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use zoolet_engine::store::{MeteredDisk, Store};
+use zoolet_engine::store::disk::Disk;
+use zoolet_engine::store::{MeteredDisk, Store, capped};
 use zoolet_engine::{Budget, Limits, Server, server};
 use zoolet_session::{Link, Session, SessionOptions};
 use zoolet_zab::Incarnation;
@@ -79,7 +80,9 @@ impl Node {
         check(&config)?;
         let (path, disk) = data::open(&config)?;
         let flash = Flash::new(config.medium, &path);
-        let disk = Arc::new(MeteredDisk::new(disk, Arc::clone(flash.meter())));
+        let file_system = disk.file_system().ok();
+        let metered = Arc::new(MeteredDisk::new(disk, Arc::clone(flash.meter())));
+        let disk: Arc<dyn Disk> = capped(metered, config.limits.disk_bytes_max);
         let budget = Arc::new(Budget::new(&config.limits));
         #[cfg(feature = "port")]
         let port = port::bind(&config, &path, Arc::clone(&budget))?;
@@ -88,7 +91,7 @@ impl Node {
         #[cfg(not(feature = "port"))]
         let client_address = None;
         let Store { log, base, reserve, recovered, facts, state, chain_at_base, health, .. } =
-            store::open(&config, &path, &disk, u128::from_ne_bytes(entropy()?))?;
+            store::open(&config, &path, file_system, &disk, u128::from_ne_bytes(entropy()?))?;
         flash.meter().serve_base(base.id());
         let id = member::id(&config);
         member::tell_differences(&config, &recovered.config);

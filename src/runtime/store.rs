@@ -12,7 +12,7 @@ use tracing::warn;
 use zoolet_engine::store::base::BaseError;
 use zoolet_engine::store::disk::Disk;
 use zoolet_engine::store::log::{Log, LogError, ReplayError};
-use zoolet_engine::store::{FileSystem, FsDisk, MeteredDisk, OpenError, Store, Strategy};
+use zoolet_engine::store::{FileSystem, OpenError, Store, Strategy};
 use zoolet_model::Zxid;
 
 /// Opens log and base, or makes them in a directory that has none; then `incarnation` names this disk. What is damaged a server that is alone refuses; a
@@ -20,17 +20,17 @@ use zoolet_model::Zxid;
 pub(super) fn open(
     config: &Config,
     directory: &Path,
-    disk: &Arc<MeteredDisk<FsDisk>>,
+    file_system: Option<FileSystem>,
+    disk: &Arc<dyn Disk>,
     incarnation: u128,
 ) -> Result<Store, StartError> {
-    let file_system = disk.inner().file_system().ok();
     if let Some(line) = file_system.and_then(FileSystem::warning) {
         warn!("data = {}: {line}", directory.display());
     }
     let of_file_system = file_system.map_or(Strategy::Append, FileSystem::strategy);
     let strategy = config.log_strategy.unwrap_or(of_file_system);
     let open = if config.ensemble.is_some() { Store::open_member } else { Store::open };
-    let store = open(Arc::clone(disk) as Arc<dyn Disk>, strategy, &config.limits, incarnation).map_err(|error| {
+    let store = open(Arc::clone(disk), strategy, &config.limits, incarnation).map_err(|error| {
         match start_error(directory, error) {
             StartError::Disk(line) if data::is_read_only(&**disk) => StartError::ReadOnly(line),
             error => error,

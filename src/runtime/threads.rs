@@ -157,6 +157,11 @@ impl Shared {
         self.store.base().memory_bytes()
     }
 
+    /// What all files of the data directory took of the disk when that was looked at last.
+    pub(super) fn disk_bytes(&self) -> u64 {
+        self.reserve.taken_bytes()
+    }
+
     pub(super) fn tell_serving(&self) {
         self.serving.set(());
     }

@@ -512,6 +512,10 @@ impl FileState {
         self.changes.push(Change::Length(bytes));
     }
 
+    fn taken_bytes(&self) -> u64 {
+        self.blocks.iter().filter(|&&kept| kept).count() as u64 * BLOCK as u64
+    }
+
     fn blocks_missing(&self, at: usize, end: usize) -> usize {
         (at / BLOCK..end.div_ceil(BLOCK)).filter(|&block| !self.blocks.get(block).is_some_and(|&kept| kept)).count()
     }
@@ -527,8 +531,7 @@ impl FileState {
 
 impl State {
     fn used_bytes(&self) -> u64 {
-        let blocks = |file: &usize| self.files[*file].blocks.iter().filter(|&&kept| kept).count();
-        self.names.values().map(blocks).sum::<usize>() as u64 * BLOCK as u64
+        self.names.values().map(|file| self.files[*file].taken_bytes()).sum()
     }
 
     fn free_blocks(&self) -> usize {
@@ -659,6 +662,12 @@ impl Disk for SimDisk {
         let mut state = self.state();
         state.enter(OperationKind::Read, "", 0, 0)?;
         Ok(state.capacity.map_or(1 << 40, |capacity| capacity.saturating_sub(state.used_bytes())))
+    }
+
+    fn taken_bytes(&self, name: &str) -> io::Result<u64> {
+        let state = self.state();
+        let file = state.lookup(name)?;
+        Ok(state.files[file].taken_bytes())
     }
 }
 

@@ -9,7 +9,7 @@ use zoolet_engine::event::{BaseFailure, Fetched};
 use zoolet_engine::store::base::{Base, BaseReader};
 use zoolet_engine::store::key::{Key, end_of_prefix};
 use zoolet_engine::store::log::{AppendError, Log};
-use zoolet_engine::store::{Reserve, Store, Strategy};
+use zoolet_engine::store::{Reserve, Store, Strategy, capped};
 use zoolet_engine::{Action, ConnId, Event, Limits, Now, Server, Settings, Start, Status};
 use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId};
 use zoolet_zab::{Config, Timing};
@@ -69,7 +69,8 @@ impl Machine {
     /// [`Stopped`] when the disk's end came first, or when the server refuses what it finds.
     pub fn start(disk: &SimDisk, limits: Limits, now: Now) -> Result<Self, Stopped> {
         let stopped = |error: &dyn std::fmt::Display| Stopped(error.to_string());
-        let store = Store::open(Arc::new(disk.clone()), Strategy::Recycle, &limits, 1).map_err(|e| stopped(&e))?;
+        let disk = capped(Arc::new(disk.clone()), limits.disk_bytes_max);
+        let store = Store::open(disk, Strategy::Recycle, &limits, 1).map_err(|e| stopped(&e))?;
         let start = Start {
             limits,
             settings: Settings::default(),
@@ -254,7 +255,7 @@ impl Machine {
 
     fn settle_space(&mut self) {
         if self.reserve.settle(&self.base) {
-            self.server.handle(self.now, Event::Space { is_short: self.reserve.is_short() });
+            self.server.handle(self.now, Event::Space { shortage: self.reserve.shortage() });
         }
     }
 

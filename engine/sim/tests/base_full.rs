@@ -20,8 +20,9 @@ fn delete(machine: &mut Machine, path: &str) -> Result<Reply, ErrorCode> {
 }
 
 /// Creates until writes are refused; how many there are then.
-fn fill(machine: &mut Machine, bytes: usize) -> usize {
+fn fill(machine: &mut Machine, bytes: usize, look: impl Fn()) -> usize {
     for number in 0..20_000 {
+        look();
         match create(machine, &format!("/n{number}"), bytes) {
             Ok(_) => {}
             Err(ErrorCode::SystemError) => return number,
@@ -31,19 +32,30 @@ fn fill(machine: &mut Machine, bytes: usize) -> usize {
     panic!("the disk never was full");
 }
 
-fn deletes_make_room(bytes: usize, deleted_of_ten: usize) {
+/// Of a disk that is large, too.
+const BOUND: u64 = 8 << 20;
+
+/// What the disk takes is looked at after every step.
+fn within(disk: &SimDisk) {
+    assert!(disk.used_bytes() <= BOUND, "{} bytes are taken of {BOUND}", disk.used_bytes());
+}
+
+fn deletes_make_room(bytes: usize, deleted_of_ten: usize, limits: Limits, capacity: Option<u64>) {
     let disk = SimDisk::new(1);
-    let mut machine = Machine::connected(&disk, limits());
-    disk.set_capacity(Some(8 << 20));
+    let mut machine = Machine::connected(&disk, limits);
+    disk.set_capacity(capacity);
     for round in 0..4 {
-        let count = fill(&mut machine, bytes);
-        assert!(count * bytes > 2 << 20, "round {round}: full after {count} of {bytes} bytes");
+        let count = fill(&mut machine, bytes, || within(&disk));
+        // Under a bound, a second base has its room beside the first one.
+        let least = if capacity.is_some() { 2 << 20 } else { 1 << 20 };
+        assert!(count * bytes > least, "round {round}: full after {count} of {bytes} bytes");
         let gone: Vec<usize> = (0..count).filter(|number| number % 10 < deleted_of_ten).collect();
         for (at, number) in gone.iter().enumerate() {
             let deleted = delete(&mut machine, &format!("/n{number}"));
             assert_eq!(deleted, Ok(Reply::Empty), "round {round}: delete {at} of {}", gone.len());
             let read = machine.ask(Request::Exists { path: "/".into(), watch: false });
             assert!(read.is_ok(), "reads go on: {read:?}");
+            within(&disk);
         }
         for _ in 0..3 {
             machine.advance(1001).unwrap();
@@ -57,6 +69,7 @@ fn deletes_make_room(bytes: usize, deleted_of_ten: usize) {
         }
         for number in 0..count {
             let _ = delete(&mut machine, &format!("/n{number}"));
+            within(&disk);
         }
         for _ in 0..3 {
             machine.advance(1001).unwrap();
@@ -65,19 +78,28 @@ fn deletes_make_room(bytes: usize, deleted_of_ten: usize) {
     drop(machine);
     // Nothing of it needs a disk that is larger than it was.
     let again = disk.after_process_crash();
-    again.set_capacity(Some(8 << 20));
-    let mut machine = Machine::connected(&again, limits());
+    again.set_capacity(capacity);
+    let mut machine = Machine::connected(&again, limits);
     assert!(create(&mut machine, "/after", bytes).is_ok());
 }
 
 #[test]
 fn deletes_of_small_znodes_on_a_full_disk_let_writes_in_again() {
-    deletes_make_room(300, 5);
+    deletes_make_room(300, 5, limits(), Some(BOUND));
 }
 
 #[test]
 fn deletes_of_large_znodes_on_a_full_disk_let_writes_in_again() {
-    deletes_make_room(20_000, 5);
+    deletes_make_room(20_000, 5, limits(), Some(BOUND));
+}
+
+/// The disk has more, and is not for this server alone.
+#[test]
+fn no_more_of_the_disk_is_taken_than_is_allowed_and_deletes_make_room_below_that() {
+    let limits = Limits { disk_bytes_max: BOUND, ..limits() };
+    for bytes in [300, 20_000] {
+        deletes_make_room(bytes, 5, limits, None);
+    }
 }
 
 fn refusing_writes(machine: &mut Machine) -> Option<&'static str> {

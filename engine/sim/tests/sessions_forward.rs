@@ -4,6 +4,7 @@
 mod member_support;
 
 use member_support::{Members, Told};
+use zoolet_engine::event::Shortage;
 use zoolet_engine::{Event, Limits, PeerMessage, Settings};
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request, ServerId, Text};
 use zoolet_sim::client::{create, set};
@@ -200,7 +201,7 @@ fn what_the_leader_refuses_is_answered_in_its_turn() {
     members.hanging = members.ids().collect();
     members.send(&client, 1, write("/a"));
     members.settle();
-    members.handle(leader, Event::Space { is_short: true });
+    members.handle(leader, Event::Space { shortage: Some(Shortage::Disk) });
     members.send(&client, 2, get("/a"));
     members.send(&client, 3, write("/a"));
     members.send(&client, 4, get("/a"));
@@ -211,7 +212,7 @@ fn what_the_leader_refuses_is_answered_in_its_turn() {
     members.settle();
     let expected = [(1, Ok(1)), (2, Ok(1)), (3, Err(ErrorCode::SystemError)), (4, Ok(1)), (5, Ok(-1))];
     assert_eq!(answers(&members.told(&client)), expected);
-    members.handle(leader, Event::Space { is_short: false });
+    members.handle(leader, Event::Space { shortage: None });
     assert_eq!(members.ask(&client, born("/b")), Ok(Reply::Path("/b".into())));
 }
 

@@ -1,6 +1,7 @@
 //! Whether there is room for one more entry, in memory and in the log.
 
 use super::Server;
+use crate::event::Shortage;
 use crate::txn::{Op, Txn};
 use zoolet_model::{Request, WriteOp};
 
@@ -56,7 +57,7 @@ impl Server {
             // The leader refuses what its disk has no room for. Here entries are taken as they come, and applied as memory allows.
             return self.forwards.admission(need);
         }
-        if need == Need::Write && self.upkeep.is_space_short() {
+        if need == Need::Write && self.upkeep.shortage().is_some() {
             return Admission::Refuse;
         }
         // The entry of a session is small, and their number is bounded: large writes of others do not keep it out.
@@ -97,8 +98,11 @@ impl Server {
                 Some("the disk is read-only")
             }
             Admission::Refuse if self.upkeep.log_stalled.is_some() => Some("the log cannot be written"),
-            Admission::Refuse if self.upkeep.is_space_short() => Some("the disk is full"),
-            Admission::Refuse => Some("the last checkpoint failed, and there is no room for more without it"),
+            Admission::Refuse => Some(match self.upkeep.shortage() {
+                Some(Shortage::Disk) => "the disk is full",
+                Some(Shortage::Bound) => "the data directory takes as much of the disk as it may",
+                None => "the last checkpoint failed, and there is no room for more without it",
+            }),
         }
     }
 

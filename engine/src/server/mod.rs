@@ -192,7 +192,7 @@ impl Server {
             Event::Checkpointed { generation } => self.on_checkpointed(generation),
             Event::CheckpointFailed { reason } => self.on_checkpoint_failed(reason),
             Event::BaseDamaged { what } => drop(self.lose_base(&what)),
-            Event::Space { is_short } => self.on_space(is_short),
+            Event::Space { shortage } => self.on_space(shortage),
             Event::Recovered { zxid, payload } => self.on_recovered(zxid, payload),
             Event::Status { ticket } => self.on_status(ticket),
             Event::List { ticket, list } => self.on_list(ticket, list),

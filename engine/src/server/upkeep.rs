@@ -5,7 +5,7 @@ use super::admission::Need;
 use super::fetches::Waiter;
 use super::history::Origin;
 use crate::action::{Action, Changes, Checkpoint, CheckpointMeta, FetchWhat, Generation};
-use crate::event::{List, Now};
+use crate::event::{List, Now, Shortage};
 use crate::session::Phase;
 use crate::status::Status;
 use crate::store::key::{self, Key};
@@ -35,7 +35,7 @@ pub(super) struct Upkeep {
     retry_ms: u64,
     checkpoint_failure: Option<String>,
     /// The disk has room for deletions only. They free space when they are in the base, so they are written there soon.
-    space_is_short: bool,
+    shortage: Option<Shortage>,
     checkpoints: u64,
     checkpoints_failed: u64,
     reap_at_ms: u64,
@@ -66,7 +66,7 @@ impl Upkeep {
             retry_at_ms: None,
             retry_ms: CHECKPOINT_RETRY_MS,
             checkpoint_failure: None,
-            space_is_short: false,
+            shortage: None,
             checkpoints: 0,
             checkpoints_failed: 0,
             reap_at_ms: now.mono_ms + u64::from(container_check_interval_ms),
@@ -88,8 +88,8 @@ impl Upkeep {
         self.checkpoint_failure.is_some()
     }
 
-    pub(super) fn is_space_short(&self) -> bool {
-        self.space_is_short
+    pub(super) fn shortage(&self) -> Option<Shortage> {
+        self.shortage
     }
 
     /// What the base holds, and the chain hash after it.
@@ -186,9 +186,9 @@ impl Server {
     }
 
     /// Only what deletes is admitted while space is short.
-    pub(super) fn on_space(&mut self, is_short: bool) {
-        self.upkeep.space_is_short = is_short;
-        if is_short {
+    pub(super) fn on_space(&mut self, shortage: Option<Shortage>) {
+        self.upkeep.shortage = shortage;
+        if shortage.is_some() {
             self.upkeep.retry_at_ms.get_or_insert(self.now.mono_ms + CHECKPOINT_RETRY_MS);
         } else if self.upkeep.checkpoint_failure.is_none() {
             self.upkeep.retry_at_ms = None;
@@ -218,7 +218,7 @@ impl Server {
     pub(super) fn on_upkeep_due(&mut self) {
         let now_ms = self.now.mono_ms;
         if self.upkeep.retry_at_ms.is_some_and(|at| at <= now_ms) {
-            self.upkeep.retry_at_ms = self.upkeep.space_is_short.then_some(now_ms + CHECKPOINT_RETRY_MS);
+            self.upkeep.retry_at_ms = self.upkeep.shortage.map(|_| now_ms + CHECKPOINT_RETRY_MS);
             let is_needed = self.upkeep.checkpoint_failure.is_some() || self.state.memory_ref().active_bytes() > 0;
             if is_needed && !self.state.memory_ref().is_frozen() && !self.history.is_replaced {
                 self.freeze();

@@ -98,7 +98,10 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
             "the kernel's log says why, most often a medium that fails: stop the server, check the file system, mount it, start the server",
         );
     } else if let Some(why) = status.refusing_writes {
-        raise(format!("writes are refused: {why}"), "make room on the disk, or see what the log says of it");
+        raise(
+            format!("writes are refused: {why}"),
+            "delete znodes, make room on the disk (or allow more of it: disk_bytes_max), or see what the log says of it",
+        );
     }
     if !status.is_counted && own_kind(status) == Some(Kind::Voter) {
         raise(

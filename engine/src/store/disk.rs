@@ -52,6 +52,12 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// Whatever asking the file system says.
     fn free_bytes(&self) -> io::Result<u64>;
+
+    /// Bytes that a file takes on the device, which are not those in it: holes take none, and what is reserved takes its room before it is written.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] when there is none.
+    fn taken_bytes(&self, name: &str) -> io::Result<u64>;
 }
 
 #[allow(clippy::len_without_is_empty, reason = "nothing asks a file that")]

@@ -218,6 +218,12 @@ impl Disk for FsDisk {
         let space = rustix::fs::fstatvfs(&self.directory)?;
         Ok(space.f_bavail.saturating_mul(space.f_frsize))
     }
+
+    fn taken_bytes(&self, name: &str) -> io::Result<u64> {
+        use std::os::unix::fs::MetadataExt;
+        // In units of 512 bytes, whatever the file system's blocks are.
+        Ok(fs::metadata(self.place(name)?)?.blocks() * 512)
+    }
 }
 
 #[derive(Debug)]

@@ -131,11 +131,6 @@ impl<D> MeteredDisk<D> {
         Self { disk, meter, cause: Some(cause) }
     }
 
-    /// The disk itself.
-    pub const fn inner(&self) -> &D {
-        &self.disk
-    }
-
     fn metered(&self, name: &str, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
         let kind = self.cause.map_or_else(|| Kind::of(name), Kind::All);
         Arc::new(MeteredFile { file, meter: Arc::clone(&self.meter), kind, last_block: AtomicU64::new(NO_BLOCK) })
@@ -169,6 +164,10 @@ impl<D: Disk> Disk for MeteredDisk<D> {
 
     fn free_bytes(&self) -> io::Result<u64> {
         self.disk.free_bytes()
+    }
+
+    fn taken_bytes(&self, name: &str) -> io::Result<u64> {
+        self.disk.taken_bytes(name)
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod base;
 mod cache;
+mod capped;
 mod changes;
 mod device;
 pub mod digest;
@@ -19,6 +20,7 @@ mod slate;
 mod snapshot;
 
 pub(crate) use cache::Stamp;
+pub use capped::capped;
 pub use changes::Changes;
 pub use device::{DeviceWear, SpareBlocks};
 pub use fs::{FileSystem, FsDisk, Strategy};

@@ -3,9 +3,11 @@
 //! A file that holds nothing but space. A checkpoint or a merge that finds no room gives it up and goes on; from then on only what deletes is
 //! admitted, until there is room for everything again and the file is made anew. A file, and not a sum, because others write to the disk too.
 
-use super::base::{Base, BaseError};
+use super::base::{self, Base, BaseError};
+use super::capped::{signed, taken_bytes};
 use super::disk::Disk;
 use crate::action::Checkpoint;
+use crate::event::Shortage;
 use crate::limits::Limits;
 use std::fmt;
 use std::io;
@@ -20,8 +22,14 @@ pub struct Reserve {
     bytes: u64,
     /// What the log may still grow to.
     log_bytes_max: u64,
+    /// What all files may take together; 0 is no bound but the disk.
+    bytes_max: u64,
+    /// What they took when that was looked at last.
+    taken_bytes: AtomicU64,
     is_held: AtomicBool,
     is_short: AtomicBool,
+    /// Whether what is short is that bound, and not the disk.
+    is_bound: AtomicBool,
     /// What [`Reserve::settle`] last said: giving up the file makes space short between two of its looks.
     told_short: AtomicBool,
     /// By how many bytes the last look found too few free.
@@ -42,7 +50,10 @@ impl Reserve {
             bytes: limits.disk_reserve_bytes.into(),
             log_bytes_max: u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments),
             is_held: AtomicBool::new(false),
+            bytes_max: limits.disk_bytes_max,
+            taken_bytes: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
+            is_bound: AtomicBool::new(false),
             told_short: AtomicBool::new(false),
             missing_bytes: AtomicU64::new(0),
         };
@@ -60,9 +71,20 @@ impl Reserve {
         self.is_short.load(Relaxed)
     }
 
+    /// What is too small, while it is.
+    pub fn shortage(&self) -> Option<Shortage> {
+        let why = if self.is_bound.load(Relaxed) { Shortage::Bound } else { Shortage::Disk };
+        self.is_short().then_some(why)
+    }
+
     /// How many bytes more must be free before every write is admitted; while space is short.
     pub fn missing_bytes(&self) -> u64 {
         self.missing_bytes.load(Relaxed)
+    }
+
+    /// What all files took together at the last look.
+    pub fn taken_bytes(&self) -> u64 {
+        self.taken_bytes.load(Relaxed)
     }
 
     /// [`Base::checkpoint`], from the reserve if there is no other room.
@@ -106,15 +128,17 @@ impl Reserve {
     /// Writes are admitted only while every run could be merged and the log could grow to its full size: what deletes frees nothing
     /// before it is merged, and a merge needs the room of its runs twice.
     fn look(&self, base: &Base, was_short: bool) -> io::Result<bool> {
-        let needed = base.run_bytes() + self.log_bytes_max.saturating_sub(self.log_bytes()?);
-        let free = self.disk.free_bytes()?;
+        let room = self.room(base)?;
+        let (free, is_bound) = if room.of_bound < room.of_disk { (room.of_bound, true) } else { (room.of_disk, false) };
+        self.is_bound.store(is_bound, Relaxed);
         // Room comes back by more than a little, or not at all: no swinging between the two.
         let margin = if was_short { self.bytes / 8 } else { 0 };
         let to_make = if self.is_held.load(Relaxed) { 0 } else { self.bytes };
-        self.missing_bytes.store((needed + margin + to_make).saturating_sub(free), Relaxed);
-        if free < needed + margin + to_make {
+        let needed = signed(margin + to_make);
+        self.missing_bytes.store((needed - free).max(0).unsigned_abs(), Relaxed);
+        if free < needed {
             // Without its reserve a server goes on where there is room for all but the reserve itself: a small disk is no full one.
-            return Ok(was_short || free < needed);
+            return Ok(was_short || free < 0);
         }
         // Where it cannot be made for another reason than room, a server goes on without it, too.
         Ok(to_make > 0 && self.make().is_err_and(|error| is_full(&error)))
@@ -129,11 +153,31 @@ impl Reserve {
         made.map(drop)
     }
 
-    fn log_bytes(&self) -> io::Result<u64> {
+    /// What is left when every run is merged and the log has its full size.
+    fn room(&self, base: &Base) -> io::Result<Room> {
         let names = self.disk.list()?;
+        let of = |is_meant: &dyn Fn(&str) -> bool| taken_bytes(&*self.disk, names.iter().filter(|name| is_meant(name)));
+        let taken = of(&|_| true)?;
+        self.taken_bytes.store(taken, Relaxed);
         let segments = names.iter().filter(|name| name.ends_with(".log"));
-        segments.map(|name| self.disk.open(name)?.len()).sum()
+        let log_bytes = segments.map(|name| self.disk.open(name)?.len()).sum::<io::Result<u64>>()?;
+        let needed = signed(base.run_bytes() + self.log_bytes_max.saturating_sub(log_bytes));
+        let of_disk = signed(self.disk.free_bytes()?) - needed;
+        if self.bytes_max == 0 {
+            return Ok(Room { of_disk, of_bound: i64::MAX });
+        }
+        // A member whose own base is of no use gets another one beside it, of about this size.
+        let own = of(&|name| base::id_of(name) == Some(base.id()))?;
+        let coming = of(&|name| base::id_of(name).is_some_and(|id| id != base.id()))?;
+        let second = signed((own + own / 8).saturating_sub(coming));
+        Ok(Room { of_disk, of_bound: signed(self.bytes_max) - signed(taken) - second - needed })
     }
+}
+
+/// Bytes that nothing needs; below zero where there are too few.
+struct Room {
+    of_disk: i64,
+    of_bound: i64,
 }
 
 fn is_full(error: &io::Error) -> bool {

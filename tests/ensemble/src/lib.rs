@@ -13,6 +13,7 @@ pub mod etcd;
 pub mod gap;
 pub mod history;
 pub mod load;
+pub mod population;
 pub mod process;
 pub mod product;
 pub mod relay;

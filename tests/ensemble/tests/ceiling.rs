@@ -4,115 +4,26 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zoolet_ensemble_tests::agreement::same_digest;
 use zoolet_ensemble_tests::cgroup::Cgroup;
+use zoolet_ensemble_tests::population::{VALUE, client, populate, verify, write};
 use zoolet_ensemble_tests::process::Usage;
 use zoolet_ensemble_tests::product::Product;
 use zoolet_ensemble_tests::siege::{self, Bounds, Siege};
 use zoolet_ensemble_tests::site::{Plan, Server, Site};
-use zoolet_model::{ConnectReply, ErrorCode, Reply, Request, WriteOp, first_failure};
-use zoolet_powercut::client::{Client, Joined};
 use zoolet_powercut::not_checked;
 use zoolet_profiles::{Key, Profile};
-use zoolet_transport::wire::client::Shape;
 
 const SERVERS: u8 = 3;
-const VALUE: usize = 1000;
-/// Znodes made in one transaction.
-const BATCH: u64 = 50;
-/// How long anything may take under siege.
-const PATIENCE: Duration = Duration::from_secs(180);
-/// How long one answer is waited for.
-const ANSWER: Duration = Duration::from_secs(10);
-const SESSION_TIMEOUT_MS: i32 = 60_000;
 /// How often it is looked what is resident.
 const PERIOD: Duration = Duration::from_millis(100);
 /// How long all that is held goes on being held when everything is there.
 const HOLD: Duration = Duration::from_secs(10);
 
-fn data(number: u64) -> bytes::Bytes {
-    let mut data = number.to_be_bytes().repeat(VALUE / 8);
-    data.truncate(VALUE);
-    data.into()
-}
-
 /// Becomes a server, in the group that its environment names.
 fn starter() -> Vec<OsString> {
     ["sh", "-c", r#"echo $$ > "$ZOOLET_TEST_GROUP" && exec "$@""#, "sh"].map(OsString::from).to_vec()
-}
-
-/// A client at whichever of these servers takes one; it goes on with its session, because under siege nobody gets a new one.
-fn client(servers: &[&Server], session: Option<&ConnectReply>) -> Client {
-    let until = Instant::now() + PATIENCE;
-    for server in servers.iter().cycle() {
-        if let Ok(Joined::Client(client)) = Client::join(server.client(), session, SESSION_TIMEOUT_MS, ANSWER) {
-            return client;
-        }
-        assert!(
-            Instant::now() < until,
-            "nobody takes a client: {:?}",
-            servers.iter().map(|server| server.status()).collect::<Vec<_>>()
-        );
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    unreachable!("a cycle does not end")
-}
-
-/// Writes until it is acknowledged, whatever becomes of a connection.
-fn write(servers: &[&Server], client: &mut Client, operations: &[WriteOp]) {
-    let until = Instant::now() + PATIENCE;
-    let request = Request::Multi(operations.to_vec());
-    loop {
-        assert!(Instant::now() < until, "not acknowledged: {:?}", operations.first());
-        let failure = match client.ask(&request) {
-            Ok(Some((_, Ok(Reply::Multi(results))))) => first_failure(&results).map(|(_, error)| error),
-            Ok(Some((_, Err(error)))) => Some(error),
-            Ok(Some((_, Ok(other)))) => panic!("{other:?}"),
-            Ok(None) | Err(_) => {
-                *client = self::client(servers, Some(&client.session));
-                continue;
-            }
-        };
-        match failure {
-            // An answer that was lost is found again like this.
-            None | Some(ErrorCode::NodeExists) => return,
-            Some(ErrorCode::SystemError) => std::thread::sleep(Duration::from_millis(50)),
-            Some(other) => panic!("{other:?}"),
-        }
-    }
-}
-
-/// Makes these znodes; whole directories of them.
-fn populate(servers: &[&Server], client: &mut Client, directories: std::ops::Range<u64>) {
-    for first in directories.map(|directory| directory * 1000) {
-        write(servers, client, &[siege::create(&siege::directory(first), bytes::Bytes::new())]);
-        for batch in (first..first + 1000).step_by(BATCH as usize) {
-            let create = |number| siege::create(&siege::znode(number), data(number));
-            write(servers, client, &(batch..batch + BATCH).map(create).collect::<Vec<_>>());
-        }
-    }
-}
-
-/// Reads all of them at one server.
-fn verify(server: &Server, znodes: u64) {
-    let mut client = client(&[server], None);
-    client.ask(&Request::Sync { path: Some("/".into()) }).unwrap().unwrap().1.unwrap();
-    let get = |number| Request::GetData { path: siege::znode(number).into(), watch: false };
-    let numbers: Vec<u64> = (0..znodes).collect();
-    for some in numbers.chunks(500) {
-        some.iter().for_each(|number| {
-            client.queue(&get(*number));
-        });
-        assert!(client.flush().unwrap());
-        for number in some {
-            let (_, reply) = client.receive(Shape::of(&get(0))).unwrap().expect("an answer");
-            match reply {
-                Ok(Reply::Data(Some(found), _)) => assert_eq!(found, data(*number), "{}", siege::znode(*number)),
-                other => panic!("server {}: {}: {other:?}", server.place.id, siege::znode(*number)),
-            }
-        }
-    }
 }
 
 /// The most that was seen of each server's processes, until it is over.
@@ -179,15 +90,15 @@ fn hold(name: &str) {
     for id in site.ids() {
         assert!(!site.server(id).has_ended(), "server {id} ended");
     }
-    site.servers().iter().for_each(|server| verify(server, directories * 1000));
+    site.servers().iter().for_each(|server| verify(server, 0..directories * 1000).unwrap());
     same_digest(&site).unwrap();
     assert!(most.iter().all(|most| *most <= ceiling), "{most:?} are resident, and {ceiling} is the ceiling");
 }
 
 fn besiege(profile: &Profile, site: &mut Site, pids: &[AtomicU64], directories: u64) {
     let servers: Vec<&Server> = site.servers().iter().collect();
-    let mut own = client(&servers, None);
-    siege::prepare().iter().for_each(|operations| write(&servers, &mut own, operations));
+    let mut own = client(&servers, None).unwrap();
+    siege::prepare().iter().for_each(|operations| write(&servers, &mut own, operations).unwrap());
     let bounds = Bounds {
         connections: profile.get(Key::ConnectionsMax),
         connections_per_address: profile.get(Key::ConnectionsPerAddressMax),
@@ -195,13 +106,13 @@ fn besiege(profile: &Profile, site: &mut Site, pids: &[AtomicU64], directories: 
         znodes: directories * 1000,
     };
     let sieges: Vec<Siege> = servers.iter().map(|server| Siege::begin(server.client(), bounds)).collect();
-    populate(&servers, &mut own, 0..directories / 2);
+    populate(&servers, &mut own, 0..directories / 2).unwrap();
 
     // What one follower does not take waits at the leader, as much as may.
     let followers = site.followers().unwrap();
     site.server_mut(followers[1]).freeze();
     let servers: Vec<&Server> = site.servers().iter().filter(|server| server.is_up()).collect();
-    populate(&servers, &mut own, directories / 2..directories * 3 / 4);
+    populate(&servers, &mut own, directories / 2..directories * 3 / 4).unwrap();
     site.server_mut(followers[1]).thaw();
     site.wait_for_all().unwrap();
 
@@ -212,7 +123,7 @@ fn besiege(profile: &Profile, site: &mut Site, pids: &[AtomicU64], directories: 
     site.server_mut(wiped).start().unwrap();
     pids[usize::from(wiped) - 1].store(site.server(wiped).pid().unwrap().into(), Relaxed);
     let servers: Vec<&Server> = site.servers().iter().collect();
-    populate(&servers, &mut own, directories * 3 / 4..directories);
+    populate(&servers, &mut own, directories * 3 / 4..directories).unwrap();
     site.wait_for_all().unwrap();
     std::thread::sleep(HOLD);
 

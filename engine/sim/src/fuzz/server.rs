@@ -25,7 +25,7 @@ use zoolet_engine::{
     Action, Budget, ConnId, Event, Limits, Now, Server, Settings, Status,
     action::{Append, BaseRead, Checkpoint, Completion, Fetch, FetchId, Generation, LogRecord},
     budget::Part,
-    event::{BaseFailure, Fetched, List},
+    event::{BaseFailure, Fetched, List, Shortage},
     store::{
         digest::record_hash,
         key::{Key, ephemerals_prefix},
@@ -579,7 +579,7 @@ impl Run {
     /// The disk has too little room, or has room again; this may be said twice.
     fn room(&mut self, is_short: bool) {
         self.space_is_short = is_short;
-        self.happen(Event::Space { is_short });
+        self.happen(Event::Space { shortage: is_short.then_some(Shortage::Disk) });
     }
 
     // What time does.

@@ -269,8 +269,8 @@ impl Process {
         let has_changed = self.base.reserve.settle(&self.base.base);
         check_alive(cx)?;
         if has_changed {
-            let is_short = self.base.reserve.is_short();
-            self.handle(cx, Event::Space { is_short })?;
+            let shortage = self.base.reserve.shortage();
+            self.handle(cx, Event::Space { shortage })?;
         }
         Ok(())
     }

@@ -1,0 +1,206 @@
+//! A disk of which only so much is taken.
+//!
+//! A box has one disk, and more to keep on it than this: what the data directory may take is a bound like any other. What is beyond it is answered as a full
+//! disk is, so that everything that is known of full disks holds: the reserve, refused writes, deletes that go on.
+//!
+//! What counts is what the files take on the device. How much that is the file system says, and nobody asks it for every write: what is written is taken off
+//! what was left when it was last asked, as if nothing of it had been there before, and when nothing is left that way it is asked again.
+
+use super::disk::{Disk, DiskFile};
+use super::log::BLOCK_BYTES;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// `disk`, but no more than so many bytes of it; 0 is no bound.
+pub fn capped(disk: Arc<dyn Disk>, bytes_max: u64) -> Arc<dyn Disk> {
+    if bytes_max == 0 {
+        return disk;
+    }
+    let share = Share { disk, bytes_max, left: AtomicI64::new(0), writing: RwLock::new(()) };
+    Arc::new(CappedDisk(Arc::new(share)))
+}
+
+/// Whether a file of this name has holes: then a write inside it may need room, too. redb's alone is longer than what is in it.
+fn has_holes(name: &str) -> bool {
+    name.ends_with(".redb")
+}
+
+struct Share {
+    disk: Arc<dyn Disk>,
+    bytes_max: u64,
+    /// At least so many bytes may still be taken; below zero when it is not known.
+    left: AtomicI64,
+    /// Held shared while something is written that takes room, and alone by whoever counts: what is on its way to the device is not in what that says.
+    writing: RwLock<()>,
+}
+
+impl Share {
+    /// Runs `write`, which takes so many bytes at most.
+    fn take<T>(&self, bytes: u64, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if bytes == 0 {
+            return write();
+        }
+        let bytes = signed(bytes);
+        let shared = self.writing.read().unwrap_or_else(PoisonError::into_inner);
+        if self.left.fetch_sub(bytes, Relaxed) >= bytes {
+            return write();
+        }
+        drop(shared);
+        let _alone = self.writing.write().unwrap_or_else(PoisonError::into_inner);
+        let left = signed(self.bytes_max) - signed(self.all_bytes()?);
+        if left < bytes {
+            self.left.store(left, Relaxed);
+            let what = format!("{} bytes may be taken of this disk, and {bytes} more are too many", self.bytes_max);
+            return Err(io::Error::new(io::ErrorKind::StorageFull, what));
+        }
+        self.left.store(left - bytes, Relaxed);
+        write()
+    }
+
+    fn all_bytes(&self) -> io::Result<u64> {
+        taken_bytes(&*self.disk, self.disk.list()?.iter())
+    }
+}
+
+pub(super) fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// What these files take on the device.
+pub(super) fn taken_bytes<'a>(disk: &dyn Disk, names: impl Iterator<Item = &'a String>) -> io::Result<u64> {
+    let mut taken = 0;
+    for name in names {
+        match disk.taken_bytes(name) {
+            Ok(bytes) => taken += bytes,
+            // Others remove files meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(taken)
+}
+
+struct CappedDisk(Arc<Share>);
+
+impl CappedDisk {
+    fn file(&self, name: &str, file: Arc<dyn DiskFile>, ready: u64) -> Arc<dyn DiskFile> {
+        let ready = AtomicU64::new(if has_holes(name) { NEVER } else { ready });
+        Arc::new(CappedFile { share: Arc::clone(&self.0), file, ready })
+    }
+}
+
+impl Disk for CappedDisk {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.0.disk.open(name)?;
+        let bytes = file.len()?;
+        // One that takes less than it is long has holes, whatever its name.
+        let ready = if self.0.disk.taken_bytes(name)? < bytes { NEVER } else { bytes };
+        Ok(self.file(name, file, ready))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.file(name, self.0.disk.create(name)?, 0))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.disk.remove(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.disk.rename(from, to)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.disk.list()
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.0.disk.sync_directory()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let left = self.0.bytes_max.saturating_sub(self.0.all_bytes()?);
+        Ok(self.0.disk.free_bytes()?.min(left))
+    }
+
+    fn taken_bytes(&self, name: &str) -> io::Result<u64> {
+        self.0.disk.taken_bytes(name)
+    }
+}
+
+/// Nothing of a file with holes is known to have its room.
+const NEVER: u64 = u64::MAX;
+
+struct CappedFile {
+    share: Arc<Share>,
+    file: Arc<dyn DiskFile>,
+    /// Bytes from the beginning that have their room: who overwrites takes none.
+    ready: AtomicU64,
+}
+
+impl CappedFile {
+    /// Runs `write`, after which the file has room for this.
+    fn take<T>(&self, range: Range<u64>, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let block = u64::from(BLOCK_BYTES);
+        let (first, end) = (range.start / block * block, range.end.div_ceil(block) * block);
+        let ready = self.ready.load(Relaxed);
+        if ready == NEVER {
+            return self.share.take(end - first, write);
+        }
+        if range.end <= ready {
+            return write();
+        }
+        if range.start > ready {
+            // What lies between is a hole from now on.
+            self.ready.store(NEVER, Relaxed);
+            return self.share.take(end - first, write);
+        }
+        let written = self.share.take(end.saturating_sub(ready.div_ceil(block) * block), write)?;
+        self.ready.fetch_max(range.end, Relaxed);
+        Ok(written)
+    }
+}
+
+impl DiskFile for CappedFile {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.take(offset..offset + bytes.len() as u64, || self.file.write_at(offset, bytes))
+    }
+
+    fn write_zeroes(&self, range: Range<u64>) -> io::Result<()> {
+        self.take(range.clone(), || self.file.write_zeroes(range))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)?;
+        // What is cut off gives its room back. What is added has none: it is a hole.
+        if self.ready.load(Relaxed) != NEVER {
+            self.ready.fetch_min(bytes, Relaxed);
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<u64> {
+        if bytes == 0 {
+            return self.file.allocate(0);
+        }
+        self.take(0..bytes, || self.file.allocate(bytes))
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        self.file.forget_cached()
+    }
+}

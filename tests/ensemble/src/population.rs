@@ -1,0 +1,134 @@
+//! Znodes that are made whatever happens meanwhile, and found again afterwards.
+
+use crate::siege::{create, directory, znode};
+use crate::site::Server;
+use crate::{Outcome, said};
+use bytes::Bytes;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+use zoolet_model::{ConnectReply, ErrorCode, Reply, Request, WriteOp, first_failure};
+use zoolet_powercut::client::{Client, Joined};
+use zoolet_transport::wire::client::Shape;
+
+/// Bytes of each one's data.
+pub const VALUE: usize = 1000;
+/// Znodes made in one transaction.
+const BATCH: u64 = 50;
+/// Reads under way at once.
+const WINDOW: usize = 500;
+/// How long anything may take, under siege too.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// How long one answer is waited for.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Before a client that was refused tries again.
+const RETRY: Duration = Duration::from_millis(50);
+const SESSION_TIMEOUT_MS: i32 = 60_000;
+
+/// What the znode of that number holds.
+fn data(number: u64) -> Bytes {
+    let mut data = number.to_be_bytes().repeat(VALUE / 8);
+    data.truncate(VALUE);
+    data.into()
+}
+
+/// A client at whichever of these servers takes one; it goes on with its session, because under siege nobody gets a new one.
+///
+/// # Errors
+/// When none of them does.
+pub fn client(servers: &[&Server], session: Option<&ConnectReply>) -> Outcome<Client> {
+    let until = Instant::now() + PATIENCE;
+    for server in servers.iter().cycle() {
+        if let Ok(Joined::Client(client)) = Client::join(server.client(), session, SESSION_TIMEOUT_MS, ANSWER) {
+            return Ok(client);
+        }
+        if Instant::now() >= until {
+            break;
+        }
+        std::thread::sleep(RETRY);
+    }
+    Err(format!("nobody takes a client: {:?}", servers.iter().map(|server| server.status()).collect::<Vec<_>>()))
+}
+
+/// Writes all of it or nothing, over as many connections as it takes: `None` when it was acknowledged, else why it was refused.
+///
+/// # Errors
+/// When nobody answers.
+pub fn try_write(servers: &[&Server], client: &mut Client, operations: &[WriteOp]) -> Outcome<Option<ErrorCode>> {
+    let request = Request::Multi(operations.to_vec());
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        return match client.ask(&request) {
+            Ok(Some((_, Ok(Reply::Multi(results))))) => Ok(first_failure(&results).map(|(_, error)| error)),
+            Ok(Some((_, Err(error)))) => Ok(Some(error)),
+            Ok(Some((_, Ok(other)))) => Err(format!("{other:?}")),
+            Ok(None) | Err(_) => {
+                *client = self::client(servers, Some(&client.session))?;
+                continue;
+            }
+        };
+    }
+    Err(format!("not answered: {:?}", operations.first()))
+}
+
+/// Creates until that is acknowledged.
+///
+/// # Errors
+/// When it never is.
+pub fn write(servers: &[&Server], client: &mut Client, operations: &[WriteOp]) -> Outcome<()> {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        match try_write(servers, client, operations)? {
+            // An answer that was lost is found again like this.
+            None | Some(ErrorCode::NodeExists) => return Ok(()),
+            Some(ErrorCode::SystemError) => std::thread::sleep(RETRY),
+            Some(other) => return Err(format!("{other:?}")),
+        }
+    }
+    Err(format!("refused all the time: {:?}", operations.first()))
+}
+
+/// What makes the znodes of a directory of a thousand, transaction by transaction.
+pub fn transactions(directory: u64) -> impl Iterator<Item = Vec<WriteOp>> {
+    let first = directory * 1000;
+    let top = vec![create(&self::directory(first), Bytes::new())];
+    let batch = |from| (from..from + BATCH).map(|number| create(&znode(number), data(number))).collect();
+    std::iter::once(top).chain((first..first + 1000).step_by(BATCH as usize).map(batch))
+}
+
+/// Makes whole directories of a thousand znodes.
+///
+/// # Errors
+/// As for [`write`].
+pub fn populate(servers: &[&Server], client: &mut Client, directories: Range<u64>) -> Outcome<()> {
+    for transaction in directories.flat_map(transactions) {
+        write(servers, client, &transaction)?;
+    }
+    Ok(())
+}
+
+/// Reads these znodes at one server.
+///
+/// # Errors
+/// The first that is not what was written.
+pub fn verify(server: &Server, znodes: Range<u64>) -> Outcome<()> {
+    let mut client = client(&[server], None)?;
+    let what = |number| format!("server {}: {}", server.place.id, znode(number));
+    let sync = client.ask(&Request::Sync { path: Some("/".into()) }).map_err(said("sync"))?;
+    sync.ok_or("sync: the connection was closed")?.1.map_err(|error| format!("sync: {error:?}"))?;
+    let get = |number| Request::GetData { path: znode(number).into(), watch: false };
+    for from in znodes.clone().step_by(WINDOW) {
+        let some = from..znodes.end.min(from + WINDOW as u64);
+        some.clone().for_each(|number| {
+            client.queue(&get(number));
+        });
+        client.flush().map_err(said("sending"))?;
+        for number in some {
+            let answer = client.receive(Shape::of(&get(0))).map_err(said(what(number)))?;
+            match answer.ok_or_else(|| what(number))?.1 {
+                Ok(Reply::Data(Some(found), _)) if found == data(number) => {}
+                other => return Err(format!("{}: {other:?}", what(number))),
+            }
+        }
+    }
+    Ok(())
+}

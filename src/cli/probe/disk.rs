@@ -140,11 +140,13 @@ mod tests {
         let file = unnamed(&disk).unwrap();
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
         file.write_at(0, &[1; 3 * BLOCK]).unwrap();
-        for strategy in [Strategy::Recycle, Strategy::Append] {
-            let took = sync_blocks(&*file, 3 * BLOCK as u64, strategy).unwrap();
-            assert!((SYNCS_MIN..=SYNCS_MAX).contains(&took.len()));
-        }
-        assert_eq!(file.len().unwrap(), ((3 + SYNCS_MAX) * BLOCK) as u64, "appended behind what was there");
+        // As many as the disk takes in the time for it.
+        let [_, appended] = [Strategy::Recycle, Strategy::Append].map(|strategy| {
+            let syncs = sync_blocks(&*file, 3 * BLOCK as u64, strategy).unwrap().len();
+            assert!((SYNCS_MIN..=SYNCS_MAX).contains(&syncs));
+            syncs
+        });
+        assert_eq!(file.len().unwrap(), ((3 + appended) * BLOCK) as u64, "appended behind what was there");
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -58,7 +58,9 @@ fn every_mistake_is_answered_with_its_line() {
                     let Some((mistake, make)) = left.lock().unwrap().next() else { return };
                     // The other test says so.
                     let Some(row) = rows.iter().find(|row| row.mistake == mistake) else { continue };
-                    if catch_unwind(AssertUnwindSafe(|| make(&Case::new(row)))).is_err() {
+                    let case = Case::new(row);
+                    if catch_unwind(AssertUnwindSafe(|| make(&case))).is_err() {
+                        println!("{mistake}: the servers said\n{}", case.logs());
                         failed.lock().unwrap().push(mistake);
                     }
                 }

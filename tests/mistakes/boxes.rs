@@ -2,7 +2,6 @@
 
 use crate::Scenario;
 use crate::files::{keygen, site};
-use crate::support::free_ports;
 use crate::table::{Case, by, connect, text};
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -15,20 +14,18 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("a full disk", |case| disk(case, "size=30m")),
     ("a disk that is mounted to be read only", |case| disk(case, "ro")),
     ("the client port is another's", |case| {
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = TcpListener::bind((case.host, 0)).unwrap();
         let address = taken.local_addr().unwrap();
         let port = address.port().to_string();
         case.is_refused(&[("PORT", &port)], &["serve", "--listen", &address.to_string()]);
     }),
     ("the port of links is another's", |case| {
-        let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let port = taken.local_addr().unwrap().port().to_string();
-        let other = free_ports::<1>()[0];
-        let servers = format!(
-            "[[server]]\nid = 1\nhost = \"127.0.0.1:{port}\"\n[[server]]\nid = 2\nhost = \"127.0.0.1:{other}\"\n\
-             [[server]]\nid = 3\nhost = \"127.0.0.1:1\"\n"
-        );
+        let taken = UdpSocket::bind((case.host, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let server = |(id, port): (u8, u16)| format!("[[server]]\nid = {id}\nhost = \"{}\"\n", case.at(port));
+        let servers: String = (1..).zip([port, case.free_port(), case.free_port()]).map(server).collect();
         case.write("zoolet.toml", &servers);
+        let port = port.to_string();
         let arguments = ["serve", "--config", "zoolet.toml", "--id", "1", "--listen", "127.0.0.1:0"];
         case.is_refused(&[("PORT", &port)], &arguments);
     }),
@@ -115,8 +112,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         case.is_logged(&[], &server);
     }),
     ("status of a server that does not run, or listens on 127.0.0.1 for its own machine alone", |case| {
-        let [port] = free_ports();
-        case.is_shown(&[("PORT", &port.to_string())], port);
+        let port = case.free_port();
+        case.is_shown(&[("PORT", &port.to_string())], (case.host, port).into());
     }),
 ];
 

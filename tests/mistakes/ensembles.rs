@@ -2,7 +2,7 @@
 
 use crate::Scenario;
 use crate::files::keygen;
-use crate::support::{Client, eventually, free_ports, hello};
+use crate::support::{Client, eventually, hello};
 use crate::table::{Case, Serve};
 use std::fs;
 use std::net::UdpSocket;
@@ -13,7 +13,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("a firewall between the servers", |case| {
         let site = Site::new(case);
         // What comes here is answered by nobody, as behind a firewall that drops it.
-        let _dropped = UdpSocket::bind(("127.0.0.1", site.ports[1])).unwrap();
+        let _dropped = UdpSocket::bind((case.host, site.ports[1])).unwrap();
         let first = site.start(1);
         case.is_shown(&[("PORT", &site.ports[1].to_string())], first.client);
     }),
@@ -23,8 +23,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let (first, _second) = (site.start(1), site.start(2));
         eventually("the two have met", || site.shows(&first, "server 2 ", " ms"));
         // Elsewhere, which its own file says.
-        let [elsewhere] = free_ports();
-        let moved = Site { ports: [site.ports[0], elsewhere, site.ports[2]], ..site };
+        let moved = Site { ports: [site.ports[0], case.free_port(), site.ports[2]], ..site };
         let _clone = moved.start_as("clone", 2, "");
         let refused = logged_address(&first, " (server 2) is refused");
         case.is_logged(&[("PORT", &refused), ("FIRST", &site.ports[1].to_string())], &first);
@@ -67,7 +66,7 @@ impl<'c> Site<'c> {
     fn new(case: &'c Case<'_>) -> Self {
         let key = "site.key";
         keygen(case, key);
-        Self { case, ports: free_ports(), key }
+        Self { case, ports: [(); 3].map(|()| case.free_port()), key }
     }
 
     fn start(&self, id: u8) -> Serve {
@@ -87,7 +86,7 @@ impl<'c> Site<'c> {
     }
 
     fn write(&self, name: &str, count: usize, lines: &str) {
-        let server = |(id, port)| format!("[[server]]\nid = {id}\nhost = \"127.0.0.1:{port}\"\n");
+        let server = |(id, port): (u8, &u16)| format!("[[server]]\nid = {id}\nhost = \"{}\"\n", self.case.at(*port));
         let servers: String = (1..).zip(&self.ports[..count]).map(server).collect();
         let key = self.case.scratch.join(self.key);
         self.case.write(&format!("{name}.toml"), &format!("site_key_file = {key:?}\n{lines}\n{servers}"));
@@ -106,8 +105,7 @@ impl<'c> Site<'c> {
 
     /// Whether `zoolet status` of a server has a line that begins so and has that.
     fn shows(&self, server: &Serve, begins: &str, has: &str) -> bool {
-        let address = format!("127.0.0.1:{}", server.client);
-        let output = self.case.zoolet(&["status", "--server", &address]).output().unwrap();
+        let output = self.case.zoolet(&["status", "--server", &server.client.to_string()]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         text.lines().map(str::trim).any(|line| line.starts_with(begins) && line.contains(has))
     }
@@ -148,9 +146,8 @@ fn copy_all(from: &Path, to: &Path) {
 /// Where a leader may change, a client may have to come again.
 fn create(server: &Serve, path: &str) {
     let hello = hello(SessionId(0), None, 10_000);
-    let address = ([127, 0, 0, 1], server.client).into();
     eventually("a client writes", || {
-        Client::connect_with(address, &hello).is_some_and(|mut client| client.create(path, b"x").is_ok())
+        Client::connect_with(server.client, &hello).is_some_and(|mut client| client.create(path, b"x").is_ok())
     });
 }
 

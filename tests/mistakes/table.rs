@@ -1,10 +1,12 @@
 //! The table of the document, and how an answer is compared with one of its rows.
 
-use crate::support::{PATIENCE, Scratch, free_ports, zoolet};
+use crate::support::{PATIENCE, Scratch, zoolet};
+use std::cell::Cell;
 use std::fs::{self, File};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/OPERATIONS.md");
@@ -53,15 +55,38 @@ fn code(span: &str) -> Option<String> {
     inner.map(str::to_owned)
 }
 
+/// Below those that systems give to whoever asks for any.
+const PORT_MIN: u16 = 12_000;
+
 /// A row, and a directory to make its mistake in.
 pub(crate) struct Case<'r> {
     row: &'r Row,
     pub(crate) scratch: Scratch,
+    /// Of loopback, and nobody else's: so no port of it is taken by another case.
+    pub(crate) host: Ipv4Addr,
+    next_port: Cell<u16>,
 }
 
 impl<'r> Case<'r> {
     pub(crate) fn new(row: &'r Row) -> Self {
-        Self { row, scratch: Scratch::new() }
+        static NUMBER: AtomicU8 = AtomicU8::new(1);
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let host = Ipv4Addr::new(127, high.max(1), low, NUMBER.fetch_add(1, Ordering::Relaxed));
+        Self { row, scratch: Scratch::new(), host, next_port: Cell::new(PORT_MIN) }
+    }
+
+    /// Which nobody has yet.
+    pub(crate) fn free_port(&self) -> u16 {
+        self.next_port.replace(self.next_port.get() + 1)
+    }
+
+    pub(crate) fn at(&self, port: u16) -> String {
+        format!("{}:{port}", self.host)
+    }
+
+    fn wanted(&self, values: Values<'_>) -> Vec<String> {
+        let host = self.host.to_string();
+        self.row.with(&[values, &[("HOST", &host)]].concat())
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
@@ -92,7 +117,7 @@ impl<'r> Case<'r> {
         let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
         let stderr = String::from_utf8(stderr).unwrap();
         let lines: Vec<&str> = stderr.lines().map(str::trim).collect();
-        self.compare(&self.row.with(values), &lines);
+        self.compare(&self.wanted(values), &lines);
         let code = status.code().map_or("a signal".to_owned(), |code| code.to_string());
         assert_eq!(format!("start, {code}"), self.row.said, "{}", self.row.mistake);
         assert!(stdout.is_empty(), "{stdout:?}");
@@ -114,7 +139,7 @@ impl<'r> Case<'r> {
 
     pub(crate) fn is_in_log(&self, values: Values<'_>, log: &str) {
         assert_eq!(self.row.said, "log", "{}", self.row.mistake);
-        let wanted = self.row.with(values);
+        let wanted = self.wanted(values);
         if !messages(log).any(|message| [message] == *wanted) {
             self.compare(&wanted, &messages(log).collect::<Vec<_>>());
         }
@@ -122,16 +147,16 @@ impl<'r> Case<'r> {
 
     /// The log of `server` must have the line some time.
     pub(crate) fn is_logged(&self, values: Values<'_>, server: &Serve) {
-        let wanted = self.row.with(values);
+        let wanted = self.wanted(values);
         wait(|| messages(&server.log()).any(|message| [message] == *wanted));
         self.is_in_log(values, &server.log());
     }
 
-    /// `zoolet status` of the server at this port must say it some time, and that something is wrong.
-    pub(crate) fn is_shown(&self, values: Values<'_>, port: u16) {
+    /// `zoolet status` of this server must say it some time, and that something is wrong.
+    pub(crate) fn is_shown(&self, values: Values<'_>, server: SocketAddr) {
         assert_eq!(self.row.said, "status", "{}", self.row.mistake);
-        let wanted = self.row.with(values);
-        let address = format!("127.0.0.1:{port}");
+        let wanted = self.wanted(values);
+        let address = server.to_string();
         let ask = || self.zoolet(&["status", "--server", &address]).output().unwrap();
         let lines = |output: &Output| -> Vec<String> {
             String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim().to_owned()).collect()
@@ -160,10 +185,17 @@ impl<'r> Case<'r> {
         self.serve_by(name, &[], arguments)
     }
 
+    /// What all its servers have logged.
+    pub(crate) fn logs(&self) -> String {
+        let files = fs::read_dir(self.scratch.path()).unwrap().map(|file| file.unwrap().path());
+        let logs = files.filter(|file| file.extension().is_some_and(|extension| extension == "log"));
+        logs.map(|file| format!("{}:\n{}", file.display(), fs::read_to_string(&file).unwrap())).collect()
+    }
+
     /// The same, started by a program that becomes it.
     pub(crate) fn serve_by(&self, name: &str, program: &[&str], arguments: &[&str]) -> Serve {
-        let [client] = free_ports();
-        let listen = format!("127.0.0.1:{client}");
+        let client = SocketAddr::from((self.host, self.free_port()));
+        let listen = client.to_string();
         let all = [&["serve", "--listen", &listen, "--log", "warn"], arguments].concat();
         let log = self.scratch.join(&format!("{name}.log"));
         let mut command = by(program, self.zoolet(&all));
@@ -197,20 +229,20 @@ pub(crate) fn wait(mut is_so: impl FnMut() -> bool) {
 }
 
 /// A connection to the client port of a server that is starting.
-pub(crate) fn connect(port: u16) -> TcpStream {
+pub(crate) fn connect(server: SocketAddr) -> TcpStream {
     let mut stream = None;
     wait(|| {
-        stream = TcpStream::connect(("127.0.0.1", port)).ok();
+        stream = TcpStream::connect(server).ok();
         stream.is_some()
     });
-    stream.unwrap_or_else(|| panic!("nobody listens on {port}"))
+    stream.unwrap_or_else(|| panic!("nobody listens on {server}"))
 }
 
 /// A server that goes on.
 pub(crate) struct Serve {
     child: Child,
-    /// Its client port.
-    pub(crate) client: u16,
+    /// Where clients connect.
+    pub(crate) client: SocketAddr,
     log: PathBuf,
 }
 

@@ -22,8 +22,13 @@ def buildable():
 
 def words(row, features):
     """What follows `cargo`."""
-    command = ["build", "--locked", "--profile", "dist", "--package", "zoolet", "--bin", "zoolet", "--target", row["triple"]]
-    return command + ["--no-default-features", "--features", ",".join(FEATURE_SETS[features])]
+    command = ["build", "--locked", "--profile", profile(features), "--package", "zoolet", "--bin", "zoolet", "--target", row["triple"]]
+    return command + ["--no-default-features", "--features", ",".join(FEATURE_SETS[features]["features"])]
+
+
+def profile(features):
+    """Cargo's; what it leaves is in a directory of that name."""
+    return FEATURE_SETS[features]["profile"]
 
 
 def flags(row):

@@ -7,10 +7,15 @@ import shutil
 import subprocess
 import sys
 
+import rows
+
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parent
-# The standard library is compiled with the rest, without what names the functions of a backtrace: a stripped binary has no names.
-WORDS = ["-Zbuild-std=std", "-Zbuild-std-features=panic-unwind"]
+
+
+def words(features):
+    """For Cargo, behind those of the row: the standard library is compiled with the rest."""
+    return ["-Zbuild-std=std", f"-Zbuild-std-features={rows.FEATURE_SETS[features]['std_features']}"]
 
 
 def cargo():

@@ -1,18 +1,16 @@
-"""How a binary of a row of targets.toml is started here: as it is, or by QEMU where it is one for another machine."""
+"""How a binary of a row of targets.toml is started here: as it is, or by QEMU where it is one for another machine; and what of a process is the binary's own."""
 
 import pathlib
 import shutil
-import subprocess
+import struct
 import sys
 
 import rows
 
-# A mount namespace and a user namespace have a table of their own of what starts which binaries, so nothing of the machine changes.
-IN_NAMESPACE = """
-mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
-printf %s "$0" > /proc/sys/fs/binfmt_misc/register
-exec "$@"
-"""
+# QEMU puts what a program of another machine has into one stretch of its own addresses, and what it has itself elsewhere. For a program of 32 bits the
+# stretch is what 32 bits reach; for one of 64 bits it begins with the program, QEMU seeks room for its mappings from 2^38 on, and its own are beyond 2^46.
+STRETCH = {32: 1 << 32, 64: 1 << 46}
+PT_LOAD = 1
 
 
 def emulator(row):
@@ -25,25 +23,41 @@ class Guest:
 
     def __init__(self, target, binary):
         self.binary = pathlib.Path(binary).resolve()
-        self.qemu = emulator(rows.named(target))
+        self.row = rows.named(target)
+        self.qemu = emulator(self.row)
 
     def command(self, *words):
-        """Of one process, which starts no others."""
         return [*([self.qemu] if self.qemu else []), str(self.binary), *words]
 
-    def command_of_several(self, *words):
-        """Of a process that starts itself again: the kernel must know what runs it."""
-        if not self.qemu:
-            return [str(self.binary), *words]
-        # Its first 20 bytes but for the ABI, which differs between an executable and what QEMU was told of, and the machine's own.
-        with self.binary.open("rb") as file:
-            magic = file.read(20)
-        mask = b"\xff" * 7 + b"\x00" * 9 + b"\xfe\xff\xff\xff"
-        escaped = ("".join(f"\\x{byte:02x}" for byte in bytes) for bytes in (magic, mask))
-        entry = f":zoolet:M::{':'.join(escaped)}:{self.qemu}:F"
-        return ["unshare", "--user", "--map-root-user", "--mount", "bash", "-ec", IN_NAMESPACE, entry, str(self.binary), *words]
+    def resident(self, pid):
+        """Bytes of memory that the process has for the binary: all of it, and under QEMU the guest's mappings. And how many of them no other process has."""
+        mappings = [(start, end, sizes) for start, end, name, sizes in mapped(pid)]
+        if self.qemu:
+            bits, first = self.loaded()
+            begin = min(start for start, _, name, _ in mapped(pid) if name == str(self.binary)) - first
+            mappings = [each for each in mappings if begin <= each[0] < begin + STRETCH[bits]]
+        whole = sum(sizes["Rss"] for _, _, sizes in mappings)
+        return whole, sum(sizes["Private_Clean"] + sizes["Private_Dirty"] for _, _, sizes in mappings)
 
-    def can_start_several(self):
-        """Whether such a namespace can be made here."""
-        asked = subprocess.run(self.command_of_several("--version"), capture_output=True, text=True)
-        return asked.returncode == 0 or print(asked.stderr.strip(), file=sys.stderr)
+    def loaded(self):
+        """The bits of the binary, and the page at which its first segment wants to be."""
+        data = self.binary.read_bytes()
+        wide = data[4] == 2
+        at, = struct.unpack_from("<Q" if wide else "<I", data, 32 if wide else 28)
+        size, count = struct.unpack_from("<HH", data, 54 if wide else 42)
+        places = [struct.unpack_from("<Q" if wide else "<I", data, at + size * n + (16 if wide else 8))[0]
+                  for n in range(count) if struct.unpack_from("<I", data, at + size * n)[0] == PT_LOAD]
+        return (64 if wide else 32), min(places) & ~4095
+
+
+def mapped(pid):
+    """(start, end, name, sizes in bytes) of each mapping of a process."""
+    found = []
+    for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        words = line.split(maxsplit=5)
+        if not words[0].endswith(":"):
+            start, end = (int(each, 16) for each in words[0].split("-"))
+            found.append((start, end, words[5] if len(words) > 5 else "", {}))
+        elif words[-1] == "kB":
+            found[-1][3][words[0].rstrip(":")] = int(words[1]) * 1024
+    return found

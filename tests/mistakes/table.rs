@@ -113,7 +113,9 @@ impl<'r> Case<'r> {
         self.ends(values, self.zoolet(arguments));
     }
 
-    pub(crate) fn ends(&self, values: Values<'_>, mut command: Command) {
+    pub(crate) fn ends(&self, values: Values<'_>, command: Command) {
+        // One that is not refused would serve for ever.
+        let mut command = by(&["timeout", "20"], command);
         let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
         let stderr = String::from_utf8(stderr).unwrap();
         let lines: Vec<&str> = stderr.lines().map(str::trim).collect();

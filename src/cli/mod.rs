@@ -103,7 +103,7 @@ mod tests {
     use std::io::Write;
 
     /// Keys of `[limits]`, `[settings]` and `[timing]` that are numbers.
-    const NUMBERS: usize = 16 + 7 + 6;
+    const NUMBERS: usize = 17 + 7 + 6;
 
     /// With the numbers said that are those of the profile.
     #[test]

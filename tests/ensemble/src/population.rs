@@ -17,9 +17,9 @@ const BATCH: u64 = 50;
 /// Reads under way at once.
 const WINDOW: usize = 500;
 /// How long anything may take, under siege too.
-const PATIENCE: Duration = Duration::from_secs(180);
-/// How long one answer is waited for.
-const ANSWER: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(240);
+/// How long one answer is waited for: as long as the session lives, because who leaves a server that is besieged does not get in again.
+const ANSWER: Duration = Duration::from_secs(60);
 /// Before a client that was refused tries again.
 const RETRY: Duration = Duration::from_millis(50);
 const SESSION_TIMEOUT_MS: i32 = 60_000;

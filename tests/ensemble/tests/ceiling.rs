@@ -97,7 +97,9 @@ fn hold(name: &str) {
 
 fn besiege(profile: &Profile, site: &mut Site, pids: &[AtomicU64], directories: u64) {
     let servers: Vec<&Server> = site.servers().iter().collect();
-    let mut own = client(&servers, None).unwrap();
+    // At the leader, which is neither frozen nor killed: who loses a connection under siege waits long for another one.
+    let leader = site.server(site.wait_for_leader().unwrap());
+    let mut own = client(&[leader], None).unwrap();
     siege::prepare().iter().for_each(|operations| write(&servers, &mut own, operations).unwrap());
     let bounds = Bounds {
         connections: profile.get(Key::ConnectionsMax),

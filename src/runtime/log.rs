@@ -18,6 +18,8 @@ use zoolet_model::Zxid;
 /// How often a log that cannot write tries again.
 const RETRY: Duration = Duration::from_millis(250);
 
+const SYNC_FAILED: &str = "a sync of the log failed: nothing is written any more before a restart";
+
 /// What the log thread is told.
 pub(super) enum LogWork {
     Append(Append),
@@ -58,7 +60,7 @@ pub(super) fn run(shared: &Shared, log: Log) -> Result<(), String> {
         shared,
         counts,
         waiting: Vec::new(),
-        stalled: false,
+        stalled: None,
         is_over: false,
         notices: Notices::default(),
         preparing: true,
@@ -88,7 +90,8 @@ struct LogThread<'a> {
     counts: &'a Counts,
     /// Appends that are not durable; more than those of one batch only while stalled.
     waiting: Vec<Append>,
-    stalled: bool,
+    /// What the machine was told, while the log cannot write: whether the disk is read-only.
+    stalled: Option<bool>,
     /// A sync failed because the disk became read-only. What it left behind nobody knows, so nothing more is appended until a restart has looked.
     is_over: bool,
     notices: Notices,
@@ -104,7 +107,7 @@ impl LogThread<'_> {
     fn patience(&self) -> Option<Duration> {
         if self.is_over {
             None
-        } else if self.stalled {
+        } else if self.stalled.is_some() {
             Some(RETRY)
         } else if self.preparing {
             Some(Duration::ZERO)
@@ -148,7 +151,7 @@ impl LogThread<'_> {
                 *lock(&self.counts.log) = self.log.counters();
                 let records: usize = self.waiting.drain(..).map(|append| append.records.len()).sum();
                 self.preparing = true;
-                if std::mem::take(&mut self.stalled) {
+                if self.stalled.take().is_some() {
                     if self.notices.admit("resumed", clock::mono_ms()).is_some() {
                         info!("the log writes again");
                     }
@@ -169,20 +172,20 @@ impl LogThread<'_> {
             }
             Err(AppendError::Fatal(error)) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 self.is_over = true;
-                self.note_stall(&error, "a sync of the log failed: nothing is written any more before a restart");
+                self.note_stall(&error, SYNC_FAILED);
                 Ok(())
             }
             Err(error @ AppendError::Fatal(_)) => Err(error),
         }
     }
 
-    /// The machine is told when it begins, the operator again while it lasts.
+    /// The machine is told when it begins, and when the reason is another one; the operator again while it lasts.
     fn note_stall(&mut self, error: &io::Error, what: &str) {
         if let Some(left_out) = self.notices.admit(what, clock::mono_ms()) {
             warn!(%error, left_out, "{what}");
         }
-        if !std::mem::replace(&mut self.stalled, true) {
-            let is_read_only = error.kind() == io::ErrorKind::ReadOnlyFilesystem;
+        let is_read_only = error.kind() == io::ErrorKind::ReadOnlyFilesystem;
+        if self.stalled.replace(is_read_only) != Some(is_read_only) {
             self.shared.inbox.push(Input::Event(Event::LogStalled { is_read_only }));
         }
     }
@@ -196,6 +199,11 @@ impl LogThread<'_> {
             Ok(more) => more,
             // An append that needs it will say so.
             Err(AppendError::Stalled(_)) => false,
+            Err(AppendError::Fatal(error)) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                self.is_over = true;
+                self.note_stall(&error, SYNC_FAILED);
+                false
+            }
             Err(error @ AppendError::Fatal(_)) => return Err(error),
         };
         *lock(&self.counts.log) = self.log.counters();

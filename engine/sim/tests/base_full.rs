@@ -161,3 +161,20 @@ fn a_disk_that_others_filled_takes_deletes_and_resumes_by_itself() {
     machine.advance(2000).unwrap();
     assert!(create(&mut machine, "/room", 1000).is_ok());
 }
+
+#[test]
+fn why_there_is_no_room_is_said_anew_when_it_is_for_another_reason() {
+    let disk = SimDisk::new(4);
+    let mut machine = Machine::connected(&disk, Limits { disk_bytes_max: BOUND, ..limits() });
+    fill(&mut machine, 1000, || {});
+    let look = |machine: &mut Machine| {
+        machine.advance(2000).unwrap();
+        refusing_writes(machine)
+    };
+    assert_eq!(look(&mut machine), Some("the data directory takes as much of the disk as it may"));
+    // Others take what the bound leaves, and give it back.
+    disk.set_capacity(Some(disk.used_bytes()));
+    assert_eq!(look(&mut machine), Some("the disk is full"));
+    disk.set_capacity(None);
+    assert_eq!(look(&mut machine), Some("the data directory takes as much of the disk as it may"));
+}

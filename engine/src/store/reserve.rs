@@ -11,8 +11,8 @@ use crate::event::Shortage;
 use crate::limits::Limits;
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 const NAME: &str = "reserve";
 
@@ -30,8 +30,8 @@ pub struct Reserve {
     is_short: AtomicBool,
     /// Whether what is short is that bound, and not the disk.
     is_bound: AtomicBool,
-    /// What [`Reserve::settle`] last said: giving up the file makes space short between two of its looks.
-    told_short: AtomicBool,
+    /// What [`Reserve::settle`] last saw: giving up the file makes space short between two of its looks.
+    told: Mutex<Option<Shortage>>,
     /// By how many bytes the last look found too few free.
     missing_bytes: AtomicU64,
 }
@@ -54,7 +54,7 @@ impl Reserve {
             taken_bytes: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
             is_bound: AtomicBool::new(false),
-            told_short: AtomicBool::new(false),
+            told: Mutex::new(None),
             missing_bytes: AtomicU64::new(0),
         };
         let there = reserve.disk.open(NAME).and_then(|file| file.len()).unwrap_or(0);
@@ -115,21 +115,24 @@ impl Reserve {
         self.is_held.swap(false, Relaxed) && self.disk.remove(NAME).is_ok()
     }
 
-    /// Looks how much room there is; makes the file again when there is enough. Says whether [`Reserve::is_short`] changed
+    /// Looks how much room there is; makes the file again when there is enough. Says whether [`Reserve::shortage`] changed
     /// since it last was called. For after each checkpoint and merge, and now and then while space is short.
     pub fn settle(&self, base: &Base) -> bool {
         let was_short = self.is_short();
         // What cannot be found out is no reason to refuse writes: a checkpoint that fails is.
         let is_short = self.look(base, was_short).unwrap_or(was_short);
         self.is_short.store(is_short, Relaxed);
-        self.told_short.swap(is_short, Relaxed) != is_short
+        let shortage = self.shortage();
+        std::mem::replace(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner), shortage) != shortage
     }
 
     /// Writes are admitted only while every run could be merged and the log could grow to its full size: what deletes frees nothing
     /// before it is merged, and a merge needs the room of its runs twice.
     fn look(&self, base: &Base, was_short: bool) -> io::Result<bool> {
         let room = self.room(base)?;
-        let (free, is_bound) = if room.of_bound < room.of_disk { (room.of_bound, true) } else { (room.of_disk, false) };
+        // What the bound leaves is never more than the disk has: where both say the same it is the bound that is met.
+        let (free, is_bound) =
+            if room.of_bound <= room.of_disk { (room.of_bound, true) } else { (room.of_disk, false) };
         self.is_bound.store(is_bound, Relaxed);
         // Room comes back by more than a little, or not at all: no swinging between the two.
         let margin = if was_short { self.bytes / 8 } else { 0 };

@@ -5,6 +5,7 @@ use crate::config::{Config, ConfigError, Populate};
 use crate::obstacle;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
@@ -96,7 +97,12 @@ fn create(path: &Path, populate: Populate) -> Result<(), StartError> {
         return Err(refused(path, &format!("{} does not exist; is its file system mounted?", parent.display())));
     }
     may_populate(path, populate, "does not exist.")?;
-    fs::create_dir(path).and_then(|()| File::open(parent)?.sync_all()).map_err(|error| disk_error(path, &error))
+    // What access control lists keep from clients is not for everybody who has an account on the box.
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(path)
+        .and_then(|()| File::open(parent)?.sync_all())
+        .map_err(|error| disk_error(path, &error))
 }
 
 /// A directory that is ours, or may become so.

@@ -98,7 +98,7 @@ pub fn transactions(directory: u64) -> impl Iterator<Item = Vec<WriteOp>> {
 /// Makes whole directories of a thousand znodes.
 ///
 /// # Errors
-/// As for [`write`].
+/// As for [`write()`].
 pub fn populate(servers: &[&Server], client: &mut Client, directories: Range<u64>) -> Outcome<()> {
     for transaction in directories.flat_map(transactions) {
         write(servers, client, &transaction)?;

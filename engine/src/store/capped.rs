@@ -22,11 +22,6 @@ pub fn capped(disk: Arc<dyn Disk>, bytes_max: u64) -> Arc<dyn Disk> {
     Arc::new(CappedDisk(Arc::new(share)))
 }
 
-/// Whether a file of this name has holes: then a write inside it may need room, too. redb's alone is longer than what is in it.
-fn has_holes(name: &str) -> bool {
-    name.ends_with(".redb")
-}
-
 struct Share {
     disk: Arc<dyn Disk>,
     bytes_max: u64,
@@ -85,9 +80,8 @@ pub(super) fn taken_bytes<'a>(disk: &dyn Disk, names: impl Iterator<Item = &'a S
 struct CappedDisk(Arc<Share>);
 
 impl CappedDisk {
-    fn file(&self, name: &str, file: Arc<dyn DiskFile>, ready: u64) -> Arc<dyn DiskFile> {
-        let ready = AtomicU64::new(if has_holes(name) { NEVER } else { ready });
-        Arc::new(CappedFile { share: Arc::clone(&self.0), file, ready })
+    fn file(&self, file: Arc<dyn DiskFile>, ready: u64) -> Arc<dyn DiskFile> {
+        Arc::new(CappedFile { share: Arc::clone(&self.0), file, ready: AtomicU64::new(ready) })
     }
 }
 
@@ -95,13 +89,13 @@ impl Disk for CappedDisk {
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let file = self.0.disk.open(name)?;
         let bytes = file.len()?;
-        // One that takes less than it is long has holes, whatever its name.
+        // One that takes less than it is long has holes.
         let ready = if self.0.disk.taken_bytes(name)? < bytes { NEVER } else { bytes };
-        Ok(self.file(name, file, ready))
+        Ok(self.file(file, ready))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(self.file(name, self.0.disk.create(name)?, 0))
+        Ok(self.file(self.0.disk.create(name)?, 0))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

@@ -159,8 +159,12 @@ impl Reserve {
     /// What is left when every run is merged and the log has its full size.
     fn room(&self, base: &Base) -> io::Result<Room> {
         let names = self.disk.list()?;
-        let of = |is_meant: &dyn Fn(&str) -> bool| taken_bytes(&*self.disk, names.iter().filter(|name| is_meant(name)));
-        let taken = of(&|_| true)?;
+        let (of_bases, others) = names.iter().partition::<Vec<_>, _>(|name| base::id_of(name).is_some());
+        let (of_own, of_coming) =
+            of_bases.into_iter().partition::<Vec<_>, _>(|name| base::id_of(name) == Some(base.id()));
+        let of = |names: Vec<&String>| taken_bytes(&*self.disk, names.into_iter());
+        let (own, coming) = (of(of_own)?, of(of_coming)?);
+        let taken = own + coming + of(others)?;
         self.taken_bytes.store(taken, Relaxed);
         let segments = names.iter().filter(|name| name.ends_with(".log"));
         let log_bytes = segments.map(|name| self.disk.open(name)?.len()).sum::<io::Result<u64>>()?;
@@ -170,8 +174,6 @@ impl Reserve {
             return Ok(Room { of_disk, of_bound: i64::MAX });
         }
         // A member whose own base is of no use gets another one beside it, of about this size.
-        let own = of(&|name| base::id_of(name) == Some(base.id()))?;
-        let coming = of(&|name| base::id_of(name).is_some_and(|id| id != base.id()))?;
         let second = signed((own + own / 8).saturating_sub(coming));
         Ok(Room { of_disk, of_bound: signed(self.bytes_max) - signed(taken) - second - needed })
     }

@@ -8,7 +8,7 @@ use std::sync::{
 };
 
 /// A block of one file: the file's number, the block's.
-type Address = (u64, usize);
+type Address = (u64, u64);
 
 /// Each block has one place, which it gets when it is asked for twice in a row there: a walk through everything pushes nothing out.
 pub(super) struct BlockCache {
@@ -38,7 +38,7 @@ impl BlockCache {
     pub(super) fn with<R>(
         &self,
         run: RunId,
-        block: usize,
+        block: u64,
         read: impl FnOnce(&mut [u8; BLOCK]) -> Result<(), BaseError>,
         look: impl FnOnce(&[u8; BLOCK]) -> R,
     ) -> Result<R, BaseError> {
@@ -65,7 +65,7 @@ impl BlockCache {
     }
 
     fn slot(&self, (run, block): Address) -> Option<&Mutex<Slot>> {
-        let mixed = (run << 20 ^ block as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (run << 20 ^ block).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let at = (u128::from(mixed) * self.slots.len() as u128) >> 64;
         self.slots.get(usize::try_from(at).ok()?)
     }
@@ -75,7 +75,7 @@ impl BlockCache {
 mod tests {
     use super::*;
 
-    fn ask(cache: &BlockCache, run: u64, block: usize, reads: &mut u32) -> u8 {
+    fn ask(cache: &BlockCache, run: u64, block: u64, reads: &mut u32) -> u8 {
         let id = RunId { number: run, hash: 0 };
         let read = |bytes: &mut [u8; BLOCK]| {
             *reads += 1;

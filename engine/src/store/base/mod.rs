@@ -93,6 +93,8 @@ pub enum BaseError {
     NoSpace,
     /// Stored bytes are not what was written: the base must be replaced.
     Damaged(String),
+    /// More than a format or this machine has numbers for. What is stored is sound, and what was served is served on.
+    TooLarge(String),
     /// The device said no. After a failed sync every later checkpoint says so too ([`Base::sync_failed`]).
     Io(String),
 }
@@ -103,6 +105,7 @@ impl BaseError {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
             // A file shorter than its header says has lost its end.
             io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Self::Damaged(error.to_string()),
+            io::ErrorKind::FileTooLarge => Self::TooLarge(error.to_string()),
             _ => Self::Io(error.to_string()),
         }
     }
@@ -112,6 +115,7 @@ impl BaseError {
         let say = |what: String| if what.contains(name) { what } else { format!("{name}: {what}") };
         match self {
             Self::Damaged(what) => Self::Damaged(say(what)),
+            Self::TooLarge(what) => Self::TooLarge(say(what)),
             Self::Io(what) => Self::Io(say(what)),
             Self::NoSpace => Self::NoSpace,
         }
@@ -129,6 +133,7 @@ impl From<ImageError> for BaseError {
         match error {
             ImageError::NoSpace => Self::NoSpace,
             ImageError::Damaged(what) | ImageError::Source(BaseFailure::Damaged(what)) => Self::Damaged(what),
+            ImageError::TooLarge(what) => Self::TooLarge(what),
             ImageError::Io(what) | ImageError::Source(BaseFailure::Io(what)) => Self::Io(what),
         }
     }
@@ -139,6 +144,7 @@ impl fmt::Display for BaseError {
         match self {
             Self::NoSpace => f.write_str("no space left for the base"),
             Self::Damaged(what) => write!(f, "the base is damaged: {what}"),
+            Self::TooLarge(what) => write!(f, "the base is too large: {what}"),
             Self::Io(what) => write!(f, "the base cannot be read or written: {what}"),
         }
     }
@@ -150,7 +156,7 @@ impl From<BaseError> for BaseFailure {
     fn from(error: BaseError) -> Self {
         match error {
             BaseError::Damaged(what) => Self::Damaged(what),
-            BaseError::NoSpace | BaseError::Io(_) => Self::Io(error.to_string()),
+            BaseError::NoSpace | BaseError::TooLarge(_) | BaseError::Io(_) => Self::Io(error.to_string()),
         }
     }
 }

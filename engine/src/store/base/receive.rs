@@ -17,7 +17,7 @@ use crate::{
         disk::Disk,
         image::{
             ImageError,
-            format::{BLOCK, Extent, Header},
+            format::{BLOCK, Extent, Header, length},
         },
     },
 };
@@ -29,7 +29,7 @@ use zoolet_model::Zxid;
 /// No record is larger: frames are smaller.
 const EXTENT_BYTES_MAX: usize = 64 << 20;
 /// Totals are 44 bytes.
-const TOTALS_BYTES_MAX: usize = 64 << 10;
+const TOTALS_BYTES_MAX: u64 = 64 << 10;
 /// Beside its run: redb's files and the manifest.
 const SPARE_BYTES: u64 = 4 << 20;
 
@@ -123,7 +123,7 @@ impl BaseSink {
                 }
                 continue;
             };
-            let (sparse, totals) = (header.sparse.start as u64, header.totals.clone());
+            let (sparse, totals) = (header.sparse.start, header.totals.clone());
             if self.received < sparse {
                 let missing = (sparse - self.received).min(EXTENT_BYTES_MAX as u64) as usize;
                 let taken = self.take(&mut chunk, missing);
@@ -131,7 +131,7 @@ impl BaseSink {
                 self.waiting.extend_from_slice(taken);
                 self.read_extents()?;
             } else if self.received < header.file_bytes {
-                let (from, missing) = (self.received as usize, header.file_bytes - self.received);
+                let (from, missing) = (self.received, header.file_bytes - self.received);
                 let taken = self.take(&mut chunk, usize::try_from(missing).unwrap_or(usize::MAX));
                 self.hash.update(taken);
                 self.totals.extend_from_slice(&taken[part_of(&totals, from, taken.len())]);
@@ -152,11 +152,11 @@ impl BaseSink {
     fn begin(&mut self) -> Result<(), ImageError> {
         let header = Header::decode_alone(&self.waiting)?;
         self.waiting.clear();
-        if header.totals.len() > TOTALS_BYTES_MAX {
+        if length(&header.totals) > TOTALS_BYTES_MAX {
             return Err(damaged("its totals are too long"));
         }
         // A record takes twelve bytes beside its key.
-        if header.records > header.sparse.start as u64 / 12 {
+        if header.records > header.sparse.start / 12 {
             return Err(damaged("it has no room for its records"));
         }
         let core = self.core.as_ref().ok_or_else(finished)?;
@@ -244,8 +244,8 @@ fn extent_bytes(bytes: &[u8]) -> Result<Option<usize>, ImageError> {
 }
 
 /// What of `range` lies in `length` bytes from `from` on, from there.
-fn part_of(range: &Range<usize>, from: usize, length: usize) -> Range<usize> {
-    let within = |at: usize| at.saturating_sub(from).min(length);
+fn part_of(range: &Range<u64>, from: u64, length: usize) -> Range<usize> {
+    let within = |at: u64| at.saturating_sub(from).min(length as u64) as usize;
     within(range.start)..within(range.end)
 }
 
@@ -255,4 +255,19 @@ fn damaged(what: impl Into<String>) -> ImageError {
 
 fn finished() -> ImageError {
     ImageError::Io("it is finished already".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a 32-bit machine too.
+    #[test]
+    fn totals_that_come_after_four_gibibytes_are_found() {
+        let (start, end) = ((5 << 30) + 100, (5 << 30) + 144);
+        assert_eq!(part_of(&(start..end), 5 << 30, 4096), 100..144);
+        assert_eq!(part_of(&(start..end), start + 10, 20), 0..20);
+        assert_eq!(part_of(&(start..end), end, 20), 0..0);
+        assert_eq!(part_of(&(start..end), 5 << 29, 4096), 4096..4096);
+    }
 }

@@ -14,13 +14,13 @@ use crate::budget::allocated;
 use crate::store::{
     disk::{Disk, DiskFile},
     image::{
-        format::{BLOCK, Extent, Header, Sparse},
+        format::{BLOCK, BLOCK_BYTES, Extent, Header, Sparse, in_memory, length},
         write::Writer,
     },
 };
 use bytes::Bytes;
 use std::{
-    fmt, io,
+    fmt,
     ops::Range,
     sync::{
         Arc,
@@ -98,23 +98,23 @@ impl Run {
         cache: &Arc<BlockCache>,
     ) -> Result<Self, BaseError> {
         let file = disk.open(&name)?;
-        let read = |range: Range<usize>| -> io::Result<Vec<u8>> {
-            let mut bytes = vec![0; range.len()];
-            file.read_at(range.start as u64, &mut bytes)?;
+        let read = |range: Range<u64>| -> Result<Vec<u8>, BaseError> {
+            let mut bytes = vec![0; in_memory(length(&range))?];
+            file.read_at(range.start, &mut bytes)?;
             ledger.bytes_read.add(bytes.len() as u64);
             Ok(bytes)
         };
-        let header = Header::decode(&read(0..BLOCK)?, file.len()?)?;
+        let header = Header::decode(&read(0..BLOCK_BYTES)?, file.len()?)?;
         let checksums: Vec<u32> = read(header.checksums.clone())?
             .chunks_exact(4)
             .map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]))
             .collect();
         // Table and filter lie side by side and start on a block.
         let mut sparse = read(header.sparse.start..header.checksums.start)?;
-        check_blocks(&name, &checksums, header.sparse.start / BLOCK, &sparse)?;
-        let filter = &sparse[header.totals.start - header.sparse.start..header.totals.end - header.sparse.start];
-        let filter = Filter::from_bytes(filter);
-        sparse.truncate(header.sparse.len());
+        check_blocks(&name, &checksums, header.sparse.start / BLOCK_BYTES, &sparse)?;
+        let table_bytes = in_memory(length(&header.sparse))?;
+        let filter = Filter::from_bytes(&sparse[table_bytes..][..in_memory(length(&header.totals))?]);
+        sparse.truncate(table_bytes);
         check_table(&header, &sparse).map_err(|what| BaseError::Damaged(format!("{name}: {what}")))?;
         sparse.shrink_to_fit();
         let run = Self {
@@ -169,11 +169,11 @@ impl Run {
     pub(super) fn find(&self, key: &[u8]) -> Result<Option<Said>, BaseError> {
         let Some(at) = self.sparse().position(key)? else { return Ok(None) };
         let blocks = self.blocks(at)?;
-        if blocks.len() == BLOCK {
-            let first = blocks.start / BLOCK;
+        if length(&blocks) == BLOCK_BYTES {
+            let first = blocks.start / BLOCK_BYTES;
             return self.cache.with(self.id, first, |block| self.read(blocks, block), |block| self.look(block, key))?;
         }
-        let mut bytes = vec![0; blocks.len()];
+        let mut bytes = vec![0; in_memory(length(&blocks))?];
         self.read(blocks, &mut bytes)?;
         self.look(&bytes, key)
     }
@@ -192,14 +192,14 @@ impl Run {
     }
 
     /// Where an extent is.
-    fn blocks(&self, at: usize) -> Result<Range<usize>, BaseError> {
+    fn blocks(&self, at: usize) -> Result<Range<u64>, BaseError> {
         Ok(self.sparse().entry(at)?.1)
     }
 
-    fn read(&self, blocks: Range<usize>, bytes: &mut [u8]) -> Result<(), BaseError> {
-        self.file.read_at(blocks.start as u64, bytes)?;
+    fn read(&self, blocks: Range<u64>, bytes: &mut [u8]) -> Result<(), BaseError> {
+        self.file.read_at(blocks.start, bytes)?;
         self.ledger.bytes_read.add(bytes.len() as u64);
-        check_blocks(&self.name, &self.checksums, blocks.start / BLOCK, bytes)
+        check_blocks(&self.name, &self.checksums, blocks.start / BLOCK_BYTES, bytes)
     }
 
     fn damaged(&self, what: &str) -> BaseError {
@@ -217,7 +217,7 @@ pub(super) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], BaseE
 /// room for as many records as the header says. That they begin with these keys is seen when they are walked through.
 fn check_table(header: &Header, sparse: &[u8]) -> Result<(), String> {
     let sparse = Sparse(sparse);
-    let (mut end, mut last) = (BLOCK, None);
+    let (mut end, mut last) = (BLOCK_BYTES, None);
     for at in 0..sparse.len() {
         let (key, blocks) = sparse.entry(at).map_err(|error| error.to_string())?;
         if blocks.start != end || blocks.is_empty() || last.is_some_and(|last| last >= key) {
@@ -226,15 +226,16 @@ fn check_table(header: &Header, sparse: &[u8]) -> Result<(), String> {
         (end, last) = (blocks.end, Some(key));
     }
     // A record takes twelve bytes beside its key.
-    if end != header.sparse.start || header.records > (end - BLOCK) as u64 / 12 {
+    if end != header.sparse.start || header.records > (end - BLOCK_BYTES) / 12 {
         return Err("its table is not that of its records".into());
     }
     Ok(())
 }
 
-fn check_blocks(name: &str, checksums: &[u32], first: usize, bytes: &[u8]) -> Result<(), BaseError> {
+fn check_blocks(name: &str, checksums: &[u32], first: u64, bytes: &[u8]) -> Result<(), BaseError> {
     for (block, content) in (first..).zip(bytes.chunks(BLOCK)) {
-        let is_right = || checksums.get(block - 1) == Some(&crc32c::crc32c(content));
+        let checksum = || usize::try_from(block - 1).ok().and_then(|at| checksums.get(at));
+        let is_right = || checksum() == Some(&crc32c::crc32c(content));
         if !mutation::is_on(Mutation::PageUnverified) && !is_right() {
             return Err(BaseError::Damaged(format!("{name}: block {block} does not match its checksum")));
         }
@@ -331,7 +332,7 @@ impl Cursor {
     fn enter(&mut self) -> Result<(), BaseError> {
         self.slot = 0;
         let (first_key, blocks) = self.run.sparse().entry(self.extent)?;
-        if blocks.len() == BLOCK {
+        if length(&blocks) == BLOCK_BYTES {
             self.load()?;
             return self.stand();
         }
@@ -342,10 +343,11 @@ impl Cursor {
 
     fn load(&mut self) -> Result<(), BaseError> {
         let (first_key, blocks) = self.run.sparse().entry(self.extent)?;
-        if self.bytes.capacity() > blocks.len().max(2 * BLOCK) {
+        let bytes = in_memory(length(&blocks))?;
+        if self.bytes.capacity() > bytes.max(2 * BLOCK) {
             self.bytes = Vec::new();
         }
-        self.bytes.resize(blocks.len(), 0);
+        self.bytes.resize(bytes, 0);
         self.run.read(blocks, &mut self.bytes)?;
         self.is_unread = false;
         let extent = Extent(&self.bytes);

@@ -1,25 +1,28 @@
 //! The bytes of an image. Everything read from a file is checked against its bounds before it is used: an image that was not
 //! verified may give wrong answers, never a panic.
 
-use super::{ImageError, damaged};
+use super::{ImageError, damaged, too_large};
 use std::ops::Range;
 use zoolet_model::Zxid;
 
 /// What is aligned, checksummed and read at once.
 pub(in crate::store) const BLOCK: usize = 4096;
+/// The same, of positions in a file.
+pub(in crate::store) const BLOCK_BYTES: u64 = BLOCK as u64;
 
 const MAGIC: [u8; 8] = *b"zltimg\0\x01";
 
-/// The first block, decoded and checked. Ranges are byte ranges of the file.
+/// The first block, decoded and checked. Ranges are byte ranges of the file, which may be longer than what a 32-bit machine can hold in memory: they are made
+/// `usize` only by [`in_memory`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::store) struct Header {
     pub(in crate::store) zxid: Zxid,
     pub(in crate::store) digest: u128,
     pub(in crate::store) records: u64,
     /// Starts on a block, as do the checksums.
-    pub(in crate::store) sparse: Range<usize>,
-    pub(in crate::store) totals: Range<usize>,
-    pub(in crate::store) checksums: Range<usize>,
+    pub(in crate::store) sparse: Range<u64>,
+    pub(in crate::store) totals: Range<u64>,
+    pub(in crate::store) checksums: Range<u64>,
     pub(in crate::store) file_bytes: u64,
     /// XXH3-128 of everything after the first block.
     pub(in crate::store) hash: u128,
@@ -40,8 +43,8 @@ impl Header {
         put(&self.digest.to_le_bytes());
         put(&self.records.to_le_bytes());
         for range in [&self.sparse, &self.totals, &self.checksums] {
-            put(&(range.start as u64).to_le_bytes());
-            put(&(range.len() as u64).to_le_bytes());
+            put(&range.start.to_le_bytes());
+            put(&length(range).to_le_bytes());
         }
         put(&self.file_bytes.to_le_bytes());
         put(&self.hash.to_le_bytes());
@@ -81,7 +84,7 @@ impl Header {
         let digest = u128::from(word()?) | u128::from(word()?) << 64;
         let records = word()?;
         let mut range = || {
-            let (start, bytes) = (usize::try_from(word()?).ok()?, usize::try_from(word()?).ok()?);
+            let (start, bytes) = (word()?, word()?);
             Some(start..start.checked_add(bytes)?)
         };
         let (sparse, totals, checksums) = (range()?, range()?, range()?);
@@ -95,13 +98,13 @@ impl Header {
     /// Invariant: header, records, sparse table, totals, checksums, in this order, and a checksum for every block between.
     fn makes_sense(&self) -> bool {
         let Self { sparse, totals, checksums, .. } = self;
-        sparse.start >= BLOCK
-            && sparse.start.is_multiple_of(BLOCK)
+        sparse.start >= BLOCK_BYTES
+            && sparse.start.is_multiple_of(BLOCK_BYTES)
             && sparse.end == totals.start
             && totals.end <= checksums.start
-            && checksums.start.is_multiple_of(BLOCK)
-            && checksums.len() == (checksums.start / BLOCK - 1) * 4
-            && checksums.end as u64 <= self.file_bytes
+            && checksums.start.is_multiple_of(BLOCK_BYTES)
+            && length(checksums) == (checksums.start / BLOCK_BYTES - 1) * 4
+            && checksums.end <= self.file_bytes
     }
 }
 
@@ -215,13 +218,11 @@ impl<'a> Sparse<'a> {
     }
 
     /// First key and byte range.
-    pub(in crate::store) fn entry(&self, at: usize) -> Result<(&'a [u8], Range<usize>), ImageError> {
+    pub(in crate::store) fn entry(&self, at: usize) -> Result<(&'a [u8], Range<u64>), ImageError> {
         let place = number(self.0, place_of(at))?;
-        let (block, blocks) = (number(self.0, place)?, number(self.0, place.saturating_add(4))?);
+        let (block, blocks) = (number(self.0, place)? as u64, number(self.0, place.saturating_add(4))? as u64);
         let key = text(self.0, place.saturating_add(12), number(self.0, place.saturating_add(8))?)?;
-        let range = block.checked_mul(BLOCK).zip(block.saturating_add(blocks).checked_mul(BLOCK));
-        let (start, end) = range.ok_or_else(outside)?;
-        Ok((key, start..end))
+        Ok((key, block * BLOCK_BYTES..(block + blocks) * BLOCK_BYTES))
     }
 
     fn key(&self, at: usize) -> Result<&'a [u8], ImageError> {
@@ -285,6 +286,19 @@ impl SparseBuilder {
 /// could otherwise wrap around to one that looks right.
 const fn place_of(entry: usize) -> usize {
     entry.saturating_mul(4).saturating_add(4)
+}
+
+/// Bytes of a range.
+pub(in crate::store) fn length(range: &Range<u64>) -> u64 {
+    range.end.saturating_sub(range.start)
+}
+
+/// A length, to be held in memory.
+///
+/// # Errors
+/// [`ImageError::TooLarge`] on a machine that cannot: the file may be as sound as can be.
+pub(in crate::store) fn in_memory(bytes: u64) -> Result<usize, ImageError> {
+    usize::try_from(bytes).map_err(|_| too_large("a part of it is larger than this machine can hold"))
 }
 
 fn number(bytes: &[u8], at: usize) -> Result<usize, ImageError> {
@@ -355,6 +369,22 @@ mod tests {
         }
     }
 
+    /// Positions in a file, on a 32-bit machine too.
+    #[test]
+    fn header_and_table_say_places_beyond_four_gibibytes() {
+        let start = 5 << 30;
+        let checksums = start + BLOCK_BYTES..start + BLOCK_BYTES + start / BLOCK_BYTES * 4;
+        let file_bytes = checksums.end;
+        let header =
+            Header { sparse: start..start + 8, totals: start + 8..start + 18, checksums, file_bytes, ..header() };
+        assert_eq!(Header::decode(&header.encode(), file_bytes), Ok(header));
+
+        let mut sparse = SparseBuilder::default();
+        assert!(sparse.push(b"a", start / BLOCK_BYTES, 2));
+        let table = sparse.finish().unwrap();
+        assert_eq!(Sparse(&table).entry(0), Ok((&b"a"[..], start..start + 2 * BLOCK_BYTES)));
+    }
+
     #[test]
     fn golden_extent_and_sparse_table() {
         let mut builder = ExtentBuilder::default();
@@ -378,7 +408,7 @@ mod tests {
             b"\x02\0\0\0\x0c\0\0\0\x19\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\0\0a\x02\0\0\0\x03\0\0\0\x01\0\0\0d"
         );
         let sparse = Sparse(&table);
-        assert_eq!(sparse.entry(1), Ok((&b"d"[..], 2 * BLOCK..5 * BLOCK)));
+        assert_eq!(sparse.entry(1), Ok((&b"d"[..], 2 * BLOCK_BYTES..5 * BLOCK_BYTES)));
         assert_eq!(
             [&b""[..], b"a", b"c", b"d", b"e"].map(|key| sparse.position(key).unwrap()),
             [None, Some(0), Some(0), Some(1), Some(1)]

@@ -33,8 +33,8 @@ use crate::{
     },
 };
 use bytes::Bytes;
-use format::{BLOCK, Extent, Header, Sparse};
-use std::{borrow::Cow, fmt, io, sync::Arc};
+use format::{BLOCK, BLOCK_BYTES, Extent, Header, Sparse, in_memory, length};
+use std::{borrow::Cow, fmt, io, ops::Range, sync::Arc};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// Why an image could not be written, opened, read or installed.
@@ -44,6 +44,8 @@ pub enum ImageError {
     NoSpace,
     /// The bytes are no image, or not what was written.
     Damaged(String),
+    /// More than the format or this machine has numbers for. Nothing is wrong with what is stored.
+    TooLarge(String),
     /// The device said no.
     Io(String),
     /// What the image was to be made of could not be read.
@@ -55,6 +57,7 @@ impl fmt::Display for ImageError {
         match self {
             Self::NoSpace => f.write_str("no space left for the image"),
             Self::Damaged(what) => write!(f, "the image is damaged: {what}"),
+            Self::TooLarge(what) => write!(f, "the image is too large: {what}"),
             Self::Io(what) => write!(f, "the image cannot be read or written: {what}"),
             Self::Source(BaseFailure::Damaged(what)) => write!(f, "what the image is made of is damaged: {what}"),
             Self::Source(BaseFailure::Io(what)) => write!(f, "what the image is made of cannot be read: {what}"),
@@ -75,6 +78,7 @@ impl From<BaseError> for ImageError {
         match error {
             BaseError::NoSpace => Self::NoSpace,
             BaseError::Damaged(what) => Self::Damaged(what),
+            BaseError::TooLarge(what) => Self::TooLarge(what),
             BaseError::Io(what) => Self::Io(what),
         }
     }
@@ -85,7 +89,7 @@ impl From<ImageError> for BaseFailure {
         match error {
             ImageError::Damaged(what) => Self::Damaged(what),
             ImageError::Source(failure) => failure,
-            ImageError::NoSpace | ImageError::Io(_) => Self::Io(error.to_string()),
+            ImageError::NoSpace | ImageError::TooLarge(_) | ImageError::Io(_) => Self::Io(error.to_string()),
         }
     }
 }
@@ -133,7 +137,7 @@ impl Image {
         let file = map::map(path)?;
         let first = file.get(..BLOCK).ok_or_else(|| damaged("it is shorter than its header"))?;
         let header = Header::decode(first, file.len() as u64)?;
-        let (totals, sparse) = (file.slice(header.totals.clone()), file.slice(header.sparse.clone()));
+        let (totals, sparse) = (slice(&file, &header.totals)?, slice(&file, &header.sparse)?);
         Ok(Self { header, totals, sparse, source: Source::Mapped(file) })
     }
 
@@ -154,8 +158,8 @@ impl Image {
         // Sparse table and totals lie side by side and start on a block.
         let whole = header.sparse.start..header.checksums.start;
         let both = Bytes::from(source.blocks(whole.clone())?.into_owned());
-        let within = |range: &std::ops::Range<usize>| both.slice(range.start - whole.start..range.end - whole.start);
-        let (totals, sparse) = (within(&header.totals), within(&header.sparse));
+        let within = |range: &Range<u64>| slice(&both, &(range.start - whole.start..range.end - whole.start));
+        let (totals, sparse) = (within(&header.totals)?, within(&header.sparse)?);
         Ok(Self { header, totals, sparse, source })
     }
 
@@ -182,7 +186,7 @@ impl Image {
         self.verify_blocks()?;
         let sparse = Sparse(&self.sparse);
         let (mut last, mut digest, mut records) = (Vec::new(), 0_u128, 0_u64);
-        let mut end = BLOCK;
+        let mut end = BLOCK_BYTES;
         for at in 0..sparse.len() {
             let (first_key, blocks) = sparse.entry(at)?;
             if blocks.start != end {
@@ -279,7 +283,7 @@ impl Image {
 
     fn extent(&self, at: usize) -> Result<Cow<'_, [u8]>, ImageError> {
         let (_, blocks) = Sparse(&self.sparse).entry(at)?;
-        let inside = blocks.start >= BLOCK && blocks.end <= self.header.sparse.start;
+        let inside = blocks.start >= BLOCK_BYTES && blocks.end <= self.header.sparse.start;
         if !inside {
             return Err(damaged("its sparse table points outside its records"));
         }
@@ -288,20 +292,23 @@ impl Image {
 
     fn verify_blocks(&self) -> Result<(), ImageError> {
         /// Bytes read at once.
-        const STRIDE: usize = 64 * BLOCK;
+        const STRIDE: u64 = 64 * BLOCK_BYTES;
         let mut hash = Xxh3Default::new();
         let sums = self.header.checksums.clone();
         let checksums = self.source.raw(sums.clone())?;
-        let end = usize::try_from(self.header.file_bytes).map_err(|_| damaged("it is too long"))?;
-        for from in (BLOCK..end).step_by(STRIDE) {
+        let (mut from, end) = (BLOCK_BYTES, self.header.file_bytes);
+        let mut checksums = checksums.chunks_exact(4);
+        while from < end {
             let bytes = self.source.raw(from..end.min(from + STRIDE))?;
             hash.update(&bytes);
-            for (at, block) in (from..).step_by(BLOCK).zip(bytes.chunks(BLOCK)).filter(|(at, _)| *at < sums.start) {
-                let sum = &checksums[(at / BLOCK - 1) * 4..][..4];
-                if *sum != crc32c::crc32c(block).to_le_bytes() {
-                    return Err(damaged(format!("block {} does not match its checksum", at / BLOCK)));
+            // Each block has one; what comes after the blocks are the checksums themselves, which have none.
+            let blocks = from / BLOCK_BYTES..sums.start / BLOCK_BYTES;
+            for (block, (bytes, sum)) in blocks.zip(bytes.chunks(BLOCK).zip(&mut checksums)) {
+                if *sum != crc32c::crc32c(bytes).to_le_bytes() {
+                    return Err(damaged(format!("block {block} does not match its checksum")));
                 }
             }
+            from += bytes.len() as u64;
         }
         if hash.digest128() == self.header.hash { Ok(()) } else { Err(damaged("it does not match its hash")) }
     }
@@ -309,22 +316,25 @@ impl Image {
 
 impl Source {
     /// Whole blocks, checked where they are read explicitly.
-    fn blocks(&self, range: std::ops::Range<usize>) -> Result<Cow<'_, [u8]>, ImageError> {
+    fn blocks(&self, range: Range<u64>) -> Result<Cow<'_, [u8]>, ImageError> {
         let bytes = self.raw(range.clone())?;
         if let Self::Read { checksums, .. } = self {
-            let sums = checksums.get(range.start / BLOCK - 1..).unwrap_or_default();
-            for (at, block) in bytes.chunks(BLOCK).enumerate() {
-                if sums.get(at) != Some(&crc32c::crc32c(block)) {
-                    return Err(damaged(format!("block {} does not match its checksum", range.start / BLOCK + at)));
+            for (block, bytes) in (range.start / BLOCK_BYTES..).zip(bytes.chunks(BLOCK)) {
+                let sum = usize::try_from(block - 1).ok().and_then(|at| checksums.get(at));
+                if sum != Some(&crc32c::crc32c(bytes)) {
+                    return Err(damaged(format!("block {block} does not match its checksum")));
                 }
             }
         }
         Ok(bytes)
     }
 
-    fn raw(&self, range: std::ops::Range<usize>) -> Result<Cow<'_, [u8]>, ImageError> {
+    fn raw(&self, range: Range<u64>) -> Result<Cow<'_, [u8]>, ImageError> {
         match self {
-            Self::Mapped(file) => Ok(Cow::Borrowed(file.get(range).ok_or_else(|| damaged("it is too short"))?)),
+            Self::Mapped(file) => {
+                let range = in_memory(range.start)?..in_memory(range.end)?;
+                Ok(Cow::Borrowed(file.get(range).ok_or_else(|| damaged("it is too short"))?))
+            }
             Self::Read { file, .. } => Ok(Cow::Owned(read_range(&**file, range)?)),
         }
     }
@@ -344,9 +354,14 @@ impl BaseRead for Image {
     }
 }
 
-fn read_range(file: &dyn DiskFile, range: std::ops::Range<usize>) -> Result<Vec<u8>, ImageError> {
-    let mut bytes = vec![0; range.len()];
-    file.read_at(range.start as u64, &mut bytes)?;
+/// Of bytes that are in memory.
+fn slice(bytes: &Bytes, range: &Range<u64>) -> Result<Bytes, ImageError> {
+    Ok(bytes.slice(in_memory(range.start)?..in_memory(range.end)?))
+}
+
+fn read_range(file: &dyn DiskFile, range: Range<u64>) -> Result<Vec<u8>, ImageError> {
+    let mut bytes = vec![0; in_memory(length(&range))?];
+    file.read_at(range.start, &mut bytes)?;
     Ok(bytes)
 }
 
@@ -357,4 +372,8 @@ fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], ImageError> {
 
 fn damaged(what: impl Into<String>) -> ImageError {
     ImageError::Damaged(what.into())
+}
+
+fn too_large(what: impl Into<String>) -> ImageError {
+    ImageError::TooLarge(what.into())
 }

@@ -6,7 +6,7 @@
 
 use super::{
     ImageError, damaged,
-    format::{BLOCK, ExtentBuilder, Header, Sparse},
+    format::{BLOCK, BLOCK_BYTES, ExtentBuilder, Header, Sparse, in_memory, length},
     write::{Writer, not_its_digest},
 };
 use crate::store::{
@@ -82,11 +82,11 @@ impl SnapshotSource {
     /// [`ImageError::Source`], also when the base does not give what it gave before.
     pub fn read(&self, offset: u64, bytes_max: usize) -> Result<Vec<u8>, ImageError> {
         let end = offset.saturating_add(bytes_max as u64).min(self.bytes());
-        let mut bytes = Vec::with_capacity(end.saturating_sub(offset) as usize);
-        let tail = self.header.sparse.start as u64;
+        let mut bytes = Vec::with_capacity(in_memory(end.saturating_sub(offset))?);
+        let tail = self.header.sparse.start;
         // Each part from where the one before ended.
         let at = |bytes: &Vec<u8>| offset + bytes.len() as u64;
-        if at(&bytes) < end && at(&bytes) < BLOCK as u64 {
+        if at(&bytes) < end && at(&bytes) < BLOCK_BYTES {
             append_part(&mut bytes, &self.header.encode(), 0, offset, end);
         }
         while at(&bytes) < end && at(&bytes) < tail {
@@ -103,7 +103,7 @@ impl SnapshotSource {
 
     /// The extents from the one that has byte `from` up to one that reaches `to`, and where the first begins.
     fn extents(&self, from: u64, to: u64) -> Result<(Vec<u8>, u64), ImageError> {
-        let sparse = Sparse(&self.tail[..self.header.sparse.len()]);
+        let sparse = Sparse(&self.tail[..in_memory(length(&self.header.sparse))?]);
         let first = self.extent_at(&sparse, from)?;
         let (key, range) = sparse.entry(first)?;
         let (key, start) = (key.to_vec(), range.start);
@@ -111,7 +111,7 @@ impl SnapshotSource {
         let scanned = self.reader.scan(&key, None, &mut |key, stored| {
             if !builder.has_room(key, stored) {
                 builder.finish(&mut made);
-                if (start + made.len()) as u64 >= to {
+                if start + made.len() as u64 >= to {
                     return false;
                 }
             }
@@ -119,7 +119,7 @@ impl SnapshotSource {
             outcome
         });
         scanned.map_err(ImageError::Source)?;
-        if !builder.is_empty() && ((start + made.len()) as u64) < to {
+        if !builder.is_empty() && start + (made.len() as u64) < to {
             builder.finish(&mut made);
         }
         if !outcome || made.is_empty() || !self.is_same(start, &made) {
@@ -127,7 +127,7 @@ impl SnapshotSource {
                 "it does not give the records that it gave before".into(),
             )));
         }
-        Ok((made, start as u64))
+        Ok((made, start))
     }
 
     /// The extent that has this byte.
@@ -135,23 +135,24 @@ impl SnapshotSource {
         let (mut low, mut high) = (0, sparse.len());
         while low + 1 < high {
             let middle = low.midpoint(high);
-            if sparse.entry(middle)?.1.start as u64 <= byte { low = middle } else { high = middle }
+            if sparse.entry(middle)?.1.start <= byte { low = middle } else { high = middle }
         }
         Ok(low)
     }
 
     /// Whether these blocks have the checksums of the first pass.
-    fn is_same(&self, start: usize, blocks: &[u8]) -> bool {
-        let sums = &self.tail[self.header.checksums.start - self.header.sparse.start..];
-        blocks.chunks(BLOCK).enumerate().all(|(at, block)| {
-            let at = (start / BLOCK - 1 + at) * 4;
-            sums.get(at..at + 4) == Some(&crc32c::crc32c(block).to_le_bytes())
-        })
+    fn is_same(&self, start: u64, blocks: &[u8]) -> bool {
+        let from = self.header.checksums.start - self.header.sparse.start + (start / BLOCK_BYTES - 1) * 4;
+        let sums = usize::try_from(from).ok().and_then(|from| self.tail.get(from..)).unwrap_or_default();
+        let blocks = blocks.chunks(BLOCK);
+        sums.len() / 4 >= blocks.len()
+            && blocks.zip(sums.chunks_exact(4)).all(|(block, sum)| *sum == crc32c::crc32c(block).to_le_bytes())
     }
 }
 
 /// What of `part`, which begins at `start`, lies between `from` and `to`.
 fn append_part(bytes: &mut Vec<u8>, part: &[u8], start: u64, from: u64, to: u64) {
-    let within = |at: u64| (at.saturating_sub(start) as usize).min(part.len());
+    // No part is longer than a `usize` says, whatever position it is asked for.
+    let within = |at: u64| at.saturating_sub(start).min(part.len() as u64) as usize;
     bytes.extend_from_slice(&part[within(from)..within(to)]);
 }

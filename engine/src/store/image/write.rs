@@ -1,8 +1,9 @@
 //! Writing an image: one pass over the source, under a temporary name, renamed when it is whole and durable.
 
 use super::{
-    ImageError, damaged,
-    format::{BLOCK, ExtentBuilder, Header, SparseBuilder},
+    ImageError,
+    format::{BLOCK, BLOCK_BYTES, ExtentBuilder, Header, SparseBuilder},
+    too_large,
 };
 use crate::{
     action::{BaseRead, CheckpointMeta},
@@ -54,7 +55,7 @@ pub(in crate::store) struct Writer {
     file: Option<Arc<dyn DiskFile>>,
     /// Whole blocks that wait to be written at `end`.
     waiting: Vec<u8>,
-    end: usize,
+    end: u64,
     checksums: Vec<u8>,
     hash: Xxh3Default,
     extent: ExtentBuilder,
@@ -107,7 +108,7 @@ impl Writer {
         Self {
             file: None,
             waiting: Vec::with_capacity(STRIDE + BLOCK),
-            end: BLOCK,
+            end: BLOCK_BYTES,
             checksums: Vec::new(),
             hash: Xxh3Default::new(),
             extent: ExtentBuilder::default(),
@@ -118,7 +119,7 @@ impl Writer {
 
     /// Bytes so far, about.
     pub(in crate::store) fn bytes(&self) -> u64 {
-        (self.end + self.waiting.len()) as u64
+        self.end + self.waiting.len() as u64
     }
 
     /// The next record in key order.
@@ -127,15 +128,15 @@ impl Writer {
             self.finish_extent()?;
         }
         self.records += 1;
-        if self.extent.push(key, stored) { Ok(()) } else { Err(too_large()) }
+        if self.extent.push(key, stored) { Ok(()) } else { Err(beyond_format()) }
     }
 
     fn finish_extent(&mut self) -> Result<(), ImageError> {
-        let (block, before) = ((self.end + self.waiting.len()) / BLOCK, self.waiting.len());
+        let (block, before) = (self.bytes() / BLOCK_BYTES, self.waiting.len());
         self.extent.finish(&mut self.waiting);
         let blocks = (self.waiting.len() - before) / BLOCK;
-        if !self.sparse.push(self.extent.first_key(), block as u64, blocks) {
-            return Err(too_large());
+        if !self.sparse.push(self.extent.first_key(), block, blocks) {
+            return Err(beyond_format());
         }
         if self.waiting.len() >= STRIDE { self.write_out() } else { Ok(()) }
     }
@@ -146,13 +147,13 @@ impl Writer {
         }
         self.hash.update(&self.waiting);
         self.put(self.end, &self.waiting)?;
-        self.end = self.end.checked_add(self.waiting.len()).ok_or_else(too_large)?;
+        self.end += self.waiting.len() as u64;
         self.waiting.clear();
         Ok(())
     }
 
-    fn put(&self, at: usize, bytes: &[u8]) -> io::Result<()> {
-        self.file.as_ref().map_or(Ok(()), |file| file.write_at(at as u64, bytes))
+    fn put(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.as_ref().map_or(Ok(()), |file| file.write_at(at, bytes))
     }
 
     /// Writes what is left, the header last; the caller syncs. Gives it and, if there is no file, everything from the sparse table on.
@@ -166,21 +167,21 @@ impl Writer {
         if !self.extent.is_empty() {
             self.finish_extent()?;
         }
-        let start = self.end + self.waiting.len();
-        let table = std::mem::take(&mut self.sparse).finish().ok_or_else(too_large)?;
-        let sparse = start..start + table.len();
-        let totals_range = sparse.end..sparse.end + totals.len();
+        let (start, before) = (self.bytes(), self.waiting.len());
+        let table = std::mem::take(&mut self.sparse).finish().ok_or_else(beyond_format)?;
+        let sparse = start..start + table.len() as u64;
+        let totals_range = sparse.end..sparse.end + totals.len() as u64;
         self.waiting.extend_from_slice(&table);
         self.waiting.extend_from_slice(totals);
         self.waiting.resize(self.waiting.len().next_multiple_of(BLOCK), 0);
         let mut tail = Vec::new();
         if self.file.is_none() {
-            tail.extend_from_slice(&self.waiting[start - self.end..]);
+            tail.extend_from_slice(&self.waiting[before..]);
         }
         self.write_out()?;
 
         // The checksums themselves have none: the hash covers them.
-        let checksums = self.end..self.end + self.checksums.len();
+        let checksums = self.end..self.end + self.checksums.len() as u64;
         self.hash.update(&self.checksums);
         self.put(self.end, &self.checksums)?;
         if self.file.is_none() {
@@ -192,7 +193,7 @@ impl Writer {
             records: self.records,
             sparse,
             totals: totals_range,
-            file_bytes: checksums.end as u64,
+            file_bytes: checksums.end,
             checksums,
             hash: self.hash.digest128(),
             chain,
@@ -202,6 +203,58 @@ impl Writer {
     }
 }
 
-fn too_large() -> ImageError {
-    damaged("the tree is too large for the format")
+fn beyond_format() -> ImageError {
+    too_large("the tree is too large for the format")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{disk::Disk, fs::FsDisk, image::Image};
+    use bytes::Bytes;
+
+    /// A writer that has written up to here already, of which nothing is there but a hole.
+    fn beyond(file: Arc<dyn DiskFile>, end: u64) -> Writer {
+        let checksums = vec![0; usize::try_from((end / BLOCK_BYTES - 1) * 4).unwrap()];
+        Writer { end, checksums, ..Writer::new(file) }
+    }
+
+    fn sealed(key: &[u8], value: &[u8]) -> Vec<u8> {
+        let mut stored = Vec::new();
+        record::seal(key, value, &mut stored);
+        stored
+    }
+
+    /// On a 32-bit machine too, whose `usize` says nothing beyond 4 GiB.
+    #[test]
+    fn records_beyond_four_gibibytes_are_written_where_they_are_found() {
+        let directory = std::env::temp_dir().join(format!("zoolet-image-beyond-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let disk = FsDisk::open(&directory).unwrap();
+        let start = 5 << 30;
+        let mut writer = beyond(disk.create("image").unwrap(), start);
+        for name in [&b"a"[..], b"b"] {
+            writer.push(name, &sealed(name, &[name[0]; 3000])).unwrap();
+        }
+        let (header, _) = writer.finish(Zxid::ZERO, 0, b"totals", 0).unwrap();
+        assert_eq!((header.sparse.start, header.records), (start + 2 * BLOCK_BYTES, 2));
+        let image = Image::open_pread(&disk, "image").unwrap();
+        assert_eq!((image.file_bytes(), image.meta().totals), (header.file_bytes, Bytes::from_static(b"totals")));
+        for name in [&b"a"[..], b"b"] {
+            assert_eq!(image.get(name).unwrap().unwrap(), &[name[0]; 3000][..]);
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// It would cost a leader its base, which is sound.
+    #[test]
+    fn what_the_format_has_no_numbers_for_is_no_damage() {
+        let mut writer = Writer { end: BLOCK_BYTES << 32, ..Writer::of_nothing() };
+        writer.push(b"a", &sealed(b"a", b"")).unwrap();
+        let error = writer.finish(Zxid::ZERO, 0, b"", 0).unwrap_err();
+        assert!(matches!(error, ImageError::TooLarge(_)), "{error}");
+        assert!(matches!(BaseFailure::from(error.clone()), BaseFailure::Io(_)), "{error}");
+        let error = crate::store::base::BaseError::from(error);
+        assert!(matches!(BaseFailure::from(error.clone()), BaseFailure::Io(_)), "{error}");
+    }
 }

@@ -253,7 +253,7 @@ impl Process {
     pub(super) fn note_damage(&mut self, cx: &mut Context<'_>, error: &BaseError) -> Result<(), Stopped> {
         match error {
             BaseError::Damaged(what) => self.handle(cx, Event::BaseDamaged { what: what.clone() }),
-            BaseError::NoSpace | BaseError::Io(_) => Ok(()),
+            BaseError::NoSpace | BaseError::TooLarge(_) | BaseError::Io(_) => Ok(()),
         }
     }
 

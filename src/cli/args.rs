@@ -17,10 +17,14 @@ mod unit;
 use super::{Exit, help, keygen::Keygen, status};
 use lexopt::prelude::{Long, Short, Value};
 use std::path::PathBuf;
+use std::time::Duration;
 #[cfg(feature = "tools")]
 pub(super) use tools::Tool;
 use tracing::Level;
 use zoolet_profiles::nearest;
+
+/// A day: long enough for a soak, short enough that every time of a run fits its counters.
+const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What to do.
 pub(super) enum Command {
@@ -171,6 +175,22 @@ fn value(parser: &mut lexopt::Parser) -> Result<String, Exit> {
         Ok(_) => Err(Exit::usage("an option without its value; see zoolet --help")),
         Err(bytes) => Err(Exit::usage(format!("{}: is not UTF-8", bytes.display()))),
     }
+}
+
+/// A span, with its unit.
+fn time(option: &str, text: &str, least: Duration) -> Result<Duration, Exit> {
+    let unit = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (count, unit) = text.split_at(unit);
+    let unit_ms = match unit {
+        "ms" => Some(1),
+        "s" => Some(1000),
+        "m" => Some(60_000),
+        _ => None,
+    };
+    let time = unit_ms.and_then(|unit_ms| count.parse::<u64>().ok()?.checked_mul(unit_ms)).map(Duration::from_millis);
+    time.filter(|time| (least..=TIME_MAX).contains(time)).ok_or_else(|| {
+        Exit::usage(format!("--{option} = {text}: allowed is a time like 500ms, 10s or 2m, from {least:?} to 1440m"))
+    })
 }
 
 fn servers(text: &str) -> Result<Vec<String>, Exit> {

@@ -57,7 +57,7 @@ fn leading() -> Status {
             }),
             ..FlashStatus::default()
         }),
-        alarms: vec![Alarm { what: "what".to_owned(), remedy: "remedy".to_owned() }],
+        alarms: vec![Alarm { what: "what".to_owned(), remedy: "remedy".to_owned(), holds_up: true }],
         ..alone()
     }
 }
@@ -167,7 +167,7 @@ fn zool_is_one_object_also_for_those_who_are_not_in_the_list() {
         r#""learners":[{"id":2,"votes":true,"synced":true,"behind":0},{"id":3,"votes":false,"synced":true,"behind":5},"#,
         r#""peers":[{"id":2,"address":"10.0.0.2:2888","linked":false,"missing_ms":11000,"round_trip_us":0,"#,
         r#""refusal":"no UDP reply from \"gw-b\""}]"#,
-        r#""alarms":[{"what":"what","remedy":"remedy"}]}"#,
+        r#""alarms":[{"what":"what","remedy":"remedy","holds_up":true}]}"#,
     ] {
         assert!(zool.contains(part), "{part} in {zool}");
     }

@@ -14,6 +14,8 @@ pub struct Alarm {
     pub what: String,
     /// What helps, in one line.
     pub remedy: String,
+    /// Whether the ensemble has a server less while it lasts, or is about to: who restarts servers one after another waits until it has gone. Others may last for years.
+    pub holds_up: bool,
 }
 
 /// A peer that was not reached for so long is missed, milliseconds: a restart takes less.
@@ -35,7 +37,19 @@ const SYNCS_MIN: u64 = 200;
 /// Everything that `status` tells of, which is filled in but for its alarms. A pure function: who watches sees the same.
 pub fn alarms(status: &Status) -> Vec<Alarm> {
     let mut alarms = Vec::new();
-    let mut raise = |what: String, remedy: &str| alarms.push(Alarm { what, remedy: remedy.to_owned() });
+    for (source, holds_up) in [(of_a_server_less as Source, true), (of_what_lasts, false)] {
+        source(status, &mut |what, remedy| alarms.push(Alarm { what, remedy: remedy.to_owned(), holds_up }));
+    }
+    alarms
+}
+
+/// Takes what is the matter, and what helps.
+type Raise<'a> = dyn FnMut(String, &str) + 'a;
+
+/// Raises those that hold up, or those that do not.
+type Source = fn(&Status, &mut Raise<'_>);
+
+fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
     if status.role.is_empty() && !status.is_read_only {
         let (what, remedy) = not_serving::why(status);
         raise(what, remedy);
@@ -48,12 +62,6 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
         raise(
             format!("the leader, server {id}, has not been heard for {seconds} s, and no other was elected"),
             "start the servers that are gone; if they run, see that UDP is open both ways",
-        );
-    }
-    if let Some(what) = stranger(status) {
-        raise(
-            what,
-            "nothing changes yet who belongs to an ensemble: take the server out of the files, or leave it an observer that serves clients",
         );
     }
     if let Some(refused) = status.went_back {
@@ -110,13 +118,16 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
             "wait until it has caught up; it needs a leader with a quorum without it",
         );
     }
-    for peer in status.peers.iter().filter(|peer| !peer.is_linked && peer.missing_ms > MISSING_MS) {
-        let remedy = match peer.refusal {
-            // It says what helps; what is refused is not helped by another port.
-            Some(_) => "what its line says; and see that it runs",
-            None => "see that it runs, and that UDP to it is open both ways",
-        };
-        raise(missing(peer), remedy);
+    raise_missing(status, true, raise);
+}
+
+fn of_what_lasts(status: &Status, raise: &mut Raise<'_>) {
+    raise_missing(status, false, raise);
+    if let Some(what) = stranger(status) {
+        raise(
+            what,
+            "nothing changes yet who belongs to an ensemble: take the server out of the files, or leave it an observer that serves clients",
+        );
     }
     let (syncs, p99_us) = (disk(status, "log_fdatasyncs"), disk(status, "fdatasync_us_p99"));
     if syncs >= SYNCS_MIN && p99_us > SLOW_DISK_US {
@@ -143,7 +154,23 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
             "an odd number of voters: one more, or make one of them an observer",
         );
     }
-    alarms
+}
+
+/// Those of the peers that are not reached and vote, or of those that do not: without one that observes the ensemble can do as well.
+fn raise_missing(status: &Status, votes: bool, raise: &mut Raise<'_>) {
+    let is_missing = |peer: &&PeerStatus| !peer.is_linked && peer.missing_ms > MISSING_MS;
+    for peer in status.peers.iter().filter(is_missing).filter(|peer| is_voter(status, peer.id) == votes) {
+        let remedy = match peer.refusal {
+            // It says what helps; what is refused is not helped by another port.
+            Some(_) => "what its line says; and see that it runs",
+            None => "see that it runs, and that UDP to it is open both ways",
+        };
+        raise(missing(peer), remedy);
+    }
+}
+
+fn is_voter(status: &Status, id: ServerId) -> bool {
+    status.members.contains(&(id, Kind::Voter))
 }
 
 /// While it still works.
@@ -228,10 +255,14 @@ mod tests {
         }
     }
 
-    fn raised(change: impl FnOnce(&mut Status)) -> Vec<String> {
+    fn alarms_of(change: impl FnOnce(&mut Status)) -> Vec<Alarm> {
         let mut status = healthy();
         change(&mut status);
-        let alarms = alarms(&status);
+        alarms(&status)
+    }
+
+    fn raised(change: impl FnOnce(&mut Status)) -> Vec<String> {
+        let alarms = alarms_of(change);
         assert!(alarms.iter().all(|alarm| !alarm.remedy.is_empty() && !alarm.what.contains('\n')));
         alarms.into_iter().map(|alarm| alarm.what).collect()
     }
@@ -299,6 +330,38 @@ mod tests {
         ] {
             assert!(raised.len() == 1 && raised[0].starts_with(expected), "{raised:?} is not {expected:?}");
         }
+    }
+
+    /// Whoever waits for those that last, between two boxes that get a newer version, waits for ever.
+    #[test]
+    fn what_costs_the_ensemble_no_server_holds_up_nobody() {
+        let [two, observer] = [2, 4].map(|id| ServerId::new(id).unwrap());
+        let holds_up = |change: &dyn Fn(&mut Status)| {
+            let alarms = alarms_of(change);
+            assert_eq!(alarms.len(), 1, "{alarms:?}");
+            alarms[0].holds_up
+        };
+        let lasting: [&dyn Fn(&mut Status); 6] = [
+            &|s| (s.peers[0].id, s.peers[0].is_linked, s.peers[0].missing_ms) = (observer, false, 20_000),
+            &|s| s.members.truncate(1),
+            &|s| s.disk[1].1 = 600_000,
+            &|s| s.flash = Some(FlashStatus { is_over_budget: true, ..FlashStatus::default() }),
+            &|s| s.flash = Some(worn(80)),
+            &|s| (s.members.truncate(2), s.file_voters.truncate(2)).0,
+        ];
+        assert!(!lasting.into_iter().any(holds_up));
+        let pressing: [&dyn Fn(&mut Status); 9] = [
+            &|s| s.role = "",
+            &|s| (s.role, s.leader, s.leader_silent_ms) = ("follower", Some(two), 3_100),
+            &|s| s.went_back = Some(two),
+            &|s| s.snapshots = Some((two, 3)),
+            &|s| s.differs = Some((two, Zxid::ZERO)),
+            &|s| s.disk[2].1 = 1,
+            &|s| s.refusing_writes = Some("the disk is full"),
+            &|s| s.is_counted = false,
+            &|s| (s.peers[0].is_linked, s.peers[0].missing_ms) = (false, 20_000),
+        ];
+        assert!(pressing.into_iter().all(holds_up));
     }
 
     #[test]

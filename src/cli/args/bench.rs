@@ -1,14 +1,11 @@
 //! The flags of `bench`.
 
 use super::tools::number;
-use super::{Command, Exit, Tool, next, servers, value};
+use super::{Command, Exit, Tool, next, servers, time, value};
 use crate::cli::bench::{Distribution, Op, Options, Until};
 use lexopt::prelude::{Long, Short};
 use std::time::Duration;
 use zoolet_model::path::is_valid;
-
-/// A day: long enough for a soak, short enough that every time of a run fits its counters.
-const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) fn bench(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     let mut options = Options::default();
@@ -70,21 +67,6 @@ fn one_of<T: Copy>(option: &str, text: &str, all: &[T], name: fn(T) -> &'static 
     all.iter().copied().find(|candidate| name(*candidate) == text).ok_or_else(|| {
         let names: Vec<_> = all.iter().map(|candidate| name(*candidate)).collect();
         Exit::usage(format!("--{option} = {text}: allowed is {}", names.join(", ")))
-    })
-}
-
-fn time(option: &str, text: &str, least: Duration) -> Result<Duration, Exit> {
-    let unit = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
-    let (count, unit) = text.split_at(unit);
-    let unit_ms = match unit {
-        "ms" => Some(1),
-        "s" => Some(1000),
-        "m" => Some(60_000),
-        _ => None,
-    };
-    let time = unit_ms.and_then(|unit_ms| count.parse::<u64>().ok()?.checked_mul(unit_ms)).map(Duration::from_millis);
-    time.filter(|time| (least..=TIME_MAX).contains(time)).ok_or_else(|| {
-        Exit::usage(format!("--{option} = {text}: allowed is a time like 500ms, 10s or 2m, from {least:?} to 1440m"))
     })
 }
 

@@ -1,18 +1,24 @@
 //! The flags of what is about several servers: `status`, `keygen`.
 
-use super::{Command, Exit, next, servers, value};
+use super::{Command, Exit, next, servers, time, value};
 use crate::cli::{keygen::Keygen, status};
 use lexopt::prelude::{Long, Short};
+use std::time::Duration;
 
 pub(super) fn status(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
-    let mut options = status::Options::default();
+    let (mut options, mut are_named) = (status::Options::default(), false);
     while let Some(argument) = next(parser, "status")? {
         match argument {
-            Long("server") => options.servers = servers(&value(parser)?)?,
+            Long("server") => (options.servers, are_named) = (servers(&value(parser)?)?, true),
+            Long("config") => options.config = Some(value(parser)?.into()),
+            Long("wait") => options.wait = Some(time("wait", &value(parser)?, Duration::from_millis(1))?),
             Long("json") => options.json = true,
             Long("help") | Short('h') => return Ok(Command::Help),
             other => return Err(Exit::usage(format!("status: {}; see zoolet --help", other.unexpected()))),
         }
+    }
+    if are_named && options.config.is_some() {
+        return Err(Exit::usage("status: allowed is --server HOST:PORT, --config FILE, or neither"));
     }
     Ok(Command::Status(options))
 }
@@ -48,7 +54,11 @@ mod tests {
     #[test]
     fn every_flag_arrives() {
         let Ok(Command::Status(options)) = parse_words("status --server a:1,b:2 --json") else { panic!("not status") };
-        assert!(options.json && options.servers == ["a:1", "b:2"]);
+        assert!(options.json && options.servers == ["a:1", "b:2"] && options.wait.is_none());
+        let Ok(Command::Status(options)) = parse_words("status --config f.toml --wait 60s") else {
+            panic!("not status")
+        };
+        assert_eq!((options.config, options.wait), (Some("f.toml".into()), Some(Duration::from_secs(60))));
         assert!(matches!(parse_words("keygen"), Ok(Command::Keygen(Keygen::Print))));
         assert!(matches!(parse_words("keygen --out k"), Ok(Command::Keygen(Keygen::Write(_)))));
         assert!(matches!(parse_words("keygen --server d"), Ok(Command::Keygen(Keygen::OfServer(_)))));
@@ -59,6 +69,8 @@ mod tests {
         for (words, expected) in [
             ("status --frob", "2 status: invalid option '--frob'"),
             ("status --server x", "2 --server = x: allowed is HOST:PORT"),
+            ("status --wait 60", "2 --wait = 60: allowed is a time like 500ms, 10s or 2m, from 1ms to 1440m"),
+            ("status --server a:1 --config f", "2 status: allowed is --server HOST:PORT, --config FILE, or neither"),
             ("status x", "2 status: unexpected argument \"x\""),
             ("keygen --out a --server b", "2 keygen: allowed is --out FILE, --server DATA, or neither"),
         ] {

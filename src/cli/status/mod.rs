@@ -1,25 +1,37 @@
 //! `zoolet status`: how servers are, what is wrong with them, and what helps.
 
 mod ask;
+mod readiness;
 mod show;
 
 pub(super) use ask::{Unheard, ask};
 
 use super::{Exit, say};
 use serde_json::{Value, json};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use zoolet::config::{self, Overrides};
 
 /// Raised when a field goes or changes its meaning, not when one is added.
 const VERSION: u32 = 1;
 
+/// How often a server is asked that is waited for.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
 /// What to ask, and how to show it.
 pub(super) struct Options {
     pub(super) servers: Vec<String>,
+    /// The server that is started with this file, instead of those.
+    pub(super) config: Option<PathBuf>,
+    /// For how long at most it is waited until the next server may be restarted.
+    pub(super) wait: Option<Duration>,
     pub(super) json: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { servers: vec!["127.0.0.1:2181".to_owned()], json: false }
+        Self { servers: vec!["127.0.0.1:2181".to_owned()], config: None, wait: None, json: false }
     }
 }
 
@@ -37,10 +49,52 @@ impl Answer {
 }
 
 pub(super) fn status(options: &Options) -> Result<(), Exit> {
+    let servers = match &options.config {
+        Some(file) => &vec![server_of(file)?],
+        None => &options.servers,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Exit::failed)?;
-    let answers = runtime.block_on(ask_all(&options.servers));
+    let (answers, outcome) = runtime.block_on(async {
+        match options.wait {
+            Some(wait) => wait_for(servers, wait).await,
+            None => {
+                let answers = ask_all(servers).await;
+                let outcome = verdict(&answers);
+                (answers, outcome)
+            }
+        }
+    });
     say(&if options.json { to_json(&answers) } else { show::text(&answers) })?;
-    verdict(&answers)
+    outcome
+}
+
+/// Where the server of this file is asked, on its own machine.
+fn server_of(file: &Path) -> Result<String, Exit> {
+    let config = config::load(file, &Overrides::default()).map_err(Exit::usage)?.config;
+    let address = config.clients.ok_or_else(|| Exit::usage(format!("{}: it listens nowhere", file.display())))?;
+    Ok(reached_at(address).to_string())
+}
+
+fn reached_at(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Asks until nothing is to be waited for any more, or the time is over.
+async fn wait_for(servers: &[String], wait: Duration) -> (Vec<Answer>, Result<(), Exit>) {
+    let until = Instant::now() + wait;
+    loop {
+        let answers = ask_all(servers).await;
+        let Some(missing) = readiness::missing(&answers) else { return (answers, Ok(())) };
+        if Instant::now() >= until {
+            return (answers, Err(Exit::failed(format!("not ready after {wait:?}: {missing}"))));
+        }
+        tokio::time::sleep(ASK_AGAIN.min(until.saturating_duration_since(Instant::now()))).await;
+    }
 }
 
 /// All at once: one that does not answer keeps the others waiting for no longer than itself.
@@ -132,6 +186,15 @@ pub(super) mod tests {
         assert_eq!(code(&both), Some((1, "2 servers do not answer, 1 alarm".to_owned())));
         both[1].status = Err(Unheard::NotUnderstood("answers with version 2".to_owned()));
         assert_eq!(code(&both), Some((2, "127.0.0.1:2181 answers with version 2".to_owned())));
+    }
+
+    #[test]
+    fn a_server_is_asked_where_its_own_machine_reaches_it() {
+        for (clients, asked) in
+            [("0.0.0.0:2181", "127.0.0.1:2181"), ("[::]:2182", "[::1]:2182"), ("10.0.0.5:2181", "10.0.0.5:2181")]
+        {
+            assert_eq!(reached_at(clients.parse().unwrap()).to_string(), asked);
+        }
     }
 
     #[test]

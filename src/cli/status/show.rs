@@ -111,11 +111,11 @@ fn learner<'v>(status: &'v Value, id: &Value) -> Option<&'v Value> {
     items(&status["learners"]).iter().find(|learner| learner["id"] == *id)
 }
 
-fn items(value: &Value) -> &[Value] {
+pub(super) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn word(value: &Value) -> &str {
+pub(super) fn word(value: &Value) -> &str {
     value.as_str().unwrap_or("-")
 }
 

@@ -45,6 +45,7 @@ fn stuck(port: &Port) -> String {
     let alarm = Alarm {
         what: "the server does not answer its own question".to_owned(),
         remedy: "see what its log says; a disk that hangs, or too little of a processor".to_owned(),
+        holds_up: true,
     };
     head(port, "stuck").raw("alarms", json::list([alarm_object(&alarm)])).end()
 }
@@ -131,5 +132,5 @@ fn peer(peer: &PeerStatus) -> String {
 }
 
 fn alarm_object(alarm: &Alarm) -> String {
-    Object::new().text("what", &alarm.what).text("remedy", &alarm.remedy).end()
+    Object::new().text("what", &alarm.what).text("remedy", &alarm.remedy).raw("holds_up", alarm.holds_up).end()
 }

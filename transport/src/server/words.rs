@@ -153,7 +153,8 @@ impl Asked {
 
 /// Answers and leaves; the socket is closed by the caller.
 pub(super) async fn answer(port: &Port, asked: Asked, peer: SocketAddr, write: &OwnedWriteHalf) {
-    let is_allowed = |word| is_allowed(word, port.settings.four_letter_words, peer.ip());
+    let own = write.local_addr().ok().map(|own| own.ip());
+    let is_allowed = |word| is_allowed(word, port.settings.four_letter_words, peer.ip(), own);
     let text = match asked {
         Asked::TelnetClose => return,
         Asked::Known(word) if is_allowed(word) => match word {
@@ -168,9 +169,10 @@ pub(super) async fn answer(port: &Port, asked: Asked, peer: SocketAddr, write: &
     send(port, write, &text).await;
 }
 
-/// Whoever is on this machine may ask how its server is, whatever the list says.
-fn is_allowed(word: Word, list: Whitelist, asker: IpAddr) -> bool {
-    list.allows(word) || (word == Word::Zool && asker.is_loopback())
+/// Whoever is on this machine may ask how its server is, whatever the list says: he comes from loopback, or from the address `own` that he has reached.
+fn is_allowed(word: Word, list: Whitelist, asker: IpAddr, own: Option<IpAddr>) -> bool {
+    let is_here = asker.to_canonical().is_loopback() || own == Some(asker);
+    list.allows(word) || (word == Word::Zool && is_here)
 }
 
 /// Whether all of it went out.
@@ -517,11 +519,15 @@ mod tests {
 
     #[test]
     fn how_the_server_is_is_told_on_its_own_machine_and_elsewhere_if_the_list_says_so() {
-        let (here, there) = ([127, 0, 0, 1].into(), [10, 0, 0, 1].into());
+        let [here, mapped, there, own] =
+            ["127.0.0.1", "::ffff:127.0.0.1", "10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap());
         let list = Whitelist::parse("srvr");
-        assert!(is_allowed(Word::Zool, list, here) && !is_allowed(Word::Zool, list, there));
-        assert!(is_allowed(Word::Zool, list.with(Word::Zool), there));
-        assert!(!is_allowed(Word::Mntr, list, here));
+        let is_told = |asker| is_allowed(Word::Zool, list, asker, Some(own));
+        // A server that listens on 10.0.0.2 alone is asked there, from there.
+        assert!(is_told(here) && is_told(mapped) && is_told(own) && !is_told(there));
+        assert!(!is_allowed(Word::Zool, list, there, None));
+        assert!(is_allowed(Word::Zool, list.with(Word::Zool), there, Some(own)));
+        assert!(!is_allowed(Word::Mntr, list, here, Some(here)));
     }
 
     #[test]

@@ -1,0 +1,91 @@
+//! What `zoolet status --wait` waits for: that the next server may be restarted, or get a newer version, and clients notice nothing.
+
+use super::Answer;
+use super::show::{items, word};
+use serde_json::Value;
+
+/// Roles in which a server serves clients.
+const SERVING: [&str; 4] = ["leader", "follower", "observer", "standalone"];
+
+/// What is still to be waited for, in one line, which begins with the address that was asked; `None` when nothing is.
+pub(super) fn missing(answers: &[Answer]) -> Option<String> {
+    answers.iter().find_map(|answer| {
+        let why = match &answer.status {
+            Ok(status) => of(status)?,
+            Err(why) => why.to_string(),
+        };
+        Some(format!("{}: {why}", answer.address))
+    })
+}
+
+/// A server is ready when it serves, reaches all voters (as a leader: they follow it), and has no alarm that holds up. What lasts, a disk that is worn or an
+/// even number of voters, was there before and will be there after.
+fn of(status: &Value) -> Option<String> {
+    // A release that does not say which of its alarms hold up means all of them.
+    let holds_up = |alarm: &&Value| alarm["holds_up"] != false;
+    if let Some(alarm) = items(&status["alarms"]).iter().find(holds_up) {
+        return Some(word(&alarm["what"]).to_owned());
+    }
+    let role = word(&status["role"]);
+    if !SERVING.contains(&role) {
+        return Some("it does not serve yet".to_owned());
+    }
+    let voters =
+        || items(&status["members"]).iter().filter(|member| member["role"] == "voter").map(|member| &member["id"]);
+    let is_in = |list: &str, id: &Value, what: &str| {
+        items(&status[list]).iter().any(|one| one["id"] == *id && one[what] == true)
+    };
+    voters().filter(|&id| *id != status["server"]).find_map(|id| match role {
+        _ if !is_in("peers", id, "linked") => Some(format!("it has no link to server {id}")),
+        "leader" if !is_in("learners", id, "synced") => Some(format!("server {id} does not follow it yet")),
+        "leader" if !is_in("learners", id, "votes") => Some(format!("the disk of server {id} does not count yet")),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{answer, leader};
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_server_is_ready_when_it_serves_and_reaches_all_voters() {
+        assert_eq!(of(&leader()), None);
+        let after = |change: &dyn Fn(&mut Value)| {
+            let mut status = leader();
+            change(&mut status);
+            of(&status)
+        };
+        let add = |status: &mut Value, role| {
+            status["members"].as_array_mut().unwrap().push(json!({"id": 3, "role": role}));
+        };
+        let of_alarm = |alarm: Value| after(&|status| status["alarms"] = json!([alarm]));
+        assert_eq!(of_alarm(json!({"what": "slow", "remedy": "r", "holds_up": false})), None);
+        assert_eq!(of_alarm(json!({"what": "full", "remedy": "r", "holds_up": true})).as_deref(), Some("full"));
+        assert_eq!(
+            of_alarm(json!({"what": "of an older release", "remedy": "r"})).as_deref(),
+            Some("of an older release")
+        );
+        for (change, expected) in [
+            (&(|s: &mut Value| s["role"] = json!("looking")) as &dyn Fn(&mut Value), "it does not serve yet"),
+            (&|s| s["peers"][0]["linked"] = json!(false), "it has no link to server 1"),
+            (&|s| add(s, "voter"), "it has no link to server 3"),
+            (&|s| s["learners"] = json!([]), "server 1 does not follow it yet"),
+            (&|s| s["learners"][0]["synced"] = json!(false), "server 1 does not follow it yet"),
+            (&|s| s["learners"][0]["votes"] = json!(false), "the disk of server 1 does not count yet"),
+        ] {
+            assert_eq!(after(change).as_deref(), Some(expected));
+        }
+        // Whoever follows knows nothing of the others but their links; and nobody waits for one that observes.
+        assert_eq!(after(&|s| (s["role"], s["learners"]) = (json!("follower"), json!([]))), None);
+        assert_eq!(after(&|s| add(s, "observer")), None);
+    }
+
+    #[test]
+    fn all_that_are_asked_are_waited_for() {
+        assert_eq!(missing(&[answer(Ok(leader())), answer(Ok(leader()))]), None);
+        let missing = missing(&[answer(Ok(leader())), answer(Err("nobody listens there"))]);
+        assert_eq!(missing.as_deref(), Some("127.0.0.1:2181: nobody listens there"));
+    }
+}

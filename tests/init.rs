@@ -1,5 +1,5 @@
 //! What an init system hears of a server that it started, and what it is given to start it.
-#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they could not do")]
 
 mod support;
 
@@ -91,6 +91,98 @@ fn a_server_without_a_quorum_is_ready_and_says_who_is_missing() {
     server.terminate();
 }
 
+/// An init system that starts it again writes a line for each attempt, and gives up or does not: none of them knows what passes by itself.
+#[test]
+fn a_server_that_keeps_trying_waits_for_what_hinders_it_and_says_it_once() {
+    let scratch = Scratch::new();
+    let mut init = Init::listen(&scratch);
+    let (log, occupied) = (scratch.join("log"), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let port = occupied.local_addr().unwrap().port();
+    std::fs::write(scratch.join("zoolet.toml"), "data = \"d\"\nclents = 1\n").unwrap();
+    let server = zoolet(&["serve", "--keep-trying", "--create", "--config", "zoolet.toml"])
+        .current_dir(scratch.path())
+        .env("NOTIFY_SOCKET", scratch.join("notify"))
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn();
+    let server = Served(server.unwrap());
+    init.hears("READY=1", 1);
+    init.hears("STATUS=zoolet.toml:2: clents = 1: no such key; did you mean clients?", 3);
+    let clients = format!("data = \"d\"\nclients = \"127.0.0.1:{port}\"\n");
+    std::fs::write(scratch.join("zoolet.toml"), clients).unwrap();
+    init.hears("another process has this port", 1);
+    drop(occupied);
+    init.hears("STATUS=standalone, 0 sessions", 1);
+    server.terminate();
+    let said = std::fs::read_to_string(log).unwrap();
+    assert!(said.matches("this server waits, and tries again").count() == 2, "{said}");
+}
+
+#[test]
+fn a_server_that_ended_with_its_input_before_it_served_has_failed() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.join("zoolet.toml"), "clents = 1\n").unwrap();
+    let output = zoolet(&["serve", "--keep-trying", "--until-eof", "--config", "zoolet.toml"])
+        .current_dir(scratch.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.lines().last().unwrap().ends_with("; the input ended before this server could start"), "{said}");
+}
+
+/// `install` populates a disk so: it must not take one that takes nothing for populated.
+#[test]
+fn a_read_only_disk_is_not_populated_and_that_is_a_failure() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.join("data")).unwrap();
+    let own: &[&str] = if rustix::process::geteuid().is_root() {
+        &["unshare", "--mount"]
+    } else {
+        &["unshare", "--user", "--map-root-user", "--mount"]
+    };
+    let may_mount = Command::new(own[0]).args(&own[1..]).arg("true").status().is_ok_and(|status| status.success());
+    if !may_mount {
+        assert!(std::env::var_os("ZOOLET_MOUNTS").is_none(), "{own:?} is refused here");
+        println!("NOT MADE: a read-only disk, because {own:?} is refused here");
+        return;
+    }
+    for keep_trying in [&["--keep-trying"][..], &[]] {
+        let output = Command::new(own[0])
+            .args(&own[1..])
+            .args(["sh", "-c", "mount -t tmpfs -o ro none data && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_zoolet")])
+            .args(["serve", "--listen", "127.0.0.1:0", "--data", "data", "--create", "--until-eof"])
+            .args(keep_trying)
+            .current_dir(scratch.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let last = said.lines().last().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(last.ends_with(": the disk is read-only; the input ended before this server could start"), "{said}");
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_server_hears_when_it_serves_or_what_is_missing() {
+    let scratch = Scratch::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let toml = format!("data = \"d\"\nclients = \"plain://0.0.0.0:{port}\"\n");
+    std::fs::write(scratch.join("zoolet.toml"), &toml).unwrap();
+    let wait = |time| run(&scratch, &["status", "--config", "zoolet.toml", "--wait", time]);
+    let missing = wait("10ms");
+    let said = String::from_utf8(missing.stderr).unwrap();
+    let expected = format!("zoolet: not ready after 10ms: 127.0.0.1:{port}: nobody listens there");
+    assert!(missing.status.code() == Some(1) && said.starts_with(&expected), "{said}");
+    let server = serve(&scratch, &toml);
+    let ready = wait("20s");
+    let said = String::from_utf8(ready.stdout).unwrap();
+    assert!(ready.status.success() && said.contains("server 1, standalone"), "{said}");
+    server.terminate();
+}
+
 #[test]
 fn a_configuration_is_checked_without_a_start() {
     let scratch = Scratch::new();
@@ -98,7 +190,7 @@ fn a_configuration_is_checked_without_a_start() {
     let checked = run(&scratch, &["serve", "--check", "--config", "zoolet.toml"]);
     assert!(checked.status.success());
     let said = String::from_utf8_lossy(&checked.stdout).into_owned();
-    assert_eq!(said, "nothing is wrong with it: data in d, profile sd-a1/128m\n");
+    assert_eq!(said, "nothing is wrong with it: data in d, clients at 127.0.0.1:2181, profile sd-a1/128m\n");
     assert!(!scratch.join("d").exists());
     let (code, line) = {
         std::fs::write(scratch.join("zoolet.toml"), "profile = \"sd-a1\"\n").unwrap();
@@ -133,13 +225,16 @@ fn what_init_systems_are_given_starts_this_binary() {
     let printed = run(&scratch, &["unit", "systemd", "--binary", "/usr/bin/zoolet"]);
     let unit = String::from_utf8(printed.stdout).unwrap();
     let has = |line: &str| assert!(unit.lines().any(|said| said == line), "{line} is not in {unit}");
-    has("ExecStart=/usr/bin/zoolet serve --config /etc/zoolet/zoolet.toml");
+    has("ExecStart=/usr/bin/zoolet serve --keep-trying --config /etc/zoolet/zoolet.toml");
     has("Type=notify");
     has("Restart=always");
     let printed = run(&scratch, &["unit", "procd", "--binary", "/usr/bin/zoolet", "--config", "/etc/z.toml"]);
     std::fs::write(scratch.join("zoolet.sh"), &printed.stdout).unwrap();
     let script = String::from_utf8(printed.stdout).unwrap();
-    assert!(script.contains("procd_set_param command /usr/bin/zoolet serve --config /etc/z.toml\n"), "{script}");
+    assert!(
+        script.contains("procd_set_param command /usr/bin/zoolet serve --keep-trying --config /etc/z.toml\n"),
+        "{script}"
+    );
     // It is a script.
     assert!(Command::new("sh").arg("-n").arg(scratch.join("zoolet.sh")).status().unwrap().success());
 }

@@ -11,7 +11,6 @@ mod profile;
 mod site;
 #[cfg(feature = "tools")]
 mod tools;
-#[cfg(feature = "tools")]
 mod unit;
 
 use super::{Exit, help, keygen::Keygen, status};
@@ -31,6 +30,7 @@ pub(super) enum Command {
     Serve(ServeOptions),
     Status(status::Options),
     Keygen(Keygen),
+    Unit(super::unit::Options),
     #[cfg(feature = "tools")]
     Tool(Tool),
     Licences,
@@ -48,6 +48,8 @@ pub(super) struct ServeOptions {
     pub(super) listen: Option<String>,
     pub(super) id: Option<u8>,
     pub(super) until_eof: bool,
+    /// What hinders a start is waited for.
+    pub(super) keep_trying: bool,
     /// Says whether it would start, and starts nothing.
     pub(super) check: bool,
     pub(super) log: Level,
@@ -64,6 +66,7 @@ impl Default for ServeOptions {
             listen: None,
             id: None,
             until_eof: false,
+            keep_trying: false,
             check: false,
             log: Level::INFO,
             log_json: false,
@@ -91,6 +94,7 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         "serve" => return serve(parser),
         "status" => return site::status(parser),
         "keygen" => return site::keygen(parser),
+        "unit" => return unit::unit(parser),
         "licences" | "licenses" => Command::Licences,
         "help" => Command::Help,
         "version" => Command::Version,
@@ -155,6 +159,7 @@ fn serve(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
             Long("profile") => options.profile = Some(value(parser)?),
             Long("data") => options.data = Some(value(parser)?.into()),
             Long("until-eof") => options.until_eof = true,
+            Long("keep-trying") => options.keep_trying = true,
             Long("check") => options.check = true,
             Long("create") => options.create = true,
             Long("listen") => options.listen = Some(value(parser)?),

@@ -7,7 +7,7 @@
 const TEXT: &str = include_str!("help.txt");
 
 /// The first words of the commands of the feature `tools`.
-const TOOLS: [&str; 7] = ["ensemble", "probe", "profile", "bench", "unit", "config", "completions"];
+const TOOLS: [&str; 6] = ["ensemble", "probe", "profile", "bench", "config", "completions"];
 
 /// Whether it is a command that this build was made without.
 pub(super) fn is_left_out(name: &str) -> bool {
@@ -137,10 +137,10 @@ mod tests {
             let line = format!("this build has no {name}: a server and its status are all of it; the full one has it");
             assert_eq!((refused.code, refused.line), (2, line));
         }
-        assert_eq!(names(), ["serve", "status", "keygen", "licences"]);
+        assert_eq!(names(), ["serve", "status", "keygen", "unit", "licences"]);
         assert!(!takes("status", "peer") && takes("status", "json"));
         let refused = parse("tool").err().unwrap().line;
-        assert_eq!(refused, "command = tool: allowed is serve, status, keygen, licences, help, version");
+        assert_eq!(refused, "command = tool: allowed is serve, status, keygen, unit, licences, help, version");
     }
 
     #[cfg(feature = "tools")]
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!((of("profile show").argument, of("serve").argument), ("NAME", ""));
         for words in ["unit systemd", "unit procd"] {
             let options: Vec<_> = of(words).options.iter().map(|option| (option.name, option.value)).collect();
-            assert_eq!(options, [("config", "FILE"), ("binary", "FILE")]);
+            assert_eq!(options, [("config", "FILE"), ("binary", "FILE"), ("data", "DIR")]);
         }
         assert!(has("profile") && has("profile list") && !has("prof") && !has("profile lis"));
         assert!(takes("profile show", "json") && takes("profile", "json") && !takes("profile list", "json"));

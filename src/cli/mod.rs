@@ -20,7 +20,6 @@ mod profile;
 mod serve;
 mod signals;
 mod status;
-#[cfg(feature = "tools")]
 mod unit;
 
 #[cfg(feature = "tools")]
@@ -56,6 +55,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Serve(options) => serve::serve(options),
         Command::Status(options) => status::status(&options),
         Command::Keygen(what) => keygen::keygen(&what),
+        Command::Unit(options) => unit::unit(&options),
         #[cfg(feature = "tools")]
         Command::Tool(tool) => run(tool),
         Command::Licences => say(LICENCES),
@@ -78,7 +78,6 @@ fn run(tool: Tool) -> Result<(), Exit> {
         Tool::Ensemble(options) => ensemble::ensemble(&options),
         Tool::Profile(what) => profile::profile(&what),
         Tool::Probe(options) => probe::probe(&options),
-        Tool::Unit(options) => unit::unit(&options),
         Tool::ConfigExample => say(EXAMPLE),
         Tool::Completions(shell) => completions::completions(shell),
     }

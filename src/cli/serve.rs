@@ -14,35 +14,20 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(4);
 /// How long the first line waits until clients are served.
 const READY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often a read-only disk is tried.
-const READ_ONLY_PAUSE: Duration = Duration::from_secs(1);
+/// How often a read-only disk is tried, and what is to end a wait is looked for.
+const PAUSE: Duration = Duration::from_secs(1);
 
-/// How often the log says that it is waited for.
+/// How often the log says what is waited for; and how long the pauses become between attempts to start.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     allocator::keep_little();
     init_logs(&options);
-    let (until_eof, check) = (options.until_eof, options.check);
-    let Loaded { mut config, mut warnings, memory_bytes_max } = configure(options)?;
-    warnings.extend(memory::too_little(memory_bytes_max, &config.profile));
-    for line in warnings {
-        warn!("{line}");
+    if options.check {
+        return check(&options);
     }
-    if let Some(line) = open_files::raise(&mut config).map_err(Exit::usage)? {
-        warn!("{line}");
-    }
-    let membership = membership(&config);
-    if check {
-        Node::check(&config).map_err(refused)?;
-        return say(&format!(
-            "nothing is wrong with it: data in {}, profile {}{membership}\n",
-            config.data.display(),
-            config.profile
-        ));
-    }
-    let mut end_of_input = EndOfInput::new(until_eof);
-    let Some(node) = start(config, &mut end_of_input)? else { return Ok(()) };
+    let mut end_of_input = EndOfInput::new(options.until_eof);
+    let (node, membership) = started(&options, &mut end_of_input)?;
     notify::ready();
     // So that the line is true when somebody reads it; but a disk that takes longer must not keep it back.
     let _ = node.ready().wait_timeout(READY_PATIENCE);
@@ -50,30 +35,92 @@ pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     run(node, end_of_input)
 }
 
-/// A read-only disk is waited for: whoever ends is started again, and finds the same. `None` when the input has ended meanwhile.
-fn start(config: Config, end_of_input: &mut EndOfInput) -> Result<Option<Node>, Exit> {
-    let mut said = None;
+fn check(options: &ServeOptions) -> Result<(), Exit> {
+    let config = configured(options, &mut Vec::new())?;
+    Node::check(&config).map_err(refused)?;
+    let clients = config.clients.map_or(String::new(), |address| format!(", clients at {address}"));
+    say(&format!(
+        "nothing is wrong with it: data in {}{clients}, profile {}{}\n",
+        config.data.display(),
+        config.profile,
+        membership(&config)
+    ))
+}
+
+/// With `--keep-trying` it ends only when the input does: much of what hinders a start passes by itself (an address or a disk that comes later), or is mended while
+/// nobody thinks of the init system, which would write a line for each attempt.
+fn started(options: &ServeOptions, end_of_input: &mut EndOfInput) -> Result<(Node, String), Exit> {
+    let (mut warned, mut hindrance, mut pause) = (Vec::new(), Hindrance::default(), PAUSE);
+    loop {
+        let attempt = configured(options, &mut warned).and_then(|config| {
+            let membership = membership(&config);
+            Ok((start(config, end_of_input)?, membership))
+        });
+        let line = match attempt {
+            Err(exit) if options.keep_trying && !end_of_input.has_come() => exit.line,
+            decided => return decided,
+        };
+        if hindrance.tell(&line, "this server waits, and tries again") {
+            pause = PAUSE;
+        }
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            hindrance.wait(end_of_input)?;
+        }
+        pause = (2 * pause).min(SAY_AGAIN);
+    }
+}
+
+/// A read-only disk is waited for: whoever ends is started again, and finds the same.
+fn start(config: Config, end_of_input: &mut EndOfInput) -> Result<Node, Exit> {
+    let mut hindrance = Hindrance::default();
     loop {
         let line = match Node::start(config.clone()) {
-            Ok(node) => return Ok(Some(node)),
+            Ok(node) => return Ok(node),
             Err(StartError::ReadOnly(line)) => line,
             Err(error) => return Err(refused(error)),
         };
         let waiting = ReadOnly::tell(&config).map_err(refused)?;
         loop {
-            if said.is_none_or(|said: Instant| said.elapsed() >= SAY_AGAIN) {
-                warn!("{line}: this server waits until its disk takes writes, votes for nobody, and serves nobody");
-                said = Some(Instant::now());
-            }
-            notify::waiting("disk read-only");
-            std::thread::sleep(READ_ONLY_PAUSE);
-            if end_of_input.has_come() {
-                return Ok(None);
-            }
+            hindrance.tell(&line, "this server waits until its disk takes writes, votes for nobody, and serves nobody");
+            hindrance.wait(end_of_input)?;
             if waiting.is_over(&config) {
                 break;
             }
         }
+    }
+}
+
+/// What keeps a server from starting. The log has a line of it when it is another one, and once a minute while it lasts.
+#[derive(Default)]
+struct Hindrance {
+    line: String,
+    said: Option<Instant>,
+}
+
+impl Hindrance {
+    /// Whether it is another one than before.
+    fn tell(&mut self, line: &str, meanwhile: &str) -> bool {
+        let is_new = self.line != line;
+        if is_new || self.said.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
+            warn!("{line}: {meanwhile}");
+            line.clone_into(&mut self.line);
+            self.said = Some(Instant::now());
+        }
+        is_new
+    }
+
+    /// A second, with a word to the init system.
+    ///
+    /// # Errors
+    /// The input ended before the server began to serve.
+    fn wait(&self, end_of_input: &mut EndOfInput) -> Result<(), Exit> {
+        notify::waiting(self.line.lines().next().unwrap_or_default());
+        std::thread::sleep(PAUSE);
+        if end_of_input.has_come() {
+            return Err(Exit::failed(format!("{}; the input ended before this server could start", self.line)));
+        }
+        Ok(())
     }
 }
 
@@ -82,11 +129,25 @@ fn init_logs(options: &ServeOptions) {
     if options.log_json { logs.json().flatten_event(true).init() } else { logs.init() }
 }
 
+/// What it is to start with. What is odd about it is said, unless it is among what was said before.
+fn configured(options: &ServeOptions, warned: &mut Vec<String>) -> Result<Config, Exit> {
+    let mut warn = |line: String| {
+        if !warned.contains(&line) {
+            warn!("{line}");
+            warned.push(line);
+        }
+    };
+    let Loaded { mut config, warnings, memory_bytes_max } = configure(options)?;
+    warnings.into_iter().chain(memory::too_little(memory_bytes_max, &config.profile)).for_each(&mut warn);
+    open_files::raise(&mut config).map_err(Exit::usage)?.into_iter().for_each(warn);
+    Ok(config)
+}
+
 /// The file, then the flags over it.
-fn configure(options: ServeOptions) -> Result<Loaded, Exit> {
+fn configure(options: &ServeOptions) -> Result<Loaded, Exit> {
     let mut loaded = match &options.config {
         Some(file) => {
-            let ServeOptions { data, id, profile, .. } = &options;
+            let ServeOptions { data, id, profile, .. } = options;
             let over = Overrides { data: data.clone(), server_id: *id, profile: profile.clone() };
             config::load(file, &over).map_err(Exit::usage)?
         }
@@ -98,8 +159,8 @@ fn configure(options: ServeOptions) -> Result<Loaded, Exit> {
         }
     };
     let config = &mut loaded.config;
-    if let Some(data) = options.data {
-        config.data = data;
+    if let Some(data) = &options.data {
+        config.data.clone_from(data);
         config.populate = Populate::IfEmpty;
     }
     if options.create {

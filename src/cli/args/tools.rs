@@ -1,6 +1,6 @@
 //! The commands that no server needs: they measure, try out, and print texts.
 
-use super::{Command, Exit, alone, bench, ensemble, next, probe, profile, unit, unknown};
+use super::{Command, Exit, alone, bench, ensemble, next, probe, profile, unknown};
 use crate::cli::completions::Shell;
 use lexopt::prelude::{Long, Short, Value};
 use std::ops::RangeInclusive;
@@ -11,7 +11,6 @@ pub(in crate::cli) enum Tool {
     Ensemble(crate::cli::ensemble::Options),
     Profile(crate::cli::profile::What),
     Probe(crate::cli::probe::Options),
-    Unit(crate::cli::unit::Options),
     ConfigExample,
     Completions(Shell),
 }
@@ -22,7 +21,6 @@ pub(super) fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, 
         "ensemble" => return ensemble::ensemble(parser),
         "profile" => return profile::profile(parser),
         "probe" => return probe::probe(parser),
-        "unit" => return unit::unit(parser),
         "config" => match next(parser, name)? {
             Some(Value(what)) if what == "example" => Tool::ConfigExample,
             Some(Long("help") | Short('h')) => return Ok(Command::Help),

@@ -1,7 +1,7 @@
 //! The flags of `unit`.
 
-use super::super::unit::{Init, Options};
-use super::{Command, Exit, Tool, next, value};
+use super::super::unit::{Init, Options, STATE};
+use super::{Command, Exit, next, value};
 use lexopt::prelude::{Long, Short, Value};
 
 const ALLOWED: &str = "unit: allowed is unit systemd, unit procd";
@@ -13,14 +13,16 @@ pub(super) fn unit(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         Some(Long("help") | Short('h')) => return Ok(Command::Help),
         _ => return Err(Exit::usage(ALLOWED)),
     };
-    let mut options = Options { init, config: "/etc/zoolet/zoolet.toml".to_owned(), binary: None };
+    let (config, data) = ("/etc/zoolet/zoolet.toml".to_owned(), STATE.to_owned());
+    let mut options = Options { init, config, binary: None, data };
     while let Some(argument) = next(parser, "unit")? {
         match argument {
             Long("config") => options.config = value(parser)?,
             Long("binary") => options.binary = Some(value(parser)?),
+            Long("data") => options.data = value(parser)?,
             Long("help") | Short('h') => return Ok(Command::Help),
             other => return Err(Exit::usage(format!("unit: {}; see zoolet --help", other.unexpected()))),
         }
     }
-    Ok(Command::Tool(Tool::Unit(options)))
+    Ok(Command::Unit(options))
 }

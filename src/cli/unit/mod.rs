@@ -17,7 +17,15 @@ pub(super) struct Options {
     pub(super) config: String,
     /// The binary; `None`: this one.
     pub(super) binary: Option<String>,
+    /// What that file says of `data`.
+    pub(super) data: String,
 }
+
+/// The one that systemd makes itself, and gives to the user.
+pub(super) const STATE: &str = "/var/lib/zoolet";
+
+/// So that systemd does.
+const STATE_LINES: &str = "StateDirectory=zoolet\nStateDirectoryMode=0700\n";
 
 const SYSTEMD: &str = include_str!("systemd.service");
 const PROCD: &str = include_str!("procd.sh");
@@ -27,23 +35,31 @@ pub(super) fn unit(options: &Options) -> Result<(), Exit> {
         Some(binary) => binary.clone(),
         None => std::env::current_exe().map_err(Exit::failed)?.display().to_string(),
     };
-    say(&text(options.init, &plain("--binary", &binary)?, &plain("--config", &options.config)?))
+    say(&text(
+        options.init,
+        plain("--binary", &binary)?,
+        plain("--config", &options.config)?,
+        plain("--data", &options.data)?,
+    ))
 }
 
-fn text(init: Init, binary: &str, config: &str) -> String {
+fn text(init: Init, binary: &str, config: &str, data: &str) -> String {
     let template = match init {
         Init::Systemd => SYSTEMD,
         Init::Procd => PROCD,
     };
-    template.replace("@BINARY@", binary).replace("@CONFIG@", config)
+    let state = if data == STATE { STATE_LINES } else { "" };
+    [("@BINARY@", binary), ("@CONFIG@", config), ("@DATA@", data), ("@STATE@", state)]
+        .into_iter()
+        .fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
 /// What both formats take as it is.
-fn plain(key: &str, path: &str) -> Result<String, Exit> {
+fn plain<'p>(key: &str, path: &'p str) -> Result<&'p str, Exit> {
     let is_plain =
         path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_.+".contains(&byte));
     if is_plain {
-        Ok(path.to_owned())
+        Ok(path)
     } else {
         Err(Exit::usage(format!("{key} = {path}: allowed is a whole path of letters, digits and /-_.+")))
     }
@@ -55,11 +71,22 @@ mod tests {
 
     #[test]
     fn both_start_the_binary_with_the_file() {
-        let expected = "/usr/bin/zoolet serve --config /etc/zoolet/zoolet.toml";
+        let expected = "/usr/bin/zoolet serve --keep-trying --config /etc/zoolet/zoolet.toml\n";
         for init in [Init::Systemd, Init::Procd] {
-            let text = text(init, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml");
-            assert!(text.contains(expected) && !text.contains("@BINARY@") && !text.contains("@CONFIG@"), "{text}");
+            let text = text(init, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml", STATE);
+            let left = ["@BINARY@", "@CONFIG@", "@DATA@", "@STATE@"].iter().any(|name| text.contains(name));
+            assert!(text.contains(expected) && !left, "{text}");
         }
+    }
+
+    #[test]
+    fn systemd_lets_it_write_where_its_data_is() {
+        let printed = |data: &str| text(Init::Systemd, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml", data);
+        let has = |data: &str, line: &str| printed(data).lines().any(|said| said == line);
+        for data in [STATE, "/mnt/data/zoolet"] {
+            assert!(has(data, &format!("ReadWritePaths=-{data}")) && has(data, &format!("RequiresMountsFor={data}")));
+        }
+        assert!(has(STATE, "StateDirectory=zoolet") && !has("/mnt/data/zoolet", "StateDirectory=zoolet"));
     }
 
     #[test]

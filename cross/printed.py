@@ -1,0 +1,11 @@
+"""The files of a tarball that the binary prints itself, and the words that make it."""
+
+PRINTED = {
+    "licences.txt": ["licences"],
+    "zoolet.toml.example": ["config", "example"],
+    "init/zoolet.service": ["unit", "systemd", "--binary", "/usr/local/bin/zoolet"],
+    "init/zoolet": ["unit", "procd", "--binary", "/usr/bin/zoolet"],
+    "completions/zoolet.bash": ["completions", "bash"],
+    "completions/_zoolet": ["completions", "zsh"],
+    "completions/zoolet.fish": ["completions", "fish"],
+}

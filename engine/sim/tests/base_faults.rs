@@ -174,3 +174,53 @@ fn a_small_step_of_a_merge_is_never_taken_for_the_larger_one_after_it() {
     assert_eq!(base.counters().runs, 0);
     assert_holds(&base, &model, "merged");
 }
+
+/// What a file system that is mounted read-only refuses: every change, and opening for writing, which is how files are opened here.
+fn is_refused(kind: OperationKind) -> bool {
+    kind != OperationKind::Read
+}
+
+/// From each step of a checkpoint and of a merge on the disk takes nothing any more: what was served is served on, also by who asks later, and all of
+/// it is there when the disk has been mounted anew.
+#[test]
+fn a_disk_that_becomes_read_only_at_any_step_is_read_on() {
+    let disk = SimDisk::new(6);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(6));
+    for _ in 0..2 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 60, 100)).unwrap();
+    }
+    drop(base);
+    let mut next = model.clone();
+    let checkpoint = next.random_checkpoint(&mut random, 60, 100);
+    let mut failing = 0;
+    loop {
+        let trial = disk.after_process_crash();
+        let base = open(&trial).unwrap();
+        let held = base.reader();
+        let from = trial.steps() + failing;
+        trial.fail_with(move |operation| {
+            (is_refused(operation.kind) && operation.step >= from).then_some(io::ErrorKind::ReadOnlyFilesystem)
+        });
+        let written = base.checkpoint(&checkpoint);
+        let merged = merge(&base, true);
+        let context = format!("read-only from step {failing} on: {written:?}, {merged:?}");
+        let truth = if written.is_ok() { &next } else { &model };
+        assert_holds(&base, truth, &context);
+        assert!(contents(&held).unwrap() == model.records, "{context}: held");
+        assert!(base.checkpoint(&checkpoint).is_err() || merged.is_ok(), "{context}");
+        assert_holds(&base, truth, &context);
+        drop((held, base));
+        for found in [trial.after_process_crash(), trial.after_power_loss(0), trial.after_power_loss(failing + 2)] {
+            let base = open(&found).unwrap();
+            // Whether a checkpoint is there of which nobody heard is for the log to know, which has its entries.
+            let truth = if base.meta() == next.meta() { &next } else { truth };
+            assert_holds(&base, truth, &context);
+        }
+        if merged.is_ok() {
+            break;
+        }
+        failing += 1;
+    }
+    assert!(failing > 50, "only {failing} steps");
+}

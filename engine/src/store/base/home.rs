@@ -1,6 +1,6 @@
 //! Where znodes live for good: redb, opened again whenever an error has latched it.
 //!
-//! redb answers nothing after an error, so its files are opened anew. Whoever holds a state gets another snapshot then: what redb has got
+//! redb answers nothing after an error, so it is opened anew, over the same files. Whoever holds a state gets another snapshot then: what redb has got
 //! since of runs that he holds himself changes no answer of his. Only when it has got newer ones than he knows of, his generation ends.
 
 use super::{
@@ -12,14 +12,14 @@ use super::{
     run::unseal,
     side::{BLOCK, Side},
 };
-use crate::store::disk::Disk;
+use crate::store::disk::{Disk, DiskFile};
 use bytes::Bytes;
 use redb::StorageError;
 use std::{
     fmt, io,
     ops::Bound,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -33,6 +33,8 @@ pub(super) struct Home {
     id: u64,
     cache_bytes: usize,
     ledger: Arc<Ledger>,
+    /// Open for good: a disk that has become read-only lets nobody open them again, and is read on.
+    files: OnceLock<Files>,
     /// Held by whoever writes or opens again. `None`: opening again failed; the next question or step tries once more.
     opened: Mutex<Option<Opened>>,
     pins: Mutex<Vec<Weak<Pin>>>,
@@ -43,6 +45,12 @@ pub(super) struct Home {
     /// Bytes in memory, as last seen.
     memory_bytes: AtomicU64,
     is_garbage: AtomicBool,
+}
+
+/// redb's file, and the one with its checksums.
+struct Files {
+    base: Arc<dyn DiskFile>,
+    side: Arc<dyn DiskFile>,
 }
 
 impl Drop for Home {
@@ -63,6 +71,7 @@ impl Home {
             id,
             cache_bytes,
             ledger: ledger.clone(),
+            files: OnceLock::new(),
             opened: Mutex::default(),
             pins: Mutex::default(),
             loose_bytes: AtomicU64::new(u64::MAX / 2),
@@ -82,23 +91,32 @@ impl Home {
 
     fn create_files(&self) -> Result<Backend, BaseError> {
         let (base, side) = (self.disk.create(&home_name(self.id))?, self.disk.create(&side_name(self.id))?);
-        let side = Side::create(side, self.id, self.ledger.clone());
-        Ok(Backend::new(self.disk.clone(), base, side, self.ledger.clone()))
+        let Files { base, side } = self.files.get_or_init(|| Files { base, side });
+        let side = Side::create(side.clone(), self.id, self.ledger.clone());
+        Ok(Backend::new(self.disk.clone(), base.clone(), side, self.ledger.clone()))
+    }
+
+    fn files(&self) -> Result<&Files, BaseError> {
+        if let Some(files) = self.files.get() {
+            return Ok(files);
+        }
+        let open = |name: String| self.disk.open(&name).map_err(|error| missing_is_damage(error).of(&name));
+        let (base, side) = (open(home_name(self.id))?, open(side_name(self.id))?);
+        Ok(self.files.get_or_init(|| Files { base, side }))
     }
 
     fn open_files(&self) -> Result<Opened, BaseError> {
         let (home_name, side_name) = (home_name(self.id), side_name(self.id));
-        let open = |name: &str| self.disk.open(name).map_err(|error| missing_is_damage(error).of(name));
-        let (base, side) = (open(&home_name)?, open(&side_name)?);
+        let Files { base, side } = self.files()?;
         if base.len()? < BLOCK as u64 {
             // redb would take it for a new one.
             return Err(BaseError::Damaged(format!("{home_name} is empty")));
         }
-        let side = Side::open(side, self.id, self.ledger.clone()).map_err(|error| error.of(&side_name))?;
+        let side = Side::open(side.clone(), self.id, self.ledger.clone()).map_err(|error| error.of(&side_name))?;
         if !self.ledger.sync_failed() {
             side.sync()?;
         }
-        let backend = Backend::new(self.disk.clone(), base, side, self.ledger.clone());
+        let backend = Backend::new(self.disk.clone(), base.clone(), side, self.ledger.clone());
         Opened::open(backend, self.cache_bytes).map_err(|error| error.of(&home_name))
     }
 

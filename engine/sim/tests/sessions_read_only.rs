@@ -93,3 +93,14 @@ fn a_leader_on_a_read_only_disk_lets_another_lead_and_comes_back_when_it_may_wri
     let again = members.client(leader, TIMEOUT_MS);
     assert_eq!(bytes(members.ask(&again, get("/a"))), 5);
 }
+
+/// It may be a checkpoint that met the read-only disk, while nothing waits for the log.
+#[test]
+fn a_leader_that_owes_its_log_nothing_lets_another_lead_when_its_disk_is_read_only() {
+    let (mut members, leader, _, _) = ensemble(Members::leader);
+    members.advance(LONG_MS);
+    become_read_only(&mut members, leader);
+    members.advance(LONG_MS);
+    let others: Vec<u8> = members.ids().filter(|&id| id != leader).collect();
+    assert_ne!(members.leader_of(&others), leader);
+}

@@ -201,6 +201,7 @@ impl Server {
     pub(super) fn on_log_stalled(&mut self, is_read_only: bool) {
         let since_ms = self.upkeep.log_stalled.map_or(self.now.mono_ms, |stall| stall.since_ms);
         self.upkeep.log_stalled = Some(Stall { since_ms, is_read_only });
+        self.zab.set_disk_refuses(self.now.mono_ms, is_read_only);
         let waiting: Vec<_> = self
             .connections
             .iter()
@@ -213,6 +214,7 @@ impl Server {
 
     pub(super) fn on_log_resumed(&mut self) {
         self.upkeep.log_stalled = None;
+        self.zab.set_disk_refuses(self.now.mono_ms, false);
     }
 
     pub(super) fn on_upkeep_due(&mut self) {

@@ -29,11 +29,13 @@ pub(crate) struct Appends {
     runs: Deque<Run, RUNS_MAX>,
     /// Since when the log owes progress.
     waiting_since_ms: Option<u64>,
+    /// Since when the disk takes nothing, as it was told, whether or not the log owes anything.
+    refused_since_ms: Option<u64>,
 }
 
 impl Appends {
     pub(crate) fn new(last: AppendSeq, persisted: Zxid) -> Self {
-        Self { last, durable: last, persisted, runs: Deque::new(), waiting_since_ms: None }
+        Self { last, durable: last, persisted, runs: Deque::new(), waiting_since_ms: None, refused_since_ms: None }
     }
 
     pub(crate) fn fact(&mut self, now: u64) -> AppendSeq {
@@ -116,9 +118,15 @@ impl Appends {
         }
     }
 
-    /// For how long the log has made no progress although it owes some.
+    /// Whether the disk takes nothing.
+    pub(crate) fn set_refused(&mut self, now: u64, is_refused: bool) {
+        self.refused_since_ms = is_refused.then(|| self.refused_since_ms.unwrap_or(now));
+    }
+
+    /// For how long the log has made no progress although it owes some, or could make none.
     pub(crate) fn age_ms(&self, now: u64) -> u64 {
-        self.waiting_since_ms.map_or(0, |since| now.saturating_sub(since))
+        let since = [self.waiting_since_ms, self.refused_since_ms].into_iter().flatten().min();
+        since.map_or(0, |since| now.saturating_sub(since))
     }
 }
 
@@ -194,5 +202,15 @@ mod tests {
         assert_eq!(appends.age_ms(600), 100);
         appends.persisted(600, AppendSeq(2));
         assert_eq!(appends.age_ms(900), 0);
+    }
+
+    #[test]
+    fn a_disk_that_takes_nothing_ages_a_log_that_owes_nothing() {
+        let mut appends = Appends::new(AppendSeq(0), Zxid::ZERO);
+        appends.set_refused(100, true);
+        appends.set_refused(200, true);
+        assert_eq!(appends.age_ms(400), 300);
+        appends.set_refused(500, false);
+        assert_eq!(appends.age_ms(600), 0);
     }
 }

@@ -486,6 +486,13 @@ impl Zab {
         }
         self.is_busy = is_busy;
     }
+
+    /// Command: whether the disk takes nothing at all. Whoever is told so stands in no election and lets another lead, as one whose appends wait for
+    /// long; but it need not owe an append first.
+    pub fn set_disk_refuses(&mut self, now: u64, refuses: bool) {
+        self.appends.set_refused(now, refuses);
+        self.reconsider(now);
+    }
 }
 
 /// Poll.

@@ -5,7 +5,8 @@ use super::current::CurrentBase;
 use super::flash::Flash;
 use super::log::{self, LogWork};
 use super::snapshots::Received;
-use super::{Inbox, Input, Mailbox, clock, lock};
+use super::{Inbox, Input, Mailbox, clock, data, lock};
+use std::cell::Cell;
 use std::hash::Hash;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,6 +18,7 @@ use zoolet_engine::event::{BaseFailure, Shortage};
 use zoolet_engine::notices::Notices;
 use zoolet_engine::store::Reserve;
 use zoolet_engine::store::base::{Base, BaseError, BaseReader, Patrol};
+use zoolet_engine::store::disk::Disk;
 
 /// How often a disk that is short of space is looked at.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
@@ -34,6 +36,7 @@ pub(super) enum CheckpointWork {
 
 /// What the thread works with.
 pub(super) struct CheckpointThread<'a> {
+    pub(super) disk: &'a dyn Disk,
     pub(super) base: &'a CurrentBase,
     /// A base that came in from a peer, until it is installed.
     pub(super) received: &'a Received,
@@ -45,6 +48,8 @@ pub(super) struct CheckpointThread<'a> {
     pub(super) flash: &'a Flash,
     pub(super) log_counts: &'a log::Counts,
     pub(super) notices: Mutex<Notices>,
+    /// A sync of the base failed, and the disk is read-only.
+    pub(super) is_over: Cell<bool>,
 }
 
 /// What came of passes over the whole base.
@@ -65,7 +70,7 @@ impl CheckpointThread<'_> {
     /// Runs until the mailbox is closed.
     ///
     /// # Errors
-    /// After a failed sync nobody knows what the device holds: the node must stop.
+    /// After a failed sync nobody knows what the device holds: the node must stop, unless the disk is read-only.
     pub(super) fn run(&self, mailbox: &Mailbox<CheckpointWork>) -> Result<(), String> {
         let (mut batch, mut merging) = (Vec::new(), true);
         let mut patrol = Patrol::new(clock::now().mono_ms);
@@ -146,13 +151,16 @@ impl CheckpointThread<'_> {
                 self.log.push(LogWork::Recycle { checkpoint: zxid });
                 self.received.forget_part();
             }
-            Err(error) if base.sync_failed() => return Err(error.to_string()),
+            Err(error) if self.must_end(&base) => return Err(error.to_string()),
             Err(error) => {
                 // The core takes the changes back, and need not copy them if it is the only one that has them.
                 drop(checkpoint);
-                if let Some(left_out) = self.admit("checkpoint") {
+                if !self.is_over.get()
+                    && let Some(left_out) = self.admit("checkpoint")
+                {
                     warn!(%zxid, changes, %error, left_out, "a checkpoint failed and will be tried again");
                 }
+                self.have_the_disk_looked_at(&error);
                 self.core.push(Input::Event(Event::CheckpointFailed { reason: error.to_string() }));
                 self.note_damage(error);
             }
@@ -163,6 +171,9 @@ impl CheckpointThread<'_> {
     /// One step of what there is to merge, between two checkpoints; whether there may be more.
     fn merge(&self) -> Result<bool, String> {
         let base = self.base.base();
+        if self.is_over.get() {
+            return Ok(false);
+        }
         match self.reserve.merge(&base) {
             Ok(true) => {
                 // The same generation from other files: those that were merged go when nobody reads them.
@@ -170,14 +181,37 @@ impl CheckpointThread<'_> {
                 Ok(true)
             }
             Ok(false) => Ok(false),
-            Err(error) if base.sync_failed() => Err(error.to_string()),
+            Err(error) if self.must_end(&base) => Err(error.to_string()),
             Err(error) => {
-                if let Some(left_out) = self.admit("merge") {
+                if !self.is_over.get()
+                    && let Some(left_out) = self.admit("merge")
+                {
                     warn!(%error, left_out, "a merge failed and will be tried again");
                 }
+                self.have_the_disk_looked_at(&error);
                 self.note_damage(error);
                 Ok(false)
             }
+        }
+    }
+
+    /// After a failed sync nothing is written to the base any more. A server that ends is started again and reads from the device what there is; on a
+    /// disk that has become read-only it would wait there and serve nobody, so it goes on reading.
+    fn must_end(&self, base: &Base) -> bool {
+        if !base.sync_failed() || self.is_over.get() {
+            return false;
+        }
+        self.is_over.set(data::is_read_only(self.disk));
+        if self.is_over.get() {
+            self.log.push(LogWork::Cease);
+        }
+        !self.is_over.get()
+    }
+
+    /// A disk that takes nothing should be known before there is something for the log.
+    fn have_the_disk_looked_at(&self, error: &BaseError) {
+        if matches!(error, BaseError::Io(_)) && !self.is_over.get() {
+            self.log.push(LogWork::Look);
         }
     }
 

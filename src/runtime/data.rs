@@ -225,7 +225,8 @@ pub(super) fn is_on_read_only_disk(path: &Path) -> bool {
     }
 }
 
-fn is_refusal(error: &io::Error) -> bool {
+/// Whether a disk says that it takes no writes.
+pub(super) fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ReadOnlyFilesystem
 }
 

@@ -4,7 +4,7 @@ use super::catch_up::CatchUp;
 use super::figures::{Figures, Histogram};
 use super::seat::{Driver, LITTLE};
 use super::threads::Shared;
-use super::{Input, clock, lock};
+use super::{Input, clock, data, lock};
 use std::io;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use zoolet_model::Zxid;
 const RETRY: Duration = Duration::from_millis(250);
 
 const SYNC_FAILED: &str = "a sync of the log failed: nothing is written any more before a restart";
+const BASE_SYNC_FAILED: &str = "a sync of the base failed: nothing is written any more before a restart";
 
 /// What the log thread is told.
 pub(super) enum LogWork {
@@ -31,6 +32,10 @@ pub(super) enum LogWork {
     Hold {
         above: Option<Zxid>,
     },
+    /// A write of the base failed: the disk may take nothing.
+    Look,
+    /// A sync of the base failed, because the disk became read-only.
+    Cease,
     /// A peer lacks these. The log says where they are; reading them is another thread's work.
     Read(ReadLog),
 }
@@ -71,8 +76,7 @@ pub(super) fn run(shared: &Shared, log: Log) -> Result<(), String> {
     loop {
         let open = mailbox.take(&mut batch, thread.patience());
         let recycled = thread.sort(&mut batch);
-        let outcome = if thread.waiting.is_empty() { thread.prepare_ahead() } else { thread.append() };
-        outcome.map_err(|error| error.to_string())?;
+        thread.go_on().map_err(|error| error.to_string())?;
         thread.pass_reads_on();
         if recycled {
             // It may start a checkpoint.
@@ -88,11 +92,11 @@ struct LogThread<'a> {
     log: Log,
     shared: &'a Shared,
     counts: &'a Counts,
-    /// Appends that are not durable; more than those of one batch only while stalled.
+    /// Appends that are not durable; more than those of one batch only while stalled. There may be none then: the base has met the disk.
     waiting: Vec<Append>,
     /// What the machine was told, while the log cannot write: whether the disk is read-only.
     stalled: Option<bool>,
-    /// A sync failed because the disk became read-only. What it left behind nobody knows, so nothing more is appended until a restart has looked.
+    /// A sync failed, of the log or of the base, because the disk became read-only. What it left behind nobody knows, so nothing more is appended until a restart has looked.
     is_over: bool,
     notices: Notices,
     /// Whether the next segment may need work.
@@ -133,6 +137,9 @@ impl LogThread<'_> {
                     (recycled, self.preparing) = (true, true);
                 }
                 LogWork::Hold { above } => self.log.hold(above),
+                LogWork::Look if !self.is_over => self.look(),
+                LogWork::Look => {}
+                LogWork::Cease => self.cease(BASE_SYNC_FAILED, &io::ErrorKind::ReadOnlyFilesystem.into()),
                 // Entries that are asked for may be in this very batch.
                 LogWork::Read(read) => self.reads.push(read),
             }
@@ -140,10 +147,35 @@ impl LogThread<'_> {
         recycled
     }
 
-    fn append(&mut self) -> Result<(), AppendError> {
+    fn go_on(&mut self) -> Result<(), AppendError> {
         if self.is_over {
-            return Ok(());
+            Ok(())
+        } else if !self.waiting.is_empty() {
+            self.append()
+        } else if self.stalled.is_some() {
+            self.look();
+            Ok(())
+        } else {
+            self.prepare_ahead()
         }
+    }
+
+    /// Whether the disk takes anything, while the log has nothing for it.
+    fn look(&mut self) {
+        if data::is_read_only(&*self.shared.disk) {
+            self.note_stall(&io::ErrorKind::ReadOnlyFilesystem.into(), true, "the disk takes no writes");
+        } else if self.waiting.is_empty() {
+            self.note_resumed();
+        }
+    }
+
+    /// Nothing more is written.
+    fn cease(&mut self, why: &str, error: &io::Error) {
+        self.is_over = true;
+        self.note_stall(error, true, why);
+    }
+
+    fn append(&mut self) -> Result<(), AppendError> {
         let (began, before) = (Instant::now(), self.log.appended());
         match self.log.append(&self.waiting) {
             Ok(_) => {
@@ -151,12 +183,7 @@ impl LogThread<'_> {
                 *lock(&self.counts.log) = self.log.counters();
                 let records: usize = self.waiting.drain(..).map(|append| append.records.len()).sum();
                 self.preparing = true;
-                if self.stalled.take().is_some() {
-                    if self.notices.admit("resumed", clock::mono_ms()).is_some() {
-                        info!("the log writes again");
-                    }
-                    self.shared.inbox.push(Input::Event(Event::LogResumed));
-                }
+                self.note_resumed();
                 self.tell_persisted(records <= LITTLE);
                 Ok(())
             }
@@ -167,26 +194,40 @@ impl LogThread<'_> {
                     self.waiting.retain(|append| append.seq > appended);
                     self.tell_persisted(false);
                 }
-                self.note_stall(&error, "the log cannot write and keeps trying");
+                self.note_stall(&error, data::is_refusal(&error), "the log cannot write and keeps trying");
                 Ok(())
             }
-            Err(AppendError::Fatal(error)) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-                self.is_over = true;
-                self.note_stall(&error, SYNC_FAILED);
-                Ok(())
-            }
-            Err(error @ AppendError::Fatal(_)) => Err(error),
+            Err(AppendError::Fatal(error)) => self.cease_or_end(error),
         }
     }
 
+    /// A server that ends is started again and reads from the device what there is; on a disk that has become read-only it would wait there and serve nobody, so
+    /// it goes on reading. A device may fail first and its file system notice then: so the disk is asked, whatever the error was.
+    fn cease_or_end(&mut self, error: io::Error) -> Result<(), AppendError> {
+        let is_of_the_disk = error.kind() != io::ErrorKind::InvalidInput;
+        if data::is_refusal(&error) || (is_of_the_disk && data::is_read_only(&*self.shared.disk)) {
+            self.cease(SYNC_FAILED, &error);
+            return Ok(());
+        }
+        Err(AppendError::Fatal(error))
+    }
+
     /// The machine is told when it begins, and when the reason is another one; the operator again while it lasts.
-    fn note_stall(&mut self, error: &io::Error, what: &str) {
+    fn note_stall(&mut self, error: &io::Error, is_read_only: bool, what: &str) {
         if let Some(left_out) = self.notices.admit(what, clock::mono_ms()) {
             warn!(%error, left_out, "{what}");
         }
-        let is_read_only = error.kind() == io::ErrorKind::ReadOnlyFilesystem;
         if self.stalled.replace(is_read_only) != Some(is_read_only) {
             self.shared.inbox.push(Input::Event(Event::LogStalled { is_read_only }));
+        }
+    }
+
+    fn note_resumed(&mut self) {
+        if self.stalled.take().is_some() {
+            if self.notices.admit("resumed", clock::mono_ms()).is_some() {
+                info!("the log writes again");
+            }
+            self.shared.inbox.push(Input::Event(Event::LogResumed));
         }
     }
 
@@ -199,12 +240,10 @@ impl LogThread<'_> {
             Ok(more) => more,
             // An append that needs it will say so.
             Err(AppendError::Stalled(_)) => false,
-            Err(AppendError::Fatal(error)) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-                self.is_over = true;
-                self.note_stall(&error, SYNC_FAILED);
+            Err(AppendError::Fatal(error)) => {
+                self.cease_or_end(error)?;
                 false
             }
-            Err(error @ AppendError::Fatal(_)) => return Err(error),
         };
         *lock(&self.counts.log) = self.log.counters();
         Ok(())

@@ -23,6 +23,8 @@ mod clock;
 mod core;
 mod current;
 mod data;
+#[cfg(test)]
+mod failing_disk;
 mod figures;
 mod flash;
 mod keeper;

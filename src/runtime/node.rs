@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_engine::store::disk::Disk;
-use zoolet_engine::store::{MeteredDisk, Store, capped};
+use zoolet_engine::store::{FileSystem, MeteredDisk, Store, capped};
 use zoolet_engine::{Budget, Limits, Server, server};
 use zoolet_session::{Link, Session, SessionOptions};
 use zoolet_zab::Incarnation;
@@ -79,8 +79,18 @@ impl Node {
     pub fn start(config: Config) -> Result<Self, StartError> {
         check(&config)?;
         let (path, disk) = data::open(&config)?;
-        let flash = Flash::new(config.medium, &path);
         let file_system = disk.file_system().ok();
+        Self::start_on(disk, file_system, path, config)
+    }
+
+    /// Keeps what is stored on `disk`; all else that a server has is in the directory `path`.
+    pub(super) fn start_on(
+        disk: impl Disk + 'static,
+        file_system: Option<FileSystem>,
+        path: PathBuf,
+        config: Config,
+    ) -> Result<Self, StartError> {
+        let flash = Flash::new(config.medium, &path);
         let metered = Arc::new(MeteredDisk::new(disk, Arc::clone(flash.meter())));
         let disk: Arc<dyn Disk> = capped(metered, config.limits.disk_bytes_max);
         let budget = Arc::new(Budget::new(&config.limits));
@@ -99,7 +109,7 @@ impl Node {
         let peers = member::bind(&config, &path, incarnation, process, Arc::clone(&budget))?;
         let members = member::members(&config)?;
         let voters = members.voters().map(|voter| voter.id).collect();
-        let links = peers.as_ref().map(|peers| Links::new(peers.table(), disk, config.limits, voters));
+        let links = peers.as_ref().map(|peers| Links::new(peers.table(), Arc::clone(&disk), config.limits, voters));
         let start = server::Start {
             limits: config.limits,
             settings: config.settings.clone(),
@@ -117,7 +127,7 @@ impl Node {
         let inbox = Arc::new(Inbox::new());
         let seed = u128::from_ne_bytes(entropy()?);
         let here = Here::new(Arc::clone(&inbox), Duration::from_millis(told_late_ms), seed);
-        let shared = Shared::new(base, reserve, flash, links, client_address.is_some(), here, inbox);
+        let shared = Shared::new(disk, base, reserve, flash, links, client_address.is_some(), here, inbox);
         let sessions = Sessions {
             shared: Arc::clone(&shared),
             timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),

@@ -18,6 +18,7 @@ use super::snapshots::Received;
 use super::surroundings::Here;
 use super::{Inbox, Input, Latch, Mailbox, StartError, base, checkpoint, log};
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -26,6 +27,7 @@ use std::thread;
 use zoolet_engine::Status;
 use zoolet_engine::store::Reserve;
 use zoolet_engine::store::base::Base;
+use zoolet_engine::store::disk::Disk;
 use zoolet_engine::store::log::Log;
 use zoolet_session::LostReason;
 use zoolet_transport::peer::PeerPort;
@@ -95,13 +97,16 @@ pub(crate) struct Shared {
     pub(super) all_ended: Arc<Latch<()>>,
     pub(super) log_counts: log::Counts,
     scrubs: checkpoint::Scrubs,
+    pub(super) disk: Arc<dyn Disk>,
     store: CurrentBase,
     reserve: Reserve,
     pub(super) flash: Flash,
 }
 
 impl Shared {
+    #[allow(clippy::too_many_arguments, reason = "called once, with what a start has made")]
     pub(super) fn new(
+        disk: Arc<dyn Disk>,
         store: Base,
         reserve: Reserve,
         flash: Flash,
@@ -133,6 +138,7 @@ impl Shared {
             all_ended: Latch::new(),
             log_counts: log::Counts::default(),
             scrubs: checkpoint::Scrubs::default(),
+            disk,
             store: CurrentBase::new(store),
             reserve,
             flash,
@@ -212,6 +218,7 @@ impl Shared {
         })?;
         self.spawn("checkpoint", |shared| {
             let thread = checkpoint::CheckpointThread {
+                disk: &*shared.disk,
                 base: &shared.store,
                 received: &shared.received,
                 reserve: &shared.reserve,
@@ -222,6 +229,7 @@ impl Shared {
                 flash: &shared.flash,
                 log_counts: &shared.log_counts,
                 notices: Mutex::default(),
+                is_over: Cell::new(false),
             };
             thread.run(&shared.checkpoint)
         })

@@ -1,0 +1,221 @@
+//! A whole node, with all its threads, over a disk that fails in the middle of a checkpoint or of a merge: at each of its steps in turn.
+
+use super::{Failure, Node};
+use crate::{Bytes, Config, Error, ErrorCode, Path, Session, Version, Wait};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use zoolet_engine::Status;
+use zoolet_model::Text;
+use zoolet_sim::disk::{Operation, OperationKind, SimDisk};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const KEYS: usize = 20;
+/// Several checkpoints, and a merge of them.
+const WRITES: usize = 300;
+
+/// What a disk does from some step of the base on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    /// It is mounted read-only.
+    ReadOnly,
+    /// The device fails once, and its file system makes itself read-only for that.
+    FailsFirst,
+    /// It is full.
+    Full,
+    /// The device fails, and goes on failing.
+    Fails,
+}
+
+impl Fault {
+    /// What this operation is answered, the first one or a later one.
+    fn answer(self, operation: OperationKind, is_first: bool) -> Option<ErrorKind> {
+        use OperationKind::{Allocate, Create, Open, Read, Rename, SetLen, Write};
+        match (self, operation) {
+            (_, Read) | (Self::Full | Self::Fails, Open) => None,
+            (Self::FailsFirst, _) if is_first => Some(ErrorKind::Other),
+            // Who opens a file opens it for writing.
+            (Self::ReadOnly | Self::FailsFirst, _) => Some(ErrorKind::ReadOnlyFilesystem),
+            (Self::Full, Write | SetLen | Allocate | Create | Rename) => Some(ErrorKind::StorageFull),
+            (Self::Full, _) => None,
+            (Self::Fails, _) => Some(ErrorKind::Other),
+        }
+    }
+}
+
+/// What the base is asked for, but for reads.
+fn is_of_the_base(operation: &Operation<'_>) -> bool {
+    use OperationKind::{Open, Read, SyncDirectory};
+    let changes = !matches!(operation.kind, Open | Read);
+    changes && (operation.name.starts_with("base-") || operation.kind == SyncDirectory)
+}
+
+/// From the base's step `from` on, counted from now, the disk does that. How many steps there have been.
+fn fail_from(disk: &SimDisk, from: u64, fault: Fault) -> Arc<AtomicU64> {
+    let steps = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&steps);
+    disk.fail_with(move |operation| {
+        let before = if is_of_the_base(operation) { seen.fetch_add(1, Relaxed) } else { seen.load(Relaxed) };
+        let has_begun = before > from || (before == from && is_of_the_base(operation));
+        has_begun.then(|| fault.answer(operation.kind, before == from)).flatten()
+    });
+    steps
+}
+
+/// Where a server keeps what is not stored: gone when dropped.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("zoolet-failing-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// With bounds so small that a few writes make a checkpoint, and a few of those a merge.
+    fn start(&self, disk: &SimDisk) -> Node {
+        let mut config = Config::new(&self.0);
+        let limits = &mut config.limits;
+        (limits.frame_bytes_max, limits.log_segment_bytes, limits.log_segments) = (8 << 10, 16 << 10, 8);
+        (limits.memtable_bytes, limits.record_cache_bytes, limits.base_cache_bytes) = (4 << 10, 2 << 10, 64 << 10);
+        limits.disk_reserve_bytes = 64 << 10;
+        Node::start_on(disk.clone(), None, self.0.clone(), config).unwrap()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn session(node: &Node) -> Session {
+    node.session().wait_timeout(PATIENCE).unwrap().unwrap()
+}
+
+fn key(number: usize) -> Path {
+    Path::new(Text::from(format!("/{}", number % KEYS))).unwrap()
+}
+
+fn value(number: usize) -> Bytes {
+    Bytes::from(format!("{number:0200}"))
+}
+
+fn write(session: &Session, number: usize) -> Result<(), Error> {
+    let key = key(number);
+    let set = session.set(&key, Some(value(number)), Version::Any);
+    set.wait_timeout(PATIENCE).expect("an answer").map(drop)
+}
+
+/// Which write is seen at the key of this one.
+fn seen(session: &Session, number: usize) -> usize {
+    let key = key(number);
+    let read = session.get(&key).wait_timeout(PATIENCE).expect("an answer");
+    let (data, _) = read.unwrap_or_else(|error| panic!("{key:?} cannot be read: {error:?}"));
+    std::str::from_utf8(&data.unwrap()).unwrap().parse().unwrap()
+}
+
+/// That of each key the last write is seen that was acknowledged, or the one after them of which nobody knows.
+fn assert_whole(session: &Session, acknowledged: usize, context: &str) {
+    for newest in (acknowledged + 1).saturating_sub(KEYS)..=acknowledged {
+        let found = seen(session, newest);
+        let is_unknown = found == acknowledged + 1 && key(found) == key(newest);
+        assert!(found == newest || is_unknown, "{context}: {found} in the place of {newest}");
+    }
+}
+
+fn status(node: &Node) -> Option<Status> {
+    node.status().wait_timeout(PATIENCE).expect("an answer").map(|status| status.server)
+}
+
+fn wait_until(context: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "{context}: it does not come");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A node with data in redb and in runs, on a disk that works.
+fn begun(directory: &Directory) -> SimDisk {
+    let disk = SimDisk::new(1);
+    let node = directory.start(&disk);
+    let writer = session(&node);
+    for number in 0..KEYS {
+        writer.create(&key(number), Some(value(number))).wait_timeout(PATIENCE).unwrap().unwrap();
+    }
+    (KEYS..5 * KEYS).for_each(|number| write(&writer, number).unwrap());
+    drop(node);
+    disk
+}
+
+/// Runs a node into the fault at each `stride`-th step, until there are no more. `judge` sees it after that, with a session that had no write under way, and
+/// the last write that was acknowledged.
+fn at_steps(name: &str, fault: Fault, stride: u64, judge: impl Fn(&SimDisk, &Node, &Session, usize, &str)) {
+    let directory = Directory::new(name);
+    let begun = begun(&directory);
+    let mut from = 0;
+    loop {
+        let disk = begun.after_process_crash();
+        let node = directory.start(&disk);
+        let (writer, reader) = (session(&node), session(&node));
+        let steps = fail_from(&disk, from, fault);
+        let first = 5 * KEYS;
+        let refused = (first..first + WRITES).find(|&number| write(&writer, number).is_err());
+        if steps.load(Relaxed) <= from {
+            break;
+        }
+        let acknowledged = refused.unwrap_or(first + WRITES) - 1;
+        let context = format!("{fault:?} from step {from} on, {acknowledged} acknowledged");
+        judge(&disk, &node, &reader, acknowledged, &context);
+        drop((node, writer, reader));
+        for found in [disk.after_process_crash(), disk.after_power_loss(0)] {
+            let node = directory.start(&found);
+            assert_whole(&session(&node), acknowledged, &format!("{context}, started again"));
+        }
+        from += stride;
+    }
+    assert!(from > 100, "only {from} steps");
+}
+
+fn reads_on(_: &SimDisk, node: &Node, reader: &Session, acknowledged: usize, context: &str) {
+    wait_until(context, || status(node).expect(context).is_read_only);
+    assert_whole(reader, acknowledged, context);
+    assert_eq!(write(reader, 0), Err(Error::Refused(ErrorCode::SystemError)), "{context}");
+    let status = status(node).expect(context);
+    assert_eq!(status.refusing_writes, Some("the disk is read-only"), "{context}");
+    assert!(status.alarms.iter().any(|alarm| format!("{alarm:?}").contains("disk read-only")), "{:?}", status.alarms);
+    assert_eq!(node.failed(), None, "{context}");
+}
+
+#[test]
+fn a_node_whose_disk_becomes_read_only_under_a_checkpoint_reads_on() {
+    at_steps("read-only", Fault::ReadOnly, 1, reads_on);
+}
+
+#[test]
+fn a_node_whose_disk_fails_and_becomes_read_only_for_that_reads_on() {
+    at_steps("fails-first", Fault::FailsFirst, 1, reads_on);
+}
+
+#[test]
+fn a_node_whose_disk_is_full_under_a_checkpoint_goes_on_when_there_is_room() {
+    // Room is looked for once a second.
+    at_steps("full", Fault::Full, 29, |disk, node, reader, acknowledged, context| {
+        assert_whole(reader, acknowledged, context);
+        disk.heal();
+        wait_until(context, || write(reader, acknowledged).is_ok());
+        assert_eq!(node.failed(), None, "{context}");
+    });
+}
+
+#[test]
+fn a_node_whose_disk_fails_under_a_checkpoint_loses_nothing() {
+    // It ends when a sync fails, sooner or later.
+    at_steps("fails", Fault::Fails, 1, |_, node, _, _, context| {
+        assert!(!matches!(node.failed(), Some(Failure::Bug(_))), "{context}: {:?}", node.failed());
+    });
+}

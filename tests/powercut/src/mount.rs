@@ -14,7 +14,7 @@ use fuser::{
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Only the kernel changes anything, so it may remember for ever.
@@ -23,6 +23,8 @@ const BLOCK: u32 = 4096;
 /// Log, base, reads, and one more.
 const THREADS: usize = 4;
 const GENERATION: Generation = Generation(0);
+/// How long the kernel may take to let go of what nobody has open.
+const LEAVE: Duration = Duration::from_secs(5);
 /// Left to the server's kernel for the files: it grows with use, and this is more than a run needs.
 const VOLUME_BYTES: u64 = 8 << 30;
 
@@ -228,10 +230,13 @@ impl Mounted {
     pub fn unmount(mut self) -> io::Result<Volume> {
         self.release();
         if let Some(session) = self.session.take() {
-            match session.umount_and_join() {
+            let (done, is_done) = mpsc::channel();
+            std::thread::spawn(move || done.send(session.umount_and_join()));
+            match is_done.recv_timeout(LEAVE) {
                 // How the kernel takes leave of the thread that serves it is a matter of who is first.
-                Err(error) if error.kind() != io::ErrorKind::ConnectionAborted => return Err(error),
-                Ok(()) | Err(_) => {}
+                Ok(Err(error)) if error.kind() != io::ErrorKind::ConnectionAborted => return Err(error),
+                // Somebody else's mount namespace, made meanwhile, has the mount too: the kernel takes no leave while that one lasts.
+                Ok(_) | Err(_) => {}
             }
         }
         let mut state = self.shared.state();

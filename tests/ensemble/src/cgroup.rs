@@ -2,6 +2,7 @@
 
 use crate::{Outcome, said};
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// A group of processes that together may take so much memory: caches of files are dropped at that bound, and a process that still wants more is
@@ -36,12 +37,28 @@ impl Cgroup {
             return Ok(None);
         }
         let group = Self { path, is_v2 };
-        let limit = group.path.join(if is_v2 { "memory.max" } else { "memory.limit_in_bytes" });
-        match fs::write(&limit, bytes.to_string()) {
-            Ok(()) => Ok(Some(group)),
-            // The parent gives its children no controller of memory.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(format!("{}: {error}", limit.display())),
+        // The parent may give its children no controller of memory.
+        if !group.bound(if is_v2 { "memory.max" } else { "memory.limit_in_bytes" }, bytes)? {
+            return Ok(None);
+        }
+        // What is swapped out is taken all the same. A kernel that counts no swap has no such file.
+        let (swap, most) = if is_v2 { ("memory.swap.max", 0) } else { ("memory.memsw.limit_in_bytes", bytes) };
+        group.bound(swap, most)?;
+        Ok(Some(group))
+    }
+
+    /// Sets a bound; whether there is such a one.
+    fn bound(&self, name: &str, bytes: u64) -> Outcome<bool> {
+        let path = self.path.join(name);
+        // Not to be made: asked for that, the kernel forbids it where there is none.
+        match fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(bytes.to_string().as_bytes()))
+        {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(format!("{}: {error}", path.display())),
         }
     }
 

@@ -4,6 +4,7 @@
 //! The simulator runs whole days of the same (`engine/sim/tests/profiles.rs`); this is the real log on a real file system, for a minute.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they saw")]
 
+use std::io::Read as _;
 use std::time::{Duration, Instant};
 use zoolet_ensemble_tests::history::Act;
 use zoolet_ensemble_tests::load::{Seen, Shape};
@@ -14,6 +15,8 @@ use zoolet_powercut::mount::SyncTimes;
 use zoolet_powercut::not_checked;
 use zoolet_profiles::{Key, Profile};
 
+/// How long it is looked at what this machine takes for itself, on disks that take half a millisecond at most.
+const IDEAL: Duration = Duration::from_secs(6);
 /// How long it is looked at while nothing hangs.
 const CALM: Duration = Duration::from_secs(20);
 /// Times that a machine may stand still while it is looked at.
@@ -57,6 +60,10 @@ fn live_on(media: &str) {
     plan.data = (1..).zip(&disks).map(|(id, disk)| (id, disk.path().to_owned())).collect();
     let shape = Shape { clients: 3, outstanding: 1, pause: Duration::from_millis(20), ..Shape::default() };
     let trial = Trial::start(plan, shape, 41).unwrap();
+    trial.progress().unwrap();
+    let began = trial.now();
+    std::thread::sleep(IDEAL);
+    let ideal = (began, trial.now());
     disks.iter().for_each(|disk| disk.slow_down(syncs(&profile)));
 
     // What is under way when they become slow is over.
@@ -68,7 +75,7 @@ fn live_on(media: &str) {
         let is_same = trial.epoch().unwrap() == epoch;
         assert!(is_same || late > PAUSE, "{media}: an election although no disk hung, and {late:?} late");
         if is_same && late <= PAUSE {
-            calm = Some((from, trial.now()));
+            calm = Some((from, trial.now(), late));
             break;
         }
     }
@@ -95,15 +102,16 @@ fn live_on(media: &str) {
     let (site, seen) = trial.finish_and_keep().unwrap();
     assert_eq!(seen.sessions_lost, 0, "{media}: sessions were lost");
     match calm {
-        Some((from, to)) => {
+        Some((from, to, late)) => {
             let (writes, p50, p99) = latencies(&seen, from, to);
+            let (_, _, machine) = latencies(&seen, ideal.0, ideal.1);
             let (disk_p50, disk_p99) = (profile.get(Key::SyncP50), profile.get(Key::SyncP99));
             println!(
-                "{media}: {writes} writes, p50 {p50:?} (disk {disk_p50} us), p99 {p99:?} (disk {disk_p99} us); the leader's disk hung for {hang:?}, \
-                 another one served after {stood_still:?}"
+                "{media}: {writes} writes, p50 {p50:?} (disk {disk_p50} us), p99 {p99:?} (disk {disk_p99} us; {machine:?} on quick disks, and the \
+                 machine {late:?} late); the leader's disk hung for {hang:?}, another one served after {stood_still:?}"
             );
-            // Room for a machine that runs all of it on a few cores.
-            let most = Duration::from_micros(2 * disk_p99) + Duration::from_millis(20);
+            // Beside its disks this machine has all of it to run, on a few cores; it may be worse than it was before, but not better.
+            let most = Duration::from_micros(2 * disk_p99) + 2 * machine + late;
             assert!(p99 <= most, "{media}: one write in a hundred takes {p99:?}, of the disk's syncs {disk_p99} us");
         }
         None => not_checked(format_args!(
@@ -144,4 +152,36 @@ fn three_servers_live_on_an_ssd_behind_usb() {
 #[ignore = "a stage of its own: .ci/run faults"]
 fn three_servers_live_on_nvme() {
     live_on("nvme");
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn three_servers_live_in_memory() {
+    live_on("tmpfs");
+}
+
+/// Whoever makes a mount namespace has a copy of every mount, and the kernel takes leave of a file system with the last of them.
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn a_slow_disk_leaves_although_another_namespace_has_it() {
+    let scratch = std::env::temp_dir().join(format!("zoolet-media-{}-held", std::process::id()));
+    let disk = SlowDisk::mount(&scratch, 1).unwrap();
+    let path = disk.path().to_owned();
+    // `cat` says that it is there, and is gone when this is dropped.
+    let mut holder = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", "echo; cat"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0];
+    let has_it = holder.stdout.take().unwrap().read_exact(&mut said).is_ok();
+    drop(disk);
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    if !has_it {
+        not_checked("a disk that another namespace has, because none can be made here");
+    }
+    assert!(!path.exists(), "it is unmounted, and its directory is removed");
+    let _ = std::fs::remove_dir(scratch);
 }

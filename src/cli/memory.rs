@@ -1,5 +1,6 @@
 //! How much memory this process may have, beside how much it may take.
 
+use super::cgroup;
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 use std::path::Path;
@@ -17,11 +18,11 @@ pub(super) fn too_little(most: u64, profile: &str) -> Option<String> {
 }
 
 /// The least of what the machine has, and what this process may have of it, with whose word that is.
-fn allowed(root: &Path) -> Option<(u64, &'static str)> {
+pub(super) fn allowed(root: &Path) -> Option<(u64, &'static str)> {
     let limit = |resource| getrlimit(resource).current;
     let all = [
         (total_bytes(root), "this machine has"),
-        (cgroup_bytes(root), "its cgroup allows"),
+        (cgroup::memory_bytes(root), "its cgroup allows"),
         (limit(Resource::As), "ulimit -v allows"),
         (limit(Resource::Data), "ulimit -d allows"),
     ];
@@ -36,38 +37,20 @@ pub(super) fn total_bytes(root: &Path) -> Option<u64> {
     Some(kibibytes << 10)
 }
 
-/// What the cgroup of this process allows, and all that it is in.
-fn cgroup_bytes(root: &Path) -> Option<u64> {
-    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let limit = |group: &Path| {
-        let text = fs::read_to_string(root.join("sys/fs/cgroup").join(group).join("memory.max")).ok()?;
-        text.trim().parse::<u64>().ok()
-    };
-    Path::new(own).ancestors().filter_map(limit).min()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::cgroup::tests::Root;
     use super::*;
 
     #[test]
     fn the_least_of_what_machine_and_cgroups_allow_counts() {
-        let root = std::env::temp_dir().join(format!("zoolet-memory-{}", std::process::id()));
-        let write = |path: &str, text: &str| {
-            let path = root.join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        assert_eq!((total_bytes(&root), cgroup_bytes(&root)), (None, None));
-        write("proc/meminfo", "MemTotal:         498680 kB\nMemFree: 1 kB\n");
-        assert_eq!(allowed(&root), Some((498_680 << 10, "this machine has")));
-        write("proc/self/cgroup", "1:name=old:/x\n0::/system.slice/zoolet.service\n");
-        write("sys/fs/cgroup/system.slice/zoolet.service/memory.max", "max\n");
-        assert_eq!(cgroup_bytes(&root), None);
-        write("sys/fs/cgroup/system.slice/memory.max", "67108864\n");
-        assert_eq!(allowed(&root), Some((64 << 20, "its cgroup allows")));
-        fs::remove_dir_all(&root).unwrap();
+        let root = Root::new("memory");
+        assert_eq!(total_bytes(&root.0), None);
+        root.write("proc/meminfo", "MemTotal:         498680 kB\nMemFree: 1 kB\n");
+        assert_eq!(allowed(&root.0), Some((498_680 << 10, "this machine has")));
+        root.write("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+        root.write("proc/self/cgroup", "0::/a\n").write("sys/fs/cgroup/a/memory.max", "67108864\n");
+        assert_eq!(allowed(&root.0), Some((64 << 20, "its cgroup allows")));
     }
 
     #[test]

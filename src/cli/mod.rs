@@ -4,6 +4,7 @@ mod allocator;
 mod args;
 #[cfg(feature = "tools")]
 mod bench;
+mod cgroup;
 #[cfg(feature = "tools")]
 mod completions;
 #[cfg(feature = "tools")]

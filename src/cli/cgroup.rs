@@ -1,0 +1,165 @@
+//! What the control groups of this process allow, its own and all that it is in: of version 1 and of version 2, wherever they are mounted (cgroups(7)).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// No bound, as version 1 writes it: the largest that is whole pages.
+const UNBOUNDED: u64 = 1 << 62;
+
+/// Memory, bytes.
+pub(super) fn memory_bytes(root: &Path) -> Option<u64> {
+    // Above the lower one of the two a process is slowed down until it stands still.
+    let second = ["memory.max", "memory.high"].into_iter().flat_map(|name| numbers(root, None, name));
+    let first = numbers(root, Some("memory"), "memory.limit_in_bytes");
+    second.chain(first).filter(|bytes| *bytes < UNBOUNDED).min()
+}
+
+/// Time on processors, hundredths of one.
+#[cfg_attr(not(feature = "tools"), allow(dead_code, reason = "`probe` alone asks"))]
+pub(super) fn processor_percent(root: &Path) -> Option<u64> {
+    let second = texts(root, None, "cpu.max").filter_map(|text| {
+        let (quota, period) = text.split_once(' ')?;
+        percent(quota, period)
+    });
+    let quotas = texts(root, Some("cpu"), "cpu.cfs_quota_us");
+    let first = quotas.zip(texts(root, Some("cpu"), "cpu.cfs_period_us")).filter_map(|(q, p)| percent(&q, &p));
+    second.chain(first).min()
+}
+
+/// Neither `max` nor -1 is a number of microseconds.
+fn percent(quota: &str, period: &str) -> Option<u64> {
+    let (quota, period): (u64, u64) = (quota.trim().parse().ok()?, period.trim().parse().ok()?);
+    Some((quota.checked_mul(100)?.checked_div(period)?).max(1))
+}
+
+fn numbers(root: &Path, controller: Option<&str>, name: &'static str) -> impl Iterator<Item = u64> {
+    texts(root, controller, name).filter_map(|text| text.parse().ok())
+}
+
+/// That file of the group of this process, and of those it is in, where there is one.
+fn texts(root: &Path, controller: Option<&str>, name: &'static str) -> impl Iterator<Item = String> {
+    let groups = groups(root, controller).unwrap_or_default();
+    groups.into_iter().filter_map(move |group| Some(fs::read_to_string(group.join(name)).ok()?.trim().to_owned()))
+}
+
+/// The directories of the group of this process and of those it is in; `None` for a controller is version 2.
+fn groups(root: &Path, controller: Option<&str>) -> Option<Vec<PathBuf>> {
+    let text = |path: &str| fs::read_to_string(root.join(path)).ok();
+    let mount = text("proc/self/mountinfo")?.lines().find_map(|line| Mount::read(line, controller))?;
+    let own = text("proc/self/cgroup")?.lines().find_map(|line| own_path(line, controller))?;
+    let top = root.join(mount.point.trim_start_matches('/'));
+    // In a container the path may be the host's, and the group itself is what is mounted.
+    let below = Path::new(&own).strip_prefix(&mount.root).ok().filter(|below| top.join(below).is_dir());
+    let own = top.join(below.unwrap_or(Path::new("")));
+    Some(own.ancestors().take_while(|group| group.starts_with(&top)).map(Path::to_path_buf).collect())
+}
+
+/// `4:memory:/a/b` of version 1, `0::/a/b` of version 2.
+fn own_path(line: &str, controller: Option<&str>) -> Option<String> {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (parts.next()?, parts.next()?);
+    let is_it = controllers.split(',').any(|name| name == controller.unwrap_or(""));
+    is_it.then(|| path.to_owned())
+}
+
+/// Where a hierarchy is.
+struct Mount {
+    /// What of it is mounted.
+    root: String,
+    point: String,
+}
+
+impl Mount {
+    /// A line of mountinfo (proc(5)), when it is one of that hierarchy.
+    fn read(line: &str, controller: Option<&str>) -> Option<Self> {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let mut file_system = file_system.split(' ');
+        let (kind, options) = (file_system.next()?, file_system.nth(1)?);
+        let is_it = match controller {
+            None => kind == "cgroup2",
+            Some(name) => kind == "cgroup" && options.split(',').any(|option| option == name),
+        };
+        let mut fields = mount.split(' ').skip(3).map(str::to_owned);
+        is_it.then_some(Self { root: fields.next()?, point: fields.next()? })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A kernel's files, as far as they are looked at.
+    pub(in crate::cli) struct Root(pub(in crate::cli) PathBuf);
+
+    impl Root {
+        pub(in crate::cli) fn new(name: &str) -> Self {
+            let root = std::env::temp_dir().join(format!("zoolet-root-{}-{name}", std::process::id()));
+            fs::create_dir_all(&root).unwrap();
+            Self(root)
+        }
+
+        pub(in crate::cli) fn write(&self, path: &str, text: &str) -> &Self {
+            let path = self.0.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+            self
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn allowed(root: &Root) -> (Option<u64>, Option<u64>) {
+        (memory_bytes(&root.0), processor_percent(&root.0))
+    }
+
+    const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    #[test]
+    fn the_least_of_all_groups_of_version_2_counts() {
+        let root = Root::new("second");
+        assert_eq!(allowed(&root), (None, None));
+        root.write("proc/self/mountinfo", V2)
+            .write("proc/self/cgroup", "1:name=old:/x\n0::/system.slice/zoolet.service\n");
+        let (outer, own) = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/system.slice/zoolet.service");
+        root.write(&format!("{own}/memory.max"), "max\n").write(&format!("{own}/cpu.max"), "max 100000\n");
+        assert_eq!(allowed(&root), (None, None));
+        root.write(&format!("{outer}/memory.max"), "67108864\n").write(&format!("{outer}/cpu.max"), "150000 100000\n");
+        assert_eq!(allowed(&root), (Some(64 << 20), Some(150)));
+        root.write(&format!("{own}/memory.high"), "33554432\n").write(&format!("{own}/cpu.max"), "2500 10000\n");
+        assert_eq!(allowed(&root), (Some(32 << 20), Some(25)));
+    }
+
+    #[test]
+    fn the_least_of_all_groups_of_version_1_counts() {
+        let root = Root::new("first");
+        let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+                      35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                      41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        root.write("proc/self/mountinfo", mounts).write("proc/self/cgroup", "4:memory:/a/b\n1:cpu,cpuacct:/a\n0::/\n");
+        root.write("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "9223372036854771712\n");
+        root.write("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n");
+        root.write("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
+        assert_eq!(allowed(&root), (None, None));
+        root.write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "134217728\n");
+        root.write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n");
+        root.write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+        assert_eq!(allowed(&root), (Some(128 << 20), Some(50)));
+    }
+
+    /// Its path is the host's, and what is mounted is the group itself or the whole hierarchy of its namespace.
+    #[test]
+    fn in_a_container_the_group_that_is_mounted_counts() {
+        for (name, mount_root, own) in [("bind", "/docker/17", "/docker/17"), ("namespace", "/", "/docker/17")] {
+            let root = Root::new(name);
+            let mount =
+                format!("35 31 0:32 {mount_root} /sys/fs/cgroup/memory ro master:11 - cgroup cgroup rw,memory\n");
+            root.write("proc/self/mountinfo", &mount).write("proc/self/cgroup", &format!("4:memory:{own}\n"));
+            root.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n");
+            assert_eq!(memory_bytes(&root.0), Some(256 << 20), "{name}");
+        }
+    }
+}

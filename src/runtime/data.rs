@@ -13,8 +13,9 @@ use zoolet_engine::store::disk::Disk;
 use zoolet_engine::store::{FsDisk, MARKER, MARKER_UNFINISHED, Marker};
 
 /// What may lie in a directory that counts as empty: a fresh file system's own, and what an operator puts there first.
-const NOT_DATA: [&str; 7] =
-    ["lost+found", "myid", "site.key", "server.key", "server.key.new", "LOCK", MARKER_UNFINISHED];
+/// Nor does what `zoolet probe` left when the power failed under it.
+const NOT_DATA: [&str; 8] =
+    ["lost+found", "myid", "site.key", "server.key", "server.key.new", "LOCK", MARKER_UNFINISHED, "zoolet-probe.tmp"];
 
 /// How long a start waits for an earlier node of this process that was dropped and still finishes its last write.
 const OWN_LOCK_PATIENCE: Duration = Duration::from_secs(2);

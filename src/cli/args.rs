@@ -89,6 +89,8 @@ pub(super) fn parse(mut parser: lexopt::Parser) -> Result<Command, Exit> {
 
 fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     let command = match name {
+        #[cfg(feature = "tools")]
+        MEASURE => return Ok(Command::Tool(Tool::Measure(value(parser)?.into()))),
         // A command that the help does not name is none: nobody would find it, and no shell complete it.
         _ if !OF_HELP_AND_VERSION.contains(&name) && !help::has(name) => return Err(unknown(name)),
         "serve" => return serve(parser),
@@ -114,6 +116,10 @@ fn alone(name: &str, command: Command, parser: &mut lexopt::Parser) -> Result<Co
         Some(more) => Err(Exit::usage(format!("{name}: {}", more.unexpected()))),
     }
 }
+
+/// What `probe` starts itself as, with a directory. Nobody types it, so neither the help names it nor a shell completes it.
+#[cfg(feature = "tools")]
+pub(super) const MEASURE: &str = "probe-disk";
 
 /// Commands beside those of the help: what the options of the same name do, and another spelling.
 const OF_HELP_AND_VERSION: [&str; 3] = ["help", "version", "licenses"];

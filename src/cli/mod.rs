@@ -79,6 +79,10 @@ fn run(tool: Tool) -> Result<(), Exit> {
         Tool::Ensemble(options) => ensemble::ensemble(&options),
         Tool::Profile(what) => profile::profile(&what),
         Tool::Probe(options) => probe::probe(&options),
+        Tool::Measure(data) => {
+            probe::measure(&data);
+            Ok(())
+        }
         Tool::ConfigExample => say(EXAMPLE),
         Tool::Completions(shell) => completions::completions(shell),
     }

@@ -40,7 +40,8 @@ pub enum FileSystem {
 }
 
 impl FileSystem {
-    const fn of_magic(magic: u32) -> Self {
+    /// The one with that number.
+    pub const fn of_magic(magic: u32) -> Self {
         match magic {
             0xef53 => Self::Ext,
             0x5846_5342 => Self::Xfs,
@@ -52,6 +53,22 @@ impl FileSystem {
             0x6969 => Self::Nfs,
             0x6573_5546 => Self::Fuse,
             other => Self::Other(other),
+        }
+    }
+
+    /// The kernel's number of it.
+    pub const fn magic(self) -> u32 {
+        match self {
+            Self::Ext => 0xef53,
+            Self::Xfs => 0x5846_5342,
+            Self::Tmpfs => 0x0102_1994,
+            Self::Btrfs => 0x9123_683e,
+            Self::F2fs => 0xf2f5_2010,
+            Self::Ubifs => 0x2405_1905,
+            Self::Overlay => 0x794c_7630,
+            Self::Nfs => 0x6969,
+            Self::Fuse => 0x6573_5546,
+            Self::Other(magic) => magic,
         }
     }
 
@@ -369,5 +386,6 @@ mod tests {
         let append = [0xf2f5_2010, 0x9123_683e, 0x2405_1905, 0x794c_7630, 0];
         assert!(recycle.into_iter().all(|magic| FileSystem::of_magic(magic).strategy() == Strategy::Recycle));
         assert!(append.into_iter().all(|magic| FileSystem::of_magic(magic).strategy() == Strategy::Append));
+        assert!(recycle.into_iter().chain(append).all(|magic| FileSystem::of_magic(magic).magic() == magic));
     }
 }

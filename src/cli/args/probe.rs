@@ -9,7 +9,7 @@ pub(super) fn probe(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     while let Some(argument) = next(parser, "probe")? {
         match argument {
             Long("data") => options.data = value(parser)?.into(),
-            Long("peer") => options.peers.push(value(parser)?),
+            Long("peer") => peer(&mut options.peers, value(parser)?)?,
             Long("network") => options.network = profile::network(&value(parser)?)?,
             Long("out") => options.out = Some(out(&value(parser)?)?),
             Long("json") => options.is_json = true,
@@ -18,6 +18,17 @@ pub(super) fn probe(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         }
     }
     Ok(Command::Tool(Tool::Probe(options)))
+}
+
+/// As many as an ensemble may have servers beside this one.
+const PEERS_MAX: usize = 16;
+
+fn peer(peers: &mut Vec<String>, address: String) -> Result<(), Exit> {
+    if peers.len() >= PEERS_MAX {
+        return Err(Exit::usage(format!("--peer: {PEERS_MAX} are asked at most")));
+    }
+    peers.push(address);
+    Ok(())
 }
 
 /// A profile that is a file is known by the end of its name.

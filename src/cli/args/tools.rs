@@ -4,6 +4,7 @@ use super::{Command, Exit, alone, bench, ensemble, next, probe, profile, unknown
 use crate::cli::completions::Shell;
 use lexopt::prelude::{Long, Short, Value};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 /// Which of them.
 pub(in crate::cli) enum Tool {
@@ -11,6 +12,8 @@ pub(in crate::cli) enum Tool {
     Ensemble(crate::cli::ensemble::Options),
     Profile(crate::cli::profile::What),
     Probe(crate::cli::probe::Options),
+    /// The half of `probe` that writes.
+    Measure(PathBuf),
     ConfigExample,
     Completions(Shell),
 }

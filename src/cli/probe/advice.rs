@@ -1,40 +1,46 @@
 //! What was found, in words, and the profile that is nearest to it.
 
-use super::disk::DiskFound;
+use super::clock::Rtc;
+use super::disk::{DiskFound, Phase, SYNCS_MIN, Syncs};
 use super::machine::Machine;
+use super::report::duration;
 use std::fmt::Write;
 use zoolet_engine::store::{DeviceWear, FileSystem};
 use zoolet_profiles::{Axis, Key, Profile, ProfileError};
 
 /// No device that keeps what it was given takes less.
 const PLAUSIBLE_US: u64 = 20;
+/// Below this a snapshot of some hundred megabytes takes a processor for longer than anybody wants to wait; bytes in a second.
+const CIPHER_SLOW: u64 = 20_000_000;
 /// What the kernel and the firmware keep of a box's memory, hundredths.
 const KEPT_PERCENT: u64 = 15;
 
-/// The profile `media/memory` whose figures are nearest, each as many times off as the other way round.
-pub(super) fn nearest(disk: &DiskFound, machine: &Machine) -> Result<String, ProfileError> {
-    Ok(format!("{}/{}", nearest_medium(disk)?, nearest_memory(machine)?))
+/// The profile `media/memory` whose figures are nearest, each as many times off as the other way round. `None`: no sync says what medium it is.
+pub(super) fn nearest(disk: &DiskFound, machine: &Machine) -> Result<Option<String>, ProfileError> {
+    let memory = nearest_memory(machine)?;
+    Ok(nearest_medium(disk)?.map(|medium| format!("{medium}/{memory}")))
 }
 
-fn nearest_medium(disk: &DiskFound) -> Result<&'static str, ProfileError> {
+fn nearest_medium(disk: &DiskFound) -> Result<Option<&'static str>, ProfileError> {
     match disk.file_system {
-        FileSystem::Tmpfs => return Ok("tmpfs"),
-        FileSystem::Ubifs => return Ok("nand-ubi"),
+        FileSystem::Tmpfs => return Ok(Some("tmpfs")),
+        FileSystem::Ubifs => return Ok(Some("nand-ubi")),
         _ => {}
     }
+    let Some(syncs) = disk.syncs else { return Ok(None) };
     let mut best = ("emmc", u64::MAX);
     for part in zoolet_profiles::parts(Axis::Media)? {
         if ["tmpfs", "nand-ubi"].contains(&part.name) {
             continue;
         }
         let profile = Profile::named(&format!("{}/512m", part.name), None)?;
-        let figures = [(Key::SyncP50, disk.p50_us), (Key::SyncP99, disk.p99_us)];
+        let figures = [(Key::SyncP50, syncs.p50_us), (Key::SyncP99, syncs.p99_us)];
         let off = figures.iter().map(|&(key, found)| times_off(profile.get(key), found)).fold(1, u64::saturating_mul);
         if off < best.1 {
             best = (part.name, off);
         }
     }
-    Ok(best.0)
+    Ok(Some(best.0))
 }
 
 /// How many times one is the other, whichever is more, thousandths.
@@ -43,58 +49,97 @@ fn times_off(a: u64, b: u64) -> u64 {
     more.saturating_mul(1000) / less
 }
 
-/// The largest that is not larger than the box.
+/// The largest that is not larger than the box, and whose server takes no more than this process may have.
 fn nearest_memory(machine: &Machine) -> Result<&'static str, ProfileError> {
-    let has = machine.memory_bytes.unwrap_or(512 << 20);
     let mut best = ("128m", 0);
     for part in zoolet_profiles::parts(Axis::Memory)? {
-        let needs = Profile::named(&format!("emmc/{}", part.name), None)?.get(Key::BoxBytes);
-        if needs * (100 - KEPT_PERCENT) / 100 <= has && needs > best.1 {
+        let profile = Profile::named(&format!("emmc/{}", part.name), None)?;
+        let needs = profile.get(Key::BoxBytes);
+        if fits(machine, &profile) && needs > best.1 {
             best = (part.name, needs);
         }
     }
     Ok(best.0)
 }
 
+fn fits(machine: &Machine, profile: &Profile) -> bool {
+    let has = machine.memory_bytes.unwrap_or(512 << 20);
+    let may = machine.memory_allowed.map_or(u64::MAX, |(bytes, _)| bytes);
+    profile.get(Key::BoxBytes) * (100 - KEPT_PERCENT) / 100 <= has && profile.get(Key::CeilingBytes) <= may
+}
+
 /// What is wrong, or what its owner should know.
 pub(super) fn warnings(disk: &DiskFound, machine: &Machine) -> Vec<String> {
     let mut lines: Vec<String> = disk.file_system.warning().map(str::to_owned).into_iter().collect();
-    if disk.file_system != FileSystem::Tmpfs && disk.p50_us < PLAUSIBLE_US {
+    lines.extend(of_syncs(disk));
+    lines.extend(disk.wear.as_ref().and_then(DeviceWear::trouble));
+    if Profile::named("emmc/128m", None).is_ok_and(|smallest| !fits(machine, &smallest)) {
+        lines.push("there is less memory than the smallest profile is made for: a server may be killed when much is asked of it".to_owned());
+    }
+    if let Some(percent) = machine.processor_percent.filter(|percent| *percent < 100) {
         lines.push(format!(
-            "half of the syncs took less than {PLAUSIBLE_US} us: no device is as fast, so something between here and it keeps what it should pass on; \
-             what was acknowledged can be lost with the power"
+            "its cgroup allows {percent} % of one processor: a server that has used that up stands still until the next period, and its heartbeats with it; \
+             give it more (CPUQuota= of systemd)"
         ));
     }
-    if disk.max_us > 1_000_000 {
+    let (cipher, rate) = machine.ciphers.used();
+    if (1..CIPHER_SLOW).contains(&rate) {
+        lines.push(format!(
+            "one processor encrypts {} MB a second ({cipher}, which links between servers use): a server that sends a snapshot is busy with that",
+            rate / 1_000_000
+        ));
+    }
+    if !machine.rtcs.iter().any(Rtc::is_set) {
+        lines.push(
+            "no clock of the board is known to keep the time without power: times that are shown may say 1970 after a start; nothing else depends on them"
+                .to_owned(),
+        );
+    }
+    lines
+}
+
+fn of_syncs(disk: &DiskFound) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(stuck) = disk.stuck {
+        lines.push(format!(
+            "{} for {} s: a disk that hangs so long acknowledges nothing meanwhile, and a leader with it hands over; look for errors of the device (dmesg), \
+             and try another medium",
+            stuck.what(),
+            stuck.waited.as_secs()
+        ));
+    }
+    let Some(syncs) = disk.syncs else { return lines };
+    if disk.file_system != FileSystem::Tmpfs && syncs.p50_us < PLAUSIBLE_US {
+        lines.push(format!(
+            "half of the syncs took less than {PLAUSIBLE_US} us: no flash is as fast, so something between here and it keeps what it should pass on; \
+             unless that has a battery of its own, what was acknowledged can be lost with the power"
+        ));
+    }
+    if syncs.count < SYNCS_MIN {
+        lines.push(format!(
+            "only {} syncs returned in the time for them: the longest of a hundred (p99) is the longest of all here",
+            syncs.count
+        ));
+    }
+    if syncs.max_us > 1_000_000 && disk.stuck.is_none_or(|stuck| stuck.phase != Phase::Syncing) {
         lines.push(format!(
             "one sync took {}: a leader whose disk stands still for a second hands over to another server",
-            Key::SyncMax.unit().show(disk.max_us)
+            duration(syncs.max_us)
         ));
-    }
-    lines.extend(disk.wear.as_ref().and_then(DeviceWear::trouble));
-    if machine.memory_bytes.is_some_and(|bytes| bytes < (128 << 20) / 100 * (100 - KEPT_PERCENT)) {
-        lines.push("the box has less memory than the smallest profile is made for".to_owned());
-    }
-    if machine.has_aes == Some(false) {
-        lines.push("the processor has no instructions for AES: links between servers cost more of it".to_owned());
-    }
-    if !machine.has_rtc {
-        lines.push("there is no clock that goes on without power: times that are shown may say 1970 after a start; nothing else depends on them".to_owned());
     }
     lines
 }
 
 /// What it means for writes and for elections.
-pub(super) fn meaning(disk: &DiskFound, profile: &Profile) -> String {
-    let us = Key::SyncP50.unit();
+pub(super) fn meaning(syncs: &Syncs, profile: &Profile) -> String {
     let mut text = String::new();
     _ = writeln!(
         text,
-        "A write waits for one sync: {} usually, {} once in a hundred times, {} at worst here. One client that waits for each gets {} a second at most;",
-        us.show(disk.p50_us),
-        us.show(disk.p99_us),
-        us.show(disk.max_us),
-        1_000_000 / disk.p50_us.max(1)
+        "Writes: each waits for one sync, here {} usually, {} once in a hundred times, {} at worst. One client that waits for each gets {} a second at most;",
+        duration(syncs.p50_us),
+        duration(syncs.p99_us),
+        duration(syncs.max_us),
+        1_000_000 / syncs.p50_us.max(1)
     );
     _ = writeln!(
         text,
@@ -103,19 +148,19 @@ pub(super) fn meaning(disk: &DiskFound, profile: &Profile) -> String {
     let busy = profile.get(Key::HeartbeatBusy);
     _ = writeln!(
         text,
-        "Heartbeats wait for no disk, so a slow one elects nobody: a leader that is gone is missed after about {} ms of silence, a leader that is there and whose",
+        "Elections: heartbeats wait for no disk, so a slow one elects nobody. A leader that is gone is missed after about {} ms of silence; a leader that is",
         3 * busy
     );
     _ = writeln!(
         text,
-        "disk stands still for {} hands over if another server's is faster.",
-        Key::DiskStall.unit().show(profile.get(Key::DiskStall))
+        "there and whose disk stands still for {} hands over if another server's is faster.",
+        duration(1000 * profile.get(Key::DiskStall))
     );
     let budget = profile.get(Key::FlashBudget);
     if budget > 0 {
         _ = writeln!(
             text,
-            "For ten years such a medium may be written {} a day: {} commits of one block each, {} a second all day.",
+            "Life: for ten years such a medium may be written {} a day: {} commits of one block each, {} a second all day.",
             Key::FlashBudget.unit().show(budget),
             budget / 4096,
             shown_rate(budget)
@@ -130,7 +175,7 @@ fn shown_rate(budget: u64) -> String {
 }
 
 /// A profile of this box: the nearest one, with what was measured.
-pub(super) fn tuned(nearest: &str, network: &str, disk: &DiskFound) -> String {
+pub(super) fn tuned(nearest: &str, network: &str, disk: &DiskFound, syncs: &Syncs) -> String {
     let (media, memory) = nearest.split_once('/').unwrap_or((nearest, "512m"));
     let mut text = format!(
         "title = \"What zoolet probe found\"\nmedia = \"{media}\"\nmemory = \"{memory}\"\nnetwork = \"{network}\"\n"
@@ -141,18 +186,20 @@ pub(super) fn tuned(nearest: &str, network: &str, disk: &DiskFound) -> String {
             "\n[overrides.{}]\nvalue = \"{}\"\nreason = \"this disk\"\nevidence = \"measured\"\nsource = \"zoolet probe: {} syncs of 4 KiB on {}\"\n",
             key.name(),
             key.unit().show(value),
-            disk.syncs,
+            syncs.count,
             disk.file_system.name()
         );
     };
-    overrides(Key::SyncP50, disk.p50_us);
-    overrides(Key::SyncP99, disk.p99_us);
-    overrides(Key::SyncMax, disk.max_us);
-    overrides(Key::WriteRate, disk.bytes_per_second);
+    overrides(Key::SyncP50, syncs.p50_us);
+    overrides(Key::SyncP99, syncs.p99_us);
+    overrides(Key::SyncMax, syncs.max_us);
+    if let Some(rate) = disk.bytes_per_second {
+        overrides(Key::WriteRate, rate);
+    }
     // What is usual for it is no reason to hand over.
     let profile = Profile::named(nearest, None).ok();
     let said_ms = |key| profile.as_ref().map_or(0, |profile| profile.get(key));
-    let longest_ms = disk.max_us.div_ceil(1000);
+    let longest_ms = syncs.max_us.div_ceil(1000);
     if longest_ms > said_ms(Key::DiskStall) {
         overrides(Key::DiskStall, longest_ms * 2);
     }
@@ -164,40 +211,67 @@ pub(super) fn tuned(nearest: &str, network: &str, disk: &DiskFound) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ciphers::Ciphers;
+    use super::super::disk::Stuck;
     use super::*;
+    use std::time::Duration;
+
+    fn syncs(p50_us: u64, p99_us: u64, max_us: u64) -> Syncs {
+        Syncs { count: 2000, p50_us, p99_us, max_us }
+    }
 
     fn disk(p50_us: u64, p99_us: u64, max_us: u64) -> DiskFound {
         DiskFound {
+            directory: "/data".into(),
             file_system: FileSystem::Ext,
-            bytes_per_second: 20_000_000,
-            syncs: 2000,
-            p50_us,
-            p99_us,
-            max_us,
+            bytes_per_second: Some(20_000_000),
+            syncs: Some(syncs(p50_us, p99_us, max_us)),
             written_bytes: 40 << 20,
             wear: None,
+            stuck: None,
         }
     }
 
     fn machine(mebibytes: u64) -> Machine {
-        Machine { memory_bytes: Some(mebibytes << 20), has_aes: Some(true), has_rtc: true, ..Machine::default() }
+        let rtc = Rtc {
+            device: "rtc0".to_owned(),
+            name: "rtc_cmos".to_owned(),
+            says_s: Some(1_800_000_000),
+            system_s: 1_800_000_000,
+            set_the_system: true,
+        };
+        Machine {
+            memory_bytes: Some(mebibytes << 20),
+            ciphers: Ciphers { aes: 500_000_000, chacha: 200_000_000 },
+            rtcs: vec![rtc],
+            ..Machine::default()
+        }
+    }
+
+    fn allowed(mebibytes: u64) -> Machine {
+        Machine { memory_allowed: Some((mebibytes << 20, "its cgroup allows")), ..machine(15_800) }
     }
 
     #[test]
     fn the_nearest_is_the_one_that_is_least_times_off() {
-        for (p50_us, p99_us, mebibytes, expected) in [
-            (150, 400, 15_800, "nvme/2g"),
-            (900, 3000, 1900, "usb-ssd/2g"),
-            (1100, 30_000, 487, "emmc/512m"),
-            (1500, 120_000, 240, "sd-a1/256m"),
-            (1500, 120_000, 121, "sd-a1/128m"),
-            (1500, 120_000, 60, "sd-a1/128m"),
+        for (p50_us, p99_us, machine, expected) in [
+            (150, 400, machine(15_800), "nvme/2g"),
+            (900, 3000, machine(1900), "usb-ssd/2g"),
+            (1100, 30_000, machine(487), "emmc/512m"),
+            (1500, 120_000, machine(240), "sd-a1/256m"),
+            (1500, 120_000, machine(121), "sd-a1/128m"),
+            (1500, 120_000, machine(60), "sd-a1/128m"),
+            (1500, 120_000, allowed(200), "sd-a1/256m"),
+            (1500, 120_000, allowed(64), "sd-a1/128m"),
+            (1500, 120_000, allowed(20), "sd-a1/128m"),
         ] {
-            let found = nearest(&disk(p50_us, p99_us, 500_000), &machine(mebibytes)).unwrap();
-            assert_eq!(found, expected, "{p50_us} us, {p99_us} us, {mebibytes} MiB");
+            let found = nearest(&disk(p50_us, p99_us, 500_000), &machine).unwrap();
+            assert_eq!(found.as_deref(), Some(expected), "{p50_us} us, {p99_us} us, {machine:?}");
         }
         let ubifs = DiskFound { file_system: FileSystem::Ubifs, ..disk(150, 400, 500) };
-        assert_eq!(nearest(&ubifs, &machine(121)).unwrap(), "nand-ubi/128m");
+        assert_eq!(nearest(&ubifs, &machine(121)).unwrap().as_deref(), Some("nand-ubi/128m"));
+        let silent = DiskFound { syncs: None, ..disk(0, 0, 0) };
+        assert_eq!(nearest(&silent, &machine(487)).unwrap(), None);
     }
 
     #[test]
@@ -205,30 +279,63 @@ mod tests {
         for max_us in [150, 20_000, 999_999, 1_000_001, 30_000_000] {
             for (p50_us, p99_us) in [(100, 150), (1, 1), (2_000_000, 3_000_000)] {
                 let disk = disk(p50_us.min(max_us), p99_us.min(max_us), max_us);
+                let syncs = disk.syncs.unwrap();
                 for memory in [60, 487, 1900] {
-                    let nearest = nearest(&disk, &machine(memory)).unwrap();
-                    let profile = Profile::read("box.toml", &tuned(&nearest, "lan", &disk), None).unwrap();
+                    let nearest = nearest(&disk, &machine(memory)).unwrap().unwrap();
+                    let profile = Profile::read("box.toml", &tuned(&nearest, "lan", &disk, &syncs), None).unwrap();
                     assert_eq!(profile.get(Key::SyncMax), max_us);
-                    assert!(!meaning(&disk, &profile).is_empty());
+                    assert!(!meaning(&syncs, &profile).is_empty());
                 }
             }
         }
     }
 
+    fn said(disk: &DiskFound, machine: &Machine) -> String {
+        warnings(disk, machine).join("\n")
+    }
+
     #[test]
-    fn what_cannot_be_is_said() {
-        let said = |disk: &DiskFound, machine: &Machine| warnings(disk, machine).join("\n");
-        assert_eq!(said(&disk(150, 400, 900), &machine(487)), "");
-        assert!(said(&disk(5, 9, 20), &machine(487)).contains("no device is as fast"));
+    fn what_is_wrong_with_a_disk_is_said() {
+        let usual = disk(150, 400, 900);
+        assert_eq!(said(&usual, &machine(487)), "");
+        assert!(said(&disk(5, 9, 20), &machine(487)).contains("no flash is as fast"));
         assert!(said(&disk(500, 900, 1_200_000), &machine(487)).contains("one sync took 1.2 s"));
         let tmpfs = DiskFound { file_system: FileSystem::Tmpfs, ..disk(5, 9, 20) };
         assert!(said(&tmpfs, &machine(487)).contains("gone with the power"));
-        assert!(!said(&tmpfs, &machine(487)).contains("no device"));
-        assert!(said(&disk(150, 400, 900), &machine(60)).contains("less memory than the smallest profile"));
+        assert!(!said(&tmpfs, &machine(487)).contains("no flash"));
+        let few = DiskFound { syncs: Some(Syncs { count: 40, ..syncs(300_000, 500_000, 500_000) }), ..usual.clone() };
+        assert!(said(&few, &machine(487)).contains("only 40 syncs returned"));
         let wear = DeviceWear { device: "mmcblk0".to_owned(), used_percent: Some(90), spare: None };
-        let worn = DiskFound { wear: Some(wear), ..disk(150, 400, 900) };
+        let worn = DiskFound { wear: Some(wear), ..usual };
         assert_eq!(said(&worn, &machine(487)), "mmcblk0 has used 90 to 100 % of its life");
-        let bare = Machine { has_aes: Some(false), has_rtc: false, ..machine(487) };
-        assert_eq!(warnings(&disk(150, 400, 900), &bare).len(), 2);
+        let stuck = Some(Stuck { phase: Phase::Syncing, waited: Duration::from_millis(22_900) });
+        let lines = warnings(&DiskFound { stuck, ..disk(500, 900, 22_900_000) }, &machine(487));
+        assert!(lines.len() == 1 && lines[0].starts_with("a sync has not returned for 22 s: "), "{lines:?}");
+        let lines = warnings(&DiskFound { stuck, syncs: None, ..disk(0, 0, 0) }, &machine(487));
+        assert!(lines.len() == 1 && lines[0].starts_with("a sync has not returned for 22 s: "), "{lines:?}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_machine_is_said() {
+        let usual = disk(150, 400, 900);
+        for (machine, part) in [
+            (machine(60), "less memory than the smallest profile"),
+            (allowed(63), "less memory than the smallest profile"),
+            (Machine { processor_percent: Some(20), ..machine(487) }, "20 % of one processor"),
+            (Machine { rtcs: Vec::new(), ..machine(487) }, "no clock of the board is known"),
+            (
+                Machine { ciphers: Ciphers { aes: 9_000_000, chacha: 9_999_999 }, ..machine(487) },
+                "encrypts 9 MB a second",
+            ),
+        ] {
+            let lines = warnings(&usual, &machine);
+            assert!(lines.len() == 1 && lines[0].contains(part), "{part}: {lines:?}");
+        }
+        let rtcs = machine(487).rtcs.into_iter().map(|rtc| Rtc { says_s: Some(0), ..rtc }).collect();
+        let lost = Machine { rtcs, ..machine(487) };
+        assert!(said(&usual, &lost).contains("no clock of the board is known"), "one that says 1970 keeps no time");
+        assert_eq!(said(&usual, &allowed(64)), "", "a server of the smallest profile takes no more");
+        let more = Machine { processor_percent: Some(150), ..machine(487) };
+        assert_eq!(said(&usual, &more), "");
     }
 }

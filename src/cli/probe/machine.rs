@@ -1,6 +1,8 @@
 //! What the rest of the box is like, as far as the kernel shows it.
 
-use crate::cli::memory;
+use super::ciphers::Ciphers;
+use super::clock::{self, Rtc};
+use crate::cli::{cgroup, memory};
 use std::fs;
 use std::path::Path;
 
@@ -8,26 +10,37 @@ use std::path::Path;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Machine {
     pub(super) memory_bytes: Option<u64>,
+    /// What this process may have of it, and with whose word, when that is less.
+    pub(super) memory_allowed: Option<(u64, &'static str)>,
+    /// Those that this process may use.
     pub(super) processors: usize,
-    /// Whether they have instructions for AES: links are encrypted.
+    /// All of their time that it may use, hundredths of one; `None` is all there is.
+    pub(super) processor_percent: Option<u64>,
+    /// Whether they have instructions for AES.
     pub(super) has_aes: Option<bool>,
+    pub(super) ciphers: Ciphers,
     /// What the kernel tells the time by.
     pub(super) clock: Option<String>,
-    /// Whether there is a clock that goes on without power.
-    pub(super) has_rtc: bool,
+    /// The clocks of the board.
+    pub(super) rtcs: Vec<Rtc>,
 }
 
 /// Looks below `root`, which is `/` but in tests.
 pub(super) fn look(root: &Path) -> Machine {
     let text = |path: &str| fs::read_to_string(root.join(path)).ok();
+    let memory_bytes = memory::total_bytes(root);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     Machine {
-        memory_bytes: memory::total_bytes(root),
-        processors: std::thread::available_parallelism().map_or(1, usize::from),
+        memory_bytes,
+        memory_allowed: memory::allowed(root).filter(|(allowed, _)| memory_bytes.is_none_or(|all| *allowed < all)),
+        processors,
+        processor_percent: cgroup::processor_percent(root).filter(|percent| *percent < 100 * processors as u64),
         has_aes: text("proc/cpuinfo").as_deref().and_then(has_aes),
+        ciphers: Ciphers::default(),
         clock: text("sys/devices/system/clocksource/clocksource0/current_clocksource")
             .map(|name| name.trim().to_owned())
             .filter(|name| !name.is_empty()),
-        has_rtc: root.join("sys/class/rtc/rtc0").exists(),
+        rtcs: clock::rtcs(root),
     }
 }
 
@@ -41,6 +54,7 @@ fn has_aes(cpuinfo: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::cgroup::tests::Root;
 
     #[test]
     fn what_the_kernel_shows_is_read_and_what_it_does_not_is_not_known() {
@@ -48,7 +62,25 @@ mod tests {
         assert_eq!(has_aes("processor\t: 0\nFeatures\t: half thumb neon\n"), Some(false));
         assert_eq!(has_aes("isa : rv64imafdc\n"), None);
         let nothing = look(Path::new("/nowhere"));
-        assert_eq!((nothing.memory_bytes, nothing.has_aes, nothing.clock, nothing.has_rtc), (None, None, None, false));
+        assert_eq!(
+            (nothing.memory_bytes, nothing.has_aes, nothing.clock, nothing.rtcs),
+            (None, None, None, Vec::new())
+        );
         assert!(look(Path::new("/")).memory_bytes.is_some_and(|bytes| bytes > 1 << 20));
+    }
+
+    /// A container of 64 MiB and half a processor on a large machine is a small box.
+    #[test]
+    fn what_a_group_allows_of_a_machine_is_found() {
+        let root = Root::new("machine");
+        root.write("proc/meminfo", "MemTotal:       16000000 kB\n");
+        assert_eq!(look(&root.0).processor_percent, None);
+        root.write("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+        root.write("proc/self/cgroup", "0::/a/b\n").write("sys/fs/cgroup/a/b/memory.max", "max\n");
+        root.write("sys/fs/cgroup/a/memory.max", "67108864\n").write("sys/fs/cgroup/a/cpu.max", "50000 100000\n");
+        let machine = look(&root.0);
+        assert_eq!(machine.memory_bytes, Some(16_000_000 << 10));
+        assert_eq!(machine.memory_allowed, Some((64 << 20, "its cgroup allows")));
+        assert_eq!(machine.processor_percent, Some(50));
     }
 }

@@ -1,24 +1,36 @@
 //! `zoolet probe`: what this box is like, what that means, and which profile is nearest.
 
 mod advice;
+mod ciphers;
+mod clock;
 mod disk;
 mod machine;
 mod peers;
+mod progress;
+mod report;
+
+pub(super) use disk::run_writer as measure;
 
 use super::{Exit, complain, say};
+use ciphers::Ciphers;
 use disk::DiskFound;
 use machine::Machine;
 use peers::Peer;
-use serde_json::json;
-use std::fmt::Write;
-use std::io::{IsTerminal, Write as _};
+use progress::Progress;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 use zoolet::config::Network;
-use zoolet_engine::store::SpareBlocks;
-use zoolet_profiles::{Key, Profile};
+use zoolet_profiles::Profile;
 
-/// Raised when a field goes or changes its meaning, not when one is added.
-const VERSION: u32 = 1;
+/// The file that is written and removed.
+const NAME: &str = "zoolet-probe.tmp";
+/// The disk is waited for until then, from the start on: half a minute is promised for all of it.
+const DISK_UNTIL: Duration = Duration::from_secs(26);
+/// How long a profile is waited for that is written.
+const WRITING_MAX: Duration = Duration::from_secs(2);
 
 /// What to look at.
 #[derive(Debug)]
@@ -40,12 +52,17 @@ impl Default for Options {
 
 /// All that was found.
 struct Found {
-    directory: PathBuf,
     disk: DiskFound,
     machine: Machine,
     peers: Vec<Peer>,
-    nearest: String,
+    nearest: Option<Nearest>,
+}
+
+/// A profile, and what of it this box has different.
+struct Nearest {
+    name: String,
     profile: Profile,
+    /// The text of `profile`.
     tuned: String,
 }
 
@@ -53,172 +70,67 @@ pub(super) fn probe(options: &Options) -> Result<(), Exit> {
     if let Some(out) = options.out.as_ref().filter(|out| out.exists()) {
         return Err(Exit::usage(format!("--out = {}: is there already, and is not written over", out.display())));
     }
-    let directory = directory(&options.data)?;
-    complain(&format!(
-        "up to {} MiB are written in {}, and nothing of it is left; it takes up to half a minute",
-        disk::bytes_max() >> 20,
-        directory.display()
-    ));
-    let found = look(options, directory)?;
-    say(&if options.is_json { as_json(&found) } else { as_text(&found) })?;
-    if let Some(out) = &options.out {
-        write_new(out, &found.tuned).map_err(|error| Exit::failed(format!("{}: {error}", out.display())))?;
-        complain(&format!("{0}: a profile of this box; profile = \"{0}\" takes it", out.display()));
+    let found = look(options)?;
+    say(&if options.is_json { report::json(&found) } else { report::text(&found) })?;
+    if let Some(stuck) = found.disk.stuck {
+        return Err(Exit::failed(unfinished(stuck, &found.disk.directory, options.out.as_deref())));
     }
-    Ok(())
+    match (&options.out, &found.nearest) {
+        (Some(out), Some(nearest)) => {
+            write_new(out, &nearest.tuned).map_err(|error| Exit::failed(format!("{}: {error}", out.display())))?;
+            complain(&format!("{0}: a profile of this box; profile = \"{0}\" takes it", out.display()));
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
-/// The directory itself, or the one that it would be made in.
-fn directory(data: &Path) -> Result<PathBuf, Exit> {
-    let whole = std::path::absolute(data).map_err(Exit::failed)?;
-    let found = whole.ancestors().find(|place| place.exists()).filter(|place| place.is_dir());
-    found.map(Path::to_path_buf).ok_or_else(|| Exit::usage(format!("--data = {}: is no directory", data.display())))
-}
-
-fn look(options: &Options, directory: PathBuf) -> Result<Found, Exit> {
+fn look(options: &Options) -> Result<Found, Exit> {
+    let began = Instant::now();
     let mut progress = Progress::new();
-    let disk = disk::measure(&directory, |what| progress.say(what))
-        .map_err(|error| Exit::failed(format!("{}: {error}", directory.display())))?;
-    if !options.peers.is_empty() {
-        progress.say("asking peers");
-    }
-    let peers = peers::ask(&options.peers);
+    progress.show(0, || "looking at processors and peers".to_owned());
+    let ciphers = Ciphers::measure();
+    let peers = peers::ask(&options.peers, peers::PATIENCE);
+    let disk = disk::measure(&options.data, began + DISK_UNTIL, &mut progress);
     progress.end();
-    let machine = machine::look(Path::new("/"));
-    let nearest = advice::nearest(&disk, &machine).map_err(Exit::failed)?;
-    let tuned = advice::tuned(&nearest, options.network.name(), &disk);
-    let profile = Profile::read("probe", &tuned, None).map_err(Exit::failed)?;
-    Ok(Found { directory, disk, machine, peers, nearest, profile, tuned })
+    let disk = disk?;
+    let machine = Machine { ciphers, ..machine::look(Path::new("/")) };
+    let nearest = nearest(&disk, &machine, options.network).map_err(Exit::failed)?;
+    Ok(Found { disk, machine, peers, nearest })
 }
 
-/// What is being done, on one line of a terminal; elsewhere nothing.
-struct Progress(bool);
-
-impl Progress {
-    fn new() -> Self {
-        Self(std::io::stderr().is_terminal())
-    }
-
-    fn say(&mut self, what: &str) {
-        if self.0 {
-            let mut stderr = std::io::stderr();
-            let _ = write!(stderr, "\r\x1b[K{what} ...").and_then(|()| stderr.flush());
-        }
-    }
-
-    fn end(&mut self) {
-        if self.0 {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
+fn nearest(
+    disk: &DiskFound,
+    machine: &Machine,
+    network: Network,
+) -> Result<Option<Nearest>, zoolet_profiles::ProfileError> {
+    let (Some(name), Some(syncs)) = (advice::nearest(disk, machine)?, &disk.syncs) else { return Ok(None) };
+    let tuned = advice::tuned(&name, network.name(), disk, syncs);
+    let profile = Profile::read("probe", &tuned, None)?;
+    Ok(Some(Nearest { name, profile, tuned }))
 }
 
-fn as_text(found: &Found) -> String {
-    let Found { disk, machine, .. } = found;
-    let us = Key::SyncP50.unit();
-    let bytes = Key::BoxBytes.unit();
-    let unknown = || "the kernel does not say".to_owned();
-    let mut text = String::new();
-    let mut row = |name: &str, value: &str| _ = writeln!(text, "{name:<12} {value}");
-    row(
-        "data",
-        &format!(
-            "{}, {}: the log {}",
-            found.directory.display(),
-            disk.file_system.name(),
-            disk.file_system.use_of_log()
-        ),
-    );
-    row(
-        "sync",
-        &format!(
-            "{} of 4 KiB: p50 {}, p99 {}, longest {}",
-            disk.syncs,
-            us.show(disk.p50_us),
-            us.show(disk.p99_us),
-            us.show(disk.max_us)
-        ),
-    );
-    row("throughput", &format!("{} MB a second", disk.bytes_per_second / 1_000_000));
-    let used = disk.wear.as_ref().map_or_else(unknown, |wear| {
-        let used = wear.used_percent.map_or_else(unknown, |used| format!("{used} % or more used"));
-        format!("{}: {used}, spare blocks: {}", wear.device, wear.spare.map_or("not said", SpareBlocks::name))
+fn unfinished(stuck: disk::Stuck, directory: &Path, out: Option<&Path>) -> String {
+    let written = out.map_or_else(String::new, |out| {
+        format!("; {} is not written: a disk that hangs has no figures", out.display())
     });
-    row("life", &used);
-    row("memory", &machine.memory_bytes.map_or_else(unknown, |has| bytes.show(has >> 20 << 20).to_string()));
-    let aes = match machine.has_aes {
-        Some(true) => ", with AES",
-        Some(false) => ", without AES",
-        None => "",
-    };
-    row("processors", &format!("{}, {}{aes}", machine.processors, std::env::consts::ARCH));
-    let rtc = if machine.has_rtc { "goes on without power" } else { "does not go on without power" };
-    row("clock", &format!("{}; {rtc}", machine.clock.clone().unwrap_or_else(unknown)));
-    for peer in &found.peers {
-        let shown = match &peer.round_trip_us {
-            Ok((median, longest)) => format!("{} there and back, {} at worst", us.show(*median), us.show(*longest)),
-            Err(error) => error.clone(),
-        };
-        row("peer", &format!("{} {shown}", peer.address));
-    }
-    row("written", &format!("{} MiB", disk.written_bytes >> 20));
-    text.push('\n');
-    text.push_str(&advice::meaning(disk, &found.profile));
-    for line in advice::warnings(disk, machine) {
-        _ = writeln!(text, "warning: {line}");
-    }
-    _ = writeln!(
-        text,
-        "\nThe nearest profile is {0}: zoolet serve --profile {0}; zoolet profile show {0}",
-        found.nearest
-    );
-    text
+    format!(
+        "{}: {} for {} s, and was waited for no longer; {NAME} is there until it does, or until the next probe{written}",
+        directory.display(),
+        stuck.what(),
+        stuck.waited.as_secs()
+    )
 }
 
-fn as_json(found: &Found) -> String {
-    let Found { disk, machine, .. } = found;
-    let peers: Vec<_> = found
-        .peers
-        .iter()
-        .map(|peer| {
-            json!({
-                "address": peer.address,
-                "round_trip_p50_us": peer.round_trip_us.as_ref().ok().map(|(median, _)| median),
-                "round_trip_max_us": peer.round_trip_us.as_ref().ok().map(|(_, longest)| longest),
-                "error": peer.round_trip_us.as_ref().err(),
-            })
-        })
-        .collect();
-    let whole = json!({
-        "version": VERSION,
-        "directory": found.directory,
-        "file_system": disk.file_system.name(),
-        "log": disk.file_system.use_of_log(),
-        "syncs": disk.syncs,
-        "sync_p50_us": disk.p50_us,
-        "sync_p99_us": disk.p99_us,
-        "sync_max_us": disk.max_us,
-        "write_bytes_per_second": disk.bytes_per_second,
-        "written_bytes": disk.written_bytes,
-        "device": disk.wear.as_ref().map(|wear| json!({
-            "name": wear.device,
-            "used_percent": wear.used_percent,
-            "spare": wear.spare.map(SpareBlocks::name),
-        })),
-        "memory_bytes": machine.memory_bytes,
-        "processors": machine.processors,
-        "architecture": std::env::consts::ARCH,
-        "has_aes": machine.has_aes,
-        "clock": machine.clock,
-        "has_rtc": machine.has_rtc,
-        "peers": peers,
-        "warnings": advice::warnings(disk, machine),
-        "profile": found.nearest,
-    });
-    format!("{whole:#}\n")
-}
-
+/// It may be on the disk that was just measured, or on one that hangs.
 fn write_new(out: &Path, text: &str) -> std::io::Result<()> {
+    let (sender, written) = mpsc::channel();
+    let (place, text) = (out.to_path_buf(), text.to_owned());
+    thread::spawn(move || _ = sender.send(create(&place, &text)));
+    written.recv_timeout(WRITING_MAX).unwrap_or_else(|_| Err(std::io::Error::other("the disk does not answer")))
+}
+
+fn create(out: &Path, text: &str) -> std::io::Result<()> {
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(out)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()

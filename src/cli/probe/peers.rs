@@ -1,13 +1,17 @@
 //! How far away the other boxes are.
 
-use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// So often each is asked.
 const ROUNDS: usize = 10;
-/// How long an answer is waited for, all rounds of one peer together.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long all of them are waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// Where servers listen for each other, when nobody says another port.
+const PORT: u16 = 2888;
 
 /// A box, and how long a packet took there and back, microseconds: the median and the longest; or why nobody knows.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,40 +20,130 @@ pub(super) struct Peer {
     pub(super) round_trip_us: Result<(u64, u64), String>,
 }
 
-/// Asks each for a connection: that it is refused takes a round trip as well, so nobody needs to listen there.
-pub(super) fn ask(addresses: &[String]) -> Vec<Peer> {
-    addresses.iter().map(|address| Peer { address: address.clone(), round_trip_us: round_trip(address) }).collect()
+/// Asks all of them at once for connections: that one is refused takes a round trip as well, so nobody needs to listen there.
+///
+/// Those who ask for one that does not answer are left behind: a resolver that waits for its server cannot be told to stop.
+pub(super) fn ask(addresses: &[String], patience: Duration) -> Vec<Peer> {
+    let until = Instant::now() + patience;
+    let (sender, answers) = mpsc::channel();
+    for (number, address) in addresses.iter().cloned().enumerate() {
+        let sender = sender.clone();
+        // Nobody listens when all of them were waited for long enough.
+        thread::spawn(move || _ = sender.send((number, round_trip(&address, until))));
+    }
+    drop(sender);
+    let silent = || {
+        format!(
+            "no answer within {} s: it is off, not there, or what is between drops what it is asked",
+            patience.as_secs()
+        )
+    };
+    let peer = |address: &String| Peer { address: address.clone(), round_trip_us: Err(silent()) };
+    let mut peers: Vec<Peer> = addresses.iter().map(peer).collect();
+    while let Ok((number, answer)) = answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        if !matches!(&answer, Err(error) if error.kind() == ErrorKind::TimedOut) {
+            peers[number].round_trip_us = answer.map_err(|error| in_words(&error));
+        }
+    }
+    peers
 }
 
-fn round_trip(address: &str) -> Result<(u64, u64), String> {
-    let resolved = address.to_socket_addrs().map_err(|error| error.to_string())?.next();
-    let to = resolved.ok_or_else(|| "the name has no address".to_owned())?;
-    let (began, mut took) = (Instant::now(), Vec::with_capacity(ROUNDS));
-    while took.len() < ROUNDS && began.elapsed() < PATIENCE {
-        let asked = Instant::now();
-        match TcpStream::connect_timeout(&to, PATIENCE) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-            Err(error) => return Err(error.to_string()),
+fn round_trip(address: &str, until: Instant) -> io::Result<(u64, u64)> {
+    // A name may have an address that leads nowhere from here.
+    let mut last = io::Error::new(ErrorKind::AddrNotAvailable, "the name has no address");
+    for to in resolve(address)? {
+        match rounds(to, until) {
+            Err(error) => last = error,
+            answered => return answered,
         }
-        took.push(u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX));
+    }
+    Err(last)
+}
+
+/// A name may stand without a port.
+fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
+    let found = match address.to_socket_addrs() {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => (address, PORT).to_socket_addrs(),
+        other => other,
+    };
+    Ok(found?.collect())
+}
+
+fn rounds(to: SocketAddr, until: Instant) -> io::Result<(u64, u64)> {
+    let mut took = Vec::with_capacity(ROUNDS);
+    while took.len() < ROUNDS {
+        let asked = Instant::now();
+        let left = until.saturating_duration_since(asked);
+        if left.is_zero() {
+            break;
+        }
+        match TcpStream::connect_timeout(&to, left) {
+            Err(error) if error.kind() != ErrorKind::ConnectionRefused => return Err(error),
+            _ => took.push(u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX)),
+        }
     }
     took.sort_unstable();
-    Ok((took[took.len() / 2], took[took.len() - 1]))
+    match (took.get(took.len() / 2), took.last()) {
+        (Some(median), Some(longest)) => Ok((*median, *longest)),
+        _ => Err(ErrorKind::TimedOut.into()),
+    }
+}
+
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::HostUnreachable => {
+            "no such box answers in that network: it is off, or has another address".to_owned()
+        }
+        ErrorKind::NetworkUnreachable => {
+            "there is no way to that network: see the addresses and routes of this box".to_owned()
+        }
+        ErrorKind::InvalidInput => "is no HOST or HOST:PORT".to_owned(),
+        // What the resolver says has a kind of its own, which nobody may name.
+        _ if error.to_string().starts_with("failed to lookup address information") => {
+            "the name is not known here: see /etc/hosts, or say an address".to_owned()
+        }
+        _ => error.to_string(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{TcpListener, UdpSocket};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn known(asked: &[Peer]) -> Vec<bool> {
+        asked.iter().map(|peer| peer.round_trip_us.is_ok()).collect()
+    }
 
     #[test]
     fn a_box_that_refuses_is_as_far_away_as_one_that_listens() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let listens = listener.local_addr().unwrap().to_string();
-        let asked = ask(&[listens, "127.0.0.1:1".to_owned(), "nobody.invalid:1".to_owned()]);
-        let known: Vec<bool> = asked.iter().map(|peer| peer.round_trip_us.is_ok()).collect();
-        assert_eq!(known, [true, true, false]);
+        let words = [&listens, "127.0.0.1:1", "127.0.0.1", "localhost", "gw a:1", "gw:a:1"].map(str::to_owned);
+        let asked = ask(&words, LONG);
+        assert_eq!(known(&asked), [true, true, true, true, false, false], "{asked:?}");
         let (median, longest) = asked[0].round_trip_us.clone().unwrap();
         assert!(0 < median && median <= longest);
+    }
+
+    /// Sixteen that are off take no longer than one.
+    #[test]
+    fn one_that_does_not_answer_keeps_nobody_waiting_who_does() {
+        // Whoever asks it waits: its queue is full, and it takes nobody out.
+        let full = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = full.local_addr().unwrap();
+        let queued: Vec<TcpStream> =
+            (0..).map_while(|_| TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok()).collect();
+        assert!(!queued.is_empty());
+        let refuses = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let words: Vec<String> = (0..16).map(|_| address.to_string()).chain([refuses.to_string()]).collect();
+        let asked = ask(&words, Duration::from_secs(1));
+        let (last, silent) = asked.split_last().unwrap();
+        assert!(last.round_trip_us.is_ok(), "{last:?}");
+        for peer in silent {
+            assert!(peer.round_trip_us.as_ref().unwrap_err().starts_with("no answer within 1 s"), "{peer:?}");
+        }
     }
 }

@@ -29,6 +29,7 @@ pub use public_key::{PublicKey, PublicKeyError};
 pub use refusal::{Refused, Why, close_code};
 pub use secret_file::SecretFileError;
 pub use site_key::SiteKey;
+pub use tls::prefers_aes;
 
 #[cfg(test)]
 mod tests;

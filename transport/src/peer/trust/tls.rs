@@ -38,7 +38,7 @@ pub(super) const ALPN: &[u8] = b"zoolet/1";
 /// long as ChaCha20.
 pub(super) fn provider() -> CryptoProvider {
     // QUIC itself needs the suite of AES-128 for its first packets, so it is in both.
-    let cipher_suites = if has_fast_aes() {
+    let cipher_suites = if prefers_aes() {
         vec![cipher_suite::TLS13_AES_128_GCM_SHA256, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256]
     } else {
         vec![cipher_suite::TLS13_CHACHA20_POLY1305_SHA256, cipher_suite::TLS13_AES_128_GCM_SHA256]
@@ -91,7 +91,8 @@ impl KeyProvider for System {
     }
 }
 
-fn has_fast_aes() -> bool {
+/// Whether links of this machine prefer AES-128-GCM to ChaCha20-Poly1305.
+pub fn prefers_aes() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     return std::arch::is_x86_feature_detected!("aes");
     #[cfg(target_arch = "aarch64")]

@@ -1,0 +1,122 @@
+//! The clocks of the board that may go on without power.
+//!
+//! Whether one does no file says: many boards have the circuit and no battery. What is known is whether it says a time that can be, and whether the kernel
+//! took its own from it at the start.
+
+use std::fs;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+/// The first second of 2025. Nothing that runs this was built before, so what says an earlier time was never set, or lost it.
+const EARLIEST_S: u64 = 1_735_689_600;
+
+/// One of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Rtc {
+    /// `rtc0`.
+    pub(super) device: String,
+    /// The driver and its place: `rtc-ds1307 1-0068`.
+    pub(super) name: String,
+    /// What it says, seconds since 1970; `None` when it says nothing, as some do after their battery was empty.
+    pub(super) says_s: Option<u64>,
+    /// What the system says beside it.
+    pub(super) system_s: u64,
+    /// The kernel took its time from it at the start.
+    pub(super) set_the_system: bool,
+}
+
+impl Rtc {
+    /// It says a time that can be.
+    pub(super) fn is_set(&self) -> bool {
+        self.says_s.is_some_and(|says| says >= EARLIEST_S)
+    }
+
+    /// What is known of it.
+    pub(super) fn in_words(&self) -> String {
+        let Self { device, name, .. } = self;
+        let Some(says) = self.says_s else {
+            return format!("{device} ({name}) says no time: its battery is empty or missing, or it was never set");
+        };
+        if !self.is_set() {
+            // To a day.
+            let year = 1970 + (says / 86_400 + 1) * 400 / 146_097;
+            return format!("{device} ({name}) says {year}: it was never set, or lost the time with the power");
+        }
+        let off = says.abs_diff(self.system_s);
+        let beside = if off <= 2 {
+            "the time that the system has".to_owned()
+        } else {
+            format!("{off} s beside the system's time")
+        };
+        let start = if self.set_the_system {
+            "which was taken from it at the start"
+        } else {
+            "and the kernel did not take its time from it at the start"
+        };
+        format!(
+            "{device} ({name}) says {beside}, {start}; whether a battery keeps it without power shows only a start without network"
+        )
+    }
+}
+
+/// All that there are, by their names.
+pub(super) fn rtcs(root: &Path) -> Vec<Rtc> {
+    let entries = fs::read_dir(root.join("sys/class/rtc")).into_iter().flatten().flatten();
+    let mut found: Vec<Rtc> = entries.filter_map(|entry| look(&entry.path())).collect();
+    found.sort_unstable_by(|a, b| a.device.cmp(&b.device));
+    found
+}
+
+fn look(place: &Path) -> Option<Rtc> {
+    let text = |name: &str| Some(fs::read_to_string(place.join(name)).ok()?.trim().to_owned());
+    Some(Rtc {
+        device: place.file_name()?.to_str()?.to_owned(),
+        name: text("name").unwrap_or_else(|| "of a driver without a name".to_owned()),
+        says_s: text("since_epoch").and_then(|seconds| seconds.parse().ok()),
+        system_s: UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),
+        set_the_system: text("hctosys").is_some_and(|text| text == "1"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::cgroup::tests::Root;
+
+    #[test]
+    fn a_clock_that_was_never_set_is_none_that_keeps_the_time() {
+        let root = Root::new("rtc");
+        assert_eq!(rtcs(&root.0), []);
+        let now = UNIX_EPOCH.elapsed().unwrap().as_secs();
+        // After 2038 as a clock of 32 bits says it before 1970.
+        for (device, since_epoch) in
+            [("rtc0", "17\n"), ("rtc1", "946684800\n"), ("rtc2", "-5\n"), ("rtc3", &format!("{now}\n"))]
+        {
+            root.write(&format!("sys/class/rtc/{device}/name"), "rtc-ds1307 1-0068\n");
+            root.write(&format!("sys/class/rtc/{device}/since_epoch"), since_epoch);
+        }
+        root.write("sys/class/rtc/rtc3/hctosys", "1\n").write("sys/class/rtc/rtc4/name", "rtc-pl031\n");
+        let found = rtcs(&root.0);
+        assert_eq!(found.iter().map(Rtc::is_set).collect::<Vec<_>>(), [false, false, false, true, false]);
+        let said: Vec<String> = found.iter().map(Rtc::in_words).collect();
+        assert_eq!(said[0], "rtc0 (rtc-ds1307 1-0068) says 1970: it was never set, or lost the time with the power");
+        assert!(said[1].starts_with("rtc1 (rtc-ds1307 1-0068) says 2000: it was never set"), "{said:?}");
+        assert!(said[2].contains("says no time") && said[4].contains("(rtc-pl031) says no time"), "{said:?}");
+        assert!(said[3].contains("which was taken from it at the start; whether a battery keeps it"), "{said:?}");
+        assert!(found[3].set_the_system && !found[4].set_the_system);
+    }
+
+    #[test]
+    fn a_clock_that_is_off_says_by_how_much() {
+        let rtc = Rtc {
+            device: "rtc0".to_owned(),
+            name: "rtc_cmos".to_owned(),
+            says_s: Some(EARLIEST_S + 7200),
+            system_s: EARLIEST_S,
+            set_the_system: false,
+        };
+        assert!(
+            rtc.in_words().starts_with("rtc0 (rtc_cmos) says 7200 s beside the system's time, and the kernel did not")
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! What the process that writes tells the one that waits: a line each, through a pipe.
+
+use super::writer::Plan;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use zoolet_engine::store::FileSystem;
+
+/// What is being done, and so what has not returned when nothing more is heard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::cli::probe) enum Phase {
+    /// The directory is looked at, and a file made in it.
+    Preparing,
+    /// One block behind the other.
+    LayingOut,
+    /// Block by block.
+    Syncing,
+    /// The file is removed.
+    Removing,
+}
+
+impl Phase {
+    const ALL: [Self; 4] = [Self::Preparing, Self::LayingOut, Self::Syncing, Self::Removing];
+
+    /// Its name in the pipe and in JSON.
+    pub(in crate::cli::probe) const fn name(self) -> &'static str {
+        match self {
+            Self::Preparing => "preparing",
+            Self::LayingOut => "laying_out",
+            Self::Syncing => "syncing",
+            Self::Removing => "removing",
+        }
+    }
+}
+
+/// One line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Event {
+    /// Where it is written, and how much at most: the file is there, with nothing in it.
+    Place {
+        file_system: FileSystem,
+        plan: Plan,
+        directory: PathBuf,
+    },
+    Began(Phase),
+    /// Bytes so far, and how long they took, microseconds.
+    LaidOut {
+        bytes: u64,
+        us: u64,
+    },
+    /// One block was written and synced, microseconds.
+    Synced {
+        us: u64,
+    },
+    /// All is done, and nothing is left.
+    Done,
+    /// It ends: an exit code and its line.
+    Failed {
+        code: u8,
+        line: String,
+    },
+}
+
+impl Event {
+    /// With the end of the line. A path may be any bytes but that.
+    pub(super) fn to_line(&self) -> Vec<u8> {
+        let mut line = match self {
+            Self::Place { file_system, plan, directory } => {
+                let numbers = format!("place {} {} {} ", file_system.magic(), plan.laid_out_bytes, plan.syncs);
+                [numbers.as_bytes(), directory.as_os_str().as_bytes()].concat()
+            }
+            Self::Began(phase) => format!("began {}", phase.name()).into(),
+            Self::LaidOut { bytes, us } => format!("laid {bytes} {us}").into(),
+            Self::Synced { us } => format!("synced {us}").into(),
+            Self::Done => b"done".to_vec(),
+            Self::Failed { code, line } => format!("failed {code} {}", line.replace('\n', " ")).into(),
+        };
+        line.push(b'\n');
+        line
+    }
+
+    /// Of a line without its end. `None`: the process was ended in the middle of it.
+    pub(super) fn parse(line: &[u8]) -> Option<Self> {
+        let mut words = line.splitn(5, |byte| *byte == b' ');
+        let kind = words.next()?;
+        let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<u64>().ok();
+        match kind {
+            b"place" => {
+                let file_system = FileSystem::of_magic(u32::try_from(number()?).ok()?);
+                let plan = Plan { laid_out_bytes: number()?, syncs: number()? };
+                let directory = OsString::from_vec(words.next()?.to_vec()).into();
+                Some(Self::Place { file_system, plan, directory })
+            }
+            b"began" => {
+                let name = words.next()?;
+                Phase::ALL.into_iter().find(|phase| phase.name().as_bytes() == name).map(Self::Began)
+            }
+            b"laid" => Some(Self::LaidOut { bytes: number()?, us: number()? }),
+            b"synced" => Some(Self::Synced { us: number()? }),
+            b"done" => Some(Self::Done),
+            b"failed" => {
+                let code = u8::try_from(number()?).ok()?;
+                let rest = line.splitn(3, |byte| *byte == b' ').nth(2)?;
+                Some(Self::Failed { code, line: String::from_utf8_lossy(rest).into_owned() })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_what_is_heard() {
+        let odd = OsString::from_vec(b"/a b/\xff c".to_vec()).into();
+        let place = |file_system, directory| Event::Place {
+            file_system,
+            plan: Plan { laid_out_bytes: 32 << 20, syncs: 2000 },
+            directory,
+        };
+        let phases = Phase::ALL.map(Event::Began);
+        let others = [
+            place(FileSystem::F2fs, odd),
+            place(FileSystem::Other(0xffff_fffe), "/data".into()),
+            Event::LaidOut { bytes: 1 << 20, us: 17 },
+            Event::Synced { us: u64::MAX },
+            Event::Done,
+            Event::Failed { code: 2, line: "--data = a b: is no directory".to_owned() },
+        ];
+        for event in phases.into_iter().chain(others) {
+            let line = event.to_line();
+            let (end, line) = line.split_last().unwrap();
+            assert_eq!((*end, Event::parse(line)), (b'\n', Some(event)));
+        }
+        for cut in ["", "pl", "place 1", "synced", "began lay", "failed 1"] {
+            assert_eq!(Event::parse(cut.as_bytes()), None, "{cut}");
+        }
+    }
+}

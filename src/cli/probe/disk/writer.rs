@@ -1,0 +1,390 @@
+//! Writes the pattern that the log writes, in the place where it would be, and tells how long that takes.
+//!
+//! It is a process of its own: a thread that waits for a disk that hangs cannot be ended, and its process stays until the disk answers. Whoever
+//! waits for this one goes when it has waited long enough; this one finds nobody listening, removes its file and ends too.
+
+use super::event::{Event, Phase};
+use crate::cli::memory;
+use crate::cli::probe::NAME;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use zoolet_engine::store::disk::{Disk, DiskFile};
+use zoolet_engine::store::{FileSystem, FsDisk, Strategy};
+
+/// What the log writes at once.
+pub(super) const BLOCK: u64 = 4096;
+/// What is written in one call while it is laid out.
+const CHUNK: u64 = 256 << 10;
+/// All that is written, at most.
+const BYTES_MAX: u64 = 40 << 20;
+/// Not more than this part of what is free: others write there too.
+const PART_OF_FREE: u64 = 4;
+/// Of all that is written, for single blocks.
+const PART_SYNCED: u64 = 5;
+/// Blocks that are written and synced, at most.
+const SYNCS_MAX: u64 = 2000;
+/// The fewest that say anything about the longest of a hundred.
+pub(in crate::cli::probe) const SYNCS_MIN: u64 = 100;
+/// Below this there is no room for so many.
+const FREE_MIN: u64 = 8 << 20;
+/// How long that takes at most.
+pub(super) const LAYING_OUT_MAX: Duration = Duration::from_secs(7);
+pub(super) const SYNCING_MAX: Duration = Duration::from_secs(12);
+/// So often while it is laid out the time is seen as it passes, and not all at the end.
+const SYNCS_WHILE_LAYING_OUT: u64 = 4;
+
+/// How much is written at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Plan {
+    /// One behind the other, so that blocks are there to be overwritten.
+    pub(super) laid_out_bytes: u64,
+    /// Blocks, one by one.
+    pub(super) syncs: u64,
+}
+
+impl Plan {
+    /// `None`: so little room is no place for a server either.
+    fn within(free: u64) -> Option<Self> {
+        let bytes = BYTES_MAX.min(free / PART_OF_FREE);
+        let syncs = SYNCS_MAX.min(bytes / PART_SYNCED / BLOCK);
+        let laid_out_bytes = (bytes - syncs * BLOCK) / CHUNK * CHUNK;
+        (free >= FREE_MIN).then_some(Self { laid_out_bytes, syncs })
+    }
+
+    /// All of it.
+    pub(super) const fn bytes(self) -> u64 {
+        self.laid_out_bytes + self.syncs * BLOCK
+    }
+}
+
+/// The command that nobody types: measures below `data` and tells on standard output.
+pub(in crate::cli) fn run(data: &Path) {
+    let mut stdout = io::stdout().lock();
+    let mut tell = |event: &Event| {
+        use io::Write;
+        stdout.write_all(&event.to_line()).and_then(|()| stdout.flush())
+    };
+    let end = match measure(data, &mut tell) {
+        Ok(()) => Event::Done,
+        Err(Stopped::NobodyListens) => return,
+        Err(Stopped::Refused(line)) => Event::Failed { code: 2, line },
+        Err(Stopped::Failed(line)) => Event::Failed { code: 1, line },
+    };
+    let _ = tell(&end);
+}
+
+enum Stopped {
+    NobodyListens,
+    Refused(String),
+    Failed(String),
+}
+
+/// Who waits is told; an error is that nobody does.
+type Tell<'a> = dyn FnMut(&Event) -> io::Result<()> + 'a;
+
+fn measure(data: &Path, tell: &mut Tell<'_>) -> Result<(), Stopped> {
+    let directory = directory(data)?;
+    let failed = |error: io::Error| Stopped::Failed(format!("{}: {}", directory.display(), in_words(&error)));
+    let disk = FsDisk::shared(&directory).map_err(failed)?;
+    let file_system = disk.file_system().map_err(failed)?;
+    let room = room(&disk, file_system).map_err(failed)?;
+    let plan = Plan::within(room).ok_or_else(|| {
+        Stopped::Failed(format!(
+            "{}: {} are free, and to measure takes {} at least; a server takes more",
+            directory.display(),
+            mebibytes(room),
+            mebibytes(FREE_MIN)
+        ))
+    })?;
+    let told = Teller { tell };
+    let place = Event::Place { file_system, plan, directory: directory.clone() };
+    write(&disk, file_system.strategy(), plan, told, &place).map_err(|error| match error {
+        Error::NobodyListens => Stopped::NobodyListens,
+        Error::Disk(error) => failed(error),
+    })
+}
+
+/// The directory itself, or the one that it would be made in.
+fn directory(data: &Path) -> Result<PathBuf, Stopped> {
+    let whole = std::path::absolute(data).map_err(|error| Stopped::Failed(error.to_string()))?;
+    let found = whole.ancestors().find(|place| place.exists()).filter(|place| place.is_dir());
+    let found = found.map(Path::to_path_buf);
+    found.ok_or_else(|| Stopped::Refused(format!("--data = {}: is no directory", data.display())))
+}
+
+/// Bytes that may be taken for a moment.
+fn room(disk: &FsDisk, file_system: FileSystem) -> io::Result<u64> {
+    let free = disk.free_bytes()?;
+    let memory = memory::allowed(Path::new("/")).map(|(bytes, _)| bytes);
+    // What is written there is memory of this process's group.
+    Ok(if file_system == FileSystem::Tmpfs { free.min(memory.unwrap_or(free)) } else { free })
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{}.{} MiB", bytes >> 20, (bytes % (1 << 20) * 10) >> 20)
+}
+
+/// What the system refuses, with what helps.
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "the user that this process runs as may not write there: run it as the user of the server, or as root"
+                .to_owned()
+        }
+        io::ErrorKind::ReadOnlyFilesystem => "the disk is read-only: no server could keep anything there".to_owned(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "the disk became full while it was measured: make room".to_owned()
+        }
+        _ => format!("the disk refuses what it is asked, and would refuse it a server: {error}"),
+    }
+}
+
+enum Error {
+    NobodyListens,
+    Disk(io::Error),
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Disk(error)
+    }
+}
+
+struct Teller<'a, 'b> {
+    tell: &'a mut Tell<'b>,
+}
+
+impl Teller<'_, '_> {
+    fn tell(&mut self, event: &Event) -> Result<(), Error> {
+        (self.tell)(event).map_err(|_| Error::NobodyListens)
+    }
+}
+
+/// A file that goes whatever happens. It has its name while it is measured: a file without one some file systems sync in another way, btrfs not at all and
+/// f2fs with a checkpoint each time.
+struct Named<'a> {
+    disk: &'a dyn Disk,
+    file: Arc<dyn DiskFile>,
+}
+
+impl<'a> Named<'a> {
+    fn create(disk: &'a dyn Disk) -> io::Result<Self> {
+        let file = match disk.create(NAME) {
+            // Of one that was killed, or whose disk hung until the power went.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                disk.remove(NAME)?;
+                disk.create(NAME)?
+            }
+            other => other?,
+        };
+        Ok(Self { disk, file })
+    }
+}
+
+impl Drop for Named<'_> {
+    fn drop(&mut self) {
+        let _ = self.disk.remove(NAME);
+    }
+}
+
+fn write(
+    disk: &dyn Disk,
+    strategy: Strategy,
+    plan: Plan,
+    mut told: Teller<'_, '_>,
+    place: &Event,
+) -> Result<(), Error> {
+    let named = Named::create(disk)?;
+    told.tell(place)?;
+    let mut noise = Noise::new();
+    told.tell(&Event::Began(Phase::LayingOut))?;
+    // Its name is there before a segment is used.
+    named.file.sync()?;
+    disk.sync_directory()?;
+    let laid_out = lay_out(&*named.file, plan, &mut noise, &mut told)?;
+    told.tell(&Event::Began(Phase::Syncing))?;
+    sync_blocks(&*named.file, Blocks { laid_out, strategy, most: plan.syncs }, &mut noise, &mut told)?;
+    told.tell(&Event::Began(Phase::Removing))?;
+    drop(named);
+    Ok(())
+}
+
+/// How much was written. Only writing and syncing is timed.
+fn lay_out(file: &dyn DiskFile, plan: Plan, noise: &mut Noise, told: &mut Teller<'_, '_>) -> Result<u64, Error> {
+    let mut chunk = vec![0; CHUNK as usize];
+    let sync_every = (plan.laid_out_bytes / SYNCS_WHILE_LAYING_OUT).next_multiple_of(CHUNK).max(CHUNK);
+    let (began, mut written, mut took) = (Instant::now(), 0, Duration::ZERO);
+    // Something to be overwritten there is in any case.
+    while written < plan.laid_out_bytes && (written == 0 || began.elapsed() < LAYING_OUT_MAX) {
+        noise.fill(&mut chunk);
+        let began = Instant::now();
+        file.write_at(written, &chunk)?;
+        written += CHUNK;
+        if written.is_multiple_of(sync_every) {
+            file.sync()?;
+        }
+        took += began.elapsed();
+        told.tell(&Event::LaidOut { bytes: written, us: micros(took) })?;
+    }
+    let began = Instant::now();
+    file.sync()?;
+    told.tell(&Event::LaidOut { bytes: written, us: micros(took + began.elapsed()) })?;
+    Ok(written)
+}
+
+/// What is overwritten or appended to.
+struct Blocks {
+    laid_out: u64,
+    strategy: Strategy,
+    most: u64,
+}
+
+fn sync_blocks(file: &dyn DiskFile, blocks: Blocks, noise: &mut Noise, told: &mut Teller<'_, '_>) -> Result<(), Error> {
+    let (mut block, began) = (vec![0; BLOCK as usize], Instant::now());
+    for number in 0..blocks.most {
+        if number > 0 && began.elapsed() >= SYNCING_MAX {
+            break;
+        }
+        let place = match blocks.strategy {
+            Strategy::Recycle => number * BLOCK % blocks.laid_out,
+            Strategy::Append => blocks.laid_out + number * BLOCK,
+        };
+        noise.fill(&mut block);
+        let began = Instant::now();
+        file.write_at(place, &block)?;
+        file.sync()?;
+        told.tell(&Event::Synced { us: micros(began.elapsed()) })?;
+    }
+    Ok(())
+}
+
+fn micros(took: Duration) -> u64 {
+    u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Bytes that nothing on the way can make fewer of: file systems and controllers that compress, or keep the same block once, would look faster than they
+/// are (xorshift64*: Vigna, An experimental exploration of Marsaglia's xorshift generators, scrambled).
+struct Noise(u64);
+
+impl Noise {
+    /// Another one each time: a second run must not find its blocks there.
+    fn new() -> Self {
+        let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+        Self((u64::from(since.subsec_nanos()) << 32 | u64::from(std::process::id())) | 1)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for piece in bytes.chunks_exact_mut(8) {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            piece.copy_from_slice(&self.0.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::fs;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("zoolet-probe-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<std::ffi::OsString> {
+            fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+        }
+
+        fn write(&self, strategy: Strategy, plan: Plan, tell: &mut Tell<'_>) -> Result<(), Error> {
+            let disk = FsDisk::shared(&self.0).unwrap();
+            let told = Teller { tell };
+            write(&disk, strategy, plan, told, &Event::Began(Phase::Preparing))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    const SMALL: Plan = Plan { laid_out_bytes: 2 * CHUNK, syncs: 3 };
+
+    #[test]
+    fn what_is_written_fits_into_what_is_free() {
+        let mib = |number: u64| number << 20;
+        assert_eq!(Plan::within(mib(8) - 1), None);
+        for free in [mib(8), mib(9), mib(13) + 17, mib(64), mib(79), mib(160), mib(5000), u64::MAX] {
+            let plan = Plan::within(free).unwrap();
+            assert!(plan.bytes() <= free / 4 && plan.bytes() <= BYTES_MAX, "{free}: {plan:?}");
+            assert!(plan.syncs >= SYNCS_MIN && plan.laid_out_bytes >= 4 * CHUNK, "{free}: {plan:?}");
+        }
+        assert_eq!(Plan::within(mib(160)).unwrap(), Plan { laid_out_bytes: mib(32), syncs: SYNCS_MAX });
+    }
+
+    #[test]
+    fn nothing_is_left_and_what_was_left_is_no_obstacle() {
+        let scratch = Scratch::new("left");
+        fs::write(scratch.0.join(NAME), "of one that was killed").unwrap();
+        for strategy in [Strategy::Recycle, Strategy::Append] {
+            let (mut syncs, mut bytes) = (0, 0);
+            let written = scratch.write(strategy, SMALL, &mut |event| {
+                syncs += u64::from(matches!(event, Event::Synced { .. }));
+                if *event == Event::Began(Phase::Removing) {
+                    bytes = fs::metadata(scratch.0.join(NAME))?.len();
+                }
+                Ok(())
+            });
+            assert!(written.is_ok() && scratch.names().is_empty());
+            let appended = if strategy == Strategy::Append { 3 * BLOCK } else { 0 };
+            assert_eq!((syncs, bytes), (3, 2 * CHUNK + appended), "{strategy:?}");
+        }
+    }
+
+    /// Who waited has gone: it had waited long enough, or was killed.
+    #[test]
+    fn a_writer_that_nobody_listens_to_removes_its_file_and_ends() {
+        let scratch = Scratch::new("gone");
+        for told in 0..8 {
+            let mut left = told;
+            let written = scratch.write(Strategy::Append, SMALL, &mut |_| {
+                left -= 1;
+                if left < 0 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+            });
+            assert!(matches!(written, Err(Error::NobodyListens)) && scratch.names().is_empty(), "after {told} lines");
+        }
+    }
+
+    /// A disk that compresses, or keeps equal blocks once, would write less than it is given.
+    #[test]
+    fn no_block_is_another_ones_and_none_can_be_made_shorter() {
+        let scratch = Scratch::new("noise");
+        let mut blocks = HashSet::new();
+        for _ in 0..2 {
+            let written = scratch.write(Strategy::Append, SMALL, &mut |event| {
+                if *event == Event::Began(Phase::Removing) {
+                    let file = fs::read(scratch.0.join(NAME))?;
+                    for block in file.chunks(BLOCK as usize) {
+                        // Of 4096 drawn from 256 each is missed with a probability of e^-16.
+                        assert!(block.iter().collect::<HashSet<_>>().len() > 250);
+                        let pairs: HashSet<_> = block.windows(4).collect();
+                        assert!(pairs.len() > block.len() - 10, "it repeats itself");
+                        assert!(blocks.insert(block.to_vec()), "a block that was written already");
+                    }
+                }
+                Ok(())
+            });
+            assert!(written.is_ok());
+        }
+        assert_eq!(blocks.len() as u64, 2 * (SMALL.bytes() / BLOCK));
+    }
+}

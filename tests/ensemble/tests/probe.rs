@@ -1,0 +1,40 @@
+//! `zoolet probe` on a disk whose syncs hang: it ends while they still do, and says what it knows.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
+
+use std::process::Command;
+use std::time::Duration;
+use zoolet_ensemble_tests::product::Product;
+use zoolet_ensemble_tests::slow::SlowDisk;
+use zoolet_powercut::mount::SyncTimes;
+
+/// For longer than a probe may take: one that waited for the sync would find that it returned.
+const HANG: Duration = Duration::from_secs(45);
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn a_disk_that_hangs_is_reported_while_it_does() {
+    let scratch = std::env::temp_dir().join(format!("zoolet-probe-{}", std::process::id()));
+    let disk = SlowDisk::mount(&scratch, 1).unwrap();
+    let Product::Zoolet(binary) = Product::zoolet().unwrap() else { unreachable!("it is ours") };
+    disk.slow_down(SyncTimes { tail_per_mille: 1000, tail: HANG, ..SyncTimes::default() });
+    let out = scratch.join("box.toml");
+    let ran = Command::new(binary)
+        .args(["probe", "--json", "--data"])
+        .arg(disk.path())
+        .arg("--out")
+        .arg(&out)
+        .output()
+        .unwrap();
+    let (stdout, stderr) = (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap());
+    assert_eq!(ran.status.code(), Some(1), "{stderr}");
+    assert!(stdout.contains("\"stuck\": {") && stdout.contains("\"file_system\": \"fuse\""), "{stdout}");
+    assert!(stderr.contains("a sync has not returned for 2"), "{stderr}");
+    assert!(!out.exists(), "a profile without figures");
+    // Who was waited for cleans up when the disk answers.
+    disk.slow_down(SyncTimes::default());
+    while std::fs::read_dir(disk.path()).unwrap().next().is_some() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    drop(disk);
+    let _ = std::fs::remove_dir(scratch);
+}

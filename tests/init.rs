@@ -91,13 +91,19 @@ fn a_server_without_a_quorum_is_ready_and_says_who_is_missing() {
     server.terminate();
 }
 
+/// One of loopback that no other test has, at any port of which nobody else is.
+fn own_address(test: u8) -> String {
+    let process = std::process::id();
+    format!("127.{}.{}.{}:2181", 100 + test, process >> 8 & 0xff, process & 0xff | 1)
+}
+
 /// An init system that starts it again writes a line for each attempt, and gives up or does not: none of them knows what passes by itself.
 #[test]
 fn a_server_that_keeps_trying_waits_for_what_hinders_it_and_says_it_once() {
     let scratch = Scratch::new();
     let mut init = Init::listen(&scratch);
-    let (log, occupied) = (scratch.join("log"), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    let port = occupied.local_addr().unwrap().port();
+    let (log, address) = (scratch.join("log"), own_address(1));
+    let occupied = std::net::TcpListener::bind(&address).unwrap();
     std::fs::write(scratch.join("zoolet.toml"), "data = \"d\"\nclents = 1\n").unwrap();
     let server = zoolet(&["serve", "--keep-trying", "--create", "--config", "zoolet.toml"])
         .current_dir(scratch.path())
@@ -108,7 +114,7 @@ fn a_server_that_keeps_trying_waits_for_what_hinders_it_and_says_it_once() {
     let server = Served(server.unwrap());
     init.hears("READY=1", 1);
     init.hears("STATUS=zoolet.toml:2: clents = 1: no such key; did you mean clients?", 3);
-    let clients = format!("data = \"d\"\nclients = \"127.0.0.1:{port}\"\n");
+    let clients = format!("data = \"d\"\nclients = \"{address}\"\n");
     std::fs::write(scratch.join("zoolet.toml"), clients).unwrap();
     init.hears("another process has this port", 1);
     drop(occupied);
@@ -132,22 +138,57 @@ fn a_server_that_ended_with_its_input_before_it_served_has_failed() {
     assert!(said.lines().last().unwrap().ends_with("; the input ended before this server could start"), "{said}");
 }
 
+/// The command before another one that gives it something of its own, or nothing where that is refused.
+fn unshared(what: &'static str) -> Option<Vec<&'static str>> {
+    let as_root: &[&str] =
+        if rustix::process::geteuid().is_root() { &["unshare"] } else { &["unshare", "--user", "--map-root-user"] };
+    let own = [as_root, &[what]].concat();
+    if Command::new(own[0]).args(&own[1..]).arg("true").status().is_ok_and(|status| status.success()) {
+        return Some(own);
+    }
+    assert!(std::env::var_os("ZOOLET_MOUNTS").is_none(), "{own:?} is refused here");
+    println!("NOT MADE, because {own:?} is refused here");
+    None
+}
+
+/// Boxes start before their network has addresses; the file names hosts by those, and this one as the one that has one of them.
+#[test]
+fn a_server_whose_address_comes_after_its_start_finds_itself_then() {
+    let scratch = Scratch::new();
+    let mut init = Init::listen(&scratch);
+    let Some(own) = unshared("--net") else { return };
+    let servers: String = (1..=3).map(|id| format!("[[server]]\nid = {id}\nhost = \"203.0.113.{id}\"\n")).collect();
+    let toml = "data = \"d\"\nclients = \"plain://203.0.113.2:2181\"\nsite_key_file = \"site.key\"\n";
+    std::fs::write(scratch.join("zoolet.toml"), format!("{toml}{servers}")).unwrap();
+    assert!(run(&scratch, &["keygen", "--out", "site.key"]).status.success());
+    let server = Command::new(own[0])
+        .args(&own[1..])
+        .arg(env!("CARGO_BIN_EXE_zoolet"))
+        .args(["serve", "--keep-trying", "--create", "--log", "error", "--config", "zoolet.toml"])
+        .current_dir(scratch.path())
+        .env("NOTIFY_SOCKET", scratch.join("notify"))
+        .stdout(Stdio::null())
+        .spawn();
+    let server = Served(server.unwrap());
+    init.hears("STATUS=zoolet.toml: which server is this?", 1);
+    let process = server.0.id().to_string();
+    let said = |words: &[&str]| {
+        let user: &[&str] = if own.contains(&"--user") { &["--user", "--preserve-credentials"] } else { &[] };
+        let status = Command::new("nsenter").args(["--target", &process, "--net"]).args(user).args(words).status();
+        assert!(status.unwrap().success(), "{words:?}");
+    };
+    said(&["ip", "link", "set", "lo", "up"]);
+    said(&["ip", "address", "add", "203.0.113.2/32", "dev", "lo"]);
+    init.hears("STATUS=no leader: the ensemble begins when all 3 voters have met once; not reached: 1, 3", 1);
+    server.terminate();
+}
+
 /// `install` populates a disk so: it must not take one that takes nothing for populated.
 #[test]
 fn a_read_only_disk_is_not_populated_and_that_is_a_failure() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.join("data")).unwrap();
-    let own: &[&str] = if rustix::process::geteuid().is_root() {
-        &["unshare", "--mount"]
-    } else {
-        &["unshare", "--user", "--map-root-user", "--mount"]
-    };
-    let may_mount = Command::new(own[0]).args(&own[1..]).arg("true").status().is_ok_and(|status| status.success());
-    if !may_mount {
-        assert!(std::env::var_os("ZOOLET_MOUNTS").is_none(), "{own:?} is refused here");
-        println!("NOT MADE: a read-only disk, because {own:?} is refused here");
-        return;
-    }
+    let Some(own) = unshared("--mount") else { return };
     for keep_trying in [&["--keep-trying"][..], &[]] {
         let output = Command::new(own[0])
             .args(&own[1..])
@@ -168,13 +209,13 @@ fn a_read_only_disk_is_not_populated_and_that_is_a_failure() {
 #[test]
 fn whoever_waits_for_a_server_hears_when_it_serves_or_what_is_missing() {
     let scratch = Scratch::new();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let toml = format!("data = \"d\"\nclients = \"plain://0.0.0.0:{port}\"\n");
+    let address = own_address(2);
+    let toml = format!("data = \"d\"\nclients = \"{address}\"\n");
     std::fs::write(scratch.join("zoolet.toml"), &toml).unwrap();
     let wait = |time| run(&scratch, &["status", "--config", "zoolet.toml", "--wait", time]);
     let missing = wait("10ms");
     let said = String::from_utf8(missing.stderr).unwrap();
-    let expected = format!("zoolet: not ready after 10ms: 127.0.0.1:{port}: nobody listens there");
+    let expected = format!("zoolet: not ready after 10ms: {address}: nobody listens there");
     assert!(missing.status.code() == Some(1) && said.starts_with(&expected), "{said}");
     let server = serve(&scratch, &toml);
     let ready = wait("20s");

@@ -54,36 +54,42 @@ fn started(options: &ServeOptions, end_of_input: &mut EndOfInput) -> Result<(Nod
     loop {
         let attempt = configured(options, &mut warned).and_then(|config| {
             let membership = membership(&config);
-            Ok((start(config, end_of_input)?, membership))
+            let node = start(config, end_of_input, &mut hindrance)?;
+            Ok(node.map(|node| (node, membership)))
         });
         let line = match attempt {
-            Err(exit) if options.keep_trying && !end_of_input.has_come() => exit.line,
-            decided => return decided,
+            Ok(Some(started)) => return Ok(started),
+            Ok(None) => return Err(hindrance.ended()),
+            Err(exit) if options.keep_trying => exit.line,
+            Err(exit) => return Err(exit),
         };
         if hindrance.tell(&line, "this server waits, and tries again") {
             pause = PAUSE;
         }
         let until = Instant::now() + pause;
         while Instant::now() < until {
-            hindrance.wait(end_of_input)?;
+            if hindrance.wait(end_of_input) {
+                return Err(hindrance.ended());
+            }
         }
         pause = (2 * pause).min(SAY_AGAIN);
     }
 }
 
-/// A read-only disk is waited for: whoever ends is started again, and finds the same.
-fn start(config: Config, end_of_input: &mut EndOfInput) -> Result<Node, Exit> {
-    let mut hindrance = Hindrance::default();
+/// A read-only disk is waited for: whoever ends is started again, and finds the same. `None` when the input has ended meanwhile.
+fn start(config: Config, end_of_input: &mut EndOfInput, hindrance: &mut Hindrance) -> Result<Option<Node>, Exit> {
     loop {
         let line = match Node::start(config.clone()) {
-            Ok(node) => return Ok(node),
+            Ok(node) => return Ok(Some(node)),
             Err(StartError::ReadOnly(line)) => line,
             Err(error) => return Err(refused(error)),
         };
         let waiting = ReadOnly::tell(&config).map_err(refused)?;
         loop {
             hindrance.tell(&line, "this server waits until its disk takes writes, votes for nobody, and serves nobody");
-            hindrance.wait(end_of_input)?;
+            if hindrance.wait(end_of_input) {
+                return Ok(None);
+            }
             if waiting.is_over(&config) {
                 break;
             }
@@ -110,17 +116,15 @@ impl Hindrance {
         is_new
     }
 
-    /// A second, with a word to the init system.
-    ///
-    /// # Errors
-    /// The input ended before the server began to serve.
-    fn wait(&self, end_of_input: &mut EndOfInput) -> Result<(), Exit> {
+    /// A second, with a word to the init system. Whether the input has ended by then.
+    fn wait(&self, end_of_input: &mut EndOfInput) -> bool {
         notify::waiting(self.line.lines().next().unwrap_or_default());
         std::thread::sleep(PAUSE);
-        if end_of_input.has_come() {
-            return Err(Exit::failed(format!("{}; the input ended before this server could start", self.line)));
-        }
-        Ok(())
+        end_of_input.has_come()
+    }
+
+    fn ended(&self) -> Exit {
+        Exit::failed(format!("{}; the input ended before this server could start", self.line))
     }
 }
 

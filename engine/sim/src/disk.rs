@@ -126,6 +126,8 @@ struct State {
     crash_at: Option<u64>,
     dead: bool,
     capacity: Option<u64>,
+    /// Space is reserved by writing zeroes, for want of another way.
+    reserves_by_writing: bool,
     hook: Option<Hook>,
     counters: Counters,
 }
@@ -183,6 +185,7 @@ impl SimDisk {
             crash_at: None,
             dead: false,
             capacity: None,
+            reserves_by_writing: false,
             hook: None,
             counters: Counters::default(),
         })))
@@ -233,6 +236,11 @@ impl SimDisk {
     /// Room for this many bytes in all, counted in blocks of 4 KiB; `None`: for any number.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
+    }
+
+    /// Space is reserved from now on by writing zeroes, as on UBIFS.
+    pub fn reserve_by_writing(&self) {
+        self.state().reserves_by_writing = true;
     }
 
     /// Bytes reserved by the files that have a name.
@@ -301,6 +309,7 @@ impl SimDisk {
             crash_at: None,
             dead: false,
             capacity: state.capacity,
+            reserves_by_writing: state.reserves_by_writing,
             hook: None,
             counters: Counters::default(),
         })
@@ -329,6 +338,7 @@ impl SimDisk {
             crash_at: None,
             dead: false,
             capacity: state.capacity,
+            reserves_by_writing: state.reserves_by_writing,
             hook: None,
             counters: Counters::default(),
         })
@@ -778,7 +788,7 @@ impl DiskFile for SimFile {
             file.resize(end);
         }
         file.reserve(0, end);
-        Ok(0)
+        Ok(if state.reserves_by_writing { bytes } else { 0 })
     }
 }
 

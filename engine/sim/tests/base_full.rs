@@ -1,6 +1,9 @@
 //! A disk that a server's own writes have filled: writes are refused, deletes are not, and what they free lets writes in again.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use zoolet_engine::store::Reserve;
 use zoolet_engine::{Event, Limits};
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request};
 use zoolet_sim::client;
@@ -177,4 +180,21 @@ fn why_there_is_no_room_is_said_anew_when_it_is_for_another_reason() {
     assert_eq!(look(&mut machine), Some("the disk is full"));
     disk.set_capacity(None);
     assert_eq!(look(&mut machine), Some("the data directory takes as much of the disk as it may"));
+}
+
+/// UBIFS has no other way to keep room, and compresses what it is given.
+#[test]
+fn a_reserve_that_has_to_be_written_does_not_compress() {
+    let disk = SimDisk::new(1);
+    disk.reserve_by_writing();
+    let machine = Machine::connected(&disk, limits());
+    Reserve::open(Arc::new(disk.clone()), &limits()).settle(machine.base());
+    let reserve = disk.contents("reserve").unwrap();
+    assert_eq!(reserve.len(), limits().disk_reserve_bytes as usize);
+    let words: BTreeSet<&[u8]> = reserve.chunks(8).collect();
+    assert_eq!(words.len(), reserve.len() / 8, "some of it is there twice");
+    let mut bytes = [0_usize; 256];
+    reserve.iter().for_each(|&byte| bytes[usize::from(byte)] += 1);
+    let even = reserve.len() / 256;
+    assert!(bytes.iter().all(|&count| (even / 2..even * 2).contains(&count)), "{bytes:?}");
 }

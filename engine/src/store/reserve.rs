@@ -5,7 +5,7 @@
 
 use super::base::{self, Base, BaseError};
 use super::capped::{signed, taken_bytes};
-use super::disk::Disk;
+use super::disk::{Disk, DiskFile};
 use crate::action::Checkpoint;
 use crate::event::Shortage;
 use crate::limits::Limits;
@@ -13,8 +13,11 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use xxhash_rust::xxh3::xxh3_64;
 
 const NAME: &str = "reserve";
+/// Bytes of one write of noise.
+const NOISE_BYTES: usize = 32 << 10;
 
 /// The space that is kept, and what else must be free for writes to be admitted.
 pub struct Reserve {
@@ -148,12 +151,16 @@ impl Reserve {
     }
 
     fn make(&self) -> io::Result<()> {
-        let made = self.disk.create(NAME).and_then(|file| file.allocate(self.bytes));
+        let made = self.disk.create(NAME).and_then(|file| match file.allocate(self.bytes)? {
+            0 => Ok(()),
+            // It was written, for it could not be reserved.
+            _ => fill_with_noise(&*file, self.bytes),
+        });
         if made.is_err() {
             let _ = self.disk.remove(NAME);
         }
         self.is_held.store(made.is_ok(), Relaxed);
-        made.map(drop)
+        made
     }
 
     /// What is left when every run is merged and the log has its full size.
@@ -177,6 +184,18 @@ impl Reserve {
         let second = signed((own + own / 8).saturating_sub(coming));
         Ok(Room { of_disk, of_bound: signed(self.bytes_max) - signed(taken) - second - needed })
     }
+}
+
+/// Bytes that do not get fewer when a file system compresses them, as UBIFS does: zeroes would keep no room at all there.
+fn fill_with_noise(file: &dyn DiskFile, bytes: u64) -> io::Result<()> {
+    let mut piece = Vec::with_capacity(NOISE_BYTES);
+    for at in (0..bytes).step_by(NOISE_BYTES) {
+        piece.clear();
+        let end = bytes.min(at + NOISE_BYTES as u64);
+        (at..end).step_by(8).for_each(|word| piece.extend_from_slice(&xxh3_64(&word.to_le_bytes()).to_le_bytes()));
+        file.write_at(at, &piece[..(end - at) as usize])?;
+    }
+    Ok(())
 }
 
 /// Bytes that nothing needs; below zero where there are too few.

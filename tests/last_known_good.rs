@@ -4,7 +4,7 @@
 mod scratch;
 
 use scratch::Scratch;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use zoolet::config::KeptImage;
@@ -53,6 +53,17 @@ fn until(scratch: &Scratch, is_so: impl Fn(&LastKnownGood) -> bool) -> LastKnown
         assert!(began.elapsed() < PATIENCE, "the image does not follow");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+#[test]
+fn everybody_may_read_the_image_whatever_the_umask_of_the_server_is() {
+    // That of the unit for systemd.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let scratch = Scratch::new();
+    let (_node, session) = start(&scratch);
+    session.create(path!("/conf"), text("1")).wait().unwrap();
+    until(&scratch, |kept| kept.get(path!("/conf")).is_some());
+    assert_eq!(std::fs::metadata(file(&scratch)).unwrap().permissions().mode() & 0o777, 0o644);
 }
 
 #[test]

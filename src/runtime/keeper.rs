@@ -6,6 +6,8 @@
 use super::node::Sessions;
 use crate::config::KeptImage;
 use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
@@ -52,6 +54,9 @@ impl From<Error> for Trouble {
 impl Keeper {
     pub(super) fn new(kept: KeptImage, meter: Arc<Meter>) -> Self {
         let image = Image::open(&kept.path).and_then(|image| image.verify().map(|()| image));
+        if let Some(directory) = closed(&kept) {
+            warn!(path = %kept.path.display(), directory = %directory.display(), "others cannot read the image: they may not enter its directory");
+        }
         Self { digest: image.ok().map(|image| image.meta().digest), kept, meter, written: None, told: None }
     }
 
@@ -122,6 +127,15 @@ impl Keeper {
         info!(subtree = self.kept.subtree.as_str(), path = %self.kept.path.display(), %zxid, bytes, "an image was written");
         Ok(())
     }
+}
+
+/// The directory on the way to the file that lets only some pass.
+fn closed(kept: &KeptImage) -> Option<PathBuf> {
+    let whole = kept.place()?.0.canonicalize().ok()?;
+    let closed = whole
+        .ancestors()
+        .find(|directory| directory.metadata().is_ok_and(|directory| directory.permissions().mode() & 0o001 == 0));
+    closed.map(Into::into)
 }
 
 /// What `read` gives when nothing changed meanwhile: an event is there before any answer that shows its change.

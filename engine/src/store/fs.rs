@@ -2,9 +2,9 @@
 
 use super::disk::{Disk, DiskFile};
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, File, OpenOptions, Permissions, TryLockError},
     io::{self, Write},
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -125,7 +125,7 @@ pub struct FsDisk {
     path: PathBuf,
     directory: File,
     /// This lock and the directory's go with the descriptor, so a killed process leaves none behind. `None` in a directory that is everybody's.
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 impl FsDisk {
@@ -142,15 +142,16 @@ impl FsDisk {
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let lock = Some(lock(path)?);
-        Ok(Self { path: path.to_path_buf(), directory, _lock: lock })
+        Ok(Self { path: path.to_path_buf(), directory, lock })
     }
 
-    /// Opens an existing directory that others use too: nothing is locked, and nothing left in it.
+    /// Opens an existing directory that others use too: nothing is locked, and nothing left in it. What is made there everybody may read, whatever the
+    /// process's umask is.
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`] when there is none.
     pub fn shared(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_path_buf(), directory: File::open(path)?, _lock: None })
+        Ok(Self { path: path.to_path_buf(), directory: File::open(path)?, lock: None })
     }
 
     /// What it is on.
@@ -200,6 +201,9 @@ impl Disk for FsDisk {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(self.place(name)?)?;
+        if self.lock.is_none() {
+            file.set_permissions(Permissions::from_mode(0o644))?;
+        }
         Ok(Arc::new(FsFile(file)))
     }
 

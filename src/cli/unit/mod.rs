@@ -24,6 +24,9 @@ pub(super) struct Options {
 /// The one that systemd makes itself, and gives to the user.
 pub(super) const STATE: &str = "/var/lib/zoolet";
 
+/// Where files that others read may be: nobody else may enter the directory of the data.
+const IMAGES: &str = "/var/lib/zoolet-images";
+
 /// So that systemd does.
 const STATE_LINES: &str = "StateDirectory=zoolet\nStateDirectoryMode=0700\n";
 
@@ -49,7 +52,7 @@ fn text(init: Init, binary: &str, config: &str, data: &str) -> String {
         Init::Procd => PROCD,
     };
     let state = if data == STATE { STATE_LINES } else { "" };
-    [("@BINARY@", binary), ("@CONFIG@", config), ("@DATA@", data), ("@STATE@", state)]
+    [("@BINARY@", binary), ("@CONFIG@", config), ("@DATA@", data), ("@STATE@", state), ("@IMAGES@", IMAGES)]
         .into_iter()
         .fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
 }
@@ -74,7 +77,7 @@ mod tests {
         let expected = "/usr/bin/zoolet serve --keep-trying --config /etc/zoolet/zoolet.toml\n";
         for init in [Init::Systemd, Init::Procd] {
             let text = text(init, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml", STATE);
-            let left = ["@BINARY@", "@CONFIG@", "@DATA@", "@STATE@"].iter().any(|name| text.contains(name));
+            let left = ["@BINARY@", "@CONFIG@", "@DATA@", "@STATE@", "@IMAGES@"].iter().any(|name| text.contains(name));
             assert!(text.contains(expected) && !left, "{text}");
         }
     }
@@ -86,6 +89,7 @@ mod tests {
         for data in [STATE, "/mnt/data/zoolet"] {
             assert!(has(data, &format!("ReadWritePaths=-{data}")) && has(data, &format!("RequiresMountsFor={data}")));
         }
+        assert!(has(STATE, &format!("ReadWritePaths=-{IMAGES}")) && !IMAGES.starts_with(&format!("{STATE}/")));
         assert!(has(STATE, "StateDirectory=zoolet") && !has("/mnt/data/zoolet", "StateDirectory=zoolet"));
     }
 

@@ -50,7 +50,7 @@ pub enum Part {
     Unapplied,
     /// Bytes of entries that are kept for peers, or on their way to them.
     Peers,
-    /// Bytes that wait to be sent on links to other servers.
+    /// Bytes that wait to be sent on links to other servers; the limit has what QUIC may hold of them in it.
     Links,
     /// Bytes of questions to the base that are under way.
     Fetches,

@@ -10,7 +10,7 @@ use zoolet_engine::Budget;
 use zoolet_model::ServerId;
 use zoolet_transport::peer::codec;
 use zoolet_transport::peer::trust::{Authority, Identity, PublicKey, SiteKey, Trust};
-use zoolet_transport::peer::{PeerMember, PeerPort, PeerSettings, lane_bytes_max};
+use zoolet_transport::peer::{PeerMember, PeerPort, PeerSettings, lane_bytes_max, window_bytes};
 use zoolet_zab::{EnsembleId, Incarnation, Kind, Member, Timing, Zxid};
 
 /// Where addresses are kept that peers were reached at, beside the configured ones.
@@ -94,6 +94,7 @@ pub(super) fn bind(
         hints: Some(data.join(HINTS)),
         frame_bytes_max: codec::frame_bytes_max(&config.limits),
         lane_bytes_max: lane_bytes_max(&config.limits),
+        window_bytes: window_bytes(&config.limits),
         bulk_bytes_per_second: BULK_BYTES_PER_SECOND,
     };
     PeerPort::bind(settings, budget).map(Some).map_err(|error| bind_error(listen, &error))

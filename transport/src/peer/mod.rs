@@ -23,5 +23,5 @@ pub mod trust;
 
 pub use port::PeerPort;
 pub use seam::{Instruction, Outbox, PeerEvents, SnapshotBytes, SnapshotSize, SnapshotTaker};
-pub use settings::{PeerMember, PeerSettings, lane_bytes_max, link_bytes_max};
+pub use settings::{PeerMember, PeerSettings, lane_bytes_max, link_bytes_max, window_bytes};
 pub use table::{PeerFigures, PeerTable, Refusal};

@@ -1,6 +1,6 @@
 //! The one UDP port of a server that all its links share.
 
-use super::links::{LANES, Links, bind};
+use super::links::{Links, bind};
 use super::seam::{Outbox, PeerEvents};
 use super::settings::PeerSettings;
 use super::table::PeerTable;
@@ -24,7 +24,8 @@ pub struct PeerPort {
 }
 
 impl PeerPort {
-    /// Binds the socket; needs no runtime. What waits for peers is charged to [`Part::Links`], which is allowed what the settings allow.
+    /// Binds the socket; needs no runtime. What waits for peers is charged to [`Part::Links`], which is allowed what the settings allow; QUIC says of nothing
+    /// how much it holds, so what its windows allow is in that limit and never charged.
     ///
     /// # Errors
     /// When the address cannot be had, or two members have one key.
@@ -39,7 +40,7 @@ impl PeerPort {
         let socket = bind(settings.listen)?;
         let local_address = socket.local_addr()?;
         let peers = settings.members.iter().filter(|member| member.id != settings.id).count();
-        budget.allow(Part::Links, (peers * LANES) as u64 * settings.lane_bytes_max as u64);
+        budget.allow(Part::Links, peers as u64 * settings.link_bytes_max());
         Ok(Self { settings, gate, socket, local_address, table: Arc::default(), budget })
     }
 

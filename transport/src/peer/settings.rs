@@ -20,15 +20,31 @@ pub struct PeerMember {
     pub key: Option<PublicKey>,
 }
 
+/// 34 MB/s over 10 ms, of one stream.
+const WINDOW_BYTES_MIN: u32 = 1 << 20;
+/// 100 MB/s over 40 ms, of one stream.
+const WINDOW_BYTES_MAX: u32 = 12 << 20;
+
 /// Bytes that may wait for one lane of one peer, of a server with these limits. All that the machine has under way to its peers at a time is half of
 /// `outstanding_bytes_max` and one message for each; when a learner begins anew, what was said before may still wait.
 pub fn lane_bytes_max(limits: &Limits) -> usize {
-    (limits.outstanding_bytes_max as usize).saturating_add(codec::frame_bytes_max(limits)).saturating_mul(2)
+    (limits.outstanding_bytes_max as usize / 2).saturating_add(codec::frame_bytes_max(limits)).saturating_mul(2)
 }
 
-/// Bytes that may wait for so many peers, of a server with these limits.
+/// Bytes that QUIC may hold of one link, each way, of a server with these limits: what is under way has been asked for or is asked of others, so it need not be
+/// more than that.
+pub fn window_bytes(limits: &Limits) -> u32 {
+    limits.outstanding_bytes_max.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
+}
+
+/// Bytes that links to so many peers may take, of a server with these limits.
 pub fn link_bytes_max(limits: &Limits, peers: usize) -> u64 {
-    (peers * LANES) as u64 * lane_bytes_max(limits) as u64
+    peers as u64 * of_one_link(lane_bytes_max(limits), window_bytes(limits))
+}
+
+/// What waits in its lanes, what was sent and is not acknowledged, and what came and is not read.
+fn of_one_link(lane_bytes_max: usize, window_bytes: u32) -> u64 {
+    LANES as u64 * lane_bytes_max as u64 + 2 * u64::from(window_bytes)
 }
 
 /// How one server is linked to the others.
@@ -54,8 +70,34 @@ pub struct PeerSettings {
     pub frame_bytes_max: usize,
     /// Bytes that may wait for one lane of one peer, as [`super::lane_bytes_max`] has them of the servers' limits. With more its link is closed.
     pub lane_bytes_max: usize,
+    /// Bytes of one link that are sent and not acknowledged, and as many that came and are not read, as [`super::window_bytes`] has them of the servers' limits.
+    pub window_bytes: u32,
     /// What all snapshots that are being sent take together, bytes in a second.
     pub bulk_bytes_per_second: u64,
     /// The site: servers of another one are refused.
     pub site: String,
+}
+
+impl PeerSettings {
+    /// Bytes that the link to one peer may take.
+    pub fn link_bytes_max(&self) -> u64 {
+        of_one_link(self.lane_bytes_max, self.window_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What QUIC holds is in the sum that a profile's ceiling is held against.
+    #[test]
+    fn the_windows_of_quic_are_in_the_bound_of_the_links() {
+        let mib = 1 << 20;
+        for (outstanding, window) in [(mib / 2, mib), (mib, mib), (8 * mib, 8 * mib), (64 * mib, 12 * mib)] {
+            let limits = Limits { outstanding_bytes_max: outstanding, ..Limits::default() };
+            assert_eq!(window_bytes(&limits), window);
+            let lanes = 2 * lane_bytes_max(&limits) as u64;
+            assert_eq!(link_bytes_max(&limits, 2), 2 * (lanes + 2 * u64::from(window)));
+        }
+    }
 }

@@ -109,6 +109,7 @@ pub(crate) struct Plan {
     pub hints: Option<PathBuf>,
     pub bulk_bytes_per_second: u64,
     pub lane_bytes_max: usize,
+    pub window_bytes: u32,
     /// Those who are begun with one plan share it.
     pub budget: Arc<Budget>,
 }
@@ -126,6 +127,7 @@ impl Plan {
             hints: None,
             bulk_bytes_per_second: 1 << 30,
             lane_bytes_max: 64 << 20,
+            window_bytes: 12 << 20,
             budget: Arc::new(Budget::new(&Limits::default())),
         }
     }
@@ -168,6 +170,7 @@ impl Plan {
             hints: self.hints.clone(),
             frame_bytes_max: 8 << 20,
             lane_bytes_max: self.lane_bytes_max,
+            window_bytes: self.window_bytes,
             bulk_bytes_per_second: self.bulk_bytes_per_second,
             site: self.site.clone(),
         }

@@ -108,7 +108,7 @@ impl Links {
         write(&mut say, &self.hello(&guest, to)).await?;
         let hello = read(&mut hear).await.map_err(|unheard| unheard.by(&guest))?;
         self.judge(&guest, &hello)?;
-        Ok(proven(connection, (say, hear), guest, hello))
+        Ok(proven(connection, self.settings.window_bytes, (say, hear), guest, hello))
     }
 
     /// The acceptor's part, up to where the dialler has proved itself. Nothing was said to it.
@@ -117,7 +117,7 @@ impl Links {
         let (say, mut hear) = connection.accept_bi().await?;
         let hello = read(&mut hear).await.map_err(|unheard| unheard.by(&guest))?;
         self.judge(&guest, &hello)?;
-        Ok(proven(connection, (say, hear), guest, hello))
+        Ok(proven(connection, self.settings.window_bytes, (say, hear), guest, hello))
     }
 
     /// The acceptor's answer, and the dialler's word that it is content with it.
@@ -171,8 +171,14 @@ pub(super) async fn go(proven: &mut Proven) -> Result<(), Failed> {
     proven.say.write_all(&[GO]).await.map_err(|error| unwritten(&error))
 }
 
-fn proven(connection: Connection, (say, hear): (SendStream, RecvStream), guest: Guest, hello: Hello) -> Proven {
-    quic::open_windows(&connection);
+fn proven(
+    connection: Connection,
+    window_bytes: u32,
+    (say, hear): (SendStream, RecvStream),
+    guest: Guest,
+    hello: Hello,
+) -> Proven {
+    quic::open_windows(&connection, window_bytes);
     let remote = connection.remote_address();
     // On a socket for both families an IPv4 peer looks like an IPv6 one.
     let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());

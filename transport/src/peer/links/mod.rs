@@ -103,7 +103,7 @@ impl Links {
         table: Arc<PeerTable>,
         budget: Arc<Budget>,
     ) -> Result<Self, String> {
-        let transport = quic::transport();
+        let transport = quic::transport(settings.window_bytes);
         let mut server = gate.server_config().map_err(|error| error.to_string())?;
         server.transport_config(transport.clone());
         accept::bound(&mut server);

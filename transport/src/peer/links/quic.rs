@@ -12,14 +12,10 @@ use std::time::Duration;
 /// usual 208 KB lose a part of it, and then the link is slow for a while. The kernel may allow less.
 const SOCKET_BYTES: usize = 1 << 20;
 
-/// Bytes of one stream that its reader has not taken. The log's is the one that matters: 4 MiB are 100 MB/s over 40 ms.
-const STREAM_WINDOW: u32 = 4 << 20;
-/// The same of all streams of a link together: log, forward and a snapshot fill theirs and do not take from each other.
-const LINK_WINDOW: u32 = 3 * STREAM_WINDOW;
-/// The same of a connection that has not proved itself. It has a Hello to say.
+/// Streams that fill their windows and do not take from each other: log, forward and a snapshot.
+const STREAMS: u32 = 3;
+/// Bytes of a connection that has not proved itself, and that nobody has read. It has a Hello to say.
 const STRANGER_WINDOW: u32 = 8 << 10;
-/// What is sent and not acknowledged, of all streams together; as much as the peer's windows take.
-const SEND_WINDOW: u64 = LINK_WINDOW as u64;
 
 /// Streams that a peer may have open one way: log and forward.
 const LANES_MAX: u32 = 2;
@@ -66,8 +62,9 @@ pub(in crate::peer) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Of all connections, until they have proved themselves.
-pub(super) fn transport() -> Arc<TransportConfig> {
+/// Of all connections, until they have proved themselves. A link may hold `window_bytes` that were sent and are not acknowledged, and as many that came and
+/// are not read.
+pub(super) fn transport(window_bytes: u32) -> Arc<TransportConfig> {
     let mut congestion = CubicConfig::default();
     congestion.initial_window(INITIAL_WINDOW);
     let mut acks = AckFrequencyConfig::default();
@@ -82,9 +79,9 @@ pub(super) fn transport() -> Arc<TransportConfig> {
         .mtu_discovery_config(Some(MtuDiscoveryConfig::default()))
         .congestion_controller_factory(Arc::new(congestion))
         .ack_frequency_config(Some(acks))
-        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
+        .stream_receive_window(VarInt::from_u32(window_bytes / STREAMS))
         .receive_window(VarInt::from_u32(STRANGER_WINDOW))
-        .send_window(SEND_WINDOW)
+        .send_window(window_bytes.into())
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
         .datagram_receive_buffer_size(Some(DATAGRAM_BYTES))
@@ -95,8 +92,8 @@ pub(super) fn transport() -> Arc<TransportConfig> {
 }
 
 /// The peer has proved itself: it may say more than who it is.
-pub(super) fn open_windows(connection: &Connection) {
-    connection.set_receive_window(VarInt::from_u32(LINK_WINDOW));
+pub(super) fn open_windows(connection: &Connection, window_bytes: u32) {
+    connection.set_receive_window(VarInt::from_u32(window_bytes));
     connection.set_max_concurrent_uni_streams(VarInt::from_u32(LANES_MAX));
     connection.set_max_concurrent_bi_streams(VarInt::from_u32(CALLS_MAX));
 }

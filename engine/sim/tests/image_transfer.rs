@@ -76,15 +76,32 @@ impl BaseRead for Source<'_> {
 }
 
 #[test]
-fn what_is_streamed_is_the_image_that_would_be_written() {
+fn what_is_streamed_are_the_extents_of_the_image_that_would_be_written_and_no_table() {
     let disk = SimDisk::new(1);
     let (base, model) = base(&disk);
     let source = SnapshotSource::open(base.reader(), 0).unwrap();
-    let bytes = image::write(&disk, "image", &Source(&model.records), &model.meta()).unwrap();
-    assert_eq!(source.bytes(), bytes);
-    assert!(whole(&source) == disk.contents("image").unwrap());
+    let streamed = whole(&source);
+    image::write(&disk, "image", &Source(&model.records), &model.meta()).unwrap();
+    let written = disk.contents("image").unwrap();
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let (sparse, totals) = (word(&written, 40), word(&written, 56));
+    assert!(streamed[8..40] == written[8..40] && streamed[4096..sparse] == written[4096..sparse]);
+    assert_eq!((word(&streamed, 40), word(&streamed, 48)), (sparse, 0));
+    let totals_bytes = word(&written, 64);
+    assert!(streamed[sparse..sparse + totals_bytes] == written[totals..totals + totals_bytes]);
+    assert_eq!(streamed.len(), sparse + 4096);
     let empty = SnapshotSource::open(create(&SimDisk::new(2)).reader(), 0).unwrap();
     assert_eq!(whole(&empty).len() as u64, empty.bytes());
+}
+
+/// A server of an earlier build sends its image whole.
+#[test]
+fn an_image_with_its_table_is_received_too() {
+    let disk = SimDisk::new(1);
+    let (_, model) = base(&disk);
+    image::write(&disk, "image", &Source(&model.records), &model.meta()).unwrap();
+    let (received, _) = receive(&SimDisk::new(2), &disk.contents("image").unwrap(), 5000).unwrap();
+    assert_holds(&received, &model, "as received");
 }
 
 /// Also while the base goes on: its files are merged and replaced under the stream.

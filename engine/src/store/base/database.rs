@@ -93,7 +93,13 @@ impl Step {
         leaves + leaves / 8 + 64 * BLOCK as u64
     }
 
-    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    /// The same where all its keys come after those that are there: full pages, but what is larger than one.
+    pub(super) fn appended_bytes(&self) -> u64 {
+        let bytes = self.bytes.len() as u64;
+        2 * bytes + 64 * BLOCK as u64
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.ends
             .iter()
             .enumerate()
@@ -179,7 +185,7 @@ impl Opened {
         Ok(freed)
     }
 
-    /// Fills an empty database from records in key order, packing pages full: `fill` calls its argument with each key and its stored
+    /// Takes records whose keys come after all that it has, in key order, packing pages full: `fill` calls its argument with each key and its stored
     /// value.
     pub(super) fn load<E: From<BaseError>>(
         &self,

@@ -206,6 +206,19 @@ impl Home {
         outcome
     }
 
+    /// One durable transaction, of records whose keys come after all that redb has. After an error it may have them or not.
+    pub(super) fn append(&self, step: &Step, zxid: Zxid) -> Result<(), BaseError> {
+        let mut opened = self.opened();
+        let before = self.ledger.bytes_written.now();
+        let database = self.whole(&mut opened)?;
+        let mark = Mark { zxid, steps: database.snapshot()?.mark.steps + 1 };
+        let outcome = database
+            .load(step.appended_bytes(), mark, |insert| step.iter().try_for_each(|(key, stored)| insert(key, stored)));
+        self.loose_bytes.fetch_add(self.ledger.bytes_written.now() - before, Ordering::Relaxed);
+        self.look_at_sizes(opened.as_ref());
+        outcome
+    }
+
     fn reopen<'a>(&self, opened: &'a mut Option<Opened>) -> Result<&'a mut Opened, BaseError> {
         *opened = None;
         self.ledger.reopenings.add(1);

@@ -429,7 +429,9 @@ impl RunWriter {
     pub(super) fn finish(mut self, zxid: Zxid) -> Result<Run, BaseError> {
         let Some(writer) = self.writer.take() else { return Err(BaseError::Io("a run was finished twice".into())) };
         let filter = self.filter.take().unwrap_or_default();
-        let finished = writer.finish(zxid, 0, filter.as_bytes(), 0).map_err(BaseError::from).and_then(|(header, _)| {
+        let finished = writer.finish(zxid, 0, filter.as_bytes()).map_err(BaseError::from).and_then(|header| {
+            // It is read again, and would be there three times.
+            drop(filter);
             self.ledger.sync(&*self.file)?;
             self.ledger.bytes_written.add(header.file_bytes);
             Run::open(&self.disk, self.name.clone(), self.number, &self.ledger, &self.cache)

@@ -56,13 +56,16 @@ impl Header {
 
     pub(in crate::store) fn decode(block: &[u8], file_bytes: u64) -> Result<Self, ImageError> {
         let header = Self::decode_alone(block)?;
+        if header.is_stream() {
+            return Err(damaged("it has no table: it is what a server sends, and no file"));
+        }
         if header.file_bytes != file_bytes {
             return Err(damaged(format!("it is {file_bytes} bytes long and should be {}", header.file_bytes)));
         }
         Ok(header)
     }
 
-    /// Without a file whose length it could be held against.
+    /// Without a file whose length it could be held against; that of a stream too.
     pub(in crate::store) fn decode_alone(block: &[u8]) -> Result<Self, ImageError> {
         if !block.starts_with(&MAGIC) {
             return Err(damaged("it does not begin as an image of this version does"));
@@ -95,7 +98,12 @@ impl Header {
         header.makes_sense().then_some(header)
     }
 
-    /// Invariant: header, records, sparse table, totals, checksums, in this order, and a checksum for every block between.
+    /// What goes from server to server has neither table nor checksums, which the sender would have to hold in memory and the receiver does not need.
+    fn is_stream(&self) -> bool {
+        self.sparse.is_empty() && self.checksums.is_empty()
+    }
+
+    /// Invariant: header, records, sparse table, totals, checksums, in this order, and a checksum for every block between; or a [stream](Self::is_stream).
     fn makes_sense(&self) -> bool {
         let Self { sparse, totals, checksums, .. } = self;
         sparse.start >= BLOCK_BYTES
@@ -103,7 +111,7 @@ impl Header {
             && sparse.end == totals.start
             && totals.end <= checksums.start
             && checksums.start.is_multiple_of(BLOCK_BYTES)
-            && length(checksums) == (checksums.start / BLOCK_BYTES - 1) * 4
+            && (length(checksums) == (checksums.start / BLOCK_BYTES - 1) * 4 || self.is_stream())
             && checksums.end <= self.file_bytes
     }
 }

@@ -1,27 +1,46 @@
 //! An image that is nowhere: its bytes are made of a pinned generation of the base whenever somebody asks for some of them.
 //!
-//! One pass over the generation finds where each extent begins and what the header says; that is kept, about 40 bytes for each 4 KiB of the
-//! image. Then any stretch of it can be made again, always with the same bytes: a stream that broke off goes on where it was. Nothing is written,
-//! and the server goes on: what it writes meanwhile is of later generations.
+//! One pass over the generation finds how long it is and what the header says; where some extents begin is kept, few enough of them whatever the size. Then any
+//! stretch of it can be made again, always with the same bytes: a stream that broke off goes on where it was. Nothing is written, and the server goes on: what
+//! it writes meanwhile is of later generations. Table and checksums of an image are left out: they grow with the tree, and a receiver makes a base of
+//! the records alone.
 
 use super::{
     ImageError, damaged,
-    format::{BLOCK, BLOCK_BYTES, ExtentBuilder, Header, Sparse, in_memory, length},
-    write::{Writer, not_its_digest},
+    format::{BLOCK_BYTES, ExtentBuilder, Header, in_memory},
+    too_large,
+    write::not_its_digest,
 };
-use crate::store::{
-    base::{BaseReader, record},
-    digest::record_hash,
+use crate::{
+    action::CheckpointMeta,
+    event::BaseFailure,
+    store::{
+        base::{BaseReader, record},
+        digest::record_hash,
+        key::Key,
+    },
 };
-use std::fmt;
+use std::{
+    fmt,
+    sync::{Mutex, PoisonError},
+};
+use xxhash_rust::xxh3::Xxh3Default;
 use zoolet_model::Zxid;
+
+/// Places that are kept of one image.
+const PLACES_MAX: usize = 256;
+/// Where a longer key stands no place is kept.
+const PLACE_KEY_BYTES_MAX: usize = 1 << 10;
 
 /// The image of one generation, in chunks.
 pub struct SnapshotSource {
     reader: BaseReader,
     header: Header,
-    /// Everything from the sparse table on.
+    /// Everything behind the extents.
     tail: Vec<u8>,
+    places: Places,
+    /// Where the next stretch begins if it follows the last one.
+    next: Mutex<Option<Place>>,
 }
 
 impl fmt::Debug for SnapshotSource {
@@ -39,13 +58,13 @@ impl SnapshotSource {
     /// # Errors
     /// [`ImageError::Source`].
     pub fn open(reader: BaseReader, chain: u128) -> Result<Self, ImageError> {
-        let mut writer = Writer::of_nothing();
+        let mut survey = Survey::new();
         let (mut digest, mut outcome) = (0_u128, Ok(()));
         let scanned = reader.scan(b"", None, &mut |key, stored| {
             outcome = match record::unseal(key, stored) {
                 Some(value) => {
                     digest = digest.wrapping_add(record_hash(key, value));
-                    writer.push(key, stored)
+                    survey.push(key, stored)
                 }
                 None => Err(damaged(format!("record {} does not match its checksum", key.escape_ascii()))),
             };
@@ -57,8 +76,8 @@ impl SnapshotSource {
         if digest != meta.digest {
             return Err(not_its_digest());
         }
-        let (header, tail) = writer.finish(meta.zxid, digest, &meta.totals, chain)?;
-        Ok(Self { reader, header, tail })
+        let (header, tail, places) = survey.finish(&meta, chain);
+        Ok(Self { reader, header, tail, places, next: Mutex::default() })
     }
 
     /// Bytes of the whole image.
@@ -89,10 +108,9 @@ impl SnapshotSource {
         if at(&bytes) < end && at(&bytes) < BLOCK_BYTES {
             append_part(&mut bytes, &self.header.encode(), 0, offset, end);
         }
-        while at(&bytes) < end && at(&bytes) < tail {
+        if at(&bytes) < end && at(&bytes) < tail {
             let here = at(&bytes);
-            let (made, start) = self.extents(here, end.min(tail))?;
-            append_part(&mut bytes, &made, start, here, end);
+            self.append_extents(&mut bytes, here, end.min(tail))?;
         }
         if at(&bytes) < end {
             let here = at(&bytes);
@@ -101,52 +119,154 @@ impl SnapshotSource {
         Ok(bytes)
     }
 
-    /// The extents from the one that has byte `from` up to one that reaches `to`, and where the first begins.
-    fn extents(&self, from: u64, to: u64) -> Result<(Vec<u8>, u64), ImageError> {
-        let sparse = Sparse(&self.tail[..in_memory(length(&self.header.sparse))?]);
-        let first = self.extent_at(&sparse, from)?;
-        let (key, range) = sparse.entry(first)?;
-        let (key, start) = (key.to_vec(), range.start);
-        let (mut made, mut builder, mut outcome) = (Vec::new(), ExtentBuilder::default(), true);
-        let scanned = self.reader.scan(&key, None, &mut |key, stored| {
-            if !builder.has_room(key, stored) {
-                builder.finish(&mut made);
-                if start + made.len() as u64 >= to {
+    /// What the extents have between `from` and `to`.
+    fn append_extents(&self, bytes: &mut Vec<u8>, from: u64, to: u64) -> Result<(), ImageError> {
+        let begin = self.place_before(from)?;
+        let (mut extent, mut made, mut at) = (ExtentBuilder::default(), Vec::new(), begin.at);
+        let (mut outcome, mut next) = (Ok(()), None);
+        let mut finish = |extent: &mut ExtentBuilder, at: &mut u64| {
+            next = Some(Place { at: *at, key: extent.first_key().into() });
+            made.clear();
+            extent.finish(&mut made);
+            append_part(bytes, &made, *at, from, to);
+            *at += made.len() as u64;
+        };
+        let scanned = self.reader.scan(&begin.key, None, &mut |key, stored| {
+            if !extent.has_room(key, stored) {
+                finish(&mut extent, &mut at);
+                if at >= to {
                     return false;
                 }
             }
-            outcome = builder.push(key, stored);
-            outcome
+            if extent.is_empty() && self.places.is_another(at, key) {
+                outcome = Err(changed());
+            } else if !extent.push(key, stored) {
+                outcome = Err(beyond_format());
+            }
+            outcome.is_ok()
         });
         scanned.map_err(ImageError::Source)?;
-        if !builder.is_empty() && start + (made.len() as u64) < to {
-            builder.finish(&mut made);
+        outcome?;
+        if at < to && !extent.is_empty() {
+            finish(&mut extent, &mut at);
         }
-        if !outcome || made.is_empty() || !self.is_same(start, &made) {
-            return Err(ImageError::Source(crate::event::BaseFailure::Damaged(
-                "it does not give the records that it gave before".into(),
-            )));
+        if at < to || at > self.header.sparse.start {
+            return Err(changed());
         }
-        Ok((made, start))
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
     }
 
-    /// The extent that has this byte.
-    fn extent_at(&self, sparse: &Sparse<'_>, byte: u64) -> Result<usize, ImageError> {
-        let (mut low, mut high) = (0, sparse.len());
-        while low + 1 < high {
-            let middle = low.midpoint(high);
-            if sparse.entry(middle)?.1.start <= byte { low = middle } else { high = middle }
+    /// The nearest known one.
+    fn place_before(&self, byte: u64) -> Result<Place, ImageError> {
+        let next = self.next.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let kept = self.places.before(byte).cloned();
+        next.filter(|next| next.at <= byte).into_iter().chain(kept).max_by_key(|place| place.at).ok_or_else(changed)
+    }
+}
+
+/// Where an extent begins, and with which key.
+#[derive(Clone)]
+struct Place {
+    at: u64,
+    key: Key,
+}
+
+/// Some of an image's, as far apart as it takes to have few.
+struct Places {
+    places: Vec<Place>,
+    apart: u64,
+}
+
+impl Places {
+    fn note(&mut self, at: u64, key: &[u8]) {
+        let is_near = |places: &[Place], apart| places.last().is_some_and(|last| at < last.at + apart);
+        if !self.places.is_empty() && key.len() > PLACE_KEY_BYTES_MAX || is_near(&self.places, self.apart) {
+            return;
         }
-        Ok(low)
+        if self.places.len() == PLACES_MAX {
+            let mut number = 0;
+            self.places.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.apart *= 2;
+        }
+        if !is_near(&self.places, self.apart) {
+            self.places.push(Place { at, key: key.into() });
+        }
     }
 
-    /// Whether these blocks have the checksums of the first pass.
-    fn is_same(&self, start: u64, blocks: &[u8]) -> bool {
-        let from = self.header.checksums.start - self.header.sparse.start + (start / BLOCK_BYTES - 1) * 4;
-        let sums = usize::try_from(from).ok().and_then(|from| self.tail.get(from..)).unwrap_or_default();
-        let blocks = blocks.chunks(BLOCK);
-        sums.len() / 4 >= blocks.len()
-            && blocks.zip(sums.chunks_exact(4)).all(|(block, sum)| *sum == crc32c::crc32c(block).to_le_bytes())
+    fn before(&self, byte: u64) -> Option<&Place> {
+        let after = self.places.partition_point(|place| place.at <= byte);
+        self.places.get(after.checked_sub(1)?)
+    }
+
+    /// Whether an extent that begins here began with another key.
+    fn is_another(&self, at: u64, key: &[u8]) -> bool {
+        self.before(at).is_some_and(|place| place.at == at && *place.key != *key)
+    }
+}
+
+/// The first pass.
+struct Survey {
+    extent: ExtentBuilder,
+    made: Vec<u8>,
+    end: u64,
+    records: u64,
+    hash: Xxh3Default,
+    places: Places,
+}
+
+impl Survey {
+    fn new() -> Self {
+        Self {
+            extent: ExtentBuilder::default(),
+            made: Vec::new(),
+            end: BLOCK_BYTES,
+            records: 0,
+            hash: Xxh3Default::new(),
+            places: Places { places: Vec::new(), apart: 1 },
+        }
+    }
+
+    fn push(&mut self, key: &[u8], stored: &[u8]) -> Result<(), ImageError> {
+        if !self.extent.has_room(key, stored) {
+            self.finish_extent();
+        }
+        self.records += 1;
+        if self.extent.push(key, stored) { Ok(()) } else { Err(beyond_format()) }
+    }
+
+    fn finish_extent(&mut self) {
+        self.places.note(self.end, self.extent.first_key());
+        self.made.clear();
+        self.extent.finish(&mut self.made);
+        self.hash.update(&self.made);
+        self.end += self.made.len() as u64;
+    }
+
+    fn finish(mut self, meta: &CheckpointMeta, chain: u128) -> (Header, Vec<u8>, Places) {
+        if !self.extent.is_empty() {
+            self.finish_extent();
+        }
+        let mut tail = meta.totals.to_vec();
+        tail.resize(tail.len().next_multiple_of(BLOCK_BYTES as usize), 0);
+        self.hash.update(&tail);
+        let totals = self.end..self.end + meta.totals.len() as u64;
+        let file_bytes = self.end + tail.len() as u64;
+        let header = Header {
+            zxid: meta.zxid,
+            digest: meta.digest,
+            records: self.records,
+            sparse: self.end..self.end,
+            totals,
+            checksums: file_bytes..file_bytes,
+            file_bytes,
+            hash: self.hash.digest128(),
+            chain,
+        };
+        (header, tail, self.places)
     }
 }
 
@@ -155,4 +275,12 @@ fn append_part(bytes: &mut Vec<u8>, part: &[u8], start: u64, from: u64, to: u64)
     // No part is longer than a `usize` says, whatever position it is asked for.
     let within = |at: u64| at.saturating_sub(start).min(part.len() as u64) as usize;
     bytes.extend_from_slice(&part[within(from)..within(to)]);
+}
+
+fn changed() -> ImageError {
+    ImageError::Source(BaseFailure::Damaged("it does not give the records that it gave before".into()))
+}
+
+fn beyond_format() -> ImageError {
+    too_large("a record is too large for the format")
 }

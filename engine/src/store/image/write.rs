@@ -51,8 +51,7 @@ fn remove_if_there(disk: &dyn Disk, name: &str) -> io::Result<()> {
 
 /// A sorted file in the making.
 pub(in crate::store) struct Writer {
-    /// `None` when only its header and what follows the records are wanted.
-    file: Option<Arc<dyn DiskFile>>,
+    file: Arc<dyn DiskFile>,
     /// Whole blocks that wait to be written at `end`.
     waiting: Vec<u8>,
     end: u64,
@@ -69,8 +68,8 @@ fn write_all(mut writer: Writer, source: &dyn BaseRead, meta: &CheckpointMeta) -
     if digest != meta.digest {
         return Err(not_its_digest());
     }
-    let (header, _) = writer.finish(meta.zxid, digest, &meta.totals, 0)?;
-    file.map_or(Ok(()), |file| file.sync())?;
+    let header = writer.finish(meta.zxid, digest, &meta.totals)?;
+    file.sync()?;
     Ok(header.file_bytes)
 }
 
@@ -100,13 +99,8 @@ pub(super) fn not_its_digest() -> ImageError {
 
 impl Writer {
     pub(in crate::store) fn new(file: Arc<dyn DiskFile>) -> Self {
-        Self { file: Some(file), ..Self::of_nothing() }
-    }
-
-    /// Writes nothing.
-    pub(super) fn of_nothing() -> Self {
         Self {
-            file: None,
+            file,
             waiting: Vec::with_capacity(STRIDE + BLOCK),
             end: BLOCK_BYTES,
             checksums: Vec::new(),
@@ -141,7 +135,9 @@ impl Writer {
         if self.waiting.len() >= STRIDE { self.write_out() } else { Ok(()) }
     }
 
+    /// Writes the whole blocks that wait.
     fn write_out(&mut self) -> Result<(), ImageError> {
+        let rest = self.waiting.split_off(self.waiting.len() / BLOCK * BLOCK);
         for block in self.waiting.chunks(BLOCK) {
             self.checksums.extend_from_slice(&crc32c::crc32c(block).to_le_bytes());
         }
@@ -149,44 +145,33 @@ impl Writer {
         self.put(self.end, &self.waiting)?;
         self.end += self.waiting.len() as u64;
         self.waiting.clear();
+        self.waiting.extend_from_slice(&rest);
         Ok(())
     }
 
     fn put(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.as_ref().map_or(Ok(()), |file| file.write_at(at, bytes))
+        self.file.write_at(at, bytes)
     }
 
-    /// Writes what is left, the header last; the caller syncs. Gives it and, if there is no file, everything from the sparse table on.
-    pub(in crate::store) fn finish(
-        mut self,
-        zxid: Zxid,
-        digest: u128,
-        totals: &[u8],
-        chain: u128,
-    ) -> Result<(Header, Vec<u8>), ImageError> {
+    /// Writes what is left, the header last, and gives it; the caller syncs.
+    pub(in crate::store) fn finish(mut self, zxid: Zxid, digest: u128, totals: &[u8]) -> Result<Header, ImageError> {
         if !self.extent.is_empty() {
             self.finish_extent()?;
         }
-        let (start, before) = (self.bytes(), self.waiting.len());
+        let start = self.bytes();
         let table = std::mem::take(&mut self.sparse).finish().ok_or_else(beyond_format)?;
         let sparse = start..start + table.len() as u64;
         let totals_range = sparse.end..sparse.end + totals.len() as u64;
-        self.waiting.extend_from_slice(&table);
-        self.waiting.extend_from_slice(totals);
+        self.append(&table)?;
+        drop(table);
+        self.append(totals)?;
         self.waiting.resize(self.waiting.len().next_multiple_of(BLOCK), 0);
-        let mut tail = Vec::new();
-        if self.file.is_none() {
-            tail.extend_from_slice(&self.waiting[before..]);
-        }
         self.write_out()?;
 
         // The checksums themselves have none: the hash covers them.
         let checksums = self.end..self.end + self.checksums.len() as u64;
         self.hash.update(&self.checksums);
         self.put(self.end, &self.checksums)?;
-        if self.file.is_none() {
-            tail.append(&mut self.checksums);
-        }
         let header = Header {
             zxid,
             digest,
@@ -196,10 +181,21 @@ impl Writer {
             file_bytes: checksums.end,
             checksums,
             hash: self.hash.digest128(),
-            chain,
+            chain: 0,
         };
         self.put(0, &header.encode())?;
-        Ok((header, tail))
+        Ok(header)
+    }
+
+    /// A table, which may be as large as memory allows, but not twice.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), ImageError> {
+        for piece in bytes.chunks(STRIDE) {
+            self.waiting.extend_from_slice(piece);
+            if self.waiting.len() >= STRIDE {
+                self.write_out()?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -210,13 +206,23 @@ fn beyond_format() -> ImageError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{disk::Disk, fs::FsDisk, image::Image};
+    use crate::store::{FsDisk, disk::Disk, image::Image};
     use bytes::Bytes;
 
     /// A writer that has written up to here already, of which nothing is there but a hole.
     fn beyond(file: Arc<dyn DiskFile>, end: u64) -> Writer {
         let checksums = vec![0; usize::try_from((end / BLOCK_BYTES - 1) * 4).unwrap()];
         Writer { end, checksums, ..Writer::new(file) }
+    }
+
+    /// With a file of this name in a directory of its own.
+    fn with_file<T>(name: &str, test: impl FnOnce(&FsDisk, Arc<dyn DiskFile>) -> T) -> T {
+        let directory = std::env::temp_dir().join(format!("zoolet-write-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let disk = FsDisk::open(&directory).unwrap();
+        let outcome = test(&disk, disk.create(name).unwrap());
+        std::fs::remove_dir_all(&directory).unwrap();
+        outcome
     }
 
     fn sealed(key: &[u8], value: &[u8]) -> Vec<u8> {
@@ -228,30 +234,30 @@ mod tests {
     /// On a 32-bit machine too, whose `usize` says nothing beyond 4 GiB.
     #[test]
     fn records_beyond_four_gibibytes_are_written_where_they_are_found() {
-        let directory = std::env::temp_dir().join(format!("zoolet-image-beyond-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let disk = FsDisk::open(&directory).unwrap();
-        let start = 5 << 30;
-        let mut writer = beyond(disk.create("image").unwrap(), start);
-        for name in [&b"a"[..], b"b"] {
-            writer.push(name, &sealed(name, &[name[0]; 3000])).unwrap();
-        }
-        let (header, _) = writer.finish(Zxid::ZERO, 0, b"totals", 0).unwrap();
-        assert_eq!((header.sparse.start, header.records), (start + 2 * BLOCK_BYTES, 2));
-        let image = Image::open_pread(&disk, "image").unwrap();
-        assert_eq!((image.file_bytes(), image.meta().totals), (header.file_bytes, Bytes::from_static(b"totals")));
-        for name in [&b"a"[..], b"b"] {
-            assert_eq!(image.get(name).unwrap().unwrap(), &[name[0]; 3000][..]);
-        }
-        std::fs::remove_dir_all(&directory).unwrap();
+        with_file("beyond", |disk, file| {
+            let start = 5 << 30;
+            let mut writer = beyond(file, start);
+            for name in [&b"a"[..], b"b"] {
+                writer.push(name, &sealed(name, &[name[0]; 3000])).unwrap();
+            }
+            let header = writer.finish(Zxid::ZERO, 0, b"totals").unwrap();
+            assert_eq!((header.sparse.start, header.records), (start + 2 * BLOCK_BYTES, 2));
+            let image = Image::open_pread(disk, "beyond").unwrap();
+            assert_eq!((image.file_bytes(), image.meta().totals), (header.file_bytes, Bytes::from_static(b"totals")));
+            for name in [&b"a"[..], b"b"] {
+                assert_eq!(image.get(name).unwrap().unwrap(), &[name[0]; 3000][..]);
+            }
+        });
     }
 
     /// It would cost a leader its base, which is sound.
     #[test]
     fn what_the_format_has_no_numbers_for_is_no_damage() {
-        let mut writer = Writer { end: BLOCK_BYTES << 32, ..Writer::of_nothing() };
-        writer.push(b"a", &sealed(b"a", b"")).unwrap();
-        let error = writer.finish(Zxid::ZERO, 0, b"", 0).unwrap_err();
+        let error = with_file("too-large", |_, file| {
+            let mut writer = Writer { end: BLOCK_BYTES << 32, ..Writer::new(file) };
+            writer.push(b"a", &sealed(b"a", b"")).unwrap();
+            writer.finish(Zxid::ZERO, 0, b"").unwrap_err()
+        });
         assert!(matches!(error, ImageError::TooLarge(_)), "{error}");
         assert!(matches!(BaseFailure::from(error.clone()), BaseFailure::Io(_)), "{error}");
         let error = crate::store::base::BaseError::from(error);

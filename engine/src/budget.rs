@@ -15,8 +15,12 @@ pub const WATCH_BYTES_MAX: u64 = 160;
 /// What the watch table takes before the first watch.
 const WATCH_TABLE_BYTES: u64 = 64 << 10;
 
-/// What the base may take beside its cache with an empty tree.
-const BASE_TABLE_BYTES: u64 = 1 << 20;
+/// What the base takes of memory beside its cache with an empty tree.
+const BASE_BYTES: u64 = 64 << 10;
+/// What of the base's files has a checksum of 4 bytes in memory.
+const CHECKSUMMED_BYTES: u64 = 4 << 10;
+/// What any server has memory for, of checksums of redb's file: 1 GiB of it.
+const CHECKSUM_BYTES_MIN: u64 = 1 << 20;
 
 /// What the system's allocator takes for so many bytes: granules of 16, of which 8 bytes are its own, and at least two of them.
 pub(crate) const fn allocated(bytes: usize) -> usize {
@@ -62,7 +66,7 @@ pub enum Part {
     Memtable,
     /// Bytes of recently used records.
     RecordCache,
-    /// Bytes of the base in memory: its blocks, the tables and filters of its runs, and redb.
+    /// Bytes of the base in memory: its blocks, the tables and filters of its runs, and redb. The limit has room for a second one, which is not counted.
     Base,
     /// Log bytes above the durable checkpoint, on disk.
     Log,
@@ -160,12 +164,26 @@ pub(crate) fn watch_bytes_max(limits: &Limits) -> u64 {
     u64::from(limits.watches_max) * WATCH_BYTES_MAX + WATCH_TABLE_BYTES
 }
 
-/// What the base may take with its redb file below 1 GiB. Nothing is refused beyond it: redb's checksums grow with its file, 1 MiB
-/// for each GiB, and so does the run that waits beside it.
+/// What the base may take, and a second one beside it: a snapshot becomes one while the first is there still.
 fn base_bytes_max(limits: &Limits) -> u64 {
     let cache = u64::from(limits.base_cache_bytes);
-    // A page of 4 KiB costs 4,224 bytes. The runs of 40 memtables took a twelfth of a memtable for their tables and filters.
-    cache + cache / 32 + u64::from(limits.memtable_bytes) / 2 + BASE_TABLE_BYTES
+    // A page of 4 KiB costs 4,224 bytes.
+    2 * (cache + cache / 32 + checksum_bytes_max(limits) + BASE_BYTES) + run_table_bytes_max(limits)
+}
+
+/// What tables and filters of runs may take. One that comes as a snapshot has none.
+pub(crate) fn run_table_bytes_max(limits: &Limits) -> u64 {
+    u64::from(limits.memtable_bytes) / 2
+}
+
+/// What the checksums of one base's redb file may take.
+fn checksum_bytes_max(limits: &Limits) -> u64 {
+    u64::from(limits.base_cache_bytes / 2).max(CHECKSUM_BYTES_MIN)
+}
+
+/// How long redb's file may become: a longer one has more checksums than there is memory for.
+pub(crate) fn home_bytes_max(limits: &Limits) -> u64 {
+    checksum_bytes_max(limits) / 4 * CHECKSUMMED_BYTES
 }
 
 /// What questions to the base may take before no more are asked ahead of time or for another request.
@@ -304,6 +322,17 @@ mod tests {
         assert!(!budget.try_charge(Part::Connections, u64::MAX));
         budget.release(Part::Connections, 1);
         assert!(budget.try_charge(Part::Connections, 1));
+    }
+
+    /// A tree that grows until it is refused, and its copy beside it while a server takes that in.
+    #[test]
+    fn the_base_may_take_what_two_of_the_longest_files_need_for_their_checksums() {
+        for base_cache_bytes in [0, 1 << 20, 32 << 20] {
+            let limits = Limits { base_cache_bytes, ..Limits::default() };
+            let checksums = home_bytes_max(&limits) / CHECKSUMMED_BYTES * 4;
+            assert!(home_bytes_max(&limits) >= 1 << 30);
+            assert!(base_bytes_max(&limits) >= 2 * (checksums + u64::from(base_cache_bytes)));
+        }
     }
 
     #[test]

@@ -22,13 +22,16 @@ pub struct Now {
     pub wall_ms: i64,
 }
 
-/// Where there is too little room.
+/// Where there is too little room for more znodes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Shortage {
     /// On the disk.
     Disk,
     /// Under the bound of what may be taken of the disk ([`Limits::disk_bytes_max`](crate::Limits::disk_bytes_max)).
     Bound,
+    /// Of memory, for the checksums of the base's file, which grow with it (half of
+    /// [`Limits::base_cache_bytes`](crate::Limits::base_cache_bytes), 1 MiB at least for each GiB of it).
+    Memory,
 }
 
 /// Something that happened outside the machine.

@@ -281,7 +281,7 @@ mod tests {
     fn limits_beyond_the_ceiling_are_said() {
         let loaded = parse("profile = \"emmc/128m\"\nlimits.watches_max = 1_000_000").unwrap();
         let expected =
-            "the limits allow 188 MiB of memory in a site of 1, and the ceiling of the profile emmc/128m is 64 MiB";
+            "the limits allow 190 MiB of memory in a site of 1, and the ceiling of the profile emmc/128m is 64 MiB";
         assert_eq!(loaded.warnings, [expected]);
         assert_eq!(parse("").unwrap().warnings, [""; 0]);
     }

@@ -266,6 +266,12 @@ impl CheckpointThread<'_> {
                     "the data directory takes as much of the disk as it may: writes are refused, deletes go on; when it takes so many bytes less, or \
                      disk_bytes_max is so many more, writes are taken again"
                 ),
+                Some(Shortage::Memory) => warn!(
+                    missing_bytes,
+                    left_out,
+                    "the tree is as large as the memory for it allows: writes are refused, deletes go on; when the base's file is so many bytes shorter, or \
+                     base_cache_bytes is larger by one for 512 of them, writes are taken again"
+                ),
                 None => info!("there is room again"),
             }
         }

@@ -216,6 +216,32 @@ fn a_few_keys_that_change_often_do_not_rewrite_a_large_base() {
     assert_holds(&base, &model, "after all");
 }
 
+/// The table of one run of them all would grow with the base.
+#[test]
+fn runs_whose_tables_take_much_memory_go_into_a_base_however_large() {
+    let disk = SimDisk::new(1);
+    let options = Options { runs_max: 4, merge_step_bytes: 64 << 10, table_bytes_max: 16 << 10, ..OPTIONS };
+    let base = Base::create(Arc::new(disk), BASE_ID, options).unwrap();
+    let mut model = Model::default();
+    let znode = |at: u64, fill: u8| (key::znode(&format!("/app/{at:05}")).unwrap(), Some(Bytes::from(vec![fill; 100])));
+    base.checkpoint(&model.checkpoint((0..20_000).map(|at| znode(at, 0)).collect())).unwrap();
+    merge(&base, true).unwrap();
+    let before = base.memory_bytes();
+    for round in 0..30_u8 {
+        base.checkpoint(&model.checkpoint((0..200).map(|at| znode(at * 97, round)).collect())).unwrap();
+        merge(&base, false).unwrap();
+        // The tables, and what redb's pages vary by.
+        let tables = base.memory_bytes().saturating_sub(before);
+        assert!(base.counters().runs < 8 && tables < (16 << 10) + (48 << 10), "{tables} bytes of tables");
+    }
+    assert_holds(&base, &model, "after all");
+    // Without other checkpoints between nothing is left that has a table to speak of.
+    base.checkpoint(&model.checkpoint((0..2000).map(|at| znode(at * 9, 99)).collect())).unwrap();
+    merge(&base, false).unwrap();
+    assert_eq!(base.counters().runs, 0, "one run is enough when its table is large");
+    assert_holds(&base, &model, "and then");
+}
+
 #[test]
 fn a_value_that_is_cloned_is_shared() {
     let disk = SimDisk::new(1);

@@ -20,7 +20,7 @@ const RUNS: usize = 12;
 
 /// A base of so many runs, in each of which are the same two large records, between small ones.
 fn base(disk: &SimDisk, model: &mut Model) -> Base {
-    let options = Options { cache_bytes: 64 << 10, merge_step_bytes: 16 << 10, runs_max: RUNS };
+    let options = Options { cache_bytes: 64 << 10, merge_step_bytes: 16 << 10, runs_max: RUNS, ..Options::default() };
     let base = Base::create(Arc::new(disk.clone()), BASE_ID, options).unwrap();
     for round in 0..RUNS as u8 {
         let large = |name: &str| (key::data(name).unwrap(), Some(Bytes::from(vec![round; LARGE as usize])));

@@ -77,7 +77,14 @@ fn open_image(bytes: &[u8]) {
 
 fn open_base(bytes: &[u8]) {
     let disk = Arc::new(file("base-3.manifest", bytes));
-    take(Base::open(disk, 3, Options { cache_bytes: 1 << 16, merge_step_bytes: 1 << 14, runs_max: 2 }).is_ok());
+    take(
+        Base::open(
+            disk,
+            3,
+            Options { cache_bytes: 1 << 16, merge_step_bytes: 1 << 14, runs_max: 2, table_bytes_max: 1 << 20 },
+        )
+        .is_ok(),
+    );
 }
 
 #[test]

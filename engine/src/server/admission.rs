@@ -101,6 +101,7 @@ impl Server {
             Admission::Refuse => Some(match self.upkeep.shortage() {
                 Some(Shortage::Disk) => "the disk is full",
                 Some(Shortage::Bound) => "the data directory takes as much of the disk as it may",
+                Some(Shortage::Memory) => "the tree is as large as the memory for it allows",
                 None => "the last checkpoint failed, and there is no room for more without it",
             }),
         }

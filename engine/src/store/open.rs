@@ -6,6 +6,7 @@ use super::key::{self, Key, end_of_prefix};
 use super::log::{Facts, Log, LogError, LogOptions, ReadError, ReplayError};
 use super::{MARKER, Marker, Reserve, Strategy};
 use crate::action::BaseRead;
+use crate::budget;
 use crate::event::{BaseFailure, Event};
 use crate::limits::Limits;
 use crate::server::BaseState;
@@ -273,6 +274,7 @@ pub(super) fn base_options(limits: &Limits) -> Options {
     Options {
         cache_bytes: limits.base_cache_bytes as usize,
         merge_step_bytes: u64::from(limits.memtable_bytes) / 32,
+        table_bytes_max: budget::run_table_bytes_max(limits),
         ..Options::default()
     }
 }

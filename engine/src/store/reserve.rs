@@ -7,6 +7,7 @@ use super::base::{self, Base, BaseError};
 use super::capped::{signed, taken_bytes};
 use super::disk::{Disk, DiskFile};
 use crate::action::Checkpoint;
+use crate::budget;
 use crate::event::Shortage;
 use crate::limits::Limits;
 use std::fmt;
@@ -31,8 +32,10 @@ pub struct Reserve {
     taken_bytes: AtomicU64,
     is_held: AtomicBool,
     is_short: AtomicBool,
-    /// Whether what is short is that bound, and not the disk.
-    is_bound: AtomicBool,
+    /// How long the base's file may become.
+    home_bytes_max: u64,
+    /// What is short, or would be first.
+    least: Mutex<Shortage>,
     /// What [`Reserve::settle`] last saw: giving up the file makes space short between two of its looks.
     told: Mutex<Option<Shortage>>,
     /// By how many bytes the last look found too few free.
@@ -56,7 +59,8 @@ impl Reserve {
             bytes_max: limits.disk_bytes_max,
             taken_bytes: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
-            is_bound: AtomicBool::new(false),
+            home_bytes_max: budget::home_bytes_max(limits),
+            least: Mutex::new(Shortage::Disk),
             told: Mutex::new(None),
             missing_bytes: AtomicU64::new(0),
         };
@@ -76,8 +80,7 @@ impl Reserve {
 
     /// What is too small, while it is.
     pub fn shortage(&self) -> Option<Shortage> {
-        let why = if self.is_bound.load(Relaxed) { Shortage::Bound } else { Shortage::Disk };
-        self.is_short().then_some(why)
+        self.is_short().then(|| *lock(&self.least))
     }
 
     /// How many bytes more must be free before every write is admitted; while space is short.
@@ -126,7 +129,7 @@ impl Reserve {
         let is_short = self.look(base, was_short).unwrap_or(was_short);
         self.is_short.store(is_short, Relaxed);
         let shortage = self.shortage();
-        std::mem::replace(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner), shortage) != shortage
+        std::mem::replace(&mut *lock(&self.told), shortage) != shortage
     }
 
     /// Writes are admitted only while every run could be merged and the log could grow to its full size: what deletes frees nothing
@@ -134,9 +137,10 @@ impl Reserve {
     fn look(&self, base: &Base, was_short: bool) -> io::Result<bool> {
         let room = self.room(base)?;
         // What the bound leaves is never more than the disk has: where both say the same it is the bound that is met.
-        let (free, is_bound) =
-            if room.of_bound <= room.of_disk { (room.of_bound, true) } else { (room.of_disk, false) };
-        self.is_bound.store(is_bound, Relaxed);
+        let rooms =
+            [(room.of_bound, Shortage::Bound), (room.of_disk, Shortage::Disk), (room.of_memory, Shortage::Memory)];
+        let (free, least) = rooms.into_iter().min_by_key(|(free, _)| *free).unwrap_or((room.of_disk, Shortage::Disk));
+        *lock(&self.least) = least;
         // Room comes back by more than a little, or not at all: no swinging between the two.
         let margin = if was_short { self.bytes / 8 } else { 0 };
         let to_make = if self.is_held.load(Relaxed) { 0 } else { self.bytes };
@@ -177,12 +181,13 @@ impl Reserve {
         let log_bytes = segments.map(|name| self.disk.open(name)?.len()).sum::<io::Result<u64>>()?;
         let needed = signed(base.run_bytes() + self.log_bytes_max.saturating_sub(log_bytes));
         let of_disk = signed(self.disk.free_bytes()?) - needed;
+        let of_memory = signed(self.home_bytes_max) - signed(base.home_bytes()) - signed(base.run_bytes());
         if self.bytes_max == 0 {
-            return Ok(Room { of_disk, of_bound: i64::MAX });
+            return Ok(Room { of_disk, of_bound: i64::MAX, of_memory });
         }
         // A member whose own base is of no use gets another one beside it, of about this size.
         let second = signed((own + own / 8).saturating_sub(coming));
-        Ok(Room { of_disk, of_bound: signed(self.bytes_max) - signed(taken) - second - needed })
+        Ok(Room { of_disk, of_bound: signed(self.bytes_max) - signed(taken) - second - needed, of_memory })
     }
 }
 
@@ -202,8 +207,37 @@ fn fill_with_noise(file: &dyn DiskFile, bytes: u64) -> io::Result<()> {
 struct Room {
     of_disk: i64,
     of_bound: i64,
+    /// Of the base's file.
+    of_memory: i64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{FsDisk, base::Options};
+
+    #[test]
+    fn a_base_whose_file_is_longer_than_there_is_memory_for_is_short_of_memory() {
+        let directory = std::env::temp_dir().join(format!("zoolet-reserve-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(FsDisk::open(&directory).unwrap());
+        let base = Base::create(Arc::clone(&disk), 0, Options::default()).unwrap();
+        let limits = Limits { disk_reserve_bytes: 0, disk_bytes_max: 0, ..Limits::default() };
+        let mut reserve = Reserve::open(disk, &limits);
+        assert!(!reserve.settle(&base) && reserve.shortage().is_none());
+        reserve.home_bytes_max = base.home_bytes() - 1;
+        assert!(reserve.settle(&base));
+        assert_eq!((reserve.shortage(), reserve.missing_bytes()), (Some(Shortage::Memory), 1));
+        reserve.home_bytes_max = base.home_bytes();
+        assert!(reserve.settle(&base) && reserve.shortage().is_none());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
 }

@@ -377,7 +377,8 @@ pub(super) const BASE_DAMAGE: Target = Target { name: "base_damage", valid: scri
 
 const BASE_ID: u64 = 3;
 /// Parts and runs so small that a few checkpoints make several of each.
-const BASE_OPTIONS: Options = Options { cache_bytes: 64 << 10, merge_step_bytes: 16 << 10, runs_max: 2 };
+const BASE_OPTIONS: Options =
+    Options { cache_bytes: 64 << 10, merge_step_bytes: 16 << 10, runs_max: 2, table_bytes_max: 1 << 20 };
 
 fn open_base(disk: &SimDisk) -> Result<Base, BaseError> {
     Base::open(Arc::new(disk.clone()), BASE_ID, BASE_OPTIONS)

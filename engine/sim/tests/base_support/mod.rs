@@ -15,7 +15,8 @@ use zoolet_model::{SessionId, Zxid};
 use zoolet_sim::disk::{Random, SimDisk};
 
 /// Small, so that a few checkpoints make merges, of several steps.
-pub const OPTIONS: Options = Options { cache_bytes: 64 << 10, merge_step_bytes: 16 << 10, runs_max: 3 };
+pub const OPTIONS: Options =
+    Options { cache_bytes: 64 << 10, merge_step_bytes: 16 << 10, runs_max: 3, table_bytes_max: 4 << 20 };
 pub const BASE_ID: u64 = 7;
 
 pub type Records = BTreeMap<key::Key, Bytes>;

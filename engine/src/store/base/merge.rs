@@ -5,7 +5,8 @@
 //! crash between two steps costs only the work, and beginning again changes nothing. In key order each page of redb is copied once for all
 //! its changes.
 //!
-//! Where redb is much larger than the runs, hardly a page would have more than one change: then the runs become one run.
+//! Where redb is much larger than the runs, hardly a page would have more than one change: then the runs become one run; unless its table and filter would take
+//! too much memory, which grow with the number of its records.
 
 use super::{
     BaseError, Core,
@@ -58,10 +59,12 @@ impl Merge {
     fn begin(core: &Core, version: &Version, numbers: &mut u64, eagerly: bool) -> Result<Option<Self>, BaseError> {
         let runs = version.runs.clone();
         let enough = if eagerly { 1 } else { core.options.runs_max };
-        if runs.len() < enough.max(1) {
+        // While one run is made of them it has a table too, which is there twice when it is finished.
+        let are_tables_large = version.table_bytes() >= core.options.table_bytes_max / 4;
+        if runs.is_empty() || runs.len() < enough && !are_tables_large {
             return Ok(None);
         }
-        if eagerly || version.run_bytes() >= core.home.bytes() / HOME_TIMES {
+        if eagerly || are_tables_large || version.run_bytes() >= core.home.bytes() / HOME_TIMES {
             return Ok(Some(Self::IntoHome(IntoHome {
                 from: Key::default(),
                 walk: None,

@@ -78,11 +78,13 @@ pub struct Options {
     pub merge_step_bytes: u64,
     /// Runs from which on they are merged; 1 at least.
     pub runs_max: usize,
+    /// Bytes of memory that the tables and filters of runs take, about, those of a run that is being made of them included.
+    pub table_bytes_max: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 4 << 20, merge_step_bytes: 256 << 10, runs_max: 16 }
+        Self { cache_bytes: 4 << 20, merge_step_bytes: 256 << 10, runs_max: 16, table_bytes_max: 4 << 20 }
     }
 }
 
@@ -376,6 +378,11 @@ impl Base {
         self.run_bytes() + self.0.home.bytes()
     }
 
+    /// Bytes of redb's file, holes included.
+    pub fn home_bytes(&self) -> u64 {
+        self.0.home.bytes()
+    }
+
     /// Bytes of what is still to be merged.
     pub fn run_bytes(&self) -> u64 {
         self.0.version().run_bytes()
@@ -518,9 +525,10 @@ impl Core {
                 }
             }
         }
-        while self.version().runs.len() >= limit {
-            merge::step(self, merge, numbers, false, 0)?;
-        }
+        let is_too_much = |version: &Version| {
+            version.runs.len() >= limit || version.table_bytes() >= self.options.table_bytes_max / 4 * 3
+        };
+        while is_too_much(&self.version()) && merge::step(self, merge, numbers, false, 0)? {}
         if matches!(merge, Some(Merge::IntoRun(_))) && self.need_space(needed_bytes).is_err() {
             // Its half of a run goes with it.
             *merge = None;

@@ -136,7 +136,7 @@ impl Run {
     }
 
     /// Bytes it takes in memory; they do not change.
-    fn memory_bytes(&self) -> u64 {
+    pub(super) fn memory_bytes(&self) -> u64 {
         let tables = [self.sparse.capacity(), self.filter.as_bytes().len(), self.checksums.capacity() * 4];
         let tables: usize = tables.into_iter().map(allocated).sum();
         (tables + allocated(size_of::<Self>())) as u64

@@ -32,6 +32,11 @@ impl Version {
         self.runs.iter().map(|run| run.bytes()).sum()
     }
 
+    /// Bytes of memory that the tables and filters of the runs take.
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.runs.iter().map(|run| run.memory_bytes()).sum()
+    }
+
     pub(super) fn record(&self, key: &[u8]) -> Result<Option<Bytes>, BaseError> {
         let hash = filter::hash(key);
         for run in self.runs.iter().filter(|run| run.may_hold(hash)) {

@@ -14,6 +14,9 @@ use zoolet_transport::wire::client::Shape;
 pub const VALUE: usize = 1000;
 /// Znodes made in one transaction.
 const BATCH: u64 = 50;
+/// The same of those without data, and how many of them have one parent.
+const SMALL_BATCH: u64 = 500;
+const SMALL_SIBLINGS: u64 = 10_000;
 /// Reads under way at once.
 const WINDOW: usize = 500;
 /// How long anything may take, under siege too.
@@ -102,6 +105,24 @@ pub fn transactions(directory: u64) -> impl Iterator<Item = Vec<WriteOp>> {
 pub fn populate(servers: &[&Server], client: &mut Client, directories: Range<u64>) -> Outcome<()> {
     for transaction in directories.flat_map(transactions) {
         write(servers, client, &transaction)?;
+    }
+    Ok(())
+}
+
+/// Makes so many znodes without data: what a server holds for each znode, and not for its bytes, counts with them.
+///
+/// # Errors
+/// As for [`write()`].
+pub fn populate_small(servers: &[&Server], client: &mut Client, znodes: u64) -> Outcome<()> {
+    let parent = |number| format!("/small-{}", number / SMALL_SIBLINGS);
+    for from in (0..znodes).step_by(SMALL_BATCH as usize) {
+        if from % SMALL_SIBLINGS == 0 {
+            write(servers, client, &[create(&parent(from), Bytes::new())])?;
+        }
+        let some = from..from + SMALL_BATCH;
+        let some: Vec<_> =
+            some.map(|number| create(&format!("{}/box-{number:08}", parent(from)), Bytes::new())).collect();
+        write(servers, client, &some)?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use zoolet_ensemble_tests::agreement::same_digest;
 use zoolet_ensemble_tests::cgroup::Cgroup;
-use zoolet_ensemble_tests::population::{VALUE, client, populate, verify, write};
+use zoolet_ensemble_tests::population::{VALUE, client, populate, populate_small, verify, write};
 use zoolet_ensemble_tests::process::Usage;
 use zoolet_ensemble_tests::product::Product;
 use zoolet_ensemble_tests::siege::{self, Bounds, Siege};
@@ -20,7 +20,8 @@ const SERVERS: u8 = 3;
 const PERIOD: Duration = Duration::from_millis(100);
 /// How long all that is held goes on being held when everything is there.
 const HOLD: Duration = Duration::from_secs(10);
-
+/// For so many bytes of the ceiling one znode without data: tables of them must not grow with them.
+const BYTES_PER_SMALL: u64 = 128;
 /// How long clients may take to meet every bound, when all is there.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// What they can fill.
@@ -140,6 +141,7 @@ fn besiege(profile: &Profile, site: &mut Site, pids: &[AtomicU64], directories: 
     };
     let sieges: Vec<Siege> = servers.iter().map(|server| Siege::begin(server.client(), bounds)).collect();
     populate(&servers, &mut own, 0..directories / 2).unwrap();
+    populate_small(&servers, &mut own, profile.get(Key::CeilingBytes) / BYTES_PER_SMALL).unwrap();
 
     // What one follower does not take waits at the leader, as much as may.
     let followers = site.followers().unwrap();
@@ -173,6 +175,8 @@ fn besiege(profile: &Profile, site: &mut Site, pids: &[AtomicU64], directories: 
         for key in figures.keys().filter_map(|key| key.strip_prefix("budget_")?.strip_suffix("_limit")) {
             println!("server {id}: {key}: {} now, {} at most, of {}", of(key, ""), of(key, "_peak"), of(key, "_limit"));
         }
+        let (peak, limit) = (of("base_memory_bytes", "_peak"), of("base_memory_bytes", "_limit"));
+        assert!(peak <= limit, "server {id}: {peak} bytes of the base in memory, of {limit}");
     }
     site.servers().iter().for_each(|server| tells_whom_it_refuses(server, began.elapsed()));
     for (siege, id) in sieges.into_iter().zip(site.ids()) {

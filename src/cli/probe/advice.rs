@@ -69,9 +69,10 @@ fn fits(machine: &Machine, profile: &Profile) -> bool {
 }
 
 /// What is wrong, or what its owner should know.
-pub(super) fn warnings(disk: &DiskFound, machine: &Machine) -> Vec<String> {
+pub(super) fn warnings(disk: &DiskFound, machine: &Machine, profile: Option<&Profile>) -> Vec<String> {
     let mut lines: Vec<String> = disk.file_system.warning().map(str::to_owned).into_iter().collect();
     lines.extend(of_syncs(disk));
+    lines.extend(profile.and_then(|profile| of_room(disk, profile)));
     lines.extend(disk.wear.as_ref().and_then(DeviceWear::trouble));
     if Profile::named("emmc/128m", None).is_ok_and(|smallest| !fits(machine, &smallest)) {
         lines.push("there is less memory than the smallest profile is made for: a server may be killed when much is asked of it".to_owned());
@@ -96,6 +97,18 @@ pub(super) fn warnings(disk: &DiskFound, machine: &Machine) -> Vec<String> {
         );
     }
     lines
+}
+
+/// What the log and its reserve take is what a server needs before the first write.
+fn of_room(disk: &DiskFound, profile: &Profile) -> Option<String> {
+    let (free, needs) = (disk.free_bytes?, profile.get(Key::LogBytes) + profile.get(Key::DiskReserveBytes));
+    (free < needs).then(|| {
+        format!(
+            "{} MiB are free, and the log of such a server takes {} with its reserve, before the data: unless they are there already, make room",
+            free >> 20,
+            needs.div_ceil(1 << 20)
+        )
+    })
 }
 
 fn of_syncs(disk: &DiskFound) -> Vec<String> {
@@ -224,6 +237,7 @@ mod tests {
         DiskFound {
             directory: "/data".into(),
             file_system: FileSystem::Ext,
+            free_bytes: Some(5 << 30),
             bytes_per_second: Some(20_000_000),
             syncs: Some(syncs(p50_us, p99_us, max_us)),
             written_bytes: 40 << 20,
@@ -291,7 +305,7 @@ mod tests {
     }
 
     fn said(disk: &DiskFound, machine: &Machine) -> String {
-        warnings(disk, machine).join("\n")
+        warnings(disk, machine, None).join("\n")
     }
 
     #[test]
@@ -309,10 +323,23 @@ mod tests {
         let worn = DiskFound { wear: Some(wear), ..usual };
         assert_eq!(said(&worn, &machine(487)), "mmcblk0 has used 90 to 100 % of its life");
         let stuck = Some(Stuck { phase: Phase::Syncing, waited: Duration::from_millis(22_900) });
-        let lines = warnings(&DiskFound { stuck, ..disk(500, 900, 22_900_000) }, &machine(487));
+        let lines = warnings(&DiskFound { stuck, ..disk(500, 900, 22_900_000) }, &machine(487), None);
         assert!(lines.len() == 1 && lines[0].starts_with("a sync has not returned for 22 s: "), "{lines:?}");
-        let lines = warnings(&DiskFound { stuck, syncs: None, ..disk(0, 0, 0) }, &machine(487));
+        let lines = warnings(&DiskFound { stuck, syncs: None, ..disk(0, 0, 0) }, &machine(487), None);
         assert!(lines.len() == 1 && lines[0].starts_with("a sync has not returned for 22 s: "), "{lines:?}");
+    }
+
+    #[test]
+    fn a_disk_that_the_log_does_not_fit_on_is_said() {
+        let profile = Profile::named("sd-a1/128m", None).unwrap();
+        let with = |free_bytes| DiskFound { free_bytes, ..disk(150, 400, 900) };
+        let said = |free_bytes| warnings(&with(free_bytes), &machine(487), Some(&profile));
+        let needs = (64 + 8) << 20;
+        assert!(
+            said(Some(needs - 1))[0]
+                .starts_with("71 MiB are free, and the log of such a server takes 72 with its reserve")
+        );
+        assert_eq!((said(Some(needs)), said(None)), (Vec::new(), Vec::new()));
     }
 
     #[test]
@@ -328,7 +355,7 @@ mod tests {
                 "encrypts 9 MB a second",
             ),
         ] {
-            let lines = warnings(&usual, &machine);
+            let lines = warnings(&usual, &machine, None);
             assert!(lines.len() == 1 && lines[0].contains(part), "{part}: {lines:?}");
         }
         let rtcs = machine(487).rtcs.into_iter().map(|rtc| Rtc { says_s: Some(0), ..rtc }).collect();

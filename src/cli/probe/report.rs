@@ -1,7 +1,7 @@
 //! What was found, for people and for programs.
 
 use super::advice;
-use super::disk::{DiskFound, Phase, Stuck};
+use super::disk::DiskFound;
 use super::machine::Machine;
 use super::peers::Peer;
 use super::{Found, Nearest};
@@ -27,7 +27,7 @@ pub(super) fn text(found: &Found) -> String {
     if let (Some(Nearest { profile, .. }), Some(syncs)) = (nearest, &disk.syncs) {
         text.push_str(&advice::meaning(syncs, profile));
     }
-    for line in advice::warnings(disk, machine) {
+    for line in advice::warnings(disk, machine, nearest.as_ref().map(|nearest| &nearest.profile)) {
         _ = writeln!(text, "warning: {line}");
     }
     _ = match nearest {
@@ -41,10 +41,12 @@ pub(super) fn text(found: &Found) -> String {
 
 fn of_disk(disk: &DiskFound, row: &mut impl FnMut(&str, &str)) {
     let (kind, directory) = (disk.file_system, disk.directory.display());
-    if matches!(disk.stuck, Some(Stuck { phase: Phase::Preparing, .. })) {
-        row("data", &format!("{directory}"));
-    } else {
-        row("data", &format!("{directory}, {}: the log {}", kind.name(), kind.use_of_log()));
+    match disk.free_bytes {
+        None => row("data", &directory.to_string()),
+        Some(free) => {
+            let use_of_log = kind.use_of_log();
+            row("data", &format!("{directory}, {}, {} free: the log {use_of_log}", kind.name(), binary(free)));
+        }
     }
     let sync = disk.syncs.map_or_else(
         || "none returned".to_owned(),
@@ -66,14 +68,17 @@ fn of_disk(disk: &DiskFound, row: &mut impl FnMut(&str, &str)) {
 
 /// With a tenth where that says something.
 fn with_tenths(value: u64, of: u64) -> String {
-    if value < 10 * of { format!("{}.{}", value / of, value % of * 10 / of) } else { (value / of).to_string() }
+    match (value / of, value % of * 10 / of) {
+        (whole @ 0..10, tenth @ 1..) => format!("{whole}.{tenth}"),
+        (whole, _) => whole.to_string(),
+    }
 }
 
 fn megabytes(bytes_per_second: u64) -> String {
     format!("{} MB a second", with_tenths(bytes_per_second, 1_000_000))
 }
 
-fn memory(bytes: u64) -> String {
+fn binary(bytes: u64) -> String {
     if bytes < 1 << 30 { format!("{} MiB", bytes >> 20) } else { format!("{} GiB", with_tenths(bytes, 1 << 30)) }
 }
 
@@ -87,9 +92,9 @@ pub(super) fn duration(us: u64) -> String {
 }
 
 fn of_machine(machine: &Machine, row: &mut impl FnMut(&str, &str)) {
-    let mut has = machine.memory_bytes.map_or_else(unknown, memory);
+    let mut has = machine.memory_bytes.map_or_else(unknown, binary);
     if let Some((allowed, of)) = machine.memory_allowed {
-        _ = write!(has, ", of which {of} {}", memory(allowed));
+        _ = write!(has, ", of which {of} {}", binary(allowed));
     }
     row("memory", &has);
     let mut processors = format!("{}, {}", machine.processors, std::env::consts::ARCH);
@@ -140,6 +145,7 @@ pub(super) fn json(found: &Found) -> String {
         "sync_p99_us": syncs.map(|syncs| syncs.p99_us),
         "sync_max_us": syncs.map(|syncs| syncs.max_us),
         "write_bytes_per_second": disk.bytes_per_second,
+        "free_bytes": disk.free_bytes,
         "written_bytes": disk.written_bytes,
         "stuck": disk.stuck.map(|stuck| json!({
             "phase": stuck.phase.name(),
@@ -174,7 +180,7 @@ pub(super) fn json(found: &Found) -> String {
             "round_trip_max_us": peer.round_trip_us.as_ref().ok().map(|(_, longest)| longest),
             "error": peer.round_trip_us.as_ref().err(),
         })).collect::<Value>(),
-        "warnings": advice::warnings(disk, machine),
+        "warnings": advice::warnings(disk, machine, nearest.as_ref().map(|nearest| &nearest.profile)),
         "profile": nearest.as_ref().map(|nearest| &nearest.name),
     });
     format!("{whole:#}\n")
@@ -184,7 +190,7 @@ pub(super) fn json(found: &Found) -> String {
 mod tests {
     use super::super::ciphers::Ciphers;
     use super::super::clock::Rtc;
-    use super::super::disk::Syncs;
+    use super::super::disk::{Phase, Stuck, Syncs};
     use super::*;
     use std::time::Duration;
     use zoolet::config::Network;
@@ -194,6 +200,7 @@ mod tests {
         DiskFound {
             directory: "/var/lib".into(),
             file_system: FileSystem::Ext,
+            free_bytes: Some(5 << 30),
             bytes_per_second: Some(9_870_000),
             syncs: Some(Syncs { count: 812, p50_us: 1130, p99_us: 32_187, max_us: 1_232_881 }),
             written_bytes: 13_115_392,
@@ -235,7 +242,7 @@ mod tests {
     #[test]
     fn the_text_is_this() {
         let expected = "\
-data         /var/lib, ext4: the log overwrites its segments in place
+data         /var/lib, ext4, 5 GiB free: the log overwrites its segments in place
 sync         812 of 4 KiB: p50 1.1 ms, p99 32 ms, longest 1.2 s
 throughput   9.8 MB a second
 life         the kernel does not say
@@ -266,6 +273,7 @@ The nearest profile is emmc/512m: zoolet serve --profile emmc/512m; zoolet profi
     fn a_disk_that_answers_nothing_is_told_all_the_same() {
         let stuck = |phase| Some(Stuck { phase, waited: Duration::from_millis(25_900) });
         let silent = DiskFound {
+            free_bytes: None,
             syncs: None,
             bytes_per_second: None,
             written_bytes: 0,
@@ -292,7 +300,7 @@ The nearest profile is emmc/512m: zoolet serve --profile emmc/512m; zoolet profi
     fn the_object_has_these_fields() {
         let json: Value = serde_json::from_str(&json(&found(disk()))).unwrap();
         let fields: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
-        let expected = "aes_128_gcm_bytes_per_second architecture chacha20_poly1305_bytes_per_second cipher clock device directory file_system has_aes log \
+        let expected = "aes_128_gcm_bytes_per_second architecture chacha20_poly1305_bytes_per_second cipher clock device directory file_system free_bytes has_aes log \
                         memory_allowed_bytes memory_bytes peers processor_percent processors profile rtcs stuck sync_max_us sync_p50_us sync_p99_us syncs \
                         version warnings write_bytes_per_second written_bytes";
         assert_eq!(fields.join(" "), expected);

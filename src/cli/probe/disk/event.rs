@@ -39,6 +39,7 @@ pub(super) enum Event {
     /// Where it is written, and how much at most: the file is there, with nothing in it.
     Place {
         file_system: FileSystem,
+        free_bytes: u64,
         plan: Plan,
         directory: PathBuf,
     },
@@ -65,8 +66,9 @@ impl Event {
     /// With the end of the line. A path may be any bytes but that.
     pub(super) fn to_line(&self) -> Vec<u8> {
         let mut line = match self {
-            Self::Place { file_system, plan, directory } => {
-                let numbers = format!("place {} {} {} ", file_system.magic(), plan.laid_out_bytes, plan.syncs);
+            Self::Place { file_system, free_bytes, plan, directory } => {
+                let Plan { laid_out_bytes, syncs } = plan;
+                let numbers = format!("place {} {free_bytes} {laid_out_bytes} {syncs} ", file_system.magic());
                 [numbers.as_bytes(), directory.as_os_str().as_bytes()].concat()
             }
             Self::Began(phase) => format!("began {}", phase.name()).into(),
@@ -81,15 +83,16 @@ impl Event {
 
     /// Of a line without its end. `None`: the process was ended in the middle of it.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
-        let mut words = line.splitn(5, |byte| *byte == b' ');
+        let mut words = line.splitn(6, |byte| *byte == b' ');
         let kind = words.next()?;
         let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<u64>().ok();
         match kind {
             b"place" => {
                 let file_system = FileSystem::of_magic(u32::try_from(number()?).ok()?);
+                let free_bytes = number()?;
                 let plan = Plan { laid_out_bytes: number()?, syncs: number()? };
                 let directory = OsString::from_vec(words.next()?.to_vec()).into();
-                Some(Self::Place { file_system, plan, directory })
+                Some(Self::Place { file_system, free_bytes, plan, directory })
             }
             b"began" => {
                 let name = words.next()?;
@@ -117,6 +120,7 @@ mod tests {
         let odd = OsString::from_vec(b"/a b/\xff c".to_vec()).into();
         let place = |file_system, directory| Event::Place {
             file_system,
+            free_bytes: 5 << 30,
             plan: Plan { laid_out_bytes: 32 << 20, syncs: 2000 },
             directory,
         };
@@ -134,7 +138,7 @@ mod tests {
             let (end, line) = line.split_last().unwrap();
             assert_eq!((*end, Event::parse(line)), (b'\n', Some(event)));
         }
-        for cut in ["", "pl", "place 1", "synced", "began lay", "failed 1"] {
+        for cut in ["", "pl", "place 1", "place 1 2 3 4", "synced", "began lay", "failed 1"] {
             assert_eq!(Event::parse(cut.as_bytes()), None, "{cut}");
         }
     }

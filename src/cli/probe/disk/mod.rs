@@ -18,6 +18,8 @@ use zoolet_engine::store::{DeviceWear, FileSystem};
 pub(super) struct DiskFound {
     pub(super) directory: PathBuf,
     pub(super) file_system: FileSystem,
+    /// Bytes that there was room for before; `None` when the file system has not answered.
+    pub(super) free_bytes: Option<u64>,
     /// Bytes in a second, one block behind the other.
     pub(super) bytes_per_second: Option<u64>,
     /// Of blocks that were written and synced, one by one; `None` when none was.

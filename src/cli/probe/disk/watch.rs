@@ -97,6 +97,7 @@ fn announcement(plan: Plan, directory: &Path) -> String {
 struct Seen {
     directory: PathBuf,
     file_system: FileSystem,
+    free_bytes: Option<u64>,
     plan: Option<Plan>,
     phase: Phase,
     /// Since when it is in that.
@@ -114,6 +115,7 @@ impl Seen {
         Self {
             directory: data.to_path_buf(),
             file_system: FileSystem::Other(0),
+            free_bytes: None,
             plan: None,
             phase: Phase::Preparing,
             began: now,
@@ -126,8 +128,9 @@ impl Seen {
     fn note(&mut self, event: Event) {
         self.heard = Instant::now();
         match event {
-            Event::Place { file_system, plan, directory } => {
-                (self.directory, self.file_system, self.plan) = (directory, file_system, Some(plan));
+            Event::Place { file_system, free_bytes, plan, directory } => {
+                (self.directory, self.file_system) = (directory, file_system);
+                (self.free_bytes, self.plan) = (Some(free_bytes), Some(plan));
             }
             Event::Began(phase) => (self.phase, self.began) = (phase, self.heard),
             Event::LaidOut { bytes, us } => self.laid_out = (bytes, us),
@@ -185,6 +188,7 @@ impl Seen {
         DiskFound {
             directory: self.directory,
             file_system: self.file_system,
+            free_bytes: self.free_bytes,
             bytes_per_second: (bytes > 0).then(|| bytes.saturating_mul(1_000_000) / us.max(1)),
             syncs: Syncs::of(took),
             written_bytes,
@@ -200,7 +204,7 @@ mod tests {
 
     fn place() -> Event {
         let plan = Plan { laid_out_bytes: 1 << 20, syncs: 100 };
-        Event::Place { file_system: FileSystem::Ext, plan, directory: "/data".into() }
+        Event::Place { file_system: FileSystem::Ext, free_bytes: 8 << 20, plan, directory: "/data".into() }
     }
 
     /// What is found when the writer says that and nothing more, and is there still.

@@ -99,7 +99,7 @@ fn measure(data: &Path, tell: &mut Tell<'_>) -> Result<(), Stopped> {
         ))
     })?;
     let told = Teller { tell };
-    let place = Event::Place { file_system, plan, directory: directory.clone() };
+    let place = Event::Place { file_system, free_bytes: room, plan, directory: directory.clone() };
     write(&disk, file_system.strategy(), plan, told, &place).map_err(|error| match error {
         Error::NobodyListens => Stopped::NobodyListens,
         Error::Disk(error) => failed(error),

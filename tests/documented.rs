@@ -66,7 +66,8 @@ fn the_configurations_of_the_manual_are_taken() {
             "a profile of your own" | "a profile for industrial cards" => &["profile", "check", "block.toml"],
             _ => panic!("nobody knows what {name:?} is to be tried with"),
         };
-        let text = text.replace("/var/lib/zoolet", &scratch.path().display().to_string());
+        let place = scratch.path().display().to_string();
+        let text = text.replace("/var/lib/zoolet-images", &place).replace("/var/lib/zoolet", &place);
         std::fs::write(scratch.join("block.toml"), &text).unwrap();
         assert!(run(&scratch, command).status.success(), "{name}: {}", said(&scratch, command));
         // What is tried does read it.

@@ -60,7 +60,7 @@ impl DeviceWear {
         let place = fs::canonicalize(sys.join(format!("dev/block/{major}:{minor}"))).ok()?;
         let mut disks = Vec::new();
         add_disks(&place, DEPTH_MAX, &mut disks);
-        disks.iter().filter_map(|disk| Self::of_disk(disk)).max_by_key(|wear| (wear.spare, wear.used_percent))
+        disks.iter().filter_map(|disk| Self::of_disk(disk)).max_by_key(|wear| (wear.severity(), wear.used_percent))
     }
 
     fn of_disk(disk: &Path) -> Option<Self> {
@@ -79,21 +79,37 @@ impl DeviceWear {
         Some(found(used, spare(&health.join("eol_info"))))
     }
 
-    /// What somebody should do something about, if anything.
-    pub fn trouble(&self) -> Option<String> {
-        let device = &self.device;
+    fn severity(&self) -> Severity {
         match (self.spare, self.used_percent) {
-            (Some(SpareBlocks::Urgent), _) => {
-                Some(format!("{device} has used nine tenths of its spare blocks, or more"))
-            }
-            (_, Some(100..)) => Some(format!("{device} is past the life that its maker gave it")),
-            (Some(SpareBlocks::Warning), _) => Some(format!("{device} has used four fifths of its spare blocks")),
-            (_, Some(used)) if used >= WORN_PERCENT => {
-                Some(format!("{device} has used {used} to {} % of its life", used + 10))
-            }
-            (None | Some(SpareBlocks::Normal), _) => None,
+            (Some(SpareBlocks::Urgent), _) => Severity::SparesGone,
+            (_, Some(100..)) => Severity::PastLife,
+            (Some(SpareBlocks::Warning), _) => Severity::SparesGo,
+            (_, Some(WORN_PERCENT..)) => Severity::Worn,
+            (None | Some(SpareBlocks::Normal), _) => Severity::None,
         }
     }
+
+    /// What somebody should do something about, if anything.
+    pub fn trouble(&self) -> Option<String> {
+        let (device, used) = (&self.device, self.used_percent.unwrap_or_default());
+        match self.severity() {
+            Severity::SparesGone => Some(format!("{device} has used nine tenths of its spare blocks, or more")),
+            Severity::PastLife => Some(format!("{device} is past the life that its maker gave it")),
+            Severity::SparesGo => Some(format!("{device} has used four fifths of its spare blocks")),
+            Severity::Worn => Some(format!("{device} has used {used} to {} % of its life", used + 10)),
+            Severity::None => None,
+        }
+    }
+}
+
+/// What is the matter with a device, the worst last: of several below one file system that one is told.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Severity {
+    None,
+    Worn,
+    SparesGo,
+    PastLife,
+    SparesGone,
 }
 
 /// The whole disks that a partition, or a device made of others, is on.
@@ -222,6 +238,21 @@ mod tests {
         sys.link("devices/virtual/block/dm-2/slaves/dm-2", "devices/virtual/block/dm-2")
             .link("dev/block/254:2", "devices/virtual/block/dm-2");
         assert_eq!(sys.look(254, 2), None);
+    }
+
+    #[test]
+    fn of_several_devices_the_one_that_is_worn_most_is_told_whatever_the_others_say_of_their_spare_blocks() {
+        let sys = Sys::new("several");
+        sys.emmc("0x02 0x01\n", "0x01\n");
+        // UFS that says nothing of its spare blocks.
+        let host = "devices/platform/1d84000.ufshc";
+        sys.file(&format!("{host}/health_descriptor/life_time_estimation_a"), "0x0b\n")
+            .file(&format!("{host}/host0/target0:0:0/0:0:0:0/block/sda/sda3/partition"), "3\n")
+            .link("devices/virtual/block/dm-0/slaves/mmcblk0p2", "dev/block/179:2")
+            .link("devices/virtual/block/dm-0/slaves/sda3", &format!("{host}/host0/target0:0:0/0:0:0:0/block/sda/sda3"))
+            .link("dev/block/254:0", "devices/virtual/block/dm-0");
+        let wear = sys.look(254, 0).unwrap();
+        assert_eq!((wear.device.as_str(), wear.used_percent, wear.spare), ("sda", Some(100), None));
     }
 
     #[test]

@@ -14,18 +14,24 @@ const SERVERS: std::ops::RangeInclusive<u64> = 1..=16;
 const BLOCK: u64 = 4096;
 
 /// A number must be at most another one, so many hundredths of it.
-struct AtMost {
-    less: Key,
-    more: Key,
-    percent: u64,
-    why: &'static str,
+#[derive(Clone, Copy, Debug)]
+pub struct AtMost {
+    /// The one.
+    pub less: Key,
+    /// The other one.
+    pub more: Key,
+    /// The hundredths.
+    pub percent: u64,
+    /// What would happen otherwise.
+    pub why: &'static str,
 }
 
 const fn at_most(less: Key, more: Key, percent: u64, why: &'static str) -> AtMost {
     AtMost { less, more, percent, why }
 }
 
-const ORDERS: &[AtMost] = &[
+/// Every order that the numbers of a profile have to keep.
+pub const ORDERS: &[AtMost] = &[
     at_most(Key::SyncP50, Key::SyncP99, 100, "a median is not above the longest of a hundred"),
     at_most(Key::SyncP99, Key::SyncMax, 100, "the longest of a hundred is not above the longest of all"),
     at_most(Key::FrameBytesMax, Key::LogSegmentBytes, 50, "a frame becomes an entry, which is in one segment"),

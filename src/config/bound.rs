@@ -168,30 +168,13 @@ pub(super) fn named(key: &str) -> Option<&'static Bound> {
 }
 
 /// What no single key can see.
-pub(super) fn check_together(config: &Config, timing: &Timing, names: &TogetherNames) -> Result<(), ConfigError> {
+pub(super) fn check_together(config: &Config, names: &TogetherNames) -> Result<(), ConfigError> {
     let settings = &config.settings;
     if settings.session_timeout_min_ms > settings.session_timeout_max_ms {
         return Err(ConfigError::value(
             names.timeout_min,
             settings.session_timeout_min_ms,
             format_args!("at most {} = {}", names.timeout_max, settings.session_timeout_max_ms),
-        ));
-    }
-    if timing.heartbeat_busy_ms > timing.heartbeat_idle_ms {
-        return Err(ConfigError::value(
-            "timing.heartbeat_busy_ms",
-            timing.heartbeat_busy_ms,
-            format_args!("at most timing.heartbeat_idle_ms = {}", timing.heartbeat_idle_ms),
-        ));
-    }
-    // Rarer ones would make a leader that lives look silent to whoever waits for so long.
-    let (key, least) =
-        if timing.fresh_ms < timing.join_ms { ("fresh_ms", timing.fresh_ms) } else { ("join_ms", timing.join_ms) };
-    if timing.heartbeat_idle_ms > least / 5 * 4 {
-        return Err(ConfigError::value(
-            "timing.heartbeat_idle_ms",
-            timing.heartbeat_idle_ms,
-            format_args!("at most {}, four fifths of timing.{key}", least / 5 * 4),
         ));
     }
     if !config.limits.log_segment_bytes.is_multiple_of(4096) {

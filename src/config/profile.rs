@@ -3,10 +3,18 @@
 use super::bound::{self, Bound, LIMITS, SETTINGS, TIMING};
 use super::{Config, ConfigError, Network, Timing};
 use crate::obstacle;
+use std::path::Path;
 use zoolet_engine::Limits;
 use zoolet_engine::budget::{Budget, Part};
 use zoolet_engine::wear::Medium;
-use zoolet_profiles::{Axis, Key, Number, Profile};
+use zoolet_profiles::{AtMost, Axis, Key, Number, ORDERS, Profile};
+
+/// The name of a profile as the configuration file `file` says it: a file is looked for beside that one.
+pub(super) fn beside(file: &Path, name: &str) -> String {
+    let is_file = name.ends_with(".toml");
+    let beside = file.parent().filter(|_| is_file).map(|directory| directory.join(name));
+    beside.as_deref().and_then(Path::to_str).unwrap_or(name).to_owned()
+}
 
 /// The profile of that name, or of the file if it ends in `.toml`.
 ///
@@ -22,8 +30,8 @@ pub fn find(name: &str, network: Option<Network>) -> Result<Profile, ConfigError
         Profile::named(name, network)
     };
     let profile = found.map_err(|error| ConfigError::new(error.to_string()))?;
-    let (config, timing) = numbers(&profile)?;
-    bound::check_together(&config, &timing, &bound::OF_TOML)
+    let (config, _) = numbers(&profile)?;
+    bound::check_together(&config, &bound::OF_TOML)
         .map_err(|error| ConfigError::new(format!("profile {name}: {error}")))?;
     let (servers, ceiling) = (profile.get(Key::ServersMax), profile.get(Key::CeilingBytes));
     let most = memory_bytes_max(&profile, &config.limits, servers);
@@ -36,6 +44,31 @@ pub fn find(name: &str, network: Option<Network>) -> Result<Profile, ConfigError
         )));
     }
     Ok(profile)
+}
+
+/// The orders of a profile, for what a file says over its numbers of time. A server that is alone elects nobody: its settings may be what they want.
+pub(super) fn check_orders(config: &mut Config, mut timing: Timing) -> Result<(), ConfigError> {
+    let has_servers = config.ensemble.is_some();
+    let mut number = |key: Key| {
+        let is_it = |name: &str| name == key.name();
+        let of_timing = TIMING.iter().find(|bound| is_it(bound.key));
+        let of_settings = SETTINGS.iter().filter(|_| has_servers).find(|bound| is_it(bound.key));
+        let of_timing = of_timing.map(|bound| ("timing", bound.get(&mut timing)));
+        of_timing.or_else(|| of_settings.map(|bound| ("settings", bound.get(config))))
+    };
+    for AtMost { less, more, percent, why } in ORDERS {
+        let (Some((table, value)), Some((other, limit))) = (number(*less), number(*more)) else { continue };
+        let most = limit.saturating_mul(*percent) / 100;
+        if value > most {
+            let part = if *percent == 100 { String::new() } else { format!("{percent} % of ") };
+            return Err(ConfigError::value(
+                &format!("{table}.{}", less.name()),
+                value,
+                format_args!("at most {most} ({part}{other}.{}: {why})", more.name()),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// A configuration with the numbers of a profile, and how long its servers wait for each other.
@@ -179,6 +212,26 @@ struct Effective {
 mod tests {
     use super::*;
     use crate::config::DEFAULT_PROFILE;
+
+    #[test]
+    fn a_file_of_a_profile_is_beside_the_one_that_names_it() {
+        let directory = std::env::temp_dir().join(format!("zoolet-beside-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let profile = "title = \"a box\"\nmedia = \"emmc\"\nmemory = \"512m\"\nnetwork = \"lan\"\n";
+        std::fs::write(directory.join("box.toml"), profile).unwrap();
+        for (name, said) in [
+            ("zoolet.toml", "profile = \"box.toml\"\n"),
+            ("zoo.cfg", "dataDir=/d\nclientPort=2181\nzoolet.profile=box.toml\n"),
+        ] {
+            let file = directory.join(name);
+            std::fs::write(&file, said).unwrap();
+            let loaded = crate::config::load(&file, &crate::config::Overrides::default());
+            assert!(loaded.is_ok(), "{name}: {:?}", loaded.err());
+        }
+        assert_eq!(beside(Path::new("/etc/zoolet/zoolet.toml"), "emmc/512m"), "emmc/512m");
+        assert_eq!(beside(Path::new("/etc/zoolet/zoolet.toml"), "/mnt/box.toml"), "/mnt/box.toml");
+        std::fs::remove_dir_all(directory).unwrap();
+    }
 
     #[test]
     fn the_default_profile_is_what_a_node_begins_with() {

@@ -56,7 +56,7 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
     let source = Source { text };
     let wrong = |(at, error): Wrong| error.at(file, Some(line_of(text, at)));
     // First, whatever the order in the file: everything else is said over it.
-    let profile = profile_of(source, document.get_ref(), over).map_err(wrong)?;
+    let profile = profile_of(file, source, document.get_ref(), over).map_err(wrong)?;
     let (config, timing) = profile::numbers(&profile).map_err(|error| error.at(file, None))?;
     let clients = Some((Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
     let config = Config { data: "zoolet-data".into(), clients, ..config };
@@ -69,23 +69,25 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
     }
     let timing = reader.servers.timing();
     let warnings = reader.servers.settle(&mut reader.config, over).map_err(|error| error.at(file, None))?;
-    bound::check_together(&reader.config, &timing, &OF_TOML).map_err(|error| error.at(file, None))?;
+    bound::check_together(&reader.config, &OF_TOML)
+        .and_then(|()| profile::check_orders(&mut reader.config, timing))
+        .map_err(|error| error.at(file, None))?;
     Ok(settled(&profile, reader.config, warnings))
 }
 
 /// What the file or the command line says where the numbers come from.
-fn profile_of(source: Source<'_>, document: &DeTable<'_>, over: &Overrides) -> Result<Profile, Wrong> {
+fn profile_of(file: &Path, source: Source<'_>, document: &DeTable<'_>, over: &Overrides) -> Result<Profile, Wrong> {
     let said = |name: &str| document.iter().find(|(key, _)| key.get_ref() == name).map(|(_, value)| value);
     let network = said("network").map(|value| network(source, value)).transpose()?;
     let (name, place) = match (&over.profile, said("profile")) {
-        (Some(name), _) => (name.as_str(), 0),
+        (Some(name), _) => (name.clone(), 0),
         (None, Some(value)) => {
             let allowed = "media/memory in quotes, such as \"emmc/512m\", a board, or a file that ends in .toml";
-            (source.non_empty("profile", value, allowed)?, value.span().start)
+            (profile::beside(file, source.non_empty("profile", value, allowed)?), value.span().start)
         }
-        (None, None) => (DEFAULT_PROFILE, 0),
+        (None, None) => (DEFAULT_PROFILE.to_owned(), 0),
     };
-    profile::find(name, network).map_err(|error| (place, error))
+    profile::find(&name, network).map_err(|error| (place, error))
 }
 
 fn network<'i>(source: Source<'i>, value: &Value<'i>) -> Result<Network, Wrong> {
@@ -307,7 +309,15 @@ mod tests {
             ("profile = \"/nowhere/box.toml\"", "zoolet.toml:1: profile = /nowhere/box.toml: there is no such file"),
             (
                 "[timing]\nheartbeat_idle_ms = 450",
-                "timing.heartbeat_idle_ms = 450: allowed is at most 400, four fifths of",
+                "timing.heartbeat_idle_ms = 450: allowed is at most 400 (80 % of timing.fresh_ms: a leader that is idle would look silent)",
+            ),
+            (
+                "[timing]\nheartbeat_busy_ms = 360",
+                "timing.heartbeat_busy_ms = 360: allowed is at most 350 (timing.heartbeat_idle_ms: who is idle says no more",
+            ),
+            (
+                "[timing]\nquorum_ms = 1000",
+                "timing.heartbeat_idle_ms = 350: allowed is at most 250 (25 % of timing.quorum_ms: a heartbeat that is lost",
             ),
             ("network = \"lora\"", "network = \"lora\": allowed is \"lan\", \"wifi\" or \"metered\""),
             ("log_strategy = \"copy\"", "log_strategy = \"copy\": allowed is \"auto\", \"recycle\" or \"append\""),

@@ -120,7 +120,7 @@ const NOT_BUILT: &[&str] = &[
 
 pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, ConfigError> {
     let properties = properties::parse(text).map_err(|(line, error)| error.at(file, Some(line)))?;
-    let profile = profile_of(&properties, over).map_err(|(line, error)| error.at(file, line))?;
+    let profile = profile_of(file, &properties, over).map_err(|(line, error)| error.at(file, line))?;
     let (config, timing) = profile::numbers(&profile).map_err(|error| error.at(file, None))?;
     let mut reader = Reader::new(config, timing);
     for line in repeated(&properties) {
@@ -142,7 +142,7 @@ fn repeated(properties: &[Property]) -> impl Iterator<Item = String> {
 }
 
 /// What `zoolet.profile` and `zoolet.network`, or the command line, say where the numbers come from.
-fn profile_of(properties: &[Property], over: &Overrides) -> Result<Profile, (Option<usize>, ConfigError)> {
+fn profile_of(file: &Path, properties: &[Property], over: &Overrides) -> Result<Profile, (Option<usize>, ConfigError)> {
     let last = |key: &str| {
         let is_it = |property: &&Property| property.key.strip_prefix("zookeeper.").unwrap_or(&property.key) == key;
         properties.iter().rev().find(is_it)
@@ -152,11 +152,11 @@ fn profile_of(properties: &[Property], over: &Overrides) -> Result<Profile, (Opt
         known.ok_or_else(|| (Some(*line), ConfigError::value(key, value, "lan, wifi or metered")))
     });
     let (name, line) = match (&over.profile, last("zoolet.profile")) {
-        (Some(name), _) => (name.as_str(), None),
-        (None, Some(property)) => (property.value.as_str(), Some(property.line)),
-        (None, None) => (DEFAULT_PROFILE, None),
+        (Some(name), _) => (name.clone(), None),
+        (None, Some(property)) => (profile::beside(file, &property.value), Some(property.line)),
+        (None, None) => (DEFAULT_PROFILE.to_owned(), None),
     };
-    profile::find(name, network.transpose()?).map_err(|error| (line, error))
+    profile::find(&name, network.transpose()?).map_err(|error| (line, error))
 }
 
 /// What was read; what depends on other keys is put together in [`Reader::finish`].
@@ -319,7 +319,7 @@ impl Reader {
             frame: "jute.maxbuffer",
             disk: "disk_bytes_max of the profile",
         };
-        bound::check_together(&self.config, &self.timing, &names)?;
+        bound::check_together(&self.config, &names)?;
         Ok((self.config, self.warnings))
     }
 

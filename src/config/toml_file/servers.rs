@@ -268,6 +268,29 @@ mod tests {
     }
 
     #[test]
+    fn what_a_file_says_of_times_keeps_the_orders_of_a_profile() {
+        for (said, expected) in [
+            (
+                "[timing]\nquorum_ms = 3500",
+                "timing.quorum_ms = 3500: allowed is at most 3000 (settings.staleness_max_ms: clients would be sent away",
+            ),
+            (
+                "[settings]\nstaleness_max_ms = 1000",
+                "timing.heartbeat_idle_ms = 350: allowed is at most 250 (25 % of settings.staleness_max_ms: a heartbeat",
+            ),
+            (
+                "[settings]\nsession_timeout_min_ms = 1000",
+                "timing.quorum_ms = 2000: allowed is at most 1000 (settings.session_timeout_min_ms: a session is to outlive",
+            ),
+        ] {
+            let error = parse(&format!("{said}\n{LOCAL}"), Some(1)).unwrap_err();
+            assert!(error.starts_with("zoolet.toml: ") && error.contains(expected), "{said} gave {error}");
+        }
+        // Alone nobody waits for a quorum.
+        assert!(parse("[settings]\nsession_timeout_min_ms = 1000\nstaleness_max_ms = 1000", None).is_ok());
+    }
+
+    #[test]
     fn without_a_reason_to_believe_the_two_commands_are_said() {
         let error = parse(THREE, Some(1)).unwrap_err();
         assert!(error.starts_with("zoolet.toml: site_key_file: is missing"), "{error}");

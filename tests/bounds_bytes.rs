@@ -38,6 +38,29 @@ fn halves_of_large_requests() {
     assert!(charged < 6 * MIB, "{charged}");
 }
 
+/// All of them wait with the same room before them: what one reads of it the others have not.
+#[test]
+fn beginnings_of_large_requests_of_many() {
+    const CLIENTS: usize = 400;
+    let scratch = Scratch::new();
+    let server =
+        Server::start_with(&scratch, &with_roomy_frames(&format!("{PLAIN}\nconnections_per_address_max = 1000")));
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.client()).collect();
+    let before = server.anonymous_bytes();
+    let mut beginning = 1_000_000i32.to_be_bytes().to_vec();
+    beginning.resize(60_000, 7);
+    clients.iter_mut().for_each(|client| client.stream.write_all(&beginning).unwrap());
+    eventually("the bound is reached", || server.figure("budget_outstanding_bytes_peak") >= 4 * MIB);
+    std::thread::sleep(Duration::from_millis(500));
+    let charged = ["outstanding", "connection"].map(|part| server.figure(&format!("budget_{part}_bytes")));
+    let resident = server.anonymous_bytes() - before;
+    println!("{charged:?} charged, {resident} resident");
+    let peak = server.figure("budget_outstanding_bytes_peak");
+    assert!(peak <= server.figure("budget_outstanding_bytes_limit") + MIB, "{peak}");
+    // The look-ahead of each is its own.
+    assert!(resident <= 8 * MIB, "{resident}");
+}
+
 #[test]
 fn answers_that_nobody_takes() {
     let scratch = Scratch::new();

@@ -11,8 +11,8 @@ use std::task::{Poll, ready};
 use std::{future::Future, io, mem};
 use tokio::io::AsyncReadExt;
 use tokio::net::tcp::OwnedReadHalf;
-use zoolet_engine::Budget;
 use zoolet_engine::budget::Part;
+use zoolet_engine::{Budget, ConnId};
 
 /// Bytes of one connection that may wait undecoded and count as part of the connection: what is read ahead of one that
 /// is not listened to, so that its pings are seen.
@@ -74,10 +74,21 @@ impl Inbound {
         self.buffer.len()
     }
 
-    /// Reads once, at most `limit` bytes; 0 at the end of the stream. Allocates nothing before there is something.
-    pub(super) async fn fill(&mut self, read: &mut OwnedReadHalf, port: &Port, limit: usize) -> io::Result<usize> {
+    /// Reads once, at most `limit` bytes, or what others have left of it meanwhile: so many bytes, 0 at the end of the stream, `None` when it has to be
+    /// planned anew. Allocates nothing before there is something.
+    pub(super) async fn fill(
+        &mut self,
+        read: &mut OwnedReadHalf,
+        port: &Port,
+        conn: ConnId,
+        limit: usize,
+    ) -> io::Result<Option<usize>> {
         poll_fn(|cx| {
             ready!(read.as_ref().poll_read_ready(cx))?;
+            let limit = limit.min(self.room(port, conn));
+            if limit == 0 {
+                return Poll::Ready(Ok(None));
+            }
             self.prepare(port, limit);
             let poll = {
                 let mut room = (&mut self.buffer).limit(limit);
@@ -87,9 +98,19 @@ impl Inbound {
                 Poll::Ready(Ok(bytes)) => port.traffic.on_read(*bytes),
                 Poll::Ready(Err(_)) | Poll::Pending => self.settle(port),
             }
-            poll
+            poll.map_ok(Some)
         })
         .await
+    }
+
+    /// What may be read now. All connections wait with the same room before them, and each that reads leaves less of it: once there is none, there is
+    /// still the look-ahead of each, so that a small request arrives whole.
+    fn room(&self, port: &Port, conn: ConnId) -> usize {
+        if port.has_turn(conn) || !self.budget.is_full(Part::Outstanding) {
+            READ_BYTES_MAX
+        } else {
+            LOOKAHEAD_BYTES.saturating_sub(self.buffer.len())
+        }
     }
 
     /// The first frame, if it is whole.

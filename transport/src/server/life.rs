@@ -197,8 +197,8 @@ async fn talk(port: &Port, connection: &Connection, read: &mut OwnedReadHalf, mu
             biased;
             () = connection.wake.notified() => {}
             _ = connection.write.writable(), if plan.write => connection.unblock(port),
-            result = inbound.fill(read, port, plan.read_bytes), if plan.read_bytes > 0 => match result {
-                Ok(0) => return Why::Left,
+            result = inbound.fill(read, port, connection.id, plan.read_bytes), if plan.read_bytes > 0 => match result {
+                Ok(Some(0)) => return Why::Left,
                 Ok(_) => {}
                 Err(error) => return Why::Broken(error.kind()),
             },

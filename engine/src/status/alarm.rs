@@ -320,7 +320,7 @@ mod tests {
             (raised(|s| s.disk[1].1 = 600_000), "the disk is slow: one fdatasync in a hundred takes 600 ms or more"),
             (
                 raised(|s| s.flash = Some(FlashStatus { is_over_budget: true, ..FlashStatus::default() })),
-                "more is written to the flash than its budget: 0 B in 0 min, and 1.60 GB are for a day",
+                "more is written to the flash than its budget: 0 B in 0 s, and 1.60 GB are for a day",
             ),
             (raised(|s| s.flash = Some(worn(80))), "mmcblk0 has used 80 to 90 % of its life"),
             (

@@ -47,9 +47,10 @@ impl FlashStatus {
 }
 
 fn shown_time(ms: u64) -> String {
-    match ms / 60_000 {
-        minutes @ 0..120 => format!("{minutes} min"),
-        minutes => format!("{} h", minutes / 60),
+    match ms / 1000 {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
     }
 }
 

@@ -6,6 +6,9 @@ use std::fmt::Write;
 use zoolet_engine::store::Cause;
 use zoolet_engine::wear::shown_bytes;
 
+/// Bytes of entries from which on it says something how many times that was written: some hundred blocks of a log.
+const ENTRY_BYTES_MIN: u64 = 64 << 10;
+
 /// One paragraph a server: a line of its own, one for each peer, and the alarms.
 pub(super) fn text(answers: &[Answer]) -> String {
     let mut out = String::new();
@@ -22,7 +25,9 @@ pub(super) fn text(answers: &[Answer]) -> String {
 
 fn server(out: &mut String, address: &str, status: &Value) {
     let disk = &status["disk"];
-    let ms = |name: &str| milliseconds(&disk[name]);
+    // No sync takes no time at all: there was none yet.
+    let has_synced = disk["fdatasync_max_us"] != 0;
+    let ms = |name: &str| if has_synced { milliseconds(&disk[name]) } else { "-".to_owned() };
     // Writing to a String cannot fail.
     let _ = writeln!(
         out,
@@ -57,10 +62,12 @@ fn flash(out: &mut String, flash: &Value) {
         Cause::ALL.into_iter().filter_map(|cause| Some(format!("{} {}", cause.name(), shown_bytes(of(cause)?))));
     let by_cause = by_cause.collect::<Vec<_>>().join(", ");
     let _ = write!(out, "  flash: {}", if by_cause.is_empty() { "nothing written yet" } else { &by_cause });
-    if let Some(percent) = flash["amplification_percent"].as_u64() {
-        let _ = write!(out, "; {}.{} times what is kept", percent / 100, percent / 10 % 10);
-    }
     let number = |name: &str| flash[name].as_u64();
+    // Of a few entries it says nothing: each was alone in its block.
+    let is_much = number("entry_bytes").is_some_and(|bytes| bytes >= ENTRY_BYTES_MIN);
+    if let Some(percent) = number("amplification_percent").filter(|_| is_much) {
+        let _ = write!(out, "; {}.{} times the changes themselves", percent / 100, percent / 10 % 10);
+    }
     if let Some(bytes) = number("bytes_per_day") {
         let minutes = number("window_ms").unwrap_or(0) / 60_000;
         let _ = write!(out, "; {} a day by the last {} h {} min", shown_bytes(bytes), minutes / 60, minutes % 60);
@@ -158,16 +165,18 @@ mod tests {
         let mut status = leader();
         status["peers"] = json!([]);
         status["flash"] = json!({
-            "written_bytes": {"log": 8192, "prepared": 67_108_864, "base": 0}, "entry_bytes": 1024, "amplification_percent": 804,
+            "written_bytes": {"log": 8192, "prepared": 67_108_864, "base": 0}, "entry_bytes": 102_400, "amplification_percent": 804,
             "window_ms": 5_400_000, "window_bytes": 8192, "bytes_per_day": 131_072, "budget_bytes_per_day": 1_600_000_000,
             "over_budget": false, "life_days": 3653, "device": {"name": "mmcblk0", "used_percent": 10, "spare": "normal"},
         });
         let line = |status: &Value| text(&[answer(Ok(status.clone()))]).lines().nth(1).unwrap().to_owned();
         assert_eq!(
             line(&status),
-            "  flash: log 8.19 kB, prepared 67.1 MB; 8.0 times what is kept; 131 kB a day by the last 1 h 30 min: a new medium lasts \
+            "  flash: log 8.19 kB, prepared 67.1 MB; 8.0 times the changes themselves; 131 kB a day by the last 1 h 30 min: a new medium lasts \
              10.0 years; 1.60 GB a day are the budget; mmcblk0: life used 10 %, spare blocks normal"
         );
+        status["flash"]["entry_bytes"] = json!(1024);
+        assert!(!line(&status).contains("times"), "{}", line(&status));
         for unknown in ["bytes_per_day", "life_days", "device", "amplification_percent"] {
             status["flash"][unknown] = Value::Null;
         }

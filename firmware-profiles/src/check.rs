@@ -10,6 +10,10 @@ const LIFE_DAYS: u64 = 3650;
 const SEGMENTS_MIN: u64 = 6;
 /// Servers of a site.
 const SERVERS: std::ops::RangeInclusive<u64> = 1..=16;
+/// Of a hundred datagrams.
+const LOSS_MAX: u64 = 50;
+/// What a server has resident of files, 9.6 MiB at every bound.
+const FIXED_BYTES_MIN: u64 = 10 << 20;
 /// What the log writes at once.
 const BLOCK: u64 = 4096;
 
@@ -41,6 +45,7 @@ pub const ORDERS: &[AtMost] = &[
     at_most(Key::FrameBytesMax, Key::OutboundBytesMax, 100, "what was written must be readable"),
     at_most(Key::MemtableBytes, Key::DiskReserveBytes, 25, "what a checkpoint may need is four memtables"),
     at_most(Key::ConnectionsPerAddressMax, Key::ConnectionsMax, 100, "one address is one of all"),
+    at_most(Key::ConnectionsMax, Key::SessionsMax, 100, "a connection has a session, and sessions outlive them"),
     at_most(Key::RoundTrip, Key::RoundTripP99, 100, "a median is not above the longest of a hundred"),
     at_most(Key::HeartbeatBusy, Key::HeartbeatIdle, 100, "who is idle says no more than who is busy"),
     at_most(Key::HeartbeatIdle, Key::Fresh, 80, "a leader that is idle would look silent"),
@@ -55,58 +60,118 @@ pub const ORDERS: &[AtMost] = &[
 /// # Errors
 /// The first thing that does not fit together.
 pub(crate) fn check(profile: &Profile) -> Result<(), ProfileError> {
-    for AtMost { less, more, percent, why } in ORDERS {
-        let most = profile.get(*more).saturating_mul(*percent) / 100;
-        if profile.get(*less) > most {
-            let allowed = format!("at most {} ({why})", less.unit().show(most));
-            return Err(wrong(profile, *less, &allowed));
+    check_alone(profile)?;
+    check_sessions(profile)?;
+    check_orders(profile)?;
+    check_hangs(profile)?;
+    check_disk(profile)?;
+    check_wear(profile)
+}
+
+/// What a number may be, whatever the others are.
+fn check_alone(profile: &Profile) -> Result<(), ProfileError> {
+    let least = Key::FixedBytes.unit().show(FIXED_BYTES_MIN);
+    let fixed = format!("at least {least}, which the program itself has resident");
+    for (key, range, allowed) in [
+        (Key::Loss, 0..=LOSS_MAX, format!("at most {LOSS_MAX} %: with more, no ensemble stays together")),
+        (Key::FixedBytes, FIXED_BYTES_MIN..=u64::MAX, fixed),
+        (Key::LogSegmentBytes, BLOCK..=u64::MAX, "a multiple of 4 KiB".to_owned()),
+        (Key::ServersMax, SERVERS, "a whole number from 1 to 16".to_owned()),
+    ] {
+        if !range.contains(&profile.get(key)) {
+            return Err(wrong(profile, &[(key, allowed)]));
         }
     }
-    let (hang, interval) = (profile.get(Key::Hang), profile.get(Key::HangInterval));
-    if (hang == 0) != (interval == 0) {
-        return Err(wrong(profile, Key::HangInterval, "0 s where hang_ms is 0, and not where it is not"));
-    }
-    if hang != 0 && hang.saturating_mul(1000) < profile.get(Key::SyncMax) {
-        return Err(wrong(profile, Key::Hang, "at least sync_max_us: it is longer than what is usual"));
-    }
-    if profile.get(Key::SessionTimeoutMin) < session_timeout_min_ms(profile) {
-        return Err(wrong(
-            profile,
-            Key::SessionTimeoutMin,
-            "at least hang_ms and quorum_ms: a session is to outlive a disk that hangs",
-        ));
-    }
-    if profile.get(Key::DiskStall).saturating_mul(1000) < profile.get(Key::SyncMax).max(1_000_000) {
-        return Err(wrong(
-            profile,
-            Key::DiskStall,
-            "at least sync_max_us and 1 s: what is usual is no reason to hand over",
-        ));
-    }
     if !profile.get(Key::LogSegmentBytes).is_multiple_of(BLOCK) {
-        return Err(wrong(profile, Key::LogSegmentBytes, "a multiple of 4 KiB"));
+        return Err(wrong(profile, &[(Key::LogSegmentBytes, "a multiple of 4 KiB".to_owned())]));
     }
-    let segments = profile.get(Key::LogBytes).checked_div(profile.get(Key::LogSegmentBytes)).unwrap_or(0);
-    if segments < SEGMENTS_MIN {
-        return Err(wrong(profile, Key::LogBytes, "at least six of log_segment_bytes"));
+    Ok(())
+}
+
+fn check_orders(profile: &Profile) -> Result<(), ProfileError> {
+    for AtMost { less, more, percent, why } in ORDERS {
+        let (value, limit) = (profile.get(*less), profile.get(*more));
+        let most = limit.saturating_mul(*percent) / 100;
+        if value > most {
+            let shown = |number| less.unit().show(number);
+            let least = value.saturating_mul(100).div_ceil(*percent);
+            let of_less = format!("at most {} ({why})", shown(most));
+            let of_more = format!("at least {} ({} is {}: {why})", shown(least), less.name(), shown(value));
+            return Err(wrong(profile, &[(*less, of_less), (*more, of_more)]));
+        }
     }
-    let (most, least) = (profile.get(Key::DiskBytesMax), disk_bytes_min(profile));
-    if (1..least).contains(&most) {
-        let allowed = format!(
-            "0 B for no bound, or at least {} (log_bytes, disk_reserve_bytes, and two bases of twice memtable_bytes)",
-            Key::DiskBytesMax.unit().show(least)
-        );
-        return Err(wrong(profile, Key::DiskBytesMax, &allowed));
-    }
-    if !SERVERS.contains(&profile.get(Key::ServersMax)) {
-        return Err(wrong(profile, Key::ServersMax, "a whole number from 1 to 16"));
-    }
-    check_wear(profile)
+    Ok(())
 }
 
 /// A session of the leader's own process lives on when its disk is back, and a leader found.
 pub(crate) fn session_timeout_min_ms(profile: &Profile) -> u64 {
     profile.get(Key::Hang).saturating_add(profile.get(Key::Quorum))
+}
+
+/// Before the orders: the shortest session may be one that no file says, and be in their way.
+fn check_sessions(profile: &Profile) -> Result<(), ProfileError> {
+    let (least, most) = (session_timeout_min_ms(profile), profile.get(Key::SessionTimeoutMax));
+    let shown = |number| Key::SessionTimeoutMax.unit().show(number);
+    let enough = format!("at least {}, hang_ms and quorum_ms: a session is to outlive a disk that hangs", shown(least));
+    if least > most {
+        let below = |other: Key| {
+            let left = shown(most.saturating_sub(profile.get(other)));
+            format!(
+                "at most {left}: a session is to outlive it and {}, and session_timeout_max_ms is {}",
+                other.name(),
+                shown(most)
+            )
+        };
+        let ways = [(Key::Hang, below(Key::Quorum)), (Key::Quorum, below(Key::Hang)), (Key::SessionTimeoutMax, enough)];
+        return Err(wrong(profile, &ways));
+    }
+    if profile.get(Key::SessionTimeoutMin) < least {
+        return Err(wrong(profile, &[(Key::SessionTimeoutMin, enough)]));
+    }
+    Ok(())
+}
+
+fn check_hangs(profile: &Profile) -> Result<(), ProfileError> {
+    let (hang, interval) = (profile.get(Key::Hang), profile.get(Key::HangInterval));
+    if (hang == 0) != (interval == 0) {
+        return Err(both_or_none(profile, Key::HangInterval, Key::Hang));
+    }
+    let sync = profile.get(Key::SyncMax);
+    if hang != 0 && hang.saturating_mul(1000) < sync {
+        let of_hang = "at least sync_max_us: it is longer than what is usual".to_owned();
+        return Err(wrong(profile, &[(Key::Hang, of_hang), (Key::SyncMax, at_most_of(profile, Key::Hang))]));
+    }
+    if profile.get(Key::DiskStall).saturating_mul(1000) < sync.max(1_000_000) {
+        let of_stall = "at least sync_max_us and 1 s: what is usual is no reason to hand over".to_owned();
+        return Err(wrong(profile, &[(Key::DiskStall, of_stall), (Key::SyncMax, at_most_of(profile, Key::DiskStall))]));
+    }
+    Ok(())
+}
+
+fn at_most_of(profile: &Profile, key: Key) -> String {
+    format!("at most {}, which is {}", key.name(), key.unit().show(profile.get(key)))
+}
+
+fn check_disk(profile: &Profile) -> Result<(), ProfileError> {
+    let (log, segment) = (profile.get(Key::LogBytes), profile.get(Key::LogSegmentBytes));
+    if log / segment < SEGMENTS_MIN {
+        let most = Key::LogSegmentBytes.unit().show(log / SEGMENTS_MIN / BLOCK * BLOCK);
+        let of_segment = format!("at most {most}, a sixth of log_bytes in whole 4 KiB");
+        let ways =
+            [(Key::LogBytes, "at least six of log_segment_bytes".to_owned()), (Key::LogSegmentBytes, of_segment)];
+        return Err(wrong(profile, &ways));
+    }
+    let (most, least) = (profile.get(Key::DiskBytesMax), disk_bytes_min(profile));
+    if (1..least).contains(&most) {
+        let shown = |number| Key::DiskBytesMax.unit().show(number);
+        const SUM: &str = "log_bytes, disk_reserve_bytes, and two bases of twice memtable_bytes";
+        let bound = format!("0 B for no bound, or at least {} ({SUM})", shown(least));
+        let less =
+            format!("less, or a larger disk_bytes_max: it is {}, and {} are needed ({SUM})", shown(most), shown(least));
+        let parts = [Key::LogBytes, Key::DiskReserveBytes, Key::MemtableBytes].map(|key| (key, less.clone()));
+        return Err(wrong(profile, &[&[(Key::DiskBytesMax, bound)], &parts[..]].concat()));
+    }
+    Ok(())
 }
 
 /// What a data directory always has, and two bases that each hold what memory does before it is written.
@@ -118,21 +183,49 @@ fn disk_bytes_min(profile: &Profile) -> u64 {
 fn check_wear(profile: &Profile) -> Result<(), ProfileError> {
     let (budget, endurance) = (profile.get(Key::FlashBudget), profile.get(Key::Endurance));
     if (budget == 0) != (endurance == 0) {
-        return Err(wrong(profile, Key::FlashBudget, "0 B where endurance_bytes is 0, and not where it is not"));
+        return Err(both_or_none(profile, Key::FlashBudget, Key::Endurance));
     }
     let amplification = profile.get(Key::DeviceAmplification);
+    if amplification < 100 && (amplification, endurance) != (0, 0) {
+        let allowed =
+            "at least 100 %, for no less reaches the cells than is written; or 0 % where endurance_bytes is 0";
+        return Err(wrong(
+            profile,
+            &[
+                (Key::DeviceAmplification, allowed.to_owned()),
+                (Key::Endurance, "0 B where device_amplification_percent is 0".to_owned()),
+            ],
+        ));
+    }
     let most = endurance.saturating_mul(100).checked_div(amplification.saturating_mul(LIFE_DAYS)).unwrap_or(0);
     if budget > most {
         let most = Key::FlashBudget.unit().show(most);
-        let allowed = format!("at most {most}: endurance_bytes / device_amplification_percent / {LIFE_DAYS} days");
-        return Err(wrong(profile, Key::FlashBudget, &allowed));
+        let life = format!("endurance_bytes / device_amplification_percent / {LIFE_DAYS} days");
+        let of_others = |side: &str| format!("{side}, or a flash_bytes_per_day of at most {most}: {life}");
+        let ways = [
+            (Key::FlashBudget, format!("at most {most}: {life}")),
+            (Key::Endurance, of_others("more")),
+            (Key::DeviceAmplification, of_others("less")),
+        ];
+        return Err(wrong(profile, &ways));
     }
     Ok(())
 }
 
-fn wrong(profile: &Profile, key: Key, allowed: &str) -> ProfileError {
-    let value = key.unit().show(profile.get(key));
-    let file = profile.file_of(key);
+/// Two numbers of which one is 0 and the other is not.
+fn both_or_none(profile: &Profile, one: Key, other: Key) -> ProfileError {
+    let where_other = |key: Key, other: Key| {
+        (key, format!("{} where {} is 0, and not where it is not", key.unit().show(0), other.name()))
+    };
+    wrong(profile, &[where_other(one, other), where_other(other, one)])
+}
+
+/// Numbers that contradict each other, and what each would have to be: the one that the box's own file says is told, since its author can mend it.
+fn wrong(profile: &Profile, ways: &[(Key, String)]) -> ProfileError {
+    let own = ways.iter().find(|(key, _)| profile.is_own(*key));
+    let Some((key, allowed)) = own.or(ways.first()) else { return ProfileError::new(profile.name()) };
+    let value = key.unit().show(profile.get(*key));
+    let file = profile.file_of(*key);
     ProfileError::new(format!("{}: {} = {value} of {file}: allowed is {allowed}", profile.name(), key.name()))
 }
 
@@ -176,22 +269,32 @@ mod tests {
             ("memtable_bytes", "16 MiB", "memtable_bytes = 16 MiB of box.toml: allowed is at most 8 MiB"),
             ("heartbeat_busy_ms", "360 ms", "at most 350 ms (who is idle says no more"),
             ("heartbeat_idle_ms", "450 ms", "at most 400 ms (a leader that is idle would look silent)"),
-            ("fresh_ms", "400 ms", "heartbeat_idle_ms = 350 ms of network/lan.toml: allowed is at most 320 ms"),
+            (
+                "fresh_ms",
+                "400 ms",
+                "fresh_ms = 400 ms of box.toml: allowed is at least 438 ms (heartbeat_idle_ms is 350 ms: a leader",
+            ),
+            ("quorum_ms", "100 ms", "quorum_ms = 100 ms of box.toml: allowed is at least 1.4 s (heartbeat_idle_ms is"),
             ("quorum_ms", "5 s", "quorum_ms = 5 s of box.toml: allowed is at most 3 s (clients would be sent away"),
             (
                 "session_timeout_min_ms",
                 "1 s",
-                "quorum_ms = 2 s of network/lan.toml: allowed is at most 1 s (a session is to outlive",
+                "session_timeout_min_ms = 1 s of box.toml: allowed is at least 3 s, hang_ms and quorum_ms: a session",
             ),
             (
                 "hang_ms",
                 "1 h",
-                "session_timeout_min_ms = 3602 s of box.toml: allowed is at most 40 s (it is the shortest)",
+                "hang_ms = 1 h of box.toml: allowed is at most 38 s: a session is to outlive it and quorum_ms, and session",
+            ),
+            (
+                "session_timeout_max_ms",
+                "3 s",
+                "session_timeout_max_ms = 3 s of box.toml: allowed is at least 4 s (session_timeout_min_ms is 4 s: it",
             ),
             (
                 "session_timeout_min_ms",
                 "2900 ms",
-                "session_timeout_min_ms = 2.9 s of box.toml: allowed is at least hang_ms and quorum_ms",
+                "session_timeout_min_ms = 2.9 s of box.toml: allowed is at least 3 s, hang_ms and quorum_ms",
             ),
             ("hang_interval_s", "0 s", "hang_interval_s = 0 s of box.toml: allowed is 0 s where hang_ms is 0"),
             ("hang_ms", "100 ms", "hang_ms = 100 ms of box.toml: allowed is at least sync_max_us"),
@@ -202,6 +305,39 @@ mod tests {
                 "disk_bytes_max",
                 "100 MiB",
                 "disk_bytes_max = 100 MiB of box.toml: allowed is 0 B for no bound, or at least 128 MiB (log_bytes",
+            ),
+            ("log_segment_bytes", "32 MiB", "of box.toml: allowed is at most 10920 KiB, a sixth of log_bytes"),
+            (
+                "log_bytes",
+                "2 GiB",
+                "log_bytes = 2 GiB of box.toml: allowed is less, or a larger disk_bytes_max: it is 2 GiB",
+            ),
+            ("sync_max_us", "2 s", "sync_max_us = 2 s of box.toml: allowed is at most"),
+            ("loss_percent", "51 %", "loss_percent = 51 % of box.toml: allowed is at most 50 %: with more"),
+            ("loss_percent", "200 %", "loss_percent = 200 % of box.toml: allowed is at most 50 %"),
+            ("device_amplification_percent", "50 %", "allowed is at least 100 %, for no less reaches the cells"),
+            ("device_amplification_percent", "0 %", "allowed is at least 100 %, for no less reaches the cells"),
+            ("device_amplification_percent", "1000 %", "allowed is less, or a flash_bytes_per_day of at most"),
+            (
+                "endurance_bytes",
+                "0 B",
+                "endurance_bytes = 0 B of box.toml: allowed is 0 B where flash_bytes_per_day is 0",
+            ),
+            (
+                "endurance_bytes",
+                "1 TB",
+                "endurance_bytes = 1 TB of box.toml: allowed is more, or a flash_bytes_per_day of",
+            ),
+            ("fixed_bytes", "1 B", "fixed_bytes = 1 B of box.toml: allowed is at least 10 MiB"),
+            (
+                "sessions_max",
+                "10",
+                "sessions_max = 10 of box.toml: allowed is at least 4096 (connections_max is 4096: a",
+            ),
+            (
+                "connections_max",
+                "10_001",
+                "connections_max = 10001 of box.toml: allowed is at most 10000 (a connection has",
             ),
             ("servers_max", "17", "servers_max = 17 of box.toml: allowed is a whole number from 1 to 16"),
             ("servers_max", "0", "servers_max = 0 of box.toml: allowed is a whole number from 1"),

@@ -25,6 +25,11 @@ impl Axis {
             Self::Network => "network",
         }
     }
+
+    /// The file of the part of that name.
+    pub(crate) fn file(self, part: &str) -> String {
+        format!("{}/{part}.toml", self.name())
+    }
 }
 
 macro_rules! keys {

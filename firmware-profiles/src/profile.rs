@@ -68,7 +68,7 @@ impl Profile {
                 let line = format!("{name}: {} = {part}: allowed is {}", axis.name(), builtin::names(known));
                 ProfileError::new(line)
             })?;
-            let document = read::part(axis, &format!("{}/{part}.toml", axis.name()), text)?;
+            let document = read::part(axis, &axis.file(&part), text)?;
             numbers.extend(document.numbers);
             titles.push(document.title);
             parts[place] = part;
@@ -136,6 +136,11 @@ impl Profile {
     pub(crate) fn file_of(&self, key: Key) -> &str {
         self.numbers.get(&key).map_or("", |number| &number.file)
     }
+
+    /// Whether the file of the box says it, and none of its parts.
+    pub(crate) fn is_own(&self, key: Key) -> bool {
+        Axis::ALL.into_iter().all(|axis| axis.file(self.part(axis)) != self.file_of(key))
+    }
 }
 
 /// The parts of an axis that come with the program.
@@ -144,7 +149,7 @@ impl Profile {
 /// None of theirs: they are read by the tests.
 pub fn parts(axis: Axis) -> Result<Vec<Listed>, ProfileError> {
     let listed = |(name, text): &(&'static str, &str)| {
-        let document = read::part(axis, &format!("{}/{name}.toml", axis.name()), text)?;
+        let document = read::part(axis, &axis.file(name), text)?;
         Ok(Listed { name, title: document.title, parts: None })
     };
     builtin::parts(axis).iter().map(listed).collect()

@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Unit {
     /// Things: no unit is written.
     Count,
-    /// Bytes; written with `B`, `kB`, `MB`, `GB`, `TB` (powers of 1,000), `KiB`, `MiB` or `GiB` (of 1,024).
+    /// Bytes; written with `B`, `kB`, `MB`, `GB`, `TB` (powers of 1,000), `KiB`, `MiB`, `GiB` or `TiB` (of 1,024).
     Bytes,
     /// Microseconds; durations are written with `us`, `ms`, `s`, `min`, `h` or `days`.
     Micros,
@@ -20,7 +20,8 @@ pub enum Unit {
 }
 
 /// Names of sizes, the largest first; one of 1,000s before one of 1,024s of nearly the same size.
-const SIZES: [(&str, u64); 8] = [
+const SIZES: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
     ("TB", 1_000_000_000_000),
     ("GiB", 1 << 30),
     ("GB", 1_000_000_000),
@@ -65,10 +66,14 @@ impl Unit {
     pub const fn example(self) -> &'static str {
         match self {
             Self::Count => "a whole number, such as \"16\"",
-            Self::Bytes => "a number of bytes, such as \"4 MiB\"",
-            Self::Micros => "a duration in whole microseconds, such as \"1.3 ms\"",
-            Self::Millis => "a duration in whole milliseconds, such as \"350 ms\"",
-            Self::Seconds => "a duration in whole seconds, such as \"1 h\"",
+            Self::Bytes => "a number of bytes in B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as \"4 MiB\"",
+            Self::Micros => {
+                "a duration in whole microseconds, written in us, ms, s, min, h or days, such as \"1.3 ms\""
+            }
+            Self::Millis => {
+                "a duration in whole milliseconds, written in us, ms, s, min, h or days, such as \"350 ms\""
+            }
+            Self::Seconds => "a duration in whole seconds, written in us, ms, s, min, h or days, such as \"1 h\"",
             Self::Percent => "a percentage, such as \"15 %\"",
         }
     }
@@ -131,6 +136,7 @@ mod tests {
             (Unit::Bytes, "4 MiB", 4 << 20),
             (Unit::Bytes, "1.6 GB", 1_600_000_000),
             (Unit::Bytes, "24 TB", 24_000_000_000_000),
+            (Unit::Bytes, "1 TiB", 1 << 40),
             (Unit::Micros, "1.3 ms", 1300),
             (Unit::Micros, "170 us", 170),
             (Unit::Millis, "350 ms", 350),
@@ -153,12 +159,23 @@ mod tests {
     }
 
     #[test]
+    fn whoever_wrote_another_unit_is_told_every_one() {
+        for unit in [Unit::Bytes, Unit::Micros, Unit::Millis, Unit::Seconds, Unit::Percent] {
+            let words: Vec<&str> = unit.example().split([' ', ',']).collect();
+            for (name, _) in unit.names() {
+                assert!(words.iter().any(|word| word.trim_end_matches('"') == *name), "{name} is not in {words:?}");
+            }
+        }
+    }
+
+    #[test]
     fn what_is_none_is_refused() {
         for (unit, text) in [
             (Unit::Count, "16 B"),
             (Unit::Count, "1.5"),
             (Unit::Bytes, "16"),
             (Unit::Bytes, "4 mib"),
+            (Unit::Bytes, "1 KB"),
             (Unit::Bytes, "1.5 B"),
             (Unit::Bytes, "99999999999 TB"),
             (Unit::Millis, "1.5 us"),

@@ -211,6 +211,19 @@ mod tests {
         }
     }
 
+    /// Half of what such a box has would be the ceiling of 2 GiB.
+    #[test]
+    fn a_board_that_is_sold_with_less_memory_says_what_is_for_that() {
+        for board in boards().unwrap() {
+            let profile = Profile::named(board.name, None).unwrap();
+            let said = board.title.split_once("; with 1 GB: ").map(|(_, name)| name);
+            let is_larger = profile.part(Axis::Memory) == "2g" && board.name != "intel-n100";
+            let expected = is_larger.then(|| format!("{}/512m", profile.part(Axis::Media)));
+            assert_eq!(said, expected.as_deref(), "{}", board.name);
+            assert!(said.is_none_or(|name| Profile::named(name, None).is_ok()), "{}", board.title);
+        }
+    }
+
     #[test]
     fn a_box_has_what_it_says_over_what_its_parts_say() {
         let router = Profile::named("openwrt-router", None).unwrap();

@@ -265,7 +265,7 @@ mod tests {
         for shown in [
             ("zoolet.profile", "nand-ubi/128m"),
             ("zoolet.network", "metered"),
-            ("zoolet.limits.sessions_max", "1000 (measured, memory/128m.toml)"),
+            ("zoolet.limits.sessions_max", "1000 (modelled, memory/128m.toml)"),
             ("zoolet.limits.watches_max", "7 (configured)"),
             ("zoolet.settings.tick_ms", "2000 (default)"),
             ("zoolet.limits.log_segments", "12 (modelled, media/nand-ubi.toml)"),

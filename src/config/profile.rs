@@ -161,7 +161,7 @@ pub(super) fn most(profile: &Profile, config: &Config) -> (u64, Option<String>) 
     let shown = |bytes: u64| Key::CeilingBytes.unit().show(bytes.next_multiple_of(1 << 20));
     let over = (most > ceiling).then(|| {
         format!(
-            "the limits allow {} of memory in a site of {servers}, and the ceiling of the profile {} is {}",
+            "the limits allow {} of memory in a site of {servers}, and the ceiling of the profile {} is {}: take one for more memory (see zoolet profile list), or lower [limits]",
             shown(most),
             profile.name(),
             shown(ceiling)

@@ -282,8 +282,8 @@ mod tests {
     #[test]
     fn limits_beyond_the_ceiling_are_said() {
         let loaded = parse("profile = \"emmc/128m\"\nlimits.watches_max = 1_000_000").unwrap();
-        let expected =
-            "the limits allow 190 MiB of memory in a site of 1, and the ceiling of the profile emmc/128m is 64 MiB";
+        let expected = "the limits allow 190 MiB of memory in a site of 1, and the ceiling of the profile emmc/128m is 64 MiB: \
+                        take one for more memory (see zoolet profile list), or lower [limits]";
         assert_eq!(loaded.warnings, [expected]);
         assert_eq!(parse("").unwrap().warnings, [""; 0]);
     }

@@ -161,7 +161,8 @@ fn check_disk(profile: &Profile) -> Result<(), ProfileError> {
             [(Key::LogBytes, "at least six of log_segment_bytes".to_owned()), (Key::LogSegmentBytes, of_segment)];
         return Err(wrong(profile, &ways));
     }
-    let (most, least) = (profile.get(Key::DiskBytesMax), disk_bytes_min(profile));
+    let least = disk_bytes_min(log, profile.get(Key::DiskReserveBytes), profile.get(Key::MemtableBytes));
+    let most = profile.get(Key::DiskBytesMax);
     if (1..least).contains(&most) {
         let shown = |number| Key::DiskBytesMax.unit().show(number);
         const SUM: &str = "log_bytes, disk_reserve_bytes, and two bases of twice memtable_bytes";
@@ -174,10 +175,11 @@ fn check_disk(profile: &Profile) -> Result<(), ProfileError> {
     Ok(())
 }
 
-/// What a data directory always has, and two bases that each hold what memory does before it is written.
-fn disk_bytes_min(profile: &Profile) -> u64 {
-    let bases = profile.get(Key::MemtableBytes).saturating_mul(4);
-    profile.get(Key::LogBytes).saturating_add(profile.get(Key::DiskReserveBytes)).saturating_add(bases)
+/// The smallest bound of the disk that a profile or a configuration may have, bytes: what a data directory always has, and two bases that each hold
+/// what memory does before it is written.
+pub const fn disk_bytes_min(log_bytes: u64, disk_reserve_bytes: u64, memtable_bytes: u64) -> u64 {
+    let bases = memtable_bytes.saturating_mul(4);
+    log_bytes.saturating_add(disk_reserve_bytes).saturating_add(bases)
 }
 
 fn check_wear(profile: &Profile) -> Result<(), ProfileError> {

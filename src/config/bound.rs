@@ -2,7 +2,7 @@
 
 use super::{Config, ConfigError, Timing};
 use std::ops::RangeInclusive;
-use zoolet_engine::Limits;
+use zoolet_profiles::disk_bytes_min;
 
 /// One number of a `T`.
 pub(super) struct Bound<T = Config> {
@@ -184,7 +184,9 @@ pub(super) fn check_together(config: &Config, names: &TogetherNames) -> Result<(
             "a multiple of 4096",
         ));
     }
-    let least = disk_bytes_min(&config.limits);
+    let limits = &config.limits;
+    let ring = u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments);
+    let least = disk_bytes_min(ring, limits.disk_reserve_bytes.into(), limits.memtable_bytes.into());
     if (1..least).contains(&config.limits.disk_bytes_max) {
         return Err(ConfigError::value(
             names.disk,
@@ -204,12 +206,6 @@ pub(super) fn check_together(config: &Config, names: &TogetherNames) -> Result<(
         ));
     }
     Ok(())
-}
-
-/// The smallest bound of the disk under which a server gets anywhere: what it always has, and two bases that each hold what memory does before it is written.
-fn disk_bytes_min(limits: &Limits) -> u64 {
-    let ring = u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments);
-    ring + u64::from(limits.disk_reserve_bytes) + 4 * u64::from(limits.memtable_bytes)
 }
 
 /// As `zoolet.toml` calls them.

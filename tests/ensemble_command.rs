@@ -35,7 +35,7 @@ fn an_ensemble_starts_survives_its_leader_and_finds_its_data_again() {
     assert_eq!(Client::connect(survivor).get("/kept").unwrap().as_deref(), Some(&b"yes"[..]));
     let alarmed = run(&scratch, &["status", "--server", &servers]);
     assert_eq!(alarmed.status.code(), Some(1), "{alarmed:?}");
-    assert!(String::from_utf8_lossy(&alarmed.stderr).contains("1 server does not answer"), "{alarmed:?}");
+    assert!(String::from_utf8_lossy(&alarmed.stderr).contains("1 server does not say how it is"), "{alarmed:?}");
 
     let last = (leader + 1) % 3;
     Ensemble::signal(ensemble.processes[last].0, "KILL");
@@ -82,7 +82,7 @@ fn what_it_cannot_do_is_one_line() {
             "holds an ensemble that has 3; leave the option out, or give another --data",
         ),
         (&["ensemble", "--servers", "1", "--data", "one"], 2, "a server alone is zoolet serve"),
-        (&["status", "--server", "127.0.0.1:1"], 1, "1 server does not answer"),
+        (&["status", "--server", "127.0.0.1:1"], 1, "1 server does not say how it is"),
         (&["keygen", "--server", "absent"], 2, "allowed is a data directory that exists"),
     ] {
         let output = run(&scratch, arguments);

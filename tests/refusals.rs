@@ -152,6 +152,12 @@ fn a_damaged_log_is_refused() {
     let (code, line) = refusal(&scratch, &[&arguments[..], &["127.0.0.1:0"]].concat());
     assert_eq!(code, 1, "{line}");
     assert!(line.contains("/data: the log is damaged: seg-00.log at byte "), "{line}");
+    assert!(line.contains("; nobody else has what it held: put back a copy of the directory"), "{line}");
+
+    std::fs::remove_file(data.join("ZOOLET")).unwrap();
+    let (code, line) = refusal(&scratch, &[&arguments[..], &["127.0.0.1:0"]].concat());
+    assert_eq!(code, 2, "{line}");
+    assert!(line.contains("and not \"ZOOLET\", which zoolet writes first"), "{line}");
 }
 
 /// A server that has made its first checkpoint.

@@ -158,6 +158,11 @@ fn is_ours(path: &Path) -> Result<bool, Unfit> {
                 .to_owned(),
         ));
     }
+    if let Some(file) = names.iter().find(|name| ["seg-", "base-"].iter().any(|prefix| name.starts_with(prefix))) {
+        return Err(Unfit::Content(format!(
+            "holds {file:?} and not {MARKER:?}, which zoolet writes first and never removes: put that back from a copy of this directory, or name another one"
+        )));
+    }
     if let Some(stranger) = names.iter().find(|name| !NOT_DATA.contains(&name.as_str())) {
         return Err(Unfit::Content(format!(
             "is not empty and not zoolet's (it holds {stranger:?}): name a directory of its own"

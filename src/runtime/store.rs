@@ -58,8 +58,14 @@ pub(super) fn replay(
     })
 }
 
+/// What helps a server that is alone. A member asks its peers, and refuses nothing.
+const DAMAGE_REMEDY: &str = "nobody else has what it held: put back a copy of the directory that was made while the server was stopped, or empty it and begin anew";
+
 fn start_error(directory: &Path, error: OpenError) -> StartError {
     let line = match &error {
+        OpenError::Damaged(_) | OpenError::Base(BaseError::Damaged(_)) | OpenError::Log(LogError::Damaged { .. }) => {
+            format!("data = {}: {error}; {DAMAGE_REMEDY}", directory.display())
+        }
         OpenError::Log(LogError::Io { error, .. }) | OpenError::Marker(error) if is_explained(error) => {
             format!("data = {}: {}", directory.display(), obstacle::storing(error))
         }

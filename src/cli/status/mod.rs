@@ -126,6 +126,9 @@ fn to_json(answers: &[Answer]) -> String {
     format!("{}\n", json!({ "version": VERSION, "servers": servers }))
 }
 
+/// It does not answer, or does not tell how it is.
+const UNTOLD: (&str, &str) = ("server does not say how it is", "servers do not say how they are");
+
 /// # Errors
 /// Something needs an operator; or nobody can tell, because this is not the tool to ask with.
 fn verdict(answers: &[Answer]) -> Result<(), Exit> {
@@ -143,12 +146,8 @@ fn verdict(answers: &[Answer]) -> Result<(), Exit> {
     match (silent, alarms) {
         (0, 0) => Ok(()),
         (0, _) => Err(Exit::failed(count(alarms, "alarm", "alarms"))),
-        (_, 0) => Err(Exit::failed(count(silent, "server does not answer", "servers do not answer"))),
-        _ => Err(Exit::failed(format!(
-            "{}, {}",
-            count(silent, "server does not answer", "servers do not answer"),
-            count(alarms, "alarm", "alarms")
-        ))),
+        (_, 0) => Err(Exit::failed(count(silent, UNTOLD.0, UNTOLD.1))),
+        _ => Err(Exit::failed(format!("{}, {}", count(silent, UNTOLD.0, UNTOLD.1), count(alarms, "alarm", "alarms")))),
     }
 }
 
@@ -181,9 +180,9 @@ pub(super) mod tests {
         let code = |answers: &[Answer]| verdict(answers).err().map(|exit| (exit.code, exit.line));
         assert_eq!(code(&[answer(Ok(alarmed.clone()))]), Some((1, "1 alarm".to_owned())));
         let silent = answer(Err("refused"));
-        assert_eq!(code(&[silent, answer(Ok(leader()))]), Some((1, "1 server does not answer".to_owned())));
+        assert_eq!(code(&[silent, answer(Ok(leader()))]), Some((1, "1 server does not say how it is".to_owned())));
         let mut both = [answer(Err("")), answer(Err("")), answer(Ok(alarmed))];
-        assert_eq!(code(&both), Some((1, "2 servers do not answer, 1 alarm".to_owned())));
+        assert_eq!(code(&both), Some((1, "2 servers do not say how they are, 1 alarm".to_owned())));
         both[1].status = Err(Unheard::NotUnderstood("answers with version 2".to_owned()));
         assert_eq!(code(&both), Some((2, "127.0.0.1:2181 answers with version 2".to_owned())));
     }

@@ -300,6 +300,11 @@ impl Server {
         txn: &Txn<'_>,
     ) -> Verdict {
         let (seq, conn, since) = from;
+        if self.zab.is_handing_over() {
+            // Not refused: handing over may come to nothing, and what the same connection asks for next must not take effect behind what was
+            // refused before its server has heard of it.
+            return Verdict::Wait;
+        }
         match txn {
             Txn::CreateSession { .. } => {
                 let sessions = self.sessions.len() + self.upkeep.sessions_joining + self.forwards.joining.len();
@@ -335,7 +340,7 @@ impl Server {
             return Verdict::Fault("a forwarded entry without a header");
         };
         if !self.propose_encoded(stamped, txn, Origin::Forwarded { peer, link, seq }) {
-            // It is handing over, or its epoch is used up: the next leader is asked by whoever comes back.
+            // Its epoch is used up: the next leader is asked by whoever comes back.
             return Verdict::Refuse(ErrorCode::SessionExpired);
         }
         self.note_forwarded(Place::There(peer, conn), txn);

@@ -82,10 +82,15 @@ impl Zab {
         })
     }
 
-    /// Command: let another voter lead, before this server stops. Proposals are refused until it does, or until that took too long.
+    /// Command: let another voter lead, before this server stops. Proposals are refused until it does, or until that took too long ([`Zab::is_handing_over`]).
     pub fn hand_over(&mut self, now: u64) {
         let Some(target) = self.successor(now, u64::MAX) else { return };
         self.hand_over_to(now, target);
+    }
+
+    /// Whether this leader takes no proposals, because another voter shall lead.
+    pub fn is_handing_over(&self) -> bool {
+        matches!(&self.state, State::Leading(prospect) if prospect.handing_over.is_some())
     }
 
     pub(crate) fn hand_over_to(&mut self, now: u64, target: ServerId) {

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 use zoolet_engine::store::disk::Disk;
@@ -211,12 +212,25 @@ fn disk_error(path: &Path, error: &io::Error) -> StartError {
 /// Whether a disk takes no writes: tried, because a file system that has shut itself off after an error may be mounted for writing all the same. The file is
 /// the one that a first start leaves when it is cut short, so nobody wonders about one that stays.
 pub(super) fn is_read_only(disk: &dyn Disk) -> bool {
+    // One at a time: log and base may both have failed, and the file of one would be in the way of the other.
+    static TRYING: Mutex<()> = Mutex::new(());
+    let _trying = TRYING.lock().unwrap_or_else(PoisonError::into_inner);
+    match try_to_write(disk) {
+        Ok(()) => false,
+        Err(error) if is_refusal(&error) => true,
+        // After an error of the device this may be the sync at which its file system notices, and which fails as the one before it did: the next one
+        // tells.
+        Err(_) => try_to_write(disk).is_err_and(|error| is_refusal(&error)),
+    }
+}
+
+fn try_to_write(disk: &dyn Disk) -> io::Result<()> {
     let removed = disk.remove(MARKER_UNFINISHED).or_else(|error| match error.kind() {
         io::ErrorKind::NotFound => Ok(()),
         _ => Err(error),
     });
     let tried = removed.and_then(|()| disk.create(MARKER_UNFINISHED)?.sync());
-    tried.and_then(|()| disk.remove(MARKER_UNFINISHED)).is_err_and(|error| is_refusal(&error))
+    tried.and_then(|()| disk.remove(MARKER_UNFINISHED))
 }
 
 /// The same of the directory with this path, or of the one that it is to be made in.

@@ -5,9 +5,10 @@ use crate::{Bytes, Config, Error, ErrorCode, Path, Session, Version, Wait};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use zoolet_engine::Status;
+use zoolet_engine::store::MARKER_UNFINISHED;
 use zoolet_model::Text;
 use zoolet_sim::disk::{Operation, OperationKind, SimDisk};
 
@@ -23,6 +24,8 @@ enum Fault {
     ReadOnly,
     /// The device fails once, and its file system makes itself read-only for that.
     FailsFirst,
+    /// The same, and the file system does so only when it is asked to make a name durable: what overwrites blocks in place does not tell it.
+    NoticedLate,
     /// It is full.
     Full,
     /// The device fails, and goes on failing.
@@ -31,9 +34,17 @@ enum Fault {
 
 impl Fault {
     /// What this operation is answered, the first one or a later one.
-    fn answer(self, operation: OperationKind, is_first: bool) -> Option<ErrorKind> {
-        use OperationKind::{Allocate, Create, Open, Read, Rename, SetLen, Write};
-        match (self, operation) {
+    fn answer(self, operation: &Operation<'_>, is_first: bool, is_noticed: &AtomicBool) -> Option<ErrorKind> {
+        use OperationKind::{Allocate, Create, Open, Read, Rename, SetLen, Sync, SyncDirectory, Write};
+        match (self, operation.kind) {
+            (Self::NoticedLate, kind) if kind != Read && is_noticed.load(Relaxed) => {
+                Some(ErrorKind::ReadOnlyFilesystem)
+            }
+            (Self::NoticedLate, Sync | SyncDirectory) => {
+                is_noticed.store(operation.name == MARKER_UNFINISHED || operation.kind == SyncDirectory, Relaxed);
+                Some(ErrorKind::Other)
+            }
+            (Self::NoticedLate, _) => None,
             (_, Read) | (Self::Full | Self::Fails, Open) => None,
             (Self::FailsFirst, _) if is_first => Some(ErrorKind::Other),
             // Who opens a file opens it for writing.
@@ -56,10 +67,11 @@ fn is_of_the_base(operation: &Operation<'_>) -> bool {
 fn fail_from(disk: &SimDisk, from: u64, fault: Fault) -> Arc<AtomicU64> {
     let steps = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&steps);
+    let is_noticed = AtomicBool::new(false);
     disk.fail_with(move |operation| {
         let before = if is_of_the_base(operation) { seen.fetch_add(1, Relaxed) } else { seen.load(Relaxed) };
         let has_begun = before > from || (before == from && is_of_the_base(operation));
-        has_begun.then(|| fault.answer(operation.kind, before == from)).flatten()
+        has_begun.then(|| fault.answer(operation, before == from, &is_noticed)).flatten()
     });
     steps
 }
@@ -199,6 +211,11 @@ fn a_node_whose_disk_becomes_read_only_under_a_checkpoint_reads_on() {
 #[test]
 fn a_node_whose_disk_fails_and_becomes_read_only_for_that_reads_on() {
     at_steps("fails-first", Fault::FailsFirst, 1, reads_on);
+}
+
+#[test]
+fn a_node_whose_disk_fails_and_whose_file_system_notices_late_reads_on() {
+    at_steps("noticed-late", Fault::NoticedLate, 1, reads_on);
 }
 
 #[test]

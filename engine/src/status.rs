@@ -12,6 +12,9 @@ use crate::watch::Mark;
 use zoolet_model::{Epoch, ServerId, SessionId, Text, Zxid};
 use zoolet_zab::{Kind, Role};
 
+/// Why writes are refused when there is no memory for more checksums: what helps is not what helps a disk.
+pub(crate) const MEMORY_IS_SHORT: &str = "the tree is as large as the memory for it allows";
+
 /// The machine's part of what an operator asks; the transport adds its own (packets, latency, connections' addresses).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Status {

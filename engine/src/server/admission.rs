@@ -2,6 +2,7 @@
 
 use super::Server;
 use crate::event::Shortage;
+use crate::status::MEMORY_IS_SHORT;
 use crate::txn::{Op, Txn};
 use zoolet_model::{Request, WriteOp};
 
@@ -101,7 +102,7 @@ impl Server {
             Admission::Refuse => Some(match self.upkeep.shortage() {
                 Some(Shortage::Disk) => "the disk is full",
                 Some(Shortage::Bound) => "the data directory takes as much of the disk as it may",
-                Some(Shortage::Memory) => "the tree is as large as the memory for it allows",
+                Some(Shortage::Memory) => MEMORY_IS_SHORT,
                 None => "the last checkpoint failed, and there is no room for more without it",
             }),
         }

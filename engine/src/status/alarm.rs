@@ -2,7 +2,7 @@
 
 mod not_serving;
 
-use super::{PeerStatus, Status};
+use super::{MEMORY_IS_SHORT, PeerStatus, Status};
 use crate::store::DeviceWear;
 use zoolet_model::ServerId;
 use zoolet_zab::Kind;
@@ -108,7 +108,11 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
     } else if let Some(why) = status.refusing_writes {
         raise(
             format!("writes are refused: {why}"),
-            "delete znodes, make room on the disk (or allow more of it: disk_bytes_max), or see what the log says of it",
+            if why == MEMORY_IS_SHORT {
+                "delete znodes, or give base_cache_bytes more, on every server"
+            } else {
+                "delete znodes, make room on the disk (or allow more of it: disk_bytes_max), or see what the log says of it"
+            },
         );
     }
     if !status.is_counted && own_kind(status) == Some(Kind::Voter) {
@@ -362,6 +366,14 @@ mod tests {
             &|s| (s.peers[0].is_linked, s.peers[0].missing_ms) = (false, 20_000),
         ];
         assert!(pressing.into_iter().all(holds_up));
+    }
+
+    #[test]
+    fn what_helps_against_a_lack_of_memory_is_not_more_of_the_disk() {
+        let remedy = |why| alarms_of(|s| s.refusing_writes = Some(why))[0].remedy.clone();
+        assert!(remedy("the disk is full").contains("disk_bytes_max"));
+        let of_memory = remedy(MEMORY_IS_SHORT);
+        assert!(of_memory.contains("base_cache_bytes") && !of_memory.contains("disk"), "{of_memory}");
     }
 
     #[test]

@@ -181,8 +181,8 @@ fn checksum_bytes_max(limits: &Limits) -> u64 {
     u64::from(limits.base_cache_bytes / 2).max(CHECKSUM_BYTES_MIN)
 }
 
-/// How long redb's file may become: a longer one has more checksums than there is memory for.
-pub(crate) fn home_bytes_max(limits: &Limits) -> u64 {
+/// How far redb's file may be written: beyond that it has more checksums than there is memory for.
+pub(crate) fn checksummed_bytes_max(limits: &Limits) -> u64 {
     checksum_bytes_max(limits) / 4 * CHECKSUMMED_BYTES
 }
 
@@ -329,8 +329,8 @@ mod tests {
     fn the_base_may_take_what_two_of_the_longest_files_need_for_their_checksums() {
         for base_cache_bytes in [0, 1 << 20, 32 << 20] {
             let limits = Limits { base_cache_bytes, ..Limits::default() };
-            let checksums = home_bytes_max(&limits) / CHECKSUMMED_BYTES * 4;
-            assert!(home_bytes_max(&limits) >= 1 << 30);
+            let checksums = checksummed_bytes_max(&limits) / CHECKSUMMED_BYTES * 4;
+            assert!(checksummed_bytes_max(&limits) >= 1 << 30);
             assert!(base_bytes_max(&limits) >= 2 * (checksums + u64::from(base_cache_bytes)));
         }
     }

@@ -269,7 +269,7 @@ impl CheckpointThread<'_> {
                 Some(Shortage::Memory) => warn!(
                     missing_bytes,
                     left_out,
-                    "the tree is as large as the memory for it allows: writes are refused, deletes go on; when the base's file is so many bytes shorter, or \
+                    "the tree is as large as the memory for it allows: writes are refused, deletes go on; when the base's file is written so many bytes less far, or \
                      base_cache_bytes is larger by one for 512 of them, writes are taken again"
                 ),
                 None => info!("there is room again"),

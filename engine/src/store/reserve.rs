@@ -32,8 +32,8 @@ pub struct Reserve {
     taken_bytes: AtomicU64,
     is_held: AtomicBool,
     is_short: AtomicBool,
-    /// How long the base's file may become.
-    home_bytes_max: u64,
+    /// How much of the base's file may have checksums in memory.
+    checksummed_bytes_max: u64,
     /// What is short, or would be first.
     least: Mutex<Shortage>,
     /// What [`Reserve::settle`] last saw: giving up the file makes space short between two of its looks.
@@ -59,7 +59,7 @@ impl Reserve {
             bytes_max: limits.disk_bytes_max,
             taken_bytes: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
-            home_bytes_max: budget::home_bytes_max(limits),
+            checksummed_bytes_max: budget::checksummed_bytes_max(limits),
             least: Mutex::new(Shortage::Disk),
             told: Mutex::new(None),
             missing_bytes: AtomicU64::new(0),
@@ -101,12 +101,19 @@ impl Reserve {
         self.with_room(|| base.checkpoint(checkpoint))
     }
 
-    /// [`Base::merge`], eagerly while space is short, and from the reserve if there is no other room.
+    /// [`Base::merge`], eagerly while space is short, and from the reserve if there is no other room. While memory is short, redb's file is cut when
+    /// there is nothing to merge.
     ///
     /// # Errors
     /// As [`BaseError`] says.
     pub fn merge(&self, base: &Base) -> Result<bool, BaseError> {
-        self.with_room(|| base.merge(self.is_short()))
+        self.with_room(|| {
+            let more = base.merge(self.is_short())?;
+            if !more && self.shortage() == Some(Shortage::Memory) {
+                base.compact(self.missing_bytes())?;
+            }
+            Ok(more)
+        })
     }
 
     fn with_room<T>(&self, mut write: impl FnMut() -> Result<T, BaseError>) -> Result<T, BaseError> {
@@ -181,7 +188,8 @@ impl Reserve {
         let log_bytes = segments.map(|name| self.disk.open(name)?.len()).sum::<io::Result<u64>>()?;
         let needed = signed(base.run_bytes() + self.log_bytes_max.saturating_sub(log_bytes));
         let of_disk = signed(self.disk.free_bytes()?) - needed;
-        let of_memory = signed(self.home_bytes_max) - signed(base.home_bytes()) - signed(base.run_bytes());
+        let of_memory =
+            signed(self.checksummed_bytes_max) - signed(base.checksummed_bytes()) - signed(base.run_bytes());
         if self.bytes_max == 0 {
             return Ok(Room { of_disk, of_bound: i64::MAX, of_memory });
         }
@@ -207,7 +215,7 @@ fn fill_with_noise(file: &dyn DiskFile, bytes: u64) -> io::Result<()> {
 struct Room {
     of_disk: i64,
     of_bound: i64,
-    /// Of the base's file.
+    /// Of the base's file, with checksums in memory.
     of_memory: i64,
 }
 
@@ -222,22 +230,113 @@ fn is_full(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{FsDisk, base::Options};
+    use crate::{
+        action::CheckpointMeta,
+        store::{FsDisk, base::Options, key},
+    };
+    use bytes::Bytes;
+    use std::ops::Range;
+    use zoolet_model::Zxid;
+
+    /// With no bound but that of memory.
+    struct Trial {
+        directory: std::path::PathBuf,
+        disk: Arc<dyn Disk>,
+        base: Base,
+        reserve: Reserve,
+        zxid: u64,
+    }
+
+    impl Drop for Trial {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.directory);
+        }
+    }
+
+    impl Trial {
+        fn new(name: &str) -> Self {
+            let directory = std::env::temp_dir().join(format!("zoolet-reserve-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&directory).unwrap();
+            let disk: Arc<dyn Disk> = Arc::new(FsDisk::open(&directory).unwrap());
+            let base = Base::create(Arc::clone(&disk), 0, Options::default()).unwrap();
+            let limits = Limits { disk_reserve_bytes: 0, disk_bytes_max: 0, ..Limits::default() };
+            let reserve = Reserve::open(Arc::clone(&disk), &limits);
+            Self { directory, disk, base, reserve, zxid: 0 }
+        }
+
+        /// A checkpoint that sets data of half a page, or deletes it, and its merge into redb.
+        fn write(&mut self, numbers: Range<u32>, value: Option<&[u8]>) {
+            self.zxid += 1;
+            let meta = CheckpointMeta { zxid: Zxid::from_bits(self.zxid).unwrap(), digest: 0, totals: Bytes::new() };
+            let value = value.map(Bytes::copy_from_slice);
+            let changes = numbers.map(|number| (key::data(&format!("/{number:08}")).unwrap(), value.clone()));
+            let checkpoint = Checkpoint { changes: Arc::new(changes.collect()), meta };
+            self.reserve.checkpoint(&self.base, &checkpoint).unwrap();
+            while self.base.merge(true).unwrap() {}
+        }
+
+        fn shortage(&self) -> Option<Shortage> {
+            self.reserve.settle(&self.base);
+            self.reserve.shortage()
+        }
+    }
 
     #[test]
-    fn a_base_whose_file_is_longer_than_there_is_memory_for_is_short_of_memory() {
-        let directory = std::env::temp_dir().join(format!("zoolet-reserve-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let disk: Arc<dyn Disk> = Arc::new(FsDisk::open(&directory).unwrap());
-        let base = Base::create(Arc::clone(&disk), 0, Options::default()).unwrap();
-        let limits = Limits { disk_reserve_bytes: 0, disk_bytes_max: 0, ..Limits::default() };
-        let mut reserve = Reserve::open(disk, &limits);
-        assert!(!reserve.settle(&base) && reserve.shortage().is_none());
-        reserve.home_bytes_max = base.home_bytes() - 1;
-        assert!(reserve.settle(&base));
+    fn a_base_that_is_written_further_than_there_is_memory_for_is_short_of_memory() {
+        let Trial { base, reserve, .. } = &mut Trial::new("written");
+        assert!(!reserve.settle(base) && reserve.shortage().is_none());
+        reserve.checksummed_bytes_max = base.checksummed_bytes() - 1;
+        assert!(reserve.settle(base));
         assert_eq!((reserve.shortage(), reserve.missing_bytes()), (Some(Shortage::Memory), 1));
-        reserve.home_bytes_max = base.home_bytes();
-        assert!(reserve.settle(&base) && reserve.shortage().is_none());
-        std::fs::remove_dir_all(&directory).unwrap();
+        reserve.checksummed_bytes_max = base.checksummed_bytes();
+        assert!(reserve.settle(base) && reserve.shortage().is_none());
+    }
+
+    /// redb makes its file twice as long when it is full. The new half has no checksums: a bound of the length would refuse half of what it says.
+    #[test]
+    fn the_empty_half_of_a_file_that_redb_doubled_takes_no_memory() {
+        let mut trial = Trial::new("doubled");
+        let mut numbers = 0..250;
+        // Until it has just been doubled.
+        while trial.base.checksummed_bytes() < 4 << 20
+            || trial.base.file_bytes() < trial.base.checksummed_bytes() / 3 * 5
+        {
+            assert!(numbers.end < 100_000, "the file never was doubled");
+            trial.write(numbers.clone(), Some(&[3; 2000]));
+            numbers = numbers.end..numbers.end + 250;
+        }
+        let (written, bytes) = (trial.base.checksummed_bytes(), trial.base.file_bytes());
+        trial.reserve.checksummed_bytes_max = (written + bytes) / 2;
+        assert_eq!(trial.shortage(), None, "{written} of {bytes} bytes are written");
+        let base = Base::open(Arc::clone(&trial.disk), 0, Options::default()).unwrap();
+        assert!(base.checksummed_bytes() <= written, "opened again: {} of {bytes} bytes", base.checksummed_bytes());
+    }
+
+    #[test]
+    fn a_few_deletes_are_enough_when_a_little_memory_is_short() {
+        let mut trial = Trial::new("deletes");
+        trial.write(0..4000, Some(&[3; 2000]));
+        while trial.base.merge(true).unwrap() {}
+        let before = trial.base.checksummed_bytes();
+        trial.reserve.checksummed_bytes_max = before - 1;
+        assert_eq!(trial.shortage(), Some(Shortage::Memory));
+        trial.write(0..20, None);
+        assert_eq!(trial.shortage(), Some(Shortage::Memory), "the file was cut already");
+        assert!(!trial.reserve.merge(&trial.base).unwrap());
+        assert_eq!(trial.shortage(), None, "{before} bytes before, {} now", trial.base.checksummed_bytes());
+        let memory_bytes = trial.base.memory_bytes();
+        trial.write(20..4000, None);
+        assert!(trial.base.checksummed_bytes() < before / 2 && trial.base.memory_bytes() < memory_bytes);
+        // What grows again is found again, also by the next process.
+        trial.write(0..2000, Some(&[4; 2000]));
+        let base = Base::open(Arc::clone(&trial.disk), 0, Options::default()).unwrap();
+        let (mut found, reader) = (0, base.reader());
+        reader
+            .scan(b"", None, &mut |_, _| {
+                found += 1;
+                true
+            })
+            .unwrap();
+        assert_eq!(found, 2000);
     }
 }

@@ -144,6 +144,11 @@ impl Backend {
         Ok(())
     }
 
+    /// Bytes of the file up to the end of the highest block with a checksum in memory.
+    pub(super) fn checksummed_bytes(&self) -> u64 {
+        self.0.side.checksummed_bytes()
+    }
+
     /// Bytes of the checksums in memory.
     pub(super) fn memory_bytes(&self) -> usize {
         self.0.side.memory_bytes()
@@ -236,7 +241,12 @@ impl Shared {
             return Err(io::Error::other("the base changes its length only in a checkpoint"));
         }
         let now = self.len()?;
-        if bytes <= now { self.base.set_len(bytes) } else { self.grow(now, bytes) }
+        if bytes > now {
+            return self.grow(now, bytes);
+        }
+        self.base.set_len(bytes)?;
+        self.side.truncate(bytes.div_ceil(BLOCK as u64));
+        Ok(())
     }
 
     /// redb doubles its file and then uses little of the new half: after fifty checkpoints of 10,000 among a million znodes, 259 of

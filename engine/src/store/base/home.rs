@@ -42,6 +42,8 @@ pub(super) struct Home {
     loose_bytes: AtomicU64,
     /// Bytes of the file, as last seen.
     bytes: AtomicU64,
+    /// Those of them that have checksums in memory.
+    checksummed_bytes: AtomicU64,
     /// Bytes in memory, as last seen.
     memory_bytes: AtomicU64,
     is_garbage: AtomicBool,
@@ -76,6 +78,7 @@ impl Home {
             pins: Mutex::default(),
             loose_bytes: AtomicU64::new(u64::MAX / 2),
             bytes: AtomicU64::new(0),
+            checksummed_bytes: AtomicU64::new(0),
             memory_bytes: AtomicU64::new(0),
             is_garbage: AtomicBool::new(false),
         })
@@ -108,7 +111,8 @@ impl Home {
     fn open_files(&self) -> Result<Opened, BaseError> {
         let (home_name, side_name) = (home_name(self.id), side_name(self.id));
         let Files { base, side } = self.files()?;
-        if base.len()? < BLOCK as u64 {
+        let bytes = base.len()?;
+        if bytes < BLOCK as u64 {
             // redb would take it for a new one.
             return Err(BaseError::Damaged(format!("{home_name} is empty")));
         }
@@ -116,6 +120,7 @@ impl Home {
         if !self.ledger.sync_failed() {
             side.sync()?;
         }
+        side.truncate(bytes.div_ceil(BLOCK as u64));
         let backend = Backend::new(self.disk.clone(), base.clone(), side, self.ledger.clone());
         Opened::open(backend, self.cache_bytes).map_err(|error| error.of(&home_name))
     }
@@ -138,6 +143,7 @@ impl Home {
     fn look_at_sizes(&self, opened: Option<&Opened>) {
         if let Some(opened) = opened {
             self.bytes.store(opened.backend.file_bytes().unwrap_or(0), Ordering::Relaxed);
+            self.checksummed_bytes.store(opened.backend.checksummed_bytes(), Ordering::Relaxed);
         }
         self.memory_bytes.store(opened.map_or(0, Opened::memory_bytes) as u64, Ordering::Relaxed);
     }
@@ -226,10 +232,13 @@ impl Home {
     }
 
     /// Gives space back to the file system, if there may be some to give and nobody holds a state that redb could not answer for
-    /// afterwards.
-    pub(super) fn compact(&self) -> Result<(), BaseError> {
+    /// afterwards. Who lacks fewer than a thirty-second of the file says how many: less is worth the work then, but not next to nothing, for all
+    /// of redb is read.
+    pub(super) fn compact(&self, missing_bytes: Option<u64>) -> Result<(), BaseError> {
         // Its file has holes, at most about as large as what it holds.
-        if self.loose_bytes.load(Ordering::Relaxed) < self.bytes() / 32 {
+        let much = self.bytes() / 32;
+        let enough = missing_bytes.map_or(much, |missing| missing.clamp(much / 32, much));
+        if self.loose_bytes.load(Ordering::Relaxed) < enough {
             return Ok(());
         }
         let mut opened = self.opened();
@@ -265,6 +274,11 @@ impl Home {
             self.memory_bytes.store(opened.as_ref().map_or(0, Opened::memory_bytes) as u64, Ordering::Relaxed);
         }
         self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of redb's file up to the highest block that ever was written, since it was last cut there: each block has a checksum in memory.
+    pub(super) fn checksummed_bytes(&self) -> u64 {
+        self.checksummed_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes of redb's file; it has holes, so what it takes on the disk is less.

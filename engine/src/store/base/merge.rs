@@ -123,7 +123,7 @@ pub(super) fn step(
         None => match Merge::begin(core, &version, numbers, eagerly)? {
             Some(begun) => begun,
             None if eagerly => {
-                core.home.compact()?;
+                core.home.compact(None)?;
                 return Ok(false);
             }
             None => return Ok(false),

@@ -329,6 +329,16 @@ impl Base {
         merge::step(&self.0, merge, numbers, eagerly, 0)
     }
 
+    /// Cuts off the end of redb's file, if what may be free in it is as much as is missing: for when [`Base::merge`] has nothing to do.
+    ///
+    /// # Errors
+    /// As [`BaseError`] says. Then everything is as before.
+    pub fn compact(&self, missing_bytes: u64) -> Result<(), BaseError> {
+        let writing = self.0.writing();
+        writing.check_current()?;
+        self.0.home.compact(Some(missing_bytes))
+    }
+
     /// The log names another base now: this one's files go when nobody reads them any more. Nothing more is written to it. Waits for whoever
     /// writes to it.
     pub fn retire(&self) {
@@ -378,9 +388,9 @@ impl Base {
         self.run_bytes() + self.0.home.bytes()
     }
 
-    /// Bytes of redb's file, holes included.
-    pub fn home_bytes(&self) -> u64 {
-        self.0.home.bytes()
+    /// Bytes of redb's file whose checksums are in memory: up to the highest block that was written. redb makes its file twice as long when it is full.
+    pub fn checksummed_bytes(&self) -> u64 {
+        self.0.home.checksummed_bytes()
     }
 
     /// Bytes of what is still to be merged.

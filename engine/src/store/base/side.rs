@@ -22,6 +22,8 @@ const SEQUENCE_END: usize = 24;
 const HEADER_END: usize = SEQUENCE_END + HEADER_BYTES;
 /// Checksums in one table block.
 const ENTRIES: usize = 1020;
+/// Checksums that memory grows by. By doubling there would be room for twice as many as the bound of them.
+const GROWTH: usize = 4096;
 const TABLE_SEQUENCE: usize = ENTRIES * 4;
 const TABLE_CHECKSUM: usize = TABLE_SEQUENCE + 8;
 /// Where the table begins: behind the two copies of the header.
@@ -136,6 +138,12 @@ impl Side {
         allocated(table.checksums.capacity() * 4) + allocated(table.blocks.capacity() * size_of::<TableBlock>())
     }
 
+    /// Bytes of the base file up to the end of the highest block with a checksum in memory.
+    pub(super) fn checksummed_bytes(&self) -> u64 {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        (table.checksums.len() * BLOCK) as u64
+    }
+
     pub(super) fn header_changed(&self) -> bool {
         let header = self.header();
         header.current != header.durable
@@ -164,6 +172,12 @@ impl Side {
         Ok(changed)
     }
 
+    /// The base file ends after this many blocks: what was known of later ones is forgotten.
+    pub(super) fn truncate(&self, blocks: u64) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.truncate(usize::try_from(blocks).unwrap_or(usize::MAX));
+    }
+
     /// Reserves the space that the checksums of this many blocks need.
     pub(super) fn reserve(&self, blocks: u64) -> io::Result<()> {
         self.file.allocate(TABLE_OFFSET + blocks.div_ceil(ENTRIES as u64) * 2 * BLOCK as u64).map(drop)
@@ -174,7 +188,8 @@ impl Side {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let Table { checksums, blocks } = &mut *table;
         for (number, block) in blocks.iter_mut().enumerate().filter(|(_, block)| block.dirty) {
-            let entries = &checksums[number * ENTRIES..checksums.len().min((number + 1) * ENTRIES)];
+            let end = checksums.len();
+            let entries = &checksums[end.min(number * ENTRIES)..end.min((number + 1) * ENTRIES)];
             let copy = block.newest.other();
             let bytes = encode_table_block(self.id, number as u64, block.sequence + 1, entries);
             self.write(table_offset(number as u64) + copy.offset(), &bytes)?;
@@ -258,6 +273,9 @@ impl Table {
             file.read_at(table_offset(number), &mut pair)?;
             table.push(number, id, &pair);
         }
+        // The side file is reserved for as many blocks as the base file may have, holes included.
+        let written = table.checksums.iter().rposition(|checksum| *checksum != 0).map_or(0, |last| last + 1);
+        table.checksums.truncate(written);
         Ok(table)
     }
 
@@ -268,24 +286,39 @@ impl Table {
             let sequence = decode_table_block(id, number, block)?;
             Some((sequence, copy, block))
         });
+        let first = self.blocks.len() * ENTRIES;
         match valid.max_by_key(|(sequence, _, _)| *sequence) {
             Some((sequence, newest, block)) => {
-                let entries = block[..TABLE_SEQUENCE].chunks_exact(4);
-                self.checksums
-                    .extend(entries.map(|entry| u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]])));
                 self.blocks.push(TableBlock { sequence, newest, dirty: false });
+                self.grow(first + ENTRIES);
+                let entries = block[..TABLE_SEQUENCE].chunks_exact(4);
+                for (checksum, entry) in self.checksums[first..].iter_mut().zip(entries) {
+                    *checksum = u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+                }
             }
-            None => {
-                self.blocks.push(TableBlock::never_written());
-                self.checksums.resize(self.blocks.len() * ENTRIES, 0);
-            }
+            None => self.blocks.push(TableBlock::never_written()),
         }
     }
 
     fn grow(&mut self, blocks: usize) {
+        if self.checksums.capacity() < blocks {
+            self.checksums.reserve_exact(blocks.next_multiple_of(GROWTH) - self.checksums.len());
+        }
         if self.checksums.len() < blocks {
             self.checksums.resize(blocks, 0);
-            self.blocks.resize_with(blocks.div_ceil(ENTRIES), TableBlock::never_written);
+        }
+        let table_blocks = blocks.div_ceil(ENTRIES).max(self.blocks.len());
+        self.blocks.resize_with(table_blocks, TableBlock::never_written);
+    }
+
+    /// Table blocks stay known, and are to be written once more: the next process should not find what was forgotten, and tells the newer of two
+    /// copies by their sequence.
+    fn truncate(&mut self, blocks: usize) {
+        if self.checksums.len() > blocks {
+            let changed = blocks / ENTRIES..self.checksums.len().div_ceil(ENTRIES);
+            self.blocks[changed].iter_mut().for_each(|block| block.dirty = true);
+            self.checksums.truncate(blocks);
+            self.checksums.shrink_to(blocks.next_multiple_of(GROWTH));
         }
     }
 }
@@ -375,5 +408,16 @@ mod tests {
         assert_eq!(block[4092..], [0; 4]);
         assert_eq!(decode_table_block(7, 2, &block), Some(5));
         assert_eq!(decode_table_block(7, 3, &block), None);
+    }
+
+    #[test]
+    fn a_table_that_grows_takes_no_more_memory_than_its_checksums_need() {
+        let mut table = Table::default();
+        for blocks in (0..300_000).step_by(100) {
+            table.grow(blocks);
+            assert!(table.checksums.capacity() < blocks + GROWTH, "{} for {blocks}", table.checksums.capacity());
+        }
+        table.truncate(1000);
+        assert!(table.checksums.capacity() <= GROWTH);
     }
 }

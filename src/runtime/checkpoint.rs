@@ -117,10 +117,13 @@ impl CheckpointThread<'_> {
 
     fn scrub(&self, patrol: &mut Patrol) {
         let now_ms = clock::now().mono_ms;
-        if self.reserve.is_short() {
-            return patrol.give_up(now_ms);
+        let base = self.base.base();
+        if let Some(shortage) = self.reserve.shortage()
+            && !patrol.make_way(shortage, &base, now_ms)
+        {
+            return;
         }
-        match patrol.step(&self.base.base(), now_ms) {
+        match patrol.step(&base, now_ms) {
             None => {}
             Some(Ok(records)) => {
                 self.scrubs.sound.fetch_add(1, Relaxed);

@@ -3,7 +3,11 @@
 mod base_support;
 
 use base_support::{Model, create, merge};
-use zoolet_engine::{event::BaseFailure, store::base::Patrol, store::disk::Disk};
+use zoolet_engine::{
+    event::{BaseFailure, Shortage},
+    store::base::Patrol,
+    store::disk::Disk,
+};
 use zoolet_sim::disk::{Random, SimDisk};
 
 const HOUR_MS: u64 = 3_600_000;
@@ -80,6 +84,32 @@ fn a_patrol_that_is_given_up_lets_merged_files_go() {
     patrol.give_up(HOUR_MS);
     assert_eq!(files(), 0);
     assert!(walk(&mut patrol, &base, HOUR_MS, 3 * HOUR_MS).unwrap().1.is_ok());
+}
+
+/// A lack of memory may last, and damage should be found all the same; but who holds what was keeps redb's file from being cut.
+#[test]
+fn a_patrol_goes_on_while_memory_is_short_and_what_was_deleted_goes() {
+    let disk = SimDisk::new(6);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(6));
+    for _ in 0..4 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 2000, 2000)).unwrap();
+    }
+    merge(&base, true).unwrap();
+    let mut patrol = Patrol::new(0);
+    assert_eq!(patrol.step(&base, HOUR_MS), None);
+    let gone = model.records.keys().skip(1).map(|key| (key.clone(), None)).collect();
+    base.checkpoint(&model.checkpoint(gone)).unwrap();
+    merge(&base, true).unwrap();
+    let held = base.checksummed_bytes();
+    assert!(patrol.make_way(Shortage::Memory, &base, HOUR_MS));
+    merge(&base, true).unwrap();
+    assert!(base.checksummed_bytes() < held / 2, "{held} bytes before, {} now", base.checksummed_bytes());
+    assert!(matches!(walk(&mut patrol, &base, HOUR_MS + 1000, HOUR_MS + 60_000), Some((_, Ok(_)))));
+
+    let mut patrol = Patrol::new(0);
+    assert_eq!(patrol.next_at_ms(), 600_000);
+    assert!(!patrol.make_way(Shortage::Disk, &base, HOUR_MS), "on a full disk nothing begins either");
 }
 
 /// A pass takes as long as the base is large, and a busy server writes a hundred megabytes a second meanwhile: what the pass held

@@ -1,7 +1,10 @@
 //! Reading the whole base now and then, slowly, to find what no question would find.
 
 use super::{Base, BaseReader, record};
-use crate::{event::BaseFailure, store::digest::record_hash};
+use crate::{
+    event::{BaseFailure, Shortage},
+    store::digest::record_hash,
+};
 
 /// One pass over one generation. It holds the generation, so what is replaced meanwhile stays on the disk; [`Scrub::follow`] lets go of it.
 pub struct Scrub {
@@ -138,6 +141,21 @@ impl Patrol {
         self.scrub = None;
         self.next_at_ms = (self.began_at_ms + EVERY_MS).max(now_ms + STEP_MS);
         Some(outcome)
+    }
+
+    /// Whether the pass may go on although there is too little of something. It ends where files that it holds take room on the disk. While memory
+    /// is short, which may last, it lets go of the past instead: who holds that keeps the file from being cut.
+    pub fn make_way(&mut self, shortage: Shortage, base: &Base, now_ms: u64) -> bool {
+        match shortage {
+            Shortage::Disk | Shortage::Bound => self.give_up(now_ms),
+            Shortage::Memory => {
+                if let Some((scrub, then)) = &mut self.scrub {
+                    scrub.follow(base);
+                    *then = base.counters().base_bytes_written;
+                }
+            }
+        }
+        shortage == Shortage::Memory
     }
 
     /// Ends the pass, because the files that it holds are in the way; the next one begins an hour later.

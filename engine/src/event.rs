@@ -34,6 +34,17 @@ pub enum Shortage {
     Memory,
 }
 
+impl Shortage {
+    /// Why writes are refused meanwhile, for an operator.
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::Disk => "the disk is full",
+            Self::Bound => "the data directory takes as much of the disk as it may",
+            Self::Memory => "the tree is as large as the memory for it allows",
+        }
+    }
+}
+
 /// Something that happened outside the machine.
 #[derive(Debug)]
 pub enum Event {

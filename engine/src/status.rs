@@ -7,13 +7,10 @@ pub use alarm::{Alarm, alarms};
 pub use flash::FlashStatus;
 
 use crate::budget::Part;
-use crate::event::ConnId;
+use crate::event::{ConnId, Shortage};
 use crate::watch::Mark;
 use zoolet_model::{Epoch, ServerId, SessionId, Text, Zxid};
 use zoolet_zab::{Kind, Role};
-
-/// Why writes are refused when there is no memory for more checksums: what helps is not what helps a disk.
-pub(crate) const MEMORY_IS_SHORT: &str = "the tree is as large as the memory for it allows";
 
 /// The machine's part of what an operator asks; the transport adds its own (packets, latency, connections' addresses).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -68,6 +65,8 @@ pub struct Status {
     pub digest: u128,
     /// Why writes are refused now, if they are.
     pub refusing_writes: Option<&'static str>,
+    /// What there is too little of, and by how much. Whoever drives the machine knows it; the machine itself leaves it empty.
+    pub lack: Option<Lack>,
     /// Whether that is because the disk takes nothing at all.
     pub is_read_only: bool,
     /// Znodes, ZooKeeper's four built-in ones included.
@@ -114,6 +113,17 @@ pub struct Status {
     pub disk: Vec<(&'static str, u64)>,
     /// What is written to the medium. Whoever drives the machine knows it; the machine itself leaves it empty.
     pub flash: Option<FlashStatus>,
+}
+
+/// Too little room for more than deletions, as it was found when that was looked at last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lack {
+    /// Where.
+    pub of: Shortage,
+    /// Bytes that are free on the disk.
+    pub free_bytes: u64,
+    /// How many bytes more there must be before every write is admitted.
+    pub missing_bytes: u64,
 }
 
 /// A learner as its leader sees it.

@@ -16,6 +16,7 @@ use zoolet_engine::Event;
 use zoolet_engine::action::{Checkpoint, Generation};
 use zoolet_engine::event::{BaseFailure, Shortage};
 use zoolet_engine::notices::Notices;
+use zoolet_engine::status::Lack;
 use zoolet_engine::store::Reserve;
 use zoolet_engine::store::base::{Base, BaseError, BaseReader, Patrol};
 use zoolet_engine::store::disk::Disk;
@@ -254,22 +255,23 @@ impl CheckpointThread<'_> {
     }
 
     fn tell_space(&self) {
-        let shortage = self.reserve.shortage();
+        let lack = self.reserve.lack();
+        let shortage = lack.map(|lack| lack.of);
         if let Some(left_out) = self.admit(("space", shortage)) {
-            let missing_bytes = self.reserve.missing_bytes();
-            match shortage {
-                Some(Shortage::Disk) => warn!(
+            match lack {
+                Some(Lack { of: Shortage::Disk, free_bytes, missing_bytes }) => warn!(
+                    free_bytes,
                     missing_bytes,
                     left_out,
                     "the disk is full: writes are refused, deletes go on; when so many more bytes are free, writes are taken again"
                 ),
-                Some(Shortage::Bound) => warn!(
+                Some(Lack { of: Shortage::Bound, missing_bytes, .. }) => warn!(
                     missing_bytes,
                     left_out,
                     "the data directory takes as much of the disk as it may: writes are refused, deletes go on; when it takes so many bytes less, or \
                      disk_bytes_max is so many more, writes are taken again"
                 ),
-                Some(Shortage::Memory) => warn!(
+                Some(Lack { of: Shortage::Memory, missing_bytes, .. }) => warn!(
                     missing_bytes,
                     left_out,
                     "the tree is as large as the memory for it allows: writes are refused, deletes go on; when the base's file is written so many bytes less far, or \

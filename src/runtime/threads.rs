@@ -157,6 +157,7 @@ impl Shared {
         status.disk = figures.lines(status.writes_acknowledged);
         status.disk.extend(flash::lines(&flash));
         status.flash = Some(flash);
+        status.lack = self.reserve.lack();
     }
 
     pub(super) fn base_memory_bytes(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use crate::Scenario;
 use crate::files::{keygen, site};
-use crate::table::{Case, by, connect, text};
+use crate::table::{Case, Serve, by, connect, text, wait};
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
@@ -11,8 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    ("a full disk", |case| disk(case, "size=30m")),
-    ("a disk that is mounted to be read only", |case| disk(case, "ro")),
+    ("a full disk", a_full_disk),
+    ("a disk that is mounted to be read only", |case| {
+        if let Some(server) = on_a_disk(case, "ro") {
+            case.is_shown(&[], server.client);
+        }
+    }),
     ("the client port is another's", |case| {
         let taken = TcpListener::bind((case.host, 0)).unwrap();
         let address = taken.local_addr().unwrap();
@@ -149,17 +153,36 @@ fn as_nobody(command: Command) -> Command {
 }
 
 /// A server whose directory is a mounted tmpfs, which nobody else sees.
-fn disk(case: &Case<'_>, options: &str) {
+fn a_full_disk(case: &Case<'_>) {
+    let Some(server) = on_a_disk(case, "size=30m") else { return };
+    let address = server.client.to_string();
+    let mut found = None;
+    wait(|| {
+        let status = case.zoolet(&["status", "--server", &address]).output().unwrap();
+        found = missing(&String::from_utf8_lossy(&status.stdout));
+        found.is_some()
+    });
+    let (free, more) = found.unwrap();
+    case.is_shown(&[("FREE", &free), ("MISSING", &more)], server.client);
+}
+
+/// How many bytes are said to be free, and how many more must be.
+fn missing(status: &str) -> Option<(String, String)> {
+    let (free, more) = status.split_once("the disk is full; ")?.1.split_once(" are free, and ")?;
+    Some((free.to_owned(), more.split_once(" more must be")?.0.to_owned()))
+}
+
+/// A server whose data is on a disk that is mounted so, where one may be.
+fn on_a_disk(case: &Case<'_>, options: &str) -> Option<Serve> {
     let own: &[&str] =
         if is_root() { &["unshare", "--mount"] } else { &["unshare", "--user", "--map-root-user", "--mount"] };
     let may_mount = by(own, Command::new("true")).status().is_ok_and(|status| status.success());
     if !may_mount {
         assert!(std::env::var_os("ZOOLET_MOUNTS").is_none(), "{own:?} is refused here");
         println!("NOT MADE: a disk with {options}, because {own:?} is refused here");
-        return;
+        return None;
     }
     let data = case.mkdir("data");
     let script = format!("mount -t tmpfs -o {options} none {} && exec \"$0\" \"$@\"", text(&data));
-    let server = case.serve_by("disk", &[own, &["sh", "-c", &script]].concat(), &["--data", "data"]);
-    case.is_shown(&[], server.client);
+    Some(case.serve_by("disk", &[own, &["sh", "-c", &script]].concat(), &["--data", "data"]))
 }

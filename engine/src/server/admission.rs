@@ -2,7 +2,6 @@
 
 use super::Server;
 use crate::event::Shortage;
-use crate::status::MEMORY_IS_SHORT;
 use crate::txn::{Op, Txn};
 use zoolet_model::{Request, WriteOp};
 
@@ -99,12 +98,11 @@ impl Server {
                 Some("the disk is read-only")
             }
             Admission::Refuse if self.upkeep.log_stalled.is_some() => Some("the log cannot be written"),
-            Admission::Refuse => Some(match self.upkeep.shortage() {
-                Some(Shortage::Disk) => "the disk is full",
-                Some(Shortage::Bound) => "the data directory takes as much of the disk as it may",
-                Some(Shortage::Memory) => MEMORY_IS_SHORT,
-                None => "the last checkpoint failed, and there is no room for more without it",
-            }),
+            Admission::Refuse => Some(
+                self.upkeep
+                    .shortage()
+                    .map_or("the last checkpoint failed, and there is no room for more without it", Shortage::why),
+            ),
         }
     }
 

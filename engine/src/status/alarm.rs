@@ -2,8 +2,10 @@
 
 mod not_serving;
 
-use super::{MEMORY_IS_SHORT, PeerStatus, Status};
+use super::{Lack, PeerStatus, Status};
+use crate::event::Shortage;
 use crate::store::DeviceWear;
+use crate::wear::shown_bytes;
 use zoolet_model::ServerId;
 use zoolet_zab::Kind;
 
@@ -107,8 +109,11 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
         );
     } else if let Some(why) = status.refusing_writes {
         raise(
-            format!("writes are refused: {why}"),
-            if why == MEMORY_IS_SHORT {
+            format!(
+                "writes are refused: {why}{}",
+                status.lack.filter(|lack| lack.of.why() == why).map_or_else(String::new, by)
+            ),
+            if why == Shortage::Memory.why() {
                 "delete znodes, or give base_cache_bytes more, on every server"
             } else {
                 "delete znodes, make room on the disk (or allow more of it: disk_bytes_max), or see what the log says of it"
@@ -123,6 +128,16 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
         );
     }
     raise_missing(status, true, raise);
+}
+
+/// By how much there is too little.
+fn by(lack: Lack) -> String {
+    let (free, missing) = (shown_bytes(lack.free_bytes), shown_bytes(lack.missing_bytes));
+    match lack.of {
+        Shortage::Disk => format!("; {free} are free, and {missing} more must be"),
+        Shortage::Bound => format!("; {missing} less must be taken"),
+        Shortage::Memory => format!("; {missing} less of its file must be written"),
+    }
 }
 
 fn of_what_lasts(status: &Status, raise: &mut Raise<'_>) {
@@ -369,10 +384,33 @@ mod tests {
     }
 
     #[test]
+    fn a_lack_of_room_says_how_many_bytes_are_missing() {
+        let refusing = |why: &'static str, of| {
+            let lack = Some(Lack { of, free_bytes: 1_020_000, missing_bytes: 64_000_000 });
+            alarms_of(|s| (s.refusing_writes, s.lack) = (Some(why), lack))[0].what.clone()
+        };
+        for (of, expected) in [
+            (Shortage::Disk, "writes are refused: the disk is full; 1.02 MB are free, and 64.0 MB more must be"),
+            (
+                Shortage::Bound,
+                "writes are refused: the data directory takes as much of the disk as it may; 64.0 MB less must be taken",
+            ),
+            (
+                Shortage::Memory,
+                "writes are refused: the tree is as large as the memory for it allows; 64.0 MB less of its file must be written",
+            ),
+        ] {
+            assert_eq!(refusing(of.why(), of), expected);
+        }
+        let of_log = refusing("the log cannot be written", Shortage::Disk);
+        assert_eq!(of_log, "writes are refused: the log cannot be written", "what is missing is not why");
+    }
+
+    #[test]
     fn what_helps_against_a_lack_of_memory_is_not_more_of_the_disk() {
         let remedy = |why| alarms_of(|s| s.refusing_writes = Some(why))[0].remedy.clone();
         assert!(remedy("the disk is full").contains("disk_bytes_max"));
-        let of_memory = remedy(MEMORY_IS_SHORT);
+        let of_memory = remedy(Shortage::Memory.why());
         assert!(of_memory.contains("base_cache_bytes") && !of_memory.contains("disk"), "{of_memory}");
     }
 

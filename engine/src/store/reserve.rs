@@ -10,6 +10,7 @@ use crate::action::Checkpoint;
 use crate::budget;
 use crate::event::Shortage;
 use crate::limits::Limits;
+use crate::status::Lack;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -40,6 +41,8 @@ pub struct Reserve {
     told: Mutex<Option<Shortage>>,
     /// By how many bytes the last look found too few free.
     missing_bytes: AtomicU64,
+    /// What it found free on the disk.
+    free_bytes: AtomicU64,
 }
 
 impl fmt::Debug for Reserve {
@@ -63,6 +66,7 @@ impl Reserve {
             least: Mutex::new(Shortage::Disk),
             told: Mutex::new(None),
             missing_bytes: AtomicU64::new(0),
+            free_bytes: AtomicU64::new(0),
         };
         let there = reserve.disk.open(NAME).and_then(|file| file.len()).unwrap_or(0);
         if reserve.bytes == 0 || there != reserve.bytes {
@@ -83,9 +87,10 @@ impl Reserve {
         self.is_short().then(|| *lock(&self.least))
     }
 
-    /// How many bytes more must be free before every write is admitted; while space is short.
-    pub fn missing_bytes(&self) -> u64 {
-        self.missing_bytes.load(Relaxed)
+    /// What is too small, and by how much, while it is.
+    pub fn lack(&self) -> Option<Lack> {
+        let [free_bytes, missing_bytes] = [&self.free_bytes, &self.missing_bytes].map(|bytes| bytes.load(Relaxed));
+        self.shortage().map(|of| Lack { of, free_bytes, missing_bytes })
     }
 
     /// What all files took together at the last look.
@@ -110,7 +115,7 @@ impl Reserve {
         self.with_room(|| {
             let more = base.merge(self.is_short())?;
             if !more && self.shortage() == Some(Shortage::Memory) {
-                base.compact(self.missing_bytes())?;
+                base.compact(self.missing_bytes.load(Relaxed))?;
             }
             Ok(more)
         })
@@ -187,7 +192,9 @@ impl Reserve {
         let segments = names.iter().filter(|name| name.ends_with(".log"));
         let log_bytes = segments.map(|name| self.disk.open(name)?.len()).sum::<io::Result<u64>>()?;
         let needed = signed(base.run_bytes() + self.log_bytes_max.saturating_sub(log_bytes));
-        let of_disk = signed(self.disk.free_bytes()?) - needed;
+        let free_bytes = self.disk.free_bytes()?;
+        self.free_bytes.store(free_bytes, Relaxed);
+        let of_disk = signed(free_bytes) - needed;
         let of_memory =
             signed(self.checksummed_bytes_max) - signed(base.checksummed_bytes()) - signed(base.run_bytes());
         if self.bytes_max == 0 {
@@ -287,7 +294,7 @@ mod tests {
         assert!(!reserve.settle(base) && reserve.shortage().is_none());
         reserve.checksummed_bytes_max = base.checksummed_bytes() - 1;
         assert!(reserve.settle(base));
-        assert_eq!((reserve.shortage(), reserve.missing_bytes()), (Some(Shortage::Memory), 1));
+        assert_eq!(reserve.lack().map(|lack| (lack.of, lack.missing_bytes)), Some((Shortage::Memory, 1)));
         reserve.checksummed_bytes_max = base.checksummed_bytes();
         assert!(reserve.settle(base) && reserve.shortage().is_none());
     }

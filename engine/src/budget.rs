@@ -128,7 +128,8 @@ impl Part {
         !matches!(self, Self::Connections | Self::Sessions | Self::Watches | Self::Log | Self::Disk)
     }
 
-    fn limit(self, limits: &Limits) -> u64 {
+    /// What these limits allow it.
+    pub(crate) fn limit(self, limits: &Limits) -> u64 {
         match self {
             Self::Connections => limits.connections_max.into(),
             Self::ConnectionBytes => u64::from(limits.connections_max) * CONNECTION_BYTES_MAX,

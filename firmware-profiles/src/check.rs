@@ -64,7 +64,7 @@ pub(crate) fn check(profile: &Profile) -> Result<(), ProfileError> {
     check_sessions(profile)?;
     check_orders(profile)?;
     check_hangs(profile)?;
-    check_disk(profile)?;
+    check_ring(profile)?;
     check_wear(profile)
 }
 
@@ -152,7 +152,7 @@ fn at_most_of(profile: &Profile, key: Key) -> String {
     format!("at most {}, which is {}", key.name(), key.unit().show(profile.get(key)))
 }
 
-fn check_disk(profile: &Profile) -> Result<(), ProfileError> {
+fn check_ring(profile: &Profile) -> Result<(), ProfileError> {
     let (log, segment) = (profile.get(Key::LogBytes), profile.get(Key::LogSegmentBytes));
     if log / segment < SEGMENTS_MIN {
         let most = Key::LogSegmentBytes.unit().show(log / SEGMENTS_MIN / BLOCK * BLOCK);
@@ -161,25 +161,7 @@ fn check_disk(profile: &Profile) -> Result<(), ProfileError> {
             [(Key::LogBytes, "at least six of log_segment_bytes".to_owned()), (Key::LogSegmentBytes, of_segment)];
         return Err(wrong(profile, &ways));
     }
-    let least = disk_bytes_min(log, profile.get(Key::DiskReserveBytes), profile.get(Key::MemtableBytes));
-    let most = profile.get(Key::DiskBytesMax);
-    if (1..least).contains(&most) {
-        let shown = |number| Key::DiskBytesMax.unit().show(number);
-        const SUM: &str = "log_bytes, disk_reserve_bytes, and two bases of twice memtable_bytes";
-        let bound = format!("0 B for no bound, or at least {} ({SUM})", shown(least));
-        let less =
-            format!("less, or a larger disk_bytes_max: it is {}, and {} are needed ({SUM})", shown(most), shown(least));
-        let parts = [Key::LogBytes, Key::DiskReserveBytes, Key::MemtableBytes].map(|key| (key, less.clone()));
-        return Err(wrong(profile, &[&[(Key::DiskBytesMax, bound)], &parts[..]].concat()));
-    }
     Ok(())
-}
-
-/// The smallest bound of the disk that a profile or a configuration may have, bytes: what a data directory always has, and two bases that each hold
-/// what memory does before it is written.
-pub const fn disk_bytes_min(log_bytes: u64, disk_reserve_bytes: u64, memtable_bytes: u64) -> u64 {
-    let bases = memtable_bytes.saturating_mul(4);
-    log_bytes.saturating_add(disk_reserve_bytes).saturating_add(bases)
 }
 
 fn check_wear(profile: &Profile) -> Result<(), ProfileError> {
@@ -223,7 +205,7 @@ fn both_or_none(profile: &Profile, one: Key, other: Key) -> ProfileError {
 }
 
 /// Numbers that contradict each other, and what each would have to be: the one that the box's own file says is told, since its author can mend it.
-fn wrong(profile: &Profile, ways: &[(Key, String)]) -> ProfileError {
+pub(crate) fn wrong(profile: &Profile, ways: &[(Key, String)]) -> ProfileError {
     let own = ways.iter().find(|(key, _)| profile.is_own(*key));
     let Some((key, allowed)) = own.or(ways.first()) else { return ProfileError::new(profile.name()) };
     let value = key.unit().show(profile.get(*key));
@@ -303,17 +285,7 @@ mod tests {
             ("disk_stall_ms", "900 ms", "disk_stall_ms = 900 ms of box.toml: allowed is at least sync_max_us and 1 s"),
             ("log_segment_bytes", "4000 kB", "log_segment_bytes = 4 MB of box.toml: allowed is a multiple of 4 KiB"),
             ("log_bytes", "20 MiB", "log_bytes = 20 MiB of box.toml: allowed is at least six of log_segment_bytes"),
-            (
-                "disk_bytes_max",
-                "100 MiB",
-                "disk_bytes_max = 100 MiB of box.toml: allowed is 0 B for no bound, or at least 128 MiB (log_bytes",
-            ),
             ("log_segment_bytes", "32 MiB", "of box.toml: allowed is at most 10920 KiB, a sixth of log_bytes"),
-            (
-                "log_bytes",
-                "2 GiB",
-                "log_bytes = 2 GiB of box.toml: allowed is less, or a larger disk_bytes_max: it is 2 GiB",
-            ),
             ("sync_max_us", "2 s", "sync_max_us = 2 s of box.toml: allowed is at most"),
             ("loss_percent", "51 %", "loss_percent = 51 % of box.toml: allowed is at most 50 %: with more"),
             ("loss_percent", "200 %", "loss_percent = 200 % of box.toml: allowed is at most 50 %"),

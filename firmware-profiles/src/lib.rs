@@ -23,7 +23,7 @@ mod profile;
 mod read;
 mod unit;
 
-pub use check::{AtMost, ORDERS, disk_bytes_min};
+pub use check::{AtMost, ORDERS};
 pub use error::ProfileError;
 pub use key::{Axis, Key};
 pub use nearest::{meant, nearest};

@@ -132,6 +132,11 @@ impl Profile {
         self.numbers().filter(|(_, number)| number.evidence == Evidence::Guess).map(|(key, _)| key)
     }
 
+    /// Says of numbers that contradict each other, or what is made of them, what each would have to be: one of the box's own file, if there is one there.
+    pub fn contradiction(&self, ways: &[(Key, String)]) -> ProfileError {
+        check::wrong(self, ways)
+    }
+
     /// Which file says a number: `memory/512m.toml`, or that of the box.
     pub(crate) fn file_of(&self, key: Key) -> &str {
         self.numbers.get(&key).map_or("", |number| &number.file)

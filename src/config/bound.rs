@@ -2,7 +2,7 @@
 
 use super::{Config, ConfigError, Timing};
 use std::ops::RangeInclusive;
-use zoolet_profiles::disk_bytes_min;
+use zoolet_engine::store::disk_bytes_min;
 
 /// One number of a `T`.
 pub(super) struct Bound<T = Config> {
@@ -184,16 +184,12 @@ pub(super) fn check_together(config: &Config, names: &TogetherNames) -> Result<(
             "a multiple of 4096",
         ));
     }
-    let limits = &config.limits;
-    let ring = u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments);
-    let least = disk_bytes_min(ring, limits.disk_reserve_bytes.into(), limits.memtable_bytes.into());
+    let least = disk_bytes_min(&config.limits);
     if (1..least).contains(&config.limits.disk_bytes_max) {
         return Err(ConfigError::value(
             names.disk,
             config.limits.disk_bytes_max,
-            format_args!(
-                "0 for no bound, or at least {least}: the log's ring, disk_reserve_bytes, and two bases of twice memtable_bytes"
-            ),
+            format_args!("0 for no bound, or at least {least}: the log's ring, {DISK_PARTS}"),
         ));
     }
     // The largest frame becomes one log entry, and a batch never crosses a segment's end.
@@ -207,6 +203,10 @@ pub(super) fn check_together(config: &Config, names: &TogetherNames) -> Result<(
     }
     Ok(())
 }
+
+/// What the least bound of the disk is the sum of, beside the log's ring.
+pub(super) const DISK_PARTS: &str =
+    "nine eighths of disk_reserve_bytes, two bases of twice memtable_bytes, and the merge of one";
 
 /// As `zoolet.toml` calls them.
 pub(super) const OF_TOML: TogetherNames = TogetherNames {

@@ -6,6 +6,7 @@ use crate::obstacle;
 use std::path::Path;
 use zoolet_engine::Limits;
 use zoolet_engine::budget::{Budget, Part};
+use zoolet_engine::store::disk_bytes_min;
 use zoolet_engine::wear::Medium;
 use zoolet_profiles::{AtMost, Axis, Key, Number, ORDERS, Profile};
 
@@ -31,6 +32,7 @@ pub fn find(name: &str, network: Option<Network>) -> Result<Profile, ConfigError
     };
     let profile = found.map_err(|error| ConfigError::new(error.to_string()))?;
     let (config, _) = numbers(&profile)?;
+    check_disk(&profile, &config.limits)?;
     bound::check_together(&config, &bound::OF_TOML)
         .map_err(|error| ConfigError::new(format!("profile {name}: {error}")))?;
     let (servers, ceiling) = (profile.get(Key::ServersMax), profile.get(Key::CeilingBytes));
@@ -44,6 +46,22 @@ pub fn find(name: &str, network: Option<Network>) -> Result<Profile, ConfigError
         )));
     }
     Ok(profile)
+}
+
+/// What a server needs of the disk its engine knows, and no part of a profile.
+fn check_disk(profile: &Profile, limits: &Limits) -> Result<(), ConfigError> {
+    let (least, most) = (disk_bytes_min(limits), limits.disk_bytes_max);
+    if !(1..least).contains(&most) {
+        return Ok(());
+    }
+    let shown = |number| Key::DiskBytesMax.unit().show(number);
+    let sum = format!("log_bytes, {}", bound::DISK_PARTS);
+    let larger = format!("0 B for no bound, or at least {} ({sum})", shown(least));
+    let less =
+        format!("less, or a larger disk_bytes_max: it is {}, and {} are needed ({sum})", shown(most), shown(least));
+    let parts = [Key::LogBytes, Key::DiskReserveBytes, Key::MemtableBytes].map(|key| (key, less.clone()));
+    let ways = [&[(Key::DiskBytesMax, larger)], &parts[..]].concat();
+    Err(ConfigError::new(profile.contradiction(&ways).to_string()))
 }
 
 /// The orders of a profile, for what a file says over its numbers of time. A server that is alone elects nobody: its settings may be what they want.
@@ -269,6 +287,33 @@ mod tests {
         assert!(refused.contains(": ceiling_bytes = 64 MiB: the parts may take 7"), "{refused}");
         let missing = find("/nowhere/box.toml", None).unwrap_err().to_string();
         assert!(missing.starts_with("profile = /nowhere/box.toml: "), "{missing}");
+    }
+
+    #[test]
+    fn a_bound_of_the_disk_that_checkpoints_would_not_fit_below_is_refused() {
+        let read = |key: &str, value: &str| {
+            let file = std::env::temp_dir().join(format!("zoolet-bound-{key}-{}.toml", std::process::id()));
+            let text = format!(
+                "title = \"a box\"\nmedia = \"emmc\"\nmemory = \"512m\"\n[overrides.{key}]\nvalue = \"{value}\"\n\
+                 reason = \"to see\"\nevidence = \"guess\"\n"
+            );
+            std::fs::write(&file, text).unwrap();
+            let found = find(&file.display().to_string(), None);
+            std::fs::remove_file(&file).unwrap();
+            found.map_err(|error| error.to_string())
+        };
+        for (key, value, expected) in [
+            (
+                "disk_bytes_max",
+                "149 MiB",
+                "allowed is 0 B for no bound, or at least 150 MiB (log_bytes, nine eighths of",
+            ),
+            ("log_bytes", "2 GiB", ": allowed is less, or a larger disk_bytes_max: it is 2 GiB, and "),
+        ] {
+            let refused = read(key, value).unwrap_err();
+            assert!(refused.contains(&format!(": {key} = {value} of ")) && refused.contains(expected), "{refused}");
+        }
+        read("disk_bytes_max", "150 MiB").unwrap();
     }
 
     /// What a profile says and nothing is told would be no profile.

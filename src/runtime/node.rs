@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_engine::store::disk::Disk;
-use zoolet_engine::store::{FileSystem, MeteredDisk, Store, capped};
+use zoolet_engine::store::{FileSystem, MeteredDisk, Store, capped, disk_bytes_min};
 use zoolet_engine::{Budget, Limits, Server, server};
 use zoolet_session::{Link, Session, SessionOptions};
 use zoolet_zab::Incarnation;
@@ -325,6 +325,10 @@ fn check(config: &Config) -> Result<(), StartError> {
     }
     if limits.log_segments < LOG_SEGMENTS_MIN {
         return refuse(format!("log_segments = {}: allowed is at least {LOG_SEGMENTS_MIN}", limits.log_segments));
+    }
+    let (disk, least) = (limits.disk_bytes_max, disk_bytes_min(limits));
+    if (1..least).contains(&disk) {
+        return refuse(format!("disk_bytes_max = {disk}: allowed is 0 for no bound, or at least {least}"));
     }
     if let Some(ensemble) = &config.ensemble {
         ensemble.check(config.server_id).map_err(StartError::Config)?;

@@ -5,12 +5,19 @@
 #![allow(clippy::print_stderr, reason = "what the runs had in them, for people")]
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
+use bytes::Bytes;
+use std::sync::Arc;
 use std::time::Instant;
 use zoolet_engine::Limits;
+use zoolet_engine::action::{Changes, Checkpoint, CheckpointMeta};
+use zoolet_engine::store::{Store, Strategy, capped, disk_bytes_min, key};
 use zoolet_engine::wear::{self, Medium, Wear};
-use zoolet_model::{Request, ServerId};
+use zoolet_model::{Request, ServerId, Zxid};
 use zoolet_profiles::{Axis, Key, Profile};
-use zoolet_sim::ensemble::{DiskModel, Host, Latencies, Load, MS, Path, Plan, SECOND, Site, Trace, World, conclude};
+use zoolet_sim::disk::SimDisk;
+use zoolet_sim::ensemble::{
+    DiskModel, Host, Latencies, Load, MS, Path, Plan, SECOND, Site, Trace, World, conclude,
+};
 use zoolet_sim::oracle::{History, Summary};
 use zoolet_zab::Timing;
 
@@ -213,6 +220,37 @@ fn a_day_on_sd_cards_and_radio() {
 #[test]
 fn a_day_on_links_that_are_paid_for() {
     lives("emmc/512m", "metered");
+}
+
+/// The bound that a profile has, and the least that any configuration may have with the numbers of that profile.
+#[test]
+fn every_bound_of_the_disk_leaves_writes_admitted_after_the_checkpoint_of_all_that_memory_holds() {
+    let names = |axis| zoolet_profiles::parts(axis).unwrap().into_iter().map(|part| part.name);
+    for (media, memory) in names(Axis::Media).flat_map(|media| names(Axis::Memory).map(move |memory| (media, memory))) {
+        let profile = Profile::named(&format!("{media}/{memory}"), None).unwrap();
+        let disk_reserve_bytes = u32::try_from(profile.get(Key::DiskReserveBytes)).unwrap();
+        let limits = Limits { disk_reserve_bytes, ..limits(&profile) };
+        for disk_bytes_max in [profile.get(Key::DiskBytesMax), disk_bytes_min(&limits)] {
+            checkpoint_within(&format!("{media}/{memory}"), Limits { disk_bytes_max, ..limits });
+        }
+    }
+}
+
+fn checkpoint_within(name: &str, limits: Limits) {
+    let disk = capped(Arc::new(SimDisk::new(1)), limits.disk_bytes_max);
+    let Store { base, reserve, .. } = Store::open(disk, Strategy::Recycle, &limits, 1).unwrap();
+    reserve.settle(&base);
+    let mut changes = Changes::default();
+    for number in 0.. {
+        if changes.bytes() >= 2 * limits.memtable_bytes as usize {
+            break;
+        }
+        changes.insert(key::data(&format!("/{number}")).unwrap(), Some(Bytes::from(vec![3; 60_000])));
+    }
+    let meta = CheckpointMeta { zxid: Zxid::from_bits(1).unwrap(), digest: 0, totals: Bytes::new() };
+    reserve.checkpoint(&base, &Checkpoint { changes: Arc::new(changes), meta }).unwrap();
+    reserve.settle(&base);
+    assert_eq!(reserve.shortage(), None, "{name}, at most {} bytes of disk", limits.disk_bytes_max);
 }
 
 /// Who adds a part adds its day.

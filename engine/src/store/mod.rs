@@ -28,5 +28,5 @@ pub use marker::{MARKER, MARKER_UNFINISHED, Marker};
 pub use memory::Memory;
 pub use meter::{Cause, Meter, MeteredDisk, Written};
 pub use open::{Health, OpenError, Store};
-pub use reserve::Reserve;
+pub use reserve::{Reserve, disk_bytes_min};
 pub use snapshot::{Received, SnapshotSink};

@@ -7,7 +7,7 @@ use super::base::{self, Base, BaseError};
 use super::capped::{signed, taken_bytes};
 use super::disk::{Disk, DiskFile};
 use crate::action::Checkpoint;
-use crate::budget;
+use crate::budget::{self, Part};
 use crate::event::Shortage;
 use crate::limits::Limits;
 use crate::status::Lack;
@@ -153,8 +153,7 @@ impl Reserve {
             [(room.of_bound, Shortage::Bound), (room.of_disk, Shortage::Disk), (room.of_memory, Shortage::Memory)];
         let (free, least) = rooms.into_iter().min_by_key(|(free, _)| *free).unwrap_or((room.of_disk, Shortage::Disk));
         *lock(&self.least) = least;
-        // Room comes back by more than a little, or not at all: no swinging between the two.
-        let margin = if was_short { self.bytes / 8 } else { 0 };
+        let margin = if was_short { margin_bytes(self.bytes) } else { 0 };
         let to_make = if self.is_held.load(Relaxed) { 0 } else { self.bytes };
         let needed = signed(margin + to_make);
         self.missing_bytes.store((needed - free).max(0).unsigned_abs(), Relaxed);
@@ -200,10 +199,29 @@ impl Reserve {
         if self.bytes_max == 0 {
             return Ok(Room { of_disk, of_bound: i64::MAX, of_memory });
         }
-        // A member whose own base is of no use gets another one beside it, of about this size.
-        let second = signed((own + own / 8).saturating_sub(coming));
+        let second = signed(second_base_bytes(own, coming));
         Ok(Room { of_disk, of_bound: signed(self.bytes_max) - signed(taken) - second - needed, of_memory })
     }
+}
+
+/// The smallest bound of the disk ([`Limits::disk_bytes_max`]) that leaves a server its work, bytes: with its log and its reserve at their full sizes, the
+/// checkpoint of all that memory may hold leaves writes admitted, also after space was short. A bound below that would be met by every checkpoint.
+pub fn disk_bytes_min(limits: &Limits) -> u64 {
+    let reserve = u64::from(limits.disk_reserve_bytes);
+    // What is frozen is one memtable, and records that fill blocks badly make twice as much of it.
+    let run = Part::Memtable.limit(limits);
+    let taken = Part::Log.limit(limits) + reserve + run;
+    taken + second_base_bytes(run, 0) + run + margin_bytes(reserve)
+}
+
+/// A member whose own base is of no use gets another one beside it, of about this size; of which so much is there.
+const fn second_base_bytes(own: u64, coming: u64) -> u64 {
+    (own + own / 8).saturating_sub(coming)
+}
+
+/// Room comes back by more than a little, or not at all: no swinging between the two.
+const fn margin_bytes(reserve: u64) -> u64 {
+    reserve / 8
 }
 
 /// Bytes that do not get fewer when a file system compresses them, as UBIFS does: zeroes would keep no room at all there.

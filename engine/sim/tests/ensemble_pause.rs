@@ -8,7 +8,7 @@
 
 use zoolet_engine::txn::{self, Txn};
 use zoolet_model::{Request, SessionId};
-use zoolet_sim::ensemble::{DiskModel, Load, MS, Plan, SECOND, Trace, conclude};
+use zoolet_sim::ensemble::{DATA_BYTES, DiskModel, Load, MS, Plan, SECOND, Trace, conclude};
 use zoolet_sim::oracle::{History, Operation, Summary};
 use zoolet_zab::{Role, ServerId};
 
@@ -24,7 +24,7 @@ const ENDS_US: u64 = GOES_ON_US + 30 * SECOND;
 const TIMEOUTS_MS: [i32; 2] = [6_000, 120_000];
 
 fn plan(voters: u8) -> Plan {
-    let load = Load::Steady { think_us: 100 * MS, timeouts_ms: TIMEOUTS_MS, readers_one_in: 4 };
+    let load = Load::Steady { think_us: 100 * MS, timeouts_ms: TIMEOUTS_MS, readers_one_in: 4, data_bytes: DATA_BYTES };
     Plan { clients: 16, load, ..Plan::steady(voters, DiskModel::Emmc, ENDS_US) }
 }
 

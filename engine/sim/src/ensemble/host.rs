@@ -36,6 +36,14 @@ impl Context<'_> {
     pub(super) fn who(&self) -> Who {
         Who(self.id)
     }
+
+    /// Writes, and says how much longer that takes for the bytes that it made durable.
+    pub(super) fn timed<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> (T, u64) {
+        let before = self.disk.counters().synced_bytes;
+        let written = write(self);
+        let bytes = self.disk.counters().synced_bytes - before;
+        (written, self.speed.write_us(bytes))
+    }
 }
 
 /// A server in a trace.

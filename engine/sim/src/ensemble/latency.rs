@@ -2,6 +2,7 @@
 
 use super::{MS, SECOND};
 use crate::workload::Random;
+use zoolet_engine::store::log::BLOCK_BYTES;
 
 /// The mean time between two hangs of an SD card.
 const HANGS_APART: u64 = 3600 * SECOND;
@@ -23,6 +24,8 @@ pub struct Latencies {
     pub hang_us: u64,
     /// Between two of those, on average.
     pub hangs_apart_us: u64,
+    /// What it writes in a second; 0 if that takes no time.
+    pub bytes_per_second: u64,
 }
 
 impl Latencies {
@@ -39,6 +42,12 @@ impl Latencies {
         // The median of an exponential is 0.69 of its mean.
         let half = self.p50_us / 2;
         (self.p50_us - half + random.exponential(half * 100 / 69)).min(self.p99_us)
+    }
+
+    /// One block is in the figures of a sync, which were measured with one.
+    fn write_us(self, bytes: u64) -> u64 {
+        let more = bytes.saturating_sub(BLOCK_BYTES.into());
+        more.saturating_mul(SECOND).checked_div(self.bytes_per_second).unwrap_or(0)
     }
 }
 
@@ -73,6 +82,14 @@ impl DiskModel {
             Self::Sd if random.in_a_million(10_500) => (99 * MS + random.exponential(9 * MS)).min(500 * MS),
             Self::Sd => 80 + random.exponential(110),
             Self::Like(latencies) => latencies.sync_us(random),
+        }
+    }
+
+    /// How much longer a sync takes that makes so many bytes durable. Of the kinds that are not measured nothing is known.
+    fn write_us(self, bytes: u64) -> u64 {
+        match self {
+            Self::Instant | Self::Nvme | Self::Emmc | Self::Sd => 0,
+            Self::Like(latencies) => latencies.write_us(bytes),
         }
     }
 
@@ -140,6 +157,11 @@ impl Speed {
         self.hangs_until_us.saturating_sub(now_us) + spent_us
     }
 
+    /// How much longer a sync takes that makes so many bytes durable.
+    pub fn write_us(&self, bytes: u64) -> u64 {
+        self.model.write_us(bytes).saturating_mul(self.slower)
+    }
+
     /// How long a durable write may take while nobody keeps the disk busy.
     pub fn longest_us(&self) -> u64 {
         self.model.longest_us()
@@ -169,13 +191,34 @@ mod tests {
 
     #[test]
     fn a_disk_of_which_something_is_known_is_like_that() {
-        let like = Latencies { p50_us: 1300, p99_us: 100 * MS, max_us: 500 * MS, hang_us: 0, hangs_apart_us: 0 };
+        let like = Latencies {
+            p50_us: 1300,
+            p99_us: 100 * MS,
+            max_us: 500 * MS,
+            hang_us: 0,
+            hangs_apart_us: 0,
+            bytes_per_second: 0,
+        };
         let mut random = Random::new(7);
         let mut draws: Vec<u64> = (0..1_000_000).map(|_| DiskModel::Like(like).sync_us(&mut random)).collect();
         draws.sort_unstable();
         assert!((1250..1350).contains(&draws[500_000]), "{}", draws[500_000]);
         assert!((95 * MS..105 * MS).contains(&draws[990_000]), "{}", draws[990_000]);
         assert!((450 * MS..=500 * MS).contains(&draws[999_999]), "{}", draws[999_999]);
+    }
+
+    #[test]
+    fn bytes_take_their_time_beyond_the_first_block() {
+        let like =
+            Latencies { p50_us: 1, p99_us: 1, max_us: 1, hang_us: 0, hangs_apart_us: 0, bytes_per_second: 4 << 20 };
+        let mut speed = Speed::new(DiskModel::Like(like), Random::new(3), 0);
+        assert_eq!(
+            [0, 4096, 4096 + (1 << 20), 4096 + (8 << 20)].map(|bytes| speed.write_us(bytes)),
+            [0, 0, SECOND / 4, 2 * SECOND]
+        );
+        speed.slower = 3;
+        assert_eq!(speed.write_us(4096 + (4 << 20)), 3 * SECOND);
+        assert_eq!(Speed::new(DiskModel::Sd, Random::new(3), 0).write_us(1 << 30), 0);
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub use link::{Carrier, Flight, Landed, LinkId, Links, Network, Path, STREAMS};
 pub use owners::{Fact, Fate, Next, OwnClock, Ran, Scenario, Seat, Timer, run_judged, run_seeds_of, run_with};
 pub use process::{Configuration, Process, Stopped};
 pub use run::{Failure, Plan, Site, Statistics, conclude, run, run_guarded, run_seeds};
-pub use steady::Load;
+pub use steady::{DATA_BYTES, Load};
 pub use trace::Trace;
 pub use wire::{WirePath, Wires};
 pub use witness::{State, Witness};

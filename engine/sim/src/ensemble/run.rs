@@ -371,10 +371,10 @@ impl Plan {
 impl Plan {
     fn client(&self, id: ClientId, random: &mut Random) -> (Habits, Box<dyn Asks>) {
         let seed = random.bits();
-        if let Load::Steady { think_us, timeouts_ms, readers_one_in } = self.load {
+        if let Load::Steady { think_us, timeouts_ms, readers_one_in, data_bytes } = self.load {
             let only_reads = readers_one_in > 0 && id.0.is_multiple_of(readers_one_in);
             let habits = Habits::steady(think_us, timeouts_ms[usize::from(id.0.is_multiple_of(2))], only_reads);
-            return (habits, Box::new(Steady::new(seed, id, self.clients, only_reads)));
+            return (habits, Box::new(Steady::new(seed, id, self.clients, only_reads, data_bytes)));
         }
         // Half of them ask for anything at all, half for what the oracles judge best.
         let asks: Box<dyn Asks> = if id.0.is_multiple_of(2) {

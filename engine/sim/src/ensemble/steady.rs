@@ -23,9 +23,13 @@ pub enum Load {
         timeouts_ms: [i32; 2],
         /// One client in so many only reads, and seldom; 0 is none.
         readers_one_in: u32,
+        /// What is written at once; [`DATA_BYTES`] at least.
+        data_bytes: usize,
     },
 }
 
+/// What says which write it was, bytes.
+pub const DATA_BYTES: usize = 100;
 /// So many times longer such a client takes between two requests.
 const READER_THINKS: u64 = 50;
 
@@ -51,7 +55,12 @@ impl Plan {
             disk_reserve_bytes: 0,
             ..Limits::default()
         };
-        let load = Load::Steady { think_us: 1000 * MS, timeouts_ms: [10_000, 20_000], readers_one_in: 0 };
+        let load = Load::Steady {
+            think_us: 1000 * MS,
+            timeouts_ms: [10_000, 20_000],
+            readers_one_in: 0,
+            data_bytes: DATA_BYTES,
+        };
         let (faults, mix) = ((0, 0), Mix::of(&[]));
         Self {
             voters,
@@ -84,6 +93,7 @@ pub(super) struct Steady {
     clients: u32,
     serial: u64,
     only_reads: bool,
+    data_bytes: usize,
     first: VecDeque<Request>,
 }
 
@@ -92,8 +102,8 @@ const PARENT: &str = "/load";
 
 impl Steady {
     /// One of so many.
-    pub(super) fn new(seed: u64, client: ClientId, clients: u32, only_reads: bool) -> Self {
-        Self { random: Random::new(seed), client, clients, serial: 0, only_reads, first: VecDeque::new() }
+    pub(super) fn new(seed: u64, client: ClientId, clients: u32, only_reads: bool, data_bytes: usize) -> Self {
+        Self { random: Random::new(seed), client, clients, serial: 0, only_reads, data_bytes, first: VecDeque::new() }
     }
 
     fn own(&self) -> Text {
@@ -109,10 +119,12 @@ impl Steady {
         format!("{PARENT}/c{}", 1 + self.random.below(u64::from(self.clients))).into()
     }
 
-    /// Never the same twice in a run, and 100 bytes long.
+    /// Never the same twice in a run.
     fn data(&mut self) -> Option<Bytes> {
         self.serial += 1;
-        Some(format!("{:>60}:{:>39}", self.client.0, self.serial).into_bytes().into())
+        let mut data = format!("{:>60}:{:>39}", self.client.0, self.serial).into_bytes();
+        data.resize(self.data_bytes, b' ');
+        Some(data.into())
     }
 
     fn create(&mut self, path: Text, kind: CreateKind) -> Request {

@@ -26,7 +26,11 @@ pub(in crate::ensemble) enum Work {
     Fetch(Fetch),
     Complete(Place, Box<Completion>),
     Checkpoint(Checkpoint),
+    /// What became of the checkpoint at that zxid, when its bytes have taken their time.
+    Written(Zxid, Result<(), BaseError>),
     Merge,
+    /// The bytes of a merge have taken their time.
+    Merged,
     Look,
     /// Everything that was asked of generations below before this is fetched,
     Release(Generation),
@@ -162,7 +166,7 @@ impl Process {
         match work {
             Work::Fetch(_) | Work::Release(_) => self.base.fetching.end(),
             Work::Complete(..) | Work::Forget(_) => self.base.completing.end(),
-            Work::Checkpoint(_) | Work::Merge | Work::Look => {}
+            Work::Checkpoint(_) | Work::Written(..) | Work::Merge | Work::Merged | Work::Look => {}
         }
         if let Work::Release(below) = work {
             self.base.completing.ask(Work::Forget(below));
@@ -175,8 +179,10 @@ impl Process {
                 self.handle(cx, Event::Fetched { id: fetch.id, result })
             }
             Work::Complete(place, completion) => self.on_completed(cx, place, &completion),
-            Work::Checkpoint(checkpoint) => self.on_written(cx, checkpoint),
-            Work::Merge => self.on_merged(cx),
+            Work::Checkpoint(checkpoint) => self.on_checkpoint(cx, &checkpoint),
+            Work::Written(zxid, written) => self.on_written(cx, zxid, written),
+            Work::Merge => self.on_merge(cx),
+            Work::Merged => self.written(cx),
             Work::Forget(below) => {
                 self.base.readers = self.base.readers.split_off(&below);
                 Ok(())
@@ -202,11 +208,19 @@ impl Process {
         }
     }
 
-    fn on_written(&mut self, cx: &mut Context<'_>, checkpoint: Checkpoint) -> Result<(), Stopped> {
+    fn on_checkpoint(&mut self, cx: &mut Context<'_>, checkpoint: &Checkpoint) -> Result<(), Stopped> {
         let zxid = checkpoint.meta.zxid;
-        let written = self.base.reserve.checkpoint(&self.base.base, &checkpoint);
+        let (written, write_us) = cx.timed(|_| self.base.reserve.checkpoint(&self.base.base, checkpoint));
         self.base.is_merging = true;
         check_alive(cx)?;
+        if write_us > 0 {
+            at(cx, cx.now_us + write_us, Work::Written(zxid, written));
+            return Ok(());
+        }
+        self.on_written(cx, zxid, written)
+    }
+
+    fn on_written(&mut self, cx: &mut Context<'_>, zxid: Zxid, written: Result<(), BaseError>) -> Result<(), Stopped> {
         match written {
             Ok(()) => {
                 cx.around.witness.checkpointed(cx.now_us, cx.id, zxid);
@@ -218,7 +232,6 @@ impl Process {
             }
             Err(error) if self.base.base.sync_failed() => return Err(Stopped::because(error)),
             Err(error) => {
-                drop(checkpoint);
                 self.settle_space(cx)?;
                 self.handle(cx, Event::CheckpointFailed { reason: error.to_string() })?;
                 self.note_damage(cx, &error)?;
@@ -233,8 +246,8 @@ impl Process {
         self.tell_persisted(cx)
     }
 
-    fn on_merged(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
-        let merged = self.base.reserve.merge(&self.base.base);
+    fn on_merge(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        let (merged, write_us) = cx.timed(|_| self.base.reserve.merge(&self.base.base));
         check_alive(cx)?;
         match merged {
             // The same generation from other files: those that were merged go when nobody reads them.
@@ -245,6 +258,10 @@ impl Process {
                 self.base.is_merging = false;
                 self.note_damage(cx, &error)?;
             }
+        }
+        if write_us > 0 {
+            at(cx, cx.now_us + write_us, Work::Merged);
+            return Ok(());
         }
         self.written(cx)
     }

@@ -41,8 +41,13 @@ impl LogThread {
             return Ok(());
         }
         self.in_flight = self.waiting.len();
-        let outcome = if cx.random.one_in(2) { Some(self.write(cx)?) } else { None };
-        let spent_us = cx.speed.sync_us(cx.now_us);
+        let (outcome, write_us) = if cx.random.one_in(2) {
+            let (outcome, write_us) = cx.timed(|cx| self.write(cx));
+            (Some(outcome?), write_us)
+        } else {
+            (None, 0)
+        };
+        let spent_us = cx.speed.sync_us(cx.now_us) + write_us;
         self.later(cx, spent_us, Job::Log(Batch(outcome)));
         Ok(())
     }
@@ -81,7 +86,15 @@ impl Process {
     pub(super) fn on_log(&mut self, cx: &mut Context<'_>, Batch(outcome): Batch) -> Result<(), Stopped> {
         let outcome = match outcome {
             Some(outcome) => outcome,
-            None => self.log.write(cx)?,
+            None => {
+                let (outcome, write_us) = cx.timed(|cx| self.log.write(cx));
+                let outcome = outcome?;
+                if write_us > 0 {
+                    self.log.later(cx, write_us, Job::Log(Batch(Some(outcome))));
+                    return Ok(());
+                }
+                outcome
+            }
         };
         match outcome {
             Ok(()) => {

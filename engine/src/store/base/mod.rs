@@ -37,7 +37,7 @@ mod version;
 
 pub use ledger::Counters;
 pub use reader::BaseReader;
-pub use receive::BaseSink;
+pub use receive::{BaseSink, copy_bytes_max};
 pub use scrub::{Patrol, Scrub, Scrubbed};
 
 use crate::{

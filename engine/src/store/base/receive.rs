@@ -29,7 +29,8 @@ use zoolet_model::Zxid;
 const EXTENT_BYTES_MAX: usize = 64 << 20;
 /// Totals are 44 bytes.
 const TOTALS_BYTES_MAX: u64 = 64 << 10;
-/// Beside its records: what redb takes without any, and the manifest.
+/// Beside its records: what redb takes without any, the manifest, and what redb must see free before it lets its file grow for the last records
+/// ([`APPEND_BYTES`], and a large one).
 const SPARE_BYTES: u64 = 4 << 20;
 /// Bytes of records that redb gets at once, about. Each time costs it four syncs; of a snapshot of 1 GiB that is 5 s on an SD card, which takes 100 s for the
 /// bytes.
@@ -162,7 +163,8 @@ impl BaseSink {
             return Err(damaged("it has no room for its records"));
         }
         let core = self.core.as_ref().ok_or_else(finished)?;
-        core.need_space(header.file_bytes + header.file_bytes / 8 + SPARE_BYTES)?;
+        // A sender of an earlier build does not say what redb takes; of records beyond a page that is up to twice what is sent.
+        core.need_space(copy_bytes_max(header.file_bytes.max(header.room)))?;
         self.header = Some(header);
         Ok(())
     }
@@ -229,6 +231,13 @@ impl BaseSink {
         self.core = None;
         Ok((Base(core), header.chain))
     }
+}
+
+/// What must be free for a base that is made of a snapshot, where redb's leaves take so many bytes: an eighth goes to branches, the checksums of a file that
+/// redb doubles, and pages that are copied and not free again yet. That redb's file is two to five times as long as what came costs nothing: a block takes
+/// space when it is written. A bound of the disk that is to have room for a second base beside one that takes `bytes` must leave as much.
+pub const fn copy_bytes_max(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes / 8).saturating_add(SPARE_BYTES)
 }
 
 /// How long the extent is that begins so; `None` while too little of it is here to know.

@@ -28,6 +28,8 @@ pub(in crate::store) struct Header {
     pub(in crate::store) hash: u128,
     /// The log's chain hash after the entry `zxid`; 0 where nobody knows it.
     pub(in crate::store) chain: u128,
+    /// What a base's tree takes that is made of a stream, at most, in bytes; 0 where nobody counted it.
+    pub(in crate::store) room: u64,
 }
 
 impl Header {
@@ -49,6 +51,7 @@ impl Header {
         put(&self.file_bytes.to_le_bytes());
         put(&self.hash.to_le_bytes());
         put(&self.chain.to_le_bytes());
+        put(&self.room.to_le_bytes());
         let checksum = crc32c::crc32c(&block[..BLOCK - 4]);
         block[BLOCK - 4..].copy_from_slice(&checksum.to_le_bytes());
         block
@@ -94,7 +97,8 @@ impl Header {
         let file_bytes = word()?;
         let hash = u128::from(word()?) | u128::from(word()?) << 64;
         let chain = u128::from(word()?) | u128::from(word()?) << 64;
-        let header = Self { zxid, digest, records, sparse, totals, checksums, file_bytes, hash, chain };
+        let room = word()?;
+        let header = Self { zxid, digest, records, sparse, totals, checksums, file_bytes, hash, chain, room };
         header.makes_sense().then_some(header)
     }
 
@@ -337,6 +341,7 @@ mod tests {
             file_bytes: 12296,
             hash: 5,
             chain: 6,
+            room: 0,
         }
     }
 
@@ -353,6 +358,17 @@ mod tests {
         assert!(block[128..BLOCK - 4].iter().all(|&byte| byte == 0));
         assert_eq!(block[BLOCK - 4..], 0x8268_c0fc_u32.to_le_bytes());
         assert_eq!(Header::decode(&block, 12296), Ok(header()));
+    }
+
+    /// An earlier build reads over it, and sends zeroes in its place.
+    #[test]
+    fn golden_room_of_a_stream() {
+        let stream = Header { room: 0x0102, sparse: 8192..8192, totals: 8192..8202, ..header() };
+        let stream = Header { checksums: 12288..12288, file_bytes: 12288, ..stream };
+        let block = stream.encode();
+        assert_eq!(block[128..136], [2, 1, 0, 0, 0, 0, 0, 0]);
+        assert!(block[136..BLOCK - 4].iter().all(|&byte| byte == 0));
+        assert_eq!(Header::decode_alone(&block), Ok(stream));
     }
 
     #[test]

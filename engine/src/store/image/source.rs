@@ -216,6 +216,7 @@ struct Survey {
     records: u64,
     hash: Xxh3Default,
     places: Places,
+    room: Room,
 }
 
 impl Survey {
@@ -227,6 +228,7 @@ impl Survey {
             records: 0,
             hash: Xxh3Default::new(),
             places: Places { places: Vec::new(), apart: 1 },
+            room: Room::default(),
         }
     }
 
@@ -243,6 +245,7 @@ impl Survey {
         self.made.clear();
         self.extent.finish(&mut self.made);
         self.hash.update(&self.made);
+        self.room.add(self.made.len() as u64, self.extent.first_key().len() as u64);
         self.end += self.made.len() as u64;
     }
 
@@ -265,8 +268,30 @@ impl Survey {
             file_bytes,
             hash: self.hash.digest128(),
             chain,
+            room: self.room.bytes_max(),
         };
         (header, tail, self.places)
+    }
+}
+
+/// What redb takes of the extents, at most: a leaf for each, which is a power of two of blocks, and its key in the branches above.
+#[derive(Default)]
+struct Room {
+    bytes: u64,
+    largest_leaf: u64,
+}
+
+impl Room {
+    fn add(&mut self, extent_bytes: u64, key_bytes: u64) {
+        let leaf = (extent_bytes / BLOCK_BYTES).next_power_of_two() * BLOCK_BYTES;
+        // A branch is a power of two of blocks, too.
+        self.bytes += leaf + 2 * key_bytes;
+        self.largest_leaf = self.largest_leaf.max(leaf);
+    }
+
+    /// A leaf lies at a multiple of its size: what is left free before the largest may be as much.
+    const fn bytes_max(&self) -> u64 {
+        self.bytes + self.largest_leaf
     }
 }
 

@@ -182,6 +182,7 @@ impl Writer {
             checksums,
             hash: self.hash.digest128(),
             chain: 0,
+            room: 0,
         };
         self.put(0, &header.encode())?;
         Ok(header)

@@ -67,10 +67,10 @@ fn create(file: &Path, text: &str) -> io::Result<()> {
 fn refused(file: &Path, error: &io::Error) -> Exit {
     let file = file.display();
     match error.kind() {
-        io::ErrorKind::AlreadyExists => Exit::failed(format!(
+        io::ErrorKind::AlreadyExists => Exit::usage(format!(
             "{file} is there already, and is not overwritten: servers that have it know each other by it"
         )),
-        io::ErrorKind::NotFound => Exit::failed(format!("{file}: its directory does not exist")),
+        io::ErrorKind::NotFound => Exit::usage(format!("{file}: its directory does not exist")),
         _ => Exit::failed(format!("{file}: {error}")),
     }
 }
@@ -89,7 +89,7 @@ mod tests {
         let before = fs::read(&file).unwrap();
         assert!(SiteKey::read(&file).is_ok());
         let Err(again) = keygen(&Keygen::Write(file.clone())) else { panic!("overwritten") };
-        assert!(again.code == 1 && again.line.contains("is there already"), "{}", again.line);
+        assert!(again.code == 2 && again.line.contains("is there already"), "{}", again.line);
         assert_eq!(fs::read(&file).unwrap(), before);
         fs::remove_file(&file).unwrap();
     }

@@ -41,10 +41,12 @@ struct Exit {
 }
 
 impl Exit {
+    /// It was tried, and did not come about.
     fn failed(line: impl fmt::Display) -> Self {
         Self { code: 1, line: line.to_string() }
     }
 
+    /// Nothing was done: what was asked for, or a file that it names, has to be another one.
     fn usage(line: impl fmt::Display) -> Self {
         Self { code: 2, line: line.to_string() }
     }

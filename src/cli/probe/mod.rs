@@ -67,8 +67,8 @@ struct Nearest {
 }
 
 pub(super) fn probe(options: &Options) -> Result<(), Exit> {
-    if let Some(out) = options.out.as_ref().filter(|out| out.exists()) {
-        return Err(Exit::usage(format!("--out = {}: is there already, and is not written over", out.display())));
+    if let Some(out) = &options.out {
+        can_be_made(out)?;
     }
     let found = look(options)?;
     say(&if options.is_json { report::json(&found) } else { report::text(&found) })?;
@@ -81,6 +81,18 @@ pub(super) fn probe(options: &Options) -> Result<(), Exit> {
             complain(&format!("{0}: a profile of this box; profile = \"{0}\" takes it", out.display()));
             Ok(())
         }
+        _ => Ok(()),
+    }
+}
+
+/// Asked before half a minute is spent on what would be in it.
+fn can_be_made(out: &Path) -> Result<(), Exit> {
+    let cannot = |why| Err(Exit::usage(format!("--out = {}: {why}", out.display())));
+    if out.exists() {
+        return cannot("is there already, and is not written over");
+    }
+    match out.parent() {
+        Some(parent) if parent != Path::new("") && !parent.is_dir() => cannot("its directory does not exist"),
         _ => Ok(()),
     }
 }

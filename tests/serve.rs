@@ -218,3 +218,22 @@ fn a_paused_server_ends_no_healthy_client() {
         assert!(client.exists("/mine"));
     }
 }
+
+/// What QUIC's crates say of a packet that the system does not take is for those who know their insides.
+#[test]
+fn an_address_that_nothing_can_be_sent_to_is_said_in_words_of_ours() {
+    let scratch = Scratch::new();
+    assert!(run(&scratch, &["keygen", "--out", "site.key"]).status.success());
+    let [port] = free_ports();
+    let key = scratch.join("site.key");
+    // To the address of everybody, as without a network to any, the system sends nothing.
+    let servers = [(1, format!("127.0.0.1:{port}")), (2, "255.255.255.255:2888".to_owned())]
+        .map(|(id, host)| format!("[[server]]\nid = {id}\nhost = \"{host}\"\n"));
+    let server = Server::start_logging(&scratch, &format!("id = 1\nsite_key_file = {key:?}\n{}", servers.concat()));
+    let until = std::time::Instant::now() + PATIENCE;
+    while !server.log().contains("server 2 cannot be dialled at 255.255.255.255:2888: ") {
+        assert!(std::time::Instant::now() < until, "{}", server.log());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(!server.log().contains("quinn"), "{}", server.log());
+}

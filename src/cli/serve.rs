@@ -4,7 +4,8 @@ use super::{Exit, ServeOptions, allocator, memory, notify, open_files, say, sign
 use std::io::Read;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-use tracing::{error, info, warn};
+use tracing::{Level, error, info, warn};
+use tracing_subscriber::{filter::filter_fn, layer::SubscriberExt, util::SubscriberInitExt};
 use zoolet::config::{self, Config, DEFAULT_PROFILE, Loaded, Overrides, Populate};
 use zoolet::{Failure, Node, ReadOnly, StartError, Wait};
 
@@ -129,8 +130,19 @@ impl Hindrance {
 }
 
 fn init_logs(options: &ServeOptions) {
-    let logs = tracing_subscriber::fmt().with_max_level(options.log).with_ansi(false).with_writer(std::io::stderr);
-    if options.log_json { logs.json().flatten_event(true).init() } else { logs.init() }
+    let level = options.log;
+    let logs = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(std::io::stderr);
+    let told = filter_fn(move |line| is_for_operators(line.target(), *line.level(), level)).with_max_level_hint(level);
+    if options.log_json {
+        logs.json().flatten_event(true).finish().with(told).init();
+    } else {
+        logs.finish().with(told).init();
+    }
+}
+
+/// What QUIC's crates warn of, the links say in words of their own, once a minute for each peer.
+fn is_for_operators(target: &str, of: Level, wanted: Level) -> bool {
+    of == Level::ERROR || wanted >= Level::DEBUG || !target.starts_with("quinn")
 }
 
 /// What it is to start with. What is odd about it is said, unless it is among what was said before.

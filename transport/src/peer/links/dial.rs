@@ -124,7 +124,9 @@ async fn try_address(links: &Arc<Links>, member: &Arc<Member>, name: &str, addre
     };
     let connection = match timeout(REPLY, connecting).await {
         Ok(Ok(connection)) => connection,
-        Ok(Err(ConnectionError::TimedOut)) | Err(_) => return Outcome::Silence,
+        Ok(Err(ConnectionError::TimedOut)) | Err(_) => {
+            return no_way(links, address).map_or(Outcome::Silence, Outcome::NoWay);
+        }
         Ok(Err(error)) => {
             links.note_end(member, name, &error);
             return Outcome::Answered;
@@ -157,6 +159,13 @@ fn connect(links: &Links, member: &Member, address: SocketAddr) -> Result<Connec
     }
     let server = Gate::server_name(member.id);
     links.endpoint.connect_with(member.dialling.clone(), address, &server).map_err(|error| error.to_string())
+}
+
+/// Why the system sends nothing there, if it does not: QUIC takes a packet that was not sent for one that was lost. Nothing is sent by this.
+fn no_way(links: &Links, address: SocketAddr) -> Option<String> {
+    let own = links.endpoint.local_addr().ok()?;
+    let socket = UdpSocket::bind((own.ip(), 0)).ok()?;
+    socket.connect(address).err().map(|error| error.to_string())
 }
 
 /// Whether a socket that is bound to `own` can send to `to`.

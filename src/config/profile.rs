@@ -64,29 +64,69 @@ fn check_disk(profile: &Profile, limits: &Limits) -> Result<(), ConfigError> {
     Err(ConfigError::new(profile.contradiction(&ways).to_string()))
 }
 
-/// The orders of a profile, for what a file says over its numbers of time. A server that is alone elects nobody: its settings may be what they want.
-pub(super) fn check_orders(config: &mut Config, mut timing: Timing) -> Result<(), ConfigError> {
+/// The orders of a profile, for what a file says over its numbers. A server that is alone elects nobody: its settings may be what they want. With limits out
+/// of their order a server works, if not as well: what its owner should know of them.
+///
+/// # Errors
+/// The first time that is out of its order.
+pub(super) fn check_orders(
+    profile: &Profile,
+    config: &mut Config,
+    mut timing: Timing,
+) -> Result<Vec<String>, ConfigError> {
+    let (mut config_of_profile, mut timing_of_profile) = numbers(profile)?;
     let has_servers = config.ensemble.is_some();
-    let mut number = |key: Key| {
+    let mut said = |key: Key| {
         let is_it = |name: &str| name == key.name();
-        let of_timing = TIMING.iter().find(|bound| is_it(bound.key));
-        let of_settings = SETTINGS.iter().filter(|_| has_servers).find(|bound| is_it(bound.key));
-        let of_timing = of_timing.map(|bound| ("timing", bound.get(&mut timing)));
-        of_timing.or_else(|| of_settings.map(|bound| ("settings", bound.get(config))))
-    };
-    for AtMost { less, more, percent, why } in ORDERS {
-        let (Some((table, value)), Some((other, limit))) = (number(*less), number(*more)) else { continue };
-        let most = limit.saturating_mul(*percent) / 100;
-        if value > most {
-            let part = if *percent == 100 { String::new() } else { format!("{percent} % of ") };
-            return Err(ConfigError::value(
-                &format!("{table}.{}", less.name()),
-                value,
-                format_args!("at most {most} ({part}{other}.{}: {why})", more.name()),
-            ));
+        if let Some(bound) = TIMING.iter().find(|bound| is_it(bound.key)) {
+            return Some(Said::new("timing", key, bound.get(&mut timing), bound.get(&mut timing_of_profile)));
         }
+        let of_limits = LIMITS.iter().map(|bound| ("limits", bound));
+        let of_settings = SETTINGS.iter().filter(|_| has_servers).map(|bound| ("settings", bound));
+        let (table, bound) = of_limits.chain(of_settings).find(|(_, bound)| is_it(bound.key))?;
+        Some(Said::new(table, key, bound.get(config), bound.get(&mut config_of_profile)))
+    };
+    let mut warnings = Vec::new();
+    for order in ORDERS {
+        let (Some(less), Some(more)) = (said(order.less), said(order.more)) else { continue };
+        let Some((of_file, allowed)) = out_of_order(order, &less, &more) else { continue };
+        if less.table != "limits" {
+            return Err(ConfigError::value(&of_file.key, of_file.value, allowed));
+        }
+        warnings.push(format!("{} = {}: best is {allowed}", of_file.key, of_file.value));
     }
-    Ok(())
+    Ok(warnings)
+}
+
+/// A number of an order, as it counts.
+struct Said {
+    table: &'static str,
+    key: String,
+    value: u64,
+    /// The file says it, over the profile.
+    is_of_file: bool,
+}
+
+impl Said {
+    fn new(table: &'static str, key: Key, value: u64, of_profile: u64) -> Self {
+        Self { table, key: format!("{table}.{}", key.name()), value, is_of_file: value != of_profile }
+    }
+}
+
+/// Which of two numbers that contradict each other the file says, and what it would have to be.
+fn out_of_order<'a>(order: &AtMost, less: &'a Said, more: &'a Said) -> Option<(&'a Said, String)> {
+    let AtMost { percent, why, .. } = order;
+    let most = more.value.saturating_mul(*percent) / 100;
+    // No reserve at all is nobody's mistake.
+    if less.value <= most || more.value == 0 {
+        return None;
+    }
+    if less.is_of_file {
+        let part = if *percent == 100 { String::new() } else { format!("{percent} % of ") };
+        return Some((less, format!("at most {most} ({part}{}: {why})", more.key)));
+    }
+    let least = less.value.saturating_mul(100).div_ceil(*percent);
+    Some((more, format!("at least {least} ({} is {}: {why})", less.key, less.value)))
 }
 
 /// A configuration with the numbers of a profile, and how long its servers wait for each other.

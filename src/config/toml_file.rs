@@ -68,10 +68,11 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
         reader.config.data.clone_from(data);
     }
     let timing = reader.servers.timing();
-    let warnings = reader.servers.settle(&mut reader.config, over).map_err(|error| error.at(file, None))?;
-    bound::check_together(&reader.config, &OF_TOML)
-        .and_then(|()| profile::check_orders(&mut reader.config, timing))
+    let mut warnings = reader.servers.settle(&mut reader.config, over).map_err(|error| error.at(file, None))?;
+    let of_orders = bound::check_together(&reader.config, &OF_TOML)
+        .and_then(|()| profile::check_orders(&profile, &mut reader.config, timing))
         .map_err(|error| error.at(file, None))?;
+    warnings.extend(of_orders);
     Ok(settled(&profile, reader.config, warnings))
 }
 
@@ -289,6 +290,36 @@ mod tests {
     }
 
     #[test]
+    fn limits_that_contradict_each_other_are_told_by_the_key_that_the_file_says() {
+        for (said, expected) in [
+            (
+                "memtable_bytes = 1048576\ndisk_reserve_bytes = 4000000",
+                "limits.memtable_bytes = 1048576: best is at most 1000000 (25 % of limits.disk_reserve_bytes: what",
+            ),
+            (
+                "disk_reserve_bytes = 4000000",
+                "limits.disk_reserve_bytes = 4000000: best is at least 33554432 (limits.memtable_bytes is 8388608: what",
+            ),
+            (
+                "connections_max = 50",
+                "limits.connections_max = 50: best is at least 60 (limits.connections_per_address_max is 60: one address",
+            ),
+            (
+                "sessions_max = 1000",
+                "limits.sessions_max = 1000: best is at least 4096 (limits.connections_max is 4096:",
+            ),
+            (
+                "outbound_bytes_max = 65536",
+                "limits.outbound_bytes_max = 65536: best is at least 1048575 (limits.frame_bytes_max is 1048575: what was",
+            ),
+        ] {
+            let warnings = parse(&format!("[limits]\n{said}")).unwrap().warnings;
+            assert!(warnings.len() == 1 && warnings[0].starts_with(expected), "{said} gave {warnings:?}");
+        }
+        assert_eq!(parse("[limits]\ndisk_reserve_bytes = 0").unwrap().warnings, [""; 0]);
+    }
+
+    #[test]
     fn each_mistake_is_one_line_with_place_key_value_and_what_is_allowed() {
         for (text, expected) in [
             ("site = 7", "zoolet.toml:1: site = 7: allowed is a name in quotes"),
@@ -317,7 +348,7 @@ mod tests {
             ),
             (
                 "[timing]\nquorum_ms = 1000",
-                "timing.heartbeat_idle_ms = 350: allowed is at most 250 (25 % of timing.quorum_ms: a heartbeat that is lost",
+                "timing.quorum_ms = 1000: allowed is at least 1400 (timing.heartbeat_idle_ms is 350: a heartbeat that is lost",
             ),
             ("network = \"lora\"", "network = \"lora\": allowed is \"lan\", \"wifi\" or \"metered\""),
             ("log_strategy = \"copy\"", "log_strategy = \"copy\": allowed is \"auto\", \"recycle\" or \"append\""),

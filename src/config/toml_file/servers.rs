@@ -276,11 +276,11 @@ mod tests {
             ),
             (
                 "[settings]\nstaleness_max_ms = 1000",
-                "timing.heartbeat_idle_ms = 350: allowed is at most 250 (25 % of settings.staleness_max_ms: a heartbeat",
+                "settings.staleness_max_ms = 1000: allowed is at least 1400 (timing.heartbeat_idle_ms is 350: a heartbeat",
             ),
             (
                 "[settings]\nsession_timeout_min_ms = 1000",
-                "timing.quorum_ms = 2000: allowed is at most 1000 (settings.session_timeout_min_ms: a session is to outlive",
+                "settings.session_timeout_min_ms = 1000: allowed is at least 2000 (timing.quorum_ms is 2000: a session is to outlive",
             ),
         ] {
             let error = parse(&format!("{said}\n{LOCAL}"), Some(1)).unwrap_err();

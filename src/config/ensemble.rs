@@ -166,6 +166,15 @@ impl Ensemble {
                 voters - 1,
             ));
         }
+        let silent = self.members.iter().filter(|member| member.client.is_none());
+        let silent: Vec<String> = silent.map(|member| member.id.to_string()).collect();
+        if !silent.is_empty() && silent.len() < self.members.len() {
+            let who = if silent.len() == 1 { "server" } else { "servers" };
+            lines.push(format!(
+                "where clients reach {who} {} is not said: then conf shows it of no server; say it of all or of none",
+                silent.join(", ")
+            ));
+        }
         lines
     }
 

@@ -40,6 +40,17 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         site(case, &[1, 2, 3, 4], &["a", "b", "c", "d"]);
         case.is_warned_of(&[], case.zoolet(&["serve", "--config", "zoolet.toml", "--id", "1"]));
     }),
+    ("where clients reach a server is said of one of three", |case| {
+        keygen(case, "site.key");
+        site(case, &[1, 2, 3], &["a", "b", "c"]);
+        let written = std::fs::read_to_string(case.scratch.join("zoolet.toml")).unwrap();
+        case.write("zoolet.toml", &written.replace("id = 2\n", "id = 2\nclient = \"gw-b.invalid:2181\"\n"));
+        case.is_warned_of(&[], case.zoolet(&["serve", "--config", "zoolet.toml", "--id", "1"]));
+    }),
+    ("limits that contradict each other", |case| {
+        case.write("zoolet.toml", "[limits]\noutbound_bytes_max = 65536\n");
+        case.is_warned_of(&[], case.zoolet(&["serve", "--config", "zoolet.toml"]));
+    }),
     ("a typing mistake in a zoo.cfg", |case| zoo_cfg(case, &[], "clientPort=2181\nmaxClientConns=60\n")),
     ("a key of a zoo.cfg that is there twice", |case| {
         zoo_cfg(case, &[("SECOND", "2182")], "clientPort=2181\nclientPort=2182\n");

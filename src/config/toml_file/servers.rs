@@ -324,6 +324,22 @@ mod tests {
     }
 
     #[test]
+    fn where_clients_reach_a_server_is_said_of_all_or_of_none() {
+        let warnings = |text: &str| {
+            let over = Overrides { server_id: Some(1), ..Overrides::default() };
+            read(Path::new("zoolet.toml"), text, &over).unwrap().warnings
+        };
+        let with = |text: &str, id: u8| {
+            text.replace(&format!("id = {id}\n"), &format!("id = {id}\nclient = \"127.0.0.1:{id}\"\n"))
+        };
+        let one = with(LOCAL, 2);
+        let expected =
+            "where clients reach servers 1, 3 is not said: then conf shows it of no server; say it of all or of none";
+        assert_eq!(warnings(&one), [expected]);
+        assert_eq!((warnings(LOCAL), warnings(&with(&with(&one, 1), 3))), (vec![], vec![]));
+    }
+
+    #[test]
     fn servers_of_an_ensemble_have_ids() {
         let error = parse("[[server]]\nhost = \"a\"\n[[server]]\nid = 2\nhost = \"b\"", Some(2)).unwrap_err();
         assert!(error.contains("server.id: is missing (host a:2888)"), "{error}");

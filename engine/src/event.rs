@@ -1,7 +1,9 @@
 //! What goes into the machine.
 
 use crate::action::{FetchId, Generation};
-use crate::peer::{Incarnation, LinkId, LogRange, LogReadFailure, PeerMessage, ReadId, ReceivedSnapshot, TransferId};
+use crate::peer::{
+    Incarnation, LinkId, LogRange, LogReadFailure, NotReceived, PeerMessage, ReadId, ReceivedSnapshot, TransferId,
+};
 use crate::store::key::Key;
 use crate::watch::{ListedBy, Mark};
 use bytes::Bytes;
@@ -190,8 +192,8 @@ pub enum Event {
         peer: ServerId,
         /// Of [`Action::ReceiveSnapshot`](crate::Action::ReceiveSnapshot).
         transfer: TransferId,
-        /// What came, or why nothing did, for people.
-        result: Result<ReceivedSnapshot, String>,
+        /// What came, or why nothing did.
+        result: Result<ReceivedSnapshot, NotReceived>,
     },
     /// The base is now the one that a snapshot came in.
     SnapshotInstalled {

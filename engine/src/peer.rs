@@ -246,6 +246,15 @@ pub enum LogReadFailure {
     Unreadable(String),
 }
 
+/// Why a snapshot did not come in; for people what was the matter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotReceived {
+    /// Its link went, or its sender gave up. What came of it may be kept, and the next transfer go on from there.
+    BrokeOff(String),
+    /// It could not be stored here, or is not right. What came of it is gone: the next transfer writes all of it again.
+    NotTaken(String),
+}
+
 /// A snapshot that came in: verified, and durable beside what is here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReceivedSnapshot {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use zoolet_engine::action::CheckpointMeta;
-use zoolet_engine::peer::{LinkId, ReceivedSnapshot, TransferId};
+use zoolet_engine::peer::{LinkId, NotReceived, ReceivedSnapshot, TransferId};
 use zoolet_engine::{BaseState, Event};
 use zoolet_model::Zxid;
 use zoolet_transport::peer::{Instruction, SnapshotBytes, SnapshotSize, SnapshotTaker};
@@ -100,6 +100,23 @@ impl SnapshotTaker for Taker {
     }
 }
 
+/// A disk that takes nothing.
+struct Full;
+
+impl SnapshotTaker for Full {
+    fn open(&mut self) -> Result<u64, String> {
+        Ok(0)
+    }
+
+    fn write(&mut self, _: &[u8]) -> Result<(), String> {
+        Err("no space left".to_owned())
+    }
+
+    fn finish(self: Box<Self>) -> Result<ReceivedSnapshot, String> {
+        Ok(ReceivedSnapshot { base: 7, state: state() })
+    }
+}
+
 fn linked(bulk_bytes_per_second: u64) -> (Server, Server) {
     let mut plan = Plan::new(1).knows(2, &[]);
     plan.bulk_bytes_per_second = bulk_bytes_per_second;
@@ -133,7 +150,7 @@ fn sent(server: &Server, transfer: u64) -> Result<(), String> {
 }
 
 #[track_caller]
-fn received(server: &Server, transfer: u64) -> Result<ReceivedSnapshot, String> {
+fn received(server: &Server, transfer: u64) -> Result<ReceivedSnapshot, NotReceived> {
     server.told.wait("SnapshotReceived", |events| {
         events.iter().find_map(|event| match event {
             Event::SnapshotReceived { transfer: of, result, .. } if of.0 == transfer => Some(result.clone()),
@@ -280,6 +297,23 @@ fn a_disk_that_fails_at_the_sender_is_told_on_both_sides() {
     assert!(received(&two, 1).is_err());
     one.send(2, to_two, commit(1));
     assert_eq!(two.messages(1, to_one, 1), [commit(1)]);
+}
+
+/// What a link brings that broke off is kept, and what a disk did not take is sent anew from its beginning.
+#[test]
+fn a_disk_that_fails_at_the_receiver_is_told_apart_from_a_link_that_goes() {
+    let (one, two) = linked(1 << 30);
+    let (to_two, to_one) = (one.linked(2), two.linked(1));
+    one.push(vec![send(to_two, 1, Source::new().0)]);
+    two.push(vec![Instruction::ReceiveSnapshot {
+        peer: id(1),
+        link: to_one,
+        transfer: TransferId(1),
+        taker: Box::new(Full),
+    }]);
+    assert_eq!(received(&two, 1), Err(NotReceived::NotTaken("no space left".to_owned())));
+    two.push(vec![receive(LinkId(77), 2, Store::default().taker(Duration::ZERO))]);
+    assert!(matches!(received(&two, 2), Err(NotReceived::BrokeOff(_))));
 }
 
 #[test]

@@ -64,6 +64,32 @@ fn a_snapshot_that_could_not_be_sent_to_its_end_is_asked_for_again() {
     assert!(boxes.was_said(leader, away, |message| matches!(message, PeerMessage::Snapshot { .. })));
 }
 
+/// Each attempt may write a whole base to flash, and was made as fast as links come up.
+#[test]
+fn a_snapshot_that_a_full_disk_does_not_take_is_asked_for_at_growing_intervals_until_there_is_room() {
+    let mut boxes = Boxes::born(3, small_limits());
+    let (leader, away) = (boxes.leader(), boxes.learners()[0]);
+    boxes.kill(away);
+    write_much(&mut boxes, leader, 300);
+    let disk = boxes.disk(away).clone();
+    // Enough for the log.
+    disk.set_capacity(Some(disk.used_bytes() + (1 << 20)));
+    boxes.start(away);
+    boxes.advance(150_000);
+    let pauses: Vec<_> = boxes.snapshots_asked.windows(2).map(|times| times[1] - times[0]).collect();
+    let least = [1, 2, 4, 8, 16, 32, 32].map(|seconds| seconds * 1000);
+    assert!(pauses.len() >= least.len() - 1, "{pauses:?}");
+    for (pause, least) in pauses.iter().zip(least) {
+        assert!((least..least + 1000).contains(pause), "{pauses:?}");
+    }
+    let told = boxes.status(away).snapshot_not_taken.unwrap();
+    assert!(told.contains("no space left"), "{told}");
+    disk.set_capacity(None);
+    boxes.advance(33_000);
+    boxes.until_equal();
+    assert_eq!(boxes.status(away).snapshot_not_taken, None);
+}
+
 /// Under constant load a log is short: its sender has to hurry, or the next one comes too late as well.
 #[test]
 fn a_sender_knows_how_many_snapshots_came_too_late() {

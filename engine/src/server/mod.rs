@@ -217,6 +217,7 @@ impl Server {
         self.on_time(now);
         if !self.failed {
             self.on_protocol_due();
+            self.receive();
             self.apply_committed();
             self.on_sessions_due();
             self.on_upkeep_due();
@@ -247,7 +248,7 @@ impl Server {
         // Only a leader reaps containers, while it serves.
         let may_reap = self.is_serving() && self.leads();
         let upkeep = self.upkeep.next_deadline(may_reap, self.state.totals().reapable > 0);
-        protocol.into_iter().chain(sessions).chain(upkeep).min()
+        protocol.into_iter().chain(sessions).chain(upkeep).chain(self.receive_at_ms()).min()
     }
 
     /// Whether clients are served: this server leads, or follows an established leader, and its epoch's first entry is applied.

@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::forward::Wanted;
-use super::snapshot::{Incoming, Installing};
+use super::snapshot::{Incoming, Installing, NotTaken};
 use super::stream::Stream;
 use crate::action::Action;
 use crate::notices::Notices;
@@ -47,6 +47,8 @@ pub(super) struct Peers {
     pub(super) log_held: Option<Zxid>,
     /// A snapshot for this server.
     pub(super) incoming: Option<Incoming>,
+    /// Why the last one was not taken, until one is.
+    pub(super) not_taken: Option<NotTaken>,
     /// One that is the state from now on, and the base not yet.
     pub(super) installing: Option<Installing>,
     /// Digests of this server's state at points that all servers take it at.

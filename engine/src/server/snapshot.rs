@@ -5,10 +5,15 @@ use super::fetches::Fetches;
 use super::state::State;
 use crate::BaseState;
 use crate::action::{Action, CheckpointMeta, Generation, LogRecord};
-use crate::peer::{LinkId, PeerMessage, ReceivedSnapshot, TransferId};
+use crate::peer::{LinkId, NotReceived, PeerMessage, ReceivedSnapshot, TransferId};
 use crate::session::SessionTable;
 use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::{AppendSeq, Message};
+
+/// After a snapshot that was not taken, the next is asked for so much later, milliseconds: each may wear the flash with a whole base.
+const NOT_TAKEN_PAUSE_MS: u64 = 1000;
+/// Twice as long after each, up to this. Its sender has it ready for a minute.
+const NOT_TAKEN_PAUSE_MAX_MS: u64 = 32_000;
 
 /// A generation that can be sent.
 #[derive(Clone, Debug)]
@@ -36,6 +41,15 @@ impl Incoming {
     pub(super) fn new(peer: ServerId, link: LinkId, transfer: TransferId, meta: CheckpointMeta, chain: u128) -> Self {
         Self { peer, link, transfer, meta, chain, is_asked: false, received: None }
     }
+}
+
+/// The last snapshot was not taken.
+#[derive(Debug)]
+pub(super) struct NotTaken {
+    pub(super) reason: String,
+    /// When the next is asked for.
+    pub(super) until_ms: u64,
+    pause_ms: u64,
 }
 
 /// A snapshot that the log names, or will; then the base is switched.
@@ -136,9 +150,10 @@ impl Server {
         self.receive();
     }
 
-    /// Asks for the bytes, one snapshot at a time.
-    fn receive(&mut self) {
-        if self.peers.installing.is_some() {
+    /// Asks for the bytes, one snapshot at a time, and not at once after one that was not taken.
+    pub(super) fn receive(&mut self) {
+        let is_too_early = self.peers.not_taken.as_ref().is_some_and(|last| self.now.mono_ms < last.until_ms);
+        if self.peers.installing.is_some() || is_too_early {
             return;
         }
         if let Some(incoming) = self.peers.incoming.as_mut().filter(|incoming| !incoming.is_asked) {
@@ -161,7 +176,7 @@ impl Server {
         &mut self,
         peer: ServerId,
         transfer: TransferId,
-        result: Result<ReceivedSnapshot, String>,
+        result: Result<ReceivedSnapshot, NotReceived>,
     ) {
         let Some(incoming) =
             self.peers.incoming.as_mut().filter(|incoming| (incoming.peer, incoming.transfer) == (peer, transfer))
@@ -170,26 +185,44 @@ impl Server {
         };
         let result = result.and_then(|received| {
             let is_it = received.state.meta() == incoming.meta;
-            if is_it { Ok(received) } else { Err("it holds something else than was announced".into()) }
+            let another = || NotReceived::NotTaken("it holds something else than was announced".into());
+            if is_it { Ok(received) } else { Err(another()) }
         });
         match result {
             Ok(received) => {
                 let zxid = incoming.meta.zxid;
+                self.peers.not_taken = None;
                 incoming.received = Some(received);
                 self.zab.handle_snapshot(self.now.mono_ms, zxid);
                 self.follow_zab();
                 // The protocol does not want it any more.
                 self.drop_incoming(|incoming| incoming.received.is_some());
             }
-            Err(reason) => {
+            Err(failure) => {
+                let (NotReceived::BrokeOff(reason) | NotReceived::NotTaken(reason)) = &failure;
                 if let Some(left_out) = self.peers.notices.admit(("not received", peer), self.now.mono_ms) {
                     tracing::warn!(peer = peer.as_u8(), reason, left_out, "a snapshot was not received");
                 }
                 self.peers.incoming = None;
+                if let NotReceived::NotTaken(reason) = failure {
+                    self.put_off_receiving(reason);
+                }
                 self.zab.handle_snapshot_failed(self.now.mono_ms);
                 self.follow_zab();
             }
         }
+    }
+
+    fn put_off_receiving(&mut self, reason: String) {
+        let last_ms = self.peers.not_taken.as_ref().map(|last| last.pause_ms);
+        let pause_ms = last_ms.map_or(NOT_TAKEN_PAUSE_MS, |last_ms| (last_ms * 2).min(NOT_TAKEN_PAUSE_MAX_MS));
+        self.peers.not_taken = Some(NotTaken { reason, until_ms: self.now.mono_ms + pause_ms, pause_ms });
+    }
+
+    /// When a snapshot that waits is to be asked for.
+    pub(super) fn receive_at_ms(&self) -> Option<u64> {
+        let waits = self.peers.incoming.as_ref().is_some_and(|incoming| !incoming.is_asked);
+        self.peers.not_taken.as_ref().map(|last| last.until_ms).filter(|_| waits && self.peers.installing.is_none())
     }
 
     /// The snapshot becomes the history with the append `seq`. Its entries are the state from then on, so nothing of the old history is

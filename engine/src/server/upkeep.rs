@@ -302,6 +302,7 @@ impl Server {
             uncounted: self.uncounted(),
             learners: self.learner_statuses(),
             snapshots: self.peers.snapshots.iter().map(|(&id, sent)| (id, sent.begun)).max_by_key(|&(_, sent)| sent),
+            snapshot_not_taken: self.peers.not_taken.as_ref().map(|last| last.reason.clone()),
             led_ms: self.peers.led_since_ms.map(|since| now_ms.saturating_sub(since)),
             proposals: self.history.proposals,
             pending_syncs: self.syncs.len() as u64,

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use zoolet_engine::action::{Append, BaseRead, Fetch, FetchWhat, Generation, ReadLog};
 use zoolet_engine::event::{BaseFailure, Fetched};
-use zoolet_engine::peer::{Incarnation, Lane, LinkId, LogRange, LogReadFailure, ReceivedSnapshot, TransferId};
+use zoolet_engine::peer::{
+    Incarnation, Lane, LinkId, LogRange, LogReadFailure, NotReceived, ReceivedSnapshot, TransferId,
+};
 use zoolet_engine::store::base::{Base, BaseReader};
 use zoolet_engine::store::image::SnapshotSource;
 use zoolet_engine::store::key::end_of_prefix;
@@ -66,6 +68,8 @@ pub struct Boxes {
     closed: Vec<(u8, u8)>,
     /// Those that are sent stay on the way.
     pub snapshots_wait: bool,
+    /// When the bytes of each were asked for, milliseconds.
+    pub snapshots_asked: Vec<u64>,
     /// Disks that complete nothing.
     pub hanging: BTreeSet<u8>,
     /// Everything that was delivered, from whom to whom.
@@ -111,6 +115,7 @@ impl Boxes {
             too_late: Vec::new(),
             closed: Vec::new(),
             snapshots_wait: false,
+            snapshots_asked: Vec::new(),
             hanging: BTreeSet::new(),
             said: Vec::new(),
             numbers: 100,
@@ -360,7 +365,10 @@ impl Boxes {
                 self.snapshots.insert((server, peer.as_u8(), transfer), bytes);
                 self.too_late.push(too_late);
             }
-            Action::ReceiveSnapshot { peer, transfer, .. } => box_of.receiving = Some((peer, transfer)),
+            Action::ReceiveSnapshot { peer, transfer, .. } => {
+                box_of.receiving = Some((peer, transfer));
+                self.snapshots_asked.push(now.mono_ms);
+            }
             Action::DropSnapshot { peer, transfer } => {
                 if box_of.receiving == Some((peer, transfer)) {
                     box_of.receiving = None;
@@ -446,11 +454,14 @@ impl Boxes {
         let box_of = self.at_mut(server);
         box_of.receiving = None;
         let base = Base::list(&*disk).unwrap().last().map_or(0, |id| id + 1);
-        let mut sink = SnapshotSink::begin(disk, base, &limits).unwrap();
-        bytes.chunks(7_000).for_each(|chunk| sink.write(chunk).unwrap());
-        let received = sink.finish().unwrap();
-        box_of.next_base = Some(received.base);
-        let result = Ok(ReceivedSnapshot { base, state: received.state.unwrap() });
+        let taken = SnapshotSink::begin(disk, base, &limits).and_then(|mut sink| {
+            bytes.chunks(7_000).try_for_each(|chunk| sink.write(chunk))?;
+            sink.finish()
+        });
+        let result = taken.map_err(|error| NotReceived::NotTaken(error.to_string())).map(|received| {
+            box_of.next_base = Some(received.base);
+            ReceivedSnapshot { base, state: received.state.unwrap() }
+        });
         self.handle(server, Event::SnapshotReceived { peer, transfer, result });
         true
     }

@@ -39,6 +39,12 @@ impl Voters {
 pub(super) fn why(status: &Status) -> (String, &'static str) {
     let voters = Voters::of(status);
     let joins = status.leader.filter(|&leader| status.peers.iter().any(|peer| peer.id == leader));
+    if let (Some(leader), Some(reason)) = (joins, &status.snapshot_not_taken) {
+        return (
+            format!("not serving yet: the snapshot of server {} was not taken: {reason}", leader.as_u8()),
+            "make room on the disk (or allow more of it: disk_bytes_max), or see what the log says of it: it is tried again by itself, after half a minute at the latest",
+        );
+    }
     if let Some(leader) = joins {
         return (
             format!("not serving yet: this server is catching up with server {}", leader.as_u8()),
@@ -138,6 +144,10 @@ mod tests {
             (said(&[3], |_| ()), "no leader: 2 of 3 voters are here and elect one"),
             (said(&[3], |s| s.leader = Some(id(1))), "no leader: 2 of 3 voters are here and elect one"),
             (said(&[3], |s| s.leader = Some(id(3))), "not serving yet: this server is catching up with server 3"),
+            (
+                said(&[3], |s| (s.leader, s.snapshot_not_taken) = (Some(id(3)), Some("no space left".to_owned()))),
+                "not serving yet: the snapshot of server 3 was not taken: no space left",
+            ),
         ] {
             assert_eq!(said, expected);
         }

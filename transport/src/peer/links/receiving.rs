@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use tokio::task::AbortHandle;
 use zoolet_engine::Event;
-use zoolet_engine::peer::{ReceivedSnapshot, TransferId};
+use zoolet_engine::peer::{NotReceived, ReceivedSnapshot, TransferId};
 use zoolet_model::ServerId;
 
 /// Below everything else of the link.
@@ -43,7 +43,7 @@ pub(super) fn begin(
 ) {
     let taker = OnDisk::new(taker);
     let Some(link) = link else {
-        let result = Err("the link is gone".to_owned());
+        let result = Err(NotReceived::BrokeOff(gone()));
         return links.submit(Event::SnapshotReceived { peer, transfer, result });
     };
     // The task cannot have ended before its handle is kept: it has not begun, on this one thread or on another, as long as this is locked.
@@ -62,28 +62,30 @@ pub(super) fn begin(
     }
 }
 
-async fn receive(link: &Link, transfer: TransferId, mut taker: Taker) -> Result<ReceivedSnapshot, String> {
-    let offset = taker.call(|taker| taker.open()).await?;
-    let (mut say, mut hear) = link.connection.open_bi().await.map_err(|_| gone())?;
+async fn receive(link: &Link, transfer: TransferId, mut taker: Taker) -> Result<ReceivedSnapshot, NotReceived> {
+    let offset = taker.call(|taker| taker.open()).await.map_err(NotReceived::NotTaken)?;
+    let (mut say, mut hear) = link.connection.open_bi().await.map_err(|_| NotReceived::BrokeOff(gone()))?;
     let _ = say.set_priority(PRIORITY);
     let mut request = BytesMut::new();
     Opening::SnapshotRequest(SnapshotRequest { transfer, offset }).encode(&mut request);
-    say.write_all(&request).await.map_err(|_| gone())?;
-    let (bytes, mut chunk) = size(&mut hear).await?;
-    let mut left = bytes.checked_sub(offset).ok_or("the peer's snapshot is shorter than what is here of it")?;
+    say.write_all(&request).await.map_err(|_| NotReceived::BrokeOff(gone()))?;
+    let (bytes, mut chunk) = size(&mut hear).await.map_err(NotReceived::BrokeOff)?;
+    let mut left = bytes
+        .checked_sub(offset)
+        .ok_or_else(|| NotReceived::BrokeOff("the peer's snapshot is shorter than what is here of it".to_owned()))?;
     while left > 0 {
         let wanted = CHUNK.min(usize::try_from(left).unwrap_or(CHUNK));
-        fill(&mut hear, &mut chunk, wanted).await?;
+        fill(&mut hear, &mut chunk, wanted).await.map_err(NotReceived::BrokeOff)?;
         let piece = chunk.split_to(wanted).freeze();
-        taker.call(move |taker| taker.write(&piece)).await?;
+        taker.call(move |taker| taker.write(&piece)).await.map_err(NotReceived::NotTaken)?;
         left -= wanted as u64;
         // A sender that has sent everything does not wait for it any more.
         let _ = say.write_all(&[TAKEN]).await;
     }
     match hear.read_chunk(1, true).await {
-        Ok(None) if chunk.is_empty() => taker.last_call(|taker| taker.finish()).await,
-        Ok(_) => Err("the peer sends more than it said".to_owned()),
-        Err(error) => Err(unread(&error)),
+        Ok(None) if chunk.is_empty() => taker.last_call(|taker| taker.finish()).await.map_err(NotReceived::NotTaken),
+        Ok(_) => Err(NotReceived::BrokeOff("the peer sends more than it said".to_owned())),
+        Err(error) => Err(NotReceived::BrokeOff(unread(&error))),
     }
 }
 

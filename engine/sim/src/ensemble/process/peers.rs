@@ -11,7 +11,7 @@ use std::sync::Arc;
 use zoolet_engine::action::{Generation, ReadLog};
 use zoolet_engine::event::BaseFailure;
 use zoolet_engine::peer::{
-    Incarnation, Lane, LinkId, LogRange, LogReadFailure, PeerMessage, ReceivedSnapshot, TransferId,
+    Incarnation, Lane, LinkId, LogRange, LogReadFailure, NotReceived, PeerMessage, ReceivedSnapshot, TransferId,
 };
 use zoolet_engine::store::base::{Base, BaseReader};
 use zoolet_engine::store::image::{ImageError, SnapshotSource};
@@ -278,12 +278,12 @@ impl Process {
     fn on_write(&mut self, cx: &mut Context<'_>, peer: ServerId, transfer: TransferId) -> Result<(), Stopped> {
         let Some(incoming) = self.peers.incoming.get_mut(&(peer, transfer)) else {
             // It was dropped while it was written: that is heard after the machine has forgotten it.
-            let result = Err("it is not wanted any more".to_owned());
+            let result = Err(NotReceived::BrokeOff("it is not wanted any more".to_owned()));
             return self.handle(cx, Event::SnapshotReceived { peer, transfer, result });
         };
         incoming.is_writing = false;
         let mut outcome = match &incoming.end {
-            Some(Err(why)) => Err(why.clone()),
+            Some(Err(why)) => Err(NotReceived::BrokeOff(why.clone())),
             Some(Ok(())) | None => Ok(()),
         };
         while let (Ok(()), Some(chunk)) = (&outcome, incoming.chunks.pop_front()) {
@@ -291,8 +291,8 @@ impl Process {
                 Some(sink) => Ok(sink),
                 None => begin_base(cx, &self.limits),
             };
-            outcome = begun.and_then(|(id, mut sink)| {
-                sink.write(&chunk).map_err(|error| error.to_string())?;
+            outcome = begun.map_err(NotReceived::NotTaken).and_then(|(id, mut sink)| {
+                sink.write(&chunk).map_err(|error| NotReceived::NotTaken(error.to_string()))?;
                 incoming.sink = Some((id, sink));
                 Ok(())
             });
@@ -303,9 +303,9 @@ impl Process {
         }
         let sink = self.peers.incoming.remove(&(peer, transfer)).and_then(|incoming| incoming.sink);
         let finished = outcome.and_then(|()| {
-            let (id, sink) = sink.ok_or("nothing came")?;
-            let received = sink.finish().map_err(|error| error.to_string())?;
-            let state = received.state.ok_or("a snapshot of nothing")?;
+            let (id, sink) = sink.ok_or_else(|| NotReceived::BrokeOff("nothing came".to_owned()))?;
+            let received = sink.finish().map_err(|error| NotReceived::NotTaken(error.to_string()))?;
+            let state = received.state.ok_or_else(|| NotReceived::NotTaken("a snapshot of nothing".to_owned()))?;
             self.peers.received = Some(((peer, transfer), received.base));
             Ok(ReceivedSnapshot { base: id, state })
         });

@@ -6,7 +6,7 @@ mod base_support;
 use base_support::{Model, OPTIONS, assert_holds, contents, create, merge, open};
 use bytes::Bytes;
 use zoolet_engine::{
-    action::{BaseRead, Changes},
+    action::{BaseRead, Changes, Checkpoint},
     store::{base::BaseError, key},
 };
 use zoolet_sim::disk::{OperationKind, Random, SimDisk};
@@ -234,6 +234,12 @@ fn runs_piled_up(seed: u64, above_much: bool) -> (SimDisk, Model) {
     (disk, model)
 }
 
+/// A few.
+fn deletes(model: &mut Model) -> Checkpoint {
+    let gone: Vec<_> = model.records.keys().step_by(7).take(20).cloned().collect();
+    model.checkpoint(gone.into_iter().map(|key| (key, None)).collect())
+}
+
 /// Otherwise deletes would fill log and memory, nothing would take them from there, and what they free would never be free.
 #[test]
 fn a_checkpoint_has_room_where_its_part_of_the_merge_has_none() {
@@ -242,14 +248,20 @@ fn a_checkpoint_has_room_where_its_part_of_the_merge_has_none() {
         let base = open(&disk).unwrap();
         disk.set_capacity(Some(disk.used_bytes() + (200 << 10)));
         for runs in 2 * OPTIONS.runs_max as u64..4 * OPTIONS.runs_max as u64 {
-            let gone: Vec<_> = model.records.keys().step_by(7).take(20).cloned().collect();
-            let checkpoint = model.checkpoint(gone.into_iter().map(|key| (key, None)).collect());
             let context = format!("{runs} runs, above much: {above_much}");
-            assert_eq!(base.checkpoint(&checkpoint), Ok(()), "{context}");
+            assert_eq!(base.checkpoint(&deletes(&mut model)), Ok(()), "{context}");
             assert_holds(&base, &model, &context);
             assert_eq!(base.counters().runs, runs + 1, "{context}");
         }
-        // More runs than these there are not: each takes memory, and is asked.
+        // Nor more than these where a merge has room. Without, there may be twice as many: each takes memory, and is asked.
+        let mut rounds = 0;
+        while base.counters().runs < 8 * OPTIONS.runs_max as u64 && rounds < 8 * OPTIONS.runs_max {
+            disk.set_capacity(Some(disk.used_bytes() + (80 << 10)));
+            let context = format!("{} runs, above much: {above_much}", base.counters().runs);
+            assert_eq!(base.checkpoint(&deletes(&mut model)), Ok(()), "{context}");
+            assert_holds(&base, &model, &context);
+            rounds += 1;
+        }
         let mut tried = model.clone();
         let checkpoint = tried.checkpoint(large(1));
         assert_eq!(base.checkpoint(&checkpoint), Err(BaseError::NoSpace));

@@ -65,6 +65,8 @@ use zoolet_model::Zxid;
 /// There are never more runs than this many times those that make merges begin. From half of that on a checkpoint does its part of
 /// the merge first: otherwise one of them would have to wait for all of it.
 const RUNS_LIMIT: usize = 4;
+/// The same while no merge has room: what would free some are deletes, which come in checkpoints. Each run is one more file that is open.
+const RUNS_LIMIT_WITHOUT_ROOM: usize = 2 * RUNS_LIMIT;
 
 /// What any file of a base without records may have.
 const NEWBORN_BYTES_MAX: u64 = 2 << 20;
@@ -535,15 +537,38 @@ impl Core {
                 }
             }
         }
-        let is_too_much = |version: &Version| {
-            version.runs.len() >= limit || version.table_bytes() >= self.options.table_bytes_max / 4 * 3
-        };
-        while is_too_much(&self.version()) && merge::step(self, merge, numbers, false, 0)? {}
+        self.merge_what_is_too_much(merge, numbers, needed_bytes)?;
         if matches!(merge, Some(Merge::IntoRun(_))) && self.need_space(needed_bytes).is_err() {
             // Its half of a run goes with it.
             *merge = None;
         }
         Ok(())
+    }
+
+    /// Until there are few enough runs, and little enough memory of their tables. Where the runs alone are too many, a checkpoint goes before a merge that has
+    /// no room beside it, for a while.
+    fn merge_what_is_too_much(
+        &self,
+        merge: &mut Option<Merge>,
+        numbers: &mut u64,
+        needed_bytes: u64,
+    ) -> Result<(), BaseError> {
+        let times = |limit| self.options.runs_max.saturating_mul(limit);
+        loop {
+            let version = self.version();
+            let runs = version.runs.len();
+            let are_tables_too_large = version.table_bytes() >= self.options.table_bytes_max / 4 * 3;
+            if runs < times(RUNS_LIMIT) && !are_tables_too_large {
+                return Ok(());
+            }
+            let may_wait = runs < times(RUNS_LIMIT_WITHOUT_ROOM) && !are_tables_too_large;
+            match merge::step(self, merge, numbers, false, if may_wait { needed_bytes } else { 0 }) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(BaseError::NoSpace) if may_wait => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn need_space(&self, bytes: u64) -> Result<(), BaseError> {

@@ -78,6 +78,7 @@ fn start_error(directory: &Path, error: OpenError) -> StartError {
         | OpenError::Base(BaseError::Damaged(_))
         | OpenError::Log(LogError::Damaged { .. } | LogError::Unsupported { .. }) => StartError::Damaged(line),
         OpenError::Marker(_)
+        | OpenError::Unreadable(_)
         | OpenError::Base(BaseError::NoSpace | BaseError::TooLarge(_) | BaseError::Io(_))
         | OpenError::Log(LogError::Empty | LogError::Exists | LogError::Io { .. }) => StartError::Disk(line),
     }

@@ -7,14 +7,21 @@ mod log_support;
 use base_support::{Model, contents};
 use bytes::Bytes;
 use log_support::{append, entry, epoch, open_epoch, zxid};
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
 use zoolet_engine::{
     Event, Limits,
     action::{Changes, Checkpoint, CheckpointMeta, LogRecord},
     store::{Health, SnapshotSink, Store, Strategy, base::Base, disk::Disk, image::SnapshotSource, key, log::Log},
 };
 use zoolet_model::Zxid;
-use zoolet_sim::{disk::SimDisk, machine::tiny_limits};
+use zoolet_sim::{
+    disk::{OperationKind, SimDisk},
+    machine::tiny_limits,
+};
 use zoolet_zab::{Config, EnsembleId, Incarnation, Kind, Member};
 
 const BORN: u128 = 77;
@@ -158,6 +165,60 @@ fn a_member_whose_base_is_lost_keeps_its_log_and_its_promises() {
         }
         repair(&disk, next.unwrap(), name);
     }
+}
+
+/// Reads of the records of the base's run fail, once it is open; and everything after the first of them where `is_everything`. How many do so.
+fn break_reads(disk: &SimDisk, run: &str, failures: usize, is_everything: bool) {
+    let table = u64::from_le_bytes(disk.contents(run).unwrap()[40..48].try_into().unwrap());
+    let (run, left) = (run.to_owned(), AtomicUsize::new(failures));
+    disk.fail_with(move |operation| {
+        let is_record =
+            operation.kind == OperationKind::Read && operation.name == run && (4096..table).contains(&operation.offset);
+        let has_begun = is_everything && left.load(Relaxed) < failures;
+        let fails = has_begun || is_record && left.load(Relaxed) > 0;
+        if fails && is_record {
+            left.store(left.load(Relaxed).saturating_sub(1), Relaxed);
+        }
+        fails.then_some(std::io::ErrorKind::Other)
+    });
+}
+
+/// Peers have what was in it; what else the medium has can be read.
+#[test]
+fn a_member_with_a_sector_of_its_base_that_cannot_be_read_gives_the_base_up_and_removes_nothing_of_it() {
+    let disk = set_up();
+    let run = files(&disk, "base-0-").pop().unwrap();
+    let before = files(&disk, "base-0");
+    break_reads(&disk, &run, usize::MAX, false);
+    assert!(alone(&disk.after_process_crash()).is_ok());
+    let refused = alone(&disk).err().unwrap();
+    assert!(refused.contains("cannot be read"), "{refused}");
+    let store = member(&disk, 500).unwrap();
+    assert!(matches!(store.health, Health::BaseLost { .. }), "{:?}", store.health);
+    assert_eq!(files(&disk, "base-0"), before);
+    // The base is what it was as long as no other is in its place.
+    assert_eq!(member(&disk.after_process_crash(), 501).unwrap().health, Health::Whole);
+    repair(&disk, store, "a bad sector");
+}
+
+#[test]
+fn a_member_whose_disk_answers_nothing_does_not_start_and_gives_nothing_up() {
+    let disk = set_up();
+    let run = files(&disk, "base-0-").pop().unwrap();
+    let before = disk.files();
+    break_reads(&disk, &run, 1000, true);
+    assert!(member(&disk, 500).is_err());
+    disk.heal();
+    assert_eq!(disk.files(), before);
+    assert_eq!(member(&disk, 501).unwrap().health, Health::Whole);
+}
+
+#[test]
+fn a_member_whose_disk_fails_one_read_is_whole() {
+    let disk = set_up();
+    let run = files(&disk, "base-0-").pop().unwrap();
+    break_reads(&disk, &run, 1, false);
+    assert_eq!(member(&disk, 500).unwrap().health, Health::Whole);
 }
 
 #[test]

@@ -102,6 +102,8 @@ pub enum OpenError {
     Base(BaseError),
     /// The base opens, and what it holds cannot be right.
     Damaged(String),
+    /// The base opens, and a part of it cannot be read: a lost sector, or a device that answers nothing.
+    Unreadable(String),
     /// The marker could not be read or written.
     Marker(io::Error),
     /// The directory is not one that this release made and left whole.
@@ -114,6 +116,7 @@ impl fmt::Display for OpenError {
             Self::Log(error) => error.fmt(f),
             Self::Base(error) => error.fmt(f),
             Self::Damaged(what) => write!(f, "what is stored is damaged: {what}"),
+            Self::Unreadable(what) => write!(f, "what is stored cannot be read: {what}"),
             Self::Marker(error) => write!(f, "the file {MARKER}: {error}"),
             Self::Directory(what) => f.write_str(what),
         }
@@ -138,7 +141,7 @@ impl From<BaseFailure> for OpenError {
     fn from(failure: BaseFailure) -> Self {
         match failure {
             BaseFailure::Damaged(what) => Self::Base(BaseError::Damaged(what)),
-            BaseFailure::Io(what) => Self::Damaged(what),
+            BaseFailure::Io(what) => Self::Unreadable(what),
         }
     }
 }
@@ -316,13 +319,7 @@ impl Opening {
             Err(error) => return Err(error.into()),
         };
         check_disk(marker, opened.facts.disk_incarnation)?;
-        let (base, state, health) = match self.open_base(opened.facts.base_id) {
-            Ok((base, state)) => (base, state, Health::Whole),
-            Err(damage @ (OpenError::Base(BaseError::Damaged(_)) | OpenError::Damaged(_))) if self.is_member => {
-                (self.new_base()?, None, Health::BaseLost { what: damage.to_string() })
-            }
-            Err(error) => return Err(error),
-        };
+        let (base, state, health) = self.open_or_stand_in(opened.facts.base_id)?;
         let base_zxid = base.meta().zxid;
         if self.is_member && base_zxid > opened.facts.last {
             // It was durable in the log before it was committed.
@@ -331,6 +328,27 @@ impl Opening {
             return self.replace(marker, &what);
         }
         Ok(Parts { log, base, state, appended: opened.appended, torn_tail: opened.torn_tail, health })
+    }
+
+    /// The base that the log names. Where a member finds it lost, an empty one stands in: the log goes on naming the lost one, and no file of that is removed
+    /// before a later start finds a snapshot in its place, complete and named. So who gives up too early has a snapshot to wait for, and loses nothing.
+    ///
+    /// What cannot be read once may be a bus that did not answer. What cannot be read twice is lost if the device works else: it has to take the empty base,
+    /// and sync it. Where it does not, the server does not start, and is as it was when the device answers again.
+    fn open_or_stand_in(&self, id: u64) -> Result<(Base, Option<BaseState>, Health), OpenError> {
+        let opened = match self.open_base(id) {
+            Err(OpenError::Unreadable(_)) => self.open_base(id),
+            opened => opened,
+        };
+        match opened {
+            Ok((base, state)) => Ok((base, state, Health::Whole)),
+            Err(loss @ (OpenError::Base(BaseError::Damaged(_)) | OpenError::Damaged(_) | OpenError::Unreadable(_)))
+                if self.is_member =>
+            {
+                Ok((self.new_base()?, None, Health::BaseLost { what: loss.to_string() }))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn open_base(&self, id: u64) -> Result<(Base, Option<BaseState>), OpenError> {

@@ -67,6 +67,7 @@ impl SnapshotSink {
         let state = read_state(&base).map_err(|error| match error {
             OpenError::Base(error) => error.into(),
             OpenError::Marker(error) => error.into(),
+            OpenError::Unreadable(what) => ImageError::Io(what),
             error @ (OpenError::Log(_) | OpenError::Damaged(_) | OpenError::Directory(_)) => {
                 ImageError::Damaged(error.to_string())
             }

@@ -3,10 +3,15 @@
 
 mod base_support;
 
-use base_support::{Model, assert_holds, create, merge, open};
+use base_support::{BASE_ID, Model, OPTIONS, assert_holds, create, merge, open};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
-use zoolet_engine::{action::Checkpoint, store::base::BaseError, store::key};
+use std::sync::{Arc, Mutex};
+use zoolet_engine::{
+    action::Checkpoint,
+    store::base::{Base, BaseError, Options},
+    store::key,
+};
 use zoolet_sim::disk::{OperationKind, Random, SimDisk};
 
 /// After a crash at this step. Seed 0 keeps nothing that was not synced, 1 everything; the others tear and reorder. What 1
@@ -231,6 +236,78 @@ fn crash_at_any_step_of_a_merge_changes_nothing() {
     }
 }
 
+/// Two blocks of the table of checksums, of which redb's file gives up the second with its end, and grows over it again: neither an old checksum nor one that
+/// is missing may meet a new page.
+#[test]
+fn crash_at_every_write_of_the_checksums_while_the_file_is_cut_and_grows_again_changes_nothing() {
+    let options = Options { merge_step_bytes: 16 << 20, ..OPTIONS };
+    let open = |disk: &SimDisk| Base::open(Arc::new(disk.clone()), BASE_ID, options);
+    let name = |at: u64| key::data(&format!("/value/{at:05}")).unwrap();
+    let values =
+        |numbers: std::ops::Range<u64>, fill| numbers.map(move |at| (name(at), Some(Bytes::from(vec![fill; 3900]))));
+    let (start, mut model) = (SimDisk::new(1), Model::default());
+    let base = create(&start);
+    base.checkpoint(&model.checkpoint(values(0..1100, 3).collect())).unwrap();
+    merge(&base, true).unwrap();
+    let mut models = vec![model.clone()];
+    let changes = [(50..1100).map(|at| (name(at), None)).collect(), values(50..1100, 4).collect()];
+    let checkpoints = changes.map(|changes| {
+        let checkpoint = model.checkpoint(changes);
+        models.push(model.clone());
+        checkpoint
+    });
+    drop(base);
+
+    let (trial, steps) = (start.after_process_crash(), Arc::new(Mutex::new(Vec::new())));
+    let base = open(&trial).unwrap();
+    trial.fail_with({
+        let steps = Arc::clone(&steps);
+        move |operation| {
+            let is_change = !matches!(operation.kind, OperationKind::Open | OperationKind::Read | OperationKind::Sync);
+            if is_change && operation.name.ends_with(".crc") {
+                steps.lock().unwrap().push(operation.step);
+            }
+            None
+        }
+    });
+    let lengths = checkpoints.each_ref().map(|checkpoint| {
+        base.checkpoint(checkpoint).unwrap();
+        merge(&base, true).unwrap();
+        base.checksummed_bytes()
+    });
+    let table_block_bytes = 1020 * 4096;
+    assert!(lengths[0] < table_block_bytes && lengths[1] > table_block_bytes, "{lengths:?}");
+    let steps = steps.lock().unwrap().clone();
+    assert!(steps.len() > 20, "{steps:?}");
+
+    for step in steps {
+        let disk = start.after_process_crash();
+        let base = open(&disk).unwrap();
+        disk.set_crash_at(step);
+        let done = checkpoints
+            .iter()
+            .take_while(|checkpoint| base.checkpoint(checkpoint).is_ok() && merge(&base, true).is_ok());
+        let done = done.count();
+        drop(base);
+        let crashed = power_losses(step).map(|seed| disk.after_power_loss(seed));
+        for (at, disk) in crashed.chain([disk.after_process_crash()]).enumerate() {
+            let context = format!("crash {at} at step {step}");
+            let base = open(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+            let found = usize::try_from(base.meta().zxid.to_bits()).unwrap() - 1;
+            assert!(found == done || found == done + 1, "{context}: {done} done, {found} found");
+            assert_holds(&base, &models[found], &context);
+            merge(&base, true).unwrap_or_else(|error| panic!("{context}: merging: {error}"));
+            for checkpoint in &checkpoints[found..] {
+                base.checkpoint(checkpoint).unwrap();
+                merge(&base, true).unwrap_or_else(|error| panic!("{context}: going on: {error}"));
+            }
+            drop(base);
+            let again = open(&disk.after_power_loss(0)).unwrap_or_else(|error| panic!("{context}: again: {error}"));
+            assert_holds(&again, &model, &context);
+        }
+    }
+}
+
 /// The device refuses once, or space is gone from then on: whatever the merge was doing, what was served is served on.
 #[test]
 fn a_merge_of_which_any_one_step_fails_changes_nothing() {
@@ -287,7 +364,7 @@ fn a_checkpoint_of_which_any_one_step_fails_is_done_or_undone_never_half() {
         let base = open(&disk).unwrap();
         let failed = AtomicBool::new(false);
         disk.fail_with(move |operation| {
-            let changes = !matches!(operation.kind, OperationKind::Open | OperationKind::Read);
+            let changes = !matches!(operation.kind, OperationKind::Open | OperationKind::Read | OperationKind::Sync);
             let now = changes && operation.step == failing && !failed.swap(true, Ordering::Relaxed);
             now.then_some(std::io::ErrorKind::Other)
         });

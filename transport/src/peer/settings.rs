@@ -25,8 +25,10 @@ const WINDOW_BYTES_MIN: u32 = 1 << 20;
 /// 100 MB/s over 40 ms, of one stream.
 const WINDOW_BYTES_MAX: u32 = 12 << 20;
 
-/// Bytes that may wait for one lane of one peer, of a server with these limits. All that the machine has under way to its peers at a time is half of
-/// `outstanding_bytes_max` and one message for each; when a learner begins anew, what was said before may still wait.
+/// Bytes that may wait for one lane of one peer, of a server with these limits. All that a leader has under way to its learners at a time is half of
+/// `outstanding_bytes_max` and one message for each; when a learner begins anew, what was said before may still wait. What a learner forwards has a bound of its
+/// own, 2 MiB and an entry, which is less than this with the limits of every profile, and more only where `outstanding_bytes_max` and a segment together are about
+/// 2 MiB or less.
 pub fn lane_bytes_max(limits: &Limits) -> usize {
     (limits.outstanding_bytes_max as usize / 2).saturating_add(codec::frame_bytes_max(limits)).saturating_mul(2)
 }

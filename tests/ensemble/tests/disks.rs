@@ -93,7 +93,9 @@ fn syncs_of_400_ms_on_all_disks_cost_no_election_and_no_session() {
     let mut elections = 0;
     for tail_per_mille in [50, 300] {
         let tail = Duration::from_millis(400);
-        disks.iter().for_each(|disk| disk.slow_down(SyncTimes { us_max: 2000, tail_per_mille, tail }));
+        disks
+            .iter()
+            .for_each(|disk| disk.slow_down(SyncTimes { us_max: 2000, tail_per_mille, tail, ..SyncTimes::default() }));
         // A machine that does not run its processes has elections for another reason: then nothing was seen, and it is looked at again.
         let is_conclusive = (0..TRIES).any(|_| {
             let before = trial.epoch().unwrap();

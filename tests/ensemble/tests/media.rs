@@ -32,6 +32,7 @@ fn syncs(profile: &Profile) -> SyncTimes {
         us_max: 2 * profile.get(Key::SyncP50),
         tail_per_mille: 10,
         tail: Duration::from_micros(profile.get(Key::SyncP99)),
+        bytes_per_second: profile.get(Key::WriteRate),
     }
 }
 

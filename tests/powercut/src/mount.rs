@@ -105,6 +105,8 @@ pub struct SyncTimes {
     pub tail_per_mille: u64,
     /// How long those take.
     pub tail: Duration,
+    /// What is written in a second beyond the first block of a sync, which is in its times; 0 if bytes take no time.
+    pub bytes_per_second: u64,
 }
 
 impl SyncTimes {
@@ -113,6 +115,11 @@ impl SyncTimes {
             return self.tail;
         }
         Duration::from_micros(random.below(self.us_max + 1))
+    }
+
+    fn writing(&self, bytes: u64) -> Duration {
+        let more = bytes.saturating_sub(BLOCK.into());
+        Duration::from_micros(more.saturating_mul(1_000_000).checked_div(self.bytes_per_second).unwrap_or(0))
     }
 }
 
@@ -293,8 +300,12 @@ impl Shared {
     ) -> Result<(), Errno> {
         let mut state = self.state();
         let until = state.volume.now();
-        let State { syncs, random, .. } = &mut *state;
-        let pause = syncs.draw(random);
+        let State { volume, syncs, random, .. } = &mut *state;
+        let bytes = match operation {
+            Operation::Sync(ino) => volume.unsynced_bytes(ino, until),
+            Operation::Write(_) | Operation::Names | Operation::Other => 0,
+        };
+        let pause = syncs.draw(random) + syncs.writing(bytes);
         drop(state);
         if !pause.is_zero() {
             std::thread::sleep(pause);
@@ -541,5 +552,18 @@ impl Filesystem for Server {
         let state = self.0.state();
         let free = VOLUME_BYTES.saturating_sub(state.volume.bytes()) / u64::from(BLOCK);
         reply.statfs(VOLUME_BYTES / u64::from(BLOCK), free, free, 1 << 20, 1 << 20, BLOCK, 255, BLOCK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_take_their_time_beyond_the_first_block() {
+        let syncs = SyncTimes { bytes_per_second: 1 << 20, ..SyncTimes::default() };
+        let took = [0, 4096, 4096 + (1 << 19), 4096 + (3 << 20)].map(|bytes| syncs.writing(bytes).as_millis());
+        assert_eq!(took, [0, 0, 500, 3000]);
+        assert_eq!(SyncTimes::default().writing(1 << 30), Duration::ZERO);
     }
 }

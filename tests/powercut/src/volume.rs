@@ -241,6 +241,16 @@ impl Volume {
         self.next_number
     }
 
+    /// What was written to a file up to the change `until`, and is not durable.
+    pub fn unsynced_bytes(&self, ino: Ino, until: u64) -> u64 {
+        let pending = self.files.get(&ino).map_or(&[][..], |file| &file.pending);
+        let written = |pending: &Pending| match &pending.change {
+            Change::Write { bytes, .. } => bytes.len() as u64,
+            Change::Length(_) | Change::Allocate(_) => 0,
+        };
+        pending.iter().take_while(|pending| pending.number <= until).map(written).sum()
+    }
+
     /// fsync and fdatasync: both make content and length durable, as of the change `until`.
     pub fn sync(&mut self, ino: Ino, until: u64) -> io::Result<()> {
         let file = self.files.get_mut(&ino).ok_or_else(gone)?;

@@ -345,15 +345,15 @@ mod tests {
         for (key, value, expected) in [
             (
                 "disk_bytes_max",
-                "149 MiB",
-                "allowed is 0 B for no bound, or at least 150 MiB (log_bytes, nine eighths of",
+                "153 MiB",
+                "allowed is 0 B for no bound, or at least 154 MiB (log_bytes, nine eighths of",
             ),
             ("log_bytes", "2 GiB", ": allowed is less, or a larger disk_bytes_max: it is 2 GiB, and "),
         ] {
             let refused = read(key, value).unwrap_err();
             assert!(refused.contains(&format!(": {key} = {value} of ")) && refused.contains(expected), "{refused}");
         }
-        read("disk_bytes_max", "150 MiB").unwrap();
+        read("disk_bytes_max", "154 MiB").unwrap();
     }
 
     /// What a profile says and nothing is told would be no profile.

@@ -216,7 +216,7 @@ pub fn disk_bytes_min(limits: &Limits) -> u64 {
 
 /// A member whose own base is of no use gets another one beside it, of about this size; of which so much is there.
 const fn second_base_bytes(own: u64, coming: u64) -> u64 {
-    (own + own / 8).saturating_sub(coming)
+    base::copy_bytes_max(own).saturating_sub(coming)
 }
 
 /// Room comes back by more than a little, or not at all: no swinging between the two.

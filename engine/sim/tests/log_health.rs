@@ -9,6 +9,7 @@ use bytes::Bytes;
 use log_support::{append, entry, epoch, open_epoch, zxid};
 use std::{
     convert::Infallible,
+    ops::Range,
     sync::Arc,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
@@ -167,13 +168,17 @@ fn a_member_whose_base_is_lost_keeps_its_log_and_its_promises() {
     }
 }
 
-/// Reads of the records of the base's run fail, once it is open; and everything after the first of them where `is_everything`. How many do so.
-fn break_reads(disk: &SimDisk, run: &str, failures: usize, is_everything: bool) {
-    let table = u64::from_le_bytes(disk.contents(run).unwrap()[40..48].try_into().unwrap());
-    let (run, left) = (run.to_owned(), AtomicUsize::new(failures));
+/// Where the records of a run are, in bytes of its file: they are read once it is open.
+fn records(disk: &SimDisk, run: &str) -> Range<u64> {
+    4096..u64::from_le_bytes(disk.contents(run).unwrap()[40..48].try_into().unwrap())
+}
+
+/// Reads of that part of a file fail; and everything after the first of them where `is_everything`. How many do so.
+fn break_reads(disk: &SimDisk, file: &str, part: Range<u64>, failures: usize, is_everything: bool) {
+    let (file, left) = (file.to_owned(), AtomicUsize::new(failures));
     disk.fail_with(move |operation| {
         let is_record =
-            operation.kind == OperationKind::Read && operation.name == run && (4096..table).contains(&operation.offset);
+            operation.kind == OperationKind::Read && operation.name == file && part.contains(&operation.offset);
         let has_begun = is_everything && left.load(Relaxed) < failures;
         let fails = has_begun || is_record && left.load(Relaxed) > 0;
         if fails && is_record {
@@ -186,19 +191,45 @@ fn break_reads(disk: &SimDisk, run: &str, failures: usize, is_everything: bool) 
 /// Peers have what was in it; what else the medium has can be read.
 #[test]
 fn a_member_with_a_sector_of_its_base_that_cannot_be_read_gives_the_base_up_and_removes_nothing_of_it() {
+    let whole = set_up();
+    let run = files(&whole, "base-0-").pop().unwrap();
+    let records = records(&whole, &run);
+    let parts = [
+        (run.as_str(), records.clone()),
+        (&run, 0..records.start),
+        (&run, records.end..u64::MAX),
+        ("base-0.redb", 0..u64::MAX),
+        ("base-0.manifest", 0..u64::MAX),
+    ];
+    for (file, part) in parts {
+        let disk = whole.after_process_crash();
+        let before = files(&disk, "base-0");
+        break_reads(&disk, file, part.clone(), usize::MAX, false);
+        assert!(alone(&disk.after_process_crash()).is_ok());
+        let refused = alone(&disk).err().unwrap();
+        assert!(refused.contains("cannot be read"), "{file}, {part:?}: {refused}");
+        let store = member(&disk, 500).unwrap();
+        assert!(matches!(store.health, Health::BaseLost { .. }), "{file}, {part:?}: {:?}", store.health);
+        assert_eq!(files(&disk, "base-0"), before);
+        // The base is what it was as long as no other is in its place.
+        assert_eq!(member(&disk.after_process_crash(), 501).unwrap().health, Health::Whole);
+        repair(&disk, store, &format!("a bad sector of {file}, {part:?}"));
+    }
+}
+
+/// A snapshot may not come for long, and the server be started often.
+#[test]
+fn a_member_that_finds_its_base_lost_at_every_start_has_one_empty_one_in_its_place() {
     let disk = set_up();
     let run = files(&disk, "base-0-").pop().unwrap();
-    let before = files(&disk, "base-0");
-    break_reads(&disk, &run, usize::MAX, false);
-    assert!(alone(&disk.after_process_crash()).is_ok());
-    let refused = alone(&disk).err().unwrap();
-    assert!(refused.contains("cannot be read"), "{refused}");
-    let store = member(&disk, 500).unwrap();
-    assert!(matches!(store.health, Health::BaseLost { .. }), "{:?}", store.health);
-    assert_eq!(files(&disk, "base-0"), before);
-    // The base is what it was as long as no other is in its place.
-    assert_eq!(member(&disk.after_process_crash(), 501).unwrap().health, Health::Whole);
-    repair(&disk, store, "a bad sector");
+    break_reads(&disk, &run, records(&disk, &run), usize::MAX, false);
+    let others = || disk.list().unwrap().iter().filter(|name| !name.starts_with("base-0")).count();
+    drop(member(&disk, 500).unwrap());
+    let once = others();
+    for start in 501..504 {
+        drop(member(&disk, start).unwrap());
+        assert_eq!(others(), once, "start {start}");
+    }
 }
 
 #[test]
@@ -206,7 +237,7 @@ fn a_member_whose_disk_answers_nothing_does_not_start_and_gives_nothing_up() {
     let disk = set_up();
     let run = files(&disk, "base-0-").pop().unwrap();
     let before = disk.files();
-    break_reads(&disk, &run, 1000, true);
+    break_reads(&disk, &run, records(&disk, &run), 1000, true);
     assert!(member(&disk, 500).is_err());
     disk.heal();
     assert_eq!(disk.files(), before);
@@ -217,7 +248,7 @@ fn a_member_whose_disk_answers_nothing_does_not_start_and_gives_nothing_up() {
 fn a_member_whose_disk_fails_one_read_is_whole() {
     let disk = set_up();
     let run = files(&disk, "base-0-").pop().unwrap();
-    break_reads(&disk, &run, 1, false);
+    break_reads(&disk, &run, records(&disk, &run), 1, false);
     assert_eq!(member(&disk, 500).unwrap().health, Health::Whole);
 }
 

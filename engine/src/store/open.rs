@@ -102,7 +102,7 @@ pub enum OpenError {
     Base(BaseError),
     /// The base opens, and what it holds cannot be right.
     Damaged(String),
-    /// The base opens, and a part of it cannot be read: a lost sector, or a device that answers nothing.
+    /// A part of the base cannot be read: a lost sector, or a device that answers nothing.
     Unreadable(String),
     /// The marker could not be read or written.
     Marker(io::Error),
@@ -345,6 +345,7 @@ impl Opening {
             Err(loss @ (OpenError::Base(BaseError::Damaged(_)) | OpenError::Damaged(_) | OpenError::Unreadable(_)))
                 if self.is_member =>
             {
+                self.remove_stand_ins(id)?;
                 Ok((self.new_base()?, None, Health::BaseLost { what: loss.to_string() }))
             }
             Err(error) => Err(error),
@@ -352,9 +353,22 @@ impl Opening {
     }
 
     fn open_base(&self, id: u64) -> Result<(Base, Option<BaseState>), OpenError> {
-        let base = Base::open(Arc::clone(&self.disk), id, self.base_options)?;
+        let base = Base::open(Arc::clone(&self.disk), id, self.base_options).map_err(|error| match error {
+            BaseError::Io(what) => OpenError::Unreadable(what),
+            error => error.into(),
+        })?;
         let state = read_state(&base)?;
         Ok((base, state))
+    }
+
+    /// Of former starts that found the base lost as well. A disk that is too full for a snapshot would have one more after each.
+    fn remove_stand_ins(&self, lost: u64) -> Result<(), OpenError> {
+        for id in Base::list(&*self.disk)?.into_iter().filter(|&id| id != lost) {
+            if is_leftover(&self.disk, id, self.base_options)? {
+                Base::remove(&*self.disk, id)?;
+            }
+        }
+        Ok(())
     }
 
     /// An empty one, of an id that no other has.
@@ -411,11 +425,7 @@ fn create(
     incarnation: u128,
 ) -> Result<(Log, Base, AppendSeq), OpenError> {
     for id in Base::list(&*disk)? {
-        let is_leftover = match Base::open(Arc::clone(&disk), id, base_options) {
-            Ok(base) => base.meta().zxid == Zxid::ZERO,
-            Err(_) => Base::is_unfinished(&disk, id)?,
-        };
-        if !is_leftover {
+        if !is_leftover(&disk, id, base_options)? {
             return Err(OpenError::Damaged(format!("there is no log, and base {id} is not empty")));
         }
         Base::remove(&*disk, id)?;
@@ -425,6 +435,14 @@ fn create(
     let log = Log::create(disk, options, birth)?;
     let appended = log.appended();
     Ok((log, base, appended))
+}
+
+/// Whether a base has no records.
+fn is_leftover(disk: &Arc<dyn Disk>, id: u64, options: Options) -> Result<bool, OpenError> {
+    match Base::open(Arc::clone(disk), id, options) {
+        Ok(base) => Ok(base.meta().zxid == Zxid::ZERO),
+        Err(_) => Ok(Base::is_unfinished(disk, id)?),
+    }
 }
 
 fn chain_at(log: &Log, base: Zxid) -> Result<u128, OpenError> {

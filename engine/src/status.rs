@@ -47,7 +47,7 @@ pub struct Status {
     pub learners: Vec<LearnerStatus>,
     /// Of a leader: to which learner most snapshots were sent since it last had the initial history of an epoch, and how many.
     pub snapshots: Option<(ServerId, u32)>,
-    /// Why the last snapshot that came in was not taken, until one is: it is asked for again, at the most 32 s later.
+    /// Why the last snapshot that came in was not taken, until one is or this server serves: it is asked for again, at the most 32 s later.
     pub snapshot_not_taken: Option<String>,
     /// How long it has led, milliseconds; `None` when it does not.
     pub led_ms: Option<u64>,

@@ -623,6 +623,8 @@ impl Server {
             && self.state.applied() >= self.history.serves_from;
         if is_ready {
             self.history.serving = true;
+            // Whatever it was taken in by: a log that reached back to it will do as well as a snapshot.
+            self.peers.not_taken = None;
             self.on_serving();
         }
     }

@@ -47,7 +47,7 @@ pub(super) struct Peers {
     pub(super) log_held: Option<Zxid>,
     /// A snapshot for this server.
     pub(super) incoming: Option<Incoming>,
-    /// Why the last one was not taken, until one is.
+    /// Why the last one was not taken, until one is or this server serves.
     pub(super) not_taken: Option<NotTaken>,
     /// One that is the state from now on, and the base not yet.
     pub(super) installing: Option<Installing>,

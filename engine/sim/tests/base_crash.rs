@@ -364,7 +364,7 @@ fn a_checkpoint_of_which_any_one_step_fails_is_done_or_undone_never_half() {
         let base = open(&disk).unwrap();
         let failed = AtomicBool::new(false);
         disk.fail_with(move |operation| {
-            let changes = !matches!(operation.kind, OperationKind::Open | OperationKind::Read | OperationKind::Sync);
+            let changes = !matches!(operation.kind, OperationKind::Open | OperationKind::Read);
             let now = changes && operation.step == failing && !failed.swap(true, Ordering::Relaxed);
             now.then_some(std::io::ErrorKind::Other)
         });

@@ -52,7 +52,7 @@ fn beyond_the_last_session_connections_close_the_log_says_why_and_expiry_makes_r
     }
     assert_eq!(server.figure("sessions_refused"), 500);
     let log = server.log();
-    let lines: Vec<_> = log.lines().filter(|line| line.contains("sessions_max")).collect();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("no more sessions")).collect();
     assert_eq!(lines.len(), 1, "{log}");
 
     // Those who have one are served, also when all of them reconnect at once, again and again.

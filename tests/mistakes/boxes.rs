@@ -156,14 +156,15 @@ fn as_nobody(command: Command) -> Command {
 fn a_full_disk(case: &Case<'_>) {
     let Some(server) = on_a_disk(case, "size=30m") else { return };
     let address = server.client.to_string();
-    let mut found = None;
+    let mut said = None;
     wait(|| {
         let status = case.zoolet(&["status", "--server", &address]).output().unwrap();
-        found = missing(&String::from_utf8_lossy(&status.stdout));
-        found.is_some()
+        // Both change while the server makes files: they are those of this answer.
+        said = missing(&String::from_utf8_lossy(&status.stdout)).map(|found| (status, found));
+        said.is_some()
     });
-    let (free, more) = found.unwrap();
-    case.is_shown(&[("FREE", &free), ("MISSING", &more)], server.client);
+    let (status, (free, more)) = said.unwrap();
+    case.has_shown(&[("FREE", &free), ("MISSING", &more)], &status);
 }
 
 /// How many bytes are said to be free, and how many more must be.

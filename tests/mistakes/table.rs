@@ -160,13 +160,14 @@ impl<'r> Case<'r> {
         let wanted = self.wanted(values);
         let address = server.to_string();
         let ask = || self.zoolet(&["status", "--server", &address]).output().unwrap();
-        let lines = |output: &Output| -> Vec<String> {
-            String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim().to_owned()).collect()
-        };
-        wait(|| lines(&ask()).windows(wanted.len()).any(|some| some == wanted));
-        let output = ask();
+        wait(|| lines_of(&ask()).windows(wanted.len()).any(|some| some == wanted));
+        self.has_shown(values, &ask());
+    }
+
+    /// The same of what `zoolet status` has said.
+    pub(crate) fn has_shown(&self, values: Values<'_>, output: &Output) {
+        let (wanted, lines) = (self.wanted(values), lines_of(output));
         assert_eq!(output.status.code(), Some(1), "{}", self.row.mistake);
-        let lines = lines(&output);
         if !lines.windows(wanted.len()).any(|some| some == wanted) {
             self.compare(&wanted, &lines.iter().map(String::as_str).collect::<Vec<_>>());
         }
@@ -220,6 +221,10 @@ pub(crate) fn by(program: &[&str], command: Command) -> Command {
 /// What follows the name of whoever logs it, of each line.
 fn messages(log: &str) -> impl Iterator<Item = &str> {
     log.lines().filter_map(|line| Some(line.split_once(" WARN ")?.1.split_once(": ")?.1))
+}
+
+fn lines_of(output: &Output) -> Vec<String> {
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim().to_owned()).collect()
 }
 
 /// Until it is so, or long enough: whoever asks then says what is instead.

@@ -8,7 +8,7 @@ use super::members::Member;
 use crate::peer::trust::{Gate, Why};
 use quinn::{Connecting, ConnectionError, Endpoint};
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
@@ -164,8 +164,13 @@ fn connect(links: &Links, member: &Member, address: SocketAddr) -> Result<Connec
 /// Why the system sends nothing there, if it does not: QUIC takes a packet that was not sent for one that was lost. Nothing is sent by this.
 fn no_way(links: &Links, address: SocketAddr) -> Option<String> {
     let own = links.endpoint.local_addr().ok()?;
-    let socket = UdpSocket::bind((own.ip(), 0)).ok()?;
-    socket.connect(address).err().map(|error| error.to_string())
+    let to = address.ip().to_canonical();
+    // Whether a socket for all addresses speaks both families is the system's to say, and the endpoint's own speaks them.
+    let any = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let from = if own.ip().is_unspecified() { any } else { own.ip() };
+    let socket = UdpSocket::bind((from, 0)).ok()?;
+    let to = if from.is_ipv4() { SocketAddr::new(to, address.port()) } else { address };
+    socket.connect(to).err().map(|error| error.to_string())
 }
 
 /// Whether a socket that is bound to `own` can send to `to`.

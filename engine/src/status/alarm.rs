@@ -134,6 +134,8 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
 fn by(lack: Lack) -> String {
     let (free, missing) = (shown_bytes(lack.free_bytes), shown_bytes(lack.missing_bytes));
     match lack.of {
+        // Enough is free by the file system's own figures, which some only estimate, and the reserve could not be made.
+        _ if lack.missing_bytes == 0 => String::new(),
         Shortage::Disk => format!("; {free} are free, and {missing} more must be"),
         Shortage::Bound => format!("; {missing} less must be taken"),
         Shortage::Memory => format!("; {missing} less of its file must be written"),

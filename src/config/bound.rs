@@ -205,8 +205,7 @@ pub(super) fn check_together(config: &Config, names: &TogetherNames) -> Result<(
 }
 
 /// What the least bound of the disk is the sum of, beside the log's ring.
-pub(super) const DISK_PARTS: &str =
-    "nine eighths of disk_reserve_bytes, two bases of twice memtable_bytes, and the merge of one";
+pub(super) const DISK_PARTS: &str = "nine eighths of disk_reserve_bytes, two bases of twice memtable_bytes, an eighth of one and 4 MiB, and the merge of one";
 
 /// As `zoolet.toml` calls them.
 pub(super) const OF_TOML: TogetherNames = TogetherNames {

@@ -62,7 +62,7 @@ use std::{
 use version::Version;
 use zoolet_model::Zxid;
 
-/// There are never more runs than this many times those that make merges begin. From half of that on a checkpoint does its part of
+/// While a merge has room there are never more runs than this many times those that make merges begin. From half of that on a checkpoint does its part of
 /// the merge first: otherwise one of them would have to wait for all of it.
 const RUNS_LIMIT: usize = 4;
 /// The same while no merge has room: what would free some are deletes, which come in checkpoints. Each run is one more file that is open.

@@ -102,7 +102,11 @@ impl CheckpointThread<'_> {
 
     fn settle_space(&self) {
         if self.reserve.settle(&self.base.base()) {
-            self.tell_space();
+            self.core.push(Input::Event(Event::Space { shortage: self.reserve.shortage() }));
+            self.note_space();
+        } else if self.reserve.is_short() {
+            // Also when it has come back within the minute in which nothing is said anew.
+            self.note_space();
         }
     }
 
@@ -254,10 +258,9 @@ impl CheckpointThread<'_> {
         lock(&self.notices).admit(matter, clock::mono_ms())
     }
 
-    fn tell_space(&self) {
+    fn note_space(&self) {
         let lack = self.reserve.lack();
-        let shortage = lack.map(|lack| lack.of);
-        if let Some(left_out) = self.admit(("space", shortage)) {
+        if let Some(left_out) = self.admit(("space", lack.map(|lack| lack.of))) {
             match lack {
                 Some(Lack { of: Shortage::Disk, free_bytes, missing_bytes }) => warn!(
                     free_bytes,
@@ -280,6 +283,5 @@ impl CheckpointThread<'_> {
                 None => info!("there is room again"),
             }
         }
-        self.core.push(Input::Event(Event::Space { shortage }));
     }
 }

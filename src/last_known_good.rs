@@ -39,9 +39,11 @@ pub fn last_known_good(path: impl Into<PathBuf>) -> Result<LastKnownGood, LastKn
     let opened = Image::open(&path).and_then(|image| image.verify().map(|()| image));
     opened.map(LastKnownGood).map_err(|error| match error {
         ImageError::Damaged(_) => LastKnownGoodError::Damaged(path, error.to_string()),
-        ImageError::NoSpace | ImageError::TooLarge(_) | ImageError::Io(_) | ImageError::Source(_) => {
-            LastKnownGoodError::Unreadable(path, error.to_string())
-        }
+        ImageError::NoSpace
+        | ImageError::NoRoom { .. }
+        | ImageError::TooLarge(_)
+        | ImageError::Io(_)
+        | ImageError::Source(_) => LastKnownGoodError::Unreadable(path, error.to_string()),
     })
 }
 

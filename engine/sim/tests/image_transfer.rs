@@ -222,7 +222,7 @@ fn a_header_that_claims_too_much_is_refused() {
     let with = |at, value| begin(&other).write(&forged(&bytes, at, value)[..4096]);
     assert!(matches!(with(32, 1 << 50), Err(ImageError::Damaged(_))), "records");
     other.set_capacity(Some(64 << 20));
-    assert!(matches!(with(88, 1 << 40), Err(ImageError::NoSpace)), "bytes");
+    assert!(matches!(with(88, 1 << 40), Err(ImageError::NoRoom { .. })), "bytes");
     assert!(with(88, bytes.len() as u64).is_ok());
     assert_eq!(files(&other, NEW_ID), [""; 0]);
 }

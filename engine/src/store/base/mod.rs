@@ -135,7 +135,7 @@ impl From<io::Error> for BaseError {
 impl From<ImageError> for BaseError {
     fn from(error: ImageError) -> Self {
         match error {
-            ImageError::NoSpace => Self::NoSpace,
+            ImageError::NoSpace | ImageError::NoRoom { .. } => Self::NoSpace,
             ImageError::Damaged(what) | ImageError::Source(BaseFailure::Damaged(what)) => Self::Damaged(what),
             ImageError::TooLarge(what) => Self::TooLarge(what),
             ImageError::Io(what) | ImageError::Source(BaseFailure::Io(what)) => Self::Io(what),

@@ -164,7 +164,10 @@ impl BaseSink {
         }
         let core = self.core.as_ref().ok_or_else(finished)?;
         // A sender of an earlier build does not say what redb takes; of records beyond a page that is up to twice what is sent.
-        core.need_space(copy_bytes_max(header.file_bytes.max(header.room)))?;
+        let (free_bytes, needed_bytes) = (core.disk.free_bytes()?, copy_bytes_max(header.file_bytes.max(header.room)));
+        if free_bytes < needed_bytes {
+            return Err(ImageError::NoRoom { free_bytes, needed_bytes });
+        }
         self.header = Some(header);
         Ok(())
     }

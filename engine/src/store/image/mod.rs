@@ -31,6 +31,7 @@ use crate::{
         disk::{Disk, DiskFile},
         key,
     },
+    wear::shown_bytes,
 };
 use bytes::Bytes;
 use format::{BLOCK, BLOCK_BYTES, Extent, Header, Sparse, in_memory, length};
@@ -42,6 +43,13 @@ use xxhash_rust::xxh3::Xxh3Default;
 pub enum ImageError {
     /// The disk is full.
     NoSpace,
+    /// The disk, or what may be taken of it, has less left than the base takes that the image becomes. Nothing was written.
+    NoRoom {
+        /// That are left.
+        free_bytes: u64,
+        /// That it may take.
+        needed_bytes: u64,
+    },
     /// The bytes are no image, or not what was written.
     Damaged(String),
     /// More than the format or this machine has numbers for. Nothing is wrong with what is stored.
@@ -56,6 +64,10 @@ impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSpace => f.write_str("no space left for the image"),
+            Self::NoRoom { free_bytes, needed_bytes } => {
+                let (free, needed) = (shown_bytes(*free_bytes), shown_bytes(*needed_bytes));
+                write!(f, "no space left for the image: {free} are free, and it needs {needed}")
+            }
             Self::Damaged(what) => write!(f, "the image is damaged: {what}"),
             Self::TooLarge(what) => write!(f, "the image is too large: {what}"),
             Self::Io(what) => write!(f, "the image cannot be read or written: {what}"),
@@ -89,7 +101,9 @@ impl From<ImageError> for BaseFailure {
         match error {
             ImageError::Damaged(what) => Self::Damaged(what),
             ImageError::Source(failure) => failure,
-            ImageError::NoSpace | ImageError::TooLarge(_) | ImageError::Io(_) => Self::Io(error.to_string()),
+            ImageError::NoSpace | ImageError::NoRoom { .. } | ImageError::TooLarge(_) | ImageError::Io(_) => {
+                Self::Io(error.to_string())
+            }
         }
     }
 }

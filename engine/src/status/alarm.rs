@@ -78,7 +78,7 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
     if let Some((learner, sent)) = status.snapshots.filter(|&(_, sent)| sent >= SNAPSHOTS) {
         raise(
             format!("server {} was sent {sent} snapshots, and has not caught up", learner.as_u8()),
-            "the log has to hold what is written while a snapshot goes over: fewer writes for a while, more log_segments, or a faster link; if its link breaks, that first",
+            "if it does not take them, its own status says why. Else the log has to hold what is written while a snapshot goes over: fewer writes for a while, more log_segments, or a faster link; if its link breaks, that first",
         );
     }
     if let Some((peer, zxid)) = status.differs {

@@ -263,7 +263,7 @@ fn a_disk_without_room_refuses_before_anything_is_written_and_gives_all_of_it_ba
     let bytes = whole(&SnapshotSource::open(base.reader(), 77).unwrap());
     let other = SimDisk::new(2);
     other.set_capacity(Some(4 << 20));
-    assert!(matches!(receive(&other, &bytes, 4096), Err(ImageError::NoSpace)));
+    assert!(matches!(receive(&other, &bytes, 4096), Err(ImageError::NoRoom { .. })));
     assert_eq!((files(&other, NEW_ID).len(), other.used_bytes()), (0, 0));
     other.set_capacity(None);
     assert_holds(&receive(&other, &bytes, 4096).unwrap().0, &model, "with room");

@@ -99,6 +99,35 @@ fn deletes_of_large_znodes_on_a_full_disk_let_writes_in_again() {
     deletes_make_room(20_000, 5, limits(), Some(CAPACITY));
 }
 
+/// With nothing stored there is never more free than at the start, and that has to be enough.
+#[test]
+fn a_disk_that_is_hardly_larger_than_log_and_reserve_takes_writes_again_when_all_is_deleted() {
+    // As it is with a profile: what redb takes of nothing is little beside the reserve.
+    let limits = Limits { memtable_bytes: 512 << 10, disk_reserve_bytes: 8 << 20, ..limits() };
+    let newborn = SimDisk::new(1);
+    drop(Machine::connected(&newborn, limits));
+    let ring = u64::from(limits.log_segments * limits.log_segment_bytes);
+    let reserve = u64::from(limits.disk_reserve_bytes);
+    let least = newborn.used_bytes() + ring + reserve;
+    // Below the eighth of the reserve that a larger disk has free beside it.
+    for more in (4..8).map(|part| part * reserve / 64) {
+        let disk = newborn.after_process_crash();
+        disk.set_capacity(Some(least + more));
+        let mut machine = Machine::connected(&disk, limits);
+        for round in 0..3 {
+            let count = fill(&mut machine, 10_000, || {});
+            assert!(count > 10, "round {round} with {more} bytes more: full after {count}");
+            for number in 0..count {
+                assert_eq!(delete(&mut machine, &format!("/n{number}")), Ok(Reply::Empty));
+            }
+            for _ in 0..5 {
+                machine.advance(1001).unwrap();
+            }
+            assert!(disk.contents("reserve").is_some(), "round {round} with {more} bytes more");
+        }
+    }
+}
+
 /// The disk has more, and is not for this server alone.
 #[test]
 fn no_more_of_the_disk_is_taken_than_is_allowed_and_deletes_make_room_below_that() {

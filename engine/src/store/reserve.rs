@@ -13,7 +13,7 @@ use crate::limits::Limits;
 use crate::status::Lack;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -43,6 +43,8 @@ pub struct Reserve {
     missing_bytes: AtomicU64,
     /// What it found free on the disk.
     free_bytes: AtomicU64,
+    /// The most of the disk that was free at any look beside the reserve and what may be needed.
+    spare_bytes_max: AtomicI64,
 }
 
 impl fmt::Debug for Reserve {
@@ -67,6 +69,7 @@ impl Reserve {
             told: Mutex::new(None),
             missing_bytes: AtomicU64::new(0),
             free_bytes: AtomicU64::new(0),
+            spare_bytes_max: AtomicI64::new(0),
         };
         let there = reserve.disk.open(NAME).and_then(|file| file.len()).unwrap_or(0);
         if reserve.bytes == 0 || there != reserve.bytes {
@@ -153,8 +156,10 @@ impl Reserve {
             [(room.of_bound, Shortage::Bound), (room.of_disk, Shortage::Disk), (room.of_memory, Shortage::Memory)];
         let (free, least) = rooms.into_iter().min_by_key(|(free, _)| *free).unwrap_or((room.of_disk, Shortage::Disk));
         *lock(&self.least) = least;
-        let margin = if was_short { margin_bytes(self.bytes) } else { 0 };
         let to_make = if self.is_held.load(Relaxed) { 0 } else { self.bytes };
+        let beyond_reserve = self.most_beyond_reserve(room.of_disk - signed(to_make));
+        // A disk that is hardly larger than log and reserve never has the whole margin free, whatever is deleted.
+        let margin = if was_short { margin_bytes(self.bytes).min(beyond_reserve / 2) } else { 0 };
         let needed = signed(margin + to_make);
         self.missing_bytes.store((needed - free).max(0).unsigned_abs(), Relaxed);
         if free < needed {
@@ -163,6 +168,11 @@ impl Reserve {
         }
         // Where it cannot be made for another reason than room, a server goes on without it, too.
         Ok(to_make > 0 && self.make().is_err_and(|error| is_full(&error)))
+    }
+
+    /// How much there ever was beside the reserve, with what there is now.
+    fn most_beyond_reserve(&self, now: i64) -> u64 {
+        self.spare_bytes_max.fetch_max(now, Relaxed).max(now).max(0).unsigned_abs()
     }
 
     fn make(&self) -> io::Result<()> {

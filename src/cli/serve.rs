@@ -8,6 +8,7 @@ use tracing::{Level, error, info, warn};
 use tracing_subscriber::{filter::filter_fn, layer::SubscriberExt, util::SubscriberInitExt};
 use zoolet::config::{self, Config, DEFAULT_PROFILE, Loaded, Overrides, Populate};
 use zoolet::{Failure, Node, ReadOnly, StartError, Wait};
+use zoolet_engine::store::base::note_panic;
 
 /// How long a clean shutdown may take. An init system waits 10 s before it kills (procd 5 s).
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(4);
@@ -24,6 +25,7 @@ const SAY_AGAIN: Duration = Duration::from_secs(60);
 pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     allocator::keep_little();
     init_logs(&options);
+    note_panics();
     if options.check {
         return check(&options);
     }
@@ -34,6 +36,17 @@ pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     let _ = node.ready().wait_timeout(READY_PATIENCE);
     say(&first_line(&node, &membership))?;
     run(node, end_of_input)
+}
+
+/// Where a panic ends the process, nobody can catch that of redb's over its file: it is noted for the next process.
+fn note_panics() {
+    if cfg!(panic = "abort") {
+        let say = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            say(panic);
+            note_panic();
+        }));
+    }
 }
 
 fn check(options: &ServeOptions) -> Result<(), Exit> {

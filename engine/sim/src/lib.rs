@@ -10,5 +10,6 @@ pub mod machine;
 pub mod oracle;
 pub mod reference;
 pub mod replica;
+pub mod senseless;
 pub mod workload;
 pub mod world;

@@ -5,10 +5,7 @@ use crate::store::key::{self, Key};
 use redb::{
     Builder, Database, Range, ReadOnlyTable, ReadableDatabase, StorageError, TableDefinition, WriteTransaction,
 };
-use std::{
-    ops::Bound,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::ops::Bound;
 use zoolet_model::Zxid;
 
 type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
@@ -135,11 +132,8 @@ impl Opened {
     /// Opens what the backend holds; `cache_bytes` bounds redb's pages in memory, of which at most half are dirty ones.
     pub(super) fn open(backend: Backend, cache_bytes: usize) -> Result<Self, BaseError> {
         backend.check_length()?;
-        let opening = || builder(cache_bytes).create_with_backend(backend.clone()).map_err(redb::Error::from);
-        // What redb asserts about a file that our checksums cannot tell from a good one is damage too.
-        let database = catch_unwind(AssertUnwindSafe(opening))
-            .map_err(|_| BaseError::Damaged("redb cannot make sense of its file".into()))?;
-        Ok(Self { database: database.map_err(|error| classify(&backend, error))?, backend })
+        let database = builder(cache_bytes).create_with_backend(backend.clone());
+        Ok(Self { database: database.map_err(|error| classify(&backend, error.into()))?, backend })
     }
 
     /// Lays out an empty database; it has no state before the first commit.

@@ -10,6 +10,7 @@ use super::{
     ledger::Ledger,
     record,
     run::unseal,
+    senseless,
     side::{BLOCK, Side},
 };
 use crate::store::disk::{Disk, DiskFile};
@@ -122,7 +123,9 @@ impl Home {
         }
         side.truncate(bytes.div_ceil(BLOCK as u64));
         let backend = Backend::new(self.disk.clone(), base.clone(), side, self.ledger.clone());
-        Opened::open(backend, self.cache_bytes).map_err(|error| error.of(&home_name))
+        // What redb asserts about a file that our checksums cannot tell from a good one is damage too.
+        senseless::guarded(&self.disk, self.id, || Opened::open(backend, self.cache_bytes))
+            .map_err(|error| error.of(&home_name))
     }
 
     fn opened(&self) -> MutexGuard<'_, Option<Opened>> {

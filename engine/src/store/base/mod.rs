@@ -32,6 +32,7 @@ mod receive;
 pub(crate) mod record;
 mod run;
 mod scrub;
+mod senseless;
 mod side;
 mod version;
 
@@ -39,6 +40,7 @@ pub use ledger::Counters;
 pub use reader::BaseReader;
 pub use receive::{BaseSink, copy_bytes_max};
 pub use scrub::{Patrol, Scrub, Scrubbed};
+pub use senseless::note_panic;
 
 use crate::{
     action::{Changes, Checkpoint, CheckpointMeta, Generation},
@@ -680,7 +682,7 @@ fn run_name(id: u64, number: u64) -> String {
 pub(super) fn id_of(name: &str) -> Option<u64> {
     let name = name.strip_prefix("base-")?;
     let end = name.find(['-', '.'])?;
-    let known = [".run", ".manifest", ".manifest.tmp", ".redb", ".crc"].iter().any(|end| name.ends_with(end));
+    let known = [".run", ".manifest", ".manifest.tmp", ".redb", ".crc", ".panic"].iter().any(|end| name.ends_with(end));
     name[..end].parse().ok().filter(|_| known)
 }
 

@@ -1,0 +1,57 @@
+//! Bases whose checksums are right, and that redb panics over: somebody meant what is in them, and it makes no sense.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use zoolet_engine::store::base::{Base, BaseError, Options};
+use zoolet_engine::store::disk::{Disk, DiskFile};
+
+const BLOCK: usize = 4096;
+/// Checksums in one block of the side file's table.
+const ENTRIES: u64 = 1020;
+/// Where a table block says its own checksum.
+const CHECKSUM: usize = BLOCK - 8;
+
+/// Changes a block of redb's file, and its checksum with it, until redb panics when it opens the file. False where none of the changes does that; then the base is as it
+/// was.
+///
+/// # Panics
+/// When the disk takes no write.
+pub fn make_senseless(disk: &Arc<dyn Disk>, id: u64) -> bool {
+    let open = |end: &str| disk.open(&format!("base-{id}.{end}")).expect("redb's files are there");
+    let (file, side) = (open("redb"), open("crc"));
+    let blocks = file.len().expect("it has a length") / BLOCK as u64;
+    for block in 1..blocks {
+        let mut sound = [0; BLOCK];
+        file.read_at(block * BLOCK as u64, &mut sound).expect("it can be read");
+        // The kind of a page, how many entries it has, where they end; and what its first one says.
+        for at in [0, 2, 8, 12, 40, 64, 65] {
+            let mut changed = sound;
+            changed[at] ^= 0x11;
+            replace(&*file, &*side, id, block, &changed);
+            // Where redb only notices later, it may panic when it is closed.
+            let opened = catch_unwind(AssertUnwindSafe(|| Base::open(Arc::clone(disk), id, Options::default()).err()));
+            if matches!(opened, Ok(Some(BaseError::Damaged(what))) if what.contains("cannot make sense")) {
+                return true;
+            }
+        }
+        replace(&*file, &*side, id, block, &sound);
+    }
+    false
+}
+
+fn replace(file: &dyn DiskFile, side: &dyn DiskFile, id: u64, block: u64, bytes: &[u8]) {
+    file.write_at(block * BLOCK as u64, bytes).expect("it can be written");
+    let number = block / ENTRIES;
+    // Both copies: the newer one counts.
+    for copy in [0, 1] {
+        let place = (2 + 2 * number + copy) * BLOCK as u64;
+        let mut table = [0; BLOCK];
+        side.read_at(place, &mut table).expect("it can be read");
+        let at = (block % ENTRIES) as usize * 4;
+        table[at..at + 4].copy_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
+        let seed = crc32c::crc32c_append(crc32c::crc32c(&id.to_le_bytes()), &number.to_le_bytes());
+        let checksum = crc32c::crc32c_append(seed, &table[..CHECKSUM]);
+        table[CHECKSUM..CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
+        side.write_at(place, &table).expect("it can be written");
+    }
+}

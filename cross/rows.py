@@ -23,7 +23,8 @@ def buildable():
 def words(row, features):
     """What follows `cargo`."""
     command = ["build", "--locked", "--profile", profile(features), "--package", "zoolet", "--bin", "zoolet", "--target", row["triple"]]
-    return command + ["--no-default-features", "--features", ",".join(FEATURE_SETS[features]["features"])]
+    command += ["--no-default-features", "--features", ",".join(FEATURE_SETS[features]["features"])]
+    return command + flagged(row, flags(row) + FEATURE_SETS[features]["flags"])
 
 
 def profile(features):
@@ -31,8 +32,19 @@ def profile(features):
     return FEATURE_SETS[features]["profile"]
 
 
+def flagged(row, flags):
+    """The words that have Cargo give rustc these flags, with those of other such words before and behind. The environment could say them instead of all these
+    words, so it must not (unflagged)."""
+    return ["--config", f"target.{row['triple']}.rustflags={quoted(flags)}"]
+
+
+def unflagged(environment):
+    """Without what Cargo would heed in the place of flags on its command line."""
+    return {name: value for name, value in environment.items() if name not in ("RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS")}
+
+
 def flags(row):
-    """Of rustc, for everything."""
+    """Of rustc, for everything, whatever is in the binary."""
     flags = {
         "static": ["-Ctarget-feature=+crt-static", "-Crelocation-model=static"],
         "static-pie": ["-Ctarget-feature=+crt-static"],
@@ -59,12 +71,12 @@ def cross_toml():
     text = "# Written by cross/drift --write from targets.toml, for the tool `cross`: CROSS_CONFIG=cross/Cross.toml.\n"
     for name in CROSS["digests"]:
         row = named(name)
-        said = {"CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags(row))} | environment(row)
         where, is_verified = image(name)
         text += f"\n[target.{row['triple']}]\n"
         text += "" if is_verified else "# Unverified: nobody has recorded the digest of what has this tag.\n"
-        text += f"image = {quoted(where)}\n\n[target.{row['triple']}.env]\n"
-        text += f"passthrough = {quoted([f'{name}={value}' for name, value in said.items()])}\n"
+        text += f"image = {quoted(where)}\n"
+        if said := environment(row):
+            text += f"\n[target.{row['triple']}.env]\npassthrough = {quoted([f'{name}={value}' for name, value in said.items()])}\n"
     return text
 
 

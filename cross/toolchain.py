@@ -13,9 +13,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parent
 
 
-def words(features):
+def words(row, features):
     """For Cargo, behind those of the row: the standard library is compiled with the rest."""
-    return ["-Zbuild-std=std", f"-Zbuild-std-features={rows.FEATURE_SETS[features]['std_features']}"]
+    built = rows.FEATURE_SETS[features]
+    return [f"-Zbuild-std={built['std']}", f"-Zbuild-std-features={built['std_features']}", *rows.flagged(row, flags())]
 
 
 def cargo():

@@ -39,6 +39,8 @@ pub struct Machine {
     pub status: Option<Box<Status>>,
     /// Keys that the base cannot read now, and prefixes under which it cannot list any.
     pub unreadable: Vec<Key>,
+    /// What the next reads of the base come to, the last one first.
+    pub failing: Vec<BaseFailure>,
     log: Log,
     base: Base,
     reserve: Reserve,
@@ -97,6 +99,7 @@ impl Machine {
             told: Vec::new(),
             status: None,
             unreadable: Vec::new(),
+            failing: Vec::new(),
             log,
             base,
             reserve,
@@ -264,9 +267,12 @@ impl Machine {
         self.readers.insert(reader.generation(), reader);
     }
 
-    fn read(&self, fetch: &Fetch) -> Result<Fetched, BaseFailure> {
+    fn read(&mut self, fetch: &Fetch) -> Result<Fetched, BaseFailure> {
         let reader =
             self.readers.get(&fetch.generation).ok_or_else(|| BaseFailure::Io(released(fetch.generation).0))?;
+        if let Some(failure) = self.failing.pop() {
+            return Err(failure);
+        }
         let (FetchWhat::Record(key) | FetchWhat::KeysUnder(key)) = &fetch.what;
         if self.unreadable.contains(key) {
             return Err(BaseFailure::Io("chosen by a test".into()));

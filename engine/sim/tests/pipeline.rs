@@ -1,9 +1,10 @@
 //! One session that sends reads and writes without waiting.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use zoolet_engine::event::BaseFailure;
 use zoolet_engine::{Event, Limits};
 use zoolet_model::{CreateKind, ErrorCode, ReadOp, ReadResult, Reply, Request, Text};
-use zoolet_sim::client::{CONN, create, set};
+use zoolet_sim::client::{CONN, NOW, create, set};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::machine::{Machine, Told, tiny_limits};
 
@@ -84,6 +85,78 @@ fn an_entry_waits_for_a_read_before_it_until_that_has_failed() {
     machine.settle().unwrap();
     assert_eq!(answers(&machine), [(1, Ok(1)), (2, Err(ErrorCode::SystemError)), (3, Ok(2))]);
     assert_eq!(machine.server.unapplied(), 0);
+}
+
+const COLD: [&str; 5] = ["/cold0", "/cold1", "/cold2", "/cold3", "/cold4"];
+
+/// Of which the base has to be asked for all that is [`COLD`].
+fn with_cold_znodes() -> Machine {
+    let mut machine = Machine::connected(&SimDisk::new(1), tiny_limits());
+    for path in COLD.into_iter().chain(["/a"]) {
+        machine.write(create(path, 1, CreateKind::Persistent)).unwrap();
+    }
+    fill_memory(&mut machine);
+    machine
+}
+
+fn io(count: usize) -> Vec<BaseFailure> {
+    vec![BaseFailure::Io("this generation ended".into()); count]
+}
+
+/// What a read and three requests behind it are answered when the base fails so, and how often it was asked.
+fn answers_from(read: Request, failing: Vec<BaseFailure>) -> (Vec<(i32, Result<i32, ErrorCode>)>, u64) {
+    let mut machine = with_cold_znodes();
+    machine.ask(get("/a")).unwrap();
+    machine.told.clear();
+    machine.failing = failing;
+    let asked = machine.server.fetches_asked();
+    // None of the base's answers comes before the last of them.
+    for (xid, request) in (1..).zip([read, get("/a"), Request::Write(set("/a", 1)), get("/a")]) {
+        machine.server.handle(NOW, Event::Request { conn: CONN, xid, request });
+    }
+    machine.settle().unwrap();
+    assert_eq!(machine.server.unapplied(), 0);
+    (answers(&machine), machine.server.fetches_asked() - asked)
+}
+
+/// A base that is opened again after an error of the disk ends the generations that were open. A client was answered SYSTEMERROR for that, one of some
+/// thousands of reads while a disk became read-only.
+#[test]
+fn a_read_that_the_base_fails_once_is_answered_in_its_turn() {
+    let (told, asked) = answers_from(get("/cold0"), io(1));
+    assert_eq!(told, [(1, Ok(0)), (2, Ok(0)), (3, Ok(1)), (4, Ok(1))]);
+    assert_eq!(asked, 2);
+    let all = Request::MultiRead(COLD.map(|path| ReadOp::GetData { path: path.into() }).into());
+    // Each of them once more.
+    let (told, _) = answers_from(all, io(COLD.len()));
+    assert_eq!(told, [(1, Ok(-1)), (2, Ok(0)), (3, Ok(1)), (4, Ok(1))]);
+}
+
+#[test]
+fn a_read_that_the_base_fails_twice_or_that_meets_damage_is_refused_in_its_turn() {
+    let damage = || BaseFailure::Damaged("a checksum".into());
+    for (failing, asked) in [(io(2), 2), (vec![damage()], 1), ([vec![damage()], io(1)].concat(), 2)] {
+        let context = format!("{failing:?}");
+        let refused = vec![(1, Err(ErrorCode::SystemError)), (2, Ok(0)), (3, Ok(1)), (4, Ok(1))];
+        assert_eq!(answers_from(get("/cold0"), failing), (refused, asked), "{context}");
+    }
+}
+
+/// The failures of all of them were counted together: four records that met the same error were one more than a server could bear.
+#[test]
+fn an_entry_bears_that_the_base_fails_for_everything_that_it_needs() {
+    let sets: Vec<_> = COLD.iter().map(|path| set(*path, 1)).collect();
+    let answers_after = |rounds| {
+        let mut machine = with_cold_znodes();
+        machine.failing = io(rounds * COLD.len());
+        send(&mut machine, vec![Request::Multi(sets.clone())]);
+        machine.settle().map(|()| answers(&machine))
+    };
+    // They are asked for while the entry is being persisted, when nobody waits for them, and then up to four times.
+    for rounds in 0..=4 {
+        assert_eq!(answers_after(rounds), Ok(vec![(1, Ok(-1))]), "{rounds}");
+    }
+    assert!(answers_after(5).is_err(), "it cannot be skipped");
 }
 
 /// Surface 2.5: the eight that a server puts together at once, and many more, which it does not.

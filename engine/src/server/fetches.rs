@@ -28,6 +28,16 @@ struct UnderWay {
     what: FetchWhat,
     generation: Generation,
     waiters: Vec<Waiter>,
+    /// How often it has failed and was asked anew.
+    retries: u32,
+}
+
+impl UnderWay {
+    /// What nobody waits for yet is asked anew by who needs it.
+    fn may_be_asked_anew(&self) -> bool {
+        let retries_max = if self.waiters.contains(&Waiter::Apply) { APPLY_RETRIES_MAX } else { RETRIES_MAX };
+        !self.waiters.is_empty() && self.retries < retries_max
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,11 +62,12 @@ pub(super) struct Fetches {
     pub(super) asked: u64,
     /// Of what is under way.
     bytes: usize,
-    /// Failed fetches of the entry whose turn it is.
-    pub(super) apply_retries: u32,
 }
 
-/// How often an entry's fetch may fail before the server stops: a base reopens itself at the first failure.
+/// How often a question is asked anew when the device said no: a base that comes back by itself from a passing error ends the generations that
+/// were open, and the present one answers. More often would keep everybody waiting for a device that is broken.
+const RETRIES_MAX: u32 = 1;
+/// The same for an entry's question, after which the server stops.
 const APPLY_RETRIES_MAX: u32 = 3;
 
 impl Fetches {
@@ -70,15 +81,8 @@ impl Fetches {
     fn ask(&mut self, what: FetchWhat, generation: Generation, waiter: Waiter) -> Option<FetchId> {
         let (id, is_new) = match self.by_what.get(&what) {
             Some(id) => (*id, false),
-            None => (FetchId(self.next), true),
+            None => (self.begin(UnderWay { what, generation, waiters: Vec::new(), retries: 0 }), true),
         };
-        if is_new {
-            self.next += 1;
-            self.asked += 1;
-            self.bytes += cost(&what);
-            self.by_what.insert(what.clone(), id);
-            self.under_way.insert(id, UnderWay { what, generation, waiters: Vec::new() });
-        }
         if let Some(under_way) = self.under_way.get_mut(&id)
             && waiter != Waiter::Nobody
             && !under_way.waiters.contains(&waiter)
@@ -89,6 +93,17 @@ impl Fetches {
             }
         }
         is_new.then_some(id)
+    }
+
+    /// The number to ask it under.
+    fn begin(&mut self, question: UnderWay) -> FetchId {
+        let id = FetchId(self.next);
+        self.next += 1;
+        self.asked += 1;
+        self.bytes += cost(&question.what);
+        self.by_what.insert(question.what.clone(), id);
+        self.under_way.insert(id, question);
+        id
     }
 
     /// Questions under way, and everybody who waits or holds on to something.
@@ -170,15 +185,19 @@ impl Server {
     }
 
     pub(super) fn on_fetched(&mut self, id: FetchId, result: Result<Fetched, BaseFailure>) {
-        let Some(UnderWay { what, generation, waiters }) = self.fetches.answered(id) else { return };
-        match (what, result) {
-            (FetchWhat::Record(key), Ok(Fetched::Record(record))) => self.state.memory().fetched(key, record),
-            (FetchWhat::KeysUnder(prefix), Ok(Fetched::Keys(keys))) => {
+        let Some(question) = self.fetches.answered(id) else { return };
+        let found = match result {
+            Ok(found) => found,
+            Err(failure) => return self.on_fetch_failed(question, &failure),
+        };
+        let UnderWay { what, generation, waiters, .. } = question;
+        match (what, found) {
+            (FetchWhat::Record(key), Fetched::Record(record)) => self.state.memory().fetched(key, record),
+            (FetchWhat::KeysUnder(prefix), Fetched::Keys(keys)) => {
                 // Of an older generation it is not kept: whoever waits asks again.
                 self.state.memory().fetched_keys(prefix, keys, generation);
             }
-            (_, Err(failure)) => return self.on_fetch_failed(&waiters, &failure),
-            (what, Ok(found)) => return self.fail(format!("fetched {found:?} for {what:?}")),
+            (what, found) => return self.fail(format!("fetched {found:?} for {what:?}")),
         }
         self.wake(&waiters);
     }
@@ -205,23 +224,15 @@ impl Server {
     }
 
     /// Nothing that was read from a damaged base is served: where peers can replace it, they do. Alone, a read is answered SYSTEMERROR, and the server
-    /// stops before an entry, which cannot be skipped.
-    fn on_fetch_failed(&mut self, waiters: &[Waiter], failure: &BaseFailure) {
-        if let BaseFailure::Damaged(what) = failure
-            && self.lose_base(what)
-        {
-            return;
+    /// stops before an entry, which cannot be skipped. So it is when the device says no again.
+    fn on_fetch_failed(&mut self, question: UnderWay, failure: &BaseFailure) {
+        match failure {
+            BaseFailure::Damaged(what) if self.lose_base(what) => return,
+            BaseFailure::Io(_) if question.may_be_asked_anew() => return self.fetch_anew(question),
+            BaseFailure::Damaged(_) | BaseFailure::Io(_) => {}
         }
-        for waiter in waiters {
-            match *waiter {
-                // A base that came back by itself from a passing error ends the generations that were open; the present one is asked.
-                Waiter::Apply
-                    if matches!(failure, BaseFailure::Io(_)) && self.fetches.apply_retries < APPLY_RETRIES_MAX =>
-                {
-                    self.fetches.apply_retries += 1;
-                    self.history.has_what_it_needs();
-                    self.apply_committed();
-                }
+        for waiter in question.waiters {
+            match waiter {
                 Waiter::Apply => {
                     let what = match failure {
                         BaseFailure::Damaged(what) => format!("the base is damaged: {what}"),
@@ -231,9 +242,16 @@ impl Server {
                 }
                 Waiter::Request(conn, number) => self.refuse_head(conn, number),
                 // Whoever asks for a list gets no answer.
-                Waiter::List(..) => self.let_go(*waiter),
+                Waiter::List(..) => self.let_go(waiter),
                 Waiter::Reaper | Waiter::Nobody => {}
             }
         }
+    }
+
+    /// Those who wait for it wait on, so nothing overtakes them.
+    fn fetch_anew(&mut self, failed: UnderWay) {
+        let (what, generation) = (failed.what.clone(), self.state.generation());
+        let id = self.fetches.begin(UnderWay { generation, retries: failed.retries + 1, ..failed });
+        self.actions.push_back(Action::Fetch(Fetch { id, what, generation }));
     }
 }

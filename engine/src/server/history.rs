@@ -579,7 +579,6 @@ impl Server {
     fn on_applied(&mut self, mut applied: Applied) {
         let Some((zxid, origin)) = self.history.pass() else { return };
         self.let_go(Waiter::Apply);
-        self.fetches.apply_retries = 0;
         self.state.install(zxid, &mut applied);
         self.note_reapable();
         self.note_digest(zxid);

@@ -18,6 +18,11 @@ fn an_ensemble_starts_survives_its_leader_and_finds_its_data_again() {
     for part in [r#""role":"leader""#, r#""linked":true"#, r#""alarms":[]"#, r#""error":null"#] {
         assert!(json.contains(part), "{part} in {json}");
     }
+    // The same file is every server's, and names no other machine.
+    let of_file = run(&scratch, &["status", "--config", "zoolet-ensemble/zoolet.toml"]);
+    assert_eq!(of_file.status.code(), Some(0), "{of_file:?}");
+    let text = String::from_utf8(of_file.stdout).unwrap();
+    assert!(ensemble.clients.iter().all(|client| text.contains(&client.to_string())), "{text}");
     Client::connect(ensemble.clients[1]).create("/kept", b"yes").unwrap();
 
     let leader = ensemble.processes.iter().position(|(_, leads)| *leads).unwrap();

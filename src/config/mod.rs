@@ -141,34 +141,44 @@ impl Config {
 /// What is wrong with a configuration: one line that names the place, the key, the value and what is allowed; under it, indented, commands that help, if
 /// there are any.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ConfigError(String);
+pub struct ConfigError {
+    words: String,
+    servers_here: Vec<u8>,
+}
 
 impl ConfigError {
     /// Free words.
     pub(crate) fn new(words: impl Into<String>) -> Self {
-        Self(words.into())
+        Self { words: words.into(), servers_here: Vec::new() }
     }
 
     /// A value that is not allowed.
     #[cfg(feature = "server")]
     pub(crate) fn value(key: &str, value: impl fmt::Display, allowed: impl fmt::Display) -> Self {
-        Self(format!("{key} = {value}: allowed is {allowed}"))
+        Self::new(format!("{key} = {value}: allowed is {allowed}"))
+    }
+
+    /// The servers of the file that are on this machine, when all that is wrong is that nobody said which of them is meant.
+    #[cfg(feature = "server")]
+    pub fn servers_here(&self) -> &[u8] {
+        &self.servers_here
     }
 
     /// The same, with the file and line it was found at.
     #[cfg(feature = "server")]
     fn at(self, file: &std::path::Path, line: Option<usize>) -> Self {
-        let file = file.display();
-        Self(match line {
-            Some(line) => format!("{file}:{line}: {}", self.0),
-            None => format!("{file}: {}", self.0),
-        })
+        let (file, words) = (file.display(), self.words);
+        let words = match line {
+            Some(line) => format!("{file}:{line}: {words}"),
+            None => format!("{file}: {words}"),
+        };
+        Self { words, ..self }
     }
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.words)
     }
 }
 

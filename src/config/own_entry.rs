@@ -29,19 +29,23 @@ fn by_key(members: &[Member], data: &Path) -> Result<Option<u8>, ConfigError> {
 fn by_host(members: &[Member]) -> Result<u8, ConfigError> {
     let name = host_name();
     let is_here = |member: &&Member| member.addresses.iter().any(|text| is_here(text, &name));
-    let here: Vec<String> = members.iter().filter(is_here).map(|member| member.id.to_string()).collect();
-    let ids: Vec<String> = members.iter().map(|member| member.id.to_string()).collect();
+    let here: Vec<u8> = members.iter().filter(is_here).map(|member| member.id).collect();
     match here.as_slice() {
-        [one] => one.parse().map_err(|_| ConfigError::new("an id is a number")),
+        [one] => Ok(*one),
         [] => Err(ConfigError::new(format!(
             "which server is this? No host of theirs is its name, {name:?}, or an address of it; say --id N, N one of {}",
-            ids.join(", ")
+            listed(members.iter().map(|member| member.id))
         ))),
-        several => Err(ConfigError::new(format!(
-            "which server is this? Servers {} are all on this machine; say --id N",
-            several.join(", ")
-        ))),
+        several => {
+            let several = listed(several.iter().copied());
+            let words = format!("which server is this? Servers {several} are all on this machine; say --id N");
+            Err(ConfigError { servers_here: here, ..ConfigError::new(words) })
+        }
     }
+}
+
+fn listed(ids: impl Iterator<Item = u8>) -> String {
+    ids.map(|id| id.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// The name that this machine has for itself.
@@ -116,6 +120,8 @@ mod tests {
     fn whoever_cannot_tell_asks_for_the_id() {
         let nobody = found(&["a.invalid", "203.0.113.2"]).unwrap_err();
         assert!(nobody.contains("say --id N, N one of 1, 2"), "{nobody}");
+        let members = [Member::new(1, "127.0.0.1:1"), Member::new(2, "a.invalid"), Member::new(3, "127.0.0.1:2")];
+        assert_eq!(find(&members, Path::new("/nowhere")).unwrap_err().servers_here(), [1, 3]);
         let all = found(&["127.0.0.1:1", "127.0.0.1:2"]).unwrap_err();
         assert!(all.contains("Servers 1, 2 are all on this machine; say --id N"), "{all}");
     }

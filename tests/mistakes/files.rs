@@ -47,6 +47,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         case.write("zoolet.toml", &written.replace("id = 2\n", "id = 2\nclient = \"gw-b.invalid:2181\"\n"));
         case.is_warned_of(&[], case.zoolet(&["serve", "--config", "zoolet.toml", "--id", "1"]));
     }),
+    ("status of a file with several servers of this machine, and it does not say where each is asked", |case| {
+        let server = |id| format!("[[server]]\nid = {id}\nhost = \"127.0.0.1:{id}\"\n");
+        let servers: String = (1..=3).map(server).collect();
+        case.write("zoolet.toml", &servers.replacen("id = 2\n", "id = 2\nclient = \"127.0.0.1:2182\"\n", 1));
+        case.is_refused(&[], &["status", "--config", "zoolet.toml"]);
+    }),
     ("limits that contradict each other", |case| {
         case.write("zoolet.toml", "[limits]\noutbound_bytes_max = 65536\n");
         case.is_warned_of(&[], case.zoolet(&["serve", "--config", "zoolet.toml"]));

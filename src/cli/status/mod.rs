@@ -22,7 +22,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// What to ask, and how to show it.
 pub(super) struct Options {
     pub(super) servers: Vec<String>,
-    /// The server that is started with this file, instead of those.
+    /// The servers that are started with this file on this machine, instead of those.
     pub(super) config: Option<PathBuf>,
     /// For how long at most it is waited until the next server may be restarted.
     pub(super) wait: Option<Duration>,
@@ -50,7 +50,7 @@ impl Answer {
 
 pub(super) fn status(options: &Options) -> Result<(), Exit> {
     let servers = match &options.config {
-        Some(file) => &vec![server_of(file)?],
+        Some(file) => &servers_of(file)?,
         None => &options.servers,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Exit::failed)?;
@@ -68,11 +68,35 @@ pub(super) fn status(options: &Options) -> Result<(), Exit> {
     outcome
 }
 
-/// Where the server of this file is asked, on its own machine.
-fn server_of(file: &Path) -> Result<String, Exit> {
-    let config = config::load(file, &Overrides::default()).map_err(Exit::usage)?.config;
+/// Where the servers of this file are asked, on their own machine: one mostly, and more of an ensemble to try and to develop with.
+fn servers_of(file: &Path) -> Result<Vec<String>, Exit> {
+    let config = match config::load(file, &Overrides::default()) {
+        Ok(loaded) => loaded.config,
+        Err(error) if !error.servers_here().is_empty() => return several(file, error.servers_here()),
+        Err(error) => return Err(Exit::usage(error)),
+    };
     let address = config.clients.ok_or_else(|| Exit::usage(format!("{}: it listens nowhere", file.display())))?;
-    Ok(reached_at(address).to_string())
+    Ok(vec![reached_at(address).to_string()])
+}
+
+/// `clients` is not the address of all of them.
+fn several(file: &Path, here: &[u8]) -> Result<Vec<String>, Exit> {
+    let as_one = Overrides { server_id: here.first().copied(), ..Overrides::default() };
+    let ensemble = config::load(file, &as_one).map_err(Exit::usage)?.config.ensemble;
+    let client = |id: &u8| ensemble.as_ref()?.member(*id)?.client.clone();
+    let (said, silent): (Vec<u8>, Vec<u8>) = here.iter().partition(|id| client(id).is_some());
+    if silent.is_empty() {
+        return Ok(said.iter().filter_map(client).collect());
+    }
+    let listed = |ids: &[u8]| ids.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
+    let who = if silent.len() == 1 { "server" } else { "servers" };
+    Err(Exit::usage(format!(
+        "{}: servers {} are on this machine, and where clients reach {who} {} is not said: say it (`client` under \
+         [[server]]), or name them with --server",
+        file.display(),
+        listed(here),
+        listed(&silent)
+    )))
 }
 
 fn reached_at(address: SocketAddr) -> SocketAddr {

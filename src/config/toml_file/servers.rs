@@ -152,8 +152,8 @@ fn no_trust(own: u8, members: &[Member]) -> ConfigError {
     if file.exists() {
         return ConfigError::new(format!("site_key_file: is missing; {USUAL_SITE_KEY} is there: name it in this file"));
     }
-    let ConfigError(lines) = site_key::missing(file, own, members);
-    ConfigError(format!("site_key_file: is missing: name \"{USUAL_SITE_KEY}\" in this file; {lines}"))
+    let lines = site_key::missing(file, own, members);
+    ConfigError::new(format!("site_key_file: is missing: name \"{USUAL_SITE_KEY}\" in this file; {lines}"))
 }
 
 fn id<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<u8, Wrong> {

@@ -198,3 +198,36 @@ fn a_place_or_an_interval_that_cannot_be_is_refused_at_the_start() {
     assert_eq!(said, "last_known_good.min_interval = 0.999 s: allowed is 1 s to 7 days");
     assert!(refused(&|kept| kept.min_interval = Duration::MAX).contains("allowed is 1 s to 7 days"));
 }
+
+/// Nobody but the server may enter that directory, and what a base needs of it is counted without a stranger's file.
+#[test]
+fn a_file_among_the_data_is_refused_whatever_leads_there() {
+    let scratch = Scratch::new();
+    drop(start(&scratch));
+    std::os::unix::fs::symlink(scratch.join("data"), scratch.join("link")).unwrap();
+    std::fs::create_dir_all(scratch.join("data-images")).unwrap();
+    let start_with = |data: &str, path: &str| {
+        let mut config = config(&scratch);
+        config.data = scratch.join(data);
+        config.last_known_good.as_mut().unwrap().path = scratch.join(path);
+        Node::start(config)
+    };
+    for (data, path) in [
+        ("data", "data/conf.image"),
+        ("data", "link/conf.image"),
+        ("link", "data/conf.image"),
+        ("data", "data-images/../data/conf.image"),
+        // Neither is there before the first start.
+        ("new", "new/conf.image"),
+        ("new", "new/images/conf.image"),
+    ] {
+        match start_with(data, path) {
+            Err(error @ StartError::Config(_)) => {
+                let said = error.to_string();
+                assert!(error.is_for_the_operator() && said.contains("allowed is a file outside the data"), "{said}");
+            }
+            other => panic!("{data}, {path}: {other:?}"),
+        }
+    }
+    start_with("data", "data-images/conf.image").unwrap();
+}

@@ -16,7 +16,7 @@ const MIN_INTERVAL_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 pub struct KeptImage {
     /// The znode at its top. Znodes that not everybody may read are an obstacle, which the log tells.
     pub subtree: zoolet_model::Path,
-    /// The file, in a directory that is there.
+    /// The file, in a directory that is there and is not among the data.
     pub path: PathBuf,
     /// The file is written when the subtree has changed, but not sooner than so long after it was written last: 1 s to 7 days.
     pub min_interval: Duration,
@@ -30,7 +30,8 @@ impl KeptImage {
         Some((if directory.as_os_str().is_empty() { Path::new(".") } else { directory }, name))
     }
 
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    /// For a node that keeps its data there.
+    pub(crate) fn check(&self, data: &Path) -> Result<(), ConfigError> {
         let refuse = |line: String| Err(ConfigError::new(line));
         if !(MIN_INTERVAL_MIN..=MIN_INTERVAL_MAX).contains(&self.min_interval) {
             let seconds = self.min_interval.as_secs_f64();
@@ -39,6 +40,11 @@ impl KeptImage {
         let shown = self.path.display();
         match self.place() {
             None => refuse(format!("last_known_good.path = \"{shown}\": allowed is the name of a file")),
+            // Whoever it is for may not enter there, and a name that the log or the base has would be written over.
+            Some((directory, _)) if real(directory).starts_with(real(data)) => refuse(format!(
+                "last_known_good.path = \"{shown}\": allowed is a file outside the data directory (data = {}), which is the server's alone",
+                data.display()
+            )),
             Some((directory, _)) if !directory.is_dir() => {
                 refuse(format!("last_known_good.path = \"{shown}\": allowed is a file in a directory that is there"))
             }
@@ -48,4 +54,12 @@ impl KeptImage {
             Some(_) => Ok(()),
         }
     }
+}
+
+/// Where it is, whatever leads there; of what is not there yet, where it would be made.
+fn real(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let found =
+        whole.ancestors().find_map(|there| Some(there.canonicalize().ok()?.join(whole.strip_prefix(there).ok()?)));
+    found.unwrap_or(whole)
 }

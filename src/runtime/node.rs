@@ -334,7 +334,7 @@ fn check(config: &Config) -> Result<(), StartError> {
         ensemble.check(config.server_id).map_err(StartError::Config)?;
     }
     if let Some(kept) = &config.last_known_good {
-        kept.check().map_err(StartError::Config)?;
+        kept.check(&config.data).map_err(StartError::Config)?;
     }
     if cfg!(not(feature = "port")) && config.clients.is_some() {
         return refuse("clients: this build has no client port (feature `port`)".to_owned());

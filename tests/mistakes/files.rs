@@ -22,6 +22,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("clients of other machines, without saying that it is in clear", |case| {
         toml(case, "clients = \"0.0.0.0:2181\"\n")
     }),
+    ("a subtree in a file among the data", |case| {
+        toml(case, "last_known_good = { subtree = \"/conf\", path = \"zoolet-data/conf.image\" }\n");
+    }),
     ("no site key", |case| {
         site(case, &[1, 2, 3], &["a", "b", "c"]);
         case.is_refused(&[("DIR", text(case.scratch.path()))], &["serve", "--config", "zoolet.toml", "--id", "1"]);

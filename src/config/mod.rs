@@ -277,6 +277,16 @@ pub fn client_address(key: &str, value: &str) -> Result<SocketAddr, ConfigError>
     Ok(address)
 }
 
+/// Where another server is reached, as a flag says it: `gw-a:2889`, or without a port for [`DEFAULT_PEER_PORT`]. The name is not resolved.
+///
+/// # Errors
+/// Names `key`, the value and what is allowed.
+#[cfg(feature = "server")]
+pub fn peer_address(key: &str, value: &str) -> Result<String, ConfigError> {
+    let allowed = format_args!("HOST:PORT, or HOST alone for port {DEFAULT_PEER_PORT}");
+    address::with_port(value).ok_or_else(|| ConfigError::value(key, value, allowed))
+}
+
 #[cfg(feature = "server")]
 fn resolve(address: &str) -> Option<SocketAddr> {
     use std::net::ToSocketAddrs;

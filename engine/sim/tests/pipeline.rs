@@ -27,7 +27,9 @@ fn fill_memory(machine: &mut Machine) {
 }
 
 /// The xid of each answer, and the version that it shows.
-fn answers(machine: &Machine) -> Vec<(i32, Result<i32, ErrorCode>)> {
+type Answers = Vec<(i32, Result<i32, ErrorCode>)>;
+
+fn answers(machine: &Machine) -> Answers {
     let answer = |told: &Told| match told {
         Told::Reply(_, xid, _, Ok(Reply::Data(_, stat) | Reply::Stat(stat))) => Some((*xid, Ok(stat.version))),
         Told::Reply(_, xid, _, Ok(_)) => Some((*xid, Ok(-1))),
@@ -104,7 +106,7 @@ fn io(count: usize) -> Vec<BaseFailure> {
 }
 
 /// What a read and three requests behind it are answered when the base fails so, and how often it was asked.
-fn answers_from(read: Request, failing: Vec<BaseFailure>) -> (Vec<(i32, Result<i32, ErrorCode>)>, u64) {
+fn answers_from(read: Request, failing: Vec<BaseFailure>) -> (Answers, u64) {
     let mut machine = with_cold_znodes();
     machine.ask(get("/a")).unwrap();
     machine.told.clear();

@@ -8,7 +8,7 @@ use tracing::{Level, error, info, warn};
 use tracing_subscriber::{filter::filter_fn, layer::SubscriberExt, util::SubscriberInitExt};
 use zoolet::config::{self, Config, DEFAULT_PROFILE, Loaded, Overrides, Populate};
 use zoolet::{Failure, Node, ReadOnly, StartError, Wait};
-use zoolet_engine::store::base::note_panic;
+use zoolet_engine::store::base::PanicNote;
 
 /// How long a clean shutdown may take. An init system waits 10 s before it kills (procd 5 s).
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(4);
@@ -22,6 +22,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How often the log says what is waited for; and how long the pauses become between attempts to start.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
+/// How long a process that a panic ends waits for a note of it to be on the disk.
+const NOTE_PATIENCE: Duration = Duration::from_secs(2);
+
 pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     allocator::keep_little();
     init_logs(&options);
@@ -34,19 +37,24 @@ pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     notify::ready();
     // So that the line is true when somebody reads it; but a disk that takes longer must not keep it back.
     let _ = node.ready().wait_timeout(READY_PATIENCE);
-    say(&first_line(&node, &membership))?;
+    // Nobody who reads it: no reason not to serve.
+    let _ = say(&first_line(&node, &membership));
     run(node, end_of_input)
 }
 
-/// Where a panic ends the process, nobody can catch that of redb's over its file: it is noted for the next process.
+/// A panic of redb's over its file that ends this process is noted for the next one. A disk that hangs does not keep this one from ending.
 fn note_panics() {
-    if cfg!(panic = "abort") {
-        let say = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            say(panic);
-            note_panic();
-        }));
-    }
+    let say = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        say(panic);
+        if let Some(note) = PanicNote::due() {
+            let (left, is_left) = std::sync::mpsc::channel();
+            let leave = move || left.send(note.leave().is_ok());
+            if std::thread::Builder::new().spawn(leave).is_ok() {
+                let _ = is_left.recv_timeout(NOTE_PATIENCE);
+            }
+        }
+    }));
 }
 
 fn check(options: &ServeOptions) -> Result<(), Exit> {
@@ -145,6 +153,8 @@ impl Hindrance {
 fn init_logs(options: &ServeOptions) {
     let level = options.log;
     let logs = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(std::io::stderr);
+    // A line that a full disk or a reader that is gone does not take is lost. To complain of it there would be a panic.
+    let logs = logs.log_internal_errors(false);
     let told = filter_fn(move |line| is_for_operators(line.target(), *line.level(), level)).with_max_level_hint(level);
     if options.log_json {
         logs.json().flatten_event(true).finish().with(told).init();

@@ -1,6 +1,5 @@
 //! Bases whose checksums are right, and that redb panics over: somebody meant what is in them, and it makes no sense.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use zoolet_engine::store::base::{Base, BaseError, Options};
 use zoolet_engine::store::disk::{Disk, DiskFile};
@@ -11,12 +10,11 @@ const ENTRIES: u64 = 1020;
 /// Where a table block says its own checksum.
 const CHECKSUM: usize = BLOCK - 8;
 
-/// Changes a block of redb's file, and its checksum with it, until redb panics when it opens the file. False where none of the changes does that; then the base is as it
-/// was.
+/// Changes one byte of a block of redb's file, and its checksum with it, until `is_enough` of what the disk holds then. False where it never is; then the base is as it was.
 ///
 /// # Panics
 /// When the disk takes no write.
-pub fn make_senseless(disk: &Arc<dyn Disk>, id: u64) -> bool {
+pub fn change_until(disk: &Arc<dyn Disk>, id: u64, mut is_enough: impl FnMut(&Arc<dyn Disk>) -> bool) -> bool {
     let open = |end: &str| disk.open(&format!("base-{id}.{end}")).expect("redb's files are there");
     let (file, side) = (open("redb"), open("crc"));
     let blocks = file.len().expect("it has a length") / BLOCK as u64;
@@ -24,19 +22,30 @@ pub fn make_senseless(disk: &Arc<dyn Disk>, id: u64) -> bool {
         let mut sound = [0; BLOCK];
         file.read_at(block * BLOCK as u64, &mut sound).expect("it can be read");
         // The kind of a page, how many entries it has, where they end; and what its first one says.
-        for at in [0, 2, 8, 12, 40, 64, 65] {
+        for at in [0, 2, 3, 8, 12, 40, 64, 65] {
             let mut changed = sound;
             changed[at] ^= 0x11;
             replace(&*file, &*side, id, block, &changed);
-            // Where redb only notices later, it may panic when it is closed.
-            let opened = catch_unwind(AssertUnwindSafe(|| Base::open(Arc::clone(disk), id, Options::default()).err()));
-            if matches!(opened, Ok(Some(BaseError::Damaged(what))) if what.contains("cannot make sense")) {
+            if is_enough(disk) {
                 return true;
             }
         }
         replace(&*file, &*side, id, block, &sound);
     }
     false
+}
+
+/// One that redb panics over as it is opened; false where none of these is.
+///
+/// # Panics
+/// As [`change_until`].
+pub fn make_senseless(disk: &Arc<dyn Disk>, id: u64) -> bool {
+    change_until(disk, id, |disk| is_senseless(&Base::open(Arc::clone(disk), id, Options::default())))
+}
+
+/// Whether this is redb's panic, caught.
+pub fn is_senseless<T>(outcome: &Result<T, BaseError>) -> bool {
+    matches!(outcome, Err(BaseError::Damaged(what)) if what.contains("redb cannot make sense of its file"))
 }
 
 fn replace(file: &dyn DiskFile, side: &dyn DiskFile, id: u64, block: u64, bytes: &[u8]) {

@@ -5,18 +5,16 @@ mod base_support;
 
 use base_support::{BASE_ID, Model, Records, create, merge, open};
 use bytes::Bytes;
-use std::sync::Arc;
 use zoolet_engine::{
     action::{BaseRead, Changes},
     event::BaseFailure,
     store::{
-        base::{Base, BaseError, Options, Scrubbed, note_panic},
+        base::{Base, BaseError, Scrubbed},
         disk::Disk,
         key,
     },
 };
 use zoolet_sim::disk::{Random, SimDisk};
-use zoolet_sim::senseless::make_senseless;
 
 /// Runs above both tables of redb, with branch pages in each.
 fn model_and_disk() -> (Model, SimDisk) {
@@ -281,35 +279,6 @@ fn a_redb_file_cut_anywhere_gives_the_truth_or_damage_and_one_gone_is_damage() {
         disk.remove(&name).unwrap();
         assert!(matches!(open(&disk), Err(BaseError::Damaged(_))), "{name} gone");
     }
-}
-
-/// What redb asserts about a file that our checksums cannot tell from a good one is damage. Where a panic ends the process, its hook leaves a note for the next one.
-#[test]
-fn a_file_that_redb_panics_over_is_damage_also_for_who_only_finds_a_note_of_it() {
-    let (_, sound) = model_and_disk();
-    let disk: Arc<dyn Disk> = Arc::new(sound.after_process_crash());
-    assert!(make_senseless(&disk, BASE_ID), "redb panics over none of the changed files");
-    let reason = |disk: &Arc<dyn Disk>| match Base::open(Arc::clone(disk), BASE_ID, Options::default()) {
-        Err(BaseError::Damaged(what)) => what,
-        other => panic!("{other:?}"),
-    };
-    assert!(reason(&disk).contains("redb cannot make sense of its file"));
-
-    let note = format!("base-{BASE_ID}.panic");
-    note_panic();
-    assert!(!disk.list().unwrap().contains(&note), "no redb opened a file");
-    // As in a process that is about to end: this is the hook of all tests here, and the only one of them that it does anything for.
-    let said = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        note_panic();
-        said(panic);
-    }));
-    reason(&disk);
-    assert!(disk.list().unwrap().contains(&note));
-    let what = reason(&disk);
-    assert!(what.contains(&note), "{what}");
-    Base::remove(&*disk, BASE_ID).unwrap();
-    assert_eq!(disk.list().unwrap(), Vec::<String>::new(), "the note goes with its base");
 }
 
 /// Both files of redb as they were before a merge are whole, and still not what the manifest goes with.

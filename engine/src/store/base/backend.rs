@@ -27,6 +27,7 @@
 use super::{
     BaseError,
     ledger::Ledger,
+    senseless::{self, ours},
     side::{BLOCK, HEADER_BYTES, Side},
 };
 use crate::store::disk::{Disk, DiskFile};
@@ -121,6 +122,15 @@ impl Backend {
     /// Whether somebody opened the files anew.
     pub(super) fn is_shut(&self) -> bool {
         self.0.mode() == Mode::Shut
+    }
+
+    /// Does what enters redb. What that asserts about a file that our checksums cannot tell from a good one is damage, the first thing that went wrong.
+    pub(super) fn guarded<T, E: From<BaseError>>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        senseless::guarded(&self.0.disk, self.0.side.id(), work).unwrap_or_else(|| {
+            let damage = senseless::damage();
+            self.0.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| damage.clone());
+            Err(damage.into())
+        })
     }
 
     /// The first thing that went wrong.
@@ -294,23 +304,23 @@ fn layout_bytes(header: &[u8; HEADER_BYTES]) -> u64 {
 
 impl StorageBackend for Backend {
     fn len(&self) -> io::Result<u64> {
-        self.0.noting(self.0.len())
+        ours(|| self.0.noting(self.0.len()))
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.0.noting(self.0.read(offset, buffer))
+        ours(|| self.0.noting(self.0.read(offset, buffer)))
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
-        self.0.noting(self.0.set_len(bytes))
+        ours(|| self.0.noting(self.0.set_len(bytes)))
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.noting(self.0.sync_data())
+        ours(|| self.0.noting(self.0.sync_data()))
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.noting(self.0.write(offset, bytes))
+        ours(|| self.0.noting(self.0.write(offset, bytes)))
     }
 }
 

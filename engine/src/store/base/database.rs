@@ -1,6 +1,6 @@
 //! How we use redb: every setting, every table, one place.
 
-use super::{BaseError, backend::Backend, record, run::DELETED, side::BLOCK};
+use super::{BaseError, backend::Backend, record, run::DELETED, senseless::ours, side::BLOCK};
 use crate::store::key::{self, Key};
 use redb::{
     Builder, Database, Range, ReadOnlyTable, ReadableDatabase, StorageError, TableDefinition, WriteTransaction,
@@ -109,14 +109,23 @@ impl Step {
 }
 
 /// One opening: redb over one [`Backend`]. Dropping it writes nothing.
+///
+/// Whatever has redb read its file goes through [`Backend::guarded`].
 pub(super) struct Opened {
-    database: Database,
+    /// There until it is dropped.
+    database: Option<Database>,
     pub(super) backend: Backend,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
         self.backend.shut();
+        let database = self.database.take();
+        // It reads what it would say good-bye to.
+        let _ = self.backend.guarded(|| {
+            drop(database);
+            Ok::<(), BaseError>(())
+        });
     }
 }
 
@@ -132,8 +141,11 @@ impl Opened {
     /// Opens what the backend holds; `cache_bytes` bounds redb's pages in memory, of which at most half are dirty ones.
     pub(super) fn open(backend: Backend, cache_bytes: usize) -> Result<Self, BaseError> {
         backend.check_length()?;
-        let database = builder(cache_bytes).create_with_backend(backend.clone());
-        Ok(Self { database: database.map_err(|error| classify(&backend, error.into()))?, backend })
+        let database = backend.guarded(|| {
+            let opened = builder(cache_bytes).create_with_backend(backend.clone());
+            opened.map_err(|error| classify(&backend, error.into()))
+        })?;
+        Ok(Self { database: Some(database), backend })
     }
 
     /// Lays out an empty database; it has no state before the first commit.
@@ -144,43 +156,49 @@ impl Opened {
 
     /// Bytes in memory: redb's pages, what it keeps beside them, and our checksums.
     pub(super) fn memory_bytes(&self) -> usize {
-        let pages = self.database.cache_stats().used_bytes();
+        let pages = self.database().cache_stats().used_bytes();
         pages + pages / BLOCK * PAGE_OVERHEAD_BYTES + OPEN_BYTES + self.backend.memory_bytes()
+    }
+
+    fn database(&self) -> &Database {
+        self.database.as_ref().expect("only dropping takes it")
     }
 
     /// Holds the current state.
     pub(super) fn snapshot(&self) -> Result<Snapshot, BaseError> {
         let read = || -> Result<Option<Snapshot>, redb::Error> {
-            let transaction = self.database.begin_read()?;
+            let transaction = self.database().begin_read()?;
             let (records, data) = (transaction.open_table(RECORDS)?, transaction.open_table(DATA)?);
             let stored = transaction.open_table(META)?.get(META_KEY)?;
             let mark = stored.and_then(|stored| decode_mark(record::unseal(META_KEY, stored.value())?));
             Ok(mark.map(|mark| Snapshot { records, data, mark, backend: self.backend.clone() }))
         };
-        let snapshot = read().map_err(|error| classify(&self.backend, error))?;
+        let snapshot = self.backend.guarded(|| read().map_err(|error| classify(&self.backend, error)))?;
         snapshot.ok_or_else(|| BaseError::Damaged("redb does not say how far merges have come".into()))
     }
 
     /// Writes a step in one durable transaction; how many bytes of values it took out, or replaced.
     pub(super) fn commit(&self, step: &Step, mark: Mark) -> Result<u64, BaseError> {
         let mut freed = 0;
-        self.transact(step.estimate_bytes(), |transaction| {
-            let mut records = transaction.open_table(RECORDS)?;
-            let mut data = transaction.open_table(DATA)?;
-            for (key, stored) in step.iter() {
-                let table = if in_data(key) { &mut data } else { &mut records };
-                let old = if stored == DELETED { table.remove(key)? } else { table.insert(key, stored)? };
-                freed += old.map_or(0, |old| old.value().len() as u64);
-            }
-            drop((records, data));
-            write_mark(transaction, mark)
-        })
-        .map_err(|error| classify(&self.backend, error))?;
+        let mut write = || {
+            self.transact(step.estimate_bytes(), |transaction| {
+                let mut records = transaction.open_table(RECORDS)?;
+                let mut data = transaction.open_table(DATA)?;
+                for (key, stored) in step.iter() {
+                    let table = if in_data(key) { &mut data } else { &mut records };
+                    let old = if stored == DELETED { table.remove(key)? } else { table.insert(key, stored)? };
+                    freed += old.map_or(0, |old| old.value().len() as u64);
+                }
+                drop((records, data));
+                write_mark(transaction, mark)
+            })
+        };
+        self.backend.guarded(|| write().map_err(|error| classify(&self.backend, error)))?;
         Ok(freed)
     }
 
     /// Takes records whose keys come after all that it has, in key order, packing pages full: `fill` calls its argument with each key and its stored
-    /// value.
+    /// value. For a file that this process has made: redb reads nothing else here, and what panics in `fill` is no word on it.
     pub(super) fn load<E: From<BaseError>>(
         &self,
         estimate: u64,
@@ -213,17 +231,14 @@ impl Opened {
     /// after a crash reads little again.
     pub(super) fn compact(&mut self) -> Result<bool, BaseError> {
         self.backend.begin_writing(COMPACTION_BYTES)?;
-        match self.database.compact() {
-            Ok(_) => {
-                self.backend.end_writing();
-                Ok(true)
-            }
-            Err(redb::CompactionError::TransactionInProgress) => {
-                self.backend.end_writing();
-                Ok(false)
-            }
-            Err(error) => Err(classify(&self.backend, error.into())),
-        }
+        let Self { database, backend } = self;
+        let compacted = backend.guarded(|| match database.as_mut().map(Database::compact) {
+            Some(Ok(_)) => Ok(true),
+            Some(Err(redb::CompactionError::TransactionInProgress)) | None => Ok(false),
+            Some(Err(error)) => Err(classify(backend, error.into())),
+        })?;
+        self.backend.end_writing();
+        Ok(compacted)
     }
 
     fn transact(
@@ -232,7 +247,7 @@ impl Opened {
         body: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
     ) -> Result<(), redb::Error> {
         self.backend.begin_writing(estimate)?;
-        let mut transaction = self.database.begin_write()?;
+        let mut transaction = self.database().begin_write()?;
         // Two phases: pages and checksums are durable before the header that leads to them is written. Quick repair: the state of
         // the page allocator goes into every commit, so that opening after a crash reads a few pages and not the whole file.
         transaction.set_two_phase_commit(true);
@@ -244,18 +259,60 @@ impl Opened {
     }
 }
 
+/// Why an answer did not come.
+pub(super) enum Trouble {
+    /// This question met it.
+    Own(BaseError),
+    /// redb refuses since somebody else's question or step met an error.
+    Latched,
+}
+
+impl From<BaseError> for Trouble {
+    fn from(error: BaseError) -> Self {
+        Self::Own(error)
+    }
+}
+
+impl From<StorageError> for Trouble {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::PreviousIo | StorageError::DatabaseClosed => Self::Latched,
+            StorageError::Io(error) => Self::Own(BaseError::from_io(&error)),
+            StorageError::Corrupted(what) => Self::Own(BaseError::Damaged(what)),
+            error => Self::Own(BaseError::Io(error.to_string())),
+        }
+    }
+}
+
 impl Snapshot {
     /// The stored value of a key.
-    pub(super) fn stored<R>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> R) -> Result<Option<R>, StorageError> {
+    pub(super) fn stored<R>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> R) -> Result<Option<R>, Trouble> {
         let table = if in_data(key) { &self.data } else { &self.records };
-        Ok(table.get(key)?.map(|stored| look(stored.value())))
+        self.backend.guarded(|| {
+            let Some(stored) = table.get(key)? else { return Ok(None) };
+            let stored = stored.value();
+            Ok(Some(ours(|| look(stored))))
+        })
     }
 
     /// The entries of one stretch of keys, from `from` on.
-    pub(super) fn entries(&self, stretch: &Stretch, from: Bound<&[u8]>) -> Result<Entries, StorageError> {
+    pub(super) fn entries(&self, stretch: &Stretch, from: Bound<&[u8]>) -> Result<Entries, Trouble> {
         let table = if stretch.in_data { &self.data } else { &self.records };
         let to = stretch.to.map_or(Bound::Unbounded, Bound::Excluded);
-        table.range::<&[u8]>((from, to))
+        self.backend.guarded(|| Ok(table.range::<&[u8]>((from, to))?))
+    }
+
+    /// Shows the next of these entries; whether there was one.
+    pub(super) fn show_next(&self, entries: &mut Entries, show: impl FnOnce(&[u8], &[u8])) -> Result<bool, Trouble> {
+        self.backend.guarded(|| {
+            let next = entries.next().transpose()?;
+            let is_there = next.is_some();
+            if let Some((key, stored)) = next {
+                let (key, stored) = (key.value(), stored.value());
+                ours(|| show(key, stored));
+            }
+            Ok(is_there)
+        })
     }
 }
 

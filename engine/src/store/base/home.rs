@@ -6,7 +6,7 @@
 use super::{
     BaseError,
     backend::{Backend, SPARE_BYTES},
-    database::{Entries, Mark, Opened, STRETCHES, Snapshot, Step},
+    database::{Entries, Mark, Opened, STRETCHES, Snapshot, Step, Trouble},
     ledger::Ledger,
     record,
     run::unseal,
@@ -15,7 +15,6 @@ use super::{
 };
 use crate::store::disk::{Disk, DiskFile};
 use bytes::Bytes;
-use redb::StorageError;
 use std::{
     fmt, io,
     ops::Bound,
@@ -104,6 +103,7 @@ impl Home {
         if let Some(files) = self.files.get() {
             return Ok(files);
         }
+        senseless::look_for_note(&*self.disk, self.id)?;
         let open = |name: String| self.disk.open(&name).map_err(|error| missing_is_damage(error).of(&name));
         let (base, side) = (open(home_name(self.id))?, open(side_name(self.id))?);
         Ok(self.files.get_or_init(|| Files { base, side }))
@@ -123,9 +123,7 @@ impl Home {
         }
         side.truncate(bytes.div_ceil(BLOCK as u64));
         let backend = Backend::new(self.disk.clone(), base.clone(), side, self.ledger.clone());
-        // What redb asserts about a file that our checksums cannot tell from a good one is damage too.
-        senseless::guarded(&self.disk, self.id, || Opened::open(backend, self.cache_bytes))
-            .map_err(|error| error.of(&home_name))
+        Opened::open(backend, self.cache_bytes).map_err(|error| error.of(&home_name))
     }
 
     fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
@@ -305,25 +303,6 @@ impl fmt::Debug for Pin {
     }
 }
 
-/// Why an answer did not come.
-enum Trouble {
-    /// This question met it.
-    Own(BaseError),
-    /// redb refuses since somebody else's question or step met an error.
-    Latched,
-}
-
-impl From<StorageError> for Trouble {
-    fn from(error: StorageError) -> Self {
-        match error {
-            StorageError::PreviousIo | StorageError::DatabaseClosed => Self::Latched,
-            StorageError::Io(error) => Self::Own(BaseError::from_io(&error)),
-            StorageError::Corrupted(what) => Self::Own(BaseError::Damaged(what)),
-            error => Self::Own(BaseError::Io(error.to_string())),
-        }
-    }
-}
-
 impl Pin {
     /// The same state of redb for a later state of the base.
     pub(super) fn at(&self, zxid: Zxid) -> Arc<Self> {
@@ -429,19 +408,18 @@ impl HomeCursor {
                     Some(going) => going,
                     None => snapshot.entries(now, if *stretch == first { from } else { Bound::Included(now.from) })?,
                 };
-                match going.next() {
-                    Some(entry) => {
-                        let (key, stored) = entry?;
-                        let (to_key, to_stored) = at.get_or_insert_default();
-                        to_key.clear();
-                        to_key.extend_from_slice(key.value());
-                        to_stored.clear();
-                        to_stored.extend_from_slice(stored.value());
-                        *entries = Some(going);
-                        return Ok(());
-                    }
-                    None => *stretch += 1,
+                let is_there = snapshot.show_next(&mut going, |key, stored| {
+                    let (to_key, to_stored) = at.get_or_insert_default();
+                    to_key.clear();
+                    to_key.extend_from_slice(key);
+                    to_stored.clear();
+                    to_stored.extend_from_slice(stored);
+                })?;
+                if is_there {
+                    *entries = Some(going);
+                    return Ok(());
                 }
+                *stretch += 1;
             }
             *at = None;
             Ok(())

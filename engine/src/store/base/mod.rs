@@ -40,7 +40,7 @@ pub use ledger::Counters;
 pub use reader::BaseReader;
 pub use receive::{BaseSink, copy_bytes_max};
 pub use scrub::{Patrol, Scrub, Scrubbed};
-pub use senseless::note_panic;
+pub use senseless::PanicNote;
 
 use crate::{
     action::{Changes, Checkpoint, CheckpointMeta, Generation},
@@ -55,6 +55,7 @@ use ledger::Ledger;
 use manifest::Manifest;
 use merge::Merge;
 use run::{DELETED, Run, RunId, RunWriter};
+use senseless::note_name;
 use std::{
     collections::BTreeSet,
     fmt, io,
@@ -282,7 +283,7 @@ impl Base {
     /// # Errors
     /// As [`BaseError`] says.
     pub fn is_unfinished(disk: &Arc<dyn Disk>, id: u64) -> Result<bool, BaseError> {
-        let newborn = [unfinished_name(id), home_name(id), side_name(id)];
+        let newborn = [unfinished_name(id), home_name(id), side_name(id), note_name(id)];
         for name in disk.list()?.iter().filter(|name| id_of(name) == Some(id)) {
             let is_newborn = newborn.contains(name) && disk.open(name)?.len()? <= NEWBORN_BYTES_MAX;
             if !is_newborn {

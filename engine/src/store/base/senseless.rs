@@ -1,52 +1,137 @@
 //! A file that redb cannot make sense of, although every checksum is right: it panics over some of those.
 //!
-//! Where panics unwind, this one is caught, and is damage like any other. Where they do not, it ends the process, and would end each one after it. So whoever
-//! runs such a process has its panic hook call [`note_panic`]: that leaves a note beside the file, and whoever opens the base next finds the same damage.
+//! Where panics unwind, this one is caught, and is damage like any other. Where they do not, or where a destructor of redb's panics as well, it ends the process,
+//! and would end each one after it. So whoever runs a process has its panic hook ask [`PanicNote::due`], and leave that note beside the file: whoever opens the
+//! base next finds the same damage.
 
 use super::BaseError;
 use crate::store::disk::Disk;
 use std::{
     cell::RefCell,
-    panic::{AssertUnwindSafe, catch_unwind},
+    fmt, io,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
 };
 
 const SENSELESS: &str = "redb cannot make sense of its file";
 
 thread_local! {
-    /// Where a note belongs while redb opens a file on this thread. A panic hook is called on the thread that panics, and told nothing else.
-    static OPENING: RefCell<Option<(Arc<dyn Disk>, String)>> = const { RefCell::new(None) };
+    /// While redb is at work on this thread: where a note of its panic belongs. A hook is called on the thread that panics, and told nothing of that.
+    static AT_WORK: RefCell<Option<AtWork>> = const { RefCell::new(None) };
 }
 
-/// Opens redb's file of a base with `opening`, unless a former process has ended over it.
-pub(super) fn guarded<T>(
-    disk: &Arc<dyn Disk>,
-    id: u64,
-    opening: impl FnOnce() -> Result<T, BaseError>,
-) -> Result<T, BaseError> {
-    let note = note_name(id);
-    if disk.list()?.contains(&note) {
-        let what = format!("{SENSELESS}: a server ended over it, says {note}, and without that file it is tried again");
-        return Err(BaseError::Damaged(what));
+struct AtWork {
+    note: PanicNote,
+    /// What it does is given up: a second panic cannot be caught.
+    is_panicking: bool,
+}
+
+/// A note that redb panicked over the file of a base.
+#[derive(Clone)]
+pub struct PanicNote {
+    disk: Arc<dyn Disk>,
+    base: u64,
+}
+
+impl fmt::Debug for PanicNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PanicNote").field("base", &self.base).finish_non_exhaustive()
     }
-    OPENING.set(Some((Arc::clone(disk), note)));
-    let opened = catch_unwind(AssertUnwindSafe(opening));
-    OPENING.set(None);
-    opened.unwrap_or_else(|_| Err(BaseError::Damaged(SENSELESS.into())))
 }
 
-/// For the panic hook of a process in which panics do not unwind. Where redb panics over its file, the next process takes that for damage; anywhere else it does
-/// nothing. A disk that takes no note takes none: then the next process ends in the same way.
-pub fn note_panic() {
-    if let Some((disk, note)) = OPENING.take() {
-        let _ = disk.create(&note).and_then(|file| {
-            file.write_at(0, b"redb panicked over the file of this base, which says nothing to it.\n")?;
-            file.sync()?;
-            disk.sync_directory()
+impl PanicNote {
+    /// For a panic hook: the note to leave, if redb is what panics on this thread and the process ends with it.
+    pub fn due() -> Option<Self> {
+        let due = |at_work: &RefCell<Option<AtWork>>| {
+            let mut at_work = at_work.try_borrow_mut().ok()?;
+            let AtWork { note, is_panicking } = at_work.as_mut()?;
+            let is_the_end = cfg!(panic = "abort") || std::mem::replace(is_panicking, true);
+            is_the_end.then(|| note.clone())
+        };
+        AT_WORK.try_with(due).ok()?
+    }
+
+    /// Leaves it, durably.
+    ///
+    /// # Errors
+    /// What the disk says. Then the next process ends in the same way.
+    pub fn leave(&self) -> io::Result<()> {
+        let file = self.disk.create(&note_name(self.base))?;
+        file.write_at(0, b"redb panicked over the file of this base, and the server ended.\n")?;
+        file.sync()?;
+        self.disk.sync_directory()
+    }
+}
+
+/// Does what enters redb; `None` where redb panics.
+pub(super) fn guarded<T>(disk: &Arc<dyn Disk>, base: u64, work: impl FnOnce() -> T) -> Option<T> {
+    let note = PanicNote { disk: Arc::clone(disk), base };
+    let around = AT_WORK.replace(Some(AtWork { note, is_panicking: false }));
+    let done = catch_unwind(AssertUnwindSafe(work));
+    let is_redbs = AT_WORK.replace(around).is_some();
+    match done {
+        Ok(done) => Some(done),
+        Err(_) if is_redbs => None,
+        // A bug of ours, and no word on the file.
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
+/// What redb has us do meanwhile.
+pub(super) fn ours<T>(work: impl FnOnce() -> T) -> T {
+    let around = AT_WORK.take();
+    let done = work();
+    AT_WORK.set(around);
+    done
+}
+
+/// What such a panic says of the file.
+pub(super) fn damage() -> BaseError {
+    BaseError::Damaged(SENSELESS.into())
+}
+
+/// Refuses a file over which a former process has ended.
+pub(super) fn look_for_note(disk: &dyn Disk, base: u64) -> Result<(), BaseError> {
+    let note = note_name(base);
+    if !disk.list()?.contains(&note) {
+        return Ok(());
+    }
+    let what = format!("{SENSELESS}: a server ended over it, says {note}, and without that file it is tried again");
+    Err(BaseError::Damaged(what))
+}
+
+pub(super) fn note_name(base: u64) -> String {
+    format!("base-{base}.panic")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::FsDisk;
+
+    fn guarded<T>(base: u64, work: impl FnOnce() -> T) -> Option<T> {
+        let directory = std::env::temp_dir().join(format!("zoolet-senseless-{}-{base}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(FsDisk::open(&directory).unwrap());
+        std::fs::remove_dir_all(&directory).unwrap();
+        super::guarded(&disk, base, work)
+    }
+
+    #[test]
+    fn a_panic_of_redbs_is_caught_and_leaves_what_was_around_it() {
+        let due = guarded(1, || {
+            assert_eq!(guarded(2, || std::panic::panic_any("redb's")), None::<()>);
+            [PanicNote::due(), PanicNote::due()].map(|due| due.map(|note| note.base))
         });
+        // The first could still be caught.
+        assert_eq!(due, Some([None, Some(1)]));
+        assert!(PanicNote::due().is_none());
     }
-}
 
-pub(super) fn note_name(id: u64) -> String {
-    format!("base-{id}.panic")
+    #[test]
+    fn a_panic_of_ours_while_redb_has_us_do_something_is_a_bug_and_no_damage() {
+        let bug = catch_unwind(|| guarded(3, || ours(|| std::panic::panic_any("ours"))).is_none());
+        assert_eq!(bug.unwrap_err().downcast_ref(), Some(&"ours"));
+        assert!(PanicNote::due().is_none());
+    }
 }

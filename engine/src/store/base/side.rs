@@ -112,6 +112,11 @@ impl Side {
         Ok(Self { file, id, ledger, header: Mutex::new(header), table: RwLock::new(table) })
     }
 
+    /// Of which base.
+    pub(super) const fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Makes durable what open found: after a mere crash it may live only in the page cache.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.ledger.sync(&*self.file)

@@ -10,7 +10,7 @@ pub(in crate::store) const BLOCK: usize = 4096;
 /// The same, of positions in a file.
 pub(in crate::store) const BLOCK_BYTES: u64 = BLOCK as u64;
 
-const MAGIC: [u8; 8] = *b"zltimg\0\x01";
+pub(super) const MAGIC: [u8; 8] = *b"zltimg\0\x01";
 
 /// The first block, decoded and checked. Ranges are byte ranges of the file, which may be longer than what a 32-bit machine can hold in memory: they are made
 /// `usize` only by [`in_memory`].

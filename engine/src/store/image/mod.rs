@@ -138,6 +138,13 @@ impl fmt::Debug for Source {
     }
 }
 
+/// Whether a file begins as an image does, whatever has become of the rest.
+pub fn is_one(path: &std::path::Path) -> bool {
+    use std::io::Read;
+    let mut begins = [0; format::MAGIC.len()];
+    std::fs::File::open(path).is_ok_and(|mut file| file.read_exact(&mut begins).is_ok()) && begins == format::MAGIC
+}
+
 impl Image {
     /// Maps a file. Reads one block, allocates nothing that grows with the image.
     ///

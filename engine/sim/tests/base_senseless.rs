@@ -1,0 +1,116 @@
+//! Files behind right checksums that redb panics over: that is damage where redb opens or reads them, and for the next process where the panic ends the first one.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
+
+mod base_support;
+
+use base_support::{BASE_ID, Model, OPTIONS, create, merge};
+use std::sync::{Arc, Once};
+use zoolet_engine::action::BaseRead;
+use zoolet_engine::event::BaseFailure;
+use zoolet_engine::store::base::{Base, BaseError, PanicNote};
+use zoolet_engine::store::disk::Disk;
+use zoolet_sim::disk::{Random, SimDisk};
+use zoolet_sim::senseless::{change_until, is_senseless, make_senseless};
+
+const NOTE: &str = "base-7.panic";
+
+/// As in a process that ends with its first panic: the note is left. And nobody wants to read hundreds of panics that are caught.
+fn leave_notes() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let say = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| match PanicNote::due().or_else(PanicNote::due) {
+            // The first one stays.
+            Some(note) => drop(note.leave()),
+            None => say(panic),
+        }));
+    });
+}
+
+/// All of it in redb, in both tables, with branch pages.
+fn sound() -> (Model, SimDisk) {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(1));
+    for _ in 0..4 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 300, 100)).unwrap();
+        while merge(&base, true).unwrap() > 0 {}
+    }
+    (model, disk)
+}
+
+fn open(disk: &Arc<dyn Disk>) -> Result<Base, BaseError> {
+    Base::open(Arc::clone(disk), BASE_ID, OPTIONS)
+}
+
+#[test]
+fn what_redb_panics_over_as_it_opens_or_reads_is_damage() {
+    leave_notes();
+    let (_, sound) = sound();
+    let [mut opening, mut reading] = [0; 2];
+    let meet = |changed: &Arc<dyn Disk>| {
+        // Nothing that is done to one is left for the next.
+        let disk = sound.after_process_crash();
+        copy_redb(&**changed, &disk);
+        let opened = open(&(Arc::new(disk) as Arc<dyn Disk>));
+        opening += u32::from(is_senseless(&opened));
+        let Ok(base) = opened else { return false };
+        let read = read_all(&base);
+        reading += u32::from(is_senseless(&read));
+        false
+    };
+    assert!(!change_until(&(Arc::new(sound.after_process_crash()) as Arc<dyn Disk>), BASE_ID, meet));
+    assert!(opening > 0 && reading > 0, "{opening} as it opened, {reading} as it read");
+}
+
+fn read_all(base: &Base) -> Result<(), BaseError> {
+    let damage = |failure| match failure {
+        BaseFailure::Damaged(what) => BaseError::Damaged(what),
+        BaseFailure::Io(what) => BaseError::Io(what),
+    };
+    let (reader, mut keys) = (base.reader(), Vec::new());
+    let mut note = |key: &[u8]| {
+        keys.push(key.to_vec());
+        true
+    };
+    reader.keys(b"", None, &mut note).map_err(damage)?;
+    keys.iter().try_for_each(|key| reader.record(key).map(drop).map_err(damage))
+}
+
+/// What change was made on one disk, on another.
+fn copy_redb(from: &dyn Disk, to: &dyn Disk) {
+    for name in ["base-7.redb", "base-7.crc"] {
+        let (source, copy) = (from.open(name).unwrap(), to.open(name).unwrap());
+        let mut bytes = vec![0; usize::try_from(source.len().unwrap()).unwrap()];
+        source.read_at(0, &mut bytes).unwrap();
+        copy.write_at(0, &bytes).unwrap();
+    }
+}
+
+#[test]
+fn who_finds_a_note_of_a_panic_does_not_try_again() {
+    leave_notes();
+    let disk: Arc<dyn Disk> = Arc::new(sound().1.after_process_crash());
+    assert!(PanicNote::due().is_none());
+    // The first panic leaves the note, of which who changes the file hears only then.
+    assert!(make_senseless(&disk, BASE_ID), "redb panics over none of the changed files");
+    assert!(disk.list().unwrap().iter().any(|name| name == NOTE));
+    let again = open(&disk);
+    assert!(is_senseless(&again) && again.unwrap_err().to_string().contains(NOTE));
+    disk.remove(NOTE).unwrap();
+    assert!(is_senseless(&open(&disk)), "it is tried again without");
+    Base::remove(&*disk, BASE_ID).unwrap();
+    assert_eq!(disk.list().unwrap(), Vec::<String>::new(), "the note goes with its base");
+}
+
+/// A crash in the first start of all: such a base is made again, also when the next start ended over it.
+#[test]
+fn a_base_that_was_never_completed_is_one_with_a_note_too() {
+    leave_notes();
+    let disk = SimDisk::new(1);
+    drop(create(&disk));
+    disk.remove("base-7.manifest").unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    disk.create(NOTE).unwrap();
+    assert!(Base::is_unfinished(&disk, BASE_ID).unwrap());
+}

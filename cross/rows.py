@@ -23,8 +23,7 @@ def buildable():
 def words(row, features):
     """What follows `cargo`."""
     command = ["build", "--locked", "--profile", profile(features), "--package", "zoolet", "--bin", "zoolet", "--target", row["triple"]]
-    command += ["--no-default-features", "--features", ",".join(FEATURE_SETS[features]["features"])]
-    return command + flagged(row, flags(row) + FEATURE_SETS[features]["flags"])
+    return command + ["--no-default-features", "--features", ",".join(FEATURE_SETS[features]["features"])]
 
 
 def profile(features):
@@ -32,20 +31,15 @@ def profile(features):
     return FEATURE_SETS[features]["profile"]
 
 
-def flagged(row, flags):
-    """The words that have Cargo give rustc these flags, with those of other such words before and behind. The environment could say them instead of all these
-    words, so it must not (unflagged)."""
-    return ["--config", f"target.{row['triple']}.rustflags={quoted(flags)}"]
+def encoded(flags):
+    """As Cargo takes flags of rustc from its environment. There they are the only ones: whatever other variables and its files of configuration say, and of those
+    a builder may have some, is passed over."""
+    return {"CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags)}
 
 
-def unflagged(environment):
-    """Without what Cargo would heed in the place of flags on its command line."""
-    return {name: value for name, value in environment.items() if name not in ("RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS")}
-
-
-def flags(row):
-    """Of rustc, for everything, whatever is in the binary."""
-    flags = {
+def flags(row, features):
+    """Of rustc, for everything."""
+    flags = FEATURE_SETS[features]["flags"] + {
         "static": ["-Ctarget-feature=+crt-static", "-Crelocation-model=static"],
         "static-pie": ["-Ctarget-feature=+crt-static"],
         "dynamic": ["-Ctarget-feature=-crt-static"],
@@ -68,15 +62,15 @@ def image(name):
 
 def cross_toml():
     """What cross/Cross.toml is: everything of a row that is not on the command line of `cross`."""
-    text = "# Written by cross/drift --write from targets.toml, for the tool `cross`: CROSS_CONFIG=cross/Cross.toml.\n"
+    text = "# Written by cross/drift --write from targets.toml, for the tool `cross`: CROSS_CONFIG=cross/Cross.toml, and flags of rustc\n# in the environment, as `cross/release --with-cross` says them: they differ between feature sets.\n"
     for name in CROSS["digests"]:
         row = named(name)
         where, is_verified = image(name)
+        # What flags it is given, cross/release says.
+        passed = ["CARGO_ENCODED_RUSTFLAGS", *(f"{name}={value}" for name, value in environment(row).items())]
         text += f"\n[target.{row['triple']}]\n"
         text += "" if is_verified else "# Unverified: nobody has recorded the digest of what has this tag.\n"
-        text += f"image = {quoted(where)}\n"
-        if said := environment(row):
-            text += f"\n[target.{row['triple']}.env]\npassthrough = {quoted([f'{name}={value}' for name, value in said.items()])}\n"
+        text += f"image = {quoted(where)}\n\n[target.{row['triple']}.env]\npassthrough = {quoted(passed)}\n"
     return text
 
 

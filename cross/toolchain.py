@@ -13,10 +13,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parent
 
 
-def words(row, features):
+def words(features):
     """For Cargo, behind those of the row: the standard library is compiled with the rest."""
     built = rows.FEATURE_SETS[features]
-    return [f"-Zbuild-std={built['std']}", f"-Zbuild-std-features={built['std_features']}", *rows.flagged(row, flags())]
+    return [f"-Zbuild-std={built['std']}", f"-Zbuild-std-features={built['std_features']}"]
 
 
 def cargo():

@@ -50,3 +50,15 @@ fn each_command_has_a_row() {
         assert!(is_tried, "zoolet {command} has no row");
     }
 }
+
+/// A text on a full disk is half a text: who wrote it there must hear of it.
+#[test]
+fn what_is_printed_to_a_full_disk_fails() {
+    for words in [&["config", "example"][..], &["unit", "systemd"], &["keygen"], &["licences"], &["--help"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = zoolet(words).stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.starts_with("zoolet: standard output: "), "{words:?}: {said}");
+    }
+}

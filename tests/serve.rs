@@ -237,3 +237,27 @@ fn an_address_that_nothing_can_be_sent_to_is_said_in_words_of_ours() {
     }
     assert!(!server.log().contains("quinn"), "{}", server.log());
 }
+
+/// A log on a disk that became full, or a reader of it that has ended: lines are lost, and clients are served.
+#[test]
+fn a_log_that_takes_no_line_ends_nothing() {
+    let scratch = Scratch::new();
+    let mut serve = zoolet(&["serve", "--listen", "127.0.0.1:0", "--log", "debug", "--data", "data"]);
+    serve.current_dir(scratch.path()).stdout(std::process::Stdio::piped());
+    serve.stderr(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    let mut child = serve.spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    let address = line.split_whitespace().find_map(|word| word.trim_end_matches([';', ',']).parse().ok());
+    let address = address.unwrap_or_else(|| panic!("no address in {line:?}"));
+    for name in ["/a", "/b"] {
+        let mut client = Client::connect(address);
+        client.create(name, b"").unwrap();
+        // What is no request is a line of the log.
+        client.send_raw(i32::MAX, b"");
+        assert!(client.is_closed() || client.exists(name));
+    }
+    assert!(child.try_wait().unwrap().is_none());
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -90,12 +90,14 @@ fn run(tool: Tool) -> Result<(), Exit> {
     }
 }
 
-/// Prints to stdout; a reader that has gone away is not our failure.
+/// Prints to stdout; a reader that has gone away is not our failure. A file on a full disk is: who redirects a command to it goes on with half a text.
 fn say(text: &str) -> Result<(), Exit> {
-    use std::io::Write;
+    use std::io::{ErrorKind, Write};
     let mut stdout = std::io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-    Ok(())
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Exit::failed(format!("standard output: {error}"))),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Prints one line to stderr.

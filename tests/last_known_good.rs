@@ -220,6 +220,7 @@ fn a_file_among_the_data_is_refused_whatever_leads_there() {
         // Neither is there before the first start.
         ("new", "new/conf.image"),
         ("new", "new/images/conf.image"),
+        ("new", "new"),
     ] {
         match start_with(data, path) {
             Err(error @ StartError::Config(_)) => {
@@ -230,4 +231,34 @@ fn a_file_among_the_data_is_refused_whatever_leads_there() {
         }
     }
     start_with("data", "data-images/conf.image").unwrap();
+}
+
+/// The configuration itself, a device, somebody's letters: whatever the file was, it would be gone without a word.
+#[test]
+fn a_file_that_is_no_image_is_not_replaced() {
+    let scratch = Scratch::new();
+    drop(start(&scratch));
+    std::fs::create_dir_all(scratch.join("images")).unwrap();
+    let start_with = |name: &str| {
+        let mut config = config(&scratch);
+        config.last_known_good.as_mut().unwrap().path = scratch.join("images").join(name);
+        Node::start(config)
+    };
+    std::fs::write(scratch.join("images/letters"), "Dear Sir").unwrap();
+    std::os::unix::fs::symlink(scratch.join("images/letters"), scratch.join("images/link")).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(scratch.join("images/socket")).unwrap());
+    for name in ["letters", "link", "socket"] {
+        match start_with(name) {
+            Err(error @ StartError::Config(_)) => {
+                assert!(error.to_string().contains("allowed is a file that is none yet, or an image"), "{error}");
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    // What a crash may leave of one, and what somebody made to have its rights.
+    std::fs::write(scratch.join("images/cut"), b"zltimg\0\x01").unwrap();
+    std::fs::write(scratch.join("images/empty"), "").unwrap();
+    for name in ["cut", "empty"] {
+        drop(start_with(name).unwrap());
+    }
 }

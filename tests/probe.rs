@@ -7,7 +7,7 @@ use support::*;
 #[test]
 fn a_box_is_measured_nothing_is_left_and_the_profile_that_is_written_is_one() {
     let scratch = Scratch::new();
-    let words = ["probe", "--data", "not/there/yet", "--peer", "127.0.0.1:1", "--out", "box.toml", "--json"];
+    let words = ["probe", "--data", "not-there-yet", "--peer", "127.0.0.1:1", "--out", "box.toml", "--json"];
     let ran = run(&scratch, &words);
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let found: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();

@@ -41,7 +41,7 @@ impl KeptImage {
         match self.place() {
             None => refuse(format!("last_known_good.path = \"{shown}\": allowed is the name of a file")),
             // Whoever it is for may not enter there, and a name that the log or the base has would be written over.
-            Some((directory, _)) if real(directory).starts_with(real(data)) => refuse(format!(
+            Some(_) if real(&self.path).starts_with(real(data)) => refuse(format!(
                 "last_known_good.path = \"{shown}\": allowed is a file outside the data directory (data = {}), which is the server's alone",
                 data.display()
             )),
@@ -51,8 +51,17 @@ impl KeptImage {
             Some(_) if self.path.is_dir() => {
                 refuse(format!("last_known_good.path = \"{shown}\": allowed is a file, and this is a directory"))
             }
+            Some(_) if !self.may_be_replaced() => {
+                refuse(format!("last_known_good.path = \"{shown}\": allowed is a file that is none yet, or an image"))
+            }
             Some(_) => Ok(()),
         }
+    }
+
+    /// Whether there is nothing that somebody could miss. What cannot be read is somebody else's.
+    fn may_be_replaced(&self) -> bool {
+        let Ok(found) = std::fs::symlink_metadata(&self.path) else { return true };
+        found.is_file() && (found.len() == 0 || zoolet_engine::store::image::is_one(&self.path))
     }
 }
 

@@ -144,6 +144,6 @@ fn write_new(out: &Path, text: &str) -> std::io::Result<()> {
 
 fn create(out: &Path, text: &str) -> std::io::Result<()> {
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(out)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+    // A part of a profile is none, and in the way of the next one.
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).inspect_err(|_| drop(std::fs::remove_file(out)))
 }

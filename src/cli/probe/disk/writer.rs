@@ -109,9 +109,12 @@ fn measure(data: &Path, tell: &mut Tell<'_>) -> Result<(), Stopped> {
 /// The directory itself, or the one that it would be made in.
 fn directory(data: &Path) -> Result<PathBuf, Stopped> {
     let whole = std::path::absolute(data).map_err(|error| Stopped::Failed(error.to_string()))?;
-    let found = whole.ancestors().find(|place| place.exists()).filter(|place| place.is_dir());
-    let found = found.map(Path::to_path_buf);
-    found.ok_or_else(|| Stopped::Refused(format!("--data = {}: is no directory", data.display())))
+    // A server makes its directory, and none on the way to it: what is further up may be another disk.
+    let found = whole.ancestors().take(2).find(|place| place.exists());
+    let refused = |why| Stopped::Refused(format!("--data = {}: {why}", data.display()));
+    let found =
+        found.ok_or_else(|| refused("does not exist, nor what it would be made in; is its file system mounted?"))?;
+    if found.is_dir() { Ok(found.to_path_buf()) } else { Err(refused("is no directory")) }
 }
 
 /// Bytes that may be taken for a moment.

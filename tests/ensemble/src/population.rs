@@ -87,7 +87,8 @@ pub fn write(servers: &[&Server], client: &mut Client, operations: &[WriteOp]) -
             Some(other) => return Err(format!("{other:?}")),
         }
     }
-    Err(format!("refused all the time: {:?}", operations.first()))
+    let states: Vec<_> = servers.iter().map(|server| server.status()).collect();
+    Err(format!("refused all the time: {:?}: {states:?}", operations.first()))
 }
 
 /// What makes the znodes of a directory of a thousand, transaction by transaction.

@@ -24,6 +24,8 @@ const HOLD: Duration = Duration::from_secs(10);
 const BYTES_PER_SMALL: u64 = 128;
 /// How long clients may take to meet every bound, when all is there.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Files of this process beside connections.
+const FILES: u64 = 1000;
 /// What they can fill.
 const BOUNDS: [&str; 6] =
     ["connections", "sessions", "watches", "outbound_bytes", "outstanding_bytes", "record_cache_bytes"];
@@ -55,6 +57,24 @@ fn figure(figures: &BTreeMap<String, String>, key: &str) -> u64 {
     figures.get(key).unwrap_or_else(|| panic!("no {key}")).parse().unwrap()
 }
 
+/// As many to each server as the profile allows, or fewer where this process, whose clients they all are, may not have so many.
+fn connections(profile: &Profile) -> u64 {
+    let (files, of_profile) = (open_files_max(), profile.get(Key::ConnectionsMax));
+    let possible = files.saturating_sub(FILES) / u64::from(SERVERS);
+    if possible < of_profile {
+        not_checked(format!(
+            "{of_profile} connections to each server, because {files} files may be open here: {possible}"
+        ));
+    }
+    of_profile.min(possible)
+}
+
+fn open_files_max() -> u64 {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    line.split_whitespace().next().and_then(|soft| soft.parse().ok()).unwrap_or(u64::MAX)
+}
+
 /// Every bound of this profile at once.
 fn hold(name: &str) {
     let profile = Profile::named(name, None).unwrap();
@@ -65,7 +85,9 @@ fn hold(name: &str) {
         not_checked("that nobody is killed, because no group with a bound of memory can be made here");
     }
     let mut plan = Plan::new(Product::zoolet().unwrap(), SERVERS);
-    plan.settings = format!("profile = \"{name}\"");
+    // Of the disk as much as it takes: two bases of what is beyond so much memory are more than the larger profiles allow, and that bound has a test of its own.
+    let connections = connections(&profile);
+    plan.settings = format!("profile = \"{name}\"\n[limits]\ndisk_bytes_max = 0\nconnections_max = {connections}");
     if !groups.is_empty() {
         plan.starter = starter();
         let of = |group: &Cgroup| vec![("ZOOLET_TEST_GROUP".to_owned(), group.processes().into_os_string())];
@@ -79,7 +101,7 @@ fn hold(name: &str) {
     let most = std::thread::scope(|scope| {
         let watching = scope.spawn(|| watch(&pids, &over));
         let besieged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            besiege(&profile, &mut site, &pids, directories);
+            besiege(&profile, connections, &mut site, &pids, directories);
         }));
         over.store(true, Relaxed);
         let most = watching.join().unwrap();
@@ -126,7 +148,7 @@ fn tells_whom_it_refuses(server: &Server, since: Duration) {
     }
 }
 
-fn besiege(profile: &Profile, site: &mut Site, pids: &[AtomicU64], directories: u64) {
+fn besiege(profile: &Profile, connections: u64, site: &mut Site, pids: &[AtomicU64], directories: u64) {
     let began = Instant::now();
     let servers: Vec<&Server> = site.servers().iter().collect();
     // At the leader, which is neither frozen nor killed: who loses a connection under siege waits long for another one.
@@ -134,7 +156,7 @@ fn besiege(profile: &Profile, site: &mut Site, pids: &[AtomicU64], directories: 
     let mut own = client(&[leader], None).unwrap();
     siege::prepare().iter().for_each(|operations| write(&servers, &mut own, operations).unwrap());
     let bounds = Bounds {
-        connections: profile.get(Key::ConnectionsMax),
+        connections,
         connections_per_address: profile.get(Key::ConnectionsPerAddressMax),
         watches: profile.get(Key::WatchesMax),
         znodes: directories * 1000,

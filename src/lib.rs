@@ -50,6 +50,8 @@ pub use runtime::{
     check_data_directory,
 };
 pub use zoolet_engine::store::Strategy;
+/// For the panic hook of a daemon: one of redb's panics may end it ([`PanicNote::due`]), and the next process should not try the same file again.
+pub use zoolet_engine::store::base::PanicNote;
 pub use zoolet_engine::wear::Medium;
 pub use zoolet_engine::{Limits, Settings, Status};
 pub use zoolet_model::{

@@ -127,7 +127,7 @@ const OF_HELP_AND_VERSION: [&str; 3] = ["help", "version", "licenses"];
 fn unknown(name: &str) -> Exit {
     if help::is_left_out(name) {
         return Exit::usage(format!(
-            "this build has no {name}: a server and its status are all of it; the full one has it"
+            "this build has no {name}: a server, its keys and its status are all of it; the full one has it"
         ));
     }
     let known = help::names();

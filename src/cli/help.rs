@@ -134,7 +134,9 @@ mod tests {
                 "{name}"
             );
             let refused = parse(name).err().unwrap();
-            let line = format!("this build has no {name}: a server and its status are all of it; the full one has it");
+            let line = format!(
+                "this build has no {name}: a server, its keys and its status are all of it; the full one has it"
+            );
             assert_eq!((refused.code, refused.line), (2, line));
         }
         assert_eq!(names(), ["serve", "status", "keygen", "unit", "licences"]);

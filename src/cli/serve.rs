@@ -7,8 +7,7 @@ use tokio::sync::oneshot;
 use tracing::{Level, error, info, warn};
 use tracing_subscriber::{filter::filter_fn, layer::SubscriberExt, util::SubscriberInitExt};
 use zoolet::config::{self, Config, DEFAULT_PROFILE, Loaded, Overrides, Populate};
-use zoolet::{Failure, Node, ReadOnly, StartError, Wait};
-use zoolet_engine::store::base::PanicNote;
+use zoolet::{Failure, Node, PanicNote, ReadOnly, StartError, Wait};
 
 /// How long a clean shutdown may take. An init system waits 10 s before it kills (procd 5 s).
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(4);

@@ -161,7 +161,7 @@ fn lives(name: &str, network: &str, day: &Day) {
         summary.writes > 10 * minutes() && summary.syncs > minutes(),
         "{name}, {network}: there was a load: {summary:?}"
     );
-    let writes_an_hour = summary.writes as u64 * 60 / minutes();
+    let writes_an_hour = summary.writes * 60 / minutes();
     assert!(day.writes_an_hour.contains(&writes_an_hour), "{name}, {network}: {writes_an_hour} writes an hour");
     assert!(day.p50_us.contains(&p50_us), "{name}, {network}: half of the writes take {p50_us} us");
     let is_day = minutes() >= 24 * 60;

@@ -8,7 +8,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
-use zoolet::recipes::{Coordinator, Error, EventHandle, Lock, Reset};
+use zoolet::recipes::{Coordinator, Error, EventHandle, Instant, Lock, Reset};
 use zoolet::{Config, Node, Session, Wait, path};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Link {
     /// It transmits, and stops by itself at this instant of the session's clock unless it is told again.
-    Up(Duration),
+    Up(Instant),
     /// It does not.
     Down,
 }
@@ -49,7 +49,9 @@ async fn transmit(session: Session, mut modem: impl FnMut(Link)) -> Result<(), E
         let radio = Radio(&mut modem);
         let transmitting = async {
             loop {
-                (radio.0)(Link::Up(session.safe_until()));
+                if session.now() < grant.safe_until() {
+                    (radio.0)(Link::Up(grant.safe_until()));
+                }
                 session.timer(session.now() + session.timeout() / 16).await;
             }
         };

@@ -2,7 +2,7 @@
 //! they need.
 //!
 //! The bounds are what is reached, not what is hoped for: who makes one of them worse has put an allocation on everybody's way. What the caller's own
-//! thread allocates is counted in `allocations_caller.rs`: nothing, up to a lock.
+//! thread allocates is counted in `library/allocations_caller.rs`: nothing, up to a lock.
 
 mod allocations_cycles;
 mod scratch;

@@ -4,6 +4,7 @@ use crate::action::{FetchId, Generation};
 use crate::peer::{
     Incarnation, LinkId, LogRange, LogReadFailure, NotReceived, PeerMessage, ReadId, ReceivedSnapshot, TransferId,
 };
+use crate::status::DiskTroubles;
 use crate::store::key::Key;
 use crate::watch::{ListedBy, Mark};
 use bytes::Bytes;
@@ -123,6 +124,8 @@ pub enum Event {
         /// What is too small; `None` when there is room.
         shortage: Option<Shortage>,
     },
+    /// What is wrong with the disk has changed. Only told to the other servers.
+    DiskTroubles(DiskTroubles),
     /// An entry read back from the log at start, committed or not, in order.
     Recovered {
         /// Its place.

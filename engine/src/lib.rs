@@ -9,6 +9,7 @@ pub mod budget;
 mod completion;
 pub mod event;
 pub mod limits;
+pub mod network;
 pub mod notices;
 pub mod peer;
 pub mod server;

@@ -5,9 +5,10 @@
 
 use crate::action::CheckpointMeta;
 use crate::event::ConnId;
+use crate::status::{DiskTroubles, Refusal};
 use bytes::Bytes;
-use zoolet_model::{ErrorCode, SessionId, SessionSecret, Zxid};
-use zoolet_zab::{Attempt, Epoch, Message};
+use zoolet_model::{ErrorCode, ServerId, SessionId, SessionSecret, Zxid};
+use zoolet_zab::{Attempt, Epoch, Message, Role};
 
 pub use zoolet_zab::{Incarnation, LinkId};
 
@@ -81,6 +82,36 @@ pub struct Entries {
     pub chain_before: u128,
     /// In order, without gaps, at least one.
     pub entries: Vec<PeerEntry>,
+}
+
+/// A server's own report of its health; for display only.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Health {
+    /// What it is; looking while it does not serve.
+    pub role: Role,
+    /// The last entry it applied.
+    pub applied: Zxid,
+    /// Entries that it knows to be committed and has not applied.
+    pub behind: u64,
+    /// Why it would refuse writes if it led.
+    pub refusal: Option<Refusal>,
+    /// What is wrong with its disk and does not stop its writes.
+    pub disk: DiskTroubles,
+    /// It has not applied for a long time what it knows to be committed.
+    pub lags: bool,
+    /// Of a leader: members that it does not hear, [`MEMBERS_MAX`](zoolet_zab::MEMBERS_MAX) at most.
+    pub silent: Vec<ServerId>,
+    /// Of a leader: learners that stay behind, at most [`MEMBERS_MAX`](zoolet_zab::MEMBERS_MAX).
+    pub lagging: Vec<ServerId>,
+}
+
+impl Health {
+    /// Whether more than progress is different.
+    pub(crate) fn is_news_after(&self, before: &Self) -> bool {
+        let Self { role, applied: _, behind: _, refusal, disk, lags, silent, lagging } = self;
+        (role, refusal, disk, lags, silent, lagging)
+            != (&before.role, &before.refusal, &before.disk, &before.lags, &before.silent, &before.lagging)
+    }
 }
 
 /// What one server says to another.
@@ -178,6 +209,8 @@ pub enum PeerMessage {
         /// [`Server::digest`](crate::Server::digest) after it.
         digest: u128,
     },
+    /// To every server: how the sender is. Sent when a link comes up and when something changes.
+    Health(Health),
 }
 
 /// What a message travels on. Nothing that is on one lane waits for what is on another.
@@ -202,7 +235,8 @@ impl PeerMessage {
             | Self::Refused { .. }
             | Self::Revalidated { .. }
             | Self::Moved { .. }
-            | Self::Alive { .. } => Lane::Log,
+            | Self::Alive { .. }
+            | Self::Health(_) => Lane::Log,
             Self::Forward { .. } | Self::Revalidate { .. } | Self::Touch { .. } | Self::Digest { .. } => Lane::Forward,
         }
     }
@@ -217,6 +251,7 @@ impl PeerMessage {
             Self::Touch { sessions, of_this_process, .. } => {
                 16 + 32 * sessions.len() + 8 * of_this_process.as_ref().map_or(0, Vec::len)
             }
+            Self::Health(Health { silent, lagging, .. }) => 32 + silent.len() + lagging.len(),
             Self::Zab(_) | Self::Snapshot { .. } => 128,
             Self::Refused { .. }
             | Self::Revalidate { .. }

@@ -1,13 +1,16 @@
 //! How the server is, for four-letter words, metrics and `zoolet status`.
 
 mod alarm;
+mod disk;
 mod flash;
 
 pub use alarm::{Alarm, alarms};
+pub use disk::{DiskTrouble, DiskTroubles};
 pub use flash::FlashStatus;
 
 use crate::budget::Part;
 use crate::event::{ConnId, Shortage};
+use crate::peer::Health;
 use crate::watch::Mark;
 use zoolet_model::{Epoch, ServerId, SessionId, Text, Zxid};
 use zoolet_zab::{Kind, Role};
@@ -27,6 +30,8 @@ pub struct Status {
     pub leader_silent_ms: u64,
     /// Entries that its leader said are committed and that it has not applied.
     pub behind: u64,
+    /// For how long it has lacked one of them, milliseconds.
+    pub behind_ms: u64,
     /// The first place where a peer's state was not this one's: one of the two is wrong.
     pub differs: Option<(ServerId, Zxid)>,
     /// Whom this leader refuses, because of what each of the two knows to be committed: an older copy of a data directory was put back.
@@ -67,6 +72,10 @@ pub struct Status {
     pub digest: u128,
     /// Why writes are refused now, if they are.
     pub refusing_writes: Option<&'static str>,
+    /// Why writes would be refused if this server led; the same while it leads.
+    pub refusal: Option<Refusal>,
+    /// How the other servers are, each in its own words.
+    pub said: Vec<MemberStatus>,
     /// What there is too little of, and by how much. Whoever drives the machine knows it; the machine itself leaves it empty.
     pub lack: Option<Lack>,
     /// Whether that is because the disk takes nothing at all.
@@ -103,8 +112,14 @@ pub struct Status {
     pub writes_acknowledged: u64,
     /// Sessions that expired since start.
     pub sessions_expired: u64,
+    /// Sessions there may be; 0 is not known.
+    pub sessions_max: u64,
     /// Sessions that were not begun since start, because there were `sessions_max`.
     pub sessions_refused: u64,
+    /// Sessions that were not begun since start, because clients of their address had their share.
+    pub sessions_refused_of_address: u64,
+    /// Wrong proofs of the super user since start, and those that were not looked at because there had been too many.
+    pub super_guesses: u64,
     /// [`List::Watches`](crate::event::List): sessions and paths they watch. [`List::Ephemerals`](crate::event::List): the session and what it owns.
     pub listed: Vec<(SessionId, Text)>,
     /// Where the next page begins, if there is one.
@@ -139,6 +154,47 @@ pub struct LearnerStatus {
     pub is_synced: bool,
     /// Entries of the leader's history that it is not known to have durably.
     pub behind: u64,
+    /// For how long it has lacked one of them, milliseconds; 0 while it catches up after it joined.
+    pub behind_ms: u64,
+}
+
+/// Another server, in its own words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberStatus {
+    /// Who.
+    pub id: ServerId,
+    /// What it said last on the link that there is.
+    pub health: Health,
+    /// How long ago, milliseconds. It says so again only when something changes.
+    pub said_ms: u64,
+}
+
+/// Why a server refuses writes, or would if it led.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Refusal {
+    /// There is too little room for more than deletions.
+    Shortage(Shortage),
+    /// The disk is mounted to be read only.
+    ReadOnly,
+    /// The log cannot be written.
+    Log,
+    /// The last checkpoint failed, and what waits for it fills log or memory.
+    Checkpoint,
+    /// A reason of a later release.
+    Other,
+}
+
+impl Refusal {
+    /// For an operator.
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::Shortage(shortage) => shortage.why(),
+            Self::ReadOnly => "the disk is read-only",
+            Self::Log => "the log cannot be written",
+            Self::Checkpoint => "the last checkpoint failed, and there is no room for more without it",
+            Self::Other => "it gives a reason that this release does not know",
+        }
+    }
 }
 
 /// A link to another server.
@@ -152,10 +208,46 @@ pub struct PeerStatus {
     pub is_linked: bool,
     /// For how long there has been none, milliseconds; 0 when there is one.
     pub missing_ms: u64,
+    /// For how long nothing came on its link, milliseconds; `None` without one. Half a second more than it is at most.
+    pub heard_ms: Option<u64>,
     /// Round trip as the link measures it, microseconds; 0 without one.
     pub round_trip_us: u64,
     /// Why there is none, and what helps, if that is known.
     pub refusal: Option<String>,
+}
+
+/// A peer on whose link nothing came for this long is silent, milliseconds: an idle leader and its learners exchange three heartbeats a second.
+const SILENT_MS: u64 = 2_000;
+/// The same between two learners, whose idle link says something every 2 s.
+const SILENT_LEARNER_MS: u64 = 3_500;
+/// While a leader is looked for, everyone that is there says something ten times a second.
+const SILENT_LOOKING_MS: u64 = 1_500;
+
+impl Status {
+    /// For how long this peer has been silent, milliseconds, if that is longer than a peer that is well is.
+    pub(crate) fn silent_ms(&self, peer: &PeerStatus) -> Option<u64> {
+        let Some(heard_ms) = peer.heard_ms.filter(|_| peer.is_linked) else {
+            return (!peer.is_linked).then_some(peer.missing_ms).filter(|ms| *ms > SILENT_MS);
+        };
+        let most_ms = match self.role {
+            "" => SILENT_LOOKING_MS,
+            "leader" => SILENT_MS,
+            _ if self.leader == Some(peer.id) => SILENT_MS,
+            _ => SILENT_LEARNER_MS,
+        };
+        (heard_ms > most_ms).then_some(heard_ms)
+    }
+
+    /// Whether this peer is there: it has a link and was heard lately.
+    pub(crate) fn hears(&self, peer: &PeerStatus) -> bool {
+        peer.is_linked && self.silent_ms(peer).is_none()
+    }
+
+    /// How its leader says that it is.
+    pub(crate) fn leaders_health(&self) -> Option<(ServerId, &Health)> {
+        let leader = self.leader.filter(|leader| Some(*leader) != self.id)?;
+        self.said.iter().find(|member| member.id == leader).map(|member| (leader, &member.health))
+    }
 }
 
 /// Bytes of proposals: the last, the smallest and the largest. `None` before the first.

@@ -110,6 +110,13 @@ pub enum Txn<'a> {
         /// Which.
         session: SessionId,
     },
+    /// A session's owner came back with another timeout, which counts from this entry on, under every later leader too.
+    RenewSession {
+        /// Which.
+        session: SessionId,
+        /// Negotiated, milliseconds.
+        timeout_ms: u32,
+    },
     /// Delete a container that has had children and has none.
     Reap {
         /// Which.
@@ -132,6 +139,7 @@ mod tag {
     pub(super) const REAP: u8 = 6;
     pub(super) const MEMBERSHIP: u8 = 7;
     pub(super) const CREATE_SESSION_AT_HOME: u8 = 8;
+    pub(super) const RENEW_SESSION: u8 = 9;
 
     pub(super) const CREATE: u8 = 1;
     pub(super) const DELETE: u8 = 2;
@@ -181,6 +189,11 @@ pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
         Txn::CloseSession { session } => {
             buffer.put_u8(tag::CLOSE_SESSION);
             buffer.put_i64_le(session.0);
+        }
+        Txn::RenewSession { session, timeout_ms } => {
+            buffer.put_u8(tag::RENEW_SESSION);
+            buffer.put_i64_le(session.0);
+            buffer.put_u32_le(*timeout_ms);
         }
         Txn::Reap { path } => {
             buffer.put_u8(tag::REAP);
@@ -314,6 +327,7 @@ pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
             reader.create_session(Some(home))?
         }
         tag::CLOSE_SESSION => Txn::CloseSession { session: SessionId(reader.i64()?) },
+        tag::RENEW_SESSION => Txn::RenewSession { session: SessionId(reader.i64()?), timeout_ms: reader.u32()? },
         tag::REAP => Txn::Reap { path: reader.text()? },
         tag::MEMBERSHIP => Txn::Membership(reader.bytes()?),
         _ => return Err(Undecodable),
@@ -502,6 +516,7 @@ mod tests {
             round_trip(&Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([9; 16]), home });
         }
         round_trip(&Txn::CloseSession { session: SessionId(1) });
+        round_trip(&Txn::RenewSession { session: SessionId(1), timeout_ms: 40_000 });
         round_trip(&Txn::Reap { path: "/c" });
         round_trip(&Txn::Membership(b"three"));
     }
@@ -514,6 +529,19 @@ mod tests {
         assert_eq!(membership(&entry[..entry.len() - 1]), None);
         assert_eq!(membership(&encode(Header::default(), &Txn::NoOp, &mut buffer)), None);
         assert_eq!(membership(b""), None);
+    }
+
+    #[test]
+    fn golden_bytes_of_a_renewal() {
+        let header = Header { wall_ms: 1, ensemble_ms: 2 };
+        let txn = Txn::RenewSession { session: SessionId(3), timeout_ms: 40_000 };
+        let mut expected = Vec::new();
+        expected.extend(1i64.to_le_bytes());
+        expected.extend(2u64.to_le_bytes());
+        expected.push(9);
+        expected.extend(3i64.to_le_bytes());
+        expected.extend(40_000u32.to_le_bytes());
+        assert_eq!(encode(header, &txn, &mut BytesMut::new()), expected);
     }
 
     #[test]

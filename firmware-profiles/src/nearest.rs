@@ -1,12 +1,28 @@
 //! What somebody meant who wrote a name that there is not.
 
-/// The one of `known` that `name` is but for a typing mistake, upper and lower case being one; `None` when none is near.
+/// Letters that a name must have to be taken for the beginning of a longer one.
+const BEGINNING_MIN: usize = 4;
+
+/// The one of `known` that `name` is but for a typing mistake, upper and lower case being one, or else the only one that
+/// begins with it; `None` when none is near.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    let known: Vec<&str> = known.into_iter().collect();
+    misspelt(name, &known).or_else(|| begun(name, &known))
+}
+
+/// The only name that begins with `name`.
+fn begun<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let name = name.to_lowercase();
+    let mut longer = known.iter().filter(|known| known.to_lowercase().starts_with(&name));
+    let only = longer.next().filter(|_| longer.next().is_none());
+    only.copied().filter(|_| name.chars().count() >= BEGINNING_MIN)
+}
+
+fn misspelt<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let name: Vec<char> = name.to_lowercase().chars().collect();
     // In a name of three letters two others make another name.
     let most = (name.len() / 3).clamp(1, 3);
-    let near =
-        known.into_iter().map(|known| (distance(&name, &known.to_lowercase().chars().collect::<Vec<_>>()), known));
+    let near = known.iter().map(|known| (distance(&name, &known.to_lowercase().chars().collect::<Vec<_>>()), *known));
     near.filter(|(distance, _)| *distance <= most).min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }
 
@@ -60,6 +76,9 @@ mod tests {
             ("raspberry-pi4", Some("raspberry-pi-4")),
             ("maxclientconns", Some("maxClientCnxns")),
             ("start", None),
+            ("maxCli", Some("maxClientCnxns")),
+            ("max", None),
+            ("raspberry", None),
             ("pi4", None),
             ("", None),
         ] {

@@ -200,13 +200,8 @@ impl<'i> Reader<'i> {
     }
 
     fn unknown(&self, name: &str, value: &Value<'i>, known: &[&str]) -> ProfileError {
-        let written = match value.get_ref() {
-            // What stands in the file is `[name]`.
-            DeValue::Table(_) => name.to_owned(),
-            _ => format!("{name} = {}", self.shown(value)),
-        };
         let own = name.rsplit('.').next().unwrap_or(name);
-        ProfileError::new(format!("{written}: no such key; {}", meant(own, known)))
+        ProfileError::new(format!("{name}: no such key; {}", meant(own, known)))
             .at(self.file, self.line(value.span().start))
     }
 
@@ -235,13 +230,10 @@ mod tests {
         for (text, expected) in [
             ("title = 1".to_owned(), "box.toml:1: title = 1: allowed is text in quotes"),
             ("media = \"emmc\"".to_owned(), "box.toml: title is missing: what it is"),
-            (
-                "title = \"t\"\nmedium = \"emmc\"".to_owned(),
-                "box.toml:2: medium = \"emmc\": no such key; did you mean media?",
-            ),
+            ("title = \"t\"\nmedium = \"emmc\"".to_owned(), "box.toml:2: medium: no such key; did you mean media?"),
             ("overrides = 7".to_owned(), "overrides = 7: allowed is a table written as [overrides]"),
             ("[overrides.servers_ma]".to_owned(), "box.toml:1: servers_ma: no such key; did you mean servers_max?"),
-            ("colour = 1".to_owned(), "colour = 1: no such key; allowed are title, media, memory, network, overrides"),
+            ("colour = 1".to_owned(), "colour: no such key; allowed are title, media, memory, network, overrides"),
             ("[overrides]\nservers_max = 8".to_owned(), "box.toml:2: servers_max = 8: allowed is a table written as"),
             ("[overrides.servers_max]\nvalue = 8".to_owned(), "servers_max.value = 8: allowed is text in quotes"),
             (
@@ -256,10 +248,7 @@ mod tests {
                 "[overrides.hang_ms]\nevidence = \"none\"".to_owned(),
                 "allowed is \"measured\", \"published\", \"modelled\", \"guess\"",
             ),
-            (
-                "[overrides.hang_ms]\nunit = \"ms\"".to_owned(),
-                "hang_ms.unit = \"ms\": no such key; allowed are value, reason",
-            ),
+            ("[overrides.hang_ms]\nunit = \"ms\"".to_owned(), "hang_ms.unit: no such key; allowed are value, reason"),
             (without("value"), "box.toml:2: servers_max.value is missing: a whole number"),
             (without("reason"), "servers_max.reason is missing: why this much"),
             (without("evidence"), "servers_max.evidence is missing: how the number is known"),

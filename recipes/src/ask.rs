@@ -32,6 +32,49 @@ pub(crate) async fn connected<C: Coordinator>(coordinator: &C) -> Result<(), Err
     }
 }
 
+/// Runs `work`, and drops it when the session loses its connection; for `try_*` calls.
+///
+/// # Errors
+/// [`Error::Disconnected`] when there is no connection, or it ends before `work` is ready.
+pub(crate) async fn at_once<C: Coordinator, T>(
+    coordinator: &C,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    match first(work, disconnected(coordinator)).await {
+        First::Left(done) => done,
+        First::Right(()) => Err(Error::Disconnected),
+    }
+}
+
+/// Waits until the session has no connection. The end of a session is for its requests to tell.
+async fn disconnected<C: Coordinator>(coordinator: &C) {
+    let mut states = coordinator.states();
+    while let Some(state) = next(&mut states).await {
+        match state {
+            SessionState::Suspended | SessionState::ReadOnly => return,
+            SessionState::Connected => {}
+            SessionState::Lost(_) | SessionState::AuthFailed | SessionState::Closed => break,
+        }
+    }
+    std::future::pending().await
+}
+
+/// Brings the session's server up to date with every write before this call.
+///
+/// A write and not `sync`: a leader of Apache ZooKeeper answers `sync` without asking a quorum, and may have been replaced since.
+///
+/// # Errors
+/// [`Error::Session`] if the session ends or a request is refused.
+pub(crate) async fn write_through<C: Coordinator>(coordinator: &C) -> Result<(), Error> {
+    let check = Request::Multi(vec![WriteOp::Check { path: Text::from("/"), version: -1 }]);
+    match ask(coordinator, &check).await? {
+        Reply::Multi(results) if zoolet_model::first_failure(&results).is_none() => Ok(()),
+        // The root forbids this session to look, and the refusal need not be a write.
+        Reply::Multi(_) => crate::catch_up(coordinator).await,
+        _ => Err(UNEXPECTED),
+    }
+}
+
 /// Whether there was no answer, and may be one at the next server.
 pub(crate) const fn is_disconnection(error: zoolet_model::Error) -> bool {
     use zoolet_model::Error as E;

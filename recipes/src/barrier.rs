@@ -1,7 +1,9 @@
 //! Barriers: many wait until somebody lets them go on.
 //!
 //! # Guarantees
-//! - Whoever waits goes on after the barrier was open at some moment since it began to wait, and not before.
+//! - A waiter continues only after the barrier was open at some moment since [`Barrier::wait`] was
+//!   called. The call begins with a write, so that this also holds against Apache ZooKeeper, where
+//!   `sync` asks no quorum.
 //! - Opening wakes all who wait, once.
 //! - Each call of [`Barrier::close`] or [`Barrier::open`] changes it once at most, also when its reply is lost, and tells whether it did.
 //!
@@ -30,9 +32,9 @@
 //! }
 //! ```
 
-use crate::ask::{ask_watching, create, fired, make_persistent};
+use crate::ask::{ask_watching, create, fired, make_persistent, write_through};
 use crate::once::Once;
-use crate::{Coordinator, Error, catch_up};
+use crate::{Coordinator, Error};
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Path, Request, WriteOp};
 
 /// A barrier that is closed while its znode exists. Whoever closes it need not be there for it to stay closed.
@@ -83,8 +85,8 @@ impl<C: Coordinator> Barrier<C> {
     /// # Errors
     /// The session's.
     pub async fn wait(&self) -> Result<(), Error> {
-        // A server that is behind would show it open that was closed before.
-        catch_up(&self.coordinator).await?;
+        // A server that is behind would show open a barrier that was closed before.
+        write_through(&self.coordinator).await?;
         crate::line::wait_gone(&self.coordinator, self.path.text()).await
     }
 }

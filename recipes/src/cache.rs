@@ -8,7 +8,7 @@
 //!
 //! # Does not guarantee
 //! - Each intermediate state: what changed several times before it was read is told once. Use versions.
-//! - That it is newer than what others have seen: the server may be behind. [`catch_up`] waits until it is not.
+//! - That it is newer than what others have seen: the server may be behind. [`catch_up`] waits until it is not; against Apache ZooKeeper almost always, see there.
 //! - Room: a cache of the children holds all of them in memory.
 //!
 //! # Znodes
@@ -264,7 +264,12 @@ async fn watch<C: Coordinator>(coordinator: &C, path: &Path, mode: AddWatchMode)
     }
 }
 
-/// Reads everything that was written before this call, by anybody: what a cache is told after it is as new.
+/// Brings the session's server up to date with every write before this call: a cache then hears of
+/// nothing older.
+///
+/// It sends a `sync`. A leader of zoolet asks a quorum before it answers one, and the promise holds always. A leader of Apache ZooKeeper answers without asking:
+/// one that was replaced, and has not noticed yet, answers with what it knows. Over [`Remote`](crate::remote) against Apache ZooKeeper, a reader that must not
+/// miss an earlier write has to write something itself first.
 ///
 /// # Errors
 /// The session's.

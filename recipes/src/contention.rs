@@ -5,14 +5,16 @@
 //! - [`Contention::break_grant`] deletes the place, the office of a leader with it, and writes a line of audit in one transaction. From then on the fenced
 //!   writes of that grant are refused.
 //! - [`Contention::revoke`] asks first, and takes the grant away when the holder has not given it up in time.
+//! - [`Contention::revoke_safely`] does the same, but breaks the grant only after every
+//!   `safe_until` that the holder has read has passed, so hardware that obeys it has stopped.
 //!
 //! # Does not guarantee
 //! - That the list is still true when it is read. That a holder which was broken stops: only what it writes fenced is prevented.
 //! - That a holder listens when it is asked: it has to wait for [`Grant::asked_to_release`](crate::Grant::asked_to_release).
 //!
 //! # Znodes
-//! No own. A request is written into the holder's znode: `unlock`, or `__REVOKE__` where its name is Curator's; holders take both. To a writer that became a reader it is `downgraded unlock`. What a
-//! znode was created with is never taken for a request, whatever it says. Lines of audit are in the data of the line's own
+//! No own. A request is written into the holder's znode: `unlock`, or `__REVOKE__` where its name is Curator's; holders take both. To a writer that became a reader it is `downgraded unlock`. A grant that
+//! is going to be broken safely says `withdrawn`, or `downgraded withdrawn`. What a znode was created with is never taken for a request, whatever it says. Lines of audit are in the data of the line's own
 //! znode, the newest 1 KiB of them.
 //!
 //! # Failures
@@ -41,6 +43,7 @@ use crate::ask::{First, UNEXPECTED, ask, data, first};
 use crate::board::Board;
 use crate::election::{office_of, token_in};
 use crate::line::{DOWNGRADED, Line, Standing, wait_gone};
+use crate::mutation::{Mutation, is_on};
 use crate::naming::Stands;
 use crate::{Coordinator, Error, Mode, Naming};
 use bytes::Bytes;
@@ -55,6 +58,10 @@ const REVOKE: &[u8] = b"__REVOKE__";
 
 /// The same for a writer that became a reader, whose znode goes on saying that.
 const DOWNGRADED_UNLOCK: &[u8] = b"downgraded unlock";
+/// Tells a holder that its grant will be broken: `safe_until` no longer advances.
+const WITHDRAWN: &[u8] = b"withdrawn";
+/// The same for a writer that became a reader.
+const DOWNGRADED_WITHDRAWN: &[u8] = b"downgraded withdrawn";
 
 /// Whether somebody has written this into a place after it was taken. What its owner says of itself may be any of these words, and is there from the
 /// creation on.
@@ -64,17 +71,28 @@ fn is_written(content: Option<&Bytes>, stat: &Stat, words: &[&[u8]]) -> bool {
 
 /// Whether a place says that its owner is asked to give up what it has.
 pub(crate) fn asks(content: Option<&Bytes>, stat: &Stat) -> bool {
-    is_written(content, stat, &[UNLOCK, REVOKE, DOWNGRADED_UNLOCK])
+    is_written(content, stat, &[UNLOCK, REVOKE, DOWNGRADED_UNLOCK]) || is_withdrawn(content, stat)
+}
+
+/// Whether a place says that it is going to be broken.
+pub(crate) fn is_withdrawn(content: Option<&Bytes>, stat: &Stat) -> bool {
+    is_written(content, stat, &[WITHDRAWN, DOWNGRADED_WITHDRAWN])
 }
 
 /// Whether a place says that a writer only reads.
 pub(crate) fn is_downgraded(content: Option<&Bytes>, stat: &Stat) -> bool {
-    is_written(content, stat, &[DOWNGRADED, DOWNGRADED_UNLOCK])
+    is_written(content, stat, &[DOWNGRADED, DOWNGRADED_UNLOCK, DOWNGRADED_WITHDRAWN])
 }
 
 /// What a writer that becomes a reader writes there: it may have been asked before.
 pub(crate) fn downgraded(content: Option<&Bytes>, stat: &Stat) -> &'static [u8] {
-    if asks(content, stat) { DOWNGRADED_UNLOCK } else { DOWNGRADED }
+    if is_withdrawn(content, stat) {
+        DOWNGRADED_WITHDRAWN
+    } else if asks(content, stat) {
+        DOWNGRADED_UNLOCK
+    } else {
+        DOWNGRADED
+    }
 }
 
 /// One who stands in a line.
@@ -118,7 +136,7 @@ impl<C: Coordinator> Contention<C> {
     /// Everybody in the line, the first first. Those who left while it was looked at are not in it.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn contenders(&self) -> Result<Vec<Contender>, Error> {
         let mut contenders: Vec<Contender> = Vec::new();
         let written = data(self.line.coordinator(), self.line.parent().text()).await?.and_then(|(data, _)| data);
@@ -144,17 +162,29 @@ impl<C: Coordinator> Contention<C> {
     /// ([`Grant::asked_to_release`](crate::Grant::asked_to_release)).
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn ask_to_release(&self, contender: &Contender) -> Result<(), Error> {
         let name = contender.path.rsplit('/').next().unwrap_or_default();
+        self.tell(contender, |content, stat| match is_downgraded(content, stat) {
+            // This asks for it as well, and must stay.
+            _ if is_withdrawn(content, stat) => None,
+            true => Some(DOWNGRADED_UNLOCK),
+            false if name.starts_with("_c_") => Some(REVOKE),
+            false => Some(UNLOCK),
+        })
+        .await
+    }
+
+    /// Writes a word into a contender's znode, for its owner to read. `word` chooses it by what stands there; `None` leaves that.
+    async fn tell(
+        &self,
+        contender: &Contender,
+        word: impl Fn(Option<&Bytes>, &Stat) -> Option<&'static [u8]>,
+    ) -> Result<(), Error> {
         loop {
-            // Nobody is there to be asked any more.
+            // Nobody is there to be told any more.
             let Some((content, stat)) = data(self.line.coordinator(), &contender.path).await? else { return Ok(()) };
-            let word = match is_downgraded(content.as_ref(), &stat) {
-                true => DOWNGRADED_UNLOCK,
-                false if name.starts_with("_c_") => REVOKE,
-                false => UNLOCK,
-            };
+            let Some(word) = word(content.as_ref(), &stat) else { return Ok(()) };
             let data = Some(Bytes::from_static(word));
             let op = WriteOp::SetData { path: contender.path.clone(), data, version: stat.version };
             match ask(self.line.coordinator(), &Request::Write(op)).await {
@@ -170,14 +200,58 @@ impl<C: Coordinator> Contention<C> {
     /// what it does otherwise nobody can prevent.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn revoke(&self, contender: &Contender, patience: Duration, why: &str) -> Result<Revoked, Error> {
         self.ask_to_release(contender).await?;
+        match self.is_gone_within(contender, patience).await? {
+            true => Ok(Revoked::Released),
+            false => self.break_grant(contender, why).await,
+        }
+    }
+
+    /// Takes a grant away so that its holder's hardware cannot overlap with that of the next holder.
+    ///
+    /// Asks first, as [`Contention::revoke`]. A grant that is not released within `patience` is
+    /// withdrawn: once its holder hears of that, [`Grant::safe_until`](crate::Grant::safe_until) no
+    /// longer advances. The grant is broken `timeout_max` after the withdrawal, when every instant
+    /// that the holder has read has passed. Until then the grant stands, and nobody else is granted
+    /// the same.
+    ///
+    /// `timeout_max` is the longest session timeout that a holder may have negotiated: the servers' `maxSessionTimeout`. Holders must take their instants
+    /// from [`Grant::safe_until`](crate::Grant::safe_until) and not from their session. Followers of Apache ZooKeeper may lag by `syncLimit` ticks: add
+    /// those to `timeout_max` there. Dropping the future after the withdrawal leaves the grant standing and withdrawn.
+    ///
+    /// # Errors
+    /// [`Error::Session`] if the session ends or a request is refused.
+    pub async fn revoke_safely(
+        &self,
+        contender: &Contender,
+        patience: Duration,
+        timeout_max: Duration,
+        why: &str,
+    ) -> Result<Revoked, Error> {
+        self.ask_to_release(contender).await?;
+        if self.is_gone_within(contender, patience).await? {
+            return Ok(Revoked::Released);
+        }
+        self.tell(contender, |content, stat| {
+            Some(if is_downgraded(content, stat) { DOWNGRADED_WITHDRAWN } else { WITHDRAWN })
+        })
+        .await?;
+        // From here on: the answer to that write came after it.
+        let timeout_max = if is_on(Mutation::WithdrawnAtOnce) { Duration::ZERO } else { timeout_max };
+        match self.is_gone_within(contender, timeout_max).await? {
+            true => Ok(Revoked::Released),
+            false => self.break_grant(contender, why).await,
+        }
+    }
+
+    async fn is_gone_within(&self, contender: &Contender, patience: Duration) -> Result<bool, Error> {
         let coordinator = self.line.coordinator();
         let timer = coordinator.timer(coordinator.now().saturating_add(patience));
         match first(wait_gone(coordinator, &contender.path), timer).await {
-            First::Left(gone) => gone.map(|()| Revoked::Released),
-            First::Right(()) => self.break_grant(contender, why).await,
+            First::Left(gone) => gone.map(|()| true),
+            First::Right(()) => Ok(false),
         }
     }
 
@@ -185,7 +259,7 @@ impl<C: Coordinator> Contention<C> {
     /// The newest lines are kept, up to 1 KiB; the znode's mtime is when.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn break_grant(&self, contender: &Contender, why: &str) -> Result<Revoked, Error> {
         let coordinator = self.line.coordinator();
         let parent = self.line.parent().text();
@@ -249,11 +323,11 @@ mod tests {
     #[test]
     fn what_a_place_was_created_with_is_no_request_and_no_downgrade() {
         let stat = |version| Stat { version, ..Stat::default() };
-        for word in [UNLOCK, REVOKE, DOWNGRADED_UNLOCK, DOWNGRADED] {
+        for word in [UNLOCK, REVOKE, DOWNGRADED_UNLOCK, DOWNGRADED, WITHDRAWN, DOWNGRADED_WITHDRAWN] {
             let content = Bytes::from_static(word);
             let said = |stat| (asks(Some(&content), &stat), is_downgraded(Some(&content), &stat));
             assert_eq!(said(stat(0)), (false, false), "{content:?}");
-            assert_eq!(said(stat(1)), (word != DOWNGRADED, [DOWNGRADED, DOWNGRADED_UNLOCK].contains(&word)));
+            assert_eq!(said(stat(1)), (word != DOWNGRADED, word.starts_with(DOWNGRADED)));
         }
         assert!(!asks(None, &stat(1)) && !is_downgraded(Some(&Bytes::new()), &stat(1)));
     }

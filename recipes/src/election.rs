@@ -53,7 +53,7 @@ use crate::ask::{UNEXPECTED, ask_watching, connected, create, data, is_disconnec
 use crate::board::Board;
 use crate::line::Line;
 use crate::mutation::{Mutation, is_on};
-use crate::naming::Stands;
+use crate::naming::{Stands, name_of};
 use crate::{Contender, Coordinator, Error, FencedWriter, FencingToken, Grant, Holding, Holdings, Naming};
 use bytes::Bytes;
 use std::future::{Future, poll_fn};
@@ -137,9 +137,9 @@ impl<C: Coordinator> Election<C> {
         let standing = self.line.standing().await?;
         let (written, _) = data(self.line.coordinator(), self.line.parent().text()).await?.unwrap_or_default();
         if let Some(named) = Board::of(written.as_deref().unwrap_or_default()).next
-            && standing.iter().any(|other| other.path.ends_with(&named))
+            && standing.iter().any(|other| name_of(&other.path) == named)
         {
-            return Ok(!grant.path().ends_with(&named));
+            return Ok(name_of(grant.path()) != named);
         }
         Ok(standing.iter().any(|other| other.rank < self.line.rank()))
     }
@@ -350,7 +350,7 @@ impl<C: Coordinator> Leadership<C> {
     /// # Errors
     /// [`Error::Lost`]; the session's. Then the office is given up all the same, and anybody may lead next.
     pub async fn hand_over(self, successor: &Contender) -> Result<(), Error> {
-        let name = successor.path.rsplit('/').next().unwrap_or_default();
+        let name = name_of(&successor.path);
         let election = self.line.parent();
         loop {
             let (written, stat) = data(self.line.coordinator(), election.text()).await?.ok_or(Error::Lost)?;

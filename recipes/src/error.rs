@@ -12,6 +12,9 @@ pub enum Error {
     Broken,
     /// Nothing was sent: the session is not connected, and nobody knows whether the grant still stands.
     Doubtful,
+    /// A `try_*` call has no answer: the session has no connection, or lost it. The call holds
+    /// nothing, and leaves nothing behind.
+    Disconnected,
     /// The grant is over. A fenced write was not done.
     Lost,
     /// The parent's numbers are nearly used up: equal ones would mean two holders. Use another parent.
@@ -20,7 +23,7 @@ pub enum Error {
     Full,
     /// Something else is where the recipe keeps its data.
     Malformed,
-    /// Another participant says something else: another size, another number of parties.
+    /// Another participant uses another size, number of parties or preference for the same path.
     Disagreement,
 }
 
@@ -36,11 +39,14 @@ impl fmt::Display for Error {
             Self::Session(error) => fmt::Display::fmt(error, f),
             Self::Broken => f.write_str("somebody else deleted the znode of this participant"),
             Self::Doubtful => f.write_str("not sent: the session is not connected, and the grant may be over"),
+            Self::Disconnected => f.write_str("unknown: the session has no connection; try again once it is connected"),
             Self::Lost => f.write_str("the grant is over"),
             Self::Exhausted => f.write_str("the numbers below this znode are used up: use another one"),
             Self::Full => f.write_str("there is no room for more"),
             Self::Malformed => f.write_str("the data of the recipe's znode is not the recipe's"),
-            Self::Disagreement => f.write_str("other participants want another size"),
+            Self::Disagreement => {
+                f.write_str("another participant of this path has other settings: all must have the same")
+            }
         }
     }
 }
@@ -51,6 +57,7 @@ impl std::error::Error for Error {
             Self::Session(error) => Some(error),
             Self::Broken
             | Self::Doubtful
+            | Self::Disconnected
             | Self::Lost
             | Self::Exhausted
             | Self::Full

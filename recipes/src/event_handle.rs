@@ -1,7 +1,9 @@
 //! An event handle: many wait for a signal; one that stays, or one that the first to take it uses up.
 //!
 //! # Guarantees
-//! - [`Reset::Manual`]: whoever waits goes on once it is signalled, until somebody resets it; and not by a signal that was taken back before it began to wait.
+//! - [`Reset::Manual`]: waiters continue once the handle is signalled, until it is reset. A signal
+//!   that was reset before [`EventHandle::wait`] was called does not count. The call begins with a
+//!   write, so that this also holds against Apache ZooKeeper, where `sync` asks no quorum.
 //! - [`Reset::Auto`]: one goes on for each signal that was not there already, also when a reply is lost.
 //!
 //! # Does not guarantee
@@ -29,11 +31,11 @@
 //! }
 //! ```
 
-use crate::ask::data;
+use crate::ask::{data, write_through};
 use crate::barrier::{make_parent, wait_there};
 use crate::line::wait_gone;
 use crate::once::Once;
-use crate::{Coordinator, Error, catch_up};
+use crate::{Coordinator, Error};
 use zoolet_model::{CreateKind, ErrorCode, Path, WriteOp};
 
 /// What becomes of the signal when somebody has waited for it.
@@ -104,7 +106,7 @@ impl<C: Coordinator> EventHandle<C> {
     pub async fn wait(&self) -> Result<(), Error> {
         if self.reset == Reset::Manual {
             // A server that is behind would show a signal that was taken back before.
-            catch_up(&self.coordinator).await?;
+            write_through(&self.coordinator).await?;
         }
         loop {
             wait_there(&self.coordinator, self.path.text()).await?;
@@ -125,7 +127,7 @@ impl<C: Coordinator> EventHandle<C> {
     /// # Errors
     /// The session's.
     pub async fn wait_reset(&self) -> Result<(), Error> {
-        catch_up(&self.coordinator).await?;
+        write_through(&self.coordinator).await?;
         wait_gone(&self.coordinator, self.path.text()).await
     }
 }

@@ -21,6 +21,7 @@
 //! | the reply to the create is lost | the znode is recognised by its GUID and its owner |
 //! | the reply to the deletion is lost | it is looked up whose znode is there before anything is deleted again: whoever has passed since stays |
 //! | the session is suspended while it waits | the next server tells that the gate is free; it races again |
+//! | the session is suspended when [`Gate::try_pass`] is called, or before its answer | [`Error::Disconnected`] at once; nothing stays |
 //! | the session is suspended behind the gate | the passage does not tell: act only before [`Coordinator::safe_until`], or let what is written to compare [tokens](Passage::token) |
 //! | the session ends | the gate is free, whatever whoever is behind it believes |
 //! | a passage is dropped without a connection | the gate is free as soon as there is one, or with the session |
@@ -38,7 +39,7 @@
 //! }
 //! ```
 
-use crate::ask::{connected, create, data, is_disconnection, make_persistent, stat};
+use crate::ask::{at_once, connected, create, data, is_disconnection, make_persistent, stat};
 use crate::barrier::make_parent;
 use crate::grant::Fence;
 use crate::line::wait_gone;
@@ -82,11 +83,17 @@ impl<C: Coordinator> Gate<C> {
         Self { coordinator, path: path.clone(), passages }
     }
 
-    /// Passes if nobody else is behind it.
+    /// Passes if nobody else is behind it. Waits for no connection.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Disconnected`] if the session has no connection, or loses it before the answer: the
+    /// call cannot tell whether the gate is free. [`Error::Session`] if the session ends or a
+    /// request is refused.
     pub async fn try_pass(&self) -> Result<Option<Passage<C>>, Error> {
+        at_once(&self.coordinator, self.pass_if_free()).await
+    }
+
+    async fn pass_if_free(&self) -> Result<Option<Passage<C>>, Error> {
         let guid = Guid::from_random_bits(self.coordinator.random_bits());
         let content = Bytes::from(guid.to_string());
         let request = Request::Multi(vec![
@@ -141,8 +148,15 @@ impl<C: Coordinator> Gate<C> {
                     (passage.czxid, passage.turn) = (Some(stat.czxid), turn.version);
                     return Ok(Some(passage));
                 }
-                Some((0, ErrorCode::NoNode)) => make_parent(&self.coordinator, &self.path).await?,
-                Some((1, ErrorCode::NoNode)) => make_persistent(&self.coordinator, &self.passages).await?,
+                Some((missing, ErrorCode::NoNode)) => {
+                    // None was made. If what is missing cannot be made either, nothing is to be cleared away.
+                    passage.is_through = is_doubtful;
+                    match missing {
+                        0 => make_parent(&self.coordinator, &self.path).await?,
+                        _ => make_persistent(&self.coordinator, &self.passages).await?,
+                    }
+                    passage.is_through = true;
+                }
                 Some((_, code)) => {
                     passage.is_through = is_doubtful;
                     return Err(zoolet_model::Error::Refused(code).into());
@@ -154,10 +168,10 @@ impl<C: Coordinator> Gate<C> {
     /// Waits until it could pass. Dropping the future leaves nothing behind.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn pass(&self) -> Result<Passage<C>, Error> {
         loop {
-            if let Some(passage) = self.try_pass().await? {
+            if let Some(passage) = self.pass_if_free().await? {
                 return Ok(passage);
             }
             wait_gone(&self.coordinator, self.path.text()).await?;

@@ -12,14 +12,14 @@
 //! # Guarantees
 //! - The token of a later grant of a path is larger, also after the path was deleted and made again.
 //! - A fenced write is done only while the grant stands, however late it comes.
-//! - [`Holding::Held`] and [`Holding::Doubtful`] say until when no server can have ended the session. While this process lives, and nobody [breaks](crate::contention) the grant, nobody
-//!   else is granted the same before that instant.
+//! - [`Grant::safe_until`] and [`Holding::Doubtful`] say until when no server can have ended the session. While this process lives, and nobody [breaks](crate::contention) the grant at once, nobody
+//!   else is granted the same before that instant. A [safe revocation](crate::Contention::revoke_safely) waits for it.
 //! - A grant that is over is found out: [`Holdings`] watches the own znode, and ends with [`Holding::Lost`].
 //! - Dropped, it is given up without waiting.
 //!
 //! # Does not guarantee
 //! - That what is not fenced, and carries no token, stops in time: nothing can stop a process that stands still. Hardware needs an instant at which it stops by itself:
-//!   [`Coordinator::safe_until`], told again while the grant is held.
+//!   [`Grant::safe_until`], told again while the grant is held.
 //! - That instant for a process that dies: when the server is back in whose process a session was, the session ends at once, and what it held is free. Tell the hardware to stop before the node is
 //!   started.
 //! - That a fenced write whose reply is lost was done, or was not: it is not sent again. Read, or write with a version.
@@ -35,6 +35,7 @@
 //! | it comes back in time | [`Holding::Held`] | done | |
 //! | the process stands still beyond that instant | [`Holding::Doubtful`], once it goes on | done if the grant stands, else [`Error::Lost`] | [`Grant::ended`] |
 //! | the session ends | [`Holding::Lost`] | [`Error::Lost`] | all of them |
+//! | somebody revokes the grant safely | [`Holding::Doubtful`] with an instant that stays, then [`Holding::Lost`] | done until it is broken | [`Grant::doubted`], [`Grant::run`], then all of them |
 //! | somebody breaks the grant | [`Holding::Lost`] as soon as it is heard | [`Error::Lost`] from that moment on | all of them |
 //! | the reply to a fenced write is lost | as it is | `ConnectionLoss`: done or not | |
 //! | it is dropped without a connection | | | its znode goes as soon as there is one, or with the session |
@@ -56,10 +57,10 @@
 //! ```
 
 use crate::ask::{First, UNEXPECTED, ask_watching, fired, first, is_disconnection, next};
-use crate::contention::asks;
-use crate::line::Place;
+use crate::contention::{asks, is_withdrawn};
+use crate::line::{Fate, Place};
 use crate::mutation::{Mutation, is_on};
-use crate::{Coordinator, Error};
+use crate::{Coordinator, Error, Instant};
 use bytes::Bytes;
 use futures_core::Stream;
 use std::fmt;
@@ -68,7 +69,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
-use std::time::Duration;
 use zoolet_model::{ErrorCode, EventKind, OpResult, Path, Reply, Request, SessionState, Stat, Text, WriteOp};
 
 /// A number that is larger for each later grant of the same path, also after the path was deleted and made again. Whoever is written to and
@@ -87,11 +87,13 @@ impl fmt::Display for FencingToken {
 pub enum Holding {
     /// It stands, as far as its session knows.
     Held,
-    /// The session has no connection, or has heard nothing for too long. Nobody else is granted the same before `safe_until`, unless somebody
-    /// [breaks](crate::Contention::break_grant) it.
+    /// The session has no connection, or has heard nothing for too long. Or the grant is withdrawn
+    /// and will be broken ([`Contention::revoke_safely`](crate::Contention::revoke_safely));
+    /// `safe_until` then no longer moves. Nobody else is granted the same before `safe_until`,
+    /// unless somebody [breaks](crate::Contention::break_grant) it.
     Doubtful {
-        /// By the coordinator's clock.
-        safe_until: Duration,
+        /// By the clock of the session.
+        safe_until: Instant,
     },
     /// It is over. Somebody else may have been granted the same.
     Lost,
@@ -110,6 +112,10 @@ pub struct Grant<C: Coordinator> {
 impl<C: Coordinator> Grant<C> {
     pub(crate) fn new(place: Place<C>) -> Self {
         Self { place }
+    }
+
+    pub(crate) fn place(&self) -> &Place<C> {
+        &self.place
     }
 
     pub(crate) fn place_mut(&mut self) -> &mut Place<C> {
@@ -134,16 +140,30 @@ impl<C: Coordinator> Grant<C> {
 
     /// How it is now, as far as is known without asking: [`Holding::Lost`] as well once a fenced write or [`Grant::holdings`] has found that somebody broke it.
     pub fn holding(&self) -> Holding {
-        match self.place.is_gone() {
-            true => Holding::Lost,
-            false => holding(self.coordinator(), self.coordinator().state()),
-        }
+        holding(self.coordinator(), self.coordinator().state(), self.place.known_fate())
+    }
+
+    /// Returns the instant until which hardware may act on this grant.
+    ///
+    /// It holds while this process lives, even if the process stands still. If the process dies,
+    /// its session may end earlier: stop the hardware before the node is started again.
+    ///
+    /// Nobody else is granted the same before it, even if the grant is [revoked safely](crate::Contention::revoke_safely); a grant that is
+    /// [broken](crate::Contention::break_grant) at once ends earlier. The instant moves on only while a listener is polled: [`Grant::holdings`], [`Grant::run`],
+    /// [`Grant::doubted`] or [`Grant::ended`]. [`Instant::START`] before the first of them has heard of the znode.
+    pub fn safe_until(&self) -> Instant {
+        self.place.known_fate().map_or(Instant::START, Fate::safe_until)
+    }
+
+    /// Whether a listener heard that it is going to be broken.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.place.known_fate().is_some_and(|fate| fate.is_withdrawn.load(Relaxed))
     }
 
     /// How it is and becomes. This watches the own znode as well, so that a grant which somebody breaks is found to be lost; and when pings alone
     /// would leave it in doubt, it checks the znode by a write.
     pub fn holdings(&self) -> Holdings<C> {
-        Holdings::new(self.coordinator().clone(), self.path().clone(), Arc::clone(self.place.gone()))
+        Holdings::new(self.coordinator().clone(), self.path().clone(), Arc::clone(self.place.fate()))
     }
 
     /// Waits until it is not [`Holding::Held`] any more. Cancel-safe.
@@ -202,7 +222,7 @@ impl<C: Coordinator> Grant<C> {
     pub fn fenced(&self) -> FencedWriter<'_, C> {
         // The path is not given to another grant before this one is dropped.
         let fence = Fence { znode: self.path(), turn: None };
-        FencedWriter::new(self.coordinator(), fence, self.place.gone())
+        FencedWriter::new(self.coordinator(), fence, &self.place.fate().is_gone)
     }
 
     /// Gives it up, and waits until that is done. Dropping it does the same without waiting.
@@ -221,12 +241,16 @@ impl<C: Coordinator> Grant<C> {
     }
 }
 
-fn holding<C: Coordinator>(coordinator: &C, state: SessionState) -> Holding {
-    let safe_until = coordinator.safe_until();
+fn holding<C: Coordinator>(coordinator: &C, state: SessionState, fate: Option<&Fate>) -> Holding {
+    if fate.is_some_and(|fate| fate.is_gone.load(Relaxed)) {
+        return Holding::Lost;
+    }
+    let withdrawn = fate.filter(|fate| fate.is_withdrawn.load(Relaxed));
+    let safe_until = withdrawn.map_or_else(|| coordinator.safe_until(), Fate::safe_until);
     match state {
         SessionState::Lost(_) | SessionState::AuthFailed | SessionState::Closed => Holding::Lost,
         // A process that was stopped finds itself connected, and its time is over.
-        SessionState::Connected if coordinator.now() < safe_until => Holding::Held,
+        SessionState::Connected if withdrawn.is_none() && coordinator.now() < safe_until => Holding::Held,
         SessionState::Connected | SessionState::Suspended | SessionState::ReadOnly => Holding::Doubtful { safe_until },
     }
 }
@@ -244,15 +268,15 @@ pub struct Holdings<C: Coordinator> {
     /// The answer to a check of the own znode: as a write it shows for certain that the session lives.
     confirming: Option<C::Ticket>,
     /// It is not confirmed again before.
-    confirms_at: Duration,
-    timer: Option<(Duration, C::Timer)>,
-    /// Whether somebody has deleted it; the grant's as well.
-    is_gone: Arc<AtomicBool>,
+    confirms_at: Instant,
+    timer: Option<(Instant, C::Timer)>,
+    /// The grant's as well.
+    fate: Arc<Fate>,
     told: Option<Holding>,
 }
 
 impl<C: Coordinator> Holdings<C> {
-    fn new(coordinator: C, znode: Text, is_gone: Arc<AtomicBool>) -> Self {
+    fn new(coordinator: C, znode: Text, fate: Arc<Fate>) -> Self {
         let (states, state) = (coordinator.states(), coordinator.state());
         let mut holdings = Self {
             coordinator,
@@ -262,13 +286,21 @@ impl<C: Coordinator> Holdings<C> {
             looking: None,
             watch: None,
             confirming: None,
-            confirms_at: Duration::ZERO,
+            confirms_at: Instant::START,
             timer: None,
-            is_gone,
+            fate,
             told: None,
         };
         holdings.look();
         holdings
+    }
+
+    /// The session is known to be safe until then, and its watch says that the grant stands and is not withdrawn.
+    fn extend(&self, safe_until: Instant) {
+        let is_told_of_changes = self.looking.is_none() && self.watch.is_some();
+        if is_told_of_changes && !self.fate.is_withdrawn.load(Relaxed) && !self.fate.is_gone.load(Relaxed) {
+            self.fate.extend(safe_until);
+        }
     }
 
     fn look(&mut self) {
@@ -298,8 +330,11 @@ impl<C: Coordinator> Holdings<C> {
         {
             self.looking = None;
             match answer {
+                Ok(Reply::Data(word, stat)) if is_withdrawn(word.as_ref(), &stat) => {
+                    self.fate.is_withdrawn.store(!is_on(Mutation::WithdrawalUnheard), Relaxed);
+                }
                 Ok(_) => {}
-                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => self.is_gone.store(true, Relaxed),
+                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => self.fate.is_gone.store(true, Relaxed),
                 // It is looked at again once there is a connection, and that may be so already.
                 Err(error) => {
                     self.watch = None;
@@ -318,7 +353,7 @@ impl<C: Coordinator> Holdings<C> {
                 Ok(_) | Err(_) => None,
             };
             if matches!(failure, Some((_, ErrorCode::NoNode))) {
-                self.is_gone.store(true, Relaxed);
+                self.fate.is_gone.store(true, Relaxed);
             }
         }
         if self.looking.is_none()
@@ -327,7 +362,7 @@ impl<C: Coordinator> Holdings<C> {
         {
             self.watch = None;
             match event {
-                Some(event) if event.kind == EventKind::NodeDeleted => self.is_gone.store(true, Relaxed),
+                Some(event) if event.kind == EventKind::NodeDeleted => self.fate.is_gone.store(true, Relaxed),
                 Some(_) => {
                     self.look();
                     context.waker().wake_by_ref();
@@ -375,11 +410,11 @@ impl<C: Coordinator> Stream for Holdings<C> {
         if self.told == Some(Holding::Lost) {
             return Poll::Ready(None);
         }
+        // Before the news: an answer that the session heard after a withdrawal comes behind the event that tells of it.
+        let safe_until = self.coordinator.safe_until();
         self.hear(context);
-        let now = match self.is_gone.load(Relaxed) {
-            true => Holding::Lost,
-            false => holding(&self.coordinator, self.state),
-        };
+        self.extend(safe_until);
+        let now = holding(&self.coordinator, self.state, Some(&self.fate));
         if self.told != Some(now) {
             self.told = Some(now);
             return Poll::Ready(Some(now));

@@ -76,4 +76,4 @@ pub use remote::Remote;
 pub use rolling_restart::{Permit, RollingRestart};
 pub use semaphore::Semaphore;
 pub use two_phase_commit::{Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
-pub use zoolet_coordinator::{Coordinator, Errand, Guid, Left};
+pub use zoolet_coordinator::{Coordinator, Errand, Guid, Instant, Left};

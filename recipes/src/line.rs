@@ -5,15 +5,16 @@
 //! A reply that is lost leaves a znode of which its creator does not know: it is found again by the GUID in its name.
 
 use crate::ask::{
-    UNEXPECTED, ask_watching, children, connected, create, data, fired, is_disconnection, make_container,
+    UNEXPECTED, ask, ask_watching, children, connected, create, data, fired, is_disconnection, make_container,
 };
 use crate::contention::is_downgraded;
 use crate::mutation::{Mutation, is_on};
 use crate::naming::{self, Mode, Stands};
-use crate::{Coordinator, Errand, Error, Guid, Naming};
+use crate::{Coordinator, Errand, Error, Guid, Instant, Naming, Preference};
 use bytes::Bytes;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Names, OpResult, Path, Reply, Request, Stat, Text, WriteOp};
 
 /// Numbers that are left over: at the last one the server stops counting, and two participants would have the same.
@@ -27,6 +28,8 @@ pub(crate) struct Line<C> {
     naming: Naming,
     stands: Stands,
     rank: u8,
+    /// Which kind overtakes the other. All participants of a line must say the same: see [`Line::refuse_another_preference`].
+    preference: Preference,
     mode: Mode,
     content: Bytes,
     guid: Guid,
@@ -50,15 +53,28 @@ impl<C: Coordinator> Line<C> {
         rank: u8,
         content: Bytes,
     ) -> Arc<Self> {
+        Self::preferring(coordinator, parent, naming, stands, rank, Preference::Fair, content)
+    }
+
+    fn preferring(
+        coordinator: C,
+        parent: &Path,
+        naming: Naming,
+        stands: Stands,
+        rank: u8,
+        preference: Preference,
+        content: Bytes,
+    ) -> Arc<Self> {
         let guid = Guid::from_random_bits(coordinator.random_bits());
         let mode = if stands == Stands::Read { Mode::Shared } else { Mode::Exclusive };
         Arc::new(Self {
-            prefix: naming::path_prefix(parent.as_str(), naming, guid, stands, rank),
+            prefix: naming::path_prefix(parent.as_str(), naming, guid, stands, rank, preference),
             coordinator,
             parent: parent.clone(),
             naming,
             stands,
             rank,
+            preference,
             mode,
             content,
             guid,
@@ -70,12 +86,34 @@ impl<C: Coordinator> Line<C> {
 
     /// The same with other words.
     pub(crate) fn with(&self, naming: Naming, rank: u8, content: Bytes) -> Arc<Self> {
-        Self::new(self.coordinator.clone(), &self.parent, naming, self.stands, rank, content)
+        let c = self.coordinator.clone();
+        Self::preferring(c, &self.parent, naming, self.stands, rank, self.preference, content)
     }
 
-    /// The same line for somebody who also stands for something else.
+    /// Returns the same line for a participant that stands for something else.
     pub(crate) fn standing_for(&self, stands: Stands) -> Arc<Self> {
-        Self::new(self.coordinator.clone(), &self.parent, self.naming, stands, self.rank, self.content.clone())
+        let (c, content) = (self.coordinator.clone(), self.content.clone());
+        Self::preferring(c, &self.parent, self.naming, stands, self.rank, self.preference, content)
+    }
+
+    /// Returns the same line for a participant with this preference.
+    pub(crate) fn with_preference(&self, preference: Preference) -> Arc<Self> {
+        let (c, content) = (self.coordinator.clone(), self.content.clone());
+        Self::preferring(c, &self.parent, self.naming, self.stands, self.rank, preference, content)
+    }
+
+    /// Refuses a participant that came after one with another preference: by different rules both could hold the lock.
+    ///
+    /// Each participant creates its znode before it lists the others, and its name tells its preference. So of any two the later one finds the
+    /// earlier one, for as long as that stands in the line, and only the later one is refused.
+    pub(crate) fn refuse_another_preference(&self, names: &Names, own: u32) -> Result<(), Error> {
+        if !matches!(self.stands, Stands::Read | Stands::Write) || is_on(Mutation::PreferenceUnchecked) {
+            return Ok(());
+        }
+        let differs = |name: &str| {
+            naming::number(name).is_some_and(|number| number < own) && naming::preference(name) != self.preference
+        };
+        if names.iter().any(differs) { Err(Error::Disagreement) } else { Ok(()) }
     }
 
     pub(crate) fn coordinator(&self) -> &C {
@@ -176,7 +214,7 @@ impl<C: Coordinator> Entering<C> {
         let number = naming::number(&path).ok_or(UNEXPECTED)?;
         let line = self.line.take().ok_or(UNEXPECTED)?;
         line.newest.fetch_max(stat.czxid, SeqCst);
-        let place = Place { line, path, number, token: stat.czxid, companion: None, gone: OnceLock::new() };
+        let place = Place { line, path, number, token: stat.czxid, companion: None, fate: OnceLock::new() };
         if number > i32::MAX as u32 - NUMBERS_LEFT_MIN {
             return Err(Error::Exhausted);
         }
@@ -240,8 +278,8 @@ pub(crate) struct Place<C: Coordinator> {
     token: i64,
     /// Another znode that stands for as long as this one.
     companion: Option<Text>,
-    /// Whether somebody found that the own znode is not there; made for the first who could, so that a lock that is only taken allocates nothing.
-    gone: OnceLock<Arc<AtomicBool>>,
+    /// Made for the first listener, so that a lock that is only taken allocates nothing.
+    fate: OnceLock<Arc<Fate>>,
 }
 
 impl<C: Coordinator> Drop for Place<C> {
@@ -251,6 +289,29 @@ impl<C: Coordinator> Drop for Place<C> {
             Some(companion) => Errand::delete_both(self.path.clone(), companion),
         });
         self.line.is_taken.store(false, SeqCst);
+    }
+}
+
+/// What the listeners of a place have heard of its znode.
+#[derive(Debug, Default)]
+pub(crate) struct Fate {
+    /// The znode was deleted: the place was broken.
+    pub(crate) is_gone: AtomicBool,
+    /// The place is going to be broken: see [`Contention::revoke_safely`](crate::Contention::revoke_safely).
+    pub(crate) is_withdrawn: AtomicBool,
+    /// The latest instant that a listener may have told, in nanoseconds from the start of the session's clock.
+    safe_until_ns: AtomicU64,
+}
+
+impl Fate {
+    pub(crate) fn safe_until(&self) -> Instant {
+        Instant::at(Duration::from_nanos(self.safe_until_ns.load(SeqCst)))
+    }
+
+    /// The place stands, and nobody had withdrawn it when the session was known to be safe until then.
+    pub(crate) fn extend(&self, safe_until: Instant) {
+        let ns = u64::try_from(safe_until.since_start().as_nanos()).unwrap_or(u64::MAX);
+        self.safe_until_ns.fetch_max(ns, SeqCst);
     }
 }
 
@@ -274,6 +335,26 @@ impl<C: Coordinator> Place<C> {
         self.number
     }
 
+    /// Whether the parent's children `names` include this place. The whole name counts: after the parent was deleted and created anew, numbers begin again, and
+    /// another participant may have the number of this place.
+    pub(crate) fn is_among(&self, names: &Names) -> bool {
+        names.iter().any(|name| name == naming::name_of(&self.path))
+    }
+
+    /// Asks the ensemble whether the place still stands. A write, because a server that is behind answers a read from the past.
+    pub(crate) async fn stands(&self) -> Result<bool, Error> {
+        let check = Request::Multi(vec![WriteOp::Check { path: self.path.clone(), version: -1 }]);
+        let Reply::Multi(results) = ask(&self.line.coordinator, &check).await? else { return Err(UNEXPECTED) };
+        match zoolet_model::first_failure(&results) {
+            None => Ok(true),
+            Some((_, ErrorCode::NoNode)) => {
+                self.fate().is_gone.store(true, Relaxed);
+                Ok(false)
+            }
+            Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+        }
+    }
+
     /// Where grants are not given in the order of creations.
     pub(crate) fn set_token(&mut self, zxid: i64) {
         self.token = zxid;
@@ -283,14 +364,14 @@ impl<C: Coordinator> Place<C> {
         self.companion = Some(companion);
     }
 
-    /// Whether it is known that somebody has deleted it.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone.get().is_some_and(|gone| gone.load(Relaxed))
+    /// Returns what is known of the own znode, if anything ever listened for news of it.
+    pub(crate) fn known_fate(&self) -> Option<&Fate> {
+        self.fate.get().map(|fate| &**fate)
     }
 
-    /// Where whoever finds out that somebody has deleted it says so.
-    pub(crate) fn gone(&self) -> &Arc<AtomicBool> {
-        self.gone.get_or_init(Arc::default)
+    /// Returns the place where a listener notes what it hears of the own znode.
+    pub(crate) fn fate(&self) -> &Arc<Fate> {
+        self.fate.get_or_init(Arc::default)
     }
 
     pub(crate) fn token(&self) -> i64 {
@@ -330,7 +411,8 @@ impl<C: Coordinator> Place<C> {
     /// The nearest one before it that it minds.
     async fn blocked_by(&self, tolerated: &[u32]) -> Result<Option<String>, Error> {
         let names = children(&self.line.coordinator, self.line.parent.text()).await?;
-        match turn(&names, self.number, self.line.mode, tolerated) {
+        self.line.refuse_another_preference(&names, self.number)?;
+        match turn(&names, naming::name_of(&self.path), self.line.mode, tolerated) {
             Turn::Now => Ok(None),
             Turn::Gone => Err(Error::Broken),
             Turn::Behind(name) => Ok(Some(name.to_owned())),
@@ -387,19 +469,22 @@ pub(crate) async fn wait_gone<C: Coordinator>(coordinator: &C, path: &Text) -> R
     }
 }
 
-fn turn<'a>(names: &'a Names, own: u32, mode: Mode, tolerated: &[u32]) -> Turn<'a> {
+/// Whether it is the turn of the place with the name `own` among `names`.
+fn turn<'a>(names: &'a Names, own: &str, mode: Mode, tolerated: &[u32]) -> Turn<'a> {
     if is_on(Mutation::NamesComparedAsStrings) {
         return turn_by_names(names, own);
     }
+    let Some(own_number) = naming::number(own) else { return Turn::Gone };
     let is_nearer =
         |number: u32, before: u32| if is_on(Mutation::WatchSmallest) { number < before } else { number > before };
     let mut nearest: Option<(u32, &str)> = None;
     let mut is_there = false;
     for name in names.iter() {
         let Some(number) = naming::number(name) else { continue };
-        is_there |= number == own;
+        // Its number alone may be another participant's: [`Place::is_among`].
+        is_there |= name == own || (is_on(Mutation::PlaceKnownByNumber) && number == own_number);
         let minds = mode == Mode::Exclusive || naming::mode(name) == Mode::Exclusive;
-        if number < own
+        if number < own_number
             && minds
             && !tolerated.contains(&number)
             && nearest.is_none_or(|(before, _)| is_nearer(number, before))
@@ -415,8 +500,8 @@ fn turn<'a>(names: &'a Names, own: u32, mode: Mode, tolerated: &[u32]) -> Turn<'
 }
 
 /// What it is when names are compared, with whatever stands before the number.
-fn turn_by_names(names: &Names, own: u32) -> Turn<'_> {
-    let Some(mine) = names.iter().find(|name| naming::number(name) == Some(own)) else { return Turn::Gone };
+fn turn_by_names<'a>(names: &'a Names, own: &str) -> Turn<'a> {
+    let Some(mine) = names.iter().find(|name| *name == own) else { return Turn::Gone };
     let before = names.iter().filter(|name| naming::number(name).is_some() && *name < mine);
     before.max().map_or(Turn::Now, Turn::Behind)
 }
@@ -454,25 +539,35 @@ mod tests {
     fn each_waits_for_the_nearest_before_it_whatever_the_names_begin_with() {
         // As strings they are in another order.
         let all = names(&["z-lock-0000000001", "_c_b-lock-0000000002", "a__lock__0000000010", "x-1-0000000009"]);
-        assert_eq!(turn(&all, 1, Mode::Exclusive, &[]), Turn::Now);
-        assert_eq!(turn(&all, 2, Mode::Exclusive, &[]), Turn::Behind("z-lock-0000000001"));
-        assert_eq!(turn(&all, 10, Mode::Exclusive, &[]), Turn::Behind("x-1-0000000009"));
-        assert_eq!(turn(&all, 11, Mode::Exclusive, &[]), Turn::Gone);
+        let turn = |own| turn(&all, own, Mode::Exclusive, &[]);
+        assert_eq!(turn("z-lock-0000000001"), Turn::Now);
+        assert_eq!(turn("_c_b-lock-0000000002"), Turn::Behind("z-lock-0000000001"));
+        assert_eq!(turn("a__lock__0000000010"), Turn::Behind("x-1-0000000009"));
+        assert_eq!(turn("a__lock__0000000011"), Turn::Gone);
+    }
+
+    /// The parent was deleted and created anew: another participant has the number now.
+    #[test]
+    fn a_place_is_known_by_its_whole_name() {
+        let all = names(&["z-lock-0000000000", "other-lock-0000000001"]);
+        assert_eq!(turn(&all, "own-lock-0000000001", Mode::Exclusive, &[]), Turn::Gone);
+        assert_eq!(turn(&names(&["other-lock-0000000001"]), "own-lock-0000000001", Mode::Shared, &[]), Turn::Gone);
     }
 
     #[test]
     fn a_reader_waits_for_the_nearest_writer_and_a_writer_for_anybody() {
         let all = names(&["a-write-0000000001", "b-read-0000000002", "c__rlock__0000000003", "d-read-0000000004"]);
-        assert_eq!(turn(&all, 4, Mode::Shared, &[]), Turn::Behind("a-write-0000000001"));
-        assert_eq!(turn(&all, 4, Mode::Exclusive, &[]), Turn::Behind("c__rlock__0000000003"));
-        assert_eq!(turn(&all, 4, Mode::Shared, &[1]), Turn::Now);
+        let own = "d-read-0000000004";
+        assert_eq!(turn(&all, own, Mode::Shared, &[]), Turn::Behind("a-write-0000000001"));
+        assert_eq!(turn(&all, own, Mode::Exclusive, &[]), Turn::Behind("c__rlock__0000000003"));
+        assert_eq!(turn(&all, own, Mode::Shared, &[1]), Turn::Now);
         let readers = names(&["b-read-0000000002", "c__rlock__0000000003"]);
-        assert_eq!(turn(&readers, 3, Mode::Shared, &[]), Turn::Now);
+        assert_eq!(turn(&readers, "c__rlock__0000000003", Mode::Shared, &[]), Turn::Now);
     }
 
     #[test]
     fn what_has_no_number_does_not_stand_in_the_line() {
         let all = names(&["audit", "leases", "a-lock-0000000001"]);
-        assert_eq!(turn(&all, 1, Mode::Exclusive, &[]), Turn::Now);
+        assert_eq!(turn(&all, "a-lock-0000000001", Mode::Exclusive, &[]), Turn::Now);
     }
 }

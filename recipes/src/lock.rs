@@ -27,8 +27,11 @@
 //! |---|---|
 //! | the reply to the create is lost | the znode is found again by its GUID and its owner |
 //! | the session is suspended while it waits | it goes on waiting; its place stays |
-//! | the session is suspended while it holds | [`Holding::Doubtful`](crate::Holding::Doubtful), with the instant until which nobody else can hold |
-//! | the session ends | [`Holding::Lost`](crate::Holding::Lost); the next one is granted the lock |
+//! | the session is suspended when [`Lock::try_acquire`] is called, or before its answer | [`Error::Disconnected`] at once; nothing is left in the line |
+//! | the session is suspended, or the grant may be broken, when a [`ReentrantLock`] is taken again | a write asks whether the grant stands; a broken one is not given again |
+//! | somebody deletes the path with everybody in it | as if each znode was deleted: places of a new line are not taken for the own one, though numbers begin again |
+//! | the session is suspended while it holds | [`Holding::Doubtful`], with the instant until which nobody else can hold |
+//! | the session ends | [`Holding::Lost`]; the next one is granted the lock |
 //! | the grant is dropped without a connection | the znode is deleted as soon as there is one, or with the session |
 //! | somebody deletes the znode | a waiting one gets [`Error::Broken`], a holder is `Lost` and its fenced writes are refused |
 //! | 2,147,418,111 acquisitions under one path | [`Error::Exhausted`]: the server's numbers end soon after |
@@ -47,10 +50,12 @@
 //! }
 //! ```
 
+use crate::ask::{First, at_once, first};
 use crate::line::Line;
+use crate::mutation::{Mutation, is_on};
 use crate::naming::Stands;
 use crate::read_write_lock::{acquire, acquire_within};
-use crate::{Coordinator, Error, Grant, Naming};
+use crate::{Coordinator, Error, Grant, Holding, Naming};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -88,11 +93,16 @@ impl<C: Coordinator> Lock<C> {
         acquire(&self.line).await
     }
 
-    /// The lock if nobody has it or waits for it.
+    /// The lock if nobody has it or waits for it. Waits for no connection.
     ///
     /// # Errors
-    /// As [`Lock::acquire`].
+    /// [`Error::Disconnected`] if the session has no connection, or loses it before the answer: the
+    /// call cannot tell whether the lock is free. Otherwise as [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Grant<C>>, Error> {
+        at_once(self.line.coordinator(), self.take_if_free()).await
+    }
+
+    async fn take_if_free(&self) -> Result<Option<Grant<C>>, Error> {
         if !self.line.standing().await?.is_empty() {
             return Ok(None);
         }
@@ -127,26 +137,32 @@ pub struct ReentrantLock<C: Coordinator> {
 impl<C: Coordinator> ReentrantLock<C> {
     /// The grant that this owner has, or waits for it.
     ///
+    /// A grant that it has is given again once a write has shown that it stands. If somebody broke it, this stands in line anew; while the session has no
+    /// connection, this waits for one.
+    ///
     /// Two calls at once, with none held, stand in line twice, and the second waits for the first to be released.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn acquire(&self) -> Result<Arc<Grant<C>>, Error> {
-        if let Some(grant) = self.held() {
+        if let Some(grant) = self.regain().await? {
             return Ok(grant);
         }
         Ok(self.hold(self.lock.acquire().await?))
     }
 
-    /// The same without waiting.
+    /// The same without waiting for others or for a connection.
     ///
     /// # Errors
-    /// As [`Lock::acquire`].
+    /// As [`Lock::try_acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Arc<Grant<C>>>, Error> {
-        if let Some(grant) = self.held() {
-            return Ok(Some(grant));
-        }
-        Ok(self.lock.try_acquire().await?.map(|grant| self.hold(grant)))
+        at_once(self.lock.line.coordinator(), async {
+            if let Some(grant) = self.regain().await? {
+                return Ok(Some(grant));
+            }
+            Ok(self.lock.take_if_free().await?.map(|grant| self.hold(grant)))
+        })
+        .await
     }
 
     /// The same within this time.
@@ -154,16 +170,31 @@ impl<C: Coordinator> ReentrantLock<C> {
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn acquire_within(&self, patience: Duration) -> Result<Option<Arc<Grant<C>>>, Error> {
-        if let Some(grant) = self.held() {
-            return Ok(Some(grant));
+        let coordinator = self.lock.line.coordinator();
+        let timer = coordinator.timer(coordinator.now().saturating_add(patience));
+        match first(self.acquire(), timer).await {
+            First::Left(grant) => grant.map(Some),
+            First::Right(()) => Ok(None),
         }
-        Ok(self.lock.acquire_within(patience).await?.map(|grant| self.hold(grant)))
     }
 
-    /// The grant that this owner has and that is not known to be over.
+    /// The grant that this owner has, once it is known to stand.
+    async fn regain(&self) -> Result<Option<Arc<Grant<C>>>, Error> {
+        while let Some(grant) = self.held() {
+            let is_known = is_on(Mutation::GrantUnconfirmed)
+                || (grant.place().stands().await? && grant.holding() == Holding::Held);
+            if is_known {
+                return Ok(Some(grant));
+            }
+            // Broken, and so not held any more; or in doubt again since the answer.
+        }
+        Ok(None)
+    }
+
+    /// The grant that this owner has and that is not known to be over. One that is withdrawn is going to be: whoever wants the lock again stands in line.
     fn held(&self) -> Option<Arc<Grant<C>>> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        held.filter(|grant| grant.holding() != crate::Holding::Lost)
+        held.filter(|grant| grant.holding() != Holding::Lost && !grant.is_withdrawn())
     }
 
     fn hold(&self, grant: Grant<C>) -> Arc<Grant<C>> {

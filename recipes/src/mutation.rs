@@ -23,6 +23,12 @@ mutations! {
     WatchSmallest,
     /// The order of a line is that of whole names and not of numbers.
     NamesComparedAsStrings,
+    /// A place is taken for the own one when it has the number of that.
+    PlaceKnownByNumber,
+    /// The item that a dropped attempt was about is not on the list of the next one.
+    DroppedAttemptForgotten,
+    /// The owner of a re-entrant lock gets its grant again without a look whether that stands.
+    GrantUnconfirmed,
     /// The znode of a create whose reply was lost is not looked for.
     OwnNotSought,
     /// A znode with the own GUID is taken for the own one, whatever session it is of.
@@ -41,6 +47,8 @@ mutations! {
     VoteBeforeLog,
     /// A transaction is committed when one vote is missing.
     CommitWithoutAll,
+    /// A transaction is deleted although a dismissed site may come back and ask for the outcome.
+    DismissedForgotten,
     /// What says that a meeting has begun counts as a party.
     ReadyCountsAsParty,
     /// Rooms of meetings whose parties have died stay.
@@ -49,6 +57,12 @@ mutations! {
     SemaphoreCountsLater,
     /// The list of holders is written whatever others wrote since it was read.
     PreferenceListUnversioned,
+    /// A participant stands in line with others that have another preference.
+    PreferenceUnchecked,
+    /// A grant is broken as soon as it is withdrawn.
+    WithdrawnAtOnce,
+    /// A withdrawn grant goes on telling later instants.
+    WithdrawalUnheard,
     /// A candidate whose place is gone takes office.
     OfficeUnchecked,
     /// A gate is opened without a look who is behind it.

@@ -1,6 +1,6 @@
 //! How the znodes of participants are named, and what the names of others say.
 
-use crate::Guid;
+use crate::{Guid, Preference};
 use heapless::String;
 use std::fmt::Write as _;
 use zoolet_model::Text;
@@ -48,8 +48,8 @@ pub(crate) enum Stands {
 }
 
 impl Naming {
-    /// What comes before the number. A rank other than 0 stands before the marker.
-    pub(crate) fn prefix(self, guid: Guid, stands: Stands, rank: u8) -> String<64> {
+    /// Returns the name before the number. A rank other than 0 and a preference other than fair stand before the marker.
+    pub(crate) fn prefix(self, guid: Guid, stands: Stands, rank: u8, preference: Preference) -> String<64> {
         let (before, marker) = match (self, stands) {
             (Self::Documented, Stands::Lock) => ("", "-lock-"),
             (Self::Documented, Stands::Read) => ("", "-read-"),
@@ -66,7 +66,7 @@ impl Naming {
             (Self::Kazoo, Stands::Lock | Stands::Write | Stands::Election) => ("", "__lock__"),
         };
         let mut name = String::new();
-        // Three, 36, five and nine characters at most.
+        // At most 3, 36, 5, 3 and 9 characters.
         let mut fits = match self {
             Self::Documented | Self::Curator => write!(name, "{before}{guid}"),
             Self::Kazoo => write!(name, "{before}{}", guid.hex()),
@@ -74,6 +74,7 @@ impl Naming {
         if rank > 0 {
             fits = fits.and_then(|()| write!(name, "-r{rank}"));
         }
+        fits = fits.and_then(|()| name.write_str(preference_marker(preference)));
         fits = fits.and_then(|()| name.write_str(marker));
         debug_assert!(fits.is_ok(), "{name}");
         name
@@ -96,6 +97,11 @@ pub(crate) fn number(name: &str) -> Option<u32> {
     if digits.bytes().all(|digit| digit.is_ascii_digit()) { digits.parse().ok() } else { None }
 }
 
+/// The name of the znode at a path.
+pub(crate) fn name_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
 /// How a participant of this name wants what it stands for. Whoever is not known to share does not.
 pub(crate) fn mode(name: &str) -> Mode {
     let marked = name.get(..name.len().saturating_sub(10)).unwrap_or_default();
@@ -113,9 +119,36 @@ pub(crate) fn rank(name: &str) -> u8 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
+/// Stands before the marker in the name of a participant that prefers one kind.
+const fn preference_marker(preference: Preference) -> &'static str {
+    match preference {
+        Preference::Fair => "",
+        Preference::Readers => "-pr",
+        Preference::Writers => "-pw",
+    }
+}
+
+/// Returns the preference that a participant's name tells. Names of other libraries tell none: those participants are fair.
+pub(crate) fn preference(name: &str) -> Preference {
+    let marked = name.get(..name.len().saturating_sub(10)).unwrap_or_default();
+    let markers = ["-read-", "-write-", "-__READ__", "-__WRIT__", "__rlock__", "__lock__"];
+    let before = markers.iter().find_map(|marker| marked.strip_suffix(marker)).unwrap_or_default();
+    [Preference::Readers, Preference::Writers]
+        .into_iter()
+        .find(|&preference| before.ends_with(preference_marker(preference)))
+        .unwrap_or_default()
+}
+
 /// The path before the number.
-pub(crate) fn path_prefix(parent: &str, naming: Naming, guid: Guid, stands: Stands, rank: u8) -> Text {
-    zoolet_model::path::child(parent, &naming.prefix(guid, stands, rank))
+pub(crate) fn path_prefix(
+    parent: &str,
+    naming: Naming,
+    guid: Guid,
+    stands: Stands,
+    rank: u8,
+    preference: Preference,
+) -> Text {
+    zoolet_model::path::child(parent, &naming.prefix(guid, stands, rank, preference))
 }
 
 #[cfg(test)]
@@ -144,7 +177,7 @@ mod tests {
     fn whoever_is_not_known_to_share_does_not() {
         for naming in [Naming::Documented, Naming::Curator, Naming::Kazoo] {
             for stands in [Stands::Lock, Stands::Read, Stands::Write, Stands::Election, Stands::Lease] {
-                let name = format!("{}0000000007", naming.prefix(GUID, stands, 0));
+                let name = format!("{}0000000007", naming.prefix(GUID, stands, 0, Preference::Fair));
                 let expected = if stands == Stands::Read { Mode::Shared } else { Mode::Exclusive };
                 assert_eq!((mode(&name), number(&name)), (expected, Some(7)), "{name}");
                 assert!(GUID.is_in(&name), "{name}");
@@ -157,7 +190,7 @@ mod tests {
     fn a_rank_is_read_as_it_was_written_and_is_0_where_there_is_none() {
         for naming in [Naming::Documented, Naming::Curator, Naming::Kazoo] {
             for rank in [0, 7, 255] {
-                let name = format!("{}0000000007", naming.prefix(GUID, Stands::Election, rank));
+                let name = format!("{}0000000007", naming.prefix(GUID, Stands::Election, rank, Preference::Fair));
                 assert_eq!(
                     (super::rank(&name), number(&name), mode(&name)),
                     (rank, Some(7), Mode::Exclusive),
@@ -169,6 +202,23 @@ mod tests {
     }
 
     #[test]
+    fn a_preference_is_read_as_it_was_written_and_names_of_other_libraries_are_fair() {
+        for naming in [Naming::Documented, Naming::Curator, Naming::Kazoo] {
+            for stands in [Stands::Read, Stands::Write] {
+                for preference in [Preference::Fair, Preference::Readers, Preference::Writers] {
+                    let name = format!("{}0000000007", naming.prefix(GUID, stands, 0, preference));
+                    let mode = if stands == Stands::Read { Mode::Shared } else { Mode::Exclusive };
+                    assert_eq!((super::preference(&name), super::mode(&name)), (preference, mode), "{name}");
+                    assert_eq!((number(&name), rank(&name), GUID.is_in(&name)), (Some(7), 0, true), "{name}");
+                }
+            }
+        }
+        for name in ["x-pr-0000000012", "-pw0000000001", "a-lock-0000000001", ""] {
+            assert_eq!(super::preference(name), Preference::Fair, "{name}");
+        }
+    }
+
+    #[test]
     fn names_are_those_of_the_libraries() {
         let guid = Guid::from_random_bits(0x0f6a_5e3c_9d1b_4c1a_8a52_5d0f_5f2f_1a11);
         let names = [
@@ -177,7 +227,7 @@ mod tests {
             (Naming::Kazoo, Stands::Read, "0f6a5e3c9d1b4c1a8a525d0f5f2f1a11__rlock__"),
         ];
         for (naming, stands, expected) in names {
-            assert_eq!(naming.prefix(guid, stands, 0), expected);
+            assert_eq!(naming.prefix(guid, stands, 0, Preference::Fair), expected);
         }
     }
 }

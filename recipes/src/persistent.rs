@@ -132,7 +132,14 @@ impl<C: Coordinator> PersistentZnode<C> {
                     }
                     self.own = Own::UnderWay;
                 }
-                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => make_parent(&c, &self.path).await?,
+                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => {
+                    // None was made. If the parent cannot be made either, nothing is to be cleared away.
+                    if !is_doubtful {
+                        self.own = before;
+                    }
+                    make_parent(&c, &self.path).await?;
+                    self.own = Own::UnderWay;
+                }
                 Err(error) if is_disconnection(error) => {
                     is_doubtful |= error == zoolet_model::Error::ConnectionLoss;
                     connected(&c).await?;

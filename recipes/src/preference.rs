@@ -14,7 +14,9 @@ use crate::{Coordinator, Error};
 use bytes::Bytes;
 use zoolet_model::{ErrorCode, Names, OpResult, Reply, Request, Text, WriteOp, first_failure};
 
-/// Which kind goes first when both wait. All who use a lock say the same.
+/// Which kind goes first when both wait.
+///
+/// All participants of a lock must say the same: one that finds another preference before it in the line gets [`Error::Disagreement`].
 ///
 /// Of a [`ReadWriteLock`](crate::ReadWriteLock::prefer). Where one kind overtakes the other, it may overtake for ever: nobody promises that those who wait have their turn. Each holder then is a line in the data of the
 /// lock's znode, and its token is the zxid of the write that put it there.
@@ -65,6 +67,10 @@ impl Census {
     }
 
     fn next_move(&self, own: u32, mode: Mode, preference: Preference) -> Move {
+        // The reply to an earlier write of the list was lost. Those that wait do so for this participant: it must not wait for them.
+        if self.holders.contains(&(own, mode)) {
+            return Move::Take;
+        }
         let largest = |of: &[(u32, Mode)], is_it: &dyn Fn(Mode) -> bool| {
             of.iter().filter(|(number, mode)| *number != own && is_it(*mode)).map(|(number, _)| *number).max()
         };
@@ -119,9 +125,10 @@ async fn attempt<C: Coordinator>(
         let Some((written, stat)) = data(&c, &lock).await? else { return Err(Error::Broken) };
         let board = Board::of(written.as_deref().unwrap_or_default());
         let names = children(&c, &lock).await?;
-        if !names.iter().any(|name| naming::number(name) == Some(place.number())) {
+        if !place.is_among(&names) {
             return Err(Error::Broken);
         }
+        place.line().refuse_another_preference(&names, place.number())?;
         let census = Census::of(&board, &names);
         if let Move::WaitFor(number) = census.next_move(place.number(), mode, preference) {
             let name = names.iter().find(|name| naming::number(name) == Some(number)).unwrap_or_default();
@@ -224,6 +231,14 @@ mod tests {
         let free = census(&[], &[(2, READER), (3, WRITER), (4, WRITER)]);
         assert_eq!(free.next_move(3, WRITER, Preference::Writers), Move::Take);
         assert_eq!(free.next_move(4, WRITER, Preference::Writers), Move::WaitFor(3));
+    }
+
+    /// The two waited for each other (seed 39 of the calls that are dropped).
+    #[test]
+    fn a_reader_that_is_on_the_list_already_does_not_wait_for_a_writer_that_waits_for_it() {
+        let lost = census(&[(1, READER)], &[(2, WRITER)]);
+        assert_eq!(lost.next_move(1, READER, Preference::Writers), Move::Take);
+        assert_eq!(lost.next_move(2, WRITER, Preference::Writers), Move::WaitFor(1));
     }
 
     #[test]

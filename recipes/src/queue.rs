@@ -10,6 +10,8 @@
 //! - Nobody takes an item that somebody works on.
 //! - Items are tried in the order in which they were put in; in a [`PriorityQueue`] lower priorities first. A claim that is given up puts its item back
 //!   where it was, and consumers come to it with their next list: when the last one is used up, or with priorities each time.
+//! - Dropping a `take` or `claim` keeps the order: the next call on the same [`Queue`] value tries
+//!   the same item first, unless the dropped `take` removed it.
 //! - [`Claim::attempts`] counts, so that an item that kills whoever works on it can be [buried](Claim::bury).
 //!
 //! # Does not guarantee
@@ -32,7 +34,8 @@
 //! | a consumer dies with a claim | the item is there for others when its session ends |
 //! | a claim is broken, or its session ended | [`Claim::complete`] is [`Error::Lost`], and nothing was done |
 //! | a claim is broken and given up at once | it ends nobody else's: its end is one transaction with the check that nobody has claimed the item since |
-//! | a future is dropped in [`Queue::take`] | it may have taken an item with it; use [`Queue::claim`] where that matters |
+//! | a future is dropped in [`Queue::take`] | the first item may be lost; use [`Queue::claim`] where that matters |
+//! | a future is dropped in [`Queue::claim`] | its item is there as before; the claim, if it was made, is cleared away first |
 //!
 //! # Example
 //! ```
@@ -52,14 +55,17 @@
 //! ```
 
 use crate::ask::{
-    any_fired, ask_watching, children, connected, create, data, is_disconnection, make_container, make_persistent, stat,
+    any_fired, ask_watching, children, connected, create, data, fired, is_disconnection, make_container,
+    make_persistent, stat,
 };
 use crate::mutation::{Mutation, is_on};
+use crate::naming::name_of;
 use crate::once::Once;
 use crate::{Coordinator, Errand, Error, FencingToken, Guid};
 use bytes::Bytes;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use zoolet_model::{CreateKind, ErrorCode, Names, OpResult, Path, Reply, Request, Text, WriteOp};
 
 /// Items that a queue takes unless it is told otherwise: clients list all of them, and 10,000 break every queue on ZooKeeper.
@@ -106,6 +112,8 @@ struct Items<C: Coordinator> {
     once: Once<C>,
     /// Names that were listed and not tried yet.
     listed: Mutex<VecDeque<String>>,
+    /// Claims that were dropped, and whose znodes may still stand until the session has deleted them.
+    dropped: Mutex<Vec<(Text, Guid)>>,
     is_prioritized: bool,
 }
 
@@ -234,6 +242,7 @@ impl<C: Coordinator> Items<C> {
             lifetime: Lifetime::default(),
             items_max: ITEMS_MAX,
             listed: Mutex::new(VecDeque::new()),
+            dropped: Mutex::new(Vec::new()),
             is_prioritized,
         })
     }
@@ -272,7 +281,7 @@ impl<C: Coordinator> Items<C> {
         loop {
             let mut claimed = Vec::new();
             while let Some(name) = self.next_listed() {
-                match self.try_take(&name).await? {
+                match self.attempt(self.try_take(&name)).await? {
                     Tried::Got(item) => return Ok(item),
                     Tried::ByAnother => claimed.push(name),
                     Tried::Gone => {}
@@ -287,7 +296,7 @@ impl<C: Coordinator> Items<C> {
         loop {
             let mut claimed = Vec::new();
             while let Some(name) = self.next_listed() {
-                match self.try_claim(&name).await? {
+                match self.attempt(self.try_claim(&name)).await? {
                     Tried::Got(claim) => return Ok(claim),
                     Tried::ByAnother => claimed.push(name),
                     Tried::Gone => {}
@@ -304,6 +313,14 @@ impl<C: Coordinator> Items<C> {
         }
     }
 
+    /// Tries an item. If that is dropped or fails, the next attempt lists the items anew and finds this one where it was.
+    async fn attempt<T>(&self, tries: impl Future<Output = Result<Tried<T>, Error>>) -> Result<Tried<T>, Error> {
+        let attempt = Attempt { items: self, is_over: is_on(Mutation::DroppedAttemptForgotten) };
+        let tried = tries.await?;
+        attempt.end();
+        Ok(tried)
+    }
+
     /// A claim that ends with the item, so that nobody takes what another one works on.
     async fn try_take(&self, name: &str) -> Result<Tried<Bytes>, Error> {
         let c = &self.coordinator;
@@ -317,7 +334,11 @@ impl<C: Coordinator> Items<C> {
                 Ok(()) => return Ok(Tried::Got(item.unwrap_or_default())),
                 Err((0, ErrorCode::NoNode)) if is_on(Mutation::ClaimNotInTake) => return Ok(Tried::Gone),
                 Err((0, ErrorCode::NoNode)) => make_container(c, &self.claims).await?,
-                Err((0, ErrorCode::NodeExists)) => return Ok(Tried::ByAnother),
+                Err((0, ErrorCode::NodeExists)) => {
+                    if !self.dropped_is_gone(&claim).await? {
+                        return Ok(Tried::ByAnother);
+                    }
+                }
                 Err((2, ErrorCode::NoNode)) => return Ok(Tried::Gone),
                 Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
             }
@@ -367,6 +388,7 @@ impl<C: Coordinator> Items<C> {
             match failure {
                 None => {
                     let Some(OpResult::SetData(stat)) = results.last() else { return Err(crate::ask::UNEXPECTED) };
+                    lock(&self.dropped).retain(|(dropped, _)| *dropped != claim.path);
                     return Ok(Tried::Got(claim.made(item.unwrap_or_default(), stat)));
                 }
                 Some((0, ErrorCode::NodeExists)) => {
@@ -375,6 +397,9 @@ impl<C: Coordinator> Items<C> {
                     let Some((there, _)) = data(c, &claim.path).await? else { continue };
                     if there != Some(content.clone()) {
                         claim.is_over = true;
+                        if self.dropped_is_gone(&claim.path).await? {
+                            continue;
+                        }
                         return Ok(Tried::ByAnother);
                     }
                     let Some((item, stat)) = found else { return Ok(Tried::Gone) };
@@ -388,9 +413,34 @@ impl<C: Coordinator> Items<C> {
         }
     }
 
+    /// Waits until the claim at this path is gone, if this queue has dropped it: nobody works on its item. `false` when it is another one.
+    async fn dropped_is_gone(&self, path: &Text) -> Result<bool, Error> {
+        let guids: Vec<Bytes> = lock(&self.dropped)
+            .iter()
+            .filter(|(dropped, _)| dropped == path)
+            .map(|(_, guid)| Bytes::from(guid.to_string()))
+            .collect();
+        if guids.is_empty() {
+            return Ok(false);
+        }
+        let request = Request::GetData { path: path.clone(), watch: true };
+        let is_gone = loop {
+            let (there, watch) = ask_watching(&self.coordinator, &request).await?;
+            match there {
+                Some(Reply::Data(Some(guid), _)) if guids.contains(&guid) => {
+                    fired(&self.coordinator, watch).await?;
+                }
+                Some(_) => break false,
+                None => break true,
+            }
+        };
+        lock(&self.dropped).retain(|(dropped, _)| dropped != path);
+        Ok(is_gone)
+    }
+
     /// The next name to try.
     fn next_listed(&self) -> Option<String> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        lock(&self.listed).pop_front()
     }
 
     /// Lists the items; if there is none that was not found claimed, waits until there are others or a claim is gone, and lists again.
@@ -405,6 +455,8 @@ impl<C: Coordinator> Items<C> {
             };
             let sorted = self.sorted(&names);
             if sorted.iter().any(|name| !claimed.contains(name)) {
+                // Claims on items that are gone are gone as well.
+                lock(&self.dropped).retain(|(path, _)| names.iter().any(|name| name == name_of(path)));
                 self.set_listed(sorted);
                 return Ok(());
             }
@@ -426,7 +478,7 @@ impl<C: Coordinator> Items<C> {
     }
 
     fn set_listed(&self, names: Vec<String>) {
-        *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = names.into();
+        *lock(&self.listed) = names.into();
     }
 
     fn sorted(&self, names: &Names) -> Vec<String> {
@@ -443,6 +495,30 @@ impl<C: Coordinator> Items<C> {
             (false, "") => Some((0, number)),
             (true, digits) if digits.len() == 2 => Some((digits.parse().ok()?, number)),
             (false | true, _) => None,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An item that is being tried: its name is not on the list.
+struct Attempt<'a, C: Coordinator> {
+    items: &'a Items<C>,
+    is_over: bool,
+}
+
+impl<C: Coordinator> Attempt<'_, C> {
+    fn end(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl<C: Coordinator> Drop for Attempt<'_, C> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.items.set_listed(Vec::new());
         }
     }
 }
@@ -508,7 +584,7 @@ impl<C: Coordinator> Claim<'_, C> {
     /// As [`Claim::complete`].
     pub async fn bury(mut self) -> Result<(), Error> {
         make_persistent(&self.items.coordinator, &self.items.dead).await?;
-        let name = self.item.rsplit('/').next().unwrap_or_default();
+        let name = name_of(&self.item);
         let grave = zoolet_model::path::child(self.items.dead.as_str(), name);
         let mut ops = self.end();
         ops.push(create(grave, Some(self.content.clone()), CreateKind::Persistent, false));
@@ -543,6 +619,7 @@ impl<C: Coordinator> Drop for Claim<'_, C> {
         if !self.is_over {
             // The next list has it where it was.
             self.items.set_listed(Vec::new());
+            lock(&self.items.dropped).push((self.path.clone(), self.guid));
             // Each claim sets the item's data.
             let (path, item) = (self.path.clone(), self.item.clone());
             self.items.coordinator.run_errand(match self.zxid {

@@ -14,14 +14,15 @@
 //!
 //! # Znodes
 //! As those of a [lock](crate::lock), with names that say who reads and who writes. A writer that became a reader writes `downgraded` into its znode; one that is created with that word for its data is a writer like
-//! any other. With a preference the path's data has a line
-//! for each holder.
+//! any other. With a preference the path's data has a line for each holder, and `-pr` (readers first) or `-pw` (writers first) stands in the name
+//! before what tells readers from writers.
 //!
 //! # Failures
 //! | what happens | what comes of it |
 //! |---|---|
 //! | the reply to the create is lost | the znode is found again by its GUID and its owner |
 //! | the session is suspended while it waits | it goes on waiting; its place stays |
+//! | the session is suspended when [`ReadWriteLock::try_read`] or [`ReadWriteLock::try_write`] is called, or before its answer | [`Error::Disconnected`] at once; nothing stays |
 //! | the session is suspended while it holds | [`Holding::Doubtful`](crate::Holding::Doubtful), with the instant until which no writer, or nobody else, can hold |
 //! | the session ends | [`Holding::Lost`](crate::Holding::Lost); those behind go on |
 //! | somebody deletes the znode | a waiting one gets [`Error::Broken`], a holder is `Lost`; readers behind a broken writer go on |
@@ -29,7 +30,7 @@
 //! | somebody asks for the lock while it is downgraded | both are kept: the request is there for the reader |
 //! | the writer is broken before it is a reader | [`Error::Lost`] |
 //! | with a preference, the reply to taking it is lost | the list of holders is read again; what a holder left in it counts while its znode is there |
-//! | some prefer one kind and others say [`Preference::Fair`] | two may hold it, because those know nothing of the list of holders: all who use a lock say the same |
+//! | two participants say different [preferences](Preference) | the one that came later gets [`Error::Disagreement`]; the other goes on. The names of the znodes tell the preference |
 //! | numbers are used up | [`Error::Exhausted`], as of a [lock](crate::lock) |
 //!
 //! # See also
@@ -49,7 +50,7 @@
 //! }
 //! ```
 
-use crate::ask::{First, ask, data, first};
+use crate::ask::{First, ask, at_once, data, first};
 use crate::contention::{downgraded, is_downgraded};
 use crate::line::Line;
 use crate::naming::{Mode, Stands};
@@ -96,13 +97,14 @@ impl<C: Coordinator> ReadWriteLock<C> {
     /// Where one kind overtakes the other. Not for locks that others' libraries use as well: those know only [`Preference::Fair`].
     #[must_use]
     pub fn prefer(self, preference: Preference) -> Self {
-        Self { preference, ..self }
+        let readers = self.readers.with_preference(preference);
+        Self { writers: readers.standing_for(Stands::Write), readers, preference }
     }
 
     /// Waits until no writer is before it. Dropping the future leaves the line.
     ///
     /// # Errors
-    /// As [`Lock::acquire`](crate::Lock::acquire).
+    /// As [`Lock::acquire`](crate::Lock::acquire). [`Error::Disagreement`]: a participant that came earlier has another [`Preference`].
     pub async fn read(&self) -> Result<Grant<C>, Error> {
         self.acquire(&self.readers, Mode::Shared).await
     }
@@ -110,7 +112,7 @@ impl<C: Coordinator> ReadWriteLock<C> {
     /// Waits until nobody is before it. Dropping the future leaves the line.
     ///
     /// # Errors
-    /// As [`Lock::acquire`](crate::Lock::acquire).
+    /// As [`ReadWriteLock::read`].
     pub async fn write(&self) -> Result<Grant<C>, Error> {
         self.acquire(&self.writers, Mode::Exclusive).await
     }
@@ -118,17 +120,17 @@ impl<C: Coordinator> ReadWriteLock<C> {
     /// [`ReadWriteLock::read`] if nothing is to be waited for.
     ///
     /// # Errors
-    /// As [`Lock::acquire`](crate::Lock::acquire).
+    /// As [`Lock::try_acquire`](crate::Lock::try_acquire).
     pub async fn try_read(&self) -> Result<Option<Grant<C>>, Error> {
-        self.try_acquire(&self.readers, Mode::Shared).await
+        at_once(self.readers.coordinator(), self.try_acquire(&self.readers, Mode::Shared)).await
     }
 
     /// [`ReadWriteLock::write`] if nothing is to be waited for.
     ///
     /// # Errors
-    /// As [`Lock::acquire`](crate::Lock::acquire).
+    /// As [`Lock::try_acquire`](crate::Lock::try_acquire).
     pub async fn try_write(&self) -> Result<Option<Grant<C>>, Error> {
-        self.try_acquire(&self.writers, Mode::Exclusive).await
+        at_once(self.writers.coordinator(), self.try_acquire(&self.writers, Mode::Exclusive)).await
     }
 
     /// [`ReadWriteLock::read`] within this time, or `None`, and nothing is left in the line.

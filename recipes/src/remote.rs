@@ -64,7 +64,7 @@ mod watches;
 pub use states::States;
 pub use watches::{Events, Watch};
 
-use crate::{Coordinator, Errand};
+use crate::{Coordinator, Errand, Instant};
 use errands::{Asking, Driver, Errands};
 use life::Life;
 use request::Performed;
@@ -265,16 +265,21 @@ impl Coordinator for Remote {
         States::new(watcher, self.inner.state(), self.inner.runtime.clone())
     }
 
-    fn safe_until(&self) -> Duration {
-        self.inner.life.lock().unwrap_or_else(PoisonError::into_inner).safe_until()
+    fn safe_until(&self) -> Instant {
+        Instant::at(self.inner.life.lock().unwrap_or_else(PoisonError::into_inner).safe_until())
     }
 
-    fn now(&self) -> Duration {
-        now()
+    fn now(&self) -> Instant {
+        Instant::at(now())
     }
 
-    fn timer(&self, at: Duration) -> Timer {
-        Timer { at, handle: self.inner.handle.clone(), runtime: self.inner.runtime.clone(), sleep: None }
+    fn timer(&self, at: Instant) -> Timer {
+        Timer {
+            at: at.since_start(),
+            handle: self.inner.handle.clone(),
+            runtime: self.inner.runtime.clone(),
+            sleep: None,
+        }
     }
 
     /// # Panics

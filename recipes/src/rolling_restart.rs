@@ -2,6 +2,8 @@
 //!
 //! # Guarantees
 //! - Never more boxes have a permit than may be down at once, in the order in which they came. A permit that comes back wakes one.
+//! - A permit that was given back before [`RollingRestart::begin`] was called is not kept: `begin` starts with a write, so that this also holds against
+//!   Apache ZooKeeper, where `sync` asks no quorum.
 //! - A permit outlives the process that took it: after the restart [`RollingRestart::begin`] says [`Permit::Kept`].
 //!
 //! # Does not guarantee
@@ -38,10 +40,10 @@
 //! }
 //! ```
 
-use crate::ask::{First, UNEXPECTED, ask_watching, create, fired, first, named};
+use crate::ask::{First, UNEXPECTED, ask_watching, create, fired, first, named, write_through};
 use crate::barrier::wait_there;
 use crate::once::Once;
-use crate::{Coordinator, Error, Lock, catch_up};
+use crate::{Coordinator, Error, Lock};
 use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text, WriteOp};
 
 /// The gate at a path. A box's permit is a persistent znode with its name below `boxes`: it outlives the session of whoever took it, because what is to
@@ -89,7 +91,7 @@ impl<C: Coordinator> RollingRestart<C> {
         let c = &self.coordinator;
         crate::ask::make_persistent(c, &self.boxes).await?;
         // A server that is behind would show the permit that a former process has given back.
-        catch_up(c).await?;
+        write_through(c).await?;
         // It may also come while this waits, of an attempt whose reply was lost or that was dropped: then who is before this one in the line waits for
         // that very permit to come back.
         let _turn = match first(wait_there(c, &own), self.lock.acquire()).await {

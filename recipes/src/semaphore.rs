@@ -22,6 +22,7 @@
 //! |---|---|
 //! | the reply to a create is lost | the own place is looked for by its GUID, in `locks` as in `leases` |
 //! | the session is suspended while it waits | the next server tells what happened; the place is kept |
+//! | the session is suspended when [`Semaphore::try_acquire`] is called, or before its answer | [`Error::Disconnected`] at once; nothing stays |
 //! | the session ends | its permit is free; whoever waits gets its error |
 //! | a holder is [Doubtful](crate::Holding) | as of a [lock](crate::lock): its permit may be somebody else's as soon as its session is over |
 //! | somebody breaks a permit | the grant is lost, the next one gets it |
@@ -44,7 +45,7 @@
 //! }
 //! ```
 
-use crate::ask::{First, ask, ask_watching, children, data, fired, first};
+use crate::ask::{First, ask, ask_watching, at_once, children, data, fired, first};
 use crate::line::{Line, Place};
 use crate::mutation::{Mutation, is_on};
 use crate::naming::{self, Stands};
@@ -152,11 +153,16 @@ impl<C: Coordinator> Semaphore<C> {
         Ok(self.leases.standing().await?.len())
     }
 
-    /// A permit if one is free and nobody waits for it.
+    /// A permit if one is free and nobody waits for it. Waits for no connection.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`].
+    /// [`Error::Disconnected`] if the session has no connection, or loses it before the answer: the
+    /// call cannot tell whether a permit is free. Otherwise as [`Semaphore::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Grant<C>>, Error> {
+        at_once(self.locks.coordinator(), self.take_if_free()).await
+    }
+
+    async fn take_if_free(&self) -> Result<Option<Grant<C>>, Error> {
         if !self.locks.standing().await?.is_empty() {
             return Ok(None);
         }
@@ -225,7 +231,7 @@ impl<C: Coordinator> Semaphore<C> {
 fn has_permit<C: Coordinator>(place: &Place<C>, names: &Names, size: Option<Option<Bytes>>) -> Result<bool, Error> {
     let size = size.ok_or(zoolet_model::Error::Refused(ErrorCode::NoNode))?;
     let size = parse(size.as_deref().unwrap_or_default())?;
-    if !names.iter().any(|name| place.path().ends_with(name)) {
+    if !place.is_among(names) {
         return Err(Error::Broken);
     }
     let own = naming::number(place.path());

@@ -16,13 +16,15 @@
 //! - It takes the slowest site's time.
 //! - A site that never joins is waited for: only patience ends that.
 //! - The sites carry the outcome out one after the other: for a while some have switched and others not. What must not be seen half done has to wait for [`Transaction::finish`].
-//! - A site that votes to commit and then cannot do it breaks its promise; nothing here can mend that. The transaction stays open until somebody [dismisses](Transaction::dismiss) it.
+//! - A site that votes to commit and then cannot do it breaks its promise; nothing here can mend that. The transaction stays open until somebody [dismisses](Transaction::dismiss) the site.
+//! - That a dismissed site learns the outcome after [`Transaction::forget`]. Nothing forgets by itself: no age ends what is kept.
 //! - That a site's log tells transactions of the same path apart: a new path for each is better.
 //!
 //! # Znodes
 //! The path, with the payload for its data. Below it `id-GUID`, which every write of the transaction checks and no other transaction has; for each site `s`: `vote-s`, without content until the site
-//! has voted, and of version 0 until it joins; `here-s`, an ephemeral of the site with a GUID for its data; `done-s`, when it has carried out what was decided. And `decision`.
-//! [`Transaction::finish`] deletes all of them. `path-receipts` has an ephemeral while it is begun. All but `here-s` and the receipt are persistent.
+//! has voted, and of version 0 until it joins; `here-s`, an ephemeral of the site with a GUID for its data; `done-s`, when it has carried out what was decided; `dismissed-s`, when it is not awaited. And `decision`.
+//! [`Transaction::finish`] deletes all of them. While a dismissed site has not acknowledged, it keeps the path, `id-GUID`, `decision` and the znodes of those sites, and creates `finished`. From then on, a site without `vote-s` has acknowledged.
+//! `path-receipts` has an ephemeral while the transaction is begun. All but `here-s` and the receipt are persistent.
 //!
 //! # Failures
 //! | what happens | what comes of it |
@@ -32,6 +34,9 @@
 //! | a site dies before it joins | everybody waits for it, or until the coordinator's patience ends |
 //! | a site that has joined dies before its vote | abort, as soon as its session ends: by a coordinator, or whoever opens the transaction later, or by the sites with [`Notification::Everyone`] |
 //! | a site dies after its vote | the outcome does not depend on it; it reads it when it joins again, which it has to as long as its log does not say that it has carried it out |
+//! | a site that was dismissed comes back, its vote in its log | it joins, reads the decision and acknowledges it, also after [`Transaction::finish`]; the last dismissed site to acknowledge ends the transaction |
+//! | the last dismissed site acknowledges while a coordinator finishes the transaction | one of the two ends it; if that one dies first, the next coordinator to open the transaction can finish it |
+//! | a dismissed site never comes back | the decision stays until somebody says [`Transaction::forget`] |
 //! | two coordinators decide at once | the first one decides; the other one is told so |
 //! | a coordinator or a site is cut off, and the transaction ends and another one begins at the path | what it asked is not done, and it hears NoNode |
 //! | the session is suspended | requests are asked again at the next server, and watches go on there |
@@ -76,18 +81,21 @@
 use crate::ask::{First, UNEXPECTED, ask, ask_existing, ask_watching, create, data, first, named, poll_any};
 use crate::barrier::make_parent;
 use crate::mutation::{Mutation, is_on};
+use crate::naming::name_of;
 use crate::once::Once;
 use crate::{Coordinator, Errand, Error, Guid};
 use bytes::Bytes;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text, Watched, WriteOp};
+use zoolet_model::{CreateKind, ErrorCode, Names, Path, Reply, Request, Text, Watched, WriteOp};
 
 const DECISION: &str = "decision";
 const VOTE: &str = "vote-";
 const HERE: &str = "here-";
 const DONE: &str = "done-";
+const DISMISSED: &str = "dismissed-";
+const FINISHED: &str = "finished";
 const ID: &str = "id-";
 
 /// There is no such transaction any more.
@@ -217,14 +225,34 @@ impl<C: Coordinator> Transaction<C> {
         }
     }
 
-    /// Waits until every site has carried out what was decided, and ends the transaction: nothing of it is left, but an empty `path-receipts`, a
+    /// Finishes the transaction once every site has acknowledged or is dismissed.
+    ///
+    /// If every site has acknowledged the outcome, this call ends the transaction: it deletes every znode except an empty `path-receipts`, a
     /// container that the ensemble reaps.
     ///
-    /// A site that never comes back keeps it open for ever; whoever takes a site out of service says [`Transaction::dismiss`].
+    /// A dismissed site that has not acknowledged may come back with a vote to commit in its log, and must learn the outcome then. While there is such
+    /// a site, this call keeps the decision and returns. The last dismissed site to acknowledge ends the transaction, or a coordinator that
+    /// [forgets](Transaction::forget) it. Until then the path is taken: [`Transaction::begin`] fails there with NodeExists.
+    ///
+    /// This call does not wait if another coordinator has finished the transaction before. It waits for ever for a site that neither acknowledges nor is
+    /// [dismissed](Transaction::dismiss).
     ///
     /// # Errors
     /// NotEmpty when somebody has put znodes of his own below the transaction's; the session's.
     pub async fn finish(self) -> Result<(), Error> {
+        let kept = if is_on(Mutation::DismissedForgotten) { Kept::Nothing } else { Kept::ForDismissed };
+        self.end(kept).await
+    }
+
+    /// [`Transaction::finish`], also for dismissed sites: for those that are scrapped. A site that comes back all the same cannot learn the outcome.
+    ///
+    /// # Errors
+    /// As [`Transaction::finish`].
+    pub async fn forget(self) -> Result<(), Error> {
+        self.end(Kept::Nothing).await
+    }
+
+    async fn end(self, kept: Kept) -> Result<(), Error> {
         let c = &self.coordinator;
         let list = Request::GetChildren { path: self.path.text().clone(), watch: true, with_stat: false };
         loop {
@@ -234,43 +262,74 @@ impl<C: Coordinator> Transaction<C> {
                 Some(_) => return Err(UNEXPECTED),
                 None => return Ok(()),
             };
-            // What somebody else has put there stays, and with it the path.
-            let own = names
-                .iter()
-                .filter(|name| [ID, VOTE, HERE, DONE].iter().any(|own| name.starts_with(own)) || *name == DECISION);
-            let mut all: Vec<Text> = own.map(|name| zoolet_model::path::child(self.path.as_str(), name)).collect();
-            if !all.contains(&self.id) {
+            if !self.is_in(&names) {
                 // Another one ended it, and this is the next of its name.
                 return Ok(());
             }
-            let is_done = |site: &String| names.iter().any(|name| name.strip_prefix(DONE) == Some(site));
-            if !self.sites.iter().all(is_done) {
+            let is_over = |site: &String| has(&names, DONE, site) || has(&names, DISMISSED, site);
+            // The write that creates `finished` deletes the znodes of the sites that had acknowledged: do not wait for them to appear again.
+            if !is_finished(&names) && !self.sites.iter().all(is_over) {
                 crate::ask::fired(c, watch).await?;
                 continue;
             }
-            // The id among them: what is deleted is this transaction, or nothing.
-            all.push(self.path.text().clone());
-            let delete = |path: Text| WriteOp::Delete { path, version: -1 };
-            let last = all.len() - 1;
-            let Reply::Multi(results) = ask(c, &Request::Multi(all.into_iter().map(delete).collect())).await? else {
-                return Err(UNEXPECTED);
-            };
-            match zoolet_model::first_failure(&results) {
-                None => return Ok(()),
-                // Another one ended it, or a site has just come or gone: as it is now.
-                Some((_, ErrorCode::NoNode)) => {}
-                Some((at, ErrorCode::NotEmpty)) if at == last && names.len() == last => {}
-                Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+            if self.delete(&names, kept).await? {
+                return Ok(());
             }
         }
     }
 
-    /// Takes the outcome for carried out by a site that will never come back.
+    /// Deletes the transaction with these children, but for what is kept. `false`: the children have changed, and the caller must list them again.
+    async fn delete(&self, names: &Names, kept: Kept) -> Result<bool, Error> {
+        // Dismissed sites that may still come back to ask for the outcome. A site without a vote is not one of them: it had acknowledged when
+        // the transaction was finished, and a late call has dismissed it since.
+        let awaited = |site: &str| {
+            kept == Kept::ForDismissed
+                && has(names, VOTE, site)
+                && has(names, DISMISSED, site)
+                && !has(names, DONE, site)
+        };
+        let is_awaited = self.sites.iter().any(|site| awaited(site));
+        let is_theirs =
+            |name: &str| [VOTE, HERE, DISMISSED].iter().any(|kind| name.strip_prefix(kind).is_some_and(awaited));
+        let stays = |name: &str| is_awaited && (name == DECISION || name.starts_with(ID) || is_theirs(name));
+        // What somebody else has put there stays, and with it the path.
+        let own = names.iter().filter(|name| {
+            [ID, VOTE, HERE, DONE, DISMISSED].iter().any(|own| name.starts_with(own))
+                || [DECISION, FINISHED].contains(name)
+        });
+        let own: Vec<_> = own.collect();
+        let doomed = own.iter().filter(|name| !stays(name)).map(|name| self.below(name));
+        let mut ops: Vec<_> = doomed.map(|path| WriteOp::Delete { path, version: -1 }).collect();
+        if is_awaited {
+            if is_finished(names) {
+                return Ok(true);
+            }
+            ops.insert(0, WriteOp::Check { path: self.id.clone(), version: -1 });
+            ops.push(create(self.below(FINISHED), None, CreateKind::Persistent, false));
+        } else {
+            // The id among the others: what is deleted is this transaction, or nothing.
+            ops.push(WriteOp::Delete { path: self.path.text().clone(), version: -1 });
+        }
+        let (last, owned) = (ops.len() - 1, own.len());
+        let Reply::Multi(results) = ask(&self.coordinator, &Request::Multi(ops)).await? else { return Err(UNEXPECTED) };
+        match zoolet_model::first_failure(&results) {
+            // The last awaited site may have acknowledged after `names` was listed and before `finished` was created. That site has not seen
+            // `finished`, so only this coordinator is left to end the transaction.
+            None => Ok(!is_awaited),
+            // Another one ended it, or a site has just come or gone: as it is now.
+            Some((_, ErrorCode::NoNode | ErrorCode::NodeExists)) => Ok(false),
+            Some((at, ErrorCode::NotEmpty)) if at == last && names.len() == owned => Ok(false),
+            Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+        }
+    }
+
+    /// Takes the outcome for carried out by a site that is not awaited any more. If it has voted it should come back all the same: until it has
+    /// acknowledged the outcome, the decision [stays](Transaction::finish).
     ///
     /// # Errors
     /// The session's.
     pub async fn dismiss(&self, site: &str) -> Result<(), Error> {
-        self.acknowledge(site).await
+        self.note(DISMISSED, site).await
     }
 
     /// Waits until it is decided. Whoever looks at the votes decides as soon as they allow it; others wait for whoever does.
@@ -372,8 +431,21 @@ impl<C: Coordinator> Transaction<C> {
     }
 
     async fn acknowledge(&self, site: &str) -> Result<(), Error> {
-        match self.write(create(below(&self.path, DONE, site), None, CreateKind::Persistent, false)).await {
-            // The transaction is over, so it was acknowledged before.
+        self.note(DONE, site).await?;
+        // A finished transaction waits only for dismissed sites. The last one to acknowledge ends it.
+        loop {
+            let names = crate::ask::children(&self.coordinator, self.path.text()).await?;
+            let is_finished = self.is_in(&names) && is_finished(&names);
+            if !is_finished || self.delete(&names, Kept::ForDismissed).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes down that a site has done its part, or is not awaited.
+    async fn note(&self, what: &str, site: &str) -> Result<(), Error> {
+        match self.write(create(below(&self.path, what, site), None, CreateKind::Persistent, false)).await {
+            // The transaction is over, so it was written down before.
             Ok(Ok(()) | Err(ErrorCode::NodeExists)) | Err(OVER) => Ok(()),
             Ok(Err(code)) => Err(zoolet_model::Error::Refused(code).into()),
             Err(error) => Err(error),
@@ -400,8 +472,35 @@ impl<C: Coordinator> Transaction<C> {
     }
 
     fn decision(&self) -> Text {
-        zoolet_model::path::child(self.path.as_str(), DECISION)
+        self.below(DECISION)
     }
+
+    fn below(&self, name: &str) -> Text {
+        zoolet_model::path::child(self.path.as_str(), name)
+    }
+
+    /// Whether the path's children are this transaction's.
+    fn is_in(&self, names: &Names) -> bool {
+        names.iter().any(|name| name == name_of(&self.id))
+    }
+}
+
+/// What stays of a transaction that is finished.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kept {
+    Nothing,
+    /// What a dismissed site needs to learn the outcome.
+    ForDismissed,
+}
+
+/// Whether a coordinator has finished the transaction with these children. Then only its dismissed sites may still need them.
+fn is_finished(names: &Names) -> bool {
+    names.iter().any(|name| name == FINISHED)
+}
+
+/// Whether there is a znode of this kind for a site.
+fn has(names: &Names, kind: &str, site: &str) -> bool {
+    names.iter().any(|name| name.strip_prefix(kind) == Some(site))
 }
 
 /// A site whose vote is missing.

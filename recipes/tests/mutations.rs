@@ -13,6 +13,8 @@ mod cache;
 mod contention;
 #[path = "simulated/counter.rs"]
 mod counter;
+#[path = "simulated/disconnected.rs"]
+mod disconnected;
 #[path = "simulated/double_barrier.rs"]
 mod double_barrier;
 #[path = "simulated/drawn.rs"]
@@ -23,6 +25,8 @@ mod election;
 mod exclusion;
 #[path = "simulated/gate.rs"]
 mod gate;
+#[path = "simulated/intercepted.rs"]
+mod intercepted;
 #[path = "simulated/latch.rs"]
 mod latch;
 #[path = "simulated/lock.rs"]
@@ -37,6 +41,8 @@ mod preference;
 mod queue;
 #[path = "simulated/read_write_lock.rs"]
 mod read_write_lock;
+#[path = "simulated/reentrant_lock.rs"]
+mod reentrant_lock;
 #[path = "simulated/repeating.rs"]
 mod repeating;
 #[path = "simulated/semaphore.rs"]
@@ -48,7 +54,7 @@ mod rules {
     use crate::exclusion::{judge, judge_drawn};
     use crate::{
         cache, contention, counter, double_barrier, election, gate, latch, lock, names, persistent, preference, queue,
-        read_write_lock, repeating, semaphore, two_phase_commit,
+        read_write_lock, reentrant_lock, repeating, semaphore, two_phase_commit,
     };
     use std::fmt;
     use std::future::Future;
@@ -182,6 +188,36 @@ mod rules {
     }
 
     #[test]
+    fn a_place_that_is_known_by_its_number_is_another_ones() {
+        let scenario = |seed| Scenario::drawn(seed, 4);
+        is_found(Mutation::PlaceKnownByNumber, 40, scenario, lock::razed, lock::judge_razed);
+    }
+
+    #[test]
+    fn a_grant_that_is_given_again_unconfirmed_may_be_over() {
+        let scenario = |seed| Scenario::drawn(seed, 3);
+        is_found(Mutation::GrantUnconfirmed, 40, scenario, reentrant_lock::broken, reentrant_lock::judge_broken);
+    }
+
+    #[test]
+    fn an_item_of_a_dropped_attempt_that_is_forgotten_comes_late() {
+        let scenario = |seed| Scenario::drawn(seed, 2);
+        is_found(Mutation::DroppedAttemptForgotten, 40, scenario, queue::cut, queue::judge_cut);
+    }
+
+    #[test]
+    fn a_decision_that_is_deleted_is_missed_by_a_site_that_comes_back() {
+        let scenario = |seed| Scenario::peaceful(seed, 4);
+        is_found(
+            Mutation::DismissedForgotten,
+            5,
+            scenario,
+            two_phase_commit::dismissed,
+            two_phase_commit::judge_dismissed,
+        );
+    }
+
+    #[test]
     fn an_addition_whose_receipt_is_ignored_is_done_twice() {
         let scenario = |seed| Scenario::drawn(seed, 4);
         is_found(Mutation::ReceiptIgnored, 40, scenario, counter::add, counter::judge);
@@ -251,6 +287,22 @@ mod rules {
             |seat| preference::cycle(seat, Preference::Writers),
             judge_drawn,
         );
+    }
+
+    #[test]
+    fn participants_with_different_preferences_both_hold() {
+        let scenario = |seed| Scenario::drawn(seed, 6);
+        is_found(Mutation::PreferenceUnchecked, 40, scenario, preference::mixed, judge_drawn);
+    }
+
+    #[test]
+    fn a_grant_that_is_broken_as_soon_as_it_is_withdrawn_overlaps_with_the_next() {
+        is_found(Mutation::WithdrawnAtOnce, 40, contention::of_short_sessions, contention::safely, judge_drawn);
+    }
+
+    #[test]
+    fn a_withdrawn_grant_that_tells_later_instants_overlaps_with_the_next() {
+        is_found(Mutation::WithdrawalUnheard, 40, contention::of_short_sessions, contention::safely, judge_drawn);
     }
 
     #[test]

@@ -138,6 +138,16 @@ fn unknown(name: &str) -> Exit {
     })
 }
 
+/// Options of other servers and tools, and what they are called here.
+const OF_OTHERS: [(&str, &str); 6] = [
+    ("port", "listen"),
+    ("address", "listen"),
+    ("bind", "listen"),
+    ("myid", "id"),
+    ("dir", "data"),
+    ("host", "server"),
+];
+
 /// The next argument of a command. An option that the help does not name for it is none.
 ///
 /// # Errors
@@ -147,7 +157,9 @@ fn next<'a>(parser: &'a mut lexopt::Parser, command: &str) -> Result<Option<lexo
     match &argument {
         Some(Long(name)) if *name != "help" && !help::takes(command, name) => {
             let options = help::options(command);
-            let hint = match nearest(name, options.iter().map(|option| option.name)) {
+            let of_others = OF_OTHERS.iter().find(|(other, here)| other == name && help::takes(command, here));
+            let near = of_others.map(|(_, here)| *here);
+            let hint = match near.or_else(|| nearest(name, options.iter().map(|option| option.name))) {
                 Some(near) => format!("did you mean --{near}?"),
                 None => "see zoolet --help".to_owned(),
             };
@@ -265,6 +277,9 @@ mod tests {
             (&["serve", "--log-format", "xml"], "2 --log-format = xml: allowed is text or json"),
             (&["serve", "--id", "0"], "2 --id = 0: allowed is a whole number from 1 to 255"),
             (&["serve", "--dat", "x"], "2 serve: invalid option '--dat'; did you mean --data?"),
+            (&["serve", "--conf", "x"], "2 serve: invalid option '--conf'; did you mean --config?"),
+            (&["serve", "--port", "1"], "2 serve: invalid option '--port'; did you mean --listen?"),
+            (&["status", "--host", "a"], "2 status: invalid option '--host'; did you mean --server?"),
             (&["serve", "--frobnicate"], "2 serve: invalid option '--frobnicate'; see zoolet --help"),
             (&["serve", "--data"], "2 missing argument for option '--data'"),
             (&["--frob"], "2 invalid option '--frob'"),

@@ -182,7 +182,7 @@ mod tests {
         assert_eq!((of("profile show").argument, of("serve").argument), ("NAME", ""));
         for words in ["unit systemd", "unit procd"] {
             let options: Vec<_> = of(words).options.iter().map(|option| (option.name, option.value)).collect();
-            assert_eq!(options, [("config", "FILE"), ("binary", "FILE"), ("data", "DIR")]);
+            assert_eq!(options, [("config", "FILE"), ("binary", "FILE"), ("data", "DIR"), ("profile", "NAME")]);
         }
         assert!(has("profile") && has("profile list") && !has("prof") && !has("profile lis"));
         assert!(takes("profile show", "json") && takes("profile", "json") && !takes("profile list", "json"));

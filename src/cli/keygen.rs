@@ -1,7 +1,7 @@
 //! `zoolet keygen`: the secret that servers of a site know each other by, and the public keys that they may be pinned by.
 
 use super::{Exit, complain, say};
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,15 @@ fn of_server(data: &Path) -> Result<(), Exit> {
 /// Whoever makes a key over another one locks its servers out, so a file that is there stays.
 fn create(file: &Path, text: &str) -> io::Result<()> {
     let mut created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
-    let written = created.write_all(text.as_bytes()).and_then(|()| created.sync_all());
+    // The name lies in the directory: without its sync, a power cut could leave servers with a key that this file lost.
+    let directory = match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let written = created
+        .write_all(text.as_bytes())
+        .and_then(|()| created.sync_all())
+        .and_then(|()| File::open(directory)?.sync_all());
     if written.is_err() {
         // Half a key is none, and would be in the way of the next.
         let _ = fs::remove_file(file);

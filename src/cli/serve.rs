@@ -1,6 +1,6 @@
 //! `zoolet serve`: a node, its signals and its logs.
 
-use super::{Exit, ServeOptions, allocator, memory, notify, open_files, say, signals::Signals};
+use super::{Exit, ServeOptions, allocator, memory, notify, open_files, say, signals::Stop};
 use std::io::Read;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -31,14 +31,17 @@ pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     if options.check {
         return check(&options);
     }
+    // Whoever creates a data directory, or holds the input open, waits for it to serve: to end before that is a failure.
+    let stop = Stop::listen((options.create || options.until_eof).into())?;
     let mut end_of_input = EndOfInput::new(options.until_eof);
     let (node, membership) = started(&options, &mut end_of_input)?;
+    stop.serves();
     notify::ready();
     // So that the line is true when somebody reads it; but a disk that takes longer must not keep it back.
     let _ = node.ready().wait_timeout(READY_PATIENCE);
     // Nobody who reads it: no reason not to serve.
     let _ = say(&first_line(&node, &membership));
-    run(node, end_of_input)
+    run(node, end_of_input, stop)
 }
 
 /// A panic of redb's over its file that ends this process is noted for the next one. A disk that hangs does not keep this one from ending.
@@ -240,14 +243,12 @@ fn first_line(node: &Node, membership: &str) -> String {
 }
 
 /// Until a signal, a failure, or the end of the input if that is waited for. The first signal shuts down cleanly, the second ends the process at once.
-fn run(node: Node, end_of_input: EndOfInput) -> Result<(), Exit> {
+fn run(node: Node, end_of_input: EndOfInput, stop: Stop) -> Result<(), Exit> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(Exit::failed)?;
-    let _context = runtime.enter();
-    let mut signals = Signals::new()?;
     let failure = runtime.block_on(async {
         tokio::select! {
-            () = signals.next() => None,
+            () = stop.asked() => None,
             () = end_of_input.wait() => None,
             () = notify::keep_told(&node) => None,
             failure = node.stopped() => Some(failure),
@@ -258,15 +259,7 @@ fn run(node: Node, end_of_input: EndOfInput) -> Result<(), Exit> {
     }
     notify::stopping();
     info!("shutting down; once more to end at once");
-    let second = std::thread::spawn(move || {
-        if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() {
-            runtime.block_on(signals.next());
-            std::process::exit(1);
-        }
-    });
-    let outcome = node.shutdown(SHUTDOWN_DEADLINE).map_err(Exit::failed);
-    drop(second);
-    outcome
+    node.shutdown(SHUTDOWN_DEADLINE).map_err(Exit::failed)
 }
 
 /// The end of standard input: whoever holds the other end of a pipe is gone then, however it went. It never comes if it is not waited for.
@@ -302,7 +295,7 @@ impl EndOfInput {
     }
 }
 
-/// A broken assertion leaves a core dump where the system keeps them; anything else is a line and exit code 1.
+/// A broken assertion leaves a core dump where the system keeps them and the unit allows one; anything else is a line and exit code 1.
 fn failed(failure: &Failure) -> Exit {
     if let Failure::Bug(what) = failure {
         error!("a bug in zoolet: {what}");

@@ -221,7 +221,9 @@ impl Ensemble {
             ));
         }
         if member.addresses.is_empty() {
-            return refuse(format!("server {id} has no address"));
+            return refuse(format!(
+                "server {id} has no host: say where the others reach it, such as host = \"gw-a\" under its [[server]]"
+            ));
         }
         for text in &member.addresses {
             if address::split(text).is_none() {
@@ -344,7 +346,7 @@ mod tests {
             (wrong(4, |_| ()), "this is server 4, and the servers are 1, 2, 3"),
             (wrong(1, |e| e.members[2].id = 1), "server 1 is there twice"),
             (wrong(1, |e| e.members[2].id = 0), "numbered from 1 to 255"),
-            (wrong(1, |e| e.members[1].addresses.clear()), "server 2 has no address"),
+            (wrong(1, |e| e.members[1].addresses.clear()), "server 2 has no host: say where the others reach it"),
             (wrong(1, |e| e.members[1].addresses.push("gw-b:0".to_owned())), "server 2: address gw-b:0: allowed is"),
             (wrong(1, |e| e.members[1].addresses.push("gw-a:2888".to_owned())), "servers 1 and 2 have one address"),
             (wrong(1, |e| e.members.iter_mut().for_each(|m| m.is_observer = true)), "no server votes"),

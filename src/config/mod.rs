@@ -12,6 +12,8 @@ pub mod profile;
 #[cfg(feature = "server")]
 mod properties;
 #[cfg(feature = "server")]
+mod protection;
+#[cfg(feature = "server")]
 mod server_line;
 #[cfg(feature = "server")]
 mod site_key;
@@ -267,6 +269,11 @@ pub fn client_address(key: &str, value: &str) -> Result<SocketAddr, ConfigError>
         Some(rest) => (true, rest),
         None => (false, value),
     };
+    if let Some((_, port)) = address.rsplit_once(':')
+        && port.parse::<u16>().is_err()
+    {
+        return Err(ConfigError::new(format!("{key} = \"{value}\": {port:?} is no port; allowed is 1 to 65535")));
+    }
     let address = resolve(address).ok_or_else(|| ConfigError::value(key, format_args!("\"{value}\""), ALLOWED))?;
     if !plain && !address.ip().is_loopback() {
         return Err(ConfigError::new(format!(
@@ -294,6 +301,7 @@ fn resolve(address: &str) -> Option<SocketAddr> {
 }
 
 #[cfg(all(test, feature = "server"))]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod tests {
     use super::*;
 
@@ -308,5 +316,126 @@ mod tests {
         assert!(refused.contains("not built yet"), "{refused}");
         let refused = client_address("--listen", "2181").unwrap_err().to_string();
         assert!(refused.starts_with("--listen = \"2181\": allowed is"), "{refused}");
+        for (address, port) in [("127.0.0.1:99999", "99999"), ("plain://0.0.0.0:", ""), ("localhost:http", "http")] {
+            let refused = client_address("clients", address).unwrap_err().to_string();
+            assert_eq!(refused, format!("clients = \"{address}\": \"{port}\" is no port; allowed is 1 to 65535"));
+        }
+    }
+
+    /// What no line may show: a digest that is super, as ZooKeeper writes it, and the password that it is made of.
+    const SECRET: &str = "UdxDQl4f9v5oITwcAsO9bmWgHSI=";
+    const PASSWORD: &str = "correct-horse";
+
+    /// Reads `text` as each of the two files, and gives every line that an operator would see.
+    fn told(name: &str, text: &str) -> String {
+        let file = std::env::temp_dir().join(format!("zoolet-secrets-{}-{name}", std::process::id()));
+        std::fs::write(&file, text).unwrap();
+        let loaded = load(&file, &Overrides::default());
+        std::fs::remove_file(&file).unwrap();
+        match loaded {
+            Ok(Loaded { config, warnings, .. }) => {
+                let conf: Vec<String> = config.conf.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                format!("{}\n{}\n{config:?}", warnings.join("\n"), conf.join("\n"))
+            }
+            Err(error) => format!("{error}\n{error:?}"),
+        }
+    }
+
+    fn shows_no_secret(name: &str, text: &str) {
+        let told = told(name, text);
+        // Halves as well: an escape or a line break may cut one in two.
+        for secret in [SECRET, PASSWORD, &SECRET[..14], &SECRET[14..], &PASSWORD[..7], &PASSWORD[7..]] {
+            assert!(!told.contains(secret), "{name}: {text:?} is answered with {told}");
+        }
+    }
+
+    #[test]
+    fn no_line_about_a_zoolet_toml_shows_a_secret() {
+        for secret in [format!("super:{SECRET}"), format!("super:{PASSWORD}"), PASSWORD.to_owned(), SECRET.to_owned()] {
+            let (half, rest) = secret.split_at(secret.len() / 2);
+            for text in [
+                format!("[settings]\nsuper_digest = \"{secret}\""),
+                format!("settings.super_digest = \"{secret}\""),
+                format!("settings.super_digest = [\"{secret}\"]"),
+                format!("settings.super_digest = {{ digest = \"{secret}\" }}"),
+                format!("settings.super_digest.digest = \"{secret}\""),
+                format!("settings.super_digst = \"{secret}\""),
+                format!("[settings]\nsuperDigest = \"{secret}\""),
+                format!("super_digest = \"{secret}\""),
+                format!("[settings]\nsuper = {{ password = \"{secret}\" }}"),
+                format!("[limits]\nsuper_digest = \"{secret}\""),
+                format!("[[server]]\nsuper_digest = \"{secret}\""),
+                format!("[last_known_good]\nsuper_digest = \"{secret}\""),
+                format!("[timing]\nsuper_digest = \"{secret}\""),
+                // What is no TOML at all.
+                format!("[settings]\nsuper_digest = {secret}"),
+                format!("[settings]\nsuper_digest = \"{secret}"),
+                format!("[settings]\nsuper_digest = '{secret}"),
+                format!("[settings]\nsuper_digest = \"{secret}\\q\""),
+                format!("[settings]\nsuper_digest = \"{half}\n{rest}\""),
+                format!("[settings]\nsuper_digest = \"\"\"{half}\n{rest}"),
+                format!("[settings]\nsuper_digest = \"{half}\" {rest}"),
+                format!("[settings]\nsuper_digest \"{secret}\""),
+                format!("[settings]\nsuper_digest = \"super:x\"\nsuper_digest = \"{secret}\""),
+                format!("[settings\nsuper_digest = \"{secret}\""),
+                format!("settings = {{ super_digest = \"{secret}\", }} {secret}"),
+                format!("[settings]\nsuper_digest = \u{feff}\"{secret}\""),
+                format!("settings.super_digest = \"{secret}\"\nsite = 7"),
+                format!(
+                    "settings.super_digest = \"{secret}\"\nlimits.watches_max = 1_000_000\nprofile = \"emmc/128m\""
+                ),
+            ] {
+                shows_no_secret("zoolet.toml", &text);
+            }
+        }
+    }
+
+    #[test]
+    fn no_line_about_a_zoo_cfg_shows_a_secret() {
+        let keys = [
+            "DigestAuthenticationProvider.superDigest",
+            "DigestAuthenticationProvider.superdigest",
+            "zookeeper.DigestAuthenticationProvider.superDigest",
+            "superDigest",
+            "super_digest",
+            "ssl.keyStore.password",
+            "ssl.keystore.pasword",
+            "ssl.trustStore.password",
+            "ssl.quorum.keyStore.password",
+            "zookeeper.ssl.quorum.trustStore.password",
+            "sslQuorumPassword",
+            "SASLAuthenticationProvider.superPassword",
+            "admin.ssl.password",
+            "metricsProvider.password",
+            "quorum.auth.password",
+            "audit.password",
+            "authProvider.password",
+            "secret",
+            "group.1",
+            "weight.1",
+            "nio.password",
+        ];
+        let before = "dataDir=/d\nclientPort=2181\n";
+        for secret in [format!("super:{SECRET}"), PASSWORD.to_owned(), SECRET.to_owned()] {
+            let (half, rest) = secret.split_at(secret.len() / 2);
+            for key in keys {
+                for line in [
+                    format!("{key}={secret}"),
+                    format!("{key} = {secret}\n{key} = {secret}"),
+                    format!("{key}:{half}\\\n   {rest}"),
+                    format!("{key} {secret}"),
+                    format!("{key}={half}\\u{rest}"),
+                    format!("{key}={secret}\nclientPort=x"),
+                    // Of a dynamic file that is none.
+                    format!("{key}={secret}\ndynamicConfigFile={}", "/nowhere"),
+                ] {
+                    shows_no_secret("zoo.cfg", &format!("{before}{line}\n"));
+                }
+                let dynamic = std::env::temp_dir().join(format!("zoolet-secrets-{}.dynamic", std::process::id()));
+                std::fs::write(&dynamic, format!("{key}={secret}\n")).unwrap();
+                shows_no_secret("zoo.cfg", &format!("{before}dynamicConfigFile={}\n", dynamic.display()));
+                std::fs::remove_file(&dynamic).unwrap();
+            }
+        }
     }
 }

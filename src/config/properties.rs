@@ -90,14 +90,15 @@ fn unescape(text: &str) -> Result<String, ConfigError> {
 fn unicode_escape(chars: &mut std::str::Chars<'_>) -> Result<u16, ConfigError> {
     let digits: String = chars.by_ref().take(4).collect();
     if digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        u16::from_str_radix(&digits, 16).map_err(|_| malformed(&digits))
+        u16::from_str_radix(&digits, 16).map_err(|_| malformed())
     } else {
-        Err(malformed(&digits))
+        Err(malformed())
     }
 }
 
-fn malformed(digits: &str) -> ConfigError {
-    ConfigError::new(format!("\\u{digits}: allowed are four hexadecimal digits after \\u"))
+/// Without the characters that follow: they may be part of a password.
+fn malformed() -> ConfigError {
+    ConfigError::new("allowed are four hexadecimal digits after \\u")
 }
 
 #[cfg(test)]

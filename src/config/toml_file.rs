@@ -5,7 +5,7 @@ mod servers;
 mod source;
 
 use self::servers::Servers;
-use self::source::{Source, Value, Wrong, at, line_of, unknown};
+use self::source::{Source, Value, Wrong, at, home, line_of, unknown};
 use super::bound::{self, LIMITS, OF_TOML, SETTINGS};
 use super::{
     Config, ConfigError, DEFAULT_PORT, DEFAULT_PROFILE, Loaded, Network, Overrides, Populate, client_address, profile,
@@ -50,8 +50,9 @@ const OTHER_SETTINGS: [&str; 2] = ["super_digest", "skip_acl"];
 pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, ConfigError> {
     let document = DeTable::parse(text).map_err(|error| {
         let line = error.span().map(|span| line_of(text, span.start));
-        let written = line.and_then(|line| text.lines().nth(line - 1)).map_or("", str::trim);
-        ConfigError::new(format!("{written}: {}", error.message().replace('\n', ", "))).at(file, line)
+        let message = error.message().replace('\n', ", ");
+        let key = line.and_then(|line| known_key(text.lines().nth(line - 1)?));
+        ConfigError::new(key.map_or(message.clone(), |key| format!("{key}: {message}"))).at(file, line)
     })?;
     let source = Source { text };
     let wrong = |(at, error): Wrong| error.at(file, Some(line_of(text, at)));
@@ -74,6 +75,12 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
         .map_err(|error| error.at(file, None))?;
     warnings.extend(of_orders);
     Ok(settled(&profile, reader.config, warnings))
+}
+
+/// The key that a line sets. A line may be part of a secret that was broken in two, so only a known key is shown.
+fn known_key(line: &str) -> Option<&str> {
+    let key = line.split('=').next()?.trim();
+    home(key).map(|_| key)
 }
 
 /// What the file or the command line says where the numbers come from.
@@ -133,7 +140,7 @@ impl<'i> Reader<'i> {
             }
             "last_known_good" => self.config.last_known_good = Some(kept::read(self.source, key, value)?),
             _ if self.servers.key(self.source, key, value)? => {}
-            _ => return Err(unknown(key, value, self.source.shown(value), TOP_KEYS)),
+            _ => return Err(unknown(key, value, TOP_KEYS)),
         }
         Ok(())
     }
@@ -166,7 +173,8 @@ impl<'i> Reader<'i> {
         match name {
             "super_digest" => {
                 let key = "settings.super_digest";
-                let digest = self.source.string(key, value, "text in quotes")?;
+                // Not by `Source::string`, whose error shows the value.
+                let digest = if let DeValue::String(digest) = value.get_ref() { digest.as_ref() } else { "" };
                 self.config.settings.super_digest = Some(super_digest(key, digest).map_err(at(value))?);
             }
             "skip_acl" => {
@@ -192,7 +200,8 @@ pub(super) fn super_digest(key: &str, value: &str) -> Result<String, ConfigError
     };
     match value.split_once(':') {
         Some((user, hash)) if !user.is_empty() && is_digest(hash) => Ok(value.to_owned()),
-        _ => Err(ConfigError::value(key, format_args!("\"{value}\""), "user:base64(sha1(user:password))")),
+        // Without the value: it may be the password itself.
+        _ => Err(ConfigError::new(format!("{key}: allowed is user:base64(sha1(user:password))"))),
     }
 }
 
@@ -323,16 +332,23 @@ mod tests {
     fn each_mistake_is_one_line_with_place_key_value_and_what_is_allowed() {
         for (text, expected) in [
             ("site = 7", "zoolet.toml:1: site = 7: allowed is a name in quotes"),
-            ("\nsyte = \"x\"", "zoolet.toml:2: syte = \"x\": no such key; did you mean site?"),
-            ("colour = 1", "colour = 1: no such key; allowed are site, profile, network"),
+            ("\nsyte = \"x\"", "zoolet.toml:2: syte: no such key; did you mean site?"),
+            ("colour = 1", "colour: no such key; allowed are site, profile, network"),
+            ("site_key = \"x\"", "zoolet.toml:1: site_key: no such key; did you mean site_key_file?"),
+            (
+                "clientPort = 2181",
+                "clientPort: is a key of ZooKeeper's zoo.cfg; here it is clients = \"127.0.0.1:2181\"",
+            ),
+            ("dataDir = \"/d\"", "dataDir: is a key of ZooKeeper's zoo.cfg; here it is data = \"/var/lib/zoolet\""),
+            ("4lw.commands.whitelist = \"*\"", "4lw: is a key of ZooKeeper's zoo.cfg; here it is four_letter_words"),
             ("[limit]\nx = 1", "zoolet.toml:1: limit: no such key; did you mean limits?"),
-            ("watches_max = 5", "watches_max = 5: no such key here; watches_max belongs under [limits]"),
+            ("watches_max = 5", "watches_max: no such key here; watches_max belongs under [limits]"),
             ("tick_ms = 5", "tick_ms belongs under [settings]"),
             ("quorum_ms = 5", "quorum_ms belongs under [timing]"),
             ("role = \"voter\"", "role belongs under a [[server]]"),
             (
                 "[limits]\nclients = \"x\"",
-                "zoolet.toml:2: limits.clients = \"x\": no such key here; clients belongs above the first [table]",
+                "zoolet.toml:2: limits.clients: no such key here; clients belongs above the first [table]",
             ),
             ("profile = \"\"", "zoolet.toml:1: profile = \"\": allowed is media/memory in quotes"),
             ("profile = \"floppy/512m\"", "zoolet.toml:1: floppy/512m: media = floppy: allowed is sd-a1, emmc"),
@@ -362,7 +378,7 @@ mod tests {
                 "[limits]\nframe_bytes_max = \"12\"",
                 "limits.frame_bytes_max = \"12\": allowed is a whole number from 4096 to 67108864, in bytes",
             ),
-            ("[limits]\nframe_byte_max = 5", "limits.frame_byte_max = 5: no such key; did you mean frame_bytes_max?"),
+            ("[limits]\nframe_byte_max = 5", "limits.frame_byte_max: no such key; did you mean frame_bytes_max?"),
             ("[settings]\nskip_acl = 1", "settings.skip_acl = 1: allowed is true or false"),
             ("[settings]\nsuper_digest = \"me\"", "user:base64(sha1(user:password))"),
             ("[settings]\nsession_timeout_min_ms = 90000", "at most settings.session_timeout_max_ms = 40000"),
@@ -391,21 +407,21 @@ mod tests {
             ("last_known_good = { min_interval = \"169h\" }", "last_known_good.min_interval = \"169h\": allowed is"),
             (
                 "last_known_good = { file = \"x\" }",
-                "last_known_good.file = \"x\": no such key; allowed are subtree, path, min_interval",
+                "last_known_good.file: no such key; allowed are subtree, path, min_interval",
             ),
             ("readmit = \"ask\"", "readmit = \"ask\": not built yet"),
             ("readmit = \"never\"", "readmit = \"never\": allowed is \"auto\""),
             ("peers = \"gw-a:2888\"", "peers = \"gw-a:2888\": allowed is an address of this machine and a UDP port"),
             ("id = 0", "id = 0: allowed is a whole number from 1 to 255"),
-            ("[timing]\nheartbeat_ms = 5", "timing.heartbeat_ms = 5: no such key; allowed are heartbeat_busy_ms"),
+            ("[timing]\nheartbeat_ms = 5", "timing.heartbeat_ms: no such key; allowed are heartbeat_busy_ms"),
             ("[timing]\ndisk_stall_ms = 5", "timing.disk_stall_ms = 5: allowed is a whole number from 1000 to"),
-            ("[[server]]\nname = \"x\"", "server.name = \"x\": no such key; allowed are id, host, role, key, client"),
+            ("[[server]]\nname = \"x\"", "server.name: no such key; allowed are id, host, role, key, client"),
             ("[[server]]\nhost = []", "server.host = []: allowed is a host in quotes, \"host:port\", or a list"),
             ("[[server]]\nhost = \"gw-a:0\"", "server.host = \"gw-a:0\": allowed is a host"),
             ("[[server]]\nkey = \"zk1x\"", "server.key = \"zk1x\": a server's public key has 51 characters"),
             ("[[server]]\nclient = \"gw-a\"", "server.client = \"gw-a\": allowed is where clients reach"),
-            ("site = ", "zoolet.toml:1: site =: string values must be quoted"),
-            ("\ndata = /var/lib", "zoolet.toml:2: data = /var/lib: string values must be quoted"),
+            ("site = ", "zoolet.toml:1: site: string values must be quoted"),
+            ("\ndata = /var/lib", "zoolet.toml:2: data: string values must be quoted"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(expected), "{text:?} gave {error:?}");

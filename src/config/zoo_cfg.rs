@@ -4,6 +4,7 @@
 use super::bound::{self, TogetherNames};
 use super::profile;
 use super::properties::{self, Property};
+use super::protection::{self, Protection};
 use super::toml_file::super_digest;
 use super::zoo_ensemble::Servers;
 use super::{
@@ -40,8 +41,6 @@ const OBEYED: &[&str] = &[
     "readonlymode.enabled",
     "datadir.autocreate",
     "peerType",
-    "secureClientPort",
-    "secureClientPortAddress",
     "zoolet.profile",
     "zoolet.network",
     "zoolet.siteKeyFile",
@@ -93,29 +92,43 @@ const NOTHING_TO_DO: &[&str] = &[
     "standaloneEnabled",
     // Links between servers are always encrypted.
     "sslQuorum",
+    "sslQuorumReloadCertFiles",
+    // ZooKeeper reads these only beside a setting that is refused here (`protection.rs`).
+    "enforce.auth.schemes",
+    "secureClientPortAddress",
 ];
 
 /// The same, by the beginning of the key.
 const NOTHING_TO_DO_PREFIXES: &[&str] = &["jvm.pause.", "multiAddress.", "nio.", "netty.", "leader.", "learner."];
 
 /// Keys whose features do not exist yet, by the beginning of the key; the server runs without them and says so.
+/// None of them protects: without it, no client may do or read more than with it.
 const NOT_BUILT: &[&str] = &[
     "admin.",
-    "audit.",
-    "authProvider.",
+    "allowSaslFailedClients",
+    "audit.impl.class",
     "connection_throttle",
     "ensembleAuthName",
+    "jaasLoginRenew",
+    "kerberos.",
     "largeRequest",
+    "letAnySaslUserDoX",
     "localSessions",
     "metricsProvider.",
     "observerMasterPort",
     "oraclePath",
     "portUnification",
-    "quorum.auth.",
+    "quorum.auth.kerberos.",
+    "quorum.auth.learner.",
+    "quorum.auth.server.",
     "request_",
     "requestThrottle",
-    "ssl",
+    "sasl.",
+    "SASLAuthenticationProvider.",
+    "security.auth_to_local",
+    "superUser",
     "throttled_op_wait_time",
+    "X509AuthenticationProvider.",
 ];
 
 pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, ConfigError> {
@@ -133,11 +146,11 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
     Ok(settled(&profile, config, warnings))
 }
 
-/// What is said twice: the later one counts, as in ZooKeeper, which does not say so. Servers are refused.
+/// Warns of each key that stands twice: the later line counts, as in ZooKeeper, which does not say so. Servers are refused.
 fn repeated(properties: &[Property]) -> impl Iterator<Item = String> {
-    properties.iter().enumerate().filter_map(|(place, Property { key, value, line })| {
+    properties.iter().enumerate().filter_map(|(place, Property { key, line, .. })| {
         let earlier = properties[..place].iter().rfind(|earlier| earlier.key == *key && !key.starts_with("server."))?;
-        Some(format!("{key} = {value}: is in line {} and again in line {line}, which counts", earlier.line))
+        Some(format!("{key}: is in line {} and again in line {line}, which counts", earlier.line))
     })
 }
 
@@ -199,6 +212,9 @@ impl Reader {
     fn property(&mut self, Property { key: written, value, .. }: &Property) -> Result<(), ConfigError> {
         // In ZooKeeper an unknown key becomes the system property `zookeeper.<key>`; people write it either way.
         let key = written.strip_prefix("zookeeper.").unwrap_or(written);
+        if let Some(protection) = Protection::asked_for(key, value) {
+            return Err(protection.refusal(written));
+        }
         match key {
             "dataDir" => {
                 if value.is_empty() {
@@ -236,10 +252,6 @@ impl Reader {
                 self.config.populate = if create { Populate::IfEmpty } else { Populate::Never };
             }
             "peerType" => self.servers.is_observer = Some(peer_type(written, value)?),
-            // Refused only by the lack of a clientPort: a file for both ports still serves those who use the plain one.
-            "secureClientPort" | "secureClientPortAddress" => {
-                self.warn(format!("{written} = {value}: ignored: TLS is not built yet, only clientPort listens"));
-            }
             // Already.
             "zoolet.profile" | "zoolet.network" => {}
             "zoolet.siteKeyFile" if !value.is_empty() => self.servers.site_key_file = Some(value.into()),
@@ -271,20 +283,36 @@ impl Reader {
             }
             // As it is without them.
             "forceSync" | "extendedTypesEnabled" | "enforceQuota" | "reconfigEnabled" => {}
+            _ if protection::is_known(key) => {}
             _ if key.starts_with("group.") || key.starts_with("weight.") => {
                 self.servers.weighted = Some(written.to_owned());
             }
             _ if NOTHING_TO_DO.contains(&key) || has_prefix(key, NOTHING_TO_DO_PREFIXES) => {
                 self.nothing_to_do.push(written.to_owned());
             }
-            _ if has_prefix(key, NOT_BUILT) => self.warn(format!("{written} = {value}: not built yet, ignored")),
-            _ => {
-                let known = OBEYED.iter().chain(NOTHING_TO_DO).copied();
-                let hint = nearest(key, known).map_or(String::new(), |near| format!("; did you mean {near}?"));
-                self.warn(format!("{written} = {value}: no such key, ignored{hint}"));
-            }
+            _ if has_prefix(key, NOT_BUILT) => self.warn(format!("{written}: not built yet, ignored")),
+            _ => self.unknown(key, written)?,
         }
         Ok(())
+    }
+
+    /// Warns of a key that is none, and refuses one that is nearly a protection's: its author believes to be protected.
+    /// The value stays unsaid, since a mistyped key may have a password behind it.
+    fn unknown(&mut self, key: &str, written: &str) -> Result<(), ConfigError> {
+        let known = OBEYED.iter().chain(NOTHING_TO_DO).copied().chain(protection::keys());
+        match nearest(key, known) {
+            Some(near) if protection::is_known(near) => {
+                Err(ConfigError::new(format!("{written}: no such key; did you mean {near}?")))
+            }
+            Some(near) => {
+                self.warn(format!("{written}: no such key, ignored; did you mean {near}?"));
+                Ok(())
+            }
+            None => {
+                self.warn(format!("{written}: no such key, ignored"));
+                Ok(())
+            }
+        }
     }
 
     fn finish(mut self, over: &Overrides) -> Result<(Config, Vec<String>), ConfigError> {
@@ -494,9 +522,9 @@ mod tests {
         assert_eq!(
             loaded.warnings,
             [
-                "foo = bar: no such key, ignored",
+                "foo: no such key, ignored",
                 "extendedTypesEnabled = true: not built yet, ignored",
-                "metricsProvider.httpPort = 7000: not built yet, ignored",
+                "metricsProvider.httpPort: not built yet, ignored",
                 "dataLogDir = /l: ignored: log and base share dataDir",
             ]
         );
@@ -508,8 +536,8 @@ mod tests {
         assert_eq!(
             loaded.warnings,
             [
-                "clientPort = 2: is in line 2 and again in line 4, which counts",
-                "maxClientConns = 60: no such key, ignored; did you mean maxClientCnxns?",
+                "clientPort: is in line 2 and again in line 4, which counts",
+                "maxClientConns: no such key, ignored; did you mean maxClientCnxns?",
             ]
         );
         assert_eq!(loaded.config.clients.unwrap().port(), 2);
@@ -540,7 +568,10 @@ mod tests {
             ("tickTime=fast", "zoo.cfg:1: tickTime = fast: allowed is a whole number from 10 to 60000"),
             ("skipACL=true", "zoo.cfg:1: skipACL = true: allowed is yes or no"),
             ("readonlymode.enabled=yes", "readonlymode.enabled = yes: allowed is true or false"),
-            ("dataDir=/d\nsecureClientPort=2281", "zoo.cfg: clientPort: is missing"),
+            (
+                "dataDir=/d\nsecureClientPort=2281",
+                "zoo.cfg:2: secureClientPort: TLS for clients is not built yet; remove",
+            ),
             ("dataDir=/d\nclientPort=1\nserver.1=a:1:2:observer", "observer: one server alone cannot be one"),
             ("dataDir=/d\nclientPort=1\npeerType=observer", "observer: one server alone cannot be one"),
             ("peerType=leader", "zoo.cfg:1: peerType = leader: allowed is participant or observer"),
@@ -557,7 +588,7 @@ mod tests {
                 "dataDir=/d\nclientPort=1\nminSessionTimeout=99999\nmaxSessionTimeout=50",
                 "minSessionTimeout = 99999: allowed is at most maxSessionTimeout = 50",
             ),
-            ("x=\\u00g1", "zoo.cfg:1: \\u00g1: allowed are four"),
+            ("x=\\u00g1", "zoo.cfg:1: allowed are four"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(expected), "{text:?} gave {error:?}");

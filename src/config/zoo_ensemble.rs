@@ -39,7 +39,7 @@ impl Servers {
                 }
                 Some(("group" | "weight", _)) => self.weighted = Some(property.key.clone()),
                 _ if property.key == "version" => {}
-                _ => return Err(at(ConfigError::value(&property.key, &property.value, "server.N lines"))),
+                _ => return Err(at(ConfigError::new(format!("{}: allowed are server.N lines", property.key)))),
             }
         }
         self.dynamic_file = Some(file.to_owned());
@@ -229,7 +229,7 @@ mod tests {
         let line = |name: &str| format!("dynamicConfigFile={}\n", data.0.join(name).display());
         assert_eq!(data.config(&line("dynamic")).unwrap().ensemble.unwrap().members.len(), 3);
         let error = data.config(&line("wrong")).unwrap_err();
-        assert!(error.contains("wrong:1: clientPort = 1: allowed is server.N lines"), "{error}");
+        assert!(error.contains("wrong:1: clientPort: allowed are server.N lines"), "{error}");
         for both in [line("dynamic") + "server.4=d:1:2\n", "server.4=d:1:2\n".to_owned() + &line("dynamic")] {
             assert!(data.config(&both).is_err(), "{both}");
         }

@@ -1,5 +1,6 @@
 //! What reads the base, on two threads: questions of the core, and answers to clients that are still to be put together.
 
+use super::figures::AtDisk;
 #[cfg(feature = "port")]
 use super::port::Sockets;
 use super::snapshots::LentReader;
@@ -44,8 +45,8 @@ pub(super) enum Destination {
 /// Answers that are handed over together.
 const ANSWERS: usize = 256;
 
-/// Runs until its mailbox is closed.
-pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox) {
+/// Runs until its mailbox is closed. `at_disk` tells of the core's questions alone: an answer to a client may take seconds because it is long.
+pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox, at_disk: &AtDisk) {
     let mut readers = BTreeMap::new();
     let (mut batch, mut answers) = (Vec::new(), Vec::new());
     let mut notices = Notices::default();
@@ -53,7 +54,9 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox) {
         for work in batch.drain(..) {
             match work {
                 BaseWork::Fetch(fetch) => {
+                    at_disk.begin();
                     let result = reader(&readers, fetch.generation).and_then(|reader| read(reader, &fetch.what));
+                    at_disk.end();
                     answers.push(Input::Event(Event::Fetched { id: fetch.id, result }));
                     if answers.len() >= ANSWERS {
                         core.push_all(answers.drain(..));

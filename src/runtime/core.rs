@@ -14,8 +14,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_engine::action::Completion;
 use zoolet_engine::budget::Part;
-use zoolet_engine::notices::AGAIN_MS;
-use zoolet_engine::status::{self, Status};
+use zoolet_engine::notices::{AGAIN_MS, Notices};
+use zoolet_engine::server::{Refusals, Refused};
+use zoolet_engine::status::{self, DiskTrouble, DiskTroubles, Status};
 use zoolet_engine::{Action, Budget, ConnId, Event, Now, Server};
 use zoolet_model::{ConnectReply, Zxid};
 use zoolet_session::{Link, Links, LostReason, Surroundings as _};
@@ -39,8 +40,32 @@ const RECOVERY_WINDOW: usize = 2048;
 /// The same for large ones, bytes.
 const RECOVERY_WINDOW_BYTES: usize = 4 << 20;
 
+/// How long the other servers may not know what has gone wrong with the disk.
+const DISK_LOOK_MS: u64 = 5_000;
+
 /// How long a session of this process waits before it connects again.
 const REDIAL_MS: u64 = 100;
+
+/// How far a count that only grows was told, so that the log says it once a minute.
+#[derive(Default)]
+struct Told {
+    count: u64,
+    again_at_ms: u64,
+}
+
+impl Told {
+    /// How much `count` has grown since it was told, if that is to be told now.
+    fn news(&mut self, count: u64) -> Option<u64> {
+        if count == self.count {
+            return None;
+        }
+        let now_ms = clock::mono_ms();
+        (now_ms >= self.again_at_ms).then(|| {
+            self.again_at_ms = now_ms + AGAIN_MS;
+            count - std::mem::replace(&mut self.count, count)
+        })
+    }
+}
 
 /// The machine with everything that carries out its actions.
 pub(super) struct Core {
@@ -67,8 +92,12 @@ pub(super) struct Core {
     instructions: Vec<Instruction>,
     /// Whose turn it is.
     driver: Driver,
-    refusals_told: u64,
-    tell_refusals_at_ms: u64,
+    /// Sessions refused for all, sessions refused for one address, guesses of the super user: as far as the log says it.
+    told: [Told; 3],
+    /// What is wrong with the disk, as the machine was told, and when that is looked at again.
+    disk_troubles: DiskTroubles,
+    disk_look_at_ms: u64,
+    disk_notices: Notices,
     /// Questions to the base, and checkpoints, that are not answered yet.
     under_way: usize,
     budget: Arc<Budget>,
@@ -100,6 +129,9 @@ impl Core {
             is_handing_over: false,
             role: Role::Looking,
             serving: false,
+            disk_troubles: DiskTroubles::default(),
+            disk_look_at_ms: 0,
+            disk_notices: Notices::default(),
             batch: VecDeque::new(),
             log_work: Vec::new(),
             base_work: Vec::new(),
@@ -108,8 +140,7 @@ impl Core {
             outputs: Vec::new(),
             instructions: Vec::new(),
             driver: Driver::Core,
-            refusals_told: 0,
-            tell_refusals_at_ms: 0,
+            told: Default::default(),
             under_way: 0,
             budget,
             recovered: 0,
@@ -308,7 +339,29 @@ impl Core {
         if self.server.next_deadline().is_some_and(|due| due <= now) {
             self.server.handle_deadline(self.now);
         }
+        self.look_at_disk();
         self.carry_out()
+    }
+
+    /// The other servers show it. Nobody wakes up for it alone: a member's heartbeats come more often.
+    fn look_at_disk(&mut self) {
+        if self.now.mono_ms < self.disk_look_at_ms {
+            return;
+        }
+        self.disk_look_at_ms = self.now.mono_ms + DISK_LOOK_MS;
+        let troubles = self.shared.disk_troubles();
+        let before = std::mem::replace(&mut self.disk_troubles, troubles);
+        if troubles == before {
+            return;
+        }
+        // The thread that waits for the disk cannot say so.
+        if troubles.contains(DiskTrouble::Hangs)
+            && !before.contains(DiskTrouble::Hangs)
+            && let Some(left_out) = self.disk_notices.admit("hangs", self.now.mono_ms)
+        {
+            tracing::warn!(left_out, "the disk does not answer: writes here wait for it");
+        }
+        self.handle(Event::DiskTroubles(troubles));
     }
 
     /// When there is something to do even if nothing arrives, on [`Now::mono_ms`].
@@ -367,15 +420,24 @@ impl Core {
 
     /// An operator whose clients cannot get sessions should find out why; a flood of them must not fill a disk.
     fn tell_refusals(&mut self) {
-        let refused = self.server.sessions_refused();
-        if refused == self.refusals_told {
-            return;
+        let Refusals { sessions, sessions_of_address, super_guesses } = self.server.refusals();
+        let [told_all, told_address, told_guesses] = &mut self.told;
+        if let Some(refused) = told_all.news(sessions) {
+            tracing::warn!(refused, sessions = self.server.sessions_taken(), "no more sessions: sessions_max");
         }
-        let now_ms = clock::mono_ms();
-        if now_ms >= self.tell_refusals_at_ms {
-            let left_out = refused - self.refusals_told;
-            tracing::warn!(refused = left_out, sessions = self.server.sessions(), "no more sessions: sessions_max");
-            (self.refusals_told, self.tell_refusals_at_ms) = (refused, now_ms + AGAIN_MS);
+        if let Refused { count, last: Some(client) } = sessions_of_address
+            && let Some(refused) = told_address.news(count)
+        {
+            tracing::warn!(
+                %client,
+                refused,
+                "no more sessions for clients of this address: its share follows from connections_per_address_max"
+            );
+        }
+        if let Refused { count, last: Some(client) } = super_guesses
+            && let Some(guesses) = told_guesses.news(count)
+        {
+            tracing::warn!(%client, guesses, "wrong password for the super user; after a few, one guess in ten seconds is looked at");
         }
     }
 

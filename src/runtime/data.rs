@@ -3,20 +3,25 @@
 use super::threads::Failure;
 use crate::config::{Config, ConfigError, Populate};
 use crate::obstacle;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
+use tracing::warn;
 use zoolet_engine::store::disk::Disk;
-use zoolet_engine::store::{FsDisk, MARKER, MARKER_UNFINISHED, Marker};
+use zoolet_engine::store::{FsDisk, MARKER, MARKER_UNFINISHED, Marker, Opened, make_private};
 
 /// What may lie in a directory that counts as empty: a fresh file system's own, and what an operator puts there first.
 /// Nor does what `zoolet probe` left when the power failed under it.
 const NOT_DATA: [&str; 8] =
     ["lost+found", "myid", "site.key", "server.key", "server.key.new", "LOCK", MARKER_UNFINISHED, "zoolet-probe.tmp"];
+
+/// Files that [`close_to_others`] leaves as they are. A key that others could read is no secret any more: to make it look
+/// like one would hide that, so whoever reads it refuses it.
+const KEYS: [&str; 3] = ["site.key", "server.key", "server.key.new"];
 
 /// How long a start waits for an earlier node of this process that was dropped and still finishes its last write.
 const OWN_LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -78,6 +83,7 @@ pub(super) fn open(config: &Config) -> Result<(PathBuf, FsDisk), StartError> {
     let path = std::path::absolute(&config.data)
         .map_err(|error| StartError::Directory(format!("data = {}: {error}", config.data.display())))?;
     prepare(&path, config.populate)?;
+    close_to_others(&path)?;
     let disk = open_locked(&path)?;
     // A crash from here on leaves a directory that is ours.
     Marker::claim(&disk).map_err(|error| disk_error(&path, &error))?;
@@ -100,11 +106,50 @@ fn create(path: &Path, populate: Populate) -> Result<(), StartError> {
     }
     may_populate(path, populate, "does not exist.")?;
     // What access control lists keep from clients is not for everybody who has an account on the box.
-    fs::DirBuilder::new()
-        .mode(0o700)
-        .create(path)
-        .and_then(|()| File::open(parent)?.sync_all())
-        .map_err(|error| disk_error(path, &error))
+    let made = fs::DirBuilder::new().mode(0o700).create(path);
+    made.map_err(|error| cannot_create(path, parent, &error))?;
+    // A umask may have taken rights from its owner as well.
+    let settled = fs::set_permissions(path, Permissions::from_mode(0o700)).or_else(|error| match error.kind() {
+        // Where a file system has no modes.
+        io::ErrorKind::PermissionDenied => Ok(()),
+        _ => Err(error),
+    });
+    settled.and_then(|()| File::open(parent)?.sync_all()).map_err(|error| disk_error(path, &error))
+}
+
+/// Where permission is denied, the directory does not exist yet: the parent is not writable.
+fn cannot_create(path: &Path, parent: &Path, error: &io::Error) -> StartError {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return disk_error(path, error);
+    }
+    let (path, parent) = (path.display(), parent.display());
+    StartError::Disk(format!(
+        "data = {path}: does not exist, and the user that this process runs as may not make it in {parent}: make it, and give \
+         it to that user (mkdir, chown)"
+    ))
+}
+
+/// Takes a directory of ours from other users of the machine. It may have been made by `mkdir`, or by a release that left
+/// modes to the umask.
+fn close_to_others(path: &Path) -> Result<(), StartError> {
+    let Some(Opened { mode, files, is_still_open }) =
+        make_private(path, &KEYS).map_err(|error| disk_error(path, &error))?
+    else {
+        return Ok(());
+    };
+    let path = path.display();
+    if is_still_open {
+        warn!(
+            "data = {path}: other users of this machine may read it (mode {mode:04o}), and this process may not change that: \
+             run `chmod -R go= {path}` as its owner, or mount its file system with umask=077"
+        );
+    } else {
+        warn!(
+            "data = {path}: other users of this machine could read it (mode {mode:04o}) and {files} of its files; now only its \
+             owner can (0700, and 0600 for files)"
+        );
+    }
+    Ok(())
 }
 
 /// A directory that is ours, or may become so.
@@ -291,6 +336,27 @@ mod tests {
         assert!(refusal(&root.join("a/b"), Populate::IfEmpty).contains("is its file system mounted?"));
         fs::write(root.join("file"), "").unwrap();
         assert!(refusal(&root.join("file"), Populate::IfEmpty).contains("is not a directory"));
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_others_may_read_is_theirs_no_longer_once_a_node_starts() {
+        let root = temporary("others");
+        let (data, key) = (root.join("data"), root.join("data/site.key"));
+        fs::create_dir(&data).unwrap();
+        fs::write(&key, "").unwrap();
+        for path in [&data, &key] {
+            fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+        }
+        // One that is refused is somebody else's, and stays as it is.
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert!(refusal(&data, Populate::Never).contains("is empty"));
+        assert_eq!(mode(&data), 0o755);
+        let (_, disk) = open(&Config::new(&data)).unwrap();
+        disk.create("seg-00.log").unwrap();
+        let modes =
+            [data.clone(), data.join(MARKER), data.join("LOCK"), data.join("seg-00.log"), key].map(|path| mode(&path));
+        assert_eq!(modes, [0o700, 0o600, 0o600, 0o600, 0o755]);
         fs::remove_dir_all(root).unwrap();
     }
 

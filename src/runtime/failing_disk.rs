@@ -4,8 +4,8 @@ use super::{Failure, Node};
 use crate::{Bytes, Config, Error, ErrorCode, Path, Session, Version, Wait};
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use zoolet_engine::Status;
 use zoolet_engine::store::MARKER_UNFINISHED;
@@ -216,6 +216,39 @@ fn a_node_whose_disk_fails_and_becomes_read_only_for_that_reads_on() {
 #[test]
 fn a_node_whose_disk_fails_and_whose_file_system_notices_late_reads_on() {
     at_steps("noticed-late", Fault::NoticedLate, 1, reads_on);
+}
+
+/// A disk that hangs answers no error: without an alarm a server that acknowledges nothing passes for well.
+#[test]
+fn a_node_whose_disk_hangs_raises_an_alarm_until_the_disk_answers() {
+    let directory = Directory::new("hangs");
+    let begun = begun(&directory);
+    // Of the log and of the base.
+    for (kind, prefix) in [(OperationKind::Sync, "seg-"), (OperationKind::Read, "base-")] {
+        let disk = begun.after_process_crash();
+        let node = directory.start(&disk);
+        let writer = session(&node);
+        let is_alarmed = || {
+            let status = status(&node).unwrap();
+            status.alarms.iter().any(|alarm| alarm.what.starts_with("the disk has not answered") && alarm.holds_up)
+        };
+        assert!(!is_alarmed());
+        let (release, hangs) = mpsc::channel::<()>();
+        let hangs = Mutex::new(hangs);
+        disk.fail_with(move |operation| {
+            if operation.kind == kind && operation.name.starts_with(prefix) {
+                // Until the other end is dropped.
+                let _ = hangs.lock().unwrap().recv();
+            }
+            None
+        });
+        std::thread::scope(|threads| {
+            threads.spawn(|| (0..KEYS).for_each(|number| write(&writer, number).unwrap()));
+            wait_until("an alarm", is_alarmed);
+            drop(release);
+        });
+        wait_until("no alarm", || !is_alarmed());
+    }
 }
 
 #[test]

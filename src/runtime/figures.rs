@@ -1,5 +1,6 @@
 //! What the threads have done, counted where it happens.
 
+use super::clock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use zoolet_engine::store::{base, log};
@@ -83,11 +84,37 @@ pub struct Percentiles {
     pub max_us: u64,
 }
 
+/// Since when a thread has been waiting for the disk.
+#[derive(Debug, Default)]
+pub(super) struct AtDisk {
+    /// As [`clock::mono_ms`]; 0 of one that is not waiting.
+    since_ms: AtomicU64,
+}
+
+impl AtDisk {
+    pub(super) fn begin(&self) {
+        self.since_ms.store(clock::mono_ms(), Relaxed);
+    }
+
+    pub(super) fn end(&self) {
+        self.since_ms.store(0, Relaxed);
+    }
+
+    pub(super) fn age_ms(&self) -> u64 {
+        match self.since_ms.load(Relaxed) {
+            0 => 0,
+            since_ms => clock::mono_ms().saturating_sub(since_ms),
+        }
+    }
+}
+
 /// What the disk has been asked for since the node started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Figures {
     /// How long writing and syncing took, for each turn of the log thread.
     pub fdatasync: Percentiles,
+    /// For how long the log, or a question to the base, has been waiting for the disk, milliseconds; 0 when neither is.
+    pub at_disk_ms: u64,
     /// Appends, batches, syncs and bytes by cause.
     pub log: log::Counters,
     /// Bytes and syncs of checkpoints, bytes of reads.
@@ -101,7 +128,7 @@ pub struct Figures {
 impl Figures {
     /// Names, with units, and numbers, for metrics.
     pub(super) fn lines(&self, writes_acknowledged: u64) -> Vec<(&'static str, u64)> {
-        let Self { fdatasync, log, base, scrubs_sound, scrubs_failed } = self;
+        let Self { fdatasync, at_disk_ms, log, base, scrubs_sound, scrubs_failed } = self;
         vec![
             ("log_appends", log.appends),
             ("log_batches", log.batches),
@@ -116,6 +143,7 @@ impl Figures {
             ("fdatasync_us_p99", fdatasync.p99_us),
             ("fdatasync_us_p999", fdatasync.p999_us),
             ("fdatasync_us_max", fdatasync.max_us),
+            ("disk_awaited_ms", *at_disk_ms),
             ("base_bytes_written", base.base_bytes_written),
             ("base_merge_bytes_written", base.merge_bytes_written),
             ("base_syncs", base.syncs),

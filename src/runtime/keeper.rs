@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use zoolet_engine::store::image::{Image, Subtree};
 use zoolet_engine::store::{Cause, FsDisk, Meter, MeteredDisk};
 use zoolet_model::{AddWatchMode, Path, Stat, Zxid};
-use zoolet_recipes::Coordinator as _;
+use zoolet_recipes::{Coordinator as _, Instant};
 use zoolet_session::{Error, LostReason, Session, SessionOptions, SessionState, Wait, WatchStream};
 
 /// A configuration is no larger; bytes of paths and data.
@@ -33,7 +33,7 @@ pub(super) struct Keeper {
     /// What the file holds, as far as that is known.
     digest: Option<u128>,
     /// When it was written last, by this process.
-    written: Option<Duration>,
+    written: Option<Instant>,
     /// What was told last, so that it is told once.
     told: Option<String>,
 }
@@ -82,7 +82,7 @@ impl Keeper {
                         return;
                     }
                     let due = self.written.map(|written| written + self.kept.min_interval);
-                    due.unwrap_or_default().saturating_sub(session.now())
+                    due.unwrap_or_default().remaining(session.now())
                 }
                 Err(Trouble::Session(Error::ConnectionLoss | Error::Suspended | Error::Lost(_) | Error::Closed)) => {
                     SHORT_PAUSE

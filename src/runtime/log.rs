@@ -1,7 +1,7 @@
 //! The log thread: all that waits becomes durable with one fdatasync.
 
 use super::catch_up::CatchUp;
-use super::figures::{Figures, Histogram};
+use super::figures::{AtDisk, Figures, Histogram};
 use super::seat::{Driver, LITTLE};
 use super::threads::Shared;
 use super::{Input, clock, data, lock};
@@ -45,11 +45,14 @@ pub(super) enum LogWork {
 pub(super) struct Counts {
     fdatasync: Histogram,
     log: Mutex<Counters>,
+    /// Not of appends alone: one may wait behind the preparation of a segment.
+    at_disk: AtDisk,
 }
 
 impl Counts {
     pub(super) fn figures(&self) -> Figures {
-        Figures { fdatasync: self.fdatasync.percentiles(), log: *lock(&self.log), ..Figures::default() }
+        let (fdatasync, at_disk_ms) = (self.fdatasync.percentiles(), self.at_disk.age_ms());
+        Figures { fdatasync, at_disk_ms, log: *lock(&self.log), ..Figures::default() }
     }
 }
 
@@ -75,8 +78,11 @@ pub(super) fn run(shared: &Shared, log: Log) -> Result<(), String> {
     let mut batch = Vec::new();
     loop {
         let open = mailbox.take(&mut batch, thread.patience());
+        counts.at_disk.begin();
         let recycled = thread.sort(&mut batch);
-        thread.go_on().map_err(|error| error.to_string())?;
+        let gone_on = thread.go_on();
+        counts.at_disk.end();
+        gone_on.map_err(|error| error.to_string())?;
         thread.pass_reads_on();
         if recycled {
             // It may start a checkpoint.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_engine::store::disk::Disk;
 use zoolet_engine::store::{FileSystem, MeteredDisk, Store, capped, disk_bytes_min};
+use zoolet_engine::wear::shown_bytes;
 use zoolet_engine::{Budget, Limits, Server, server};
 use zoolet_session::{Link, Session, SessionOptions};
 use zoolet_zab::Incarnation;
@@ -103,6 +104,9 @@ impl Node {
         let Store { log, base, reserve, recovered, facts, state, chain_at_base, health, .. } =
             store::open(&config, &path, file_system, &disk, u128::from_ne_bytes(entropy()?))?;
         flash.meter().serve_base(base.id());
+        if let Some(line) = reserve.reachable_bytes().ok().and_then(|bytes| small_disk(&config.limits, bytes)) {
+            tracing::warn!("data = {}: {line}", path.display());
+        }
         let id = member::id(&config);
         member::tell_differences(&config, &recovered.config);
         let (incarnation, process) = (Incarnation(facts.disk_incarnation), u64::from_ne_bytes(entropy()?));
@@ -342,6 +346,19 @@ fn check(config: &Config) -> Result<(), StartError> {
     Ok(())
 }
 
+/// The line about a disk of which this server can have no more than `reachable_bytes`, if that is too little for what it will need.
+fn small_disk(limits: &Limits, reachable_bytes: u64) -> Option<String> {
+    let least = disk_bytes_min(limits);
+    (reachable_bytes < least).then(|| {
+        format!(
+            "the disk has {} for this server, and the log's ring, the reserve and two bases need {}: writes will be refused early; give it a larger \
+             disk, or set log_segments, log_segment_bytes or disk_reserve_bytes lower",
+            shown_bytes(reachable_bytes),
+            shown_bytes(least)
+        )
+    })
+}
+
 /// Three segments are kept free and a checkpoint starts when half the ring is used: with fewer, writes would wait for a
 /// checkpoint that nothing starts.
 const LOG_SEGMENTS_MIN: u32 = 6;
@@ -385,6 +402,20 @@ mod tests {
     use zoolet_session::{Error, LostReason, SessionState};
 
     #[test]
+    fn a_disk_that_is_too_small_for_ring_reserve_and_two_bases_is_warned_of() {
+        let limits = Limits::default();
+        let least = disk_bytes_min(&limits);
+        assert_eq!(small_disk(&limits, least), None);
+        let line = small_disk(&limits, 79_000_000).unwrap();
+        assert!(
+            line.starts_with(
+                "the disk has 79.0 MB for this server, and the log's ring, the reserve and two bases need"
+            ),
+            "{line}"
+        );
+    }
+
+    #[test]
     fn a_timer_wakes_at_its_instant_and_all_of_them_when_the_node_ends() {
         let root = std::env::temp_dir().join(format!("zoolet-timers-{}", std::process::id()));
         let node = Node::start(Config::new(&root)).unwrap();
@@ -394,7 +425,7 @@ mod tests {
         session.timer(at).wait();
         assert!(session.now() >= at);
         assert_ne!(session.random_bits(), session.random_bits());
-        let never = session.timer(Duration::MAX);
+        let never = session.timer(zoolet_recipes::Instant::at(Duration::MAX));
         let waiting = std::thread::spawn(move || never.wait());
         node.shutdown(Duration::from_secs(5)).unwrap();
         waiting.join().unwrap();

@@ -61,6 +61,7 @@ fn status(id: ServerId, figures: PeerFigures) -> PeerStatus {
         address: figures.address.map_or_else(String::new, |address| address.to_string()),
         is_linked: figures.is_linked,
         missing_ms: u64::try_from(missing.as_millis()).unwrap_or(u64::MAX),
+        heard_ms: figures.heard_at.map(|at| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX)),
         round_trip_us: figures.round_trip_us,
         refusal: figures.refusal.map(|refusal| refusal.line),
     }

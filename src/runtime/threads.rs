@@ -5,7 +5,7 @@ use super::catch_up::{self, CatchUp};
 use super::checkpoint::CheckpointWork;
 use super::core::Core;
 use super::current::CurrentBase;
-use super::figures::Figures;
+use super::figures::{AtDisk, Figures};
 use super::flash::{self, Flash};
 use super::keeper::Keeper;
 use super::log::LogWork;
@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use zoolet_engine::Status;
+use zoolet_engine::status::DiskTroubles;
 use zoolet_engine::store::Reserve;
 use zoolet_engine::store::base::Base;
 use zoolet_engine::store::disk::Disk;
@@ -96,6 +97,8 @@ pub(crate) struct Shared {
     running: AtomicUsize,
     pub(super) all_ended: Arc<Latch<()>>,
     pub(super) log_counts: log::Counts,
+    /// Questions to the base.
+    asking: AtDisk,
     scrubs: checkpoint::Scrubs,
     pub(super) disk: Arc<dyn Disk>,
     store: CurrentBase,
@@ -137,6 +140,7 @@ impl Shared {
             running: AtomicUsize::new(0),
             all_ended: Latch::new(),
             log_counts: log::Counts::default(),
+            asking: AtDisk::default(),
             scrubs: checkpoint::Scrubs::default(),
             disk,
             store: CurrentBase::new(store),
@@ -147,7 +151,16 @@ impl Shared {
 
     pub(super) fn figures(&self) -> Figures {
         let (scrubs_sound, scrubs_failed) = self.scrubs.figures();
-        Figures { base: self.store.base().counters(), scrubs_sound, scrubs_failed, ..self.log_counts.figures() }
+        let log = self.log_counts.figures();
+        let at_disk_ms = log.at_disk_ms.max(self.asking.age_ms());
+        Figures { at_disk_ms, base: self.store.base().counters(), scrubs_sound, scrubs_failed, ..log }
+    }
+
+    /// What is wrong with the disk, but for a lack of room.
+    pub(super) fn disk_troubles(&self) -> DiskTroubles {
+        let mut status = Status::default();
+        self.fill_in(&mut status);
+        DiskTroubles::of(&status)
     }
 
     /// What the disk is asked for, and what that makes of it.
@@ -209,12 +222,12 @@ impl Shared {
         self.base.push(BaseWork::Serve(generation, reader.clone()));
         self.completions.push(BaseWork::Serve(generation, reader));
         self.spawn("base", |shared| {
-            base::run(&shared.base, &shared.inbox);
+            base::run(&shared.base, &shared.inbox, &shared.asking);
             Ok(())
         })?;
         // A thread of its own: one client's long listing must not stand before what another's write waits for.
         self.spawn("completion", |shared| {
-            base::run(&shared.completions, &shared.inbox);
+            base::run(&shared.completions, &shared.inbox, &AtDisk::default());
             Ok(())
         })?;
         self.spawn("checkpoint", |shared| {

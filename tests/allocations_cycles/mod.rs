@@ -1,4 +1,4 @@
-//! What is counted, in `allocations.rs` over all threads and in `allocations_caller.rs` on one.
+//! What is counted, in `allocations.rs` over all threads and in `library/allocations_caller.rs` on one.
 #![allow(
     dead_code,
     unreachable_pub,

@@ -5,7 +5,7 @@ use crate::watch::Arm;
 use crate::{OneShotWatch, Session, States, Timer, WatchStream};
 use std::sync::Arc;
 use std::time::Duration;
-use zoolet_coordinator::{Coordinator, Errand};
+use zoolet_coordinator::{Coordinator, Errand, Instant};
 use zoolet_model::{AddWatchMode, Path, Request, SessionId, SessionState};
 
 impl Coordinator for Session {
@@ -58,16 +58,16 @@ impl Coordinator for Session {
         States::new(Arc::clone(self.link()))
     }
 
-    fn safe_until(&self) -> Duration {
-        self.link().safe_until()
+    fn safe_until(&self) -> Instant {
+        Instant::at(self.link().safe_until())
     }
 
-    fn now(&self) -> Duration {
-        self.link().surroundings().now()
+    fn now(&self) -> Instant {
+        Instant::at(self.link().surroundings().now())
     }
 
-    fn timer(&self, at: Duration) -> Timer {
-        Timer::new(Arc::clone(self.link().surroundings()), at)
+    fn timer(&self, at: Instant) -> Timer {
+        Timer::new(Arc::clone(self.link().surroundings()), at.since_start())
     }
 
     fn random_bits(&self) -> u128 {

@@ -140,6 +140,7 @@ impl Entries {
                 ops.truncate(count);
                 Txn::Multi { session, identity, ops }
             }
+            15 => Txn::RenewSession { session, timeout_ms: header.wall_ms as u32 },
             _ => Txn::Write { session, identity, op: ops.remove(0) },
         };
         txn::encode(header, &txn, &mut BytesMut::new())

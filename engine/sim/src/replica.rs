@@ -4,6 +4,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use zoolet_engine::{
     action::FetchWhat,
+    server::Counts,
     store::{
         digest::record_hash,
         key::{self, Key},
@@ -13,7 +14,7 @@ use zoolet_engine::{
         record::{self, Kind, Session, Totals, Znode},
     },
 };
-use zoolet_model::{Zxid, path::parent_and_name};
+use zoolet_model::{SessionId, Zxid, path::parent_and_name};
 
 /// The whole state of a server. Everything is there, but of a forgetful one only what was fetched may be looked at.
 #[derive(Clone, Debug)]
@@ -81,6 +82,65 @@ impl Replica {
         if let Some((keys, prefixes)) = &mut self.fetched {
             keys.clear();
             prefixes.clear();
+        }
+    }
+
+    /// Every number that is kept beside the records, counted from the records alone.
+    ///
+    /// # Errors
+    /// A znode whose number of children is not that of its children.
+    ///
+    /// # Panics
+    /// When a record does not decode.
+    pub fn counts(&self) -> Result<Counts, String> {
+        let mut counts = Counts::default();
+        // Records come in the order of their keys: all children of one parent together.
+        let mut children: Vec<(&str, i32)> = Vec::new();
+        let mut parents = Vec::new();
+        for (key, record) in &self.records {
+            match key.first() {
+                Some(&key::SESSION) => {
+                    counts.sessions += 1;
+                    let id = key[1..].try_into().expect("a session's key is its number");
+                    counts.owned.entry(SessionId(i64::from_be_bytes(id))).or_default();
+                }
+                Some(&key::ZNODE) => {
+                    let znode = Znode::decode(record).expect("a stored znode decodes");
+                    let (parent, name) = std::str::from_utf8(&key[1..])
+                        .ok()
+                        .and_then(|text| text.split_once('\0'))
+                        .expect("a znode's key is its parent and its name");
+                    let is_root = parent.is_empty() && name.is_empty();
+                    let path_bytes = if is_root { 1 } else { parent.trim_end_matches('/').len() + 1 + name.len() };
+                    counts.znodes += 1;
+                    counts.data_bytes += path_bytes as u64 + u64::from(znode.data.length());
+                    counts.reapable += u64::from(znode.is_reapable());
+                    if let Kind::Ephemeral(owner) = znode.kind {
+                        counts.ephemerals += 1;
+                        *counts.owned.entry(owner).or_default() += 1;
+                    }
+                    match children.last_mut() {
+                        _ if is_root => {}
+                        Some((of, count)) if *of == parent => *count += 1,
+                        _ => children.push((parent, 1)),
+                    }
+                    if znode.num_children != 0 {
+                        parents.push((key, znode.num_children));
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (key, kept) in &parents {
+            let path = path_of(key);
+            let counted = children.iter().position(|&(of, _)| of == path).map_or(0, |at| children.swap_remove(at).1);
+            if counted != *kept {
+                return Err(format!("{path} has {counted} children, and its record says {kept}"));
+            }
+        }
+        match children.first() {
+            None => Ok(counts),
+            Some((path, counted)) => Err(format!("{path} has {counted} children, and its record says none")),
         }
     }
 

@@ -108,10 +108,39 @@ const RESERVED: [&str; 4] = ["/zookeeper", "/zookeeper/config", "/zookeeper/quot
 const INVALID: [&str; 12] =
     ["", "a", "foo/bar", "//", "//a", "/a/", "/a//b", "/a/./b", "/..", "/a\0b", "/a\u{1}", "/a/\u{1f600}"];
 
+/// Sequences of creates (true) and deletes (false) of one path in one multi.
+const OVER_ONE_PATH: [&[bool]; 6] = [
+    &[false, true],
+    &[true, false],
+    &[true, false, true],
+    &[false, true, false],
+    &[false, true, false, true],
+    &[true, false, true, false],
+];
+
+/// The operations of a multi that creates and deletes `path` several times; each create is one of `create`.
+pub(crate) fn over_one_path(
+    random: &mut Random,
+    path: &Text,
+    mut create: impl FnMut(&mut Random) -> Create,
+) -> Vec<WriteOp> {
+    let steps = *random.pick(&OVER_ONE_PATH);
+    let op = |&is_create: &bool| {
+        if is_create {
+            WriteOp::Create(Create { path: path.clone(), ..create(random) })
+        } else {
+            WriteOp::Delete { path: path.clone(), version: -1 }
+        }
+    };
+    steps.iter().map(op).collect()
+}
+
 /// Makes requests, and remembers nothing but its own randomness.
 #[derive(Clone, Debug)]
 pub struct Workload {
     random: Random,
+    /// Draws the multis over one path: a stream of its own, so that the other requests of a seed stay what they were.
+    repeats: Random,
     mostly_ephemeral: bool,
 }
 
@@ -123,7 +152,8 @@ impl Workload {
 
     /// Equal numbers give equal requests.
     pub fn of(random: Random) -> Self {
-        Self { random, mostly_ephemeral: false }
+        let repeats = Random::new(random.clone().bits() ^ 0x07e9_ea75);
+        Self { random, repeats, mostly_ephemeral: false }
     }
 
     /// Nearly every znode is an ephemeral from now on, so that the end of a session is a large change.
@@ -209,16 +239,30 @@ impl Workload {
     fn multi(&mut self) -> Request {
         let count = self.random.below(6);
         let careful = self.random.one_in(2);
-        Request::Multi(
-            (0..count)
-                .map(|_| if careful { self.likely_op() } else { self.write_op(false) })
-                .map(|op| match op {
-                    // Neither setACL nor what the wire refuses can be part of a multi.
-                    WriteOp::SetAcl { path, version, .. } => WriteOp::Check { path, version },
-                    op => op,
-                })
-                .collect(),
-        )
+        let ops = (0..count)
+            .map(|_| if careful { self.likely_op() } else { self.write_op(false) })
+            .map(|op| match op {
+                // Neither setACL nor what the wire refuses can be part of a multi.
+                WriteOp::SetAcl { path, version, .. } => WriteOp::Check { path, version },
+                op => op,
+            })
+            .collect();
+        Request::Multi(if self.repeats.one_in(4) { self.over_one_path() } else { ops })
+    }
+
+    fn over_one_path(&mut self) -> Vec<WriteOp> {
+        // Few paths without children, so that what one multi leaves the next one finds.
+        let path = Text::from(*self.repeats.pick(&["/e", "/a/d", "/c/x", "/c/y"]));
+        over_one_path(&mut self.repeats, &path, |random| Create {
+            path: Text::EMPTY,
+            data: None,
+            acl: Some(RequestedAcl::open()),
+            mode: CreateMode::Valid {
+                kind: *random.pick(&[CreateKind::Ephemeral, CreateKind::Ephemeral, CreateKind::Persistent]),
+                sequential: false,
+            },
+            with_stat: random.one_in(2),
+        })
     }
 
     /// An operation that has a good chance, so that multis do not all die in their first steps.

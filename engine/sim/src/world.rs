@@ -14,6 +14,7 @@ use zoolet_engine::{
         Append, BaseRead, Changes, Checkpoint, CheckpointMeta, Completion, Fetch, FetchWhat, Generation, LogRecord,
     },
     event::{BaseFailure, Fetched},
+    server::Counts,
     status::Status,
     store::key::{self, Key},
 };
@@ -141,6 +142,7 @@ pub struct World {
     statuses: Vec<Status>,
     entries: Vec<Entry>,
     digests: BTreeMap<Zxid, u128>,
+    counts: BTreeMap<Zxid, Counts>,
     starts: u64,
     /// Steps since time last moved.
     stalled: u64,
@@ -205,6 +207,7 @@ impl World {
             statuses: Vec::new(),
             entries: Vec::new(),
             digests: BTreeMap::new(),
+            counts: BTreeMap::new(),
             starts: 0,
             stalled: 0,
         };
@@ -255,6 +258,11 @@ impl World {
     /// The digest of the state after an entry, as far as the world looked at that moment.
     pub fn digests(&self) -> &BTreeMap<Zxid, u128> {
         &self.digests
+    }
+
+    /// The numbers that the server kept after an entry, as far as the world looked at that moment.
+    pub fn counts(&self) -> &BTreeMap<Zxid, Counts> {
+        &self.counts
     }
 
     /// Takes what a connection got since it was last asked.
@@ -441,7 +449,12 @@ impl World {
                 | Action::InstallSnapshot { .. }) => panic!("one voter has no peers: {peers:?}"),
             }
         }
-        self.digests.insert(self.server.applied(), self.server.digest());
+        let applied = self.server.applied();
+        if self.digests.insert(applied, self.server.digest()).is_none() {
+            self.counts.insert(applied, self.server.counts());
+            let wrong = self.server.derived().into_iter().find(|number| !number.is_true());
+            assert_eq!(wrong, None, "after {applied:?}");
+        }
     }
 
     fn append(&mut self, Append { seq, records, watermark, .. }: Append) {

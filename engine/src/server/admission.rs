@@ -1,7 +1,7 @@
 //! Whether there is room for one more entry, in memory and in the log.
 
 use super::Server;
-use crate::event::Shortage;
+use crate::status::Refusal;
 use crate::txn::{Op, Txn};
 use zoolet_model::{Request, WriteOp};
 
@@ -12,7 +12,7 @@ pub(super) enum Need {
     Write,
     /// One that frees space.
     Delete,
-    /// A session's beginning: without one nobody could read or delete.
+    /// A session's beginning, without which its client could neither read nor delete; or another timeout for one.
     Session,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn need_of(txn: &Txn<'_>) -> Option<Need> {
     let is_delete = match txn {
         Txn::Write { op, .. } => deletes(op),
         Txn::Multi { ops, .. } => ops.iter().all(deletes),
-        Txn::CreateSession { .. } => return Some(Need::Session),
+        Txn::CreateSession { .. } | Txn::RenewSession { .. } => return Some(Need::Session),
         Txn::CloseSession { .. } => return None,
         Txn::NoOp | Txn::Reap { .. } | Txn::Membership(_) => false,
     };
@@ -64,19 +64,27 @@ impl Server {
         if need != Need::Session && self.history.bytes() >= self.limits.outstanding_bytes_max as usize {
             return Admission::Wait;
         }
+        match (self.is_full(need), self.upkeep.is_checkpoint_failing()) {
+            (false, _) => Admission::Go,
+            (true, false) => Admission::Wait,
+            (true, true) => Admission::Refuse,
+        }
+    }
+
+    /// Whether the log or memory has no room for this before a checkpoint.
+    pub(super) fn is_full(&self, need: Need) -> bool {
         let memtable = self.limits.memtable_bytes as usize;
         let memory_room = match need {
             Need::Write => memtable * 2,
             Need::Delete => memtable * 2 + memtable / 4,
             Need::Session => usize::MAX,
         };
-        let full =
-            self.history.log_bytes() >= self.log_room(need) || self.state.memory_ref().memtable_bytes() >= memory_room;
-        match (full, self.upkeep.is_checkpoint_failing()) {
-            (false, _) => Admission::Go,
-            (true, false) => Admission::Wait,
-            (true, true) => Admission::Refuse,
-        }
+        self.history.log_bytes() >= self.log_room(need) || self.state.memory_ref().memtable_bytes() >= memory_room
+    }
+
+    /// The same for a session's end. Only what is on the way to the leader bounds it: a leader drops the link of a learner that forwards more.
+    pub(super) fn admission_of_end(&self) -> Admission {
+        if self.leader().is_some() { self.forwards.admission(Need::Session) } else { Admission::Go }
     }
 
     /// Log bytes that may be in use when one more goes in. The last segment is for rotation and for sessions' ends, which are always taken; the
@@ -90,19 +98,11 @@ impl Server {
         u64::from(self.limits.log_segment_bytes) * u64::from(self.limits.log_segments.saturating_sub(reserve).max(1))
     }
 
-    /// Why any write is refused now, for an operator; `None` while one is taken or would wait.
+    /// Why this server refuses every write now, for an operator; `None` while it takes one, forwards it or lets it wait.
     pub fn refusing_writes(&self) -> Option<&'static str> {
         match self.admission(Need::Write) {
             Admission::Go | Admission::Wait => None,
-            Admission::Refuse if self.upkeep.log_stalled.is_some_and(|stall| stall.is_read_only) => {
-                Some("the disk is read-only")
-            }
-            Admission::Refuse if self.upkeep.log_stalled.is_some() => Some("the log cannot be written"),
-            Admission::Refuse => Some(
-                self.upkeep
-                    .shortage()
-                    .map_or("the last checkpoint failed, and there is no room for more without it", Shortage::why),
-            ),
+            Admission::Refuse => Some(self.refusal().unwrap_or(Refusal::Checkpoint).why()),
         }
     }
 

@@ -6,6 +6,7 @@ use super::fetches::Waiter;
 use super::history::Origin;
 use crate::action::Action;
 use crate::event::ConnId;
+use crate::network::Source;
 use crate::peer::Attachment;
 use crate::session::{Connection, Phase, Place};
 use crate::store::key;
@@ -34,22 +35,22 @@ impl Server {
     fn begin_session(&mut self, conn: ConnId, request: &ConnectRequest) {
         let secret = SessionSecret(self.secrets.next_secret());
         // Without an address it is of this process, and ends with it.
-        let is_of_this_process = self.connections.get(&conn).is_some_and(|connection| connection.identity.ip.is_none());
-        let home = is_of_this_process.then(|| self.zab.id());
+        let client = self.connections.get(&conn).and_then(|connection| connection.identity.ip);
+        let home = client.is_none().then(|| self.zab.id());
+        let source = client.map(|client| Source::of(client, self.seed));
         let txn = Txn::CreateSession { timeout_ms: self.negotiate(request.timeout_ms), secret, home };
-        let full = self.sessions.len() + self.upkeep.sessions_joining >= self.limits.sessions_max as usize;
-        self.upkeep.sessions_refused += u64::from(full);
-        let refused = full || self.admission(Need::Session) != Admission::Go;
+        let refused = !self.has_room_for_session(client, source) || self.admission(Need::Session) != Admission::Go;
         let origin = Origin::Connect { conn, read_only_byte: request.read_only.is_some() };
         if refused || !self.propose(&txn, origin) {
             return self.close(conn);
         }
-        self.upkeep.sessions_joining += 1;
+        self.joining.begin(&mut self.sessions, conn, source);
     }
 
     /// The new session's connection may be gone; the session then waits for its owner or its timeout.
     pub(super) fn on_session_created(&mut self, conn: ConnId, reply: ConnectReply) {
-        self.upkeep.sessions_joining -= 1;
+        let source = self.joining.end(conn);
+        self.sessions.began_from(reply.session, source);
         if let Some(connection) = self.connections.get_mut(&conn)
             && connection.phase == Phase::Joining
         {
@@ -68,7 +69,10 @@ impl Server {
     /// The secret is checked before anything happens to the connection that carries the session now: ZooKeeper closes that one
     /// first, for anybody who knows the id (surface 13.25).
     fn continue_session(&mut self, conn: ConnId, request: &ConnectRequest) {
-        if !self.is_alone() {
+        let timeout_ms = self.negotiate(request.timeout_ms);
+        let changes = self.sessions.lookup(request.session).is_some_and(|live| live.next_timeout_ms != timeout_ms);
+        if !self.is_alone() || changes {
+            // Another timeout is an entry, which the client waits for.
             return self.ask_after_session(conn, request);
         }
         let ConnectRequest { session, password, .. } = request;
@@ -88,10 +92,8 @@ impl Server {
         let since = self.sessions.since(*session);
         let old = self.sessions.attach(*session, Place::Here(conn), since);
         self.evict(*session, old);
-        // Like all of a session's liveness this is not replicated: coming back writes nothing, costs no zxid (surface 13.5) and works while
-        // the log does not. After a restart the session has the timeout it began with, until its owner is back (surface 1.5).
-        let timeout_ms = self.negotiate(request.timeout_ms);
-        self.sessions.renew(*session, timeout_ms, self.now.mono_ms);
+        // With the timeout that it has, coming back writes nothing, costs no zxid (surface 13.5) and works while the log does not.
+        self.sessions.touch(*session, self.now.mono_ms);
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.session = *session;
             connection.phase = Phase::Open;

@@ -1,6 +1,7 @@
 //! Questions to the base that are under way, and who waits for the answers.
 
 use super::Server;
+use super::derived::Derived;
 use crate::action::{Action, Fetch, FetchId, FetchWhat, Generation};
 use crate::budget::{allocated, fetch_bytes_max};
 use crate::event::{BaseFailure, ConnId, Fetched};
@@ -120,6 +121,22 @@ impl Fetches {
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    pub(super) fn derived(&self, derived: &mut Vec<Derived>) {
+        let bytes = self.under_way.values().map(|question| cost(&question.what)).sum();
+        let asked = self
+            .by_what
+            .iter()
+            .filter(|(what, id)| self.under_way.get(id).is_some_and(|question| question.what == **what));
+        let held = self.waits.iter().filter(|(waiter, wait)| self.held.contains(&(wait.since, **waiter)));
+        derived.extend([
+            Derived::new("fetch_bytes", self.bytes, bytes),
+            Derived::new("fetches_by_what", self.by_what.len(), asked.count()),
+            Derived::new("fetches_under_way", self.under_way.len(), self.by_what.len()),
+            Derived::new("fetches_held", self.held.len(), held.count()),
+            Derived::new("fetches_waited_for", self.waits.len(), self.held.len()),
+        ]);
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::Server;
 use super::admission::{Admission, Need, need_of};
+use super::derived::Derived;
 use super::history::Origin;
 use crate::event::ConnId;
 use crate::peer::{Attachment, Claim, LinkId, PeerMessage};
@@ -98,6 +99,11 @@ impl Forwards {
         self.unanswered + self.refused.len() + inbound
     }
 
+    /// Sessions of learners' clients that are being created.
+    pub(super) fn joining(&self) -> usize {
+        self.joining.len()
+    }
+
     /// What this leader holds of learners' entries that it has no room for.
     pub(super) fn held_bytes(&self) -> usize {
         self.inbound.values().map(|inbound| inbound.bytes).sum()
@@ -127,6 +133,23 @@ impl Forwards {
     pub(super) fn clear(&mut self) {
         // The numbers go on.
         *self = Self { seq: self.seq, ..Self::default() };
+    }
+
+    /// Connections whose sessions begin with what the leader has not answered.
+    pub(super) fn joining_here(&self) -> usize {
+        let askers = self.sent.iter().filter_map(|sent| sent.asker);
+        askers.filter(|asker| matches!(asker.origin, Origin::Connect { .. })).count()
+    }
+
+    pub(super) fn derived(&self, derived: &mut Vec<Derived>) {
+        let unanswered = || self.sent.iter().filter(|sent| sent.asker.is_some());
+        let inbound = || self.inbound.values();
+        let waiting = inbound().flat_map(|inbound| &inbound.waiting).map(|wanted| wanted.payload.len());
+        derived.extend([
+            Derived::new("forwards_unanswered", self.unanswered, unanswered().count()),
+            Derived::new("forward_bytes", self.bytes, unanswered().map(|sent| sent.bytes).sum()),
+            Derived::new("inbound_bytes", inbound().map(|inbound| inbound.bytes).sum(), waiting.sum()),
+        ]);
     }
 
     pub(super) fn forget_connection(&mut self, conn: ConnId) {
@@ -187,7 +210,7 @@ impl Server {
             // Whether its session is over is said when it comes back and asks, and not by a write's answer (surface 1.5, 13.21).
             Origin::Request { conn, .. } => self.close(conn),
             Origin::Connect { conn, .. } => {
-                self.upkeep.sessions_joining -= 1;
+                self.joining.lose(&mut self.sessions, conn);
                 self.close(conn);
             }
             Origin::None | Origin::Forwarded { .. } => {}
@@ -307,10 +330,7 @@ impl Server {
         }
         match txn {
             Txn::CreateSession { .. } => {
-                let sessions = self.sessions.len() + self.upkeep.sessions_joining + self.forwards.joining.len();
-                let full = sessions >= self.limits.sessions_max as usize;
-                self.upkeep.sessions_refused += u64::from(full);
-                if full || self.admission(Need::Session) != Admission::Go {
+                if self.is_full_of_sessions() || self.admission(Need::Session) != Admission::Go {
                     return Verdict::Refuse(ErrorCode::SystemError);
                 }
             }
@@ -330,7 +350,7 @@ impl Server {
                     Admission::Refuse => return Verdict::Refuse(ErrorCode::SystemError),
                 }
             }
-            Txn::NoOp | Txn::Reap { .. } | Txn::Membership(_) => {
+            Txn::NoOp | Txn::RenewSession { .. } | Txn::Reap { .. } | Txn::Membership(_) => {
                 return Verdict::Fault("a forwarded entry that no client asks for");
             }
         }
@@ -356,7 +376,7 @@ impl Server {
             }
             Txn::CloseSession { session } => self.note_asked(*session, zxid, true),
             Txn::Write { session, .. } | Txn::Multi { session, .. } => self.note_asked(*session, zxid, false),
-            Txn::NoOp | Txn::Reap { .. } | Txn::Membership(_) => {}
+            Txn::NoOp | Txn::RenewSession { .. } | Txn::Reap { .. } | Txn::Membership(_) => {}
         }
     }
 

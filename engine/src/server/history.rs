@@ -1,6 +1,7 @@
 //! Entries from proposal to apply.
 
 use super::Server;
+use super::derived::Derived;
 use super::fetches::Waiter;
 use crate::action::{Action, Append, FetchWhat, LogRecord, LogRecords};
 use crate::event::{ConnId, Now};
@@ -340,6 +341,27 @@ impl History {
         Some((chain, entries.map(|Entry { zxid, payload, .. }| Held { zxid: *zxid, payload })))
     }
 
+    /// Connections whose sessions these entries begin.
+    pub(super) fn joining(&self) -> usize {
+        let entries = self.entries.range(self.kept..).map(|entry| entry.origin);
+        let proposed = self.proposed.iter().map(|&(_, _, origin)| origin);
+        entries.chain(proposed).filter(|origin| matches!(origin, Origin::Connect { .. })).count()
+    }
+
+    pub(super) fn derived(&self, derived: &mut Vec<Derived>) {
+        let proposed = self.proposed.iter().map(|(_, payload, _)| payload.len()).sum::<usize>();
+        let entries = self.entries.range(self.kept..).map(|entry| entry.payload.len()).sum::<usize>();
+        let kept = self.entries.range(..self.kept).map(|entry| entry.payload.len()).sum();
+        let unsent = self.unsent.iter().map(payload_bytes).sum::<u64>();
+        let appended = self.unpersisted.iter().map(|&(_, bytes)| bytes).sum::<u64>();
+        let unpersisted = unsent as usize + appended as usize + proposed;
+        derived.extend([
+            Derived::new("unapplied_payload_bytes", self.bytes, entries + proposed),
+            Derived::new("kept_payload_bytes", self.kept_bytes, kept),
+            Derived::new("unpersisted_bytes", self.unpersisted_bytes as usize, unpersisted),
+        ]);
+    }
+
     /// Entries of a message from the leader, until it is handled.
     pub(super) fn bring(&mut self, entries: impl Iterator<Item = PeerEntry>) {
         self.incoming.clear();
@@ -448,6 +470,7 @@ impl Server {
             }
         }
         self.pump_streams();
+        self.note_own_lag();
     }
 
     /// Everything that was collected, as one append.
@@ -497,7 +520,7 @@ impl Server {
             match *origin {
                 Origin::Request { conn, .. } => self.close(conn),
                 Origin::Connect { conn, .. } => {
-                    self.upkeep.sessions_joining -= 1;
+                    self.joining.lose(&mut self.sessions, conn);
                     self.close(conn);
                 }
                 Origin::None | Origin::Forwarded { .. } => {}
@@ -571,6 +594,7 @@ impl Server {
             }
         }
         self.answer_syncs();
+        self.end_known_orphans();
         self.maybe_resume();
         self.admit_waiting();
     }
@@ -582,6 +606,7 @@ impl Server {
         self.state.install(zxid, &mut applied);
         self.note_reapable();
         self.note_digest(zxid);
+        self.note_own_lag();
         self.serve_if_ready();
         for fired in &applied.fired {
             self.fire(zxid, fired);
@@ -662,6 +687,12 @@ impl Server {
                         read_only_byte,
                     };
                     self.on_session_created(conn, reply);
+                }
+            }
+            Outcome::SessionRenewed(session, timeout_ms) => {
+                if let Some(timeout_ms) = timeout_ms {
+                    self.sessions.renew(session, timeout_ms, self.now.mono_ms);
+                    self.note_busy();
                 }
             }
             Outcome::SessionClosed(session) => self.on_session_closed(zxid, origin, session),

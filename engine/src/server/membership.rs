@@ -70,7 +70,8 @@ impl Server {
         let learner = |(id, acked, is_synced): (ServerId, Zxid, bool)| {
             let votes = self.zab.disk_of(id).is_some_and(|disk| self.zab.config().counts(id, disk));
             let behind = self.zab.history().distance(acked, self.zab.last());
-            LearnerStatus { id, votes, is_synced, behind }
+            let behind_ms = self.healths.behind_ms(self.now.mono_ms, id, acked);
+            LearnerStatus { id, votes, is_synced, behind, behind_ms }
         };
         self.zab.learners().map(learner).collect()
     }

@@ -2,15 +2,18 @@
 
 mod admission;
 mod connect;
+mod derived;
 mod ephemerals;
 mod fetches;
 mod forward;
+mod health;
 mod history;
 mod membership;
 mod ordered;
 mod owners;
 mod peers;
 mod pipeline;
+mod refusals;
 mod replay;
 mod snapshot;
 mod state;
@@ -30,6 +33,7 @@ use forward::Forwards;
 use history::History;
 use owners::Owners;
 use peers::Peers;
+use refusals::{Joining, Refusing};
 use state::State;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use touch::Touches;
@@ -38,6 +42,8 @@ use xxhash_rust::xxh3::xxh3_128;
 use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId, SessionId, WatchEvent, Zxid};
 use zoolet_zab::{Config, Timing, Zab};
 
+pub use derived::{Counts, Derived};
+pub use refusals::{Refusals, Refused};
 pub use state::BaseState;
 pub use touch::told_late_ms;
 
@@ -75,7 +81,8 @@ pub struct Start {
 ///    stopped; [`Server::reconfigure`].
 /// 3. **poll**: [`Server::poll_action`] until it says `None`. Actions are to be carried out in order.
 /// 4. **getters**: [`Server::next_deadline`], [`Server::is_serving`], [`Server::unapplied`], [`Server::digest`], [`Server::applied`],
-///    [`Server::sessions`], [`Server::sessions_refused`], [`Server::fetches_asked`], [`Server::account`].
+///    [`Server::sessions`], [`Server::sessions_taken`], [`Server::refusals`], [`Server::fetches_asked`], [`Server::account`],
+///    [`Server::counts`], [`Server::derived`].
 ///
 /// It reads no clock, blocks on nothing and spawns nothing; equal events give equal actions.
 #[derive(Debug)]
@@ -104,9 +111,12 @@ pub struct Server {
     /// Syncs that wait for a confirmation, and what they then wait to be applied.
     syncs: syncs::Syncs,
     peers: Peers,
+    healths: health::Healths,
     forwards: Forwards,
     owners: Owners,
     touches: Touches,
+    joining: Joining,
+    refusing: Refusing,
     /// Keeps clients from choosing colliding names.
     seed: u64,
     secrets: Secrets,
@@ -154,9 +164,12 @@ impl Server {
             completing_bytes: 0,
             syncs: syncs::Syncs::default(),
             peers: Peers::default(),
+            healths: health::Healths::default(),
             forwards: Forwards::default(),
             owners: Owners::default(),
             touches: Touches::default(),
+            joining: Joining::default(),
+            refusing: Refusing::default(),
             seed: hash_seed as u64,
             secrets: Secrets::new(seed),
             actions: VecDeque::new(),
@@ -193,6 +206,7 @@ impl Server {
             Event::CheckpointFailed { reason } => self.on_checkpoint_failed(reason),
             Event::BaseDamaged { what } => drop(self.lose_base(&what)),
             Event::Space { shortage } => self.on_space(shortage),
+            Event::DiskTroubles(troubles) => self.on_disk_troubles(troubles),
             Event::Recovered { zxid, payload } => self.on_recovered(zxid, payload),
             Event::Status { ticket } => self.on_status(ticket),
             Event::List { ticket, list } => self.on_list(ticket, list),
@@ -284,7 +298,7 @@ impl Server {
     /// Everything that something is waited for with: connections, their requests, questions to the base and who waits for the
     /// answers, entries, bytes of completions. 0 when nothing was left behind.
     pub fn under_way(&self) -> usize {
-        let waiting = self.ready.len() + self.waiting_for_room.len() + self.syncs.len() + self.upkeep.sessions_joining;
+        let waiting = self.ready.len() + self.waiting_for_room.len() + self.syncs.len() + self.joining.len();
         let unanswered = self.fetches.len() + self.history.len() + self.completing_bytes as usize;
         let across = self.forwards.len() + self.owners.len() + self.peers.under_way();
         self.connections.len() + waiting + unanswered + across
@@ -293,11 +307,6 @@ impl Server {
     /// Questions put to the base since the start.
     pub fn fetches_asked(&self) -> u64 {
         self.fetches.asked
-    }
-
-    /// Sessions that were not begun since the start, because there were as many as there may be.
-    pub fn sessions_refused(&self) -> u64 {
-        self.upkeep.sessions_refused
     }
 
     /// Charges every table and queue of the machine to its part of the budget. Whoever drives the machine calls this once a turn.

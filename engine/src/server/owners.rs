@@ -4,6 +4,7 @@
 //! committed by then. So "expired" is never said of a session that lives, nor "alive" of one that a newer leader ended.
 
 use super::Server;
+use super::admission::{Admission, Need};
 use super::history::Origin;
 use super::syncs::Awaits;
 use crate::event::ConnId;
@@ -18,10 +19,17 @@ use zoolet_zab::{Epoch, Mutation, Round, mutation};
 #[derive(Clone, Copy, Debug)]
 struct Returning {
     session: SessionId,
-    timeout_ms: u32,
     read_only_byte: bool,
     /// Of this connection; known when the leader has answered.
     since: Attachment,
+}
+
+/// A learner's list of the sessions of its process.
+#[derive(Clone, Debug)]
+struct Living {
+    /// The last entry that was proposed when the list came: a session of a former process began at or before it.
+    up_to: Zxid,
+    sessions: BTreeSet<SessionId>,
 }
 
 /// Leader: does this session live?
@@ -70,8 +78,8 @@ pub(super) struct Owners {
     questions: Questions,
     /// Sessions that were begun in this very process, connected or not: of a former one nobody is left.
     pub(super) of_this_process: BTreeSet<SessionId>,
-    /// Leader that has not applied yet what was committed before it led: which of their sessions live, as learners have said already.
-    said_to_live: BTreeMap<ServerId, BTreeSet<SessionId>>,
+    /// Leader: which sessions of its own process each learner named, until this leader has applied every session that the list can be about.
+    said_to_live: BTreeMap<ServerId, Living>,
 }
 
 impl Owners {
@@ -107,7 +115,7 @@ impl Server {
         let secret = password.as_deref().and_then(|password| <[u8; 16]>::try_from(password).ok()).map(SessionSecret);
         let read_only_byte = request.read_only.is_some();
         let since = Attachment::default();
-        self.owners.returning.insert(conn, Returning { session, timeout_ms, read_only_byte, since });
+        self.owners.returning.insert(conn, Returning { session, read_only_byte, since });
         let is_asked = match self.leader() {
             Some(leader) => {
                 let epoch = self.zab.epoch();
@@ -143,8 +151,10 @@ impl Server {
     /// Everything the client may have seen or done before is applied here.
     pub(super) fn take_in(&mut self, conn: ConnId) {
         let Some(returning) = self.owners.returning.remove(&conn) else { return };
-        let Returning { session, timeout_ms, read_only_byte, since } = returning;
-        let Some(secret) = self.sessions.lookup(session).map(|live| live.secret) else {
+        let Returning { session, read_only_byte, since } = returning;
+        // The timeout that all servers have applied, and not the one that was asked for: a leader without room for the entry leaves it as it was.
+        let Some((secret, timeout_ms)) = self.sessions.lookup(session).map(|live| (live.secret, live.timeout_ms))
+        else {
             // It ended meanwhile. When the client comes back the leader will say so.
             return self.close(conn);
         };
@@ -153,7 +163,7 @@ impl Server {
             Place::Here(old) if old != conn => self.close(old),
             Place::Here(_) | Place::There(..) | Place::Nowhere | Place::Left => {}
         }
-        self.sessions.renew(session, timeout_ms, self.now.mono_ms);
+        self.sessions.touch(session, self.now.mono_ms);
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.phase = Phase::Open;
         }
@@ -238,14 +248,13 @@ impl Server {
         let up_to = if mutation::is_on(Mutation::ClientAheadTaken) { Zxid::ZERO } else { up_to };
         let up_to = proved.map(|live| up_to.max(live.last_write));
         let since = Attachment { epoch: self.zab.epoch(), round: round.0 };
-        if up_to.is_some() {
+        let up_to = up_to.map(|up_to| {
             let old = self.sessions.attach(session, place, since);
             if old != place {
                 self.evict(session, old);
             }
-            self.sessions.renew(session, timeout_ms, self.now.mono_ms);
-            self.note_busy();
-        }
+            self.renew_session(session, timeout_ms).unwrap_or(up_to)
+        });
         match place {
             Place::Here(conn) => self.on_revalidated(conn, session, up_to, since),
             Place::There(peer, conn) => {
@@ -255,29 +264,63 @@ impl Server {
         }
     }
 
+    /// The owner of a session came back with this timeout. A timeout that changes becomes an entry: the next leader would grant the former one
+    /// otherwise, and this server too after a restart. Returns the entry that the client waits for.
+    fn renew_session(&mut self, session: SessionId, timeout_ms: u32) -> Option<Zxid> {
+        let now_ms = self.now.mono_ms;
+        if mutation::is_on(Mutation::RenewalNotReplicated) {
+            self.sessions.renew(session, timeout_ms, now_ms);
+            return None;
+        }
+        self.sessions.touch(session, now_ms);
+        let changes = self.sessions.lookup(session).is_some_and(|live| live.next_timeout_ms != timeout_ms);
+        // Without room for the entry the session keeps its timeout, which the client is told: coming back works while the disk does not.
+        let txn = Txn::RenewSession { session, timeout_ms };
+        if !changes || self.admission(Need::Session) != Admission::Go || !self.propose(&txn, Origin::None) {
+            return None;
+        }
+        let zxid = self.zab.last();
+        self.sessions.begin_renewal(session, timeout_ms, zxid, now_ms);
+        Some(zxid)
+    }
+
     /// A server says which sessions of its own process live: those of its former processes have no owner any more, and end at once.
     ///
-    /// A learner may have applied the first entry of the epoch before its leader has, and is heard only once. Sessions that are still to be applied here
-    /// would be passed over, and live on for their whole timeout.
-    pub(super) fn on_living(&mut self, server: ServerId, living: BTreeSet<SessionId>) {
-        if self.is_serving() {
-            self.end_orphans(server, &living);
-        } else {
-            self.owners.said_to_live.insert(server, living);
-        }
+    /// A learner says this once in an epoch, and its disk may be faster than this leader's. The list waits until the leader has applied every session that
+    /// was proposed before: one that is still to be applied would be passed over, and live on for its whole timeout.
+    pub(super) fn on_living(&mut self, server: ServerId, sessions: BTreeSet<SessionId>) {
+        let up_to = self.zab.last();
+        self.owners.said_to_live.insert(server, Living { up_to, sessions });
+        self.end_known_orphans();
     }
 
     /// The leader serves: it knows all sessions there were when it began to lead, and none that were begun since.
     pub(super) fn end_all_orphans(&mut self) {
-        let mut said = std::mem::take(&mut self.owners.said_to_live);
-        said.insert(self.zab.id(), self.owners.of_this_process.clone());
-        said.into_iter().for_each(|(server, living)| self.end_orphans(server, &living));
+        let sessions = self.owners.of_this_process.clone();
+        self.on_living(self.zab.id(), sessions);
     }
 
-    fn end_orphans(&mut self, server: ServerId, living: &BTreeSet<SessionId>) {
+    /// Ends what former processes left, as far as this leader has applied what the lists are about.
+    pub(super) fn end_known_orphans(&mut self) {
+        if self.owners.said_to_live.is_empty() || !self.is_serving() {
+            return;
+        }
+        let applied = self.state.applied();
+        for (server, living) in std::mem::take(&mut self.owners.said_to_live) {
+            if living.up_to <= applied {
+                self.end_orphans(server, &living);
+            } else {
+                self.owners.said_to_live.insert(server, living);
+            }
+        }
+    }
+
+    fn end_orphans(&mut self, server: ServerId, living: &Living) {
         for session in self.state.sessions_at_home(server) {
             let is_open = self.sessions.lookup(session).is_some_and(|live| !live.closing);
-            if is_open && !living.contains(&session) && self.propose(&Txn::CloseSession { session }, Origin::None) {
+            // A session that began behind the list is of the process that sent it.
+            let is_former = session.0 <= living.up_to.as_i64() && !living.sessions.contains(&session);
+            if is_open && is_former && self.propose(&Txn::CloseSession { session }, Origin::None) {
                 self.sessions.close(session);
             }
         }
@@ -285,8 +328,11 @@ impl Server {
 
     /// Applied is an entry of a session that did not ask for it on a connection of this server. One that is here nevertheless is half open: its client
     /// went elsewhere, under a leader that died before this server was told. What waits on it must not come after that entry.
+    ///
+    /// A session that is only coming to this leader stays: it waits for exactly such entries, which its former connection asked for.
     pub(super) fn leave_to_its_owner(&mut self, session: SessionId) {
         let here = self.sessions.lookup(session).and_then(|live| live.conn());
+        let here = here.filter(|conn| !self.owners.returning.contains_key(conn));
         if let Some(conn) = here.filter(|_| !mutation::is_on(Mutation::OldOwnerGoesOn)) {
             self.close(conn);
         }

@@ -1,6 +1,7 @@
 //! Links to the other members of the ensemble.
 
 use super::Server;
+use super::derived::Derived;
 use super::forward::Wanted;
 use super::snapshot::{Incoming, Installing, NotTaken};
 use super::stream::Stream;
@@ -81,6 +82,11 @@ impl Peers {
         self.streams.iter_mut().map(|(&peer, stream)| (peer, stream))
     }
 
+    /// Peers with a link that is up.
+    pub(super) fn ids(&self) -> Vec<ServerId> {
+        self.streams.keys().copied().collect()
+    }
+
     /// Links that are up.
     pub(super) fn len(&self) -> usize {
         self.streams.len()
@@ -97,6 +103,10 @@ impl Peers {
         self.streams.values().map(Stream::bytes).sum()
     }
 
+    pub(super) fn derived(&self, derived: &mut Vec<Derived>) {
+        self.streams.values().for_each(|stream| stream.derived(derived));
+    }
+
     /// Every stream is looked at again.
     pub(super) fn pump_all(&mut self) {
         self.to_pump.extend(self.streams.keys());
@@ -110,6 +120,7 @@ impl Server {
         }
         self.zab.handle_link_up(self.now.mono_ms, peer, link, disk);
         self.follow_zab();
+        self.tell_health(peer);
     }
 
     pub(super) fn on_peer_down(&mut self, peer: ServerId, link: LinkId) {
@@ -124,6 +135,7 @@ impl Server {
     fn on_link_lost(&mut self, peer: ServerId) {
         self.drop_incoming(|incoming| incoming.peer == peer);
         self.peers.digests_said.remove(&peer);
+        self.healths.forget(peer);
         self.on_peer_lost(peer);
     }
 
@@ -183,6 +195,7 @@ impl Server {
             PeerMessage::Moved { session, conn } if self.leader() == Some(peer) => self.on_moved(session, conn),
             PeerMessage::Refused { .. } | PeerMessage::Revalidated { .. } | PeerMessage::Moved { .. } => {}
             PeerMessage::Digest { zxid, digest } => self.on_digest(peer, zxid, digest),
+            PeerMessage::Health(health) => self.on_health(peer, health),
         }
         self.follow_zab();
         self.apply_committed();
@@ -197,6 +210,10 @@ impl Server {
         {
             stream.acked(attempt, to);
             self.peers.to_pump.insert(peer);
+        }
+        if matches!(message, Message::Ping { .. }) {
+            // The Pong says whether there is room.
+            self.note_health();
         }
         self.zab.handle_message(self.now.mono_ms, peer, link, message, None);
     }
@@ -260,6 +277,7 @@ impl Server {
     /// Everything readable was handled: the protocol judges silence.
     pub(super) fn on_protocol_due(&mut self) {
         self.note_busy();
+        self.note_health();
         self.zab.handle_deadline(self.now.mono_ms);
         self.follow_zab();
     }

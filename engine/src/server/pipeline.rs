@@ -254,10 +254,12 @@ impl Server {
     }
 
     fn step_write(&mut self, conn: ConnId, head: Waiting, identity: &Identity, writes_pending: bool) -> Step {
-        let closing = matches!(head.request, Request::CloseSession);
-        match self.admission(need(&head.request)) {
+        let admission = match head.request {
             // Ending a session takes next to nothing and frees what it held.
-            _ if closing => {}
+            Request::CloseSession => self.admission_of_end(),
+            _ => self.admission(need(&head.request)),
+        };
+        match admission {
             Admission::Go => {}
             Admission::Wait => {
                 self.waiting_for_room.insert(conn);
@@ -434,7 +436,20 @@ impl Server {
     }
 
     fn auth(&mut self, conn: ConnId, xid: i32, scheme: Option<&str>, proof: Option<&[u8]>) -> Step {
-        let proved = session::prove(scheme, proof, self.settings.super_digest.as_deref());
+        let super_digest = self.settings.super_digest.as_deref();
+        let names_super = session::names_super(scheme, proof, super_digest);
+        let proved = session::prove(scheme, proof, super_digest);
+        if names_super {
+            let client = self.connections.get(&conn).and_then(|connection| connection.identity.ip);
+            if !self.may_guess_super(client) {
+                self.reply(conn, xid, 0, Err(ErrorCode::AuthFailed));
+                self.close(conn);
+                return Step::Done;
+            }
+            if !proved.as_ref().is_some_and(|proved| proved.is_super) {
+                self.on_wrong_super(client);
+            }
+        }
         let bytes = |proved: &session::Proved| proved.id.as_ref().map_or(0, session::identity_bytes);
         let few = self.connections.get(&conn).is_some_and(|connection| connection.identity.ids.len() < IDENTITIES_MAX);
         let room = |proved: &session::Proved| {

@@ -288,6 +288,8 @@ impl Server {
         for (id, session) in self.state.sessions() {
             sessions.insert(id, session, self.now.mono_ms);
         }
+        self.joining.lose_all(&mut self.sessions);
+        sessions.adopt_sources(&self.sessions);
         self.sessions = sessions;
         self.fetches = Fetches::after(&self.fetches);
         self.peers.digests.clear();

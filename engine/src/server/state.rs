@@ -9,6 +9,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zoolet_model::{ServerId, SessionId, Zxid};
+use zoolet_zab::{Mutation, mutation};
 
 /// What a base holds, as far as it is needed at start.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -131,8 +132,13 @@ impl State {
         }
         for (key, change) in changes.iter().filter(|(key, _)| key.first() == Some(&key::EPHEMERAL)) {
             let owner = key.get(..9).and_then(session_of).and_then(|id| self.sessions.get_mut(&id));
-            if let Some(Owner { ephemerals: Some(count), .. }) = owner {
-                *count = if change.after.is_some() { *count + 1 } else { count.saturating_sub(1) };
+            let Some(Owner { ephemerals: Some(count), .. }) = owner else { continue };
+            // A multi may delete and create the same ephemeral: only a record that was not there before the entry is one more.
+            let drifts = mutation::is_on(Mutation::EphemeralsDrift);
+            if change.is_birth() || (drifts && change.after.is_some()) {
+                *count += 1;
+            } else if change.is_death() || (drifts && change.after.is_none()) {
+                *count = count.saturating_sub(1);
             }
         }
         self.memory.install(changes.drain());
@@ -142,6 +148,11 @@ impl State {
     /// How many ephemerals a session owns, when that is known.
     pub(super) fn ephemerals(&self, session: SessionId) -> Option<u32> {
         self.sessions.get(&session)?.ephemerals
+    }
+
+    /// The sessions whose ephemerals are counted, and how many each owns.
+    pub(super) fn owned(&self) -> impl Iterator<Item = (SessionId, u32)> + '_ {
+        self.sessions.iter().filter_map(|(&id, owner)| Some((id, owner.ephemerals?)))
     }
 
     pub(super) fn learn_ephemerals(&mut self, session: SessionId, count: u32) {

@@ -1,6 +1,7 @@
 //! What goes to one peer, in order: messages, and ranges of entries whose bytes come from memory or from the log.
 
 use super::Server;
+use super::derived::Derived;
 use crate::action::{Action, ReadLog};
 use crate::peer::{ENTRIES_BYTES_MAX, Entries, LinkId, LogRange, LogReadFailure, PeerEntry, PeerMessage, ReadId};
 use crate::store::log::chain_after;
@@ -76,6 +77,15 @@ impl Stream {
     /// What it holds, bytes.
     pub(super) fn bytes(&self) -> usize {
         self.in_flight_bytes + self.read_bytes
+    }
+
+    pub(super) fn derived(&self, derived: &mut Vec<Derived>) {
+        let in_flight = self.in_flight.iter().map(|&(_, bytes)| bytes).sum();
+        let read = self.read.iter().map(|(_, payload)| payload.len() + ENTRY_BYTES).sum();
+        derived.extend([
+            Derived::new("stream_in_flight_bytes", self.in_flight_bytes, in_flight),
+            Derived::new("stream_read_bytes", self.read_bytes, read),
+        ]);
     }
 
     /// Things that wait for their turn.

@@ -143,7 +143,7 @@ impl Server {
         self.forwards.clear();
         self.owners.clear();
         self.history.forget_origins();
-        self.upkeep.sessions_joining = 0;
+        self.joining.lose_all(&mut self.sessions);
         self.sessions.forget_leadership();
         self.touches = Touches { lost_at_ms: self.touches.lost_at_ms, ..Touches::default() };
         unknown.into_iter().for_each(|conn| self.close(conn));
@@ -199,13 +199,13 @@ impl Server {
         self.stale_at_ms().is_some_and(|at_ms| at_ms <= self.now.mono_ms)
     }
 
-    /// A log that takes nothing keeps entries from being applied that others have committed: what a learner shows gets old although it hears its leader.
-    /// While nothing is written anywhere it may go on showing it.
+    /// A disk that refuses, or hangs, keeps entries from being applied that others have committed: what a learner shows gets old although it hears its
+    /// leader. While nothing is written anywhere it may go on showing it.
     fn stale_at_ms(&self) -> Option<u64> {
         self.leader()?;
         let heard_ms = self.zab.leader_heard_ms(self.now.mono_ms)?;
-        let stall = self.upkeep.log_stalled.filter(|_| self.behind() > 0);
-        let current_ms = stall.map_or(heard_ms, |stall| stall.since_ms.min(heard_ms));
+        let stalled_ms = self.upkeep.log_stalled.filter(|_| self.behind() > 0).map(|stall| stall.since_ms);
+        let current_ms = [stalled_ms, self.healths.lacks_since_ms()].into_iter().flatten().fold(heard_ms, u64::min);
         Some(current_ms + u64::from(self.settings.staleness_max_ms) + 1)
     }
 
@@ -218,7 +218,7 @@ impl Server {
     pub(super) fn on_state_replaced(&mut self) {
         self.forwards.clear();
         self.owners.clear();
-        self.upkeep.sessions_joining = 0;
+        self.joining.lose_all(&mut self.sessions);
     }
 
     /// Whether a session would end after a short silence: then heartbeats stay frequent.

@@ -43,9 +43,7 @@ pub(super) struct Upkeep {
     reapable: bool,
     to_reap: VecDeque<Key>,
     pub(super) log_stalled: Option<Stall>,
-    pub(super) sessions_joining: usize,
     pub(super) sessions_expired: u64,
-    pub(super) sessions_refused: u64,
 }
 
 /// A log that cannot write.
@@ -73,9 +71,7 @@ impl Upkeep {
             reapable: false,
             to_reap: VecDeque::new(),
             log_stalled: None,
-            sessions_joining: 0,
             sessions_expired: 0,
-            sessions_refused: 0,
         }
     }
 
@@ -183,6 +179,7 @@ impl Server {
         // Writes that waited for this checkpoint are refused instead.
         self.ready.extend(std::mem::take(&mut self.waiting_for_room));
         self.install_when_quiet();
+        self.note_health();
     }
 
     /// Only what deletes is admitted while space is short.
@@ -194,6 +191,7 @@ impl Server {
             self.upkeep.retry_at_ms = None;
         }
         self.ready.extend(std::mem::take(&mut self.waiting_for_room));
+        self.note_health();
     }
 
     /// The log cannot write now and keeps trying. Whoever waits for a write is told the only truth there is: the connection ends, the outcome
@@ -210,11 +208,13 @@ impl Server {
             .collect();
         waiting.into_iter().for_each(|conn| self.close(conn));
         self.ready.extend(std::mem::take(&mut self.waiting_for_room));
+        self.note_health();
     }
 
     pub(super) fn on_log_resumed(&mut self) {
         self.upkeep.log_stalled = None;
         self.zab.set_disk_refuses(self.now.mono_ms, false);
+        self.note_health();
     }
 
     pub(super) fn on_upkeep_due(&mut self) {
@@ -292,6 +292,7 @@ impl Server {
             leader: self.zab.leader(),
             leader_silent_ms: self.zab.leader_heard_ms(now_ms).map_or(0, |heard_ms| now_ms.saturating_sub(heard_ms)),
             behind: self.behind(),
+            behind_ms: self.healths.own_behind_ms(now_ms, self.state.applied()),
             differs: self.peers.differs,
             went_back: self.zab.refused(),
             members: self.zab.config().members().iter().map(|member| (member.id, member.kind)).collect(),
@@ -309,6 +310,8 @@ impl Server {
             zxid: self.state.applied(),
             digest: self.state.digest(),
             refusing_writes: self.refusing_writes(),
+            refusal: self.refusal(),
+            said: self.healths.members(now_ms),
             is_read_only: self.upkeep.log_stalled.is_some_and(|stall| stall.is_read_only),
             znodes: totals.znodes,
             data_bytes: totals.data_bytes,
@@ -326,7 +329,10 @@ impl Server {
             fetches: self.fetches.asked,
             writes_acknowledged: self.history.acknowledged,
             sessions_expired: self.upkeep.sessions_expired,
-            sessions_refused: self.upkeep.sessions_refused,
+            sessions_max: self.limits.sessions_max.into(),
+            sessions_refused: self.refusing.refusals.sessions,
+            sessions_refused_of_address: self.refusing.refusals.sessions_of_address.count,
+            super_guesses: self.refusing.refusals.super_guesses.count,
             ..Status::default()
         };
         self.actions.push_back(Action::Status { ticket, status: Box::new(status) });

@@ -30,6 +30,15 @@ pub fn prove(scheme: Option<&str>, proof: Option<&[u8]>, super_digest: Option<&s
     }
 }
 
+/// Whether an auth packet claims to be the super user, with whatever password.
+pub fn names_super(scheme: Option<&str>, proof: Option<&[u8]>, super_digest: Option<&str>) -> bool {
+    let user = |text: &[u8]| text.split(|&byte| byte == b':').next().unwrap_or_default().to_vec();
+    match (scheme, proof, super_digest) {
+        (Some("digest"), Some(proof), Some(digest)) => user(proof) == user(digest.as_bytes()),
+        _ => false,
+    }
+}
+
 /// `user:base64(sha1(user:password))`, over the whole proof; one without a colon is all user.
 pub fn digest_id(proof: &[u8]) -> String {
     let user = proof.split(|&byte| byte == b':').next().unwrap_or_default();

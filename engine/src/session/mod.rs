@@ -2,8 +2,10 @@
 
 mod auth;
 mod connection;
+mod guesses;
 mod table;
 
-pub use auth::{Proved, Secrets, digest_id, prove};
+pub use auth::{Proved, Secrets, digest_id, names_super, prove};
 pub use connection::{Connection, Phase, Waiting, identity_bytes};
+pub use guesses::Guesses;
 pub use table::{Live, Place, SessionTable};

@@ -1,7 +1,9 @@
 //! Which sessions live, until when, and on which connection.
 
 use crate::event::ConnId;
+use crate::network::Source;
 use crate::peer::Attachment;
+use crate::server::Derived;
 use crate::tree::record::Session;
 use std::collections::{BTreeMap, BTreeSet};
 use zoolet_model::{ServerId, SessionId, SessionSecret, Zxid};
@@ -25,6 +27,9 @@ pub enum Place {
 pub struct Live {
     /// Negotiated, milliseconds.
     pub timeout_ms: u32,
+    /// Timeout of the newest proposed entry for this session, milliseconds; differs from
+    /// `timeout_ms` while a renewal is in flight.
+    pub next_timeout_ms: u32,
     /// What its owner shows to continue it.
     pub secret: SessionSecret,
     /// Where its owner is.
@@ -33,8 +38,10 @@ pub struct Live {
     pub since: Attachment,
     /// Its end is proposed: it is continued by nobody.
     pub closing: bool,
-    /// The last entry it asked for here.
+    /// The newest entry proposed here that the session requested, or that renews it.
     pub last_write: Zxid,
+    /// The network that its client began it from, of sessions that were begun at this server's port.
+    source: Option<Source>,
     /// When silence ends it, milliseconds of the caller's clock.
     deadline_ms: u64,
     /// The deadline it is filed under: not later than the real one, so that a touch costs nothing.
@@ -50,13 +57,15 @@ impl Live {
 
 /// Every replicated session with its liveness, which is not replicated: a server that starts grants each a full timeout.
 ///
-/// Invariant: `due` holds exactly one place per session that is not closing, at `filed_ms <= deadline_ms`.
+/// Invariants: `due` holds exactly one place per session that is not closing, at `filed_ms <= deadline_ms`. `of_source` counts, for each source, the
+/// sessions that have it and the [charges](SessionTable::charge) that no session has taken over yet.
 #[derive(Debug, Default)]
 pub struct SessionTable {
     sessions: BTreeMap<SessionId, Live>,
     due: BTreeSet<(u64, SessionId)>,
     /// How many have a short timeout.
     short: usize,
+    of_source: BTreeMap<Source, u32>,
 }
 
 /// Timeouts below this are short: a leader that is lost must be found out sooner for them, milliseconds.
@@ -67,10 +76,34 @@ const SHORT_MS: u32 = 4000;
 const SESSION_BYTES: usize =
     (size_of::<(SessionId, Session, u64)>() + size_of::<(SessionId, Live)>() + size_of::<(u64, SessionId)>()) * 16 / 7;
 
+/// What one network's count takes in its B-tree.
+const SOURCE_BYTES: usize = size_of::<(Source, u32)>() * 16 / 7;
+
 impl SessionTable {
-    /// Bytes of all sessions, with their place in the replicated state.
+    /// Sessions by what is counted for each network, those that are being created among them.
+    pub(crate) fn counted(&self) -> usize {
+        self.of_source.values().map(|&count| count as usize).sum()
+    }
+
+    /// Sessions whose network is known.
+    pub(crate) fn sourced(&self) -> usize {
+        self.sessions.values().filter(|live| live.source.is_some()).count()
+    }
+
+    pub(crate) fn derived(&self, derived: &mut Vec<Derived>) {
+        let short = self.sessions.values().filter(|live| live.timeout_ms < SHORT_MS).count();
+        let due = self.sessions.iter().filter(|(_, live)| !live.closing);
+        let filed = due.clone().filter(|&(&id, live)| self.due.contains(&(live.filed_ms, id)));
+        derived.extend([
+            Derived::new("sessions_short", self.short, short),
+            Derived::new("sessions_due", self.due.len(), due.count()),
+            Derived::new("sessions_filed", self.due.len(), filed.count()),
+        ]);
+    }
+
+    /// Bytes of all sessions, with their place in the replicated state, and of the counts by network.
     pub fn bytes(&self) -> usize {
-        self.sessions.len() * SESSION_BYTES
+        self.sessions.len() * SESSION_BYTES + self.of_source.len() * SOURCE_BYTES
     }
 
     /// How many there are.
@@ -99,11 +132,13 @@ impl SessionTable {
         let Session { timeout_ms, secret, .. } = session;
         let live = Live {
             timeout_ms,
+            next_timeout_ms: timeout_ms,
             secret,
             place: Place::Nowhere,
             since: Attachment::default(),
             closing: false,
             last_write: Zxid::ZERO,
+            source: None,
             deadline_ms,
             filed_ms: deadline_ms,
         };
@@ -111,6 +146,7 @@ impl SessionTable {
         if let Some(replaced) = self.sessions.insert(id, live) {
             self.short -= usize::from(replaced.timeout_ms < SHORT_MS);
             self.due.remove(&(replaced.filed_ms, id));
+            self.release(replaced.source);
         }
         self.due.insert((deadline_ms, id));
     }
@@ -120,7 +156,47 @@ impl SessionTable {
         let live = self.sessions.remove(&id)?;
         self.short -= usize::from(live.timeout_ms < SHORT_MS);
         self.due.remove(&(live.filed_ms, id));
+        self.release(live.source);
         live.conn()
+    }
+
+    /// Sessions begun from this source, those that are being created included.
+    pub fn count_of(&self, source: Source) -> u32 {
+        self.of_source.get(&source).copied().unwrap_or(0)
+    }
+
+    /// A session is being created for a client of this source. [`SessionTable::release`] or [`SessionTable::began_from`] takes the charge over.
+    pub fn charge(&mut self, source: Option<Source>) {
+        if let Some(source) = source {
+            *self.of_source.entry(source).or_default() += 1;
+        }
+    }
+
+    /// The session was not created, or is gone.
+    pub fn release(&mut self, source: Option<Source>) {
+        let Some(source) = source else { return };
+        if let Some(count) = self.of_source.get_mut(&source) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_source.remove(&source);
+            }
+        }
+    }
+
+    /// The session is there that `source` was charged for.
+    pub fn began_from(&mut self, id: SessionId, source: Option<Source>) {
+        match self.sessions.get_mut(&id) {
+            Some(live) => live.source = source,
+            None => self.release(source),
+        }
+    }
+
+    /// Takes over the sources of the sessions that `former` knew too.
+    pub fn adopt_sources(&mut self, former: &Self) {
+        for (&id, source) in former.sessions.iter().filter_map(|(id, live)| Some((id, live.source?))) {
+            self.charge(Some(source));
+            self.began_from(id, Some(source));
+        }
     }
 
     /// Its owner has come to this place; gives back where it was.
@@ -156,6 +232,7 @@ impl SessionTable {
     pub fn forget_leadership(&mut self) {
         for (&id, live) in &mut self.sessions {
             live.last_write = Zxid::ZERO;
+            live.next_timeout_ms = live.timeout_ms;
             match live.place {
                 Place::There(..) | Place::Left => live.place = Place::Nowhere,
                 Place::Here(_) | Place::Nowhere => {}
@@ -178,6 +255,15 @@ impl SessionTable {
         }
     }
 
+    /// Notes that the owner came back and a renewal with this timeout is proposed: the session
+    /// lives at least as long as the longer of the two timeouts lets it.
+    pub fn begin_renewal(&mut self, id: SessionId, timeout_ms: u32, zxid: Zxid, now_ms: u64) {
+        if let Some(live) = self.sessions.get_mut(&id) {
+            (live.next_timeout_ms, live.last_write) = (timeout_ms, zxid);
+            live.deadline_ms = live.deadline_ms.max(deadline(timeout_ms, now_ms));
+        }
+    }
+
     /// Serving begins, or this server was paused: nobody could speak to it, so every session has its whole timeout again. All are filed
     /// anew, because a place in the past would look as if this server were late.
     pub fn touch_all(&mut self, now_ms: u64) {
@@ -197,12 +283,16 @@ impl SessionTable {
         all
     }
 
-    /// Another timeout counts from now on.
+    /// Another timeout counts from now on: an entry that says so is applied.
     pub fn renew(&mut self, id: SessionId, timeout_ms: u32, now_ms: u64) {
         let deadline_ms = deadline(timeout_ms, now_ms);
         if let Some(live) = self.sessions.get_mut(&id) {
             self.short += usize::from(timeout_ms < SHORT_MS);
             self.short -= usize::from(live.timeout_ms < SHORT_MS);
+            if live.next_timeout_ms == live.timeout_ms {
+                // A leader that proposed a later renewal keeps that one.
+                live.next_timeout_ms = timeout_ms;
+            }
             (live.timeout_ms, live.deadline_ms) = (timeout_ms, deadline_ms);
             if deadline_ms < live.filed_ms && !live.closing {
                 self.due.remove(&(live.filed_ms, id));
@@ -314,6 +404,51 @@ mod tests {
         table.renew(A, SHORT_MS - 1, 0);
         table.remove(A);
         assert!(!table.has_short());
+    }
+
+    #[test]
+    fn a_renewal_that_is_only_proposed_makes_no_session_end_earlier_and_is_forgotten_with_its_leader() {
+        let mut table = table();
+        table.begin_renewal(A, 5000, Zxid::from_bits(7).unwrap(), 10_000);
+        table.begin_renewal(B, 500, Zxid::from_bits(8).unwrap(), 10_000);
+        assert_eq!(table.expired(12_999), None);
+        assert_eq!(table.expired(13_001), Some(B), "the former timeout counts until the entry is applied");
+        table.close(B);
+        assert_eq!((table.expired(14_999), table.expired(15_001)), (None, Some(A)));
+        let timeouts = |table: &SessionTable| table.lookup(A).map(|live| (live.timeout_ms, live.next_timeout_ms));
+        assert_eq!(timeouts(&table), Some((1000, 5000)));
+        table.forget_leadership();
+        assert_eq!(timeouts(&table), Some((1000, 1000)));
+        table.renew(A, 5000, 20_000);
+        assert_eq!(timeouts(&table), Some((5000, 5000)));
+    }
+
+    #[test]
+    fn a_source_counts_its_sessions_and_those_that_are_being_created() {
+        let source = Source::of([10, 0, 0, 1].into(), 0);
+        let mut table = table();
+        for _ in 0..3 {
+            table.charge(Some(source));
+        }
+        table.began_from(A, Some(source));
+        table.began_from(B, Some(source));
+        assert_eq!(table.count_of(source), 3);
+        table.release(Some(source));
+        table.remove(A);
+        assert_eq!(table.count_of(source), 1);
+        // A snapshot took the place of the state, and still has B.
+        let mut after = SessionTable::default();
+        after.insert(B, Session { timeout_ms: 3000, secret: SessionSecret([0; 16]), home: None }, 10_000);
+        after.adopt_sources(&table);
+        assert_eq!(after.count_of(source), 1);
+        after.remove(B);
+        assert_eq!((after.count_of(source), after.of_source.len()), (0, 0));
+    }
+
+    /// `tests/bounds/sessions.rs` holds 10,000 sessions to their bound with this size.
+    #[test]
+    fn a_session_takes_88_bytes_of_the_table() {
+        assert_eq!(size_of::<Live>(), 88);
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 mod not_serving;
 
-use super::{Lack, PeerStatus, Status};
+use super::{Lack, LearnerStatus, PeerStatus, Refusal, Status, disk};
 use crate::event::Shortage;
 use crate::store::DeviceWear;
 use crate::wear::shown_bytes;
 use zoolet_model::ServerId;
-use zoolet_zab::Kind;
+use zoolet_zab::{Kind, Role};
 
 /// One thing that is not as it should be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,21 +20,15 @@ pub struct Alarm {
     pub holds_up: bool,
 }
 
-/// A peer that was not reached for so long is missed, milliseconds: a restart takes less.
-const MISSING_MS: u64 = 10_000;
+/// A server that has lacked an entry for this long stays behind, milliseconds.
+const LAG_MS: u64 = 10_000;
 
 /// A leader that was not heard for so long is told of, milliseconds: an idle one says something three times in a second, and with a majority that
 /// misses it another would lead by then.
 const SILENT_MS: u64 = 2_000;
 
-/// A disk of which one sync in a hundred takes longer is slow, microseconds: a client waits for several.
-const SLOW_DISK_US: u64 = 500_000;
-
 /// A learner needs one snapshot to catch up; a second may be a link that broke.
 const SNAPSHOTS: u32 = 3;
-
-/// Percentiles of fewer syncs say nothing.
-const SYNCS_MIN: u64 = 200;
 
 /// Everything that `status` tells of, which is filled in but for its alarms. A pure function: who watches sees the same.
 pub fn alarms(status: &Status) -> Vec<Alarm> {
@@ -87,7 +81,13 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
             "one of the two is wrong: compare their digests with a third server's; stop the odd one, empty its data directory, start it again",
         );
     }
-    if disk(status, "base_scrubs_failed") > 0 {
+    if let Some(hangs_ms) = disk::hangs_ms(status) {
+        raise(
+            format!("the disk has not answered for {} s: writes here wait for it", hangs_ms / 1000),
+            "the kernel's log says why, most often a medium or a cable that fails; a medium that hangs again and again is to be replaced",
+        );
+    }
+    if disk::is_damaged(status) {
         raise(
             "the base is damaged: a pass over it found what was not written so".to_owned(),
             if status.members.len() > 1 {
@@ -119,7 +119,17 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
                 "delete znodes, make room on the disk (or allow more of it: disk_bytes_max), or see what the log says of it"
             },
         );
+    } else if let Some(refusal) = status.refusal {
+        let why = refusal.why();
+        let lack = status.lack.filter(|lack| lack.of.why() == why).map_or_else(String::new, by);
+        raise(
+            format!("{why}{lack}: this server lets others lead, and if it leads writes are refused"),
+            "make room here (or allow more of the disk: disk_bytes_max), or see what the log says of it",
+        );
     }
+    raise_refusals_of_others(status, raise);
+    raise_disks_of_others(status, true, raise);
+    raise_lags(status, raise);
     if !status.is_counted && own_kind(status) == Some(Kind::Voter) {
         raise(
             "this server's disk does not count: it was emptied, replaced or lost its log, and no leader has taken it in again"
@@ -144,14 +154,22 @@ fn by(lack: Lack) -> String {
 
 fn of_what_lasts(status: &Status, raise: &mut Raise<'_>) {
     raise_missing(status, false, raise);
+    if status.sessions_max > 0 && status.sessions >= status.sessions_max {
+        raise(
+            format!(
+                "new sessions are refused: there are {} of {} (sessions_max); {} were refused since the start",
+                status.sessions, status.sessions_max, status.sessions_refused
+            ),
+            "see which clients begin them (`cons`, `dump`): one that leaves without closing keeps its session for its timeout; or give sessions_max more",
+        );
+    }
     if let Some(what) = stranger(status) {
         raise(
             what,
             "nothing changes yet who belongs to an ensemble: take the server out of the files, or leave it an observer that serves clients",
         );
     }
-    let (syncs, p99_us) = (disk(status, "log_fdatasyncs"), disk(status, "fdatasync_us_p99"));
-    if syncs >= SYNCS_MIN && p99_us > SLOW_DISK_US {
+    if let Some(p99_us) = disk::slow_us(status) {
         raise(
             format!("the disk is slow: one fdatasync in a hundred takes {} ms or more", p99_us / 1000),
             "another medium for the data directory, or fewer others that write to this one",
@@ -168,6 +186,7 @@ fn of_what_lasts(status: &Status, raise: &mut Raise<'_>) {
             raise(trouble, replace_disk(status));
         }
     }
+    raise_disks_of_others(status, false, raise);
     let voters = voters(status);
     if voters > 0 && voters.is_multiple_of(2) {
         raise(
@@ -177,16 +196,102 @@ fn of_what_lasts(status: &Status, raise: &mut Raise<'_>) {
     }
 }
 
+/// What other servers say of their disks.
+fn raise_refusals_of_others(status: &Status, raise: &mut Raise<'_>) {
+    for member in &status.said {
+        let Some(refusal) = member.health.refusal else { continue };
+        let (id, why) = (member.id.as_u8(), refusal.why());
+        if member.health.role == Role::Leading {
+            let (others, remedy) = match (refusal, all_voters_refuse(status)) {
+                (Refusal::Shortage(_), true) => (
+                    "and no voter has room",
+                    "make room on one voter's disk, and it leads after 10 s; zoolet status of that server says how much is missing",
+                ),
+                (_, true) => (
+                    "and no voter takes them",
+                    "zoolet status of each voter says what helps; the first that takes writes leads after 10 s",
+                ),
+                (_, false) => {
+                    ("and another voter is to lead", "wait 10 s; then see what the other voters' zoolet status says")
+                }
+            };
+            raise(format!("writes are refused: server {id} leads, {why}, {others}"), remedy);
+        } else {
+            raise(
+                format!("server {id} would refuse writes if it led: {why}"),
+                "make room there before it has to lead; its own zoolet status says how much is missing",
+            );
+        }
+    }
+}
+
+/// Whether no voter would take writes if it led, as far as this server knows.
+fn all_voters_refuse(status: &Status) -> bool {
+    let refuses = |id: ServerId| match Some(id) == status.id {
+        true => status.refusal.is_some(),
+        false => status.said.iter().any(|member| member.id == id && member.health.refusal.is_some()),
+    };
+    status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).all(|&(id, _)| refuses(id))
+}
+
+/// What is wrong with the disks of other servers, but for a lack of room: what costs the ensemble a server, or all else.
+fn raise_disks_of_others(status: &Status, costs_a_server: bool, raise: &mut Raise<'_>) {
+    for member in &status.said {
+        let troubles = member.health.disk.iter().filter(|trouble| trouble.costs_a_server() == costs_a_server);
+        for trouble in troubles {
+            raise(
+                format!("server {}: {}", member.id.as_u8(), trouble.what()),
+                "its own zoolet status says more, and what helps",
+            );
+        }
+    }
+}
+
+/// Servers that stay behind, as this server knows or its leader says.
+fn raise_lags(status: &Status, raise: &mut Raise<'_>) {
+    const REMEDY: &str = "see its disk (fdatasync in its status), its processor and its link: one of them is too slow for what is written";
+    for learner in status.learners.iter().filter(|learner| learner.is_synced && learner.behind_ms >= LAG_MS) {
+        let LearnerStatus { id, behind, behind_ms, .. } = learner;
+        raise(format!("server {} stays behind: {behind} entries, for {} s", id.as_u8(), behind_ms / 1000), REMEDY);
+    }
+    if status.behind_ms >= LAG_MS {
+        let (behind, seconds) = (status.behind, status.behind_ms / 1000);
+        raise(format!("this server stays behind: {behind} committed entries, for {seconds} s"), REMEDY);
+    }
+    let Some((leader, health)) = status.leaders_health() else { return };
+    let leader = leader.as_u8();
+    for id in &health.lagging {
+        match Some(*id) == status.id {
+            true if status.behind_ms >= LAG_MS => {}
+            true => raise(format!("this server stays behind, says its leader, server {leader}"), REMEDY),
+            false => raise(format!("server {} stays behind, says its leader, server {leader}", id.as_u8()), REMEDY),
+        }
+    }
+    let is_missed_here =
+        |id: ServerId| status.peers.iter().any(|peer| peer.id == id && status.silent_ms(peer).is_some());
+    for id in health.silent.iter().filter(|id| !is_missed_here(**id)) {
+        let what = match Some(*id) == status.id {
+            true => format!("the leader, server {leader}, does not hear this server"),
+            false => format!("server {} is not heard by the leader, server {leader}", id.as_u8()),
+        };
+        raise(what, "see that it runs, and that UDP between the two is open both ways");
+    }
+}
+
 /// Those of the peers that are not reached and vote, or of those that do not: without one that observes the ensemble can do as well.
 fn raise_missing(status: &Status, votes: bool, raise: &mut Raise<'_>) {
-    let is_missing = |peer: &&PeerStatus| !peer.is_linked && peer.missing_ms > MISSING_MS;
-    for peer in status.peers.iter().filter(is_missing).filter(|peer| is_voter(status, peer.id) == votes) {
+    // The leader's silence has an alarm of its own.
+    let is_told = |peer: &PeerStatus| {
+        Some(peer.id) == status.leader && !status.role.is_empty() && status.leader_silent_ms > SILENT_MS
+    };
+    for peer in status.peers.iter().filter(|peer| is_voter(status, peer.id) == votes && !is_told(peer)) {
+        let Some(silent_ms) = status.silent_ms(peer) else { continue };
         let remedy = match peer.refusal {
             // It says what helps; what is refused is not helped by another port.
             Some(_) => "what its line says; and see that it runs",
             None => "see that it runs, and that UDP to it is open both ways",
         };
-        raise(missing(peer), remedy);
+        raise(missing(peer, silent_ms), remedy);
     }
 }
 
@@ -238,12 +343,11 @@ fn voters(status: &Status) -> usize {
     status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).count()
 }
 
-fn disk(status: &Status, name: &str) -> u64 {
-    status.disk.iter().find(|(key, _)| *key == name).map_or(0, |(_, value)| *value)
-}
-
-fn missing(peer: &PeerStatus) -> String {
-    let (id, seconds) = (peer.id.as_u8(), peer.missing_ms / 1000);
+fn missing(peer: &PeerStatus, silent_ms: u64) -> String {
+    let (id, seconds) = (peer.id.as_u8(), silent_ms / 1000);
+    if peer.is_linked {
+        return format!("server {id} has not been heard for {seconds} s");
+    }
     let why = peer.refusal.as_ref().map_or(String::new(), |line| format!(": {line}"));
     format!("server {id} has not been reached for {seconds} s{why}")
 }
@@ -251,7 +355,8 @@ fn missing(peer: &PeerStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::FlashStatus;
+    use crate::peer::Health;
+    use crate::status::{DiskTrouble, FlashStatus, MemberStatus, Refusal};
     use zoolet_model::Zxid;
 
     pub(super) fn healthy() -> Status {
@@ -268,10 +373,16 @@ mod tests {
                 address: "10.0.0.2:2888".to_owned(),
                 is_linked: true,
                 missing_ms: 0,
+                heard_ms: Some(300),
                 round_trip_us: 300,
                 refusal: None,
             }],
-            disk: vec![("log_fdatasyncs", 1000), ("fdatasync_us_p99", 100_000), ("base_scrubs_failed", 0)],
+            disk: vec![
+                ("log_fdatasyncs", 1000),
+                ("fdatasync_us_p99", 100_000),
+                ("base_scrubs_failed", 0),
+                ("disk_awaited_ms", 1_999),
+            ],
             ..Status::default()
         }
     }
@@ -338,6 +449,11 @@ mod tests {
                 "disk read-only: this server does not vote, and serves nobody",
             ),
             (raised(|s| s.is_counted = false), "this server's disk does not count"),
+            (
+                raised(|s| (s.sessions, s.sessions_max, s.sessions_refused) = (50, 50, 7)),
+                "new sessions are refused: there are 50 of 50 (sessions_max); 7 were refused since the start",
+            ),
+            (raised(|s| s.disk[3].1 = 7_900), "the disk has not answered for 7 s: writes here wait for it"),
             (raised(|s| s.disk[1].1 = 600_000), "the disk is slow: one fdatasync in a hundred takes 600 ms or more"),
             (
                 raised(|s| s.flash = Some(FlashStatus { is_over_budget: true, ..FlashStatus::default() })),
@@ -362,7 +478,8 @@ mod tests {
             assert_eq!(alarms.len(), 1, "{alarms:?}");
             alarms[0].holds_up
         };
-        let lasting: [&dyn Fn(&mut Status); 6] = [
+        let lasting: [&dyn Fn(&mut Status); 7] = [
+            &|s| (s.sessions, s.sessions_max) = (50, 50),
             &|s| (s.peers[0].id, s.peers[0].is_linked, s.peers[0].missing_ms) = (observer, false, 20_000),
             &|s| s.members.truncate(1),
             &|s| s.disk[1].1 = 600_000,
@@ -371,13 +488,14 @@ mod tests {
             &|s| (s.members.truncate(2), s.file_voters.truncate(2)).0,
         ];
         assert!(!lasting.into_iter().any(holds_up));
-        let pressing: [&dyn Fn(&mut Status); 9] = [
+        let pressing: [&dyn Fn(&mut Status); 10] = [
             &|s| s.role = "",
             &|s| (s.role, s.leader, s.leader_silent_ms) = ("follower", Some(two), 3_100),
             &|s| s.went_back = Some(two),
             &|s| s.snapshots = Some((two, 3)),
             &|s| s.differs = Some((two, Zxid::ZERO)),
             &|s| s.disk[2].1 = 1,
+            &|s| s.disk[3].1 = 2_000,
             &|s| s.refusing_writes = Some("the disk is full"),
             &|s| s.is_counted = false,
             &|s| (s.peers[0].is_linked, s.peers[0].missing_ms) = (false, 20_000),
@@ -417,14 +535,103 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_missed_after_ten_seconds_and_the_link_says_why() {
+    fn a_peer_is_missed_after_two_seconds_and_the_link_says_why() {
         let lost = |status: &mut Status, missing_ms| {
             status.peers[0].is_linked = false;
             status.peers[0].missing_ms = missing_ms;
             status.peers[0].refusal = Some("no UDP reply".to_owned());
         };
-        assert_eq!(raised(|s| lost(s, 9_000)), [""; 0]);
+        assert_eq!(raised(|s| lost(s, 1_900)), [""; 0]);
         assert_eq!(raised(|s| lost(s, 34_900)), ["server 2 has not been reached for 34 s: no UDP reply"]);
+        // Its link is there until nothing came for 5 s.
+        assert_eq!(raised(|s| s.peers[0].heard_ms = Some(2_600)), ["server 2 has not been heard for 2 s"]);
+        let between_learners = |heard_ms| {
+            raised(|s| (s.role, s.leader, s.peers[0].heard_ms) = ("follower", ServerId::new(3), Some(heard_ms)))
+        };
+        assert_eq!(between_learners(2_600), [""; 0], "an idle link of two learners is quiet for 2 s");
+        assert_eq!(between_learners(4_000), ["server 2 has not been heard for 4 s"]);
+    }
+
+    /// Server 1 follows server 2, which says this of itself.
+    fn follower(health: Health) -> Vec<String> {
+        raised(|s| {
+            (s.role, s.leader) = ("follower", ServerId::new(2));
+            s.said = vec![MemberStatus { id: ServerId::new(2).unwrap(), health, said_ms: 0 }];
+        })
+    }
+
+    #[test]
+    fn what_the_leader_says_is_an_alarm_of_every_server() {
+        let [one, three] = [1, 3].map(|id| ServerId::new(id).unwrap());
+        let leading = Health { role: Role::Leading, ..Health::default() };
+        let full = Some(Refusal::Shortage(Shortage::Disk));
+        assert_eq!(follower(leading.clone()), [""; 0]);
+        for (health, expected) in [
+            (
+                Health { refusal: full, ..leading.clone() },
+                "writes are refused: server 2 leads, the disk is full, and another voter is to lead",
+            ),
+            (
+                Health { disk: [DiskTrouble::Slow].into_iter().collect(), ..leading.clone() },
+                "server 2: its disk is slow",
+            ),
+            (
+                Health { disk: [DiskTrouble::Damaged].into_iter().collect(), ..leading.clone() },
+                "server 2: its base is damaged",
+            ),
+            (Health { refusal: full, ..Health::default() }, "server 2 would refuse writes if it led: the disk is full"),
+            (Health { lagging: vec![three], ..leading.clone() }, "server 3 stays behind, says its leader, server 2"),
+            (Health { lagging: vec![one], ..leading.clone() }, "this server stays behind, says its leader, server 2"),
+            (Health { silent: vec![three], ..leading.clone() }, "server 3 is not heard by the leader, server 2"),
+            (Health { silent: vec![one], ..leading }, "the leader, server 2, does not hear this server"),
+        ] {
+            assert_eq!(follower(health), [expected]);
+        }
+    }
+
+    #[test]
+    fn that_no_voter_has_room_is_said_when_each_has_said_so() {
+        let refused = |refusal: Refusal| {
+            let said = |id, role| MemberStatus {
+                id: ServerId::new(id).unwrap(),
+                health: Health { role, refusal: Some(refusal), ..Health::default() },
+                said_ms: 0,
+            };
+            raised(|s| {
+                (s.role, s.leader, s.refusal) = ("follower", ServerId::new(2), Some(refusal));
+                s.said = vec![said(2, Role::Leading), said(3, Role::Following(ServerId::new(2).unwrap()))];
+            })
+        };
+        let full = refused(Refusal::Shortage(Shortage::Disk));
+        assert!(
+            full.contains(&"writes are refused: server 2 leads, the disk is full, and no voter has room".to_owned())
+        );
+        let broken = refused(Refusal::Log).into_iter().any(|what| what.ends_with("and no voter takes them"));
+        assert!(broken);
+    }
+
+    #[test]
+    fn a_server_that_stays_behind_and_a_follower_without_room_raise_one() {
+        let lags = |behind_ms| {
+            let two = ServerId::new(2).unwrap();
+            raised(|s| {
+                s.learners = vec![LearnerStatus { id: two, votes: true, is_synced: true, behind: 299, behind_ms }]
+            })
+        };
+        assert_eq!(lags(9_000), [""; 0]);
+        assert_eq!(lags(60_000), ["server 2 stays behind: 299 entries, for 60 s"]);
+        assert_eq!(
+            raised(|s| (s.behind, s.behind_ms) = (7, 12_000)),
+            ["this server stays behind: 7 committed entries, for 12 s"]
+        );
+        let full = |s: &mut Status| {
+            (s.role, s.leader) = ("follower", ServerId::new(2));
+            s.refusal = Some(Refusal::Shortage(Shortage::Disk));
+        };
+        assert_eq!(
+            raised(full),
+            ["the disk is full: this server lets others lead, and if it leads writes are refused"]
+        );
     }
 
     #[test]

@@ -44,6 +44,12 @@ impl RecordCache {
         self.young_bytes + self.sealed.iter().map(|(_, bytes)| bytes).sum::<usize>()
     }
 
+    /// The same, counted from the records.
+    pub(super) fn counted_bytes(&self) -> usize {
+        let generations = self.sealed.iter().map(|(records, _)| records).chain([&self.young]);
+        generations.flatten().map(|(key, record)| cost(key, record.as_ref())).sum()
+    }
+
     /// The generation that whatever is found now is in, at least.
     pub(super) fn stamp(&self) -> Stamp {
         self.stamp

@@ -66,6 +66,13 @@ impl Changes {
         self.bytes
     }
 
+    /// The same, counted from the records and names.
+    pub(super) fn counted_bytes(&self) -> usize {
+        let records = self.records.iter();
+        let records = records.map(|(key, record)| key_cost(key) + record.as_ref().map_or(0, record_cost));
+        records.sum::<usize>() + self.names.keys().map(name_cost).sum::<usize>()
+    }
+
     /// The record, or its absence; `None` when what is below stands.
     pub fn get(&self, key: &[u8]) -> Option<&Option<Bytes>> {
         self.records.get(key)
@@ -256,13 +263,6 @@ fn name_cost(key: &Key) -> usize {
 mod tests {
     use super::*;
 
-    /// What its parts take, counted again.
-    fn counted(changes: &Changes) -> usize {
-        let records = changes.records.iter();
-        let records = records.map(|(key, record)| key_cost(key) + record.as_ref().map_or(0, record_cost));
-        records.sum::<usize>() + changes.names.keys().map(name_cost).sum::<usize>()
-    }
-
     /// One layer's history of random births, deaths and replacements over `below`; what is there afterwards.
     fn play(changes: &mut Changes, below: &BTreeMap<Key, Bytes>, seed: &mut u64) -> BTreeMap<Key, Bytes> {
         let mut now = below.clone();
@@ -278,7 +278,7 @@ mod tests {
                 changes.set(key.clone(), record.clone(), now.contains_key(&key), |_| {});
                 now.insert(key, record);
             }
-            assert_eq!(changes.bytes(), counted(changes));
+            assert_eq!(changes.bytes(), changes.counted_bytes());
         }
         now
     }
@@ -325,7 +325,7 @@ mod tests {
             let now = play(&mut newer, &between, &mut seed);
             let mut gone = Vec::new();
             older.lay_over(newer, |key| gone.push(key));
-            assert_eq!(older.bytes(), counted(&older));
+            assert_eq!(older.bytes(), older.counted_bytes());
             assert_eq!(overlaid(&below, &older), now);
             assert!(gone.iter().all(|key| !below.contains_key(key) && !now.contains_key(key)));
             let later = play(&mut older, &now, &mut seed);

@@ -4,13 +4,23 @@ use super::disk::{Disk, DiskFile};
 use std::{
     fs::{self, File, OpenOptions, Permissions, TryLockError},
     io::{self, Write},
-    os::unix::fs::{FileExt, PermissionsExt},
+    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 /// The file whose lock says that a process uses the directory, and whose text says which. Never listed.
 const LOCK: &str = "LOCK";
+
+/// Mode of a file in a directory that one process holds: ACLs keep znodes from clients, and this keeps them from other
+/// users of the machine.
+const PRIVATE: u32 = 0o600;
+
+/// Mode of a file in a directory that others use too.
+const PUBLIC: u32 = 0o644;
+
+/// Mode bits of the group and of everybody else.
+const OTHERS: u32 = 0o077;
 
 /// How the log uses its segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,7 +139,7 @@ pub struct FsDisk {
 }
 
 impl FsDisk {
-    /// Opens an existing directory and locks it.
+    /// Opens an existing directory and locks it. What is made there only its owner may read, whatever the process's umask is.
     ///
     /// # Errors
     /// [`io::ErrorKind::ResourceBusy`] when another process holds it, [`io::ErrorKind::NotFound`] when there is none.
@@ -175,7 +185,11 @@ impl FsDisk {
 }
 
 fn lock(path: &Path) -> io::Result<File> {
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path.join(LOCK))?;
+    // Who may open the file may lock it, and keep the server from starting.
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(PRIVATE);
+    let mut file = options.open(path.join(LOCK))?;
+    has_mode(&file, PRIVATE)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(in_use(path)),
@@ -184,6 +198,67 @@ fn lock(path: &Path) -> io::Result<File> {
     // For people who wonder who holds the directory; a full disk must not keep the server from starting.
     let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
     Ok(file)
+}
+
+/// Gives a file its mode, which the umask may have lessened. File systems without modes, such as
+/// FAT, refuse to change them: there the mount says who may read.
+fn has_mode(file: &File, mode: u32) -> io::Result<()> {
+    if file.metadata()?.permissions().mode() & 0o777 == mode {
+        return Ok(());
+    }
+    match file.set_permissions(Permissions::from_mode(mode)) {
+        // Another user's file, or a file system without modes: `make_private` says so.
+        Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported) => Ok(()),
+        other => other,
+    }
+}
+
+/// What [`make_private`] found and did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// The mode bits that the directory had.
+    pub mode: u32,
+    /// How many of its files others could read or write.
+    pub files: usize,
+    /// Whether others may still enter: this process does not own the directory, or the file system has no modes.
+    pub is_still_open: bool,
+}
+
+/// Takes a data directory and its files from other users of the machine: 0700 and 0600. Returns `None` if none of it was
+/// theirs. Files named in `except` stay as they are, and so do symbolic links and directories.
+///
+/// # Errors
+/// Whatever reading the directory says.
+pub fn make_private(path: &Path, except: &[&str]) -> io::Result<Option<Opened>> {
+    let mode = fs::metadata(path)?.permissions().mode() & 0o7777;
+    let mut opened = Opened { mode, files: 0, is_still_open: false };
+    if mode & OTHERS != 0 {
+        opened.is_still_open = !takes_from_others(path, mode)?;
+    }
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        // Of the entry itself, not of what a link leads to.
+        let Ok(metadata) = entry.metadata() else { continue };
+        let mode = metadata.permissions().mode() & 0o7777;
+        let is_kept = entry.file_name().to_str().is_some_and(|name| except.contains(&name));
+        if metadata.is_file() && mode & OTHERS != 0 && !is_kept {
+            opened.files += 1;
+            takes_from_others(&entry.path(), mode)?;
+        }
+    }
+    Ok((mode & OTHERS != 0 || opened.files > 0).then_some(opened))
+}
+
+/// Whether others have no rights there afterwards.
+fn takes_from_others(path: &Path, mode: u32) -> io::Result<bool> {
+    match fs::set_permissions(path, Permissions::from_mode(mode & !OTHERS)) {
+        // FAT takes some modes and keeps its own.
+        Ok(()) => Ok(fs::metadata(path)?.permissions().mode() & OTHERS == 0),
+        Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported) => Ok(false),
+        // Some file system shut itself off; whatever writes next says so.
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn in_use(path: &Path) -> io::Error {
@@ -200,10 +275,9 @@ impl Disk for FsDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(self.place(name)?)?;
-        if self.lock.is_none() {
-            file.set_permissions(Permissions::from_mode(0o644))?;
-        }
+        let mode = if self.lock.is_some() { PRIVATE } else { PUBLIC };
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(self.place(name)?)?;
+        has_mode(&file, mode)?;
         Ok(Arc::new(FsFile(file)))
     }
 
@@ -322,6 +396,38 @@ mod tests {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn files_of_a_held_directory_are_their_owners_alone_and_those_of_a_shared_one_are_not() {
+        let dir = TempDir::new("modes");
+        let held = FsDisk::open(&dir.0).unwrap();
+        held.create("seg-00.log").unwrap();
+        drop(held);
+        FsDisk::shared(&dir.0).unwrap().create("conf.image").unwrap();
+        let modes = ["LOCK", "seg-00.log", "conf.image"].map(|name| mode(&dir.0.join(name)));
+        assert_eq!(modes, [0o600, 0o600, 0o644]);
+    }
+
+    #[test]
+    fn a_directory_that_others_may_read_is_taken_from_them() {
+        let dir = TempDir::new("opened");
+        let (kept, read, elsewhere) = (dir.0.join("site.key"), dir.0.join("base-1.redb"), TempDir::new("elsewhere"));
+        let target = elsewhere.0.join("target");
+        for file in [&kept, &read, &target] {
+            fs::write(file, "").unwrap();
+            fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap();
+        }
+        std::os::unix::fs::symlink(&target, dir.0.join("link")).unwrap();
+        fs::set_permissions(&dir.0, Permissions::from_mode(0o755)).unwrap();
+        let opened = Opened { mode: 0o755, files: 1, is_still_open: false };
+        assert_eq!(make_private(&dir.0, &["site.key"]).unwrap(), Some(opened));
+        assert_eq!([&dir.0, &read, &kept, &target].map(|path| mode(path)), [0o700, 0o600, 0o644, 0o644]);
+        assert_eq!(make_private(&dir.0, &["site.key"]).unwrap(), None);
     }
 
     #[test]

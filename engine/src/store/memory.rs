@@ -5,6 +5,7 @@ use super::changes::Changes;
 use super::key::{self, Key};
 use super::slate::Slates;
 use crate::action::Generation;
+use crate::server::Derived;
 use crate::tree::{Change, Found, View};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -62,6 +63,15 @@ impl Memory {
     /// Bytes of the record cache.
     pub fn cache_bytes(&self) -> usize {
         self.cache.bytes()
+    }
+
+    pub(crate) fn derived(&self, derived: &mut Vec<Derived>) {
+        let frozen = |bytes: fn(&Changes) -> usize| self.frozen.as_deref().map_or(0, bytes);
+        derived.extend([
+            Derived::new("memtable_bytes", self.active.bytes(), self.active.counted_bytes()),
+            Derived::new("frozen_bytes", frozen(Changes::bytes), frozen(Changes::counted_bytes)),
+            Derived::new("cache_bytes", self.cache.bytes(), self.cache.counted_bytes()),
+        ]);
     }
 
     /// Whether a checkpoint is being written.

@@ -23,7 +23,7 @@ pub(crate) use cache::Stamp;
 pub use capped::capped;
 pub use changes::Changes;
 pub use device::{DeviceWear, SpareBlocks};
-pub use fs::{FileSystem, FsDisk, Strategy};
+pub use fs::{FileSystem, FsDisk, Opened, Strategy, make_private};
 pub use marker::{MARKER, MARKER_UNFINISHED, Marker};
 pub use memory::Memory;
 pub use meter::{Cause, Meter, MeteredDisk, Written};

@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use xxhash_rust::xxh3::xxh3_64;
 
 const NAME: &str = "reserve";
+/// What a smaller reserve is a multiple of.
+const BLOCK_BYTES: u64 = 4096;
 /// Bytes of one write of noise.
 const NOISE_BYTES: usize = 32 << 10;
 
@@ -56,7 +58,7 @@ impl fmt::Debug for Reserve {
 impl Reserve {
     /// Makes the file, if there is room for it; what an earlier process left is used again.
     pub fn open(disk: Arc<dyn Disk>, limits: &Limits) -> Self {
-        let reserve = Self {
+        let mut reserve = Self {
             disk,
             bytes: limits.disk_reserve_bytes.into(),
             log_bytes_max: u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments),
@@ -71,6 +73,7 @@ impl Reserve {
             free_bytes: AtomicU64::new(0),
             spare_bytes_max: AtomicI64::new(0),
         };
+        reserve.bytes = reserve.fitting_bytes();
         let there = reserve.disk.open(NAME).and_then(|file| file.len()).unwrap_or(0);
         if reserve.bytes == 0 || there != reserve.bytes {
             let _ = reserve.disk.remove(NAME);
@@ -99,6 +102,25 @@ impl Reserve {
     /// What all files took together at the last look.
     pub fn taken_bytes(&self) -> u64 {
         self.taken_bytes.load(Relaxed)
+    }
+
+    /// Bytes of the disk that are free or taken by this server's files: the most that it can ever have.
+    ///
+    /// # Errors
+    /// The error of the disk that cannot say it.
+    pub fn reachable_bytes(&self) -> io::Result<u64> {
+        let names = self.disk.list()?;
+        Ok(taken_bytes(&*self.disk, names.iter())? + self.disk.free_bytes()?)
+    }
+
+    /// The reserve that the disk can hold. Deletes on a full disk could not be merged without one, and would free nothing: a disk that is too small for
+    /// the whole reserve keeps half of its room beyond the log's ring.
+    fn fitting_bytes(&self) -> u64 {
+        let beyond_ring = self.reachable_bytes().map_or(u64::MAX, |bytes| bytes.saturating_sub(self.log_bytes_max));
+        if beyond_ring >= self.bytes + self.bytes / 4 {
+            return self.bytes;
+        }
+        (beyond_ring / 2 / BLOCK_BYTES * BLOCK_BYTES).min(self.bytes)
     }
 
     /// [`Base::checkpoint`], from the reserve if there is no other room.

@@ -78,6 +78,8 @@ pub enum Outcome {
     SessionCreated(Session),
     /// A session ended, or had ended before.
     SessionClosed(SessionId),
+    /// A session has this timeout from now on, milliseconds; `None` when it had ended before.
+    SessionRenewed(SessionId, Option<u32>),
     /// A container was looked at; true when it went.
     Reaped(bool),
 }
@@ -169,6 +171,10 @@ impl<V: View> Attempt<'_, V> {
                 Ok(Outcome::SessionCreated(session))
             }
             Txn::CloseSession { session } => self.close(*session).map(|()| Outcome::SessionClosed(*session)),
+            Txn::RenewSession { session, timeout_ms } => {
+                let renewed = self.renew(*session, *timeout_ms)?;
+                Ok(Outcome::SessionRenewed(*session, renewed.then_some(*timeout_ms)))
+            }
             Txn::Reap { path } => self.reap(path).map(Outcome::Reaped),
         }
     }
@@ -344,6 +350,16 @@ impl<V: View> Attempt<'_, V> {
         let before = record_hash(&session, &record);
         self.put(session, Some(before), None);
         Ok(())
+    }
+
+    /// Replaces the timeout of a session; false when there is no such session any more.
+    fn renew(&mut self, id: SessionId, timeout_ms: u32) -> Result<bool, Stop> {
+        let key = key::session(id);
+        let Some(record) = self.get(&key)? else { return Ok(false) };
+        let session = Session::decode(&record).map_err(|_| Stop::Damaged("a session's record is none"))?;
+        let before = record_hash(&key, &record);
+        self.put(key, Some(before), Some(Session { timeout_ms, ..session }.encode()));
+        Ok(true)
     }
 
     fn reap(&mut self, path: &str) -> Result<bool, Stop> {

@@ -26,7 +26,7 @@ pub fn needs<'a>(txn: &Txn<'a>, need: &mut impl FnMut(Need<'a>)) {
         Txn::Multi { ops, .. } => ops.iter().for_each(|op| op_needs(op, need)),
         Txn::CloseSession { session } => need(Need::Ephemerals(*session)),
         Txn::Reap { path } => path_needs(path, need),
-        Txn::NoOp | Txn::CreateSession { .. } | Txn::Membership(_) => {}
+        Txn::NoOp | Txn::CreateSession { .. } | Txn::RenewSession { .. } | Txn::Membership(_) => {}
     }
 }
 
@@ -58,7 +58,12 @@ pub fn foreseen_names(txn: &Txn<'_>, view: &mut impl View, missing: &mut Vec<Fet
     let ops = match txn {
         Txn::Write { op, .. } => std::slice::from_ref(op),
         Txn::Multi { ops, .. } => ops.as_slice(),
-        Txn::NoOp | Txn::CreateSession { .. } | Txn::CloseSession { .. } | Txn::Reap { .. } | Txn::Membership(_) => &[],
+        Txn::NoOp
+        | Txn::CreateSession { .. }
+        | Txn::CloseSession { .. }
+        | Txn::RenewSession { .. }
+        | Txn::Reap { .. }
+        | Txn::Membership(_) => &[],
     };
     if !ops.iter().any(|op| matches!(op, Op::Create { sequential: true, .. })) {
         return;

@@ -13,6 +13,18 @@ pub struct Change {
     pub after: Option<Bytes>,
 }
 
+impl Change {
+    /// Whether the entry made a record where there was none before it.
+    pub fn is_birth(&self) -> bool {
+        !self.existed && self.after.is_some()
+    }
+
+    /// Whether the entry took a record away that was there before it.
+    pub fn is_death(&self) -> bool {
+        self.existed && self.after.is_none()
+    }
+}
+
 /// Up to this many changes are looked through; most entries make one or two.
 const LOOKED_THROUGH: usize = 16;
 

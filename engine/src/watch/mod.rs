@@ -14,6 +14,7 @@ pub use listing::{ListedBy, Mark, ROWS_MAX};
 
 use crate::budget::allocated;
 use crate::event::ConnId;
+use crate::server::Derived;
 use paths::{PathId, Paths};
 use std::{collections::BTreeMap, mem::size_of};
 use watchers::{KindSet, WATCHER_BYTES};
@@ -128,6 +129,37 @@ impl WatchTable {
             + (pairs - paths) * WATCHER_BYTES * 3 / 2
             + connections * size_of::<(ConnId, Watched)>() * 2
             + (pairs - connections) * size_of::<PathId>() * 3 / 2
+    }
+
+    /// Its numbers, and the same counted from who watches which path.
+    pub(crate) fn derived(&self, derived: &mut Vec<Derived>) {
+        let (mut watches, mut recursive, mut paths, mut text_bytes) = (0, 0, 0, 0);
+        let mut pairs: BTreeMap<ConnId, usize> = BTreeMap::new();
+        for id in 0..self.paths.end() {
+            let Some(path) = self.paths.text(id) else { continue };
+            paths += 1;
+            text_bytes += allocated(path.len());
+            self.paths.watchers(id).each_after(None, &mut |conn, kinds| {
+                watches += kinds.len() as usize;
+                recursive += kinds.recursive() as usize;
+                *pairs.entry(conn).or_default() += 1;
+                true
+            });
+        }
+        let listed = |watched: &Watched| match watched {
+            Watched::One(_) => 1,
+            Watched::Many(list) => list.live as usize,
+        };
+        let true_lists = self.connections.iter().filter(|(conn, list)| pairs.get(conn) == Some(&listed(list)));
+        derived.extend([
+            Derived::new("watches", self.watches as usize, watches),
+            Derived::new("watches_recursive", self.recursive as usize, recursive),
+            Derived::new("watch_pairs", self.pairs as usize, pairs.values().sum()),
+            Derived::new("watching_connections", self.connections.len(), pairs.len()),
+            Derived::new("watches_of_connections", self.connections.len(), true_lists.count()),
+            Derived::new("watched_paths", self.paths.len() as usize, paths),
+            Derived::new("watched_path_bytes", self.paths.text_bytes(), text_bytes),
+        ]);
     }
 
     /// Whether all of these may be added, none of them being there yet.

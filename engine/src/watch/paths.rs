@@ -66,6 +66,11 @@ impl Paths {
         self.slots.len() * size_of::<Slot>() + self.chunks.len() * CHUNK * size_of::<Entry>() + self.text_bytes
     }
 
+    /// What the texts take, bytes.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.text_bytes
+    }
+
     pub(super) fn find(&self, path: &str) -> Option<PathId> {
         let hash = self.hash(path);
         let mut at = self.home(hash)?;

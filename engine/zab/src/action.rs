@@ -3,9 +3,10 @@
 use crate::{AppendSeq, EnsembleId, Epoch, LinkId, Message, ServerId, Zxid};
 
 /// What a server does in the protocol, as far as its clients are concerned.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Role {
     /// Knows no established leader.
+    #[default]
     Looking,
     /// Leads, and may propose: its epoch's first entry is committed.
     Leading,

@@ -31,11 +31,31 @@ pub(crate) struct Appends {
     waiting_since_ms: Option<u64>,
     /// Since when the disk takes nothing, as it was told, whether or not the log owes anything.
     refused_since_ms: Option<u64>,
+    room: Room,
+}
+
+/// Whether the disk has room for writes, and since when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Room {
+    /// It never lacked any since the start.
+    Always,
+    /// It lacks room.
+    LackedSince(u64),
+    /// It has room again.
+    BackSince(u64),
 }
 
 impl Appends {
     pub(crate) fn new(last: AppendSeq, persisted: Zxid) -> Self {
-        Self { last, durable: last, persisted, runs: Deque::new(), waiting_since_ms: None, refused_since_ms: None }
+        Self {
+            last,
+            durable: last,
+            persisted,
+            runs: Deque::new(),
+            waiting_since_ms: None,
+            refused_since_ms: None,
+            room: Room::Always,
+        }
     }
 
     pub(crate) fn fact(&mut self, now: u64) -> AppendSeq {
@@ -121,6 +141,32 @@ impl Appends {
     /// Whether the disk takes nothing.
     pub(crate) fn set_refused(&mut self, now: u64, is_refused: bool) {
         self.refused_since_ms = is_refused.then(|| self.refused_since_ms.unwrap_or(now));
+    }
+
+    /// Whether the disk has room for writes.
+    pub(crate) fn set_room(&mut self, now: u64, has_room: bool) {
+        self.room = match (self.room, has_room) {
+            (Room::LackedSince(_), true) => Room::BackSince(now),
+            (Room::Always | Room::BackSince(_), false) => Room::LackedSince(now),
+            (unchanged, _) => unchanged,
+        };
+    }
+
+    /// For how long the disk has lacked room; `None` while it has some.
+    pub(crate) fn lacks_room_ms(&self, now: u64) -> Option<u64> {
+        match self.room {
+            Room::LackedSince(since) => Some(now.saturating_sub(since)),
+            Room::Always | Room::BackSince(_) => None,
+        }
+    }
+
+    /// Whether the disk has room that has lasted for `room_ms`.
+    pub(crate) fn has_lasting_room(&self, now: u64, room_ms: u32) -> bool {
+        match self.room {
+            Room::Always => true,
+            Room::LackedSince(_) => false,
+            Room::BackSince(since) => now.saturating_sub(since) >= u64::from(room_ms),
+        }
     }
 
     /// For how long the log has made no progress although it owes some, or could make none.
@@ -212,5 +258,19 @@ mod tests {
         assert_eq!(appends.age_ms(400), 300);
         appends.set_refused(500, false);
         assert_eq!(appends.age_ms(600), 0);
+    }
+
+    #[test]
+    fn room_that_comes_back_counts_only_when_it_has_lasted() {
+        let mut appends = Appends::new(AppendSeq(0), Zxid::ZERO);
+        appends.set_room(50, true);
+        assert!(appends.has_lasting_room(50, 1000), "a disk that never lacked room has some");
+        appends.set_room(100, false);
+        appends.set_room(200, false);
+        assert_eq!((appends.lacks_room_ms(400), appends.has_lasting_room(400, 1000)), (Some(300), false));
+        appends.set_room(500, true);
+        appends.set_room(600, true);
+        assert_eq!((appends.lacks_room_ms(600), appends.has_lasting_room(1499, 1000)), (None, false));
+        assert!(appends.has_lasting_room(1500, 1000));
     }
 }

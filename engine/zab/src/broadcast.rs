@@ -103,8 +103,19 @@ impl Zab {
         self.reconsider(now);
     }
 
-    /// The voter that is furthest, among those whose log is not older than this.
+    /// The voter that should lead next, among those whose log is not older than this: one with room that has caught up if there is any,
+    /// and of these the furthest.
     pub(crate) fn successor(&self, now: u64, disk_age_max_ms: u64) -> Option<ServerId> {
+        self.next_leader(now, disk_age_max_ms).map(|(id, _)| id)
+    }
+
+    /// The same, if its disk has room and makes progress, and it has caught up.
+    pub(crate) fn successor_with_room(&self, now: u64) -> Option<ServerId> {
+        let disk_age_max_ms = u64::from(self.timing.disk_stall_ms) / 4;
+        self.next_leader(now, disk_age_max_ms).filter(|(_, has_room)| *has_room).map(|(id, _)| id)
+    }
+
+    fn next_leader(&self, now: u64, disk_age_max_ms: u64) -> Option<(ServerId, bool)> {
         let fits = |peer: &&Peer| {
             let learner = peer.learner.as_ref();
             let lives = |learner: &Learner| {
@@ -114,9 +125,14 @@ impl Zab {
             };
             self.counts(peer) && learner.is_some_and(lives)
         };
-        let best =
-            self.peers.iter().filter(fits).max_by_key(|peer| (peer.learner.as_ref().map(Learner::acked), peer.id));
-        best.map(|peer| peer.id)
+        let merit = |peer: &Peer| {
+            let learner = peer.learner.as_ref()?;
+            // One that lags would take its time to get everything, and nothing is written until then.
+            let lags = self.history.distance(learner.acked(), self.history.last()) > CAUGHT_UP;
+            Some((learner.has_room && !lags, learner.acked(), peer.id))
+        };
+        let best = self.peers.iter().filter(fits).filter_map(merit).max();
+        best.map(|(has_room, _, id)| (id, has_room))
     }
 }
 
@@ -133,8 +149,7 @@ impl Zab {
         if !self.is_my_learner(now, from, attempt, epoch) {
             return Ok(());
         }
-        let (is_mine, committed, floor) =
-            (self.history.contains(to), self.committed, self.floor.max(self.history.forgotten()));
+        let (is_mine, committed, floor) = (self.history.contains(to), self.committed, self.diff_floor());
         let Some(learner) = self.learner(from) else { return Ok(()) };
         match &mut learner.stage {
             Stage::Streaming(stream) if to <= stream.sent => stream.acked = stream.acked.max(to),

@@ -45,7 +45,7 @@ impl Zab {
         attempt: Attempt,
         epoch: Epoch,
         round: u64,
-        disk_age_ms: u32,
+        (disk_age_ms, has_room): (u32, bool),
     ) -> Result<(), Fault> {
         let asked = self.asked;
         let is_known =
@@ -56,7 +56,7 @@ impl Zab {
         {
             learner.heard_ms = now;
             learner.ponged = learner.ponged.max(round.min(asked));
-            learner.disk_age_ms = disk_age_ms;
+            (learner.disk_age_ms, learner.has_room) = (disk_age_ms, has_room);
         }
         Ok(())
     }
@@ -136,7 +136,12 @@ impl Zab {
         if age_ms >= u64::from(self.timing.disk_stall_ms)
             && let Some(faster) = self.successor(now, age_ms / 4)
         {
-            self.hand_over_to(now, faster);
+            return self.hand_over_to(now, faster);
+        }
+        // Without a voter that has room the lead stays: another leader would refuse the same writes.
+        let is_full = self.appends.lacks_room_ms(now).is_some_and(|ms| ms >= u64::from(self.timing.disk_stall_ms));
+        if is_full && let Some(roomy) = self.successor_with_room(now) {
+            self.hand_over_to(now, roomy);
         }
     }
 

@@ -211,6 +211,8 @@ pub enum Message {
         round: u64,
         /// How long the learner's oldest append that is not durable has waited, milliseconds.
         disk_age_ms: u32,
+        /// Whether the learner would admit writes if it led: its disk has room.
+        has_room: bool,
     },
 }
 

@@ -89,8 +89,12 @@ mutations! {
     ExpireWithoutQuorum,
     /// A new leader goes on with old timeouts.
     NoFullTimeout,
+    /// A session that comes back with another timeout has it at its leader alone: the next leader grants the one that it began with.
+    RenewalNotReplicated,
     /// A recycled segment does not restate the facts.
     FactsNotRestated,
+    /// The watermark of an append counts from its first record on, and not behind the truncations among its records.
+    WatermarkAtFirstRecord,
     /// Neither a page of the base nor a record in it is verified.
     PageUnverified,
     /// A session is continued at another server before its earlier writes are applied there.
@@ -99,6 +103,8 @@ mutations! {
     OldOwnerGoesOn,
     /// A client that has seen more than this server is taken, and only its own writes are waited for.
     ClientAheadTaken,
+    /// Each record of an ephemeral that an entry touches counts as its birth or its death, whether or not it was there before.
+    EphemeralsDrift,
 }
 
 #[cfg(feature = "mutations")]

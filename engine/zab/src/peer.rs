@@ -45,6 +45,8 @@ pub(crate) struct Learner {
     pub(crate) ponged: u64,
     pub(crate) owes_ping: bool,
     pub(crate) disk_age_ms: u32,
+    /// Its last Pong said that its disk has room for writes.
+    pub(crate) has_room: bool,
     /// Its oldest question for a point to read at that is not answered, with the round that answers it, and its newest: one that comes meanwhile does
     /// not put off the answer.
     pub(crate) sync: Option<(u64, u64)>,
@@ -99,6 +101,7 @@ impl Learner {
             ponged: 0,
             owes_ping: true,
             disk_age_ms: 0,
+            has_room: true,
             sync: None,
             sync_next: None,
             owes_synced: None,

@@ -155,17 +155,21 @@ impl Spans {
         self.0.iter().rev().find_map(in_both)
     }
 
-    /// Forgets every entry above `to`.
+    /// Whether the history may have the entry `zxid`: it is remembered, or of an epoch that may be forgotten.
+    pub fn may_contain(&self, zxid: Zxid) -> bool {
+        zxid == Zxid::ZERO || self.contains(zxid) || zxid <= self.forgotten()
+    }
+
+    /// Removes every entry above `to`, which is an entry of this history or [`Zxid::ZERO`]. When all that is remembered goes, `to` is of a forgotten epoch: that
+    /// one is known again, and those before it are not.
     pub fn truncate(&mut self, to: Zxid) {
-        while let Some(span) = self.0.back_mut() {
-            if span.epoch > to.epoch() {
-                self.0.pop_back();
-            } else {
-                if span.epoch == to.epoch() {
-                    span.last = span.last.min(to.counter());
-                }
-                return;
-            }
+        while self.0.back().is_some_and(|span| span.epoch > to.epoch()) {
+            self.0.pop_back();
+        }
+        match self.0.back_mut() {
+            Some(span) if span.epoch == to.epoch() => span.last = span.last.min(to.counter()),
+            Some(_) => {}
+            None => *self = Self::snapshot(to),
         }
     }
 }
@@ -239,5 +243,17 @@ mod tests {
         }
         assert_eq!(spans.iter().next().unwrap().epoch, Epoch::new(2).unwrap());
         assert_eq!(spans.last(), zxid(65, 0));
+        assert!(spans.may_contain(zxid(1, 7)) && spans.may_contain(zxid(2, 0)) && !spans.may_contain(zxid(2, 1)));
+    }
+
+    #[test]
+    fn a_truncation_to_a_forgotten_epoch_ends_there() {
+        let mut spans = Spans::EMPTY;
+        (1..=80).for_each(|epoch| spans.push(zxid(epoch, 0)));
+        let mut nothing = spans.clone();
+        spans.truncate(zxid(3, 0));
+        assert_eq!(spans, Spans::snapshot(zxid(3, 0)));
+        nothing.truncate(Zxid::ZERO);
+        assert_eq!(nothing, Spans::EMPTY);
     }
 }

@@ -96,7 +96,7 @@ impl Zab {
             // All that the learner has is of epochs before those that are remembered.
             return snap(self.history.oldest().unwrap_or(Zxid::ZERO));
         };
-        if common < self.floor.max(self.history.forgotten()) && !mutation::is_on(Mutation::DiffBelowFloor) {
+        if common < self.diff_floor() && !mutation::is_on(Mutation::DiffBelowFloor) {
             return snap(common);
         }
         let opening = if last > common { Opening::Trunc } else { Opening::Diff };
@@ -109,6 +109,11 @@ impl Zab {
         })
     }
 
+    /// A learner whose history ends before this cannot go on the stream: the log, or what is remembered of its epochs, begins after that.
+    pub(crate) fn diff_floor(&self) -> Zxid {
+        self.floor.max(self.history.forgotten())
+    }
+
     /// The next thing to say to a learner.
     pub(crate) fn message_to_learner(&mut self, now: u64, at: usize) -> Option<Message> {
         let State::Leading(prospect) = &self.state else { return None };
@@ -118,6 +123,7 @@ impl Zab {
         let (round, last, committed) = (self.asked, self.history.last(), self.committed);
         let is_announced = self.is_promise_durable() || mutation::is_on(Mutation::LeaderInfoBeforePromise);
         let gets_all = self.counts(&self.peers[at]);
+        let diff_floor = self.diff_floor();
         let learner = self.peers[at].learner.as_mut()?;
         let attempt = learner.attempt;
         if core::mem::take(&mut learner.owes_ping) {
@@ -132,10 +138,16 @@ impl Zab {
             }),
             Stage::Invited { .. } | Stage::Promised { .. } => None,
             Stage::Snapping { is_told: true, .. } => None,
-            // A snapshot is made of what is applied: this much has to be, and the configuration that goes with it.
-            Stage::Snapping { at_least, .. } if self.applied < at_least.max(self.voters.committed().version) => None,
+            // A snapshot is made of what is applied: this much has to be, and the configuration that goes with it. One that ends below the floor
+            // of the log would be followed by another, and that by another.
+            Stage::Snapping { at_least, .. }
+                if self.applied < at_least.max(diff_floor).max(self.voters.committed().version) =>
+            {
+                None
+            }
             Stage::Snapping { at_least, .. } => {
                 debug_assert!(is_closed, "nobody is synchronized before discovery is closed");
+                let at_least = at_least.max(diff_floor);
                 learner.stage = Stage::Snapping { at_least, is_told: true };
                 self.note_given(at, None);
                 let config = self.voters.committed().clone();
@@ -263,13 +275,14 @@ impl Zab {
         let disk_age_ms = u32::try_from(self.appends.age_ms(now)).unwrap_or(u32::MAX);
         let durable =
             if mutation::is_on(Mutation::AckBeforePersist) { self.history.last() } else { self.appends.persisted };
+        let has_room = self.appends.has_lasting_room(now, self.timing.room_ms);
         let (asked, is_whole) = (self.asked, self.is_whole);
         let log_durable = self.appends.durable;
         let State::Learning(learning) = &mut self.state else { return None };
         let is_ackable = log_durable >= learning.ack_after;
         let (attempt, epoch) = (learning.attempt, learning.epoch);
         if let Some(round) = learning.owes_pong.take() {
-            return Some(Message::Pong { attempt, epoch, round, disk_age_ms });
+            return Some(Message::Pong { attempt, epoch, round, disk_age_ms, has_room });
         }
         match &mut learning.step {
             Step::Asking { is_told } => {
@@ -380,10 +393,6 @@ impl Zab {
 
     fn truncate(&mut self, now: u64, to: Zxid) {
         self.history.truncate(to);
-        if self.history.last() < to {
-            // It is committed here, and so long ago that it was forgotten below what goes now.
-            self.history = Spans::snapshot(to);
-        }
         if !mutation::is_on(Mutation::CompletionAba) {
             self.appends.truncate(to);
         }

@@ -23,6 +23,9 @@ pub struct Timing {
     pub backoff_max_ms: u32,
     /// A leader whose log makes no progress for so long hands over, if another voter is clearly faster.
     pub disk_stall_ms: u32,
+    /// A member whose disk was full tells its leader of room only after it has lasted this long. Two members that are full whenever they lead
+    /// thus exchange the lead at most once in this time.
+    pub room_ms: u32,
     /// For so long at most a leader that hands over takes no proposals.
     pub hand_over_ms: u32,
     /// Lateness of a deadline that is taken for a pause of this server: silence in that time is nobody's fault.
@@ -42,6 +45,7 @@ impl Default for Timing {
             backoff_ms: 50,
             backoff_max_ms: 2000,
             disk_stall_ms: 1000,
+            room_ms: 10_000,
             hand_over_ms: 1000,
             late_ms: 50,
         }

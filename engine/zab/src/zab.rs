@@ -337,6 +337,11 @@ impl Zab {
         }
     }
 
+    /// When anything came from a peer that has a link; `None` before it said anything.
+    pub fn heard_ms(&self, peer: ServerId) -> Option<u64> {
+        self.peer(peer)?.heard_ms
+    }
+
     /// Who learns from this server, if it leads: its id, the last entry that it is known to have durably, and whether it has come as far as the
     /// stream of new entries.
     pub fn learners(&self) -> impl Iterator<Item = (ServerId, Zxid, bool)> {
@@ -428,8 +433,8 @@ impl Zab {
             Message::Ping { attempt, epoch, round, interval_ms, .. } => {
                 self.on_ping(now, from, attempt, epoch, round, interval_ms)
             }
-            Message::Pong { attempt, epoch, round, disk_age_ms } => {
-                self.on_pong(now, from, attempt, epoch, round, disk_age_ms)
+            Message::Pong { attempt, epoch, round, disk_age_ms, has_room } => {
+                self.on_pong(now, from, attempt, epoch, round, (disk_age_ms, has_room))
             }
         };
         if let Err(fault) = handled {
@@ -492,6 +497,12 @@ impl Zab {
     pub fn set_disk_refuses(&mut self, now: u64, refuses: bool) {
         self.appends.set_refused(now, refuses);
         self.reconsider(now);
+    }
+
+    /// Command: whether the disk has room for writes. A leader that has had none for [`Timing::disk_stall_ms`](crate::Timing::disk_stall_ms) lets a voter
+    /// with room lead; while no voter has room it goes on. It still votes, acknowledges entries and may be elected.
+    pub fn set_has_room(&mut self, now: u64, has_room: bool) {
+        self.appends.set_room(now, has_room);
     }
 }
 

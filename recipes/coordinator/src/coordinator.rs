@@ -1,6 +1,6 @@
 //! What a recipe needs of a session.
 
-use crate::Errand;
+use crate::{Errand, Instant};
 use futures_core::Stream;
 use std::future::Future;
 use std::time::Duration;
@@ -52,15 +52,17 @@ pub trait Coordinator: Clone {
     /// How it is and becomes.
     fn states(&self) -> Self::States;
 
-    /// Until when, by [`Coordinator::now`], no server can have ended the session if nothing more is heard of it: when the newest thing was sent
-    /// that was answered, and the timeout, less what servers tell each other late. Zero before the first answer.
-    fn safe_until(&self) -> Duration;
+    /// Returns the instant before which no server can have ended the session, even if it hears nothing more of it.
+    ///
+    /// That is the timeout after the newest answered request was sent, less the delay with which servers tell each other. [`Instant::START`] before the
+    /// first answer.
+    fn safe_until(&self) -> Instant;
 
-    /// The time since some fixed instant. It never goes back, and goes on while the machine sleeps.
-    fn now(&self) -> Duration;
+    /// Returns the present instant. The clock never goes back, and it goes on while the machine sleeps.
+    fn now(&self) -> Instant;
 
     /// Ready once [`Coordinator::now`] has reached `at`.
-    fn timer(&self, at: Duration) -> Self::Timer;
+    fn timer(&self, at: Instant) -> Self::Timer;
 
     /// 128 bits that nobody else has.
     fn random_bits(&self) -> u128;

@@ -5,7 +5,9 @@
 mod coordinator;
 mod errand;
 mod guid;
+mod instant;
 
 pub use coordinator::Coordinator;
 pub use errand::{Errand, Left, Shared};
 pub use guid::Guid;
+pub use instant::Instant;

@@ -18,7 +18,7 @@ pub(crate) fn heard<F, T>(seat: &Seat<F>, result: Result<T, Error>) -> Result<Op
     match result {
         Ok(value) => Ok(Some(value)),
         Err(Error::Session(_)) if seat.session.state().is_over() => Err(Next::AnotherSession),
-        Err(Error::Session(_)) => Ok(None),
+        Err(Error::Session(_) | Error::Disconnected) => Ok(None),
         Err(error) => panic!("{error}"),
     }
 }
@@ -33,6 +33,20 @@ pub(crate) async fn within<F: std::fmt::Debug + 'static, W: Future>(
     poll_fn(|context| match work.as_mut().poll(context) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending => timer.as_mut().poll(context).map(|()| None),
+    })
+    .await
+}
+
+/// Drops the future at its poll number `pending` of those that are not ready, 0 the first: as `select!` does when its other branch is ready then.
+pub(crate) async fn cut_at<W: Future>(pending: u64, work: W) -> Option<W::Output> {
+    let (mut work, mut left) = (pin!(work), pending);
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if left == 0 => Poll::Ready(None),
+        Poll::Pending => {
+            left -= 1;
+            Poll::Pending
+        }
     })
     .await
 }

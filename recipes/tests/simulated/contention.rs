@@ -116,6 +116,73 @@ fn what_was_broken_writes_nothing_more_and_is_written_down() {
     drawn_of(40, |seed| some_stay_away(seed, OPERATOR + 1), cycle, judge_drawn);
 }
 
+/// The longest timeout of a session in the tests of safe revocation, milliseconds.
+const TIMEOUT_MAX_MS: u32 = 6000;
+
+/// Tells its hardware until when it may run, as long as the grant is held. In doubt it gives the grant up, or keeps it and tells nothing more.
+async fn drive(seat: &Seat<Noted>, grant: Grant<Session>) {
+    let token = grant.token().0;
+    seat.record(Noted::Granted(token, Mode::Exclusive));
+    seat.record(Noted::Placed(token, grant.path().to_string()));
+    let is_stubborn = seat.below(2) == 0;
+    let telling = async {
+        for _ in 0..20 + seat.below(40) {
+            seat.record(Noted::Safe(token, seat.true_us(grant.safe_until())));
+            seat.sleep(Duration::from_millis(20 + seat.below(200))).await;
+        }
+    };
+    if grant.run(telling).await.is_err() && is_stubborn {
+        let _ = within(seat, Duration::from_secs(10), async {
+            let mut holdings = grant.holdings();
+            while holdings.next().await.is_some_and(|holding| holding != Holding::Lost) {
+                seat.record(Noted::Safe(token, seat.true_us(grant.safe_until())));
+            }
+        })
+        .await;
+    }
+    // Its hardware may run on until the instant that it was told of last.
+    let left = grant.safe_until().remaining(seat.now());
+    if grant.holding() != Holding::Lost {
+        seat.sleep(left).await;
+    }
+    give_up(seat, grant).await;
+}
+
+/// Client 3 revokes grants safely; the others drive hardware by the instants that they are told.
+pub(crate) async fn safely(seat: Seat<Noted>) -> Next {
+    let lock = lock(&seat);
+    if seat.number != OPERATOR {
+        return again_and_again(&seat, 2, &[PARENT], async || {
+            let Some(grant) = unless_broken(lock.acquire().await.map(Some))? else { return Ok(false) };
+            drive(&seat, grant).await;
+            Ok(true)
+        })
+        .await;
+    }
+    let line = line(&seat);
+    while seat.goes_on() {
+        seat.sleep(Duration::from_millis(seat.below(1500))).await;
+        if let Some(next) = is_over(&seat) {
+            return next;
+        }
+        let Ok(contenders) = line.contenders().await else { continue };
+        let Some(holder) = contenders.first() else { continue };
+        seat.record(Noted::Withdrawing(holder.path.to_string()));
+        let (patience, timeout_max) = (Duration::from_millis(seat.below(800)), TIMEOUT_MAX_MS.into());
+        let _ = line.revoke_safely(holder, patience, Duration::from_millis(timeout_max), "drawn").await;
+    }
+    Next::Done
+}
+
+pub(crate) fn of_short_sessions(seed: u64) -> Scenario {
+    Scenario { timeouts_ms: (2000, TIMEOUT_MAX_MS), ..some_stay_away(seed, OPERATOR + 1) }
+}
+
+#[test]
+fn a_safe_revocation_waits_until_no_instant_that_the_holder_was_told_of_lies_ahead() {
+    drawn_of(40, of_short_sessions, safely, judge_drawn);
+}
+
 /// The one who is first in the line, when there are so many.
 async fn first_of(seat: &Seat<Noted>, count: usize) -> Contender {
     let contenders = line(seat).contenders().await.unwrap();

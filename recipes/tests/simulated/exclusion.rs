@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 use zoolet_model::{Error as SessionError, ErrorCode, EventKind, Path, Text};
-use zoolet_recipes::{Contention, Coordinator, Error, FencedWriter, Grant, Holding, Mode};
+use zoolet_recipes::{Contention, Coordinator, Error, FencedWriter, Grant, Holding, Instant, Mode};
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat};
 use zoolet_sim::oracle::Changed;
 
@@ -27,6 +27,8 @@ pub(crate) enum Noted {
     Wrote(i64, i64),
     /// Its holder was told that nobody else has it before this time of the run, microseconds.
     Safe(i64, u64),
+    /// Its owner, who asked for it at this time of the run, microseconds, has it again.
+    Regained(i64, u64),
     /// Its holder is about to give it up.
     Released(i64),
     /// This znode of the own session should not be there any more.
@@ -35,6 +37,8 @@ pub(crate) enum Noted {
     Placed(i64, String),
     /// Somebody is about to delete this place, which is somebody else's.
     Breaking(String),
+    /// Somebody is about to take away this place, which is somebody else's, once no instant that its holder was told of lies ahead.
+    Withdrawing(String),
     /// An observer was told of the token of who is in office.
     Saw(Option<i64>),
     /// Its holder leads, and nobody is in office.
@@ -72,7 +76,7 @@ pub(crate) fn note_holding(seat: &Seat<Noted>, token: i64, mode: Mode, holding: 
     let safe_until = match holding {
         Holding::Held => seat.session.safe_until(),
         Holding::Doubtful { safe_until } => safe_until,
-        Holding::Lost => Duration::ZERO,
+        Holding::Lost => Instant::START,
     };
     if seat.now() < safe_until {
         seat.record(Noted::Safe(token, seat.true_us(safe_until)));
@@ -144,7 +148,7 @@ pub(crate) async fn again_and_again(
         seat.sleep(Duration::from_millis(seat.below(500))).await;
         match attempt().await {
             Ok(has) => had += u32::from(has),
-            Err(Error::Session(_)) => {}
+            Err(Error::Session(_) | Error::Disconnected) => {}
             Err(error) => panic!("{error}"),
         }
         if let Some(next) = is_over(seat) {
@@ -226,6 +230,8 @@ struct Granted {
     path: String,
     /// When somebody was about to break it.
     broken_us: Option<u64>,
+    /// When somebody was about to withdraw it.
+    withdrawn_us: Option<u64>,
     /// When it was about to be given up.
     released_us: Option<u64>,
     /// How that went.
@@ -286,6 +292,7 @@ fn grants(ran: &Ran<Noted>, changes: &[Changed]) -> Result<Vec<Granted>, String>
             client: fact.client,
             life: fact.life,
             broken_us: first_us(&|what| matches!(what, Noted::Breaking(broken) if *broken == path)),
+            withdrawn_us: first_us(&|what| matches!(what, Noted::Withdrawing(withdrawn) if *withdrawn == path)),
             released_us: first_us(&|what| *what == Noted::Released(token)),
             end: later.find(|change| change.kind == EventKind::NodeDeleted).cloned(),
             shared_us: shares.map(|change| change.at_us),
@@ -324,7 +331,7 @@ pub(crate) fn judge_drawn(ran: &Ran<Noted>) -> Result<(), String> {
 fn are_kept(grants: &[Granted]) -> Result<(), String> {
     for grant in grants {
         let Some(end) = grant.end.as_ref().filter(|end| !end.is_end) else { continue };
-        let until_us = grant.released_us.into_iter().chain(grant.broken_us).min();
+        let until_us = grant.released_us.into_iter().chain(grant.broken_us).chain(grant.withdrawn_us).min();
         if until_us.is_none_or(|until_us| until_us > end.at_us) {
             return Err(format!(
                 "{} of client {} is gone, and nobody has given it up: {end:?}",
@@ -461,9 +468,11 @@ fn nothing_else_is_wrong(ran: &Ran<Noted>, grants: &[Granted]) -> Result<(), Str
             | Noted::Acted(..)
             | Noted::Wrote(..)
             | Noted::Safe(..)
+            | Noted::Regained(..)
             | Noted::Released(_)
             | Noted::Placed(..)
             | Noted::Breaking(_)
+            | Noted::Withdrawing(_)
             | Noted::Saw(None) => {}
         }
     }

@@ -2,10 +2,12 @@
 
 use crate::apart::both;
 use crate::drawn::{drawn_of, some_stay_away};
-use crate::exclusion::{Noted, again_and_again, each_woke, hold, judge_drawn, within};
+use crate::exclusion::{
+    Noted, again_and_again, at_ease, each_woke, hold, judge, judge_drawn, unless_broken, until, within,
+};
 use std::time::Duration;
-use zoolet_model::Path;
-use zoolet_recipes::{Lock, Mode, Naming};
+use zoolet_model::{Create, CreateKind, CreateMode, OpResult, Path, Reply, Request, RequestedAcl, Text, WriteOp};
+use zoolet_recipes::{Coordinator, Error, Lock, Mode, Naming};
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
 
 const PARENT: &str = "/locks/door";
@@ -71,4 +73,124 @@ pub(crate) fn wakes_one(ran: &Ran<Noted>) -> Result<(), String> {
 #[test]
 fn a_release_wakes_one_who_waits() {
     run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), once, wakes_one);
+}
+
+/// How many strangers stand in the line that [`begin_anew`] makes.
+const STRANGERS: usize = 4;
+
+/// Deletes the line with everybody in it and makes it anew, with strangers in it: the server's numbers begin again. One transaction, so that no participant
+/// sees anything in between. Answers with the strangers' paths; `None` when somebody came or went meanwhile.
+async fn begin_anew(seat: &Seat<Noted>) -> Option<Vec<Text>> {
+    let parent = Path::from_static(PARENT);
+    let names = seat.session.children(&parent).await.ok()?;
+    let create = |path: Text, kind, sequential| {
+        let mode = CreateMode::Valid { kind, sequential };
+        WriteOp::Create(Create { path, data: None, acl: Some(RequestedAcl::open()), mode, with_stat: false })
+    };
+    let mut ops = Vec::new();
+    for name in names.iter() {
+        let path = zoolet_model::path::child(PARENT, name);
+        seat.record(Noted::Breaking(path.to_string()));
+        ops.push(WriteOp::Delete { path, version: -1 });
+    }
+    ops.push(WriteOp::Delete { path: parent.text().clone(), version: -1 });
+    ops.push(create(parent.text().clone(), CreateKind::Persistent, false));
+    let stranger = zoolet_model::path::child(PARENT, "stranger-lock-");
+    ops.extend((0..STRANGERS).map(|_| create(stranger.clone(), CreateKind::Ephemeral, true)));
+    let Ok(Reply::Multi(results)) = Coordinator::submit(&seat.session, Request::Multi(ops)).await else { return None };
+    let created = results.into_iter().filter_map(|result| match result {
+        OpResult::Create(path) => Some(path),
+        _ => None,
+    });
+    let strangers: Vec<Text> = created.skip(1).collect();
+    (strangers.len() == STRANGERS).then_some(strangers)
+}
+
+/// The participant took the stranger's place for its own, because it had the same number, and was granted the lock in its turn.
+#[test]
+fn a_place_with_the_number_of_the_own_one_is_not_the_own_one() {
+    let body = async |seat: Seat<Noted>| {
+        match seat.number {
+            0 => {
+                until(&seat, 4.0).await;
+                let grant = lock(&seat, Naming::default()).acquire().await.unwrap();
+                grant.ended().await;
+            }
+            1 => {
+                until(&seat, 5.0).await;
+                let waited = lock(&seat, Naming::default()).acquire().await;
+                assert_eq!(waited.map(|grant| grant.path().clone()), Err(Error::Broken));
+            }
+            _ => {
+                until(&seat, 7.0).await;
+                let strangers = begin_anew(&seat).await.unwrap();
+                until(&seat, 9.0).await;
+                seat.session
+                    .delete(&Path::new(strangers[0].clone()).unwrap(), zoolet_session::Version::Any)
+                    .await
+                    .unwrap();
+            }
+        }
+        Next::Done
+    };
+    run_seeds_of(10, |seed| at_ease(seed, 3), body, judge);
+}
+
+/// This client deletes the line; the others stand in it.
+const RAZES: usize = 3;
+
+/// Whoever is granted the lock has seen its own place in the line.
+pub(crate) async fn razed(seat: Seat<Noted>) -> Next {
+    if seat.number != RAZES {
+        let lock = lock(&seat, Naming::default());
+        return again_and_again(&seat, 4, &[PARENT], async || {
+            let Some(grant) = unless_broken(lock.acquire().await.map(Some))? else { return Ok(false) };
+            hold(&seat, grant, Mode::Exclusive).await;
+            Ok(true)
+        })
+        .await;
+    }
+    while seat.goes_on() {
+        seat.sleep(Duration::from_millis(seat.below(1000))).await;
+        let strangers = begin_anew(&seat).await.unwrap_or_default();
+        for stranger in strangers {
+            seat.sleep(Duration::from_millis(seat.below(200))).await;
+            let _ = seat.session.delete(&Path::new(stranger).unwrap(), zoolet_session::Version::Any).await;
+        }
+        if seat.session.state().is_over() {
+            return Next::AnotherSession;
+        }
+    }
+    Next::Done
+}
+
+/// Each grant's place is in the last list that its participant had read before the grant, unless it was granted without any.
+pub(crate) fn judge_razed(ran: &Ran<Noted>) -> Result<(), String> {
+    judge(ran)?;
+    for (at, fact) in ran.facts.iter().enumerate() {
+        let Noted::Granted(token, _) = fact.what else { continue };
+        let placed = ran.facts[at..].iter().find_map(|fact| match &fact.what {
+            Noted::Placed(of, path) if *of == token => Some(path),
+            _ => None,
+        });
+        let Some(name) = placed.and_then(|path| path.rsplit('/').next()) else { continue };
+        let lists = ran.asked_by(fact.client).filter_map(|asked| {
+            let answer = asked.answer.as_ref().filter(|answer| answer.at.us <= fact.at_us && answer.zxid >= token)?;
+            match (&asked.request, &answer.result) {
+                (Request::GetChildren { .. }, Ok(Reply::Names(names))) => Some((answer.at.us, names)),
+                _ => None,
+            }
+        });
+        if let Some((_, names)) = lists.max_by_key(|(at_us, _)| *at_us)
+            && !names.iter().any(|there| there == name)
+        {
+            return Err(format!("client {} is granted {token} by a list without {name}", fact.client));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn nobody_is_granted_a_lock_by_a_line_in_which_it_does_not_stand() {
+    drawn_of(30, |seed| some_stay_away(seed, RAZES + 1), razed, judge_razed);
 }

@@ -47,6 +47,8 @@ async fn keep(seat: &Seat<Noted>) -> Result<(), Next> {
         let for_so_long = if seat.below(2) == 0 { up_to(seat, 100) } else { up_to(seat, 3000) };
         if let Some(Err(error)) = within(seat, for_so_long, member.keep()).await {
             heard::<_, ()>(seat, Err(error))?;
+            // A server of this process refuses in no time: without a pause a full disk is asked a million times.
+            seat.sleep(up_to(seat, 200)).await;
         }
         // One more beside it, of the same session: it finds the same znode or makes its own.
         if seat.below(3) == 0 {

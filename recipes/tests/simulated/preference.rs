@@ -30,6 +30,70 @@ pub(crate) async fn cycle(seat: Seat<Noted>, preference: Preference) -> Next {
     .await
 }
 
+/// Each third of the clients says another preference. A client that is refused has nothing, and tries again.
+pub(crate) async fn mixed(seat: Seat<Noted>) -> Next {
+    let preference = [Preference::Fair, Preference::Readers, Preference::Writers][seat.number % 3];
+    let lock = ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).prefer(preference);
+    again_and_again(&seat, 1, &[PARENT], async || {
+        let patience = Duration::from_millis(seat.below(3000));
+        let (mode, grant) = match seat.below(4) {
+            0 => (Mode::Shared, lock.try_read().await),
+            1 => (Mode::Exclusive, lock.try_write().await),
+            2 => (Mode::Shared, lock.read_within(patience).await),
+            _ => (Mode::Exclusive, lock.write_within(patience).await),
+        };
+        let grant = match grant {
+            Err(Error::Disagreement) => return Ok(false),
+            other => unless_broken(other)?,
+        };
+        let Some(grant) = grant else { return Ok(false) };
+        hold(&seat, grant, mode).await;
+        Ok(true)
+    })
+    .await
+}
+
+#[test]
+fn participants_with_different_preferences_never_hold_the_lock_at_once() {
+    drawn_of(30, |seed| some_stay_away(seed, 6), mixed, judge_drawn);
+}
+
+/// The later one is refused, and the one that holds the lock keeps it.
+#[test]
+fn a_participant_with_another_preference_than_an_earlier_one_is_refused() {
+    let pairs = [
+        (Preference::Fair, Preference::Readers),
+        (Preference::Writers, Preference::Fair),
+        (Preference::Readers, Preference::Writers),
+    ];
+    for (first, second) in pairs {
+        let body = move |seat: Seat<Noted>| async move {
+            let preference = [first, second][seat.number];
+            let lock = ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).prefer(preference);
+            until(&seat, 5.0 + seat.number as f64).await;
+            if seat.number == 1 {
+                assert_eq!(lock.read().await.unwrap_err(), Error::Disagreement, "{first:?} holds, {second:?} comes");
+                assert_eq!(
+                    lock.try_write().await.unwrap_err(),
+                    Error::Disagreement,
+                    "{first:?} holds, {second:?} comes"
+                );
+                until(&seat, 12.0).await;
+                let grant = lock.write().await.unwrap();
+                hold(&seat, grant, Mode::Exclusive).await;
+            } else {
+                let grant = lock.write().await.unwrap();
+                act(&seat, &grant, Mode::Exclusive).await;
+                until(&seat, 10.0).await;
+                assert_eq!(grant.holding(), Holding::Held);
+                give_up(&seat, grant).await;
+            }
+            Next::Done
+        };
+        run_seeds_of(5, |seed| at_ease(seed, 2), body, judge);
+    }
+}
+
 #[test]
 fn where_readers_overtake_writers_nobody_holds_what_somebody_who_minds_has() {
     drawn_of(30, |seed| some_stay_away(seed, 5), |seat| cycle(seat, Preference::Readers), judge_drawn);

@@ -11,7 +11,7 @@
 //! | 7 item lost, no bound, stale lists of priorities | claims, [`a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once`], [`an_urgent_item_comes_before_those_that_were_listed`] |
 //! | 8 to 11, 13 | nothing depends on a clock, on a size that others may see otherwise, or on a cache |
 
-use crate::apart::{finish, finished, heard, left_behind, persist, up_to, within};
+use crate::apart::{cut_at, finish, finished, heard, left_behind, persist, up_to, within};
 use crate::drawn::drawn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use zoolet_model::{CreateKind, CreateMode, EventKind, Path, RequestedAcl, Sessio
 use zoolet_recipes::{Claim, Error, Lifetime, Priority, PriorityQueue, Queue};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::oracle::Changed;
 
 const PATH: Path = Path::from_static("/jobs");
 const RESULTS: Path = Path::from_static("/results");
@@ -627,4 +628,159 @@ fn a_list_lasts_until_it_is_used_up() {
         other => Err(format!("items, lists and events: {other:?}")),
     };
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 1), live, one_list);
+}
+
+/// The item that is the first in the tree.
+async fn first_in_tree(seat: &Seat<Noted>) -> String {
+    let names = seat.session.children(&PATH).await.unwrap();
+    let first = names.iter().min_by_key(|name| name[name.len() - 10..].to_owned()).unwrap();
+    let path = Path::new(zoolet_model::path::child(PATH.as_str(), first)).unwrap();
+    let (item, _) = seat.session.get(&path).await.unwrap();
+    String::from_utf8(item.unwrap().to_vec()).unwrap()
+}
+
+/// The name was taken off the list before the server had answered. An attempt that was dropped had lost it, and the next one came to the item behind it.
+#[test]
+fn an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order() {
+    let live = |seat: Seat<Noted>| async move {
+        let queue = queue(&seat, Lifetime::Persistent);
+        let text = |item: &bytes::Bytes| String::from_utf8(item.to_vec()).unwrap();
+        for number in 0..40 {
+            queue.put(format!("{number:02}")).await.unwrap();
+        }
+        for pending in 0.. {
+            let first = first_in_tree(&seat).await;
+            let is_whole = match cut_at(pending, queue.claim()).await {
+                Some(claim) => {
+                    assert_eq!(text(claim.unwrap().item()), first, "whole after {pending}");
+                    true
+                }
+                None => false,
+            };
+            // At once: nothing waits for the dropped claim to be cleared away.
+            let claim = queue.claim().await.unwrap();
+            assert_eq!(text(claim.item()), first, "claimed after an attempt dropped at {pending}");
+            drop(claim);
+            assert_eq!(text(&queue.take().await.unwrap()), first, "taken after a claim dropped at {pending}");
+            if is_whole {
+                break;
+            }
+        }
+        for pending in 0.. {
+            let before = first_in_tree(&seat).await;
+            let is_whole = match cut_at(pending, queue.take()).await {
+                Some(item) => {
+                    assert_eq!(text(&item.unwrap()), before, "whole after {pending}");
+                    true
+                }
+                None => false,
+            };
+            // The dropped attempt may have taken the first one, and nothing behind it.
+            let first = first_in_tree(&seat).await;
+            let lost = first.parse::<u32>().unwrap() - before.parse::<u32>().unwrap();
+            assert!(lost <= 1, "{before} and those up to {first} are lost after {pending}");
+            assert_eq!(text(&queue.take().await.unwrap()), first, "taken after an attempt dropped at {pending}");
+            if is_whole {
+                break;
+            }
+        }
+        drop(queue);
+        left_behind(&seat).await.into_iter().for_each(|path| seat.record(Noted::Left(path)));
+        Next::Done
+    };
+    let nothing_left = |ran: &Ran<Noted>| match ran.facts.first() {
+        None => Ok(()),
+        Some(left) => Err(format!("{left:?}")),
+    };
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, 1), live, nothing_left);
+}
+
+/// One producer, and one consumer whose attempts are dropped at polls that are drawn.
+pub(crate) async fn cut(seat: Seat<Noted>) -> Next {
+    let queue = queue(&seat, Lifetime::Persistent);
+    let work = async || -> Result<(), Next> {
+        let mut number = 0;
+        while number < 20 || seat.goes_on() {
+            number += 1;
+            seat.sleep(up_to(&seat, 300)).await;
+            if seat.number == 0 {
+                heard(&seat, queue.put(format!("{}.{number}", seat.life)).await)?;
+                continue;
+            }
+            let pending = seat.below(8);
+            seat.record(Noted::Taking);
+            let noted = if seat.below(2) == 0 {
+                let taken = within(&seat, Duration::from_secs(2), cut_at(pending, queue.take())).await.flatten();
+                let item = taken.map(|taken| heard(&seat, taken)).transpose()?.flatten();
+                item.map(|item| Noted::Took(String::from_utf8(item.to_vec()).unwrap()))
+            } else {
+                let claimed = within(&seat, Duration::from_secs(2), cut_at(pending, queue.claim())).await.flatten();
+                let claim = claimed.map(|claimed| heard(&seat, claimed)).transpose()?.flatten();
+                claim.map(|claim| {
+                    Noted::Claimed(String::from_utf8(claim.item().to_vec()).unwrap(), claim.attempts(), claim.token().0)
+                })
+            };
+            seat.record(noted.unwrap_or(Noted::TookNothing));
+        }
+        Ok(())
+    };
+    if let Err(next) = work().await {
+        return next;
+    }
+    drop(queue);
+    left_behind(&seat).await.into_iter().for_each(|path| seat.record(Noted::Left(path)));
+    Next::Done
+}
+
+/// The one consumer comes to the first item that is there, unless a former session of its own has claimed that.
+pub(crate) fn judge_cut(ran: &Ran<Noted>) -> Result<(), String> {
+    let changes = ran.changed()?;
+    // By their names, and so in their order.
+    let mut items: BTreeMap<&str, Vec<&Changed>> = BTreeMap::new();
+    for change in &changes {
+        if let Some(name) = change.path.strip_prefix("/jobs/").or(change.path.strip_prefix("/jobs-claims/")) {
+            items.entry(name).or_default().push(change);
+        }
+    }
+    let mut began_us = 0;
+    for fact in ran.facts.iter().filter(|fact| fact.client == 1) {
+        let got = match &fact.what {
+            Noted::Taking => {
+                began_us = fact.at_us;
+                continue;
+            }
+            Noted::Took(item) | Noted::Claimed(item, ..) => item,
+            Noted::Left(path) => return Err(format!("client {} left {path}", fact.client)),
+            _ => continue,
+        };
+        let content = |changes: &[&Changed]| changes.iter().find_map(|change| change.data.clone());
+        let is_it = |changes: &Vec<&Changed>| content(changes).as_deref() == Some(got.as_bytes());
+        let Some(winner) = items.values().find(|changes| is_it(changes)) else { return Err(format!("no {got}")) };
+        let until_now = |change: &&&Changed| change.at_us <= fact.at_us;
+        let session = winner.iter().rfind(until_now).and_then(|change| change.session);
+        for changes in items.values().take_while(|changes| !is_it(changes)) {
+            let was_there = changes.iter().any(|change| change.at_us < began_us && is_item(change));
+            let is_gone = changes
+                .iter()
+                .filter(until_now)
+                .any(|change| change.kind == EventKind::NodeDeleted && change.path.starts_with("/jobs/"));
+            let was_anothers = changes
+                .iter()
+                .filter(until_now)
+                .any(|change| change.path.starts_with("/jobs-claims/") && change.session != session);
+            if was_there && !is_gone && !was_anothers {
+                return Err(format!("at {} us {got} came before {:?}", fact.at_us, content(changes)));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_item(change: &Changed) -> bool {
+    change.kind == EventKind::NodeCreated && change.path.starts_with("/jobs/")
+}
+
+#[test]
+fn the_one_consumer_comes_to_the_first_item_whatever_attempts_are_dropped() {
+    drawn(30, 2, cut, judge_cut);
 }

@@ -1,15 +1,17 @@
 //! The lock that its owner may take again.
 
 use crate::drawn::{drawn_of, some_stay_away};
-use crate::exclusion::{Noted, REGISTER, act, at_ease, is_over, judge, judge_drawn, note_leaks, until};
+use crate::exclusion::{
+    Noted, REGISTER, act, at_ease, break_some, is_over, judge, judge_drawn, note_leaks, unless_broken, until,
+};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use zoolet_model::Path;
+use zoolet_model::{EventKind, Path};
 use zoolet_recipes::{Contention, Error, Holding, Lock, Mode, ReentrantLock, Revoked};
-use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Seat, run_seeds_of};
+use zoolet_session::{Session, SessionState};
+use zoolet_sim::ensemble::{Next, Ran, Seat, run_seeds_of};
 
 const PARENT: &str = "/locks/hatch";
 
@@ -27,13 +29,15 @@ async fn work(seat: &Seat<Noted>, lock: &ReentrantLock<Session>) {
         };
         let outer = match outer {
             Ok(Some(outer)) => outer,
-            Ok(None) | Err(Error::Session(_)) => continue,
+            Ok(None) | Err(Error::Session(_) | Error::Disconnected) => continue,
             Err(error) => panic!("{error}"),
         };
         act(seat, &outer, Mode::Exclusive).await;
         if outer.holding() != Holding::Lost {
             match lock.try_acquire().await {
                 Ok(Some(inner)) if Arc::ptr_eq(&outer, &inner) => act(seat, &inner, Mode::Exclusive).await,
+                // Nobody knows whether it stands.
+                Err(Error::Session(_) | Error::Disconnected) => {}
                 other => seat.record(Noted::Wrong(format!("its owner does not get it again: {other:?}"))),
             }
         }
@@ -100,4 +104,118 @@ fn what_was_broken_is_not_given_to_its_owner_again() {
         Next::Done
     };
     run_seeds_of(10, |seed| at_ease(seed, 2), body, judge);
+}
+
+/// Its owner got the broken grant again, because it had not heard yet that somebody broke it.
+#[test]
+fn a_grant_that_was_broken_unseen_is_not_given_again() {
+    let body = async |seat: Seat<Noted>| {
+        if seat.number == 1 {
+            until(&seat, 6.0).await;
+            let line = Contention::new(seat.session.clone(), &Path::from_static(PARENT));
+            let holder = line.contenders().await.unwrap().remove(0);
+            assert_eq!(line.break_grant(&holder, "stuck").await, Ok(Revoked::Broken));
+            return Next::Done;
+        }
+        until(&seat, 4.0).await;
+        let lock = Lock::new(seat.session.clone(), &Path::from_static(PARENT)).reentrant();
+        let broken = lock.acquire().await.unwrap();
+        until(&seat, 8.0).await;
+        let patience = Duration::from_secs(1);
+        let again = match seat.below(3) {
+            0 => lock.try_acquire().await.unwrap(),
+            1 => lock.acquire_within(patience).await.unwrap(),
+            _ => Some(lock.acquire().await.unwrap()),
+        };
+        let again = again.unwrap();
+        assert!(again.token() > broken.token(), "{} after {}", again.token(), broken.token());
+        assert_eq!((broken.holding(), again.holding()), (Holding::Lost, Holding::Held));
+        Next::Done
+    };
+    run_seeds_of(10, |seed| at_ease(seed, 2), body, judge);
+}
+
+/// Its owner got the grant at once, and so while it was in doubt.
+#[test]
+fn a_grant_in_doubt_is_given_again_only_once_it_is_known_to_stand() {
+    let body = async |seat: Seat<Noted>| {
+        until(&seat, 4.0).await;
+        let lock = Lock::new(seat.session.clone(), &Path::from_static(PARENT)).reentrant();
+        let outer = lock.acquire().await.unwrap();
+        while seat.session.state() != SessionState::Suspended {
+            seat.sleep(Duration::from_millis(50)).await;
+        }
+        let asked = seat.now();
+        assert_eq!(lock.try_acquire().await.err(), Some(Error::Disconnected));
+        assert_eq!(seat.now(), asked, "it waited");
+        assert!(lock.acquire_within(Duration::from_millis(10)).await.unwrap().is_none());
+        let inner = lock.acquire().await.unwrap();
+        assert!(Arc::ptr_eq(&outer, &inner));
+        assert_eq!(inner.holding(), Holding::Held);
+        Next::Done
+    };
+    run_seeds_of(10, crate::disconnected::scenario, body, judge);
+}
+
+/// This client breaks grants; the others take them, and again while they have them.
+const BREAKS: usize = 2;
+
+pub(crate) async fn broken(seat: Seat<Noted>) -> Next {
+    if seat.number == BREAKS {
+        return break_some(&seat, &[PARENT]).await;
+    }
+    let lock = Lock::new(seat.session.clone(), &Path::from_static(PARENT)).reentrant();
+    let mut cycles = 0;
+    while cycles < 3 || seat.goes_on() {
+        cycles += 1;
+        seat.sleep(Duration::from_millis(seat.below(300))).await;
+        let outer = unless_broken(lock.acquire().await.map(Some));
+        if let Ok(Some(outer)) = outer {
+            seat.record(Noted::Granted(outer.token().0, Mode::Exclusive));
+            seat.record(Noted::Placed(outer.token().0, outer.path().to_string()));
+            seat.sleep(Duration::from_millis(seat.below(1500))).await;
+            let asked_us = seat.true_us(seat.now());
+            if let Ok(Some(inner)) = unless_broken(lock.acquire().await.map(Some)) {
+                seat.record(Noted::Regained(inner.token().0, asked_us));
+                if !Arc::ptr_eq(&outer, &inner) {
+                    seat.record(Noted::Granted(inner.token().0, Mode::Exclusive));
+                    seat.record(Noted::Placed(inner.token().0, inner.path().to_string()));
+                }
+                seat.record(Noted::Released(inner.token().0));
+            }
+            seat.record(Noted::Released(outer.token().0));
+        }
+        if let Some(next) = is_over(&seat) {
+            return next;
+        }
+    }
+    note_leaks(&seat, PARENT).await;
+    Next::Done
+}
+
+/// No grant was over before its owner asked for it again and got it.
+pub(crate) fn judge_broken(ran: &Ran<Noted>) -> Result<(), String> {
+    judge_drawn(ran)?;
+    let changes = ran.changed()?;
+    for fact in &ran.facts {
+        let Noted::Regained(token, asked_us) = fact.what else { continue };
+        let made = changes.iter().find(|change| change.zxid == token);
+        let ended = made.and_then(|made| {
+            changes
+                .iter()
+                .find(|change| change.zxid > token && change.path == made.path && change.kind == EventKind::NodeDeleted)
+        });
+        if let Some(ended) = ended.filter(|ended| ended.at_us < asked_us) {
+            return Err(format!(
+                "client {} asked at {asked_us} us and got {token}, which ended at {} us",
+                fact.client, ended.at_us
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_its_owner_gets_again_stood_when_it_asked() {
+    drawn_of(30, |seed| some_stay_away(seed, BREAKS + 1), broken, judge_broken);
 }

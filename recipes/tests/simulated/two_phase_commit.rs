@@ -23,7 +23,7 @@ use std::time::Duration;
 use zoolet_model::{Error as SessionError, ErrorCode, EventKind, Path, Request, Text};
 use zoolet_recipes::{Error, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{Fate, MS, Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
 
 const SITES: [&str; 3] = ["a", "b", "c"];
 const TRANSACTIONS: usize = 4;
@@ -42,6 +42,10 @@ pub(crate) enum Noted {
 
 fn path(number: usize) -> Path {
     Path::new(Text::from(format!("/tx/{number}"))).unwrap()
+}
+
+fn below(number: usize, name: &str) -> Path {
+    Path::new(Text::from(format!("{}/{name}", path(number)))).unwrap()
 }
 
 /// Says that the transaction was decided, so that nobody begins it again.
@@ -206,6 +210,7 @@ struct Story {
     went: Vec<String>,
     decision: Option<(Outcome, u64)>,
     done: BTreeMap<String, u64>,
+    dismissed: BTreeMap<String, u64>,
     finished_us: Option<u64>,
 }
 
@@ -249,8 +254,12 @@ fn stories(ran: &Ran<Noted>) -> Result<BTreeMap<usize, Story>, String> {
             (("done", site), EventKind::NodeCreated) => {
                 story.done.insert(site.to_owned(), change.at_us);
             }
+            (("dismissed", site), EventKind::NodeCreated) => {
+                story.dismissed.insert(site.to_owned(), change.at_us);
+            }
             (("", _), EventKind::NodeDeleted) => {
-                if story.done.len() != SITES.len() {
+                let is_over = |site: &&str| story.done.contains_key(*site) || story.dismissed.contains_key(*site);
+                if !SITES.iter().all(is_over) {
                     return Err(format!("{number} is over with {:?} done", story.done));
                 }
                 story.finished_us = Some(change.at_us);
@@ -434,7 +443,7 @@ fn a_site_that_goes_without_a_vote_aborts_and_one_that_is_out_of_service_is_dism
             let outcome = transaction.decide(None).await.unwrap();
             seat.record(Noted::Heard(0, outcome));
             transaction.dismiss("a").await.unwrap();
-            transaction.finish().await.unwrap();
+            transaction.forget().await.unwrap();
             seat.record(Noted::Finished(0));
             return Next::Done;
         }
@@ -576,17 +585,107 @@ fn a_site_that_breaks_its_promise_keeps_the_transaction_open_until_it_is_dismiss
         let open = Transaction::open(c, &path(0)).await.unwrap().unwrap();
         assert_eq!(open.decide(None).await, Ok(Outcome::Committed));
         open.dismiss("a").await.unwrap();
-        open.finish().await.unwrap();
+        open.forget().await.unwrap();
         seat.record(Noted::Finished(0));
         Next::Done
     };
     let half_done = |ran: &Ran<Noted>| {
         let story = &stories(ran)?[&0];
         let done_us = |site: &str| story.done.get(site).copied().unwrap_or_default();
-        let has_kept_open = done_us("b").max(done_us("c")) + 50 * SECOND < done_us("a");
+        let dismissed_us = story.dismissed.get("a").copied().unwrap_or_default();
+        let has_kept_open = done_us("b").max(done_us("c")) + 50 * SECOND < dismissed_us;
         if has_kept_open && story.finished_us.is_some() { Ok(()) } else { Err(format!("{story:?}")) }
     };
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 4), live, half_done);
+}
+
+/// A coordinator dismisses two sites after the decision, and they come back, one after the other. A fifth client is a second coordinator: it opens the
+/// transaction at the beginning, and finishes it after the first coordinator.
+pub(crate) async fn dismissed(seat: Seat<Noted>) -> Next {
+    let c = seat.session.clone();
+    if seat.number == 0 {
+        let begun = Transaction::begin(c.clone(), &path(0), "ccc", &SITES).await.unwrap();
+        seat.record(Noted::Heard(0, begun.decide(None).await.unwrap()));
+        for site in ["a", "b"] {
+            begun.dismiss(site).await.unwrap();
+        }
+        // The second coordinator, if there is one, has opened the transaction by then.
+        seat.sleep(Duration::from_secs(3)).await;
+        finish(&seat, begun).await;
+        // What is kept keeps nobody waiting.
+        if let Some(kept) = Transaction::open(c, &path(0)).await.unwrap() {
+            assert_eq!(kept.sites(), ["a", "b"]);
+            finish(&seat, kept).await;
+        }
+        return Next::Done;
+    }
+    if seat.number == 4 {
+        let second = loop {
+            if let Some(open) = Transaction::open(c.clone(), &path(0)).await.unwrap() {
+                break open;
+            }
+            seat.sleep(Duration::from_millis(10)).await;
+        };
+        assert_eq!(second.sites(), SITES, "it was finished before");
+        while seat.session.exists(&below(0, "finished")).await.unwrap().is_none() {
+            seat.sleep(Duration::from_millis(100)).await;
+        }
+        finish(&seat, second).await;
+        return Next::Done;
+    }
+    let mut site = join(&seat, Notification::default()).await;
+    site.vote(Vote::Commit).await.unwrap().unwrap();
+    if seat.number < 3 {
+        drop(site);
+        seat.sleep(Duration::from_secs(10 * seat.number as u64)).await;
+        site = join(&seat, Notification::default()).await;
+    }
+    let outcome = site.outcome().await.unwrap();
+    seat.record(Noted::Heard(0, outcome));
+    site.acknowledge(outcome).await.unwrap().unwrap();
+    if seat.number == 2 {
+        // The last one: nothing is left.
+        assert!(Transaction::open(c, &path(0)).await.unwrap().is_none());
+        seat.record(Noted::Finished(0));
+    }
+    Next::Done
+}
+
+/// Finishes before the last dismissed site comes back: that site ends the transaction, and would also end the waiting for others.
+async fn finish(seat: &Seat<Noted>, transaction: Transaction<Session>) {
+    let finished = crate::apart::within(seat, Duration::from_secs(10), transaction.finish()).await;
+    finished.expect("finish waits for a site").unwrap();
+}
+
+pub(crate) fn judge_dismissed(ran: &Ran<Noted>) -> Result<(), String> {
+    let story = &stories(ran)?[&0];
+    let heard = ran.facts.iter().filter(|fact| fact.what == Noted::Heard(0, Outcome::Committed)).count();
+    let is_kept =
+        story.dismissed.iter().all(|(site, at_us)| story.done.get(site).is_some_and(|done_us| done_us > at_us));
+    if heard == 4 && is_kept && story.finished_us.is_some() { Ok(()) } else { Err(format!("{heard} {story:?}")) }
+}
+
+/// Its log said that it had voted to commit, and the decision was deleted with the transaction: it could neither commit nor abort, for ever.
+#[test]
+fn a_site_that_was_dismissed_learns_the_outcome_when_it_comes_back() {
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, 4), dismissed, judge_dismissed);
+}
+
+#[test]
+fn a_second_coordinator_finishes_a_finished_transaction_and_keeps_the_outcome() {
+    run_seeds_of(5, |seed| Scenario::peaceful(seed, 5), dismissed, judge_dismissed);
+}
+
+/// The coordinator lost the reply to the write that finishes the transaction, and waited for ever.
+#[test]
+fn a_dismissed_site_learns_the_outcome_although_replies_are_lost() {
+    let loses_replies = |seed| {
+        let mut scenario = Scenario::peaceful(seed, 4 + (seed % 2) as usize);
+        scenario.fates = (0..300).map(|at| (2 * SECOND + at * 50 * MS, Fate::LostReply)).collect();
+        scenario.plan.safety_us = 30 * SECOND;
+        scenario
+    };
+    run_seeds_of(20, loses_replies, dismissed, judge_dismissed);
 }
 
 #[test]
@@ -600,7 +699,7 @@ fn who_asks_for_the_outcome_of_a_transaction_that_is_gone_is_told_so() {
                 for site in SITES {
                     begun.dismiss(site).await.unwrap();
                 }
-                begun.finish().await.unwrap();
+                begun.forget().await.unwrap();
                 return Next::Done;
             }
             let mut site = join(&seat, notification).await;
@@ -663,7 +762,7 @@ fn a_transaction_with_znodes_of_others_below_it_is_not_finished_and_says_so() {
         assert!(matches!(refused, Err(Error::Session(SessionError::Refused(ErrorCode::NotEmpty)))), "{refused:?}");
         seat.session.delete(&Path::from_static("/tx/0/vote-x/y"), zoolet_session::Version::Any).await.unwrap();
         let transaction = Transaction::open(seat.session.clone(), &path(0)).await.unwrap().unwrap();
-        let refused = transaction.dismiss("x").await.and(transaction.finish().await);
+        let refused = transaction.dismiss("x").await.and(transaction.forget().await);
         assert!(matches!(refused, Err(Error::Session(SessionError::Refused(ErrorCode::NotEmpty)))), "{refused:?}");
         assert!(
             seat.session.exists(&Path::from_static("/tx/0/x")).await.unwrap().is_some(),

@@ -4,19 +4,14 @@
 //! could come too late in the same way.
 
 use crate::apart::{finish, finished, heard, persist, up_to};
+use crate::intercepted::Intercepted;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::time::Duration;
-use zoolet_model::{
-    AddWatchMode, Error as SessionError, ErrorCode, EventKind, Path, Reply, Request, SessionId, SessionState,
-};
+use zoolet_model::{Error as SessionError, ErrorCode, EventKind, Path, Request};
 use zoolet_recipes::{
-    Coordinator, Errand, Error, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote,
+    Coordinator, Error, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote,
 };
-use zoolet_session::Session;
 use zoolet_sim::ensemble::{Fact, Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
 
 const PATH: Path = Path::from_static("/tx");
@@ -33,73 +28,18 @@ enum Noted {
 }
 
 /// A session whose owner is now and then stopped for a while, between what it has decided to write and the writing.
-#[derive(Clone, Debug)]
-struct Late(Seat<Noted>);
-
-impl Coordinator for Late {
-    type Ticket = Pin<Box<dyn Future<Output = Result<Reply, SessionError>>>>;
-    type Watch = <Session as Coordinator>::Watch;
-    type Events = <Session as Coordinator>::Events;
-    type States = <Session as Coordinator>::States;
-    type Timer = <Session as Coordinator>::Timer;
-
-    fn submit(&self, request: Request) -> Self::Ticket {
-        let seat = self.0.clone();
+fn late(seat: &Seat<Noted>) -> Intercepted {
+    let seat = seat.clone();
+    Intercepted::new(&seat.session.clone(), move |session, request| {
         if !matches!(request, Request::Multi(_) | Request::Write(_)) || seat.below(8) > 0 {
-            return Box::pin(Coordinator::submit(&seat.session, request));
+            return Box::pin(Coordinator::submit(&session, request));
         }
-        let late = up_to(&seat, 6000);
+        let (seat, late) = (seat.clone(), up_to(&seat, 6000));
         Box::pin(async move {
             seat.sleep(late).await;
-            Coordinator::submit(&seat.session, request).await
+            Coordinator::submit(&session, request).await
         })
-    }
-
-    fn submit_watching(&self, request: Request) -> (Self::Ticket, Self::Watch) {
-        let (ticket, watch) = Coordinator::submit_watching(&self.0.session, request);
-        (Box::pin(ticket), watch)
-    }
-
-    fn watch(&self, path: &Path, mode: AddWatchMode) -> (Self::Ticket, Self::Events) {
-        let (ticket, events) = Coordinator::watch(&self.0.session, path, mode);
-        (Box::pin(ticket), events)
-    }
-
-    fn run_errand(&self, errand: Errand) {
-        Coordinator::run_errand(&self.0.session, errand);
-    }
-
-    fn session(&self) -> SessionId {
-        Coordinator::session(&self.0.session)
-    }
-
-    fn timeout(&self) -> Duration {
-        Coordinator::timeout(&self.0.session)
-    }
-
-    fn state(&self) -> SessionState {
-        Coordinator::state(&self.0.session)
-    }
-
-    fn states(&self) -> Self::States {
-        Coordinator::states(&self.0.session)
-    }
-
-    fn safe_until(&self) -> Duration {
-        Coordinator::safe_until(&self.0.session)
-    }
-
-    fn now(&self) -> Duration {
-        Coordinator::now(&self.0.session)
-    }
-
-    fn timer(&self, at: Duration) -> Self::Timer {
-        Coordinator::timer(&self.0.session, at)
-    }
-
-    fn random_bits(&self) -> u128 {
-        Coordinator::random_bits(&self.0.session)
-    }
+    })
 }
 
 struct Log {
@@ -129,7 +69,7 @@ async fn live(seat: Seat<Noted>, notification: Notification) -> Next {
 }
 
 async fn coordinate(seat: &Seat<Noted>) -> Result<(), Next> {
-    let c = || Late(seat.clone());
+    let c = || late(seat);
     // In an earlier life: then the sites may have gone.
     if finished(seat).await?.contains(&seat.number) {
         return Ok(());
@@ -158,7 +98,7 @@ async fn coordinate(seat: &Seat<Noted>) -> Result<(), Next> {
     finish(seat).await
 }
 
-async fn drive(seat: &Seat<Noted>, transaction: Transaction<Late>, payload: Option<String>) -> Result<(), Next> {
+async fn drive(seat: &Seat<Noted>, transaction: Transaction<Intercepted>, payload: Option<String>) -> Result<(), Next> {
     let decided = transaction.decide(None).await;
     if decided.as_ref().is_err_and(is_over) {
         return Ok(());
@@ -173,9 +113,7 @@ async fn take_part(seat: &Seat<Noted>, site: &str, notification: Notification) -
     while finished(seat).await?.len() < COORDINATORS {
         let payload = Rc::new(RefCell::new(String::new()));
         let log = Log { seat: seat.clone(), payload: Rc::clone(&payload) };
-        if let Some(Some(joined)) =
-            heard(seat, Participant::join(Late(seat.clone()), &PATH, site, notification, log).await)?
-        {
+        if let Some(Some(joined)) = heard(seat, Participant::join(late(seat), &PATH, site, notification, log).await)? {
             *payload.borrow_mut() = String::from_utf8(joined.payload().to_vec()).unwrap();
             let payload = payload.borrow().clone();
             match switch(seat, joined, &payload).await {
@@ -193,7 +131,7 @@ fn vote_of(site: &str, payload: &str) -> Vote {
     if payload.as_bytes()[at] == b'c' { Vote::Commit } else { Vote::Abort }
 }
 
-async fn switch(seat: &Seat<Noted>, mut joined: Participant<Late, Log>, payload: &str) -> Result<(), Error> {
+async fn switch(seat: &Seat<Noted>, mut joined: Participant<Intercepted, Log>, payload: &str) -> Result<(), Error> {
     let vote = vote_of(SITES[seat.number - COORDINATORS], payload);
     assert_eq!(joined.vote(vote).await?, Ok(vote));
     let outcome = joined.outcome().await?;

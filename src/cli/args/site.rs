@@ -13,6 +13,7 @@ pub(super) fn status(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
             Long("config") => options.config = Some(value(parser)?.into()),
             Long("wait") => options.wait = Some(time("wait", &value(parser)?, Duration::from_millis(1))?),
             Long("json") => options.json = true,
+            Long("site") => options.site = true,
             Long("help") | Short('h') => return Ok(Command::Help),
             other => return Err(Exit::usage(format!("status: {}; see zoolet --help", other.unexpected()))),
         }
@@ -53,8 +54,10 @@ mod tests {
 
     #[test]
     fn every_flag_arrives() {
-        let Ok(Command::Status(options)) = parse_words("status --server a:1,b:2 --json") else { panic!("not status") };
-        assert!(options.json && options.servers == ["a:1", "b:2"] && options.wait.is_none());
+        let Ok(Command::Status(options)) = parse_words("status --server a:1,b:2 --json --site") else {
+            panic!("not status")
+        };
+        assert!(options.json && options.site && options.servers == ["a:1", "b:2"] && options.wait.is_none());
         let Ok(Command::Status(options)) = parse_words("status --config f.toml --wait 60s") else {
             panic!("not status")
         };

@@ -3,6 +3,7 @@
 use super::super::unit::{Init, Options, STATE};
 use super::{Command, Exit, next, value};
 use lexopt::prelude::{Long, Short, Value};
+use zoolet::config::DEFAULT_PROFILE;
 
 const ALLOWED: &str = "unit: allowed is unit systemd, unit procd";
 
@@ -14,12 +15,13 @@ pub(super) fn unit(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
         _ => return Err(Exit::usage(ALLOWED)),
     };
     let (config, data) = ("/etc/zoolet/zoolet.toml".to_owned(), STATE.to_owned());
-    let mut options = Options { init, config, binary: None, data };
+    let mut options = Options { init, config, binary: None, data, profile: DEFAULT_PROFILE.to_owned() };
     while let Some(argument) = next(parser, "unit")? {
         match argument {
             Long("config") => options.config = value(parser)?,
             Long("binary") => options.binary = Some(value(parser)?),
             Long("data") => options.data = value(parser)?,
+            Long("profile") => options.profile = value(parser)?,
             Long("help") | Short('h') => return Ok(Command::Help),
             other => return Err(Exit::usage(format!("unit: {}; see zoolet --help", other.unexpected()))),
         }

@@ -104,13 +104,39 @@ fn spawn(program: &Path, plan: &Plan, server: &Planned) -> io::Result<Child> {
 }
 
 fn obituary(running: &Running, status: ExitStatus) -> String {
-    let last = last_line(&running.log).unwrap_or_default();
-    format!("server {} ended ({status}): {last}", running.id)
+    let (id, log) = (running.id, running.log.display());
+    match last_line(&running.log) {
+        Some(last) => format!("server {id} ended ({status}): {last}; its log is {log}"),
+        None => format!("server {id} ended ({status}) without a word; its log is {log}"),
+    }
 }
 
-/// What a process said last.
+/// The last line of a process's log. The first line of a server that serves says nothing about its end.
 fn last_line(log: &Path) -> Option<String> {
     let bytes = fs::read(log).ok()?;
     let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LINE_MAX)..]).into_owned();
-    end.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned)
+    let is_banner = |line: &str| line.starts_with(concat!("zoolet ", env!("CARGO_PKG_VERSION"), " "));
+    end.lines().rev().find(|line| !line.trim().is_empty() && !is_banner(line)).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_server_is_told_with_its_last_words_and_not_with_its_first_line() {
+        let banner =
+            concat!("zoolet ", env!("CARGO_PKG_VERSION"), " serves ZooKeeper clients of this machine on 127.0.0.1:1");
+        let log = std::env::temp_dir().join(format!("zoolet-obituary-{}", std::process::id()));
+        for (said, last) in [
+            (format!("{banner}\n"), None),
+            (String::new(), None),
+            (format!("{banner}\nzoolet: the disk failed\n\n"), Some("zoolet: the disk failed")),
+            (format!("zoolet: the port is taken\n{banner}\n"), Some("zoolet: the port is taken")),
+        ] {
+            fs::write(&log, &said).unwrap();
+            assert_eq!(last_line(&log).as_deref(), last, "{said:?}");
+        }
+        fs::remove_file(&log).unwrap();
+    }
 }

@@ -34,6 +34,9 @@ impl fmt::Display for Unheard {
     }
 }
 
+const CLOSED: &str = "closes the connection without an answer: it is full (then ask on its own machine, for which it keeps places), or is \
+                      no zoolet server";
+
 /// What a server at `host:port` says of itself; otherwise why nothing is known of it.
 pub(in crate::cli) async fn ask(server: &str) -> Result<Value, Unheard> {
     let text = match timeout(PATIENCE, exchange(server)).await {
@@ -52,19 +55,59 @@ pub(in crate::cli) async fn ask(server: &str) -> Result<Value, Unheard> {
 fn read(text: &str) -> Result<Value, Unheard> {
     let silent = |why: &str| Err(Unheard::Silent(why.to_owned()));
     if text.contains("not in the whitelist") {
-        return silent("tells this to its own machine only: ask there, or allow the four-letter word zool");
+        return silent(
+            "tells this to its own machine only: ask there, or write four_letter_words = [\"srvr\", \"zool\"] in the zoolet.toml of \
+             that server (4lw.commands.whitelist=srvr,zool in a zoo.cfg), and restart it",
+        );
+    }
+    if text.is_empty() {
+        return silent(CLOSED);
     }
     let Ok(Value::Object(fields)) = serde_json::from_str(text) else {
         return silent("answers, but is no zoolet server");
     };
     match fields.get("version").and_then(Value::as_u64) {
-        Some(VERSION) => Ok(Value::Object(fields)),
+        Some(VERSION)
+            if fields.get("role").is_some_and(Value::is_string)
+                && fields.get("alarms").is_some_and(Value::is_array) =>
+        {
+            Ok(printable(Value::Object(fields)))
+        }
+        Some(VERSION) => {
+            Err(Unheard::NotUnderstood("answers with a status that lacks its role or its alarms".to_owned()))
+        }
         // What its fields mean is not known here, so nothing of it may pass for healthy.
         Some(version) => Err(Unheard::NotUnderstood(format!(
             "answers with version {version} of its status, and this zoolet understands {VERSION}: ask with the zoolet that runs there"
         ))),
         None => silent("answers, but is no zoolet server"),
     }
+}
+
+/// The same without characters that a terminal obeys: the answer goes to one, and any program may listen at an address.
+fn printable(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(escaped(&text)),
+        Value::Array(values) => Value::Array(values.into_iter().map(printable).collect()),
+        Value::Object(fields) => {
+            Value::Object(fields.into_iter().map(|(key, value)| (escaped(&key), printable(value))).collect())
+        }
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if is_obeyed(letter) { shown.extend(letter.escape_unicode()) } else { shown.push(letter) }
+    }
+    shown
+}
+
+/// Control characters, and those that change the direction of a line or are not seen in it.
+fn is_obeyed(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// Why there is no answer, and what helps.
@@ -77,6 +120,8 @@ fn silence(error: &Error) -> String {
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
             format!("no way leads there ({error}): see that the machine is on, and its network")
         }
+        // A server that closes a connection on which a word has come resets it.
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => CLOSED.to_owned(),
         _ => error.to_string(),
     }
 }
@@ -99,15 +144,56 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nothing_that_a_server_says_commands_a_terminal() {
+        let said = "{\"version\": 1, \"role\": \"\\u001b]0;owned\\u0007\u{9b}2J\\u007f\", \"site\": \"zo\u{f6}let\u{202e}\", \"alarms\": [], \
+                    \"peers\": [{\"refusal\": \"a\\nb\\r\"}], \"x\\u001b\": 7}";
+        let read = read(said).unwrap();
+        assert_eq!(read["role"], "\\u{1b}]0;owned\\u{7}\\u{9b}2J\\u{7f}");
+        assert_eq!(read["site"], "zo\u{f6}let\\u{202e}");
+        assert_eq!(read["peers"][0]["refusal"], "a\\u{a}b\\u{d}");
+        let shown = super::super::tests::answer(Ok(read));
+        let texts = [super::super::show::text(std::slice::from_ref(&shown)), super::super::to_json(&[shown])];
+        assert!(
+            texts.iter().all(|text| !text.contains(|letter: char| is_obeyed(letter) && letter != '\n')),
+            "{texts:?}"
+        );
+    }
+
+    #[test]
+    fn a_server_that_answers_its_own_machine_only_is_said_with_the_line_and_the_file_that_change_it() {
+        let Err(Unheard::Silent(why)) = read("zool is not executed because it is not in the whitelist.") else {
+            panic!("it was taken for an answer")
+        };
+        assert!(
+            why.contains("write four_letter_words = [\"srvr\", \"zool\"] in the zoolet.toml of that server"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn a_server_that_closes_the_connection_may_be_full() {
+        let Err(Unheard::Silent(closed)) = read("") else { panic!("nothing was taken for an answer") };
+        let reset = silence(&ErrorKind::ConnectionReset.into());
+        assert_eq!((closed.as_str(), reset.as_str()), (CLOSED, CLOSED));
+    }
+
+    #[test]
     fn only_the_version_that_is_understood_is_taken_for_an_answer() {
-        assert!(read(r#"{"version": 1, "server": 2}"#).is_ok());
+        assert!(read(r#"{"version": 1, "role": "leader", "alarms": []}"#).is_ok());
         let line = |text: &str| match read(text) {
             Err(Unheard::NotUnderstood(line)) => line,
             other => panic!("{other:?}"),
         };
         assert!(line(r#"{"version": 2, "role": "leader"}"#).starts_with("answers with version 2 of its status"));
         assert!(line(r#"{"version": 0}"#).contains("this zoolet understands 1"));
-        for stranger in ["", "imok", "[]", "{}", r#"{"version": "1"}"#, r#"{"version": 1"#] {
+        for partial in [
+            r#"{"version": 1, "role": "leader"}"#,
+            r#"{"version": 1, "role": 3, "alarms": []}"#,
+            r#"{"version": 1, "alarms": []}"#,
+        ] {
+            assert_eq!(line(partial), "answers with a status that lacks its role or its alarms");
+        }
+        for stranger in ["imok", "[]", "{}", r#"{"version": "1"}"#, r#"{"version": 1"#] {
             let Err(Unheard::Silent(why)) = read(stranger) else { panic!("{stranger} was taken for an answer") };
             assert_eq!(why, "answers, but is no zoolet server");
         }

@@ -27,11 +27,13 @@ pub(super) struct Options {
     /// For how long at most it is waited until the next server may be restarted.
     pub(super) wait: Option<Duration>,
     pub(super) json: bool,
+    /// Whether a server without a site is refused. What a member tells is of all boxes anyway.
+    pub(super) site: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { servers: vec!["127.0.0.1:2181".to_owned()], config: None, wait: None, json: false }
+        Self { servers: vec!["127.0.0.1:2181".to_owned()], config: None, wait: None, json: false, site: false }
     }
 }
 
@@ -65,7 +67,17 @@ pub(super) fn status(options: &Options) -> Result<(), Exit> {
         }
     });
     say(&if options.json { to_json(&answers) } else { show::text(&answers) })?;
-    outcome
+    if options.site { of_a_site(&answers).and(outcome) } else { outcome }
+}
+
+/// # Errors
+/// One of them is alone: what was shown is not a site.
+fn of_a_site(answers: &[Answer]) -> Result<(), Exit> {
+    let is_alone = |answer: &&Answer| answer.status.as_ref().is_ok_and(|status| status["role"] == "standalone");
+    match answers.iter().find(is_alone) {
+        Some(answer) => Err(Exit::failed(format!("{}: this server is alone; a site has several", answer.address))),
+        None => Ok(()),
+    }
 }
 
 /// Where the servers of this file are asked, on their own machine: one mostly, and more of an ensemble to try and to develop with.
@@ -110,10 +122,13 @@ fn reached_at(address: SocketAddr) -> SocketAddr {
 
 /// Asks until nothing is to be waited for any more, or the time is over.
 async fn wait_for(servers: &[String], wait: Duration) -> (Vec<Answer>, Result<(), Exit>) {
-    let until = Instant::now() + wait;
+    let begun = Instant::now();
+    let until = begun + wait;
     loop {
+        // A link outlives its peer by 5 s: only a peer that was heard since the beginning is there.
+        let waited = begun.elapsed();
         let answers = ask_all(servers).await;
-        let Some(missing) = readiness::missing(&answers) else { return (answers, Ok(())) };
+        let Some(missing) = readiness::missing(&answers, waited) else { return (answers, Ok(())) };
         if Instant::now() >= until {
             return (answers, Err(Exit::failed(format!("not ready after {wait:?}: {missing}"))));
         }
@@ -186,7 +201,8 @@ pub(super) mod tests {
             "sessions": 1, "connections": 2, "disk": {"fdatasync_p50_us": 210, "fdatasync_p99_us": 900, "fdatasync_max_us": 12_000},
             "members": [{"id": 1, "role": "voter"}, {"id": 2, "role": "voter"}],
             "learners": [{"id": 1, "votes": true, "synced": true, "behind": 7}],
-            "peers": [{"id": 1, "address": "127.0.0.1:2888", "linked": true, "missing_ms": 0, "round_trip_us": 130, "refusal": null}],
+            "peers": [{"id": 1, "address": "127.0.0.1:2888", "linked": true, "missing_ms": 0, "heard_ms": 310, "round_trip_us": 130, "refusal": null}],
+            "site": [{"id": 1, "role": "follower", "leader": 2, "zxid": "0x3000000000f", "behind": 0, "refusal": "the disk is full", "disk": ["its disk is slow"], "said_ms": 9000}],
             "alarms": [],
         })
     }
@@ -218,6 +234,15 @@ pub(super) mod tests {
         {
             assert_eq!(reached_at(clients.parse().unwrap()).to_string(), asked);
         }
+    }
+
+    #[test]
+    fn a_site_is_asked_of_its_members_and_not_of_a_server_that_is_alone() {
+        let mut alone = leader();
+        alone["role"] = json!("standalone");
+        let error = of_a_site(&[answer(Ok(leader())), answer(Ok(alone))]).unwrap_err();
+        assert_eq!((error.code, error.line.as_str()), (1, "127.0.0.1:2181: this server is alone; a site has several"));
+        assert!(of_a_site(&[answer(Ok(leader())), answer(Err("refused"))]).is_ok(), "who is silent is told otherwise");
     }
 
     #[test]

@@ -3,15 +3,17 @@
 use super::Answer;
 use super::show::{items, word};
 use serde_json::Value;
+use std::time::Duration;
 
 /// Roles in which a server serves clients.
 const SERVING: [&str; 4] = ["leader", "follower", "observer", "standalone"];
 
 /// What is still to be waited for, in one line, which begins with the address that was asked; `None` when nothing is.
-pub(super) fn missing(answers: &[Answer]) -> Option<String> {
+/// A peer counts when it was heard within `waited`, the time from the beginning to this question.
+pub(super) fn missing(answers: &[Answer], waited: Duration) -> Option<String> {
     answers.iter().find_map(|answer| {
         let why = match &answer.status {
-            Ok(status) => of(status)?,
+            Ok(status) => of(status, waited)?,
             Err(why) => why.to_string(),
         };
         Some(format!("{}: {why}", answer.address))
@@ -20,7 +22,7 @@ pub(super) fn missing(answers: &[Answer]) -> Option<String> {
 
 /// A server is ready when it serves, reaches all voters (as a leader: they follow it), and has no alarm that holds up. What lasts, a disk that is worn or an
 /// even number of voters, was there before and will be there after.
-fn of(status: &Value) -> Option<String> {
+fn of(status: &Value, waited: Duration) -> Option<String> {
     // A release that does not say which of its alarms hold up means all of them.
     let holds_up = |alarm: &&Value| alarm["holds_up"] != false;
     if let Some(alarm) = items(&status["alarms"]).iter().find(holds_up) {
@@ -35,8 +37,15 @@ fn of(status: &Value) -> Option<String> {
     let is_in = |list: &str, id: &Value, what: &str| {
         items(&status[list]).iter().any(|one| one["id"] == *id && one[what] == true)
     };
+    // A release that does not say when it heard a peer is believed.
+    let is_heard = |id: &Value| {
+        let peer = items(&status["peers"]).iter().find(|peer| peer["id"] == *id);
+        let heard_ms = peer.and_then(|peer| peer["heard_ms"].as_u64());
+        heard_ms.is_none_or(|heard_ms| u128::from(heard_ms) <= waited.as_millis())
+    };
     voters().filter(|&id| *id != status["server"]).find_map(|id| match role {
         _ if !is_in("peers", id, "linked") => Some(format!("it has no link to server {id}")),
+        _ if !is_heard(id) => Some(format!("server {id} was not heard since the question")),
         "leader" if !is_in("learners", id, "synced") => Some(format!("server {id} does not follow it yet")),
         "leader" if !is_in("learners", id, "votes") => Some(format!("the disk of server {id} does not count yet")),
         _ => None,
@@ -49,13 +58,15 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    const LONG: Duration = Duration::from_secs(60);
+
     #[test]
     fn a_server_is_ready_when_it_serves_and_reaches_all_voters() {
-        assert_eq!(of(&leader()), None);
+        assert_eq!(of(&leader(), LONG), None);
         let after = |change: &dyn Fn(&mut Value)| {
             let mut status = leader();
             change(&mut status);
-            of(&status)
+            of(&status, LONG)
         };
         let add = |status: &mut Value, role| {
             status["members"].as_array_mut().unwrap().push(json!({"id": 3, "role": role}));
@@ -83,9 +94,18 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_was_heard_only_before_the_question_is_waited_for() {
+        let mut status = leader();
+        status["peers"][0]["heard_ms"] = json!(1_400);
+        let at = |ms| of(&status, Duration::from_millis(ms));
+        assert_eq!(at(1_300).as_deref(), Some("server 1 was not heard since the question"));
+        assert_eq!(at(1_400), None);
+    }
+
+    #[test]
     fn all_that_are_asked_are_waited_for() {
-        assert_eq!(missing(&[answer(Ok(leader())), answer(Ok(leader()))]), None);
-        let missing = missing(&[answer(Ok(leader())), answer(Err("nobody listens there"))]);
+        assert_eq!(missing(&[answer(Ok(leader())), answer(Ok(leader()))], LONG), None);
+        let missing = missing(&[answer(Ok(leader())), answer(Err("nobody listens there"))], LONG);
         assert_eq!(missing.as_deref(), Some("127.0.0.1:2181: nobody listens there"));
     }
 }

@@ -47,7 +47,7 @@ fn server(out: &mut String, address: &str, status: &Value) {
     );
     flash(out, &status["flash"]);
     for one in items(&status["peers"]) {
-        peer(out, one, learner(status, &one["id"]));
+        peer(out, status, one);
     }
     for alarm in items(&status["alarms"]) {
         let _ = writeln!(out, "  ALARM: {}\n    {}", word(&alarm["what"]), word(&alarm["remedy"]));
@@ -97,25 +97,44 @@ fn leader(status: &Value) -> String {
     }
 }
 
-fn peer(out: &mut String, peer: &Value, learner: Option<&Value>) {
+/// A round trip that was measured longer ago says nothing of now, milliseconds.
+const FRESH_MS: u64 = 1_000;
+
+/// A link: what the other server says of itself, when it was heard, and how far it is behind.
+fn peer(out: &mut String, status: &Value, peer: &Value) {
+    let of_peer = |list: &str| items(&status[list]).iter().find(|one| one["id"] == peer["id"]);
     let link = if peer["linked"] == true {
-        format!("{} ms", milliseconds(&peer["round_trip_us"]))
+        let round_trip = format!("round trip {} ms", milliseconds(&peer["round_trip_us"]));
+        match peer["heard_ms"].as_u64() {
+            // A release that does not say it.
+            None => round_trip,
+            Some(ms @ ..=FRESH_MS) => format!("heard {} s ago, {round_trip}", tenths(ms)),
+            Some(ms) => format!("heard {} s ago", tenths(ms)),
+        }
     } else {
         match peer["refusal"].as_str() {
             Some(why) => format!("no link: {why}"),
             None => "no link".to_owned(),
         }
     };
-    let lag = match learner {
+    let is_heard = |within_ms| peer["linked"] == true && peer["heard_ms"].as_u64().is_none_or(|ms| ms <= within_ms);
+    let lag = match of_peer("learners").filter(|_| is_heard(2_000)) {
         Some(learner) if learner["synced"] == true => format!(", {} behind", learner["behind"]),
         Some(_) => ", catching up".to_owned(),
         None => String::new(),
     };
-    let _ = writeln!(out, "  server {} {}: {link}{lag}", peer["id"], word(&peer["address"]));
+    // Two learners say something every 2 s.
+    let said = of_peer("site").filter(|_| is_heard(3_500)).map_or(String::new(), |said| {
+        let refusal = said["refusal"].as_str().map_or(String::new(), |why| format!(", {why}"));
+        let disk: String = items(&said["disk"]).iter().map(|trouble| format!(", {}", word(trouble))).collect();
+        format!("{}, zxid {}{refusal}{disk}; ", word(&said["role"]), word(&said["zxid"]))
+    });
+    let _ = writeln!(out, "  server {} {}: {said}{link}{lag}", peer["id"], word(&peer["address"]));
 }
 
-fn learner<'v>(status: &'v Value, id: &Value) -> Option<&'v Value> {
-    items(&status["learners"]).iter().find(|learner| learner["id"] == *id)
+/// Milliseconds as seconds with one digit.
+fn tenths(ms: u64) -> String {
+    format!("{}.{}", ms / 1000, ms / 100 % 10)
 }
 
 pub(super) fn items(value: &Value) -> &[Value] {
@@ -152,12 +171,24 @@ mod tests {
             [
                 "127.0.0.1:2181: server 2, leader; epoch 3, zxid 0x30000000010, 0 behind; 1 sessions, 2 connections, 5 znodes; \
                  fdatasync p50 0.2 p99 0.9 max 12.0 ms",
-                "  server 1 127.0.0.1:2888: 0.1 ms, 7 behind",
+                "  server 1 127.0.0.1:2888: follower, zxid 0x3000000000f, the disk is full, its disk is slow; heard 0.3 s ago, round trip 0.1 ms, 7 behind",
                 "  ALARM: the disk is slow",
                 "    another medium",
                 "127.0.0.1:2181: refused",
             ]
         );
+    }
+
+    #[test]
+    fn a_peer_that_is_silent_has_no_round_trip_and_no_lag() {
+        let mut status = leader();
+        status["peers"][0]["heard_ms"] = json!(4_260);
+        let shown = text(&[answer(Ok(status.clone()))]);
+        assert!(shown.contains("  server 1 127.0.0.1:2888: heard 4.2 s ago\n"), "{shown}");
+        status["peers"][0]["heard_ms"] = Value::Null;
+        status["site"] = json!([]);
+        let shown = text(&[answer(Ok(status))]);
+        assert!(shown.contains("  server 1 127.0.0.1:2888: round trip 0.1 ms, 7 behind\n"), "{shown}");
     }
 
     #[test]
@@ -192,6 +223,7 @@ mod tests {
         status["learners"] = json!([]);
         status["peers"][0]["linked"] = json!(false);
         status["peers"][0]["refusal"] = json!("no UDP reply");
+        status["site"] = json!([]);
         let shown = text(&[answer(Ok(status))]);
         assert!(shown.contains(", follower of server 2;"), "{shown}");
         assert!(shown.contains("\n  server 1 127.0.0.1:2888: no link: no UDP reply\n"), "{shown}");

@@ -1,6 +1,8 @@
 //! `zoolet unit`: what an init system needs to start the server.
 
 use super::{Exit, say};
+use zoolet::config;
+use zoolet_profiles::Key;
 
 /// Which init system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,15 +19,20 @@ pub(super) struct Options {
     pub(super) config: String,
     /// The binary; `None`: this one.
     pub(super) binary: Option<String>,
-    /// What that file says of `data`.
+    /// The data directory of that file.
     pub(super) data: String,
+    /// The profile of that file.
+    pub(super) profile: String,
 }
 
-/// The one that systemd makes itself, and gives to the user.
+/// Data directory that systemd creates and gives to the user.
 pub(super) const STATE: &str = "/var/lib/zoolet";
 
 /// Where files that others read may be: nobody else may enter the directory of the data.
 const IMAGES: &str = "/var/lib/zoolet-images";
+
+/// Tasks of the unit at most. A server has some 20 threads, of which none is made per client; what needs more is lost.
+const TASKS_MAX: u32 = 128;
 
 /// So that systemd does.
 const STATE_LINES: &str = "StateDirectory=zoolet\nStateDirectoryMode=0700\n";
@@ -38,23 +45,45 @@ pub(super) fn unit(options: &Options) -> Result<(), Exit> {
         Some(binary) => binary.clone(),
         None => std::env::current_exe().map_err(Exit::failed)?.display().to_string(),
     };
+    let memory_bytes = memory_bytes_max(&options.profile)?;
     say(&text(
         options.init,
         plain("--binary", &binary)?,
         plain("--config", &options.config)?,
         plain("--data", &options.data)?,
+        (plain_profile(&options.profile)?, memory_bytes),
     ))
 }
 
-fn text(init: Init, binary: &str, config: &str, data: &str) -> String {
+/// The memory that a server with this profile may have, as its control group counts it: the ceiling of the profile, and half
+/// of that for the kernel's own, most of it buffers of sockets. Cached files count too, and are given back first.
+fn memory_bytes_max(profile: &str) -> Result<u64, Exit> {
+    let ceiling = config::profile::find(profile, None).map_err(Exit::usage)?.get(Key::CeilingBytes);
+    Ok(ceiling + ceiling / 2)
+}
+
+fn text(init: Init, binary: &str, config: &str, data: &str, (profile, memory_bytes): (&str, u64)) -> String {
     let template = match init {
         Init::Systemd => SYSTEMD,
         Init::Procd => PROCD,
     };
     let state = if data == STATE { STATE_LINES } else { "" };
+    let (memory, tasks) = (memory_bytes.to_string(), TASKS_MAX.to_string());
+    let of_profile = [("@PROFILE@", profile), ("@MEMORY@", memory.as_str()), ("@TASKS@", tasks.as_str())];
     [("@BINARY@", binary), ("@CONFIG@", config), ("@DATA@", data), ("@STATE@", state), ("@IMAGES@", IMAGES)]
         .into_iter()
+        .chain(of_profile)
         .fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
+}
+
+/// The name of a profile, or the path of a file that is one.
+fn plain_profile(name: &str) -> Result<&str, Exit> {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_.+".contains(&byte));
+    if is_plain {
+        Ok(name)
+    } else {
+        Err(Exit::usage(format!("--profile = {name}: allowed are letters, digits and /-_.+")))
+    }
 }
 
 /// What both formats take as it is.
@@ -76,21 +105,53 @@ mod tests {
     fn both_start_the_binary_with_the_file() {
         let expected = "/usr/bin/zoolet serve --keep-trying --config /etc/zoolet/zoolet.toml\n";
         for init in [Init::Systemd, Init::Procd] {
-            let text = text(init, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml", STATE);
-            let left = ["@BINARY@", "@CONFIG@", "@DATA@", "@STATE@", "@IMAGES@"].iter().any(|name| text.contains(name));
+            let text = text(init, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml", STATE, ("emmc/512m", 1));
+            // systemd's own words begin with one.
+            let left = text.split_whitespace().any(|word| word.matches('@').count() > 1);
             assert!(text.contains(expected) && !left, "{text}");
         }
     }
 
     #[test]
     fn systemd_lets_it_write_where_its_data_is() {
-        let printed = |data: &str| text(Init::Systemd, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml", data);
+        let printed =
+            |data: &str| text(Init::Systemd, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml", data, ("emmc/512m", 1));
         let has = |data: &str, line: &str| printed(data).lines().any(|said| said == line);
         for data in [STATE, "/mnt/data/zoolet"] {
             assert!(has(data, &format!("ReadWritePaths=-{data}")) && has(data, &format!("RequiresMountsFor={data}")));
         }
         assert!(has(STATE, &format!("ReadWritePaths=-{IMAGES}")) && !IMAGES.starts_with(&format!("{STATE}/")));
         assert!(has(STATE, "StateDirectory=zoolet") && !has("/mnt/data/zoolet", "StateDirectory=zoolet"));
+    }
+
+    #[test]
+    fn systemd_bounds_its_memory_by_the_profile_and_takes_no_core() {
+        for profile in ["emmc/512m", "sd-a1/128m"] {
+            let Ok(memory) = memory_bytes_max(profile) else { panic!("no profile {profile}") };
+            let ceiling = config::profile::find(profile, None).unwrap().get(Key::CeilingBytes);
+            assert!(ceiling < memory && memory <= 2 * ceiling, "{profile}: {memory}");
+            let printed = text(Init::Systemd, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml", STATE, (profile, memory));
+            for line in [format!("MemoryMax={memory}").as_str(), "TasksMax=128", "LimitCORE=0"] {
+                assert!(printed.lines().any(|said| said == line), "{line} is not in {printed}");
+            }
+        }
+        assert!(memory_bytes_max("floppy/512m").is_err());
+    }
+
+    #[test]
+    fn procd_runs_it_as_its_own_user_in_a_jail_that_has_its_data() {
+        let printed =
+            text(Init::Procd, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml", "/mnt/data/zoolet", ("emmc/512m", 1));
+        for line in [
+            "procd_set_param user zoolet",
+            "procd_set_param group zoolet",
+            "procd_set_param no_new_privs 1",
+            "procd_set_param limits core=\"0 0\" nofile=\"16384 16384\"",
+            "procd_add_jail zoolet log procfs sysfs",
+            "procd_add_jail_mount_rw /mnt/data/zoolet /var/lib/zoolet-images",
+        ] {
+            assert!(printed.lines().any(|said| said.trim() == line), "{line} is not in {printed}");
+        }
     }
 
     #[test]

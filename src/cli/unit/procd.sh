@@ -1,5 +1,6 @@
 #!/bin/sh /etc/rc.common
 # zoolet unit procd > /etc/init.d/zoolet; chmod +x /etc/init.d/zoolet; /etc/init.d/zoolet enable
+# The user zoolet must be in /etc/passwd and /etc/group; the site key and what is in @DATA@ must be its own.
 
 USE_PROCD=1
 START=95
@@ -11,7 +12,15 @@ start_service() {
 	# What hinders its start it waits for itself. Whatever ends it, it is started again 5 s later, for ever.
 	procd_set_param respawn 3600 5 0
 	procd_set_param file @CONFIG@
-	procd_set_param limits nofile="16384 16384"
+	# A core has the znodes and the secrets of the sessions in it.
+	procd_set_param limits core="0 0" nofile="16384 16384"
+	procd_set_param user zoolet
+	procd_set_param group zoolet
+	procd_set_param no_new_privs 1
+	# Where there is no ujail, it runs without. In a jail it sees a disk only if that is mounted before: see service_triggers.
+	procd_add_jail zoolet log procfs sysfs
+	procd_add_jail_mount @CONFIG@ /etc/zoolet /etc/hosts /etc/resolv.conf /tmp/resolv.conf /etc/TZ
+	procd_add_jail_mount_rw @DATA@ @IMAGES@
 	procd_set_param stdout 1
 	procd_set_param stderr 1
 	# It hands over and closes its sessions first.
@@ -19,6 +28,11 @@ start_service() {
 	# procd only tells it to end; whoever has to know when it has, finds here whom to wait for.
 	procd_set_param pidfile /var/run/zoolet.pid
 	procd_close_instance
+}
+
+service_triggers() {
+	# Releases before 21.02 have none of these.
+	! type procd_add_restart_mount_trigger > /dev/null 2>&1 || procd_add_restart_mount_trigger @DATA@
 }
 
 reload_service() {

@@ -21,7 +21,7 @@ pub(super) fn read<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Resu
                 let parsed = interval(source.string(&key, value, ALLOWED)?);
                 min_interval = parsed.ok_or_else(|| source.wrong(&key, value, ALLOWED))?;
             }
-            _ => return Err(unknown(&key, value, source.shown(value), &["subtree", "path", "min_interval"])),
+            _ => return Err(unknown(&key, value, &["subtree", "path", "min_interval"])),
         }
     }
     let missing = |what: &str| (value.span().start, ConfigError::new(format!("{key}: {what} is missing")));

@@ -185,7 +185,7 @@ fn member<'i>(source: Source<'i>, server: &Value<'i>) -> Result<Member, Wrong> {
             "role" => member.is_observer = is_observer(source, &key, value)?,
             "key" => member.key = Some(public_key(source, &key, value)?),
             "client" => member.client = Some(client(source, &key, value)?),
-            _ => return Err(unknown(&key, value, source.shown(value), MEMBER_KEYS)),
+            _ => return Err(unknown(&key, value, MEMBER_KEYS)),
         }
     }
     Ok(member)

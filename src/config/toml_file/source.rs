@@ -33,7 +33,7 @@ impl<'i> Source<'i> {
         let key = format!("{table}.{name}");
         let Some(bound) = bounds.iter().find(|bound| bound.key == name) else {
             let known: Vec<&str> = bounds.iter().map(|bound| bound.key).chain(others.iter().copied()).collect();
-            return Err(unknown(&key, value, self.shown(value), &known));
+            return Err(unknown(&key, value, &known));
         };
         bound.set(target, &key, self.shown(value), integer(value)).map_err(at(value))
     }
@@ -86,22 +86,40 @@ pub(super) fn at(value: &Value<'_>) -> impl FnOnce(ConfigError) -> Wrong {
     move |error| (start, error)
 }
 
-pub(super) fn unknown(key: &str, value: &Value<'_>, shown: &str, known: &[&str]) -> Wrong {
-    let written = match value.get_ref() {
-        // What stands in the file is `[key]`.
-        DeValue::Table(_) => key.to_owned(),
-        _ => format!("{key} = {shown}"),
-    };
+/// The value is left out: behind a mistyped `super_digest` it is a secret.
+pub(super) fn unknown(key: &str, value: &Value<'_>, known: &[&str]) -> Wrong {
     let name = key.rsplit('.').next().unwrap_or(key);
-    let said = match home(name) {
-        Some(home) => format!("no such key here; {name} belongs {home}"),
-        None => format!("no such key; {}", meant(name, known)),
+    let said = match (home(name), of_zookeeper(name)) {
+        (Some(home), _) => format!("no such key here; {name} belongs {home}"),
+        (None, Some(here)) => format!("is a key of ZooKeeper's zoo.cfg; here it is {here}"),
+        (None, None) => format!("no such key; {}", meant(name, known)),
     };
-    (value.span().start, ConfigError::new(format!("{written}: {said}")))
+    (value.span().start, ConfigError::new(format!("{key}: {said}")))
 }
 
-/// Where a key belongs that stands elsewhere: whatever follows a table's name is the table's.
-fn home(name: &str) -> Option<&'static str> {
+/// What a `zoolet.toml` has for a key of ZooKeeper's. Of a key with dots it is the part before the first one.
+fn of_zookeeper(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "clientPort" | "clientPortAddress" => "clients = \"127.0.0.1:2181\"",
+        "dataDir" | "dataLogDir" => "data = \"/var/lib/zoolet\"",
+        "tickTime" => "tick_ms under [settings]",
+        "initLimit" | "syncLimit" => "[timing], and seldom needed",
+        "minSessionTimeout" => "session_timeout_min_ms under [settings]",
+        "maxSessionTimeout" => "session_timeout_max_ms under [settings]",
+        "maxClientCnxns" => "connections_per_address_max under [limits]",
+        "maxCnxns" => "connections_max under [limits]",
+        "globalOutstandingLimit" => "outstanding_max under [limits]",
+        "jute" => "frame_bytes_max under [limits]",
+        "4lw" => "four_letter_words = [\"srvr\"]",
+        "skipACL" => "skip_acl under [settings]",
+        "DigestAuthenticationProvider" => "super_digest under [settings]",
+        "myid" => "id = 1",
+        _ => return None,
+    })
+}
+
+/// The table of a known key; `None` for any other name. Whatever follows a table's name is the table's.
+pub(super) fn home(name: &str) -> Option<&'static str> {
     let limits = || LIMITS.iter().any(|bound| bound.key == name);
     let settings = || OTHER_SETTINGS.contains(&name) || SETTINGS.iter().any(|bound| bound.key == name);
     match name {

@@ -4,7 +4,7 @@
 use crate::intended::{Case, RULES, row};
 use crate::play::{Lane, Transcript, may_overtake};
 use crate::reply::{Atom, Item, Reply, What};
-use crate::script::{Action, Op, Script, Step};
+use crate::script::{Action, Claim, Op, Script, Step};
 use crate::value::unquoted;
 use crate::watches::Watches;
 use std::collections::HashMap;
@@ -147,7 +147,10 @@ impl Comparison {
         // Surface 13.20: what is behind closeSession may get a zxid there without getting a reply.
         let behind = step.action.ops().iter().rev().take_while(|op| op.code != -11).count() as i64;
         let behind = if step.action.ops().iter().any(|op| op.code == -11) { behind } else { 0 };
-        match self.names.anchor(theirs, ours, -by_rows.max(behind)..=0) {
+        // Surface 13.5: another timeout than before is an entry.
+        let renews = matches!(&step.action, Action::Connect(connect) if connect.claim == Claim::Right);
+        match self.names.anchor(theirs, ours, -by_rows.max(behind)..=i64::from(renews)) {
+            Ok(more) if more > 0 => self.verdict.used[row("13.5")] += 1,
             Ok(more) if more < -by_rows => self.verdict.used[row("13.20")] += 1,
             Ok(_) => {}
             Err(why) => self.differs(number, step.session, why),

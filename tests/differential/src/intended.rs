@@ -68,7 +68,12 @@ const THEIRS: Taken = Taken { theirs: 1, ..NOTHING };
 const OURS: Taken = Taken { ours: 1, ..NOTHING };
 
 /// The table.
-pub const RULES: [Rule; 18] = [
+pub const RULES: [Rule; 19] = [
+    Rule {
+        surface: "13.5",
+        reason: "a session that comes back with another timeout has it under every later leader: zoolet spends a zxid on that, which `Comparison::anchored` allows for",
+        applies: |_| None,
+    },
     Rule {
         surface: "15 event header zxid",
         reason: "3.8 sends -1; 3.9 sends the zxid of the change that fired the watch",

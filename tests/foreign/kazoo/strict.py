@@ -1,19 +1,27 @@
-"""pytest plugin: deselects exactly what deselected.txt names (of three servers deselected-3.txt), and counts everything else that is not a pass as a failure."""
+"""pytest plugin: deselects exactly the names in deselected.txt (of three servers deselected-3.txt), and counts every other test that does not pass
+as failed. With KAZOO_RETRY a test that failed is run once more: a test that depends on time passes then, and `FLAKY: name` tells of it."""
 
 import logging
 import os
 import pathlib
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 SERVERS = os.environ.get("ZOOKEEPER_CLUSTER_SIZE", "1")
 LIST = pathlib.Path(__file__).with_name("deselected.txt" if SERVERS == "1" else f"deselected-{SERVERS}.txt")
+
+
+RETRY = bool(os.environ.get("KAZOO_RETRY"))
+# Both tries share the 60 s of pytest-timeout: after a long one there is no second.
+FIRST_TRY_S_MAX = 30
 
 
 class Strict:
     def __init__(self):
         self.passed = set()
         self.failed = {}
+        self.flaky = []
 
     # After the suite's own hooks: -k and paths on the command line must not make a listed name look unknown.
     @pytest.hookimpl(tryfirst=True)
@@ -32,6 +40,21 @@ class Strict:
         items[:] = kept
         config.hook.pytest_deselected(items=dropped)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item, nextitem):
+        if not RETRY:
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        if any(report.failed for report in reports) and sum(report.duration for report in reports) < FIRST_TRY_S_MAX:
+            reports = runtestprotocol(item, nextitem=nextitem, log=False)
+            if not any(report.failed for report in reports):
+                self.flaky.append(item.nodeid)
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
     def pytest_runtest_logreport(self, report):
         if report.failed or report.skipped:
             why = report.when if report.failed else "skipped although not listed in deselected.txt"
@@ -49,6 +72,8 @@ class Strict:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self):
+        for nodeid in self.flaky:
+            print(f"FLAKY: {nodeid}")
         for nodeid, why in self.failed.items():
             print(f"FAILED {nodeid} ({why})")
         print(f"{len(self.passed - set(self.failed))} passed, {len(self.failed)} failed")

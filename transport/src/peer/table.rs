@@ -24,6 +24,8 @@ pub struct PeerFigures {
     pub address: Option<SocketAddr>,
     /// Whether there is a link.
     pub is_linked: bool,
+    /// When something came on the link last, at the latest look; `None` without one.
+    pub heard_at: Option<Instant>,
     /// Round trip as the link measures it, microseconds; 0 without one.
     pub round_trip_us: u64,
     /// Bytes sent to it on links since the start, datagrams of UDP counted whole without headers.
@@ -64,9 +66,21 @@ struct Row {
     /// Without what the present link adds.
     figures: PeerFigures,
     link: Option<Connection>,
+    /// Frames that had come on the link at the last look.
+    frames: u64,
 }
 
 impl Row {
+    /// Looks whether anything came on the link since the last look. Frames count, which only the peer can send; packets anybody can.
+    fn look(&mut self) {
+        let Some(connection) = &self.link else { return };
+        let came = connection.stats().frame_rx;
+        let frames = came.acks + came.ping + came.datagram + came.stream;
+        if std::mem::replace(&mut self.frames, frames) != frames {
+            self.figures.heard_at = Some(Instant::now());
+        }
+    }
+
     fn now(&self) -> PeerFigures {
         let mut figures = self.figures.clone();
         if let Some(connection) = &self.link {
@@ -81,7 +95,16 @@ impl Row {
 impl PeerTable {
     /// All of them.
     pub fn figures(&self) -> BTreeMap<ServerId, PeerFigures> {
-        lock(&self.0).iter().map(|(&peer, row)| (peer, row.now())).collect()
+        let mut rows = lock(&self.0);
+        rows.values_mut().for_each(Row::look);
+        rows.iter().map(|(&peer, row)| (peer, row.now())).collect()
+    }
+
+    /// Looks whether anything came from this peer: called so often that operators learn when it was heard.
+    pub(super) fn look(&self, peer: ServerId) {
+        if let Some(row) = lock(&self.0).get_mut(&peer) {
+            row.look();
+        }
     }
 
     /// A peer of whom nothing is known yet.
@@ -96,6 +119,8 @@ impl PeerTable {
         row.figures.address = Some(address);
         row.figures.is_linked = true;
         row.figures.links += 1;
+        row.figures.heard_at = Some(Instant::now());
+        row.frames = 0;
         row.link = Some(connection);
     }
 
@@ -112,6 +137,7 @@ impl PeerTable {
         let mut rows = lock(&self.0);
         let row = rows.entry(peer).or_default();
         row.figures.is_linked = false;
+        row.figures.heard_at = None;
         row.figures.missing_since.get_or_insert_with(Instant::now);
         if let Some(connection) = row.link.take() {
             row.figures.add(&connection);

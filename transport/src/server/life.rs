@@ -24,15 +24,24 @@ const HANDSHAKE_BYTES_MAX: usize = 4096;
 /// How long a closed connection is read on, so that the peer sees our last bytes and not a reset.
 const DRAIN: Duration = Duration::from_secs(1);
 const DRAIN_BYTES_MAX: usize = 256 << 10;
+/// How long a connection that may ask words only takes to ask one, so that silent ones do not keep the few places for them.
+const WORD: Duration = Duration::from_secs(1);
 /// Timers are noticed within milliseconds by a process that runs.
 const LATE: Duration = Duration::from_millis(200);
 
 /// Serves an accepted socket to its end.
-pub(super) async fn run(port: Arc<Port>, stream: TcpStream, peer: SocketAddr, _slot: Slot) {
+pub(super) async fn run(port: Arc<Port>, stream: TcpStream, peer: SocketAddr, slot: Slot) {
     // Without it a reply can wait 40 ms for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
     let (mut read, write) = stream.into_split();
-    let first = in_time(port.handshake_timeout(), first_message(&port, &mut read)).await;
+    let words_only = slot.words_only();
+    let allowed = words_only.map_or(port.handshake_timeout(), |_| WORD.min(port.handshake_timeout()));
+    let first = in_time(allowed, first_message(&port, &mut read, words_only.is_some())).await;
+    if let Some(limit) = words_only
+        && !matches!(first, Some(Ok(First::Word(_))))
+    {
+        return port.reject(peer, limit);
+    }
     let why = match first {
         Some(Ok(First::Word(asked))) => {
             words::answer(&port, asked, peer, &write).await;
@@ -101,7 +110,9 @@ pub(super) fn is_late(deadline: Instant, now: Instant) -> bool {
 }
 
 /// Reads up to the end of the first message. A four-letter word outranks the length it would be (surface 13.46).
-async fn first_message(port: &Port, read: &mut OwnedReadHalf) -> Result<First, Why> {
+///
+/// Of a connection that may ask words only, anything else ends it at its fourth byte: a client without a place learns so at once.
+async fn first_message(port: &Port, read: &mut OwnedReadHalf, words_only: bool) -> Result<First, Why> {
     let mut buffer = BytesMut::new();
     loop {
         read.readable().await.map_err(|error| Why::Broken(error.kind()))?;
@@ -115,6 +126,9 @@ async fn first_message(port: &Port, read: &mut OwnedReadHalf) -> Result<First, W
         let Some(first) = buffer.first_chunk() else { continue };
         if let Some(asked) = Asked::from_bytes(*first) {
             return Ok(First::Word(asked));
+        }
+        if words_only {
+            return Err(Why::BadHandshake);
         }
         // The record of a TLS handshake, which would be a frame of 350 MiB.
         if first.starts_with(&[0x16, 0x03]) {

@@ -53,6 +53,8 @@ pub(super) fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Resul
         ("bytes_received_count", traffic.bytes_received),
         ("response_bytes", traffic.bytes_sent),
         ("sessions_refused", status.sessions_refused),
+        ("sessions_refused_of_address", status.sessions_refused_of_address),
+        ("super_guesses", status.super_guesses),
         ("commit_count", status.writes_acknowledged),
         // Ours.
         ("unapplied_entries", status.unapplied),

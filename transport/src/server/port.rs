@@ -8,13 +8,13 @@ use super::lock;
 use super::refusals::Refusals;
 use super::seam::{ConnIds, EventSink, Outbox, Output};
 use super::traffic::Traffic;
-use super::words::Whitelist;
+use super::words::{Whitelist, is_here};
 use bytes::BytesMut;
 use std::collections::{BTreeSet, HashMap};
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -25,6 +25,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep_until, timeout};
 use zoolet_engine::budget::Part;
 use zoolet_engine::event::List;
+use zoolet_engine::network::network;
 use zoolet_engine::{Budget, ConnId, Event, Limits, Status};
 
 /// Bytes of the buffer all connections are read into.
@@ -35,8 +36,11 @@ const WRITING_BYTES: usize = 64 << 10;
 /// How long a question to the machine, or to the disk, may take.
 pub(super) const QUESTION: Duration = Duration::from_secs(2);
 /// What a connection takes beside its task, bytes: its state, the runtime's registration of its socket, its places in this port's tables, and
-/// its pipeline in the machine. `tests/bounds_connections.rs` holds it to what the process takes.
+/// its pipeline in the machine. `tests/bounds/connections.rs` holds it to what the process takes.
 const CONNECTION_BYTES: u64 = 2816;
+/// Connections from this machine that are taken although a bound is reached. They may ask four-letter words and nothing else: an operator must be
+/// able to ask a full server how it is.
+const WORDS_MAX: u32 = 4;
 /// How long nothing is accepted after accepting failed: mostly there are no file descriptors left.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
@@ -157,7 +161,8 @@ impl ClientPort {
             started,
             sink,
             connections: Mutex::default(),
-            addresses: Mutex::default(),
+            networks: Mutex::default(),
+            words: AtomicU32::new(0),
             questions: Mutex::default(),
             starved: Mutex::default(),
             deliveries: AtomicU64::new(0),
@@ -240,8 +245,10 @@ pub(super) struct Port {
     pub(super) started: Instant,
     sink: Arc<dyn EventSink>,
     pub(super) connections: Mutex<HashMap<ConnId, Arc<Connection>>>,
-    /// Connections of each address.
-    addresses: Mutex<HashMap<IpAddr, u32>>,
+    /// Connections of each network.
+    networks: Mutex<HashMap<IpAddr, u32>>,
+    /// Connections that may ask words only.
+    words: AtomicU32,
     questions: Mutex<HashMap<u64, oneshot::Sender<Box<Status>>>>,
     /// Connections that wait for requests of others to be answered.
     starved: Mutex<BTreeSet<ConnId>>,
@@ -268,19 +275,44 @@ pub(super) struct Deliveries(u64);
 /// A connection's place among those that are allowed.
 pub(super) struct Slot {
     port: Arc<Port>,
-    address: IpAddr,
+    place: Place,
     bytes: u64,
+}
+
+/// Which bound a connection counts against.
+enum Place {
+    /// Those of all connections and of its network.
+    Full(IpAddr),
+    /// Neither, for this limit is reached: it may ask words only.
+    Words(&'static str),
+}
+
+impl Slot {
+    /// The limit that leaves this connection nothing but four-letter words.
+    pub(super) fn words_only(&self) -> Option<&'static str> {
+        match self.place {
+            Place::Full(_) => None,
+            Place::Words(limit) => Some(limit),
+        }
+    }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.port.budget.release(Part::Connections, 1);
         self.port.budget.release(Part::ConnectionBytes, self.bytes);
-        let mut addresses = lock(&self.port.addresses);
-        if let Some(count) = addresses.get_mut(&self.address) {
+        let network = match self.place {
+            Place::Full(network) => network,
+            Place::Words(_) => {
+                self.port.words.fetch_sub(1, Relaxed);
+                return;
+            }
+        };
+        self.port.budget.release(Part::Connections, 1);
+        let mut networks = lock(&self.port.networks);
+        if let Some(count) = networks.get_mut(&network) {
             *count -= 1;
             if *count == 0 {
-                addresses.remove(&self.address);
+                networks.remove(&network);
             }
         }
     }
@@ -292,15 +324,22 @@ impl Port {
         self.traffic.on_accepted();
         // On a socket for both families an IPv4 client looks like an IPv6 one; limits and ACLs mean the former.
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        match self.slot(peer.ip()) {
+        let slot = self.slot(peer.ip()).or_else(|limit| {
+            let own = stream.local_addr().ok().map(|own| own.ip().to_canonical());
+            if is_here(peer.ip(), own) { self.words_slot(limit) } else { Err(limit) }
+        });
+        match slot {
             Ok(slot) => {
                 tasks.spawn(life::run(self.clone(), stream, peer, slot));
             }
-            Err(limit) => {
-                self.traffic.on_rejected();
-                self.refusals.log(peer.ip(), limit, limit);
-            }
+            Err(limit) => self.reject(peer, limit),
         }
+    }
+
+    /// Notes that a connection is closed because of a limit.
+    pub(super) fn reject(&self, peer: SocketAddr, limit: &'static str) {
+        self.traffic.on_rejected();
+        self.refusals.log(peer.ip(), limit, limit);
     }
 
     /// The server's end: every connection sends what it has and closes.
@@ -315,18 +354,30 @@ impl Port {
     }
 
     fn slot(self: &Arc<Self>, address: IpAddr) -> Result<Slot, &'static str> {
-        let mut addresses = lock(&self.addresses);
+        let mut networks = lock(&self.networks);
+        let network = network(address);
         let max = self.settings.limits.connections_per_address_max;
-        if max > 0 && addresses.get(&address).is_some_and(|count| *count >= max) {
+        if max > 0 && networks.get(&network).is_some_and(|count| *count >= max) {
             return Err("too many connections from this address (maxClientCnxns)");
         }
         if !self.budget.try_charge(Part::Connections, 1) {
             return Err("too many connections (maxCnxns)");
         }
-        *addresses.entry(address).or_default() += 1;
+        *networks.entry(network).or_default() += 1;
+        Ok(self.charged(Place::Full(network)))
+    }
+
+    /// A place for words, because `limit` is reached; the limit again when those are taken too.
+    fn words_slot(self: &Arc<Self>, limit: &'static str) -> Result<Slot, &'static str> {
+        let one_more = |taken: u32| (taken < WORDS_MAX).then_some(taken + 1);
+        self.words.fetch_update(Relaxed, Relaxed, one_more).map_err(|_| limit)?;
+        Ok(self.charged(Place::Words(limit)))
+    }
+
+    fn charged(self: &Arc<Self>, place: Place) -> Slot {
         let bytes = life::task_bytes() as u64 + CONNECTION_BYTES;
         self.budget.charge(Part::ConnectionBytes, bytes);
-        Ok(Slot { port: self.clone(), address, bytes })
+        Slot { port: self.clone(), place, bytes }
     }
 
     pub(super) fn register(&self, connection: Arc<Connection>) {

@@ -5,9 +5,10 @@ use crate::json::{self, Object};
 use std::time::Instant;
 use zoolet_engine::Status;
 use zoolet_engine::budget::Part;
-use zoolet_engine::status::{Alarm, FlashStatus, LearnerStatus, PeerStatus};
+use zoolet_engine::status::{Alarm, FlashStatus, LearnerStatus, MemberStatus, PeerStatus};
 use zoolet_engine::store::{Cause, DeviceWear};
-use zoolet_zab::Kind;
+use zoolet_model::ServerId;
+use zoolet_zab::{Kind, Role};
 
 /// Raised when a field goes or changes its meaning, not when one is added.
 const VERSION: u32 = 1;
@@ -58,12 +59,15 @@ fn object(port: &Port, status: &Status) -> String {
         .raw("epoch", status.epoch.as_u32())
         .text("zxid", &status.zxid.to_string())
         .raw("behind", status.behind)
+        .raw("behind_ms", status.behind_ms)
         .text("digest", &format!("{:032x}", status.digest))
         .raw("znodes", status.znodes)
         .raw("data_bytes", status.data_bytes)
         .raw("ephemerals", status.ephemerals)
         .raw("watches", status.watches)
         .raw("sessions", status.sessions)
+        .raw("sessions_max", status.sessions_max)
+        .raw("refused", refused(status))
         .raw("connections", port.budget.current(Part::Connections))
         .raw("outstanding", traffic.outstanding)
         .raw("writes_acknowledged", status.writes_acknowledged)
@@ -72,7 +76,37 @@ fn object(port: &Port, status: &Status) -> String {
         .raw("members", json::list(status.members.iter().map(|&(id, kind)| member(id.as_u8(), kind))))
         .raw("learners", json::list(status.learners.iter().map(learner)))
         .raw("peers", json::list(status.peers.iter().map(peer)))
+        .raw("site", json::list(status.said.iter().map(said)))
         .raw("alarms", json::list(status.alarms.iter().map(alarm_object)))
+        .end()
+}
+
+fn refused(status: &Status) -> String {
+    Object::new()
+        .raw("sessions", status.sessions_refused)
+        .raw("sessions_of_address", status.sessions_refused_of_address)
+        .raw("super_guesses", status.super_guesses)
+        .end()
+}
+
+/// What another server says of itself.
+fn said(member: &MemberStatus) -> String {
+    let MemberStatus { id, health, said_ms } = member;
+    let (role, leader) = match health.role {
+        Role::Looking => ("looking", None),
+        Role::Leading => ("leader", Some(*id)),
+        Role::Following(leader) => ("follower", Some(leader)),
+        Role::Observing(leader) => ("observer", Some(leader)),
+    };
+    Object::new()
+        .raw("id", id.as_u8())
+        .text("role", role)
+        .optional("leader", leader.map(ServerId::as_u8))
+        .text("zxid", &health.applied.to_string())
+        .raw("behind", health.behind)
+        .optional("refusal", health.refusal.map(|refusal| json::string(refusal.why())))
+        .raw("disk", json::list(health.disk.iter().map(|trouble| json::string(trouble.what()))))
+        .raw("said_ms", said_ms)
         .end()
 }
 
@@ -115,17 +149,24 @@ fn member(id: u8, kind: Kind) -> String {
 }
 
 fn learner(learner: &LearnerStatus) -> String {
-    let LearnerStatus { id, votes, is_synced, behind } = *learner;
-    Object::new().raw("id", id.as_u8()).raw("votes", votes).raw("synced", is_synced).raw("behind", behind).end()
+    let LearnerStatus { id, votes, is_synced, behind, behind_ms } = *learner;
+    Object::new()
+        .raw("id", id.as_u8())
+        .raw("votes", votes)
+        .raw("synced", is_synced)
+        .raw("behind", behind)
+        .raw("behind_ms", behind_ms)
+        .end()
 }
 
 fn peer(peer: &PeerStatus) -> String {
-    let PeerStatus { id, address, is_linked, missing_ms, round_trip_us, refusal } = peer;
+    let PeerStatus { id, address, is_linked, missing_ms, heard_ms, round_trip_us, refusal } = peer;
     Object::new()
         .raw("id", id.as_u8())
         .text("address", address)
         .raw("linked", is_linked)
         .raw("missing_ms", missing_ms)
+        .optional("heard_ms", *heard_ms)
         .raw("round_trip_us", round_trip_us)
         .optional("refusal", refusal.as_deref().map(json::string))
         .end()

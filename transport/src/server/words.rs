@@ -171,8 +171,12 @@ pub(super) async fn answer(port: &Port, asked: Asked, peer: SocketAddr, write: &
 
 /// Whoever is on this machine may ask how its server is, whatever the list says: he comes from loopback, or from the address `own` that he has reached.
 fn is_allowed(word: Word, list: Whitelist, asker: IpAddr, own: Option<IpAddr>) -> bool {
-    let is_here = asker.to_canonical().is_loopback() || own == Some(asker);
-    list.allows(word) || (word == Word::Zool && is_here)
+    list.allows(word) || (word == Word::Zool && is_here(asker, own))
+}
+
+/// Whether a client is on this machine. `own` is the address of this server that it has reached.
+pub(super) fn is_here(client: IpAddr, own: Option<IpAddr>) -> bool {
+    client.to_canonical().is_loopback() || own == Some(client)
 }
 
 /// Whether all of it went out.

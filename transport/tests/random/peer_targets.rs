@@ -44,6 +44,10 @@ fn check_frames(bytes: &[u8]) {
     }
     let mut again = BytesMut::new();
     messages.iter().for_each(|message| encode(message, &mut again));
+    // A later release may add to Health, and this one reads over what it does not know.
+    if messages.iter().any(|message| matches!(message, PeerMessage::Health(_))) {
+        return assert_eq!(read(lane, &again, again.len()), (messages, None), "what is read can be written");
+    }
     assert!(bytes.starts_with(&again), "a message has one form");
 }
 

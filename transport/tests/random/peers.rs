@@ -5,14 +5,15 @@
 
 use bytes::Bytes;
 use zoolet_engine::action::CheckpointMeta;
-use zoolet_engine::event::ConnId;
-use zoolet_engine::peer::{Attachment, Claim, Entries, Lane, PeerEntry, PeerMessage, TransferId};
+use zoolet_engine::event::{ConnId, Shortage};
+use zoolet_engine::peer::{Attachment, Claim, Entries, Health, Lane, PeerEntry, PeerMessage, TransferId};
+use zoolet_engine::status::{DiskTroubles, Refusal};
 use zoolet_model::{ErrorCode, ServerId, SessionId, SessionSecret, Zxid};
 use zoolet_sim::workload::Random;
 use zoolet_transport::peer::codec::*;
 use zoolet_zab::{
-    Attempt, Config, Credentials, EnsembleId, Epoch, Incarnation, MEMBERS_MAX, Member, Message, Notification, Servers,
-    Span, Spans, Stance,
+    Attempt, Config, Credentials, EnsembleId, Epoch, Incarnation, MEMBERS_MAX, Member, Message, Notification, Role,
+    Servers, Span, Spans, Stance,
 };
 
 /// The kind of a message. Written out, so that the compiler asks here for the kind of a new one.
@@ -46,6 +47,7 @@ pub(crate) fn kind_of(message: &PeerMessage) -> Kind {
         PeerMessage::Revalidate { .. } => Kind::Revalidate,
         PeerMessage::Touch { .. } => Kind::Touch,
         PeerMessage::Digest { .. } => Kind::Digest,
+        PeerMessage::Health(_) => Kind::Health,
     }
 }
 
@@ -104,6 +106,26 @@ pub(crate) fn message(random: &mut Random, kind: Kind) -> Option<PeerMessage> {
             of_this_process: random.one_in(2).then(|| several(random, session)),
         },
         Kind::Digest => PeerMessage::Digest { zxid: zxid(random), digest: wide(random) },
+        Kind::Health => PeerMessage::Health(Health {
+            role: match number(random) % 4 {
+                0 => Role::Looking,
+                1 => Role::Leading,
+                2 => Role::Following(server(random)),
+                _ => Role::Observing(server(random)),
+            },
+            applied: zxid(random),
+            behind: number(random),
+            refusal: *random.pick(&[
+                None,
+                Some(Refusal::ReadOnly),
+                Some(Refusal::Shortage(Shortage::Bound)),
+                Some(Refusal::Other),
+            ]),
+            disk: DiskTroubles::from_bits(number(random) as u8),
+            lags: random.one_in(2),
+            silent: (0..number(random) % 4).map(|_| server(random)).collect(),
+            lagging: (0..number(random) % 4).map(|_| server(random)).collect(),
+        }),
         Kind::Hello | Kind::OpenLane | Kind::SnapshotRequest | Kind::SnapshotReply => return None,
     })
 }
@@ -153,7 +175,10 @@ fn protocol(random: &mut Random, kind: Kind) -> Option<Message> {
             let (interval_ms, disk_age_ms) = (number(random) as u32, number(random) as u32);
             Message::Ping { attempt, epoch, round: number(random), interval_ms, disk_age_ms }
         }
-        Kind::Pong => Message::Pong { attempt, epoch, round: number(random), disk_age_ms: number(random) as u32 },
+        Kind::Pong => {
+            let (disk_age_ms, has_room) = (number(random) as u32 >> 1, random.one_in(2));
+            Message::Pong { attempt, epoch, round: number(random), disk_age_ms, has_room }
+        }
         _ => return None,
     })
 }

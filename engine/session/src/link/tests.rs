@@ -11,7 +11,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake};
 use std::time::Duration;
-use zoolet_coordinator::{Coordinator, Errand, Guid};
+use zoolet_coordinator::{Coordinator, Errand, Guid, Instant};
 use zoolet_engine::Event;
 use zoolet_engine::budget::Part;
 use zoolet_model::{
@@ -224,7 +224,7 @@ fn a_session_that_closes_is_over_for_its_owner_before_anybody_else_hears_of_it()
     machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
     machine.ping();
     machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
-    assert!(other.safe_until() > Duration::ZERO);
+    assert!(other.safe_until() > Instant::START);
     let mut states = other.states();
     assert_eq!(states.next().wait(), Some(SessionState::Connected));
     let woken = Arc::new(Woken::default());
@@ -235,7 +235,7 @@ fn a_session_that_closes_is_over_for_its_owner_before_anybody_else_hears_of_it()
     let mut closing = pin!(session.close());
     assert!(poll(closing.as_mut()).is_pending());
     let [(close_xid, Request::CloseSession)] = machine.requests()[..] else { panic!("it does not close") };
-    assert_eq!((other.state(), other.safe_until()), (SessionState::Closed, Duration::ZERO));
+    assert_eq!((other.state(), other.safe_until()), (SessionState::Closed, Instant::START));
     assert_eq!(
         (woken.0.load(SeqCst), states.next().wait(), states.next().wait()),
         (2, Some(SessionState::Closed), None)
@@ -670,14 +670,14 @@ const SAFE: Duration = Duration::from_micros(6993);
 #[test]
 fn a_session_is_safe_from_when_it_sent_what_was_answered() {
     let (machine, session) = Machine::connected();
-    assert_eq!(session.safe_until(), Duration::ZERO);
+    assert_eq!(session.safe_until(), Instant::START);
     machine.world.set(1000);
     let ticket = submit(&session, delete("/1"));
     machine.world.set(5000);
-    assert_eq!(session.safe_until(), Duration::ZERO);
+    assert_eq!(session.safe_until(), Instant::START);
     let (xid, _) = machine.requests().remove(0);
     machine.link.reply(xid, 1, Ok(Reply::Empty));
-    assert_eq!(session.safe_until(), Duration::from_millis(1000) + SAFE, "not when the answer came");
+    assert_eq!(session.safe_until(), Instant::at(Duration::from_millis(1000) + SAFE), "not when the answer came");
     ticket.wait().unwrap();
     // A ping says it as well, and for the time of its own sending.
     assert_eq!(only_requests(&machine.ping()), [Request::Ping]);
@@ -685,11 +685,11 @@ fn a_session_is_safe_from_when_it_sent_what_was_answered() {
     machine.ping();
     for _ in 0..2 {
         machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
-        assert_eq!(session.safe_until(), Duration::from_millis(5000) + SAFE, "of two the first");
+        assert_eq!(session.safe_until(), Instant::at(Duration::from_millis(5000) + SAFE), "of two the first");
     }
     machine.ping();
     machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
-    assert_eq!(session.safe_until(), Duration::from_millis(6000) + SAFE);
+    assert_eq!(session.safe_until(), Instant::at(Duration::from_millis(6000) + SAFE));
 }
 
 /// Between two pings more of a short timeout passes than their answers show: of four seconds nothing was ever safe.
@@ -706,7 +706,7 @@ fn a_short_session_pings_its_leader_and_is_safe_from_then() {
     machine.links.close(machine.conn).unwrap();
     machine.dial();
     machine.accept(4000);
-    let safe = |ms| Duration::from_millis(ms + 3996);
+    let safe = |ms| Instant::at(Duration::from_millis(ms + 3996));
     for ms in [1333, 2666] {
         machine.world.set(ms);
         machine.ping();
@@ -734,7 +734,7 @@ fn a_timer_is_ready_at_its_instant_and_leaves_nothing_behind_when_it_is_dropped(
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let mut context = Context::from_waker(&waker);
-    let mut timers = [50, 20, 90].map(|ms| Box::pin(session.timer(Duration::from_millis(ms))));
+    let mut timers = [50, 20, 90].map(|ms| Box::pin(session.timer(Instant::at(Duration::from_millis(ms)))));
     assert!(timers.iter_mut().all(|timer| timer.as_mut().poll(&mut context).is_pending()));
     assert_eq!(machine.world.roused.load(SeqCst), 2, "for each that is the soonest");
     assert_eq!(machine.world.timers.next(), Some(Duration::from_millis(20)));
@@ -748,12 +748,12 @@ fn a_timer_is_ready_at_its_instant_and_leaves_nothing_behind_when_it_is_dropped(
     assert_eq!(machine.world.timers.next(), None);
     assert_eq!(Arc::strong_count(&woken), 2, "the test's own and its waker");
     // Of a machine that has ended nobody would be woken.
-    let mut late = pin!(session.timer(Duration::from_millis(100)));
+    let mut late = pin!(session.timer(Instant::at(Duration::from_millis(100))));
     assert!(late.as_mut().poll(&mut context).is_pending());
     machine.world.timers.end();
     assert_eq!(woken.0.load(SeqCst), 3);
     assert!(late.as_mut().poll(&mut context).is_ready());
-    assert!(poll(pin!(session.timer(Duration::MAX))).is_ready());
+    assert!(poll(pin!(session.timer(Instant::at(Duration::MAX)))).is_ready());
 }
 
 /// A session that is to be touched every 5 s, connected at 2 s.
@@ -791,7 +791,7 @@ fn a_session_that_its_owner_does_not_touch_closes_and_one_that_he_touches_lives(
     machine.world.set(21_997);
     assert_eq!((session.state(), states.next().wait(), states.next().wait()), (UNTOUCHED, Some(UNTOUCHED), None));
     assert_eq!(only_requests(&machine.requests()), [Request::CloseSession]);
-    assert_eq!(session.safe_until(), Duration::ZERO);
+    assert_eq!(session.safe_until(), Instant::START);
     // The answer was on its way.
     machine.link.reply(xid, 3, Ok(Reply::Synced(None)));
     assert_eq!(under_way.wait(), Err(Error::Lost(LostReason::Untouched)));

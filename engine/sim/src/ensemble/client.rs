@@ -60,12 +60,36 @@ pub struct Habits {
     pub window: usize,
     /// Between two requests, on average, microseconds.
     pub think_us: u64,
-    /// One request in so many is followed by the next in the same moment; 0 is none.
+    /// One request in this many is followed by the next in the same moment; 0 is none.
     pub at_once_one_in: u64,
-    /// One request in so many is followed by a new connection to another server; 0 is none.
+    /// One request in this many is followed by a new connection to another server; 0 is none.
     pub moves_one_in: u64,
-    /// One in so many is followed by silence that is longer than the timeout; 0 is none.
+    /// One request in this many is followed by silence that is longer than the timeout; 0 is none.
     pub vanishes_one_in: u64,
+    /// How it changes its timeout when it comes back, if it does.
+    pub renews: Option<Renews>,
+}
+
+/// A client that now and then asks for another timeout when it comes back. Draws of its own: nothing else that a client does depends on them.
+#[derive(Clone, Debug)]
+pub struct Renews {
+    random: Random,
+    /// One return in this many is with another timeout; 0 is none.
+    one_in: u64,
+}
+
+impl Renews {
+    /// As somebody may do it, by the client's seed.
+    pub(super) fn drawn(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x4e4e5);
+        let one_in = if random.one_in(2) { random.between(1, 5) } else { 0 };
+        Self { random, one_in }
+    }
+
+    fn next(&mut self) -> Option<i32> {
+        let is_now = self.one_in > 0 && self.random.one_in(self.one_in);
+        is_now.then(|| self.random.logarithmic(1000, 16_000) as i32)
+    }
 }
 
 impl Habits {
@@ -78,12 +102,21 @@ impl Habits {
             at_once_one_in: if random.one_in(2) { random.between(2, 8) } else { 0 },
             moves_one_in: if random.one_in(2) { random.between(20, 100) } else { 0 },
             vanishes_one_in: if random.one_in(3) { random.between(50, 200) } else { 0 },
+            renews: None,
         }
     }
 
     /// Those of a client that asks for what futures say, when they say it.
     fn owned(timeout_ms: i32) -> Self {
-        Self { timeout_ms, window: 0, think_us: 0, at_once_one_in: 0, moves_one_in: 0, vanishes_one_in: 0 }
+        Self {
+            timeout_ms,
+            window: 0,
+            think_us: 0,
+            at_once_one_in: 0,
+            moves_one_in: 0,
+            vanishes_one_in: 0,
+            renews: None,
+        }
     }
 }
 
@@ -327,6 +360,11 @@ impl Client {
     }
 
     fn connect(&mut self, now_us: u64, wires: &mut Wires, witness: &mut Witness) {
+        if self.session.is_some()
+            && let Some(timeout_ms) = self.habits.renews.as_mut().and_then(Renews::next)
+        {
+            self.habits.timeout_ms = timeout_ms;
+        }
         let request = match &self.voice {
             Voice::Drawn(_) => Some(self.first_message()),
             Voice::Owned(line) => line.dial(),

@@ -66,11 +66,14 @@ pub enum Kind {
     GracefulStop,
     /// A voter becomes an observer or the other way, or a member leaves.
     Reconfigure,
+    /// A leader reaches nobody. The server that is elected in its place loses power as soon as somebody has promised it its epoch, and the leader
+    /// reaches that one again.
+    ProspectDies,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Crash,
         Self::PowerLoss,
         Self::PowerLossOfAll,
@@ -99,6 +102,7 @@ impl Kind {
         Self::Rot,
         Self::GracefulStop,
         Self::Reconfigure,
+        Self::ProspectDies,
     ];
 
     /// Whether it makes sense with one server.
@@ -114,6 +118,7 @@ impl Kind {
                 | Self::Clone
                 | Self::Rot
                 | Self::Reconfigure
+                | Self::ProspectDies
         )
     }
 
@@ -124,7 +129,7 @@ impl Kind {
             // How long a box stays away.
             Self::Crash | Self::CrashInStep | Self::GracefulStop => (SECOND / 20, 8 * SECOND),
             Self::PowerLoss | Self::PowerLossOfAll | Self::PowerLossInStep => (SECOND / 5, 15 * SECOND),
-            Self::Wipe | Self::Clone | Self::Reconfigure => (SECOND, 10 * SECOND),
+            Self::Wipe | Self::Clone | Self::Reconfigure | Self::ProspectDies => (SECOND, 10 * SECOND),
             Self::LogError | Self::LogHang | Self::BaseHang => (SECOND, 15 * SECOND),
             Self::Pause | Self::Suspend | Self::ClockFreeze => (SECOND / 100, 20 * SECOND),
             Self::BaseError | Self::DiskFull | Self::DiskSlow => (SECOND / 10, 15 * SECOND),
@@ -188,19 +193,18 @@ impl Mix {
         self.weights.iter().map(|&(kind, _)| kind)
     }
 
-    /// So many faults in a run that lasts so long, in order. Mostly the ensemble is born before the first; in some runs it meets the servers while
-    /// they are still strangers.
-    pub fn faults_from_birth(&self, count: u64, to_us: u64, random: &mut Random) -> Vec<Fault> {
+    /// Draws `count` faults for a run that ends at `to_us`, in order. In two runs of three the
+    /// ensemble is born before the first. In the third the first `early` ones strike before birth.
+    pub fn faults_from_birth(&self, count: u64, early: usize, to_us: u64, random: &mut Random) -> Vec<Fault> {
         let mut faults = self.faults(count, BORN_US, to_us, random);
-        if random.one_in(3)
-            && let Some(first) = faults.first_mut()
-        {
-            first.at_us = random.below(BORN_US / 8);
+        if random.one_in(3) {
+            faults.iter_mut().take(early).for_each(|fault| fault.at_us = random.below(BORN_US / 8));
+            faults.sort_by_key(|fault| fault.at_us);
         }
         faults
     }
 
-    /// So many faults between two times, in order.
+    /// Draws `count` faults between two times, in order.
     pub fn faults(&self, count: u64, from_us: u64, to_us: u64, random: &mut Random) -> Vec<Fault> {
         let all: u64 = self.weights.iter().map(|(_, weight)| weight).sum();
         let mut faults: Vec<Fault> = (0..if all == 0 { 0 } else { count })
@@ -244,6 +248,19 @@ mod tests {
         assert_eq!(mixes.iter().flatten().collect::<BTreeSet<_>>().len(), Kind::ALL.len());
         let pairs = mixes.iter().filter(|mix| mix.contains(&Kind::PowerLoss) && mix.contains(&Kind::Reset)).count();
         assert!(pairs > 3, "any two meet: {pairs}");
+    }
+
+    #[test]
+    fn in_a_third_of_all_runs_the_early_faults_strike_before_birth_and_in_the_others_none() {
+        let early = |seed| {
+            let faults = Mix::of(&[Kind::Pause]).faults_from_birth(10, 4, 60 * SECOND, &mut Random::new(seed));
+            assert_eq!(faults.len(), 10);
+            assert!(faults.is_sorted_by_key(|fault| fault.at_us));
+            faults.iter().filter(|fault| fault.at_us < BORN_US).count()
+        };
+        let counts: Vec<usize> = (0..300).map(early).collect();
+        assert!(counts.iter().all(|&count| count == 0 || count == 4));
+        assert!((70..130).contains(&counts.iter().filter(|&&count| count > 0).count()));
     }
 
     #[test]

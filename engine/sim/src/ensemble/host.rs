@@ -55,11 +55,15 @@ impl fmt::Display for Who {
     }
 }
 
+/// After a pause the threads of a process wake one after the other: the core finds in one turn what waited for all of them.
+const WAKE_US: u64 = 1000;
+
 /// What comes to a process that does not run.
 enum Held {
     Job(Job),
     Client(ConnId, ToServer),
     LinkClosed(ServerId, LinkId),
+    Turn,
 }
 
 /// How a process ends.
@@ -245,9 +249,13 @@ impl Host {
     pub(super) fn wake(&mut self, around: &mut Around) {
         let Some(held) = self.held.take() else { return };
         around.has_changed = true;
+        if let Some(process) = &mut self.process {
+            process.be_busy(around.agenda.now_us() + self.random.logarithmic(1, WAKE_US));
+        }
         around.links.wake(around.agenda.now_us(), self.id);
         for held in held {
             match held {
+                Held::Turn => self.on_turn(around),
                 Held::Job(job) => self.on_job(around, job),
                 Held::Client(conn, what) => self.on_client(around, conn, what),
                 Held::LinkClosed(peer, link) => self.on_link_closed(around, peer, link),
@@ -288,6 +296,14 @@ impl Host {
         }
     }
 
+    /// The core's last turn is over.
+    pub(super) fn on_turn(&mut self, around: &mut Around) {
+        if let Some(held) = &mut self.held {
+            return held.push(Held::Turn);
+        }
+        self.run(around, Process::turn);
+    }
+
     /// Something came from a client.
     pub(super) fn on_client(&mut self, around: &mut Around, conn: ConnId, what: ToServer) {
         if let Some(held) = &mut self.held {
@@ -323,14 +339,25 @@ impl Host {
     /// A link came up or went down, or a peer said something. Links hold back what comes to a process that sleeps.
     pub(super) fn on_landed(&mut self, around: &mut Around, landed: Landed<Said>) {
         around.has_changed |= !matches!(landed, Landed::Message { .. });
-        self.run(around, |process, cx| process.landed(cx, landed));
+        self.run(around, |process, cx| {
+            process.landed(cx, landed);
+            Ok(())
+        });
+    }
+
+    /// What landed at one time is there: its process takes it.
+    pub(super) fn settle(&mut self, around: &mut Around) {
+        self.run(around, Process::settle);
     }
 
     pub(super) fn on_link_closed(&mut self, around: &mut Around, peer: ServerId, link: LinkId) {
         if let Some(held) = &mut self.held {
             return held.push(Held::LinkClosed(peer, link));
         }
-        self.run(around, |process, cx| process.link_down(cx, peer, link));
+        self.run(around, |process, cx| {
+            process.link_down(cx, peer, link);
+            process.settle(cx)
+        });
     }
 
     pub(super) fn run(

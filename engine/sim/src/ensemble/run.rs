@@ -1,6 +1,6 @@
 //! A run of one seed: faults, then a part that is healed and must get on, then peace, in which all must agree.
 
-use super::client::{Asks, Client};
+use super::client::{Asks, Client, Renews};
 use super::host::Host;
 use super::owners::Owners;
 use super::process::Configuration;
@@ -20,13 +20,21 @@ use zoolet_engine::{Limits, Settings};
 use zoolet_model::Request;
 use zoolet_zab::{Config, EnsembleId, Incarnation, Member, ServerId, Timing, Zxid};
 
+/// How many faults strike before birth. Fewer would leave the rare pairs of birth and a fault to chance: some faults find nobody to strike.
+const EARLY_FAULTS: usize = 4;
 /// How long a run with too little in it goes on before it is looked at again, and how often.
 const ROUND_US: u64 = 10 * SECOND;
 const ROUNDS_MAX: u32 = 60;
+/// After so many of these any fault may strike that one server can have.
+const OWN_ROUNDS: u32 = 20;
 /// How long a healed core may take to serve its clients.
 const LIVENESS_US: u64 = 40 * SECOND;
 /// What networks add to how old a state may be shown.
 const STALENESS_MARGIN_US: u64 = 2 * SECOND;
+/// A leader notices that its clock stood still when it jumps by an idle heartbeat and 200 ms. It has read the clock up to 50 ms before that.
+const UNNOTICED_US: u64 = 600 * MS;
+/// The largest lower bound of session timeouts that a server has, milliseconds.
+const TIMEOUT_MIN_MS_MAX: u32 = 4000;
 /// How long it may take until everybody has everything.
 const CONVERGENCE_US: u64 = 60 * SECOND;
 
@@ -43,6 +51,8 @@ pub struct Plan {
     pub safety_us: u64,
     /// How many faults are tried, at least and at most.
     pub faults: (u64, u64),
+    /// How many strike before birth, in every third run.
+    pub early_faults: usize,
     /// The fewest that must have struck, and the fewest requests: until then it goes on.
     pub faults_min: u64,
     /// Requests.
@@ -95,6 +105,7 @@ impl Plan {
             clients: random.between(3, 7) as u32,
             safety_us: random.between(50, 70) * SECOND,
             faults: (8, 30),
+            early_faults: EARLY_FAULTS,
             faults_min: 5,
             operations_min: 300,
             mix,
@@ -220,7 +231,7 @@ impl fmt::Display for Failure {
         self.what.iter().try_for_each(|what| writeln!(f, "  {what}"))?;
         write!(
             f,
-            "again, with every event: ENSEMBLE_SEED={} cargo test -p zoolet-sim --test ensemble -- --nocapture",
+            "again, with every event: ENSEMBLE_SEED={} cargo test -p zoolet-sim --test ensemble seeds:: -- --nocapture",
             self.seed
         )
     }
@@ -281,7 +292,8 @@ pub fn conclude(seed: u64, mut world: World) -> Result<(Statistics, History, Epo
 fn judge(history: &History, disk_us: u64, silence_us: u64) -> Result<(), Violation> {
     // What a learner hears when it goes on after a pause may have been said as long ago, and is not known to be older.
     let staleness_us = Some(2 * silence_us + disk_us + STALENESS_MARGIN_US);
-    let promises = Promises { drift_ppm: DRIFT_PPM_MAX as u64, staleness_us, ..Promises::default() };
+    let drift_ppm = DRIFT_PPM_MAX as u64;
+    let promises = Promises { drift_ppm, staleness_us, unnoticed_us: UNNOTICED_US, ..Promises::default() };
     oracle::check_with(history, &promises)
 }
 
@@ -316,11 +328,14 @@ impl Plan {
             dial_us_max: 2 * SECOND,
             has_stateless_resets: random.one_in(2),
         };
+        let mut bounds = Bounds::new(seed, self);
         let hosts = servers.iter().map(|&id| {
             let drift_ppm = random.between(0, 2 * DRIFT_PPM_MAX as u64) as i64 - DRIFT_PPM_MAX;
             let clock = Clock::new(0, random.logarithmic(1, 1 << 40), drift_ppm / 5);
             let speed = Speed::new(self.disk, random.fork(), 0);
-            Host::new(id, clock, speed, random.fork(), with.clone())
+            let mut with = with.clone();
+            bounds.apply(&mut with.settings);
+            Host::new(id, clock, speed, random.fork(), with)
         });
         let hosts: Vec<_> = hosts.collect();
         let has_embedded = random.one_in(3);
@@ -341,7 +356,7 @@ impl Plan {
         let mut world = World::new(hosts, clients, links, wires, witness, founders, random.fork());
         world.owners = Owners::new(seed);
         let count = random.between(self.faults.0, self.faults.1 + 1);
-        for fault in self.mix.faults_from_birth(count, self.safety_us, &mut random) {
+        for fault in self.mix.faults_from_birth(count, self.early_faults, self.safety_us, &mut random) {
             world.around.agenda.at(fault.at_us, Rank::News, Happening::Fault(fault));
         }
         world
@@ -352,7 +367,8 @@ impl Plan {
     /// A run in which little happened, because its faults hindered each other or its clients, is made longer.
     fn go_on(&self, world: &mut World) {
         let mut random = world.random.fork();
-        for _ in 0..ROUNDS_MAX {
+        let any = Mix::of(&Kind::ALL.into_iter().filter(|kind| kind.is_for_one()).collect::<Vec<_>>());
+        for round in 0..ROUNDS_MAX {
             let has_enough = world.struck.spans.len() as u64 >= self.faults_min
                 && world.witness().recorder.so_far().operations.len() as u64 >= self.operations_min;
             if has_enough {
@@ -360,7 +376,9 @@ impl Plan {
             }
             let now_us = world.now_us();
             let until_us = now_us + ROUND_US;
-            for fault in self.mix.faults(3, now_us, until_us, &mut random) {
+            // Its own may all be such that they cannot strike: a partition of one server.
+            let mix = if round < OWN_ROUNDS || self.faults_min == 0 { &self.mix } else { &any };
+            for fault in mix.faults(3, now_us, until_us, &mut random) {
                 world.around.agenda.at(fault.at_us, Rank::News, Happening::Fault(fault));
             }
             world.run_until(until_us);
@@ -376,13 +394,33 @@ impl Plan {
             let habits = Habits::steady(think_us, timeouts_ms[usize::from(id.0.is_multiple_of(2))], only_reads);
             return (habits, Box::new(Steady::new(seed, id, self.clients, only_reads, data_bytes)));
         }
+        let renews = Renews::drawn(seed);
         // Half of them ask for anything at all, half for what the oracles judge best.
         let asks: Box<dyn Asks> = if id.0.is_multiple_of(2) {
             Box::new(Workload::new(seed))
         } else {
             Box::new(load::Asking::new(seed, id, load::Mix::drawn(random)))
         };
-        (Habits::drawn(random), asks)
+        (Habits { renews: Some(renews), ..Habits::drawn(random) }, asks)
+    }
+}
+
+/// The bounds of session timeouts, as each server of an ensemble may have its own. Drawn apart, so that nothing else that a seed draws depends on it.
+struct Bounds(Option<Random>);
+
+impl Bounds {
+    /// They differ in half of all runs. Clients of a steady load, and those that futures own, rely on the timeout that they ask for.
+    fn new(seed: u64, plan: &Plan) -> Self {
+        let mut random = Random::new(seed ^ 0xb07d5);
+        let differ = plan.load == Load::Anything && plan.clients > 0 && random.one_in(2);
+        Self(differ.then(|| random.fork()))
+    }
+
+    fn apply(&mut self, settings: &mut Settings) {
+        if let Some(random) = &mut self.0 {
+            settings.session_timeout_min_ms = *random.pick(&[1000, 1000, 2000, TIMEOUT_MIN_MS_MAX]);
+            settings.session_timeout_max_ms = *random.pick(&[20_000, 20_000, 10_000, 5000]);
+        }
     }
 }
 

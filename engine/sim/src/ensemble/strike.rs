@@ -54,7 +54,11 @@ impl World {
     pub(super) fn strike(&mut self, fault: Fault) {
         self.around.has_changed = true;
         let servers = self.servers();
-        let victim = self.victim(&servers);
+        let victim = match fault.kind {
+            Kind::ProspectDies => self.leading(&servers),
+            _ => Some(self.victim(&servers)),
+        };
+        let Some(victim) = victim else { return };
         let is_running = self.hosts.get(&victim).is_some_and(Host::is_running);
         let mut active = Active { kind: fault.kind, victims: vec![victim], cuts: Vec::new() };
         let needs_process = !matches!(
@@ -107,7 +111,7 @@ impl World {
                 self.around.wires.cut(now_us, victim, true);
                 true
             }
-            Kind::Isolate | Kind::CutOneWay | Kind::Partition => {
+            Kind::Isolate | Kind::CutOneWay | Kind::Partition | Kind::ProspectDies => {
                 active.cuts = self.cuts_of(fault.kind, victim, &servers);
                 active.cuts.clone().into_iter().for_each(|(from, to)| self.cut(from, to));
                 !active.cuts.is_empty()
@@ -139,11 +143,32 @@ impl World {
 
     /// Anybody, and every second time whoever leads: most depends on that one.
     fn victim(&mut self, servers: &[ServerId]) -> ServerId {
-        let said = |server: &&ServerId| self.witness().said(**server);
-        let leads = |server: &&ServerId| said(server).is_some_and(|state| state.role == Role::Leading);
-        let leader = servers.iter().filter(leads).max_by_key(|server| said(server).map(|state| state.epoch)).copied();
+        let leader = self.leading(servers);
         let anybody = *self.random.pick(servers);
         leader.filter(|_| self.random.one_in(2)).unwrap_or(anybody)
+    }
+
+    fn leading(&self, servers: &[ServerId]) -> Option<ServerId> {
+        let said = |server: &&ServerId| self.witness().said(**server);
+        let leads = |server: &&ServerId| said(server).is_some_and(|state| state.role == Role::Leading);
+        servers.iter().filter(leads).max_by_key(|server| said(server).map(|state| state.epoch)).copied()
+    }
+
+    /// A server has said its promise to another one. Where a fault waits for that, the other dies before it hears it, and the leader that was cut
+    /// off reaches the one that promised: on a new link, so that nothing tells it what was said meanwhile.
+    pub(super) fn on_promised(&mut self, by: ServerId, to: ServerId) {
+        let awaits = |active: &&mut Active| {
+            active.kind == Kind::ProspectDies && active.victims.len() == 1 && ![by, to].contains(&active.victims[0])
+        };
+        let Some(active) = self.struck.active.values_mut().find(awaits) else { return };
+        let leader = active.victims[0];
+        let between = [(leader, by), (by, leader)];
+        active.victims.push(to);
+        active.cuts.retain(|cut| !between.contains(cut));
+        let (now_us, death) = (self.now_us(), self.death(true));
+        self.with(to, |host, around| host.die(around, death));
+        self.around.links.reset(now_us, leader, by);
+        between.into_iter().for_each(|(from, to)| self.uncut(from, to));
     }
 
     /// The time of a fault is over.
@@ -179,7 +204,7 @@ impl World {
     fn mend_one(&mut self, kind: Kind, victim: ServerId) {
         let now_us = self.now_us();
         match kind {
-            Kind::Crash | Kind::PowerLoss | Kind::PowerLossOfAll | Kind::Wipe | Kind::Clone => {
+            Kind::Crash | Kind::PowerLoss | Kind::PowerLossOfAll | Kind::Wipe | Kind::Clone | Kind::ProspectDies => {
                 self.with(victim, Host::start);
             }
             // The process that died in the step comes back by itself; one that did not get there goes on.

@@ -7,14 +7,18 @@ use crate::oracle::{History, Recorder};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use zoolet_engine::Server;
 use zoolet_engine::action::Append;
 use zoolet_engine::peer::{Entries, LinkId, PeerMessage};
 use zoolet_engine::store::Health;
 use zoolet_engine::store::log::Facts;
 use zoolet_zab::{AppendSeq, Config, Epoch, Message, Role, ServerId, Zxid};
 
-/// Invariants count everything again after so many things that they saw.
+/// Invariants recount everything after this many observations.
 const RECOUNT_EVERY: u64 = 50_000;
+/// The numbers that do not follow from the applied entries are recounted after one entry in this
+/// many.
+const DERIVED_EVERY: u64 = 16;
 
 /// What a server says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +35,8 @@ pub struct State {
     pub epoch: Epoch,
     /// Its commit watermark.
     pub committed: Zxid,
+    /// Whether it refuses writes now.
+    pub is_refusing: bool,
 }
 
 /// Sees everything, changes nothing.
@@ -50,6 +56,8 @@ pub struct Witness {
     checks: Checks,
     /// Violations of invariants that are in `violations`.
     told: usize,
+    /// The last promise that was said since somebody looked: by whom, and to whom.
+    pub(super) promised: Option<(ServerId, ServerId)>,
 }
 
 impl Witness {
@@ -64,6 +72,7 @@ impl Witness {
             violations: Vec::new(),
             checks: Checks::new(founders, RECOUNT_EVERY),
             told: 0,
+            promised: None,
         }
     }
 
@@ -151,6 +160,9 @@ impl Witness {
             if let Message::HandOver { epoch, to, .. } = *message {
                 self.epochs.hands_over(epoch, to);
             }
+            if let Message::AckEpoch { .. } = *message {
+                self.promised = Some((server, peer));
+            }
             self.see(now_us, server, Seen::Sent { peer, link, message: &message });
         }
     }
@@ -185,6 +197,17 @@ impl Witness {
         self.see(now_us, server, Seen::Checkpointed(zxid));
     }
 
+    /// A snapshot is the base from now on, of which the machine will hear.
+    pub(super) fn installed(&mut self, now_us: u64, server: ServerId, zxid: Zxid) {
+        self.sightings.checkpointed(now_us);
+        self.see(now_us, server, Seen::Installed(zxid));
+    }
+
+    /// The machine was told so.
+    pub(super) fn heard_of_base(&mut self, now_us: u64, server: ServerId, zxid: Zxid) {
+        self.see(now_us, server, Seen::Checkpointed(zxid));
+    }
+
     pub(super) fn recycled(&mut self, now_us: u64, server: ServerId, zxid: Zxid) {
         self.see(now_us, server, Seen::Recycled(zxid));
     }
@@ -193,12 +216,20 @@ impl Witness {
         self.see(now_us, server, Seen::Holds { queue, held, limit });
     }
 
+    /// Another entry is applied: the numbers that the server keeps are judged.
+    pub(super) fn kept(&mut self, now_us: u64, server: ServerId, machine: &Server) {
+        let (applied, counts) = (machine.applied(), machine.counts());
+        // These cost a look at all that the server holds, and one that has drifted stays wrong: now and then is often enough.
+        let derived = if applied.counter().is_multiple_of(DERIVED_EVERY) { machine.derived() } else { Vec::new() };
+        self.see(now_us, server, Seen::Kept { applied, counts: &counts, derived: &derived });
+    }
+
     pub(super) fn committed(&mut self, now_us: u64, zxid: Zxid, payload: &Bytes) {
         self.recorder.committed(now_us, zxid, payload);
     }
 
     /// What a server says after a turn: equal histories make equal states, and nothing that was applied is taken back.
-    /// Says whether it serves now and did not before, or the other way.
+    /// Says whether its role, or whether it serves or refuses, is another than before.
     pub(super) fn state(&mut self, now_us: u64, server: ServerId, state: State) -> bool {
         let before = self.states.insert(server, state);
         if before == Some(state) {
@@ -221,7 +252,8 @@ impl Witness {
         if before.is_none_or(|before| before.role != role) {
             self.sightings.role(now_us, server, role);
         }
-        before.map(|before| (before.is_serving, before.role)) != Some((state.is_serving, role))
+        let told = |state: State| (state.is_serving, state.role, state.is_refusing);
+        before.map(told) != Some(told(state))
     }
 }
 
@@ -245,6 +277,7 @@ fn protocol(message: &PeerMessage) -> Option<Cow<'_, Message>> {
         | PeerMessage::Moved { .. }
         | PeerMessage::Touch { .. }
         | PeerMessage::Alive { .. }
-        | PeerMessage::Digest { .. } => None,
+        | PeerMessage::Digest { .. }
+        | PeerMessage::Health(_) => None,
     }
 }

@@ -36,6 +36,11 @@ pub(super) enum Happening {
         process: u64,
         at_us: u64,
     },
+    /// A core that was busy takes what came meanwhile.
+    Turn {
+        server: ServerId,
+        process: u64,
+    },
     /// A server closed a connection, and knows that it is gone.
     Closed {
         server: ServerId,
@@ -230,6 +235,9 @@ impl World {
         self.owners.set_time(now_us);
         self.take_place(happening);
         self.hear();
+        if let Some((by, to)) = self.around.witness.promised.take() {
+            self.on_promised(by, to);
+        }
         self.end_clients();
         self.run_owners();
         if std::mem::take(&mut self.around.has_changed) {
@@ -262,13 +270,16 @@ impl World {
             self.hosts.keys().filter(|server| serves(server) && follows(server)).copied().collect();
         let is_quiet = self.struck.is_quiet() && self.owners.are_sound();
         let is_quorum = leader.is_some_and(|leader| serving.contains(&leader) && self.is_quorum(leader, &serving));
+        // A base that hangs fills the log, and the log refuses as a full disk does.
+        let is_any_refusing = self.hosts.keys().any(|server| said(server).is_some_and(|state| state.is_refusing));
         let recorder = &mut self.around.witness.recorder;
         for (&server, host) in &self.hosts {
             recorder.held_up(now_us, server, host.is_held_up());
             recorder.serving(now_us, server, is_quorum && serving.contains(&server));
         }
         let has_damage = self.hosts.values().any(Host::is_rotten);
-        recorder.refusing(now_us, has_damage || self.struck.may_refuse(now_us));
+        recorder.standing_still(now_us, self.hosts.values().any(|host| host.clock.is_frozen()));
+        recorder.refusing(now_us, has_damage || is_any_refusing || self.struck.may_refuse(now_us));
         recorder.healthy(now_us, is_quorum && serving.len() == self.hosts.len() && is_quiet);
     }
 
@@ -296,6 +307,9 @@ impl World {
             Happening::Deadline { server, process, at_us } if is_of(&self.hosts, &server, process) => {
                 self.with(server, |host, around| host.on_deadline(around, at_us));
             }
+            Happening::Turn { server, process } if is_of(&self.hosts, &server, process) => {
+                self.with(server, Host::on_turn);
+            }
             Happening::Closed { server, process, conn } if is_of(&self.hosts, &server, process) => {
                 self.with(server, |host, around| host.on_closed(around, conn));
             }
@@ -309,6 +323,7 @@ impl World {
             Happening::Restore => self.on_restore(),
             Happening::Job { .. }
             | Happening::Deadline { .. }
+            | Happening::Turn { .. }
             | Happening::Stop { .. }
             | Happening::Closed { .. }
             | Happening::LinkClosed { .. } => {}
@@ -371,11 +386,23 @@ impl World {
         }
     }
 
-    /// Processes hear what landed; what they say to that may land in the same moment.
+    /// Processes hear what landed, all of it before they answer; what they say to that may land in the same moment.
     fn hear(&mut self) {
-        while let Some(landed) = self.around.links.poll_landed() {
-            let server = landed.at();
-            self.with(server, |host, around| host.on_landed(around, landed));
+        let mut heard = Vec::new();
+        loop {
+            while let Some(landed) = self.around.links.poll_landed() {
+                let server = landed.at();
+                self.with(server, |host, around| host.on_landed(around, landed));
+                if !heard.contains(&server) {
+                    heard.push(server);
+                }
+            }
+            if heard.is_empty() {
+                return;
+            }
+            for server in heard.drain(..) {
+                self.with(server, Host::settle);
+            }
         }
     }
 

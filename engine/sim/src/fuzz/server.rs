@@ -779,6 +779,7 @@ impl Run {
 
     /// A replica that has nothing but the entries comes to the same state.
     fn follow(&mut self) {
+        let before = self.applied;
         while let Some((zxid, payload)) =
             self.entries.get(self.applied).filter(|entry| entry.0 <= self.server.applied())
         {
@@ -787,6 +788,12 @@ impl Run {
         }
         assert!(self.server.applied() <= self.durable_zxid, "applied before it is durable");
         assert_eq!(self.replica.digest, self.server.digest(), "two replicas after {:?}", self.server.applied());
+        let wrong = self.server.derived().into_iter().find(|number| !number.is_true());
+        assert_eq!(wrong, None, "after {:?}", self.server.applied());
+        if self.applied > before {
+            let counted = self.replica.counts().unwrap_or_else(|what| panic!("{what}"));
+            self.server.counts().agree(&counted).unwrap_or_else(|what| panic!("{what}"));
+        }
     }
 
     // How it ends.

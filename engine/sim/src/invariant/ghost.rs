@@ -7,6 +7,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use zoolet_engine::action::LogRecord;
+use zoolet_engine::server::Counts;
 use zoolet_engine::store::log::{Facts, chain_after};
 use zoolet_engine::tree::Applied;
 use zoolet_zab::{AppendSeq, Config, Epoch, Incarnation, Kind, Message, ServerId, Zxid};
@@ -117,6 +118,8 @@ pub struct Host {
     pub state: State,
     /// The last entry in the base.
     pub checkpoint: Zxid,
+    /// The base is a snapshot of which the machine has not heard yet.
+    pub has_unheard_base: bool,
     /// Entries up to here may be gone from the log.
     pub purged: Zxid,
     /// Something that was durable is gone, and no snapshot has made up for it.
@@ -137,6 +140,7 @@ impl Host {
             history: History::from(held.last),
             state: State { committed: facts.watermark, ..State::default() },
             checkpoint: Zxid::ZERO,
+            has_unheard_base: false,
             purged: Zxid::ZERO,
             durable: held.clone(),
             told: held.clone(),
@@ -296,6 +300,7 @@ impl Host {
             // The base may be what was lost; what there is shows by the next checkpoint.
             (self.checkpoint, self.purged) = (Zxid::ZERO, Zxid::ZERO);
         }
+        self.has_unheard_base = false;
         self.waiting.clear();
         self.synced = 0;
         (self.durable, self.told, self.tail) = (found.clone(), found.clone(), found);
@@ -369,6 +374,10 @@ pub struct Ghost {
     pub committed: History,
     /// The digest of the state after each entry of `committed`, as the naive state machine counts it.
     pub digests: BTreeMap<Zxid, u128>,
+    /// The numbers that follow from the state after each entry of `committed`, counted from the records of the naive state machine.
+    pub counts: BTreeMap<Zxid, Counts>,
+    /// What its records contradict.
+    pub contradiction: Option<String>,
     /// The naive state machine; `None` once it could not follow.
     pub model: Option<Replica>,
     /// Why it could not.
@@ -389,6 +398,8 @@ impl Ghost {
             memberships: BTreeMap::new(),
             committed: History::default(),
             digests: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            contradiction: None,
             model: Some(Replica::new(false)),
             stuck: None,
             settled: Vec::new(),
@@ -516,6 +527,7 @@ impl Ghost {
         self.retired.iter_mut().for_each(|retired| retired.history.forget_below(zxid));
         self.primaries.values_mut().for_each(|primary| primary.broadcast.forget_below(zxid));
         self.digests = self.digests.split_off(&zxid);
+        self.counts = self.counts.split_off(&zxid);
         self.payloads = self.payloads.split_off(&zxid);
     }
 
@@ -534,10 +546,18 @@ impl Ghost {
             Seen::Appended(_) => {}
             Seen::Durable(seq) => self.host_mut(server).sync(*seq),
             Seen::Told(seq) => self.host_mut(server).tell(*seq),
-            Seen::Checkpointed(zxid) => self.host_mut(server).checkpoint = *zxid,
+            Seen::Checkpointed(zxid) | Seen::Installed(zxid) => {
+                let host = self.host_mut(server);
+                host.checkpoint = *zxid;
+                host.has_unheard_base = matches!(seen, Seen::Installed(_));
+            }
             Seen::Recycled(zxid) => self.host_mut(server).purged = *zxid,
             Seen::Sent { message, .. } => self.sent(server, message),
-            Seen::Received { .. } | Seen::Parted { .. } | Seen::Refused { .. } | Seen::Holds { .. } => {}
+            Seen::Received { .. }
+            | Seen::Parted { .. }
+            | Seen::Refused { .. }
+            | Seen::Kept { .. }
+            | Seen::Holds { .. } => {}
             Seen::State(state) => {
                 self.host_mut(server).state = *state;
                 self.declare(server, state.committed);
@@ -669,6 +689,10 @@ impl Ghost {
         match outcome {
             Ok(settled) => {
                 self.digests.insert(zxid, model.digest);
+                match model.counts() {
+                    Ok(counts) => drop(self.counts.insert(zxid, counts)),
+                    Err(what) => self.contradiction = Some(format!("after {zxid:?}: {what}")),
+                }
                 self.settled.push(settled);
             }
             Err(why) => {

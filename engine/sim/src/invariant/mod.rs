@@ -14,6 +14,7 @@ mod commit_quorum;
 mod committed_immutable;
 mod configuration;
 mod continuity;
+mod derived;
 mod determinism;
 mod ephemeral;
 mod epoch_after_history;
@@ -211,6 +212,7 @@ pub fn every() -> Vec<Box<dyn Invariant>> {
         Box::new(state_order::StateOrder),
         Box::new(monotonic::Monotonic::default()),
         Box::new(determinism::Determinism::default()),
+        Box::new(derived::Derived::default()),
         Box::new(configuration::Configuration::default()),
         Box::new(ephemeral::Ephemeral::default()),
         Box::new(session_ids::SessionIds::default()),

@@ -2,6 +2,7 @@
 
 use zoolet_engine::action::{Append, LogRecord};
 use zoolet_engine::budget::Part;
+use zoolet_engine::server::{Counts, Derived};
 use zoolet_engine::store::log::Facts;
 use zoolet_zab::{AppendSeq, Epoch, LinkId, Message, Role, ServerId, Zxid};
 
@@ -61,6 +62,8 @@ pub enum Seen<'a> {
     Told(AppendSeq),
     /// A checkpoint of everything up to here is durable in the base.
     Checkpointed(Zxid),
+    /// A snapshot that holds everything up to here is the base. The machine has yet to hear of it; then follows [`Seen::Checkpointed`].
+    Installed(Zxid),
     /// The log may have forgotten everything up to here.
     Recycled(Zxid),
     /// The server said this (Action::PeerSend), whether or not it ever arrives. After [`Seen::Appended`] of what it appended before.
@@ -95,6 +98,15 @@ pub enum Seen<'a> {
     },
     /// After every event, when everything the server wanted was carried out.
     State(State),
+    /// After the state, when another entry was applied: the numbers that the server keeps.
+    Kept {
+        /// The last entry it applied.
+        applied: Zxid,
+        /// Those that follow from the applied entries.
+        counts: &'a Counts,
+        /// The others.
+        derived: &'a [Derived],
+    },
     /// How much a bounded thing holds.
     Holds {
         /// Which.

@@ -14,6 +14,8 @@ struct Bond {
     epoch: Epoch,
     /// Its link to the leader is gone, or the leader handed over.
     is_over: bool,
+    /// What it was told since its last state gave it reason to leave: of what it hears in one turn, the last need not be what it acts on.
+    may_leave: bool,
 }
 
 /// See the module.
@@ -29,6 +31,12 @@ impl Stickiness {
         if let Some(bond) = self.bonds.get_mut(&server).filter(|bond| bond.leader == leader) {
             bond.is_over = true;
         }
+    }
+
+    fn note_reason(&mut self, ghost: &Ghost, server: ServerId) {
+        let Some(&bond) = self.bonds.get(&server) else { return };
+        let may_leave = bond.may_leave || self.judge(ghost, server, bond).is_ok();
+        self.bonds.insert(server, Bond { may_leave, ..bond });
     }
 
     fn forget(&mut self, server: ServerId) {
@@ -79,15 +87,16 @@ impl Invariant for Stickiness {
             }
             Seen::Received { peer, message: Message::Notification(said), .. } => {
                 self.said.insert((server, *peer), *said);
+                self.note_reason(ghost, server);
             }
             Seen::Received { peer, message: Message::HandOver { .. }, .. } => self.end(server, *peer),
             Seen::State(state) => match state.role {
                 Role::Following(leader) => {
-                    let bond = Bond { leader, epoch: state.epoch, is_over: false };
-                    self.bonds.entry(server).or_insert(bond);
+                    let bond = Bond { leader, epoch: state.epoch, is_over: false, may_leave: false };
+                    self.bonds.entry(server).or_insert(bond).may_leave = false;
                 }
                 Role::Looking => {
-                    let bond = self.bonds.remove(&server);
+                    let bond = self.bonds.remove(&server).filter(|bond| !bond.may_leave);
                     return bond.map_or(Ok(()), |bond| self.judge(ghost, server, bond));
                 }
                 // Another membership may make it an observer of the same leader.
@@ -114,6 +123,25 @@ mod tests {
             config: Zxid::ZERO,
             hears: Servers::NOBODY,
         })
+    }
+
+    #[test]
+    fn a_reason_that_came_in_one_turn_with_its_end_is_a_reason() {
+        let mut story = followed();
+        story.tell(3, 2, &said(Stance::Leading { established: true }));
+        story.tell(3, 2, &said(Stance::Following { leader: id(1), suspects: false }));
+        story.state(2, Role::Looking, 1, zxid(1, 0), zxid(1, 0));
+        story.is_fine();
+    }
+
+    #[test]
+    fn a_reason_of_an_earlier_turn_is_none() {
+        let mut story = followed();
+        story.tell(3, 2, &said(Stance::Following { leader: id(1), suspects: true }));
+        story.state(2, Role::Following(id(1)), 1, zxid(1, 0), zxid(1, 0));
+        story.tell(3, 2, &said(Stance::Following { leader: id(1), suspects: false }));
+        story.state(2, Role::Looking, 1, zxid(1, 0), zxid(1, 0));
+        story.is_wrong(&["server 2 leaves its leader 1", "only [2] miss it"]);
     }
 
     /// 2 and 3 follow 1.
@@ -162,6 +190,8 @@ mod tests {
         let mut story = followed();
         story.tell(3, 2, &said(Stance::Looking { vote: None }));
         story.see(2, Seen::Parted { peer: id(3) });
+        // Within the turn that heard it, it is a reason still.
+        story.state(2, Role::Following(id(1)), 1, zxid(1, 0), zxid(1, 0));
         leave(story).is_wrong(&["only [2] miss it"]);
     }
 }

@@ -52,6 +52,7 @@ impl Owners {
             | Outcome::Write(_)
             | Outcome::Multi(_)
             | Outcome::SessionCreated(_)
+            | Outcome::SessionRenewed(..)
             | Outcome::Reaped(_) => None,
         };
         let mut born: Vec<(String, SessionId)> = Vec::new();

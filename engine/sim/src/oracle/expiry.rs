@@ -3,6 +3,8 @@
 //! What reaches the leader, and when, a client cannot see. So a sign of life counts from when it was sent, and must have arrived, for certain,
 //! before the session's time was up: a write has by what it is an entry, anything else when it was answered by a server that was
 //! connected to a leader from then on for as long as news takes.
+//!
+//! A sign counts for the timeout that its client was told last. A client that comes back with another timeout, and is not told, leaves open which one counts.
 
 use super::Promises;
 use super::facts::{Facts, Session, has_place, is_refused};
@@ -12,10 +14,29 @@ use super::violation::{Violation, clock};
 use zoolet_engine::txn::Txn;
 use zoolet_model::{Request, SessionId};
 
+/// How long the word of a connection that was never answered may still be on its way to the leader, microseconds.
+const LATE_WORD_US: u64 = 10_000_000;
+/// A server may raise a timeout to this, because of its own lower bound, microseconds.
+const RAISED_US: u64 = 4_000_000;
+
+/// A timeout that may count, and when, microseconds.
+#[derive(Debug)]
+struct Promised {
+    from_us: u64,
+    until_us: u64,
+    timeout_us: u64,
+}
+
+/// Every timeout that a session had, or may have had.
+#[derive(Debug)]
+struct Timeouts(Vec<Promised>);
+
 /// A sign of life, microseconds.
 struct Sign {
     /// It was not sent before.
     sent_us: u64,
+    /// From then on what its client was told last counts for it.
+    counts_us: u64,
     /// The leader knows of it by then; `None`: it is known to have arrived in time.
     known_us: Option<u64>,
 }
@@ -28,18 +49,58 @@ pub(super) fn check(facts: &Facts<'_>, origins: &Origins, promises: &Promises) -
     Ok(())
 }
 
-/// The shortest and the longest timeout that the session ever had, microseconds.
-fn timeouts_us(facts: &Facts<'_>, session: &Session) -> Option<(u64, u64)> {
-    let (created, _) = facts.entries[session.created?].begins()?;
-    let created = u64::from(created);
-    let renewed = session.connections.iter().filter_map(|&at| {
-        let (_, reply) = facts.connection(at).reply.as_ref()?;
-        u64::try_from(reply.timeout_ms).ok()
-    });
-    // One that was asked for on a connection that was never answered may count too.
-    let unknown = session.connections.iter().any(|&at| facts.connection(at).reply.is_none());
-    let (least, most) = renewed.fold((created, created), |(least, most), one| (least.min(one), most.max(one)));
-    Some((if unknown { 0 } else { least * 1000 }, most * 1000))
+impl Timeouts {
+    fn of(facts: &Facts<'_>, session: &Session) -> Option<Self> {
+        let created = &facts.entries[session.created?];
+        let first_us = u64::from(created.begins()?.0) * 1000;
+        let mut told: Vec<(u64, u64, u64)> = vec![(created.at.us, created.at.us, first_us)];
+        let mut untold = Vec::new();
+        for &at in &session.connections {
+            let connection = facts.connection(at);
+            match &connection.reply {
+                Some((told_at, reply)) => {
+                    let timeout_us = u64::try_from(reply.timeout_ms).unwrap_or(0) * 1000;
+                    told.push((connection.begun.us, told_at.us, timeout_us));
+                }
+                None => untold.push(connection.begun.us),
+            }
+        }
+        told.sort_by_key(|&(_, told_us, _)| told_us);
+        let until_us = |at: usize| told.get(at + 1).map_or(u64::MAX, |&(_, told_us, _)| told_us);
+        let known = told.iter().enumerate().map(|(at, &(from_us, _, timeout_us))| Promised {
+            from_us,
+            until_us: until_us(at),
+            timeout_us,
+        });
+        // Nobody knows whether its word arrived, and it may arrive behind that of the next connection.
+        let unknown = untold.into_iter().map(|from_us| {
+            let later = told.iter().find(|(begun_us, ..)| *begun_us >= from_us + LATE_WORD_US);
+            Promised { from_us, until_us: later.map_or(u64::MAX, |&(_, told_us, _)| told_us), timeout_us: 0 }
+        });
+        Some(Self(known.chain(unknown).collect()))
+    }
+
+    /// The shortest that may have counted at some moment in this time.
+    fn shortest_us(&self, from_us: u64, to_us: u64) -> u64 {
+        let counts = self.0.iter().filter(|promised| promised.from_us <= to_us && promised.until_us > from_us);
+        counts.map(|promised| promised.timeout_us).min().unwrap_or(0)
+    }
+
+    /// The longest that may count in the end.
+    fn longest_us(&self, facts: &Facts<'_>, session: &Session) -> u64 {
+        let last = self.0.iter().filter(|promised| promised.until_us == u64::MAX);
+        let last_us = last.map(|promised| promised.timeout_us).max().unwrap_or(0);
+        let untold = session.connections.iter().map(|&at| facts.connection(at)).filter(|one| one.reply.is_none());
+        let asked = untold.map(|one| u64::try_from(one.request.timeout_ms).unwrap_or(0) * 1000);
+        match asked.max() {
+            // Any that it ever had may have stayed.
+            Some(asked_us) => {
+                let all_us = self.0.iter().map(|promised| promised.timeout_us).max().unwrap_or(0);
+                all_us.max(asked_us).max(RAISED_US)
+            }
+            None => last_us,
+        }
+    }
 }
 
 /// The entry that ended it without anybody having asked, if that is how it ended.
@@ -77,7 +138,7 @@ fn not_early(
     id: SessionId,
     session: &Session,
 ) -> Result<(), Violation> {
-    let (Some(closed), Some((timeout_us, _))) = (expired(facts, origins, session), timeouts_us(facts, session)) else {
+    let (Some(closed), Some(timeouts)) = (expired(facts, origins, session), Timeouts::of(facts, session)) else {
         return Ok(());
     };
     // When a process ends, so may its own sessions, at once.
@@ -86,10 +147,11 @@ fn not_early(
     }
     let end = &facts.entries[closed];
     let Some(created) = session.created.map(|created| &facts.entries[created]) else { return Ok(()) };
-    let granted_us = promises.shortest_us(timeout_us);
-    let mut alive_until_us = created.at.us + granted_us;
+    let granted_us = |from_us| promises.shortest_us(timeouts.shortest_us(from_us, end.at.us));
+    let mut alive_until_us = created.at.us + granted_us(created.at.us);
     let mut last = None;
     for (sign, operation) in signs(facts, origins, promises, session, end.zxid) {
+        let granted_us = granted_us(sign.counts_us);
         if sign.known_us.is_none_or(|known_us| known_us <= alive_until_us) && sign.sent_us + granted_us > alive_until_us
         {
             alive_until_us = sign.sent_us + granted_us;
@@ -102,7 +164,7 @@ fn not_early(
     let mut broken = Violation::of("a session that keeps giving signs of life does not expire").and(format!(
         "session {:#x} of {} ms was ended by {:#x}, applied first at {}, although it was alive until {}.{:06} s at least",
         id.0,
-        timeout_us / 1000,
+        timeouts.shortest_us(end.at.us, end.at.us) / 1000,
         end.zxid,
         clock(end.at),
         alive_until_us / 1_000_000,
@@ -137,7 +199,8 @@ fn signs(
         {
             let known_us = told.us + promises.propagation_us;
             if served(connection, connection.begun.us, known_us) {
-                signs.push((Sign { sent_us: connection.begun.us, known_us: Some(known_us) }, None));
+                let (sent_us, counts_us) = (connection.begun.us, told.us);
+                signs.push((Sign { sent_us, counts_us, known_us: Some(known_us) }, None));
             }
         }
         for &operation in &connection.operations {
@@ -145,14 +208,16 @@ fn signs(
             let sent_us = asked.invoked.us;
             if let Some(entry) = origins.effect[operation] {
                 if facts.entries[entry].zxid < end_zxid {
-                    signs.push((Sign { sent_us, known_us: None }, Some(operation)));
+                    // A leader takes it for as old as its clock is.
+                    let read_us = facts.history.clock_at(sent_us, promises.unnoticed_us);
+                    signs.push((Sign { sent_us: read_us, counts_us: sent_us, known_us: None }, Some(operation)));
                 }
             } else if let Some(answer) = &asked.answer
                 && (has_place(&asked.request) || is_refused(asked))
             {
                 let known_us = answer.at.us + promises.propagation_us;
                 if served(connection, sent_us, known_us) {
-                    signs.push((Sign { sent_us, known_us: Some(known_us) }, Some(operation)));
+                    signs.push((Sign { sent_us, counts_us: sent_us, known_us: Some(known_us) }, Some(operation)));
                 }
             }
         }
@@ -168,7 +233,8 @@ fn not_never(
     id: SessionId,
     session: &Session,
 ) -> Result<(), Violation> {
-    let Some((_, timeout_us)) = timeouts_us(facts, session) else { return Ok(()) };
+    let Some(timeouts) = Timeouts::of(facts, session) else { return Ok(()) };
+    let timeout_us = timeouts.longest_us(facts, session);
     if session.closed.is_some() && expired(facts, origins, session).is_none() {
         return Ok(());
     }

@@ -32,7 +32,11 @@ impl<'h> Entry<'h> {
     pub(super) fn session(&self) -> Option<SessionId> {
         match self.txn.as_ref()? {
             Txn::Write { session, .. } | Txn::Multi { session, .. } | Txn::CloseSession { session } => Some(*session),
-            Txn::NoOp | Txn::CreateSession { .. } | Txn::Reap { .. } | Txn::Membership(_) => None,
+            Txn::NoOp
+            | Txn::CreateSession { .. }
+            | Txn::RenewSession { .. }
+            | Txn::Reap { .. }
+            | Txn::Membership(_) => None,
         }
     }
 

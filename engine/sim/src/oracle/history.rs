@@ -172,6 +172,8 @@ pub struct History {
     pub healthy: Vec<Span>,
     /// When some server may have refused requests, for want of room or because its base failed.
     pub refusing: Vec<Span>,
+    /// When the clock of some server stood still while it worked.
+    pub standing_still: Vec<Span>,
     /// Per server: when its clock or its disk was held up, so that what it shows may be as old as that.
     pub held_up: BTreeMap<ServerId, Vec<Span>>,
     /// When the run ended.
@@ -191,6 +193,13 @@ impl History {
     /// The entry with this zxid.
     pub fn entry(&self, zxid: i64) -> Option<&Committed> {
         self.committed_up_to(zxid).map(|at| &self.committed[at]).filter(|entry| entry.zxid.as_i64() == zxid)
+    }
+
+    /// What the clock of a server that worked at `at_us` may have shown then, if it stood still and nobody noticed: that takes no longer than
+    /// `unnoticed_us`.
+    pub fn clock_at(&self, at_us: u64, unnoticed_us: u64) -> u64 {
+        let is_unnoticed = |span: &&Span| span.covers(at_us, at_us) && span.to_us - span.from_us <= unnoticed_us;
+        self.standing_still.iter().filter(is_unnoticed).map(|span| span.from_us).min().unwrap_or(at_us)
     }
 
     /// The connection of an operation.
@@ -213,6 +222,7 @@ pub struct Recorder {
     serving_since: BTreeMap<ServerId, u64>,
     healthy_since: Option<u64>,
     refusing_since: Option<u64>,
+    stands_still_since: Option<u64>,
     held_up_since: BTreeMap<ServerId, u64>,
 }
 
@@ -408,6 +418,16 @@ impl Recorder {
         }
     }
 
+    /// From now on (or no longer) the clock of some server stands still while it works.
+    pub fn standing_still(&mut self, at_us: u64, stands_still: bool) {
+        let at = self.moment(at_us);
+        if stands_still {
+            self.stands_still_since.get_or_insert(at.us);
+        } else if let Some(from_us) = self.stands_still_since.take() {
+            self.history.standing_still.push(Span { from_us, to_us: at.us });
+        }
+    }
+
     /// From now on (or no longer) the server's clock stands still, or its disk takes longer than disks do.
     pub fn held_up(&mut self, at_us: u64, server: ServerId, is_held_up: bool) {
         let at = self.moment(at_us);
@@ -432,6 +452,7 @@ impl Recorder {
         }
         self.healthy(at_us, false);
         self.refusing(at_us, false);
+        self.standing_still(at_us, false);
         self.history.ended = ended;
         self.history.settled = settled;
         self.history

@@ -6,7 +6,7 @@
 
 use super::history::ClientId;
 use crate::ensemble::Asks;
-use crate::workload::Random;
+use crate::workload::{Random, over_one_path};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoolet_model::{
@@ -88,6 +88,8 @@ const OWN_MAX: usize = 4;
 #[derive(Clone, Debug)]
 pub struct Program {
     random: Random,
+    /// Draws the multis over one path: a stream of its own, so that the other requests of a seed stay what they were.
+    repeats: Random,
     mix: Mix,
     client: ClientId,
     timeout_ms: i32,
@@ -108,6 +110,7 @@ impl Program {
         let mixed = seed ^ u64::from(client.0).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         Self {
             random: Random::new(mixed),
+            repeats: Random::new(mixed ^ 0x07e9_ea75),
             mix,
             client,
             timeout_ms,
@@ -357,7 +360,26 @@ impl Program {
             };
             ops.push(op);
         }
-        Request::Multi(ops)
+        Request::Multi(if self.repeats.one_in(4) { self.over_one_path() } else { ops })
+    }
+
+    /// Several creates and deletes of one path.
+    fn over_one_path(&mut self) -> Vec<WriteOp> {
+        let path = Text::from(format!("{}/{}", self.repeats.pick(&PARENTS), self.repeats.pick(&NAMES)));
+        let (serial, client) = (&mut self.serial, self.client);
+        over_one_path(&mut self.repeats, &path, |random| {
+            *serial += 1;
+            Create {
+                path: Text::EMPTY,
+                data: Some(format!("{}:{serial}", client.0).into_bytes().into()),
+                acl: Some(RequestedAcl::open()),
+                mode: CreateMode::Valid {
+                    kind: *random.pick(&[CreateKind::Ephemeral, CreateKind::Ephemeral, CreateKind::Persistent]),
+                    sequential: false,
+                },
+                with_stat: random.one_in(2),
+            }
+        })
     }
 
     fn ephemeral_or_not(&mut self) -> CreateKind {

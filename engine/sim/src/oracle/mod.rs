@@ -45,6 +45,8 @@ pub struct Promises {
     pub propagation_us: u64,
     /// Until a session whose timeout is over is closed, while the ensemble is well, microseconds.
     pub expiry_us: u64,
+    /// For how long a server's clock may stand still, before it jumps to true time, without any server noticing, microseconds.
+    pub unnoticed_us: u64,
     /// How far a server's clock may run from true time, millionths.
     pub drift_ppm: u64,
     /// Until a request is answered or its connection ends, while the ensemble is well, microseconds.
@@ -58,6 +60,7 @@ impl Default for Promises {
         Self {
             propagation_us: 1_000_000,
             expiry_us: 5_000_000,
+            unnoticed_us: 0,
             drift_ppm: 0,
             answer_us: 10_000_000,
             staleness_us: None,

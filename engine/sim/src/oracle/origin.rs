@@ -12,7 +12,7 @@ use zoolet_model::{CreateMode, ErrorCode, Request, RequestedAcl, SessionId, Writ
 /// Where an entry comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
-    /// The ensemble itself: a no-op, a container reaped, bytes without meaning.
+    /// The ensemble itself: a no-op, another timeout, a container reaped, bytes without meaning.
     Ensemble,
     /// A client that asked for a session.
     Session,
@@ -43,7 +43,14 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<Origins, Violation> {
                 Some(Txn::CreateSession { .. }) => Origin::Session,
                 Some(Txn::CloseSession { .. }) => Origin::Expiry,
                 // A write that nobody asked for is found where its session's requests are.
-                Some(Txn::NoOp | Txn::Write { .. } | Txn::Multi { .. } | Txn::Reap { .. } | Txn::Membership(_))
+                Some(
+                    Txn::NoOp
+                    | Txn::Write { .. }
+                    | Txn::Multi { .. }
+                    | Txn::RenewSession { .. }
+                    | Txn::Reap { .. }
+                    | Txn::Membership(_),
+                )
                 | None => Origin::Ensemble,
             })
             .collect(),
@@ -85,8 +92,8 @@ fn acknowledged_are_there(facts: &Facts<'_>) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Walks a session's requests and entries side by side. On each connection what was acknowledged comes first; of the rest, whose outcome is
-/// unknown, a beginning took effect: the stream to the leader breaks once.
+/// Walks a session's requests and entries side by side. On each connection the acknowledged requests come first. Of the rest, whose outcome is
+/// unknown, a beginning took effect, because the stream to the leader breaks once; but a server may have refused some of them.
 fn of_session(facts: &Facts<'_>, session: &Session, origins: &mut Origins) -> Result<(), Violation> {
     let writes: Vec<usize> =
         session.entries.iter().copied().filter(|&entry| !facts.entries[entry].is_close()).collect();
@@ -180,7 +187,7 @@ impl Segment<'_, '_> {
                 }
                 taken.pop();
             }
-            if self.may_be_refused(operation) && self.search((tail, at + 1), from, taken, hopeless) {
+            if self.may_be_refused(operation, entry) && self.search((tail, at + 1), from, taken, hopeless) {
                 return true;
             }
         }
@@ -191,12 +198,12 @@ impl Segment<'_, '_> {
         false
     }
 
-    /// Whether its answer, which was lost, may have said that it could not be taken.
-    fn may_be_refused(&self, operation: usize) -> bool {
-        let asked = self.facts.operation(operation);
-        let ended = self.facts.connection(asked.connection).ended.map_or(self.facts.history.ended, |(at, _)| at);
+    /// Whether a server may have refused it before `behind` was applied, which was asked for later: a refusal is an outcome, also when its client has left
+    /// and never hears of it.
+    fn may_be_refused(&self, operation: usize, behind: usize) -> bool {
+        let (asked, behind) = (self.facts.operation(operation), &self.facts.entries[behind]);
         let spans = &self.facts.history.refusing;
-        spans.iter().any(|span| span.from_us <= ended.us && asked.invoked.us <= span.to_us)
+        spans.iter().any(|span| span.from_us <= behind.at.us && asked.invoked.us <= span.to_us)
     }
 
     fn unaccounted(&self, hopeless: &BTreeSet<(usize, usize, usize)>) -> Violation {
@@ -274,7 +281,10 @@ pub(super) fn matches(facts: &Facts<'_>, operation: usize, entry: &Entry<'_>) ->
             is_it && is_asked_as(ids, identity)
         }
         Some(Txn::CloseSession { .. }) => *request == Request::CloseSession,
-        Some(Txn::NoOp | Txn::CreateSession { .. } | Txn::Reap { .. } | Txn::Membership(_)) | None => false,
+        Some(
+            Txn::NoOp | Txn::CreateSession { .. } | Txn::RenewSession { .. } | Txn::Reap { .. } | Txn::Membership(_),
+        )
+        | None => false,
     }
 }
 
@@ -378,12 +388,14 @@ mod tests {
         conn: u64,
         xid: i32,
         last: Zxid,
+        /// When whatever comes next happens.
+        at_us: u64,
     }
 
     impl Story {
         /// The session begins on its first connection.
         fn begin() -> Self {
-            let mut story = Self { recorder: Recorder::new(), conn: 0, xid: 0, last: Zxid::ZERO };
+            let mut story = Self { recorder: Recorder::new(), conn: 0, xid: 0, last: Zxid::ZERO, at_us: 1 };
             story.connect(ConnectRequest::for_new_session(9000), |story| {
                 story.commit(&Txn::CreateSession { timeout_ms: 9000, secret: SECRET, home: None });
             });
@@ -393,15 +405,15 @@ mod tests {
         fn connect(&mut self, request: ConnectRequest, meanwhile: impl FnOnce(&mut Self)) {
             self.conn += 1;
             let conn = ConnId(self.conn);
-            self.recorder.connecting(1, ClientId(1), conn, ServerId::STANDALONE, None, request);
+            self.recorder.connecting(self.at_us, ClientId(1), conn, ServerId::STANDALONE, None, request);
             meanwhile(self);
             let reply = ConnectReply { timeout_ms: 9000, session: SESSION, secret: SECRET, read_only_byte: false };
-            self.recorder.connected(1, conn, reply);
+            self.recorder.connected(self.at_us, conn, reply);
         }
 
         /// The client leaves, and goes on elsewhere.
         fn move_on(&mut self) {
-            self.recorder.ended(1, ConnId(self.conn), End::ByClient);
+            self.recorder.ended(self.at_us, ConnId(self.conn), End::ByClient);
             let password = Some(Bytes::copy_from_slice(&SECRET.0));
             let request = ConnectRequest { session: SESSION, password, ..ConnectRequest::for_new_session(9000) };
             self.connect(request, |_| ());
@@ -409,18 +421,18 @@ mod tests {
 
         fn ask(&mut self, request: Request) {
             self.xid += 1;
-            self.recorder.invoked(1, ConnId(self.conn), self.xid, request);
+            self.recorder.invoked(self.at_us, ConnId(self.conn), self.xid, request);
         }
 
         /// What was asked last is answered from the newest state.
         fn answer(&mut self, result: Result<Reply, ErrorCode>) {
-            self.recorder.answered(1, ConnId(self.conn), self.xid, self.last.as_i64(), result);
+            self.recorder.answered(self.at_us, ConnId(self.conn), self.xid, self.last.as_i64(), result);
         }
 
         fn commit(&mut self, txn: &Txn<'_>) {
             self.last = self.last.next().unwrap();
             let payload = txn::encode(Header::default(), txn, &mut BytesMut::new());
-            self.recorder.committed(1, self.last, &payload);
+            self.recorder.committed(self.at_us, self.last, &payload);
         }
 
         fn write(&mut self, identity: Identity, op: Op<'_>) {
@@ -441,7 +453,7 @@ mod tests {
         }
 
         fn verdict(self) -> Option<&'static str> {
-            check(&self.recorder.finish(2, false)).err().map(|violation| violation.rule)
+            check(&self.recorder.finish(self.at_us + 1, false)).err().map(|violation| violation.rule)
         }
     }
 
@@ -513,6 +525,40 @@ mod tests {
         story.move_on();
         story.create("/a/b", OPEN);
         assert_eq!(story.verdict(), None);
+    }
+
+    /// A client leaves a create and what stands behind it, while both wait at the leader. Then the leader refuses the one and takes the other.
+    fn refused_after_its_client_left(is_refused_in_time: bool) -> Option<&'static str> {
+        let mut story = Story::begin();
+        story.ask(create("/a", OPEN));
+        story.ask(Request::Multi(Vec::new()));
+        story.move_on();
+        if is_refused_in_time {
+            story.recorder.refusing(3, true);
+            story.recorder.refusing(4, false);
+        }
+        story.at_us = 5;
+        story.commit(&Txn::Multi { session: SESSION, identity: Identity::default(), ops: Vec::new() });
+        if !is_refused_in_time {
+            story.recorder.refusing(6, true);
+            story.recorder.refusing(7, false);
+        }
+        story.at_us = 8;
+        story.children("/", &["zookeeper"]);
+        story.verdict()
+    }
+
+    /// Seed 7345701 under faults: the leader's base hung, its disk filled up, and it refused the create 2 s after its client had left. Seed 9105789: a
+    /// learner refused, whose base hung until its log was full.
+    #[test]
+    fn a_refusal_is_an_outcome_although_its_client_has_left() {
+        assert_eq!(refused_after_its_client_left(true), None);
+    }
+
+    #[test]
+    fn a_refusal_that_comes_later_excuses_nothing() {
+        let rule = "a write has at most one entry, an entry is asked for, and nothing takes effect behind what was lost on the same connection";
+        assert_eq!(refused_after_its_client_left(false), Some(rule));
     }
 
     /// Nobody waits for the answer to an auth packet before he asks for more, and a connection may end between the two.

@@ -113,7 +113,11 @@ impl Replay<'_, '_> {
                 return self.answered(operation, expected);
             }
             // What nobody asked for is a violation already; what means nothing changes nothing.
-            (Some(Txn::Write { .. } | Txn::Multi { .. } | Txn::NoOp | Txn::Membership(_)) | None, _) => {}
+            (
+                Some(Txn::Write { .. } | Txn::Multi { .. } | Txn::NoOp | Txn::RenewSession { .. } | Txn::Membership(_))
+                | None,
+                _,
+            ) => {}
         }
         self.record(at, &changes);
         self.fire(&changes);

@@ -15,6 +15,7 @@ use zoolet_model::{
 const PROMISES: Promises = Promises {
     propagation_us: 0,
     expiry_us: 3_000_000,
+    unnoticed_us: 0,
     drift_ppm: 0,
     answer_us: 1_000_000,
     staleness_us: Some(60_000_000),
@@ -391,6 +392,82 @@ fn who_gives_signs_of_life_does_not_expire_and_who_gives_none_does() {
         });
         assert!(spared, "has_leader {has_leader}");
     }
+}
+
+/// A session that came back with another timeout, `returns_ms.1`, at 2 s, wrote at 6 s and was silent from then on; it ended at `ends_us`, or never.
+fn came_back(returns_ms: (i32, i32), ends_us: Option<u64>, stood_still: Option<(u64, u64)>) -> History {
+    let mut recorder = Recorder::new();
+    recorder.serving(0, ServerId::STANDALONE, true);
+    recorder.healthy(0, true);
+    let mut commit = {
+        let mut zxid = Zxid::ZERO;
+        move |recorder: &mut Recorder, at_us: u64, txn: &Txn<'_>| {
+            zxid = zxid.next().unwrap();
+            recorder.committed(at_us, zxid, &txn::encode(Header::default(), txn, &mut BytesMut::new()));
+        }
+    };
+    let (secret, client, session) = (SessionSecret([3; 16]), ClientId(1), SessionId(1));
+    let reply = |timeout_ms| ConnectReply { timeout_ms, session, secret, read_only_byte: false };
+    let (first, second) = (ConnId(1), ConnId(2));
+    let request = ConnectRequest::for_new_session(returns_ms.0);
+    recorder.connecting(1_000_000, client, first, ServerId::STANDALONE, None, request.clone());
+    let timeout_ms = returns_ms.0 as u32;
+    commit(&mut recorder, 1_000_000, &Txn::CreateSession { timeout_ms, secret, home: None });
+    recorder.connected(1_000_001, first, reply(returns_ms.0));
+    recorder.ended(1_500_000, first, End::ByClient);
+    let password = Some(secret.0.to_vec().into());
+    let request = ConnectRequest { timeout_ms: returns_ms.1, session, password, ..request };
+    recorder.connecting(2_000_000, client, second, ServerId::STANDALONE, None, request);
+    recorder.connected(2_000_001, second, reply(returns_ms.1));
+    if let Some((from_us, _)) = stood_still {
+        recorder.standing_still(from_us, true);
+    }
+    recorder.invoked(6_000_000, second, 1, Request::Write(crate::client::create("/a", 0, CreateKind::Persistent)));
+    let kind = CreateKind::Persistent;
+    let op = Op::Create { path: "/a", data: Some(b""), acl: &[], kind, sequential: false, with_stat: false };
+    commit(&mut recorder, 6_000_000, &Txn::Write { session, identity: Identity::default(), op });
+    recorder.ended(6_000_001, second, End::ByClient);
+    if let Some((_, to_us)) = stood_still {
+        recorder.standing_still(to_us, false);
+    }
+    if let Some(at_us) = ends_us {
+        commit(&mut recorder, at_us, &Txn::CloseSession { session });
+    }
+    recorder.finish(60_000_000, true)
+}
+
+fn judged(history: &History, promises: &Promises) -> Option<&'static str> {
+    let facts = Facts::of(history).unwrap();
+    expiry::check(&facts, &origin::check(&facts).unwrap(), promises).err().map(|violation| violation.rule)
+}
+
+#[test]
+fn the_timeout_that_was_promised_last_counts() {
+    let early = Some("a session that keeps giving signs of life does not expire");
+    let never = Some("a session that gives no sign of life expires");
+    for (returns_ms, ends_us, expected) in [
+        ((4000, 40_000), Some(12_000_000), early),
+        ((4000, 40_000), Some(46_500_000), None),
+        ((40_000, 4000), Some(9_900_000), early),
+        ((40_000, 4000), Some(12_000_000), None),
+        ((40_000, 4000), Some(46_000_000), never),
+        ((40_000, 4000), None, never),
+    ] {
+        let history = came_back(returns_ms, ends_us, None);
+        assert_eq!(judged(&history, &PROMISES), expected, "{returns_ms:?} {ends_us:?}");
+    }
+}
+
+/// Seed 9107793: the leader's clock had stood still for 42 ms when it took a write, and then jumped to the true time. The session ended 33 ms early.
+#[test]
+fn a_clock_that_stood_still_unnoticed_makes_a_sign_as_old_as_it_showed() {
+    let early = Some("a session that keeps giving signs of life does not expire");
+    let promises = Promises { unnoticed_us: 600_000, ..PROMISES };
+    let at = |stood_still, ends_us| judged(&came_back((4000, 4000), Some(ends_us), stood_still), &promises);
+    assert_eq!(at(None, 9_967_000), early);
+    assert_eq!(at(Some((5_967_000, 6_009_000)), 9_967_000), None);
+    assert_eq!(at(Some((5_967_000, 6_009_000)), 9_960_000), early);
+    assert_eq!(at(Some((5_300_000, 6_009_000)), 9_967_000), early, "a leader notices a longer time");
 }
 
 #[test]

@@ -18,8 +18,10 @@ pub(crate) use answers::{concerns, missed, watch_set_by};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 pub(crate) use tree::{Change, Writer};
-use zoolet_engine::{ConnId, watch::WatchKind};
-use zoolet_model::{AuthId, ErrorCode, Perms, Reply, Request, SetWatches, Text, WatchEvent, WatcherType, WriteOp};
+use zoolet_engine::{ConnId, server::Counts, watch::WatchKind};
+use zoolet_model::{
+    AuthId, ErrorCode, Perms, Reply, Request, SessionId, SetWatches, Text, WatchEvent, WatcherType, WriteOp,
+};
 
 /// Something the server sends, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -135,6 +137,28 @@ impl Reference {
     /// The last zxid that was used.
     pub fn last_zxid(&self) -> i64 {
         self.last_zxid
+    }
+
+    /// Every number that follows from the tree and the sessions.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts { sessions: self.sessions.len() as u64, ..Counts::default() };
+        counts.owned = self.sessions.keys().map(|session| (SessionId(*session), 0)).collect();
+        for path in self.tree.paths() {
+            let Some(znode) = self.tree.get(path) else { continue };
+            counts.znodes += 1;
+            counts.data_bytes += (path.len() + znode.data.as_ref().map_or(0, Vec::len)) as u64;
+            match znode.kind {
+                RefKind::Ephemeral(owner) => {
+                    counts.ephemerals += 1;
+                    *counts.owned.entry(SessionId(owner)).or_default() += 1;
+                }
+                RefKind::Container => {
+                    counts.reapable += u64::from(znode.creates > 0 && self.tree.children(path).is_empty());
+                }
+                RefKind::Persistent => {}
+            }
+        }
+        counts
     }
 
     /// Watches, all kinds and connections together.

@@ -10,7 +10,7 @@ use zoolet_engine::action::{Append, BaseRead, FetchWhat, LogRecord};
 use zoolet_engine::event::{BaseFailure, Fetched};
 use zoolet_engine::peer::{Lane, LogRange, LogReadFailure};
 use zoolet_engine::store::log::chain_after;
-use zoolet_engine::{Action, ConnId, Event, Limits, Now, PeerMessage, Server, Settings, Start};
+use zoolet_engine::{Action, ConnId, Event, Limits, Now, PeerMessage, Server, Settings, Start, Status};
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, SessionId, WatchEvent, Zxid};
 use zoolet_sim::client::NOW;
 use zoolet_zab::{AppendSeq, Config, EnsembleId, Incarnation, Kind, LinkId, Member, Recovered, Timing};
@@ -56,6 +56,10 @@ pub struct Members {
     pub hanging: BTreeSet<u8>,
     /// Servers whose bases say nothing: what is to be applied waits.
     pub mute: BTreeSet<u8>,
+    /// Servers whose checkpoints fail.
+    pub failing: BTreeSet<u8>,
+    /// What the server that was asked last says of itself.
+    answered: Option<Box<Status>>,
     /// Servers that are paused: nothing is handled.
     pub paused: BTreeSet<u8>,
     /// A leader's word that a session has moved gets lost, as if that leader died while it was on its way.
@@ -129,6 +133,8 @@ impl Members {
             held: BTreeSet::new(),
             hanging: BTreeSet::new(),
             mute: BTreeSet::new(),
+            failing: BTreeSet::new(),
+            answered: None,
             paused: BTreeSet::new(),
             is_moved_lost: false,
             said: Vec::new(),
@@ -273,6 +279,14 @@ impl Members {
         outcome
     }
 
+    /// What a server says of itself, with its alarms.
+    pub fn status(&mut self, server: u8) -> Status {
+        self.handle(server, Event::Status { ticket: 1 });
+        let mut status = *self.answered.take().expect("it answers");
+        status.alarms = zoolet_engine::status::alarms(&status);
+        status
+    }
+
     fn carry_out(&mut self, server: u8) {
         let now = self.now;
         while let Some(action) = self.running(server).server.poll_action() {
@@ -326,7 +340,12 @@ impl Members {
                     };
                     self.running(server).server.handle(now, Event::LogRead { id: read.id, result });
                 }
-                Action::Status { .. } | Action::HoldLog { .. } | Action::ReleaseGenerations { .. } => {}
+                Action::Checkpoint(_) if self.failing.contains(&server) => {
+                    let failed = Event::CheckpointFailed { reason: "the disk is full".to_owned() };
+                    self.running(server).server.handle(now, failed);
+                }
+                Action::Status { status, .. } => self.answered = Some(status),
+                Action::HoldLog { .. } | Action::ReleaseGenerations { .. } => {}
                 Action::Fail(reason) => panic!("server {server} failed: {reason}"),
                 Action::Checkpoint(_)
                 | Action::SendSnapshot { .. }
@@ -496,7 +515,7 @@ impl Members {
     /// The first message of a new connection.
     pub fn connect(&mut self, server: u8, request: ConnectRequest) -> ConnId {
         let conn = self.conn();
-        self.handle(server, Event::Connect { conn, peer: Some([127, 0, 0, 1].into()), request });
+        self.handle(server, Event::Connect { conn, peer: Some(address_of(conn)), request });
         conn
     }
 
@@ -621,4 +640,10 @@ impl BaseRead for Empty {
     fn keys(&self, _: &[u8], _: Option<&[u8]>, _: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), BaseFailure> {
         Ok(())
     }
+}
+
+/// Each client has an address of its own, and so none takes another one's share of the sessions.
+fn address_of(conn: ConnId) -> std::net::IpAddr {
+    let [.., high, middle, low] = conn.0.to_be_bytes();
+    [127, high, middle, low].into()
 }

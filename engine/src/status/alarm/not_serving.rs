@@ -8,9 +8,9 @@ use zoolet_zab::Kind;
 /// The voters of the configuration that counts here, and which of them this server reaches.
 struct Voters {
     count: usize,
-    /// Those without a link, this server never among them.
+    /// Those that are not heard, this server never among them.
     missing: Vec<ServerId>,
-    /// Those with a link whose disks do not count.
+    /// Those that are heard whose disks do not count.
     uncounted: Vec<ServerId>,
     /// Those that count and are here: this server, if it does, among them.
     counted: usize,
@@ -20,7 +20,7 @@ impl Voters {
     fn of(status: &Status) -> Self {
         let is_own = |id: ServerId| status.id == Some(id);
         // A member that this server's file does not name has no link here either.
-        let is_linked = |id: ServerId| status.peers.iter().any(|peer| peer.id == id && peer.is_linked);
+        let is_linked = |id: ServerId| status.peers.iter().any(|peer| peer.id == id && status.hears(peer));
         let voters = || status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).map(|(id, _)| *id);
         let missing: Vec<_> = voters().filter(|&id| !is_own(id) && !is_linked(id)).collect();
         let uncounted: Vec<_> = status.uncounted.iter().copied().filter(|&id| is_linked(id)).collect();
@@ -142,6 +142,11 @@ mod tests {
                 "no leader: 1 of 3 voters are here and count, and 2 must; emptied or replaced: 2",
             ),
             (said(&[3], |_| ()), "no leader: 2 of 3 voters are here and elect one"),
+            // Cut off a moment ago: the links end only 5 s later.
+            (
+                said(&[2, 3], |s| s.peers.iter_mut().for_each(|peer| peer.heard_ms = Some(2_100))),
+                "no leader: 1 of 3 voters are here and count, and 2 must; not reached: 2, 3",
+            ),
             (said(&[3], |s| s.leader = Some(id(1))), "no leader: 2 of 3 voters are here and elect one"),
             (said(&[3], |s| s.leader = Some(id(3))), "not serving yet: this server is catching up with server 3"),
             (

@@ -113,17 +113,24 @@ impl Log {
             if diverges {
                 break 'batch;
             }
-            for (seq, record) in self.waiting(append) {
+            for (taken, (seq, record)) in self.waiting(append).enumerate() {
                 let bytes = encoded_bytes(record);
                 let is_over = buffer.len() + bytes > if records == 0 { room } else { room.min(BATCH_BYTES) };
                 // The chain hash at a truncation's end is looked up in what is durable.
                 let is_cut = matches!(record, LogRecord::Truncate { .. });
                 let is_late = is_for_facts && matches!(record, LogRecord::Entry { .. });
                 if is_over || is_late || (is_cut && records > 0) {
+                    if taken > 0 {
+                        let rest = self.waiting(append).skip(taken).map(|(_, record)| record);
+                        watermark = watermark.max(watermark_before(append.watermark, rest));
+                    }
                     break 'batch;
                 }
                 if seq != self.next_seq.0 + records {
                     return Err(AppendError::misuse(format!("append {seq} follows {}", self.next_seq.0 + records - 1)));
+                }
+                if taken == 0 && mutation::is_on(Mutation::WatermarkAtFirstRecord) {
+                    facts.commit(append.watermark);
                 }
                 let chain = if let LogRecord::Truncate { to } = record { self.chain_of_cut(*to)? } else { 0 };
                 let record = Record::of(record, chain);
@@ -138,9 +145,8 @@ impl Log {
                     entry_bytes += bytes as u64;
                 }
                 records += 1;
-                watermark = watermark.max(append.watermark);
             }
-            // Not before all records ahead of it are here: it may name entries that one of those cuts off.
+            // The watermark speaks of the history after all of the append's records: a later one may cut off entries below it.
             watermark = watermark.max(append.watermark);
         }
         if diverges && records == 0 && watermark.min(facts.last) <= facts.watermark {
@@ -283,4 +289,23 @@ impl Log {
             Err(ReadError::Log(error)) => Err(AppendError::Fatal(std::io::Error::other(error.to_string()))),
         }
     }
+}
+
+/// How far an append with this watermark commits while `rest`, its last records, is not durable: nothing that one of those cuts off. A snapshot
+/// takes the place of everything, so the history before it gains nothing.
+fn watermark_before<'a>(watermark: Zxid, rest: impl Iterator<Item = &'a LogRecord>) -> Zxid {
+    if mutation::is_on(Mutation::WatermarkAtFirstRecord) {
+        return watermark;
+    }
+    rest.fold(watermark, |watermark, record| match record {
+        LogRecord::Truncate { to } => watermark.min(*to),
+        LogRecord::SnapEnd { .. } => Zxid::ZERO,
+        LogRecord::Entry { .. }
+        | LogRecord::Promise(_)
+        | LogRecord::Epoch(_)
+        | LogRecord::Config { .. }
+        | LogRecord::SnapBegin { .. }
+        | LogRecord::Birth { .. }
+        | LogRecord::Damaged => watermark,
+    })
 }

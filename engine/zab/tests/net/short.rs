@@ -41,7 +41,10 @@ impl fmt::Display for Short<'_, Message> {
             Message::Ping { round, interval_ms, disk_age_ms, .. } => {
                 write!(f, "Ping round {round} every {interval_ms} ms, disk {disk_age_ms} ms")
             }
-            Message::Pong { round, disk_age_ms, .. } => write!(f, "Pong round {round}, disk {disk_age_ms} ms"),
+            Message::Pong { round, disk_age_ms, has_room, .. } => {
+                let room = if *has_room { "" } else { ", no room" };
+                write!(f, "Pong round {round}, disk {disk_age_ms} ms{room}")
+            }
         }
     }
 }

@@ -51,6 +51,7 @@ kinds! {
     Revalidated = 35,
     Moved = 36,
     Alive = 37,
+    Health = 38,
 
     Forward = 48,
     Revalidate = 49,

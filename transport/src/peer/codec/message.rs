@@ -4,9 +4,11 @@ use super::reader::{Read, Reader};
 use super::{CodecError, Kind, writer, zab};
 use bytes::{BufMut, BytesMut};
 use zoolet_engine::action::CheckpointMeta;
-use zoolet_engine::event::ConnId;
-use zoolet_engine::peer::{Claim, Entries, PeerEntry, PeerMessage, TransferId};
-use zoolet_model::{ErrorCode, SessionSecret};
+use zoolet_engine::event::{ConnId, Shortage};
+use zoolet_engine::peer::{Claim, Entries, Health, PeerEntry, PeerMessage, TransferId};
+use zoolet_engine::status::{DiskTroubles, Refusal};
+use zoolet_model::{ErrorCode, ServerId, SessionSecret};
+use zoolet_zab::{MEMBERS_MAX, Role};
 
 /// Bytes of Entries before the first entry, kind included, and of each entry before its payload.
 pub(super) const ENTRIES_BYTES: usize = 1 + 4 + 4 + 8 + 8 + 16 + 4;
@@ -29,6 +31,7 @@ pub(super) fn kind_of(message: &PeerMessage) -> Kind {
         PeerMessage::Revalidated { .. } => Kind::Revalidated,
         PeerMessage::Moved { .. } => Kind::Moved,
         PeerMessage::Alive { .. } => Kind::Alive,
+        PeerMessage::Health(_) => Kind::Health,
         PeerMessage::Touch { .. } => Kind::Touch,
         PeerMessage::Digest { .. } => Kind::Digest,
     }
@@ -93,7 +96,51 @@ pub(super) fn encode(message: &PeerMessage, out: &mut BytesMut) {
             writer::zxid(out, *zxid);
             out.put_u128_le(*digest);
         }
+        PeerMessage::Health(health) => put_health(out, health),
     }
+}
+
+/// Numbers of roles and refusals; never used for anything else again.
+mod health {
+    use super::{Refusal, Shortage};
+
+    pub(super) const LOOKING: u8 = 0;
+    pub(super) const LEADING: u8 = 1;
+    pub(super) const FOLLOWING: u8 = 2;
+    pub(super) const OBSERVING: u8 = 3;
+
+    /// 0 is none, and 255 what a later release says and this one does not know.
+    pub(super) const REFUSALS: [(u8, Refusal); 7] = [
+        (1, Refusal::Shortage(Shortage::Disk)),
+        (2, Refusal::Shortage(Shortage::Bound)),
+        (3, Refusal::Shortage(Shortage::Memory)),
+        (4, Refusal::ReadOnly),
+        (5, Refusal::Log),
+        (6, Refusal::Checkpoint),
+        (255, Refusal::Other),
+    ];
+}
+
+fn put_health(out: &mut BytesMut, said: &Health) {
+    let Health { role, applied, behind, refusal, disk, lags, silent, lagging } = said;
+    let (role, whom) = match *role {
+        Role::Looking => (health::LOOKING, 0),
+        Role::Leading => (health::LEADING, 0),
+        Role::Following(leader) => (health::FOLLOWING, leader.as_u8()),
+        Role::Observing(leader) => (health::OBSERVING, leader.as_u8()),
+    };
+    let number =
+        |refusal: Refusal| health::REFUSALS.iter().find(|(_, known)| *known == refusal).map_or(255, |(n, _)| *n);
+    out.put_slice(&[role, whom, refusal.map_or(0, number)]);
+    writer::bool(out, *lags);
+    writer::zxid(out, *applied);
+    out.put_u64_le(*behind);
+    for servers in [silent, lagging] {
+        let servers = &servers[..servers.len().min(MEMBERS_MAX)];
+        out.put_u8(servers.len() as u8);
+        servers.iter().for_each(|server| out.put_u8(server.as_u8()));
+    }
+    out.put_u8(disk.bits());
 }
 
 /// Entries follow one another, so the place of the first says those of all.
@@ -126,7 +173,10 @@ fn put_claim(out: &mut BytesMut, claim: &Claim) {
 /// The message that is all of a frame.
 pub(super) fn decode(mut reader: Reader) -> Read<PeerMessage> {
     let message = body(&mut reader)?;
-    reader.end()?;
+    // It is only shown, so a later release may add to it.
+    if !matches!(message, PeerMessage::Health(_)) {
+        reader.end()?;
+    }
     Ok(message)
 }
 
@@ -171,6 +221,7 @@ fn body(reader: &mut Reader) -> Read<PeerMessage> {
             timeout_ms: reader.u32()?,
         },
         Kind::Touch => touch(reader)?,
+        Kind::Health => PeerMessage::Health(read_health(reader)?),
         Kind::Digest => PeerMessage::Digest { zxid: reader.zxid()?, digest: reader.u128()? },
         Kind::Hello | Kind::OpenLane | Kind::SnapshotRequest | Kind::SnapshotReply => return Err(reader.misplaced()),
     })
@@ -210,6 +261,37 @@ fn touch(reader: &mut Reader) -> Read<PeerMessage> {
     let sessions = reader.vector(CLAIM_BYTES, claim)?;
     let of_this_process = reader.option(|reader| reader.vector(SESSION_BYTES, Reader::session))?;
     Ok(PeerMessage::Touch { epoch, sessions, of_this_process })
+}
+
+fn read_health(reader: &mut Reader) -> Read<Health> {
+    let (role, whom, refusal) = (reader.u8()?, ServerId::new(reader.u8()?), reader.u8()?);
+    let role = match (role, whom) {
+        (health::LOOKING, None) => Role::Looking,
+        (health::LEADING, None) => Role::Leading,
+        (health::FOLLOWING, Some(leader)) => Role::Following(leader),
+        (health::OBSERVING, Some(leader)) => Role::Observing(leader),
+        _ => return Err(reader.invalid("a role that nobody has")),
+    };
+    let known = health::REFUSALS.iter().find(|(number, _)| *number == refusal).map(|(_, known)| *known);
+    Ok(Health {
+        role,
+        refusal: (refusal != 0).then(|| known.unwrap_or(Refusal::Other)),
+        lags: reader.bool()?,
+        applied: reader.zxid()?,
+        behind: reader.u64()?,
+        silent: few_servers(reader)?,
+        lagging: few_servers(reader)?,
+        // Earlier builds end here.
+        disk: DiskTroubles::from_bits(if reader.left() > 0 { reader.u8()? } else { 0 }),
+    })
+}
+
+fn few_servers(reader: &mut Reader) -> Read<Vec<ServerId>> {
+    let count = usize::from(reader.u8()?);
+    if count > MEMBERS_MAX {
+        return Err(reader.invalid("more servers than an ensemble has"));
+    }
+    (0..count).map(|_| reader.server()).collect()
 }
 
 fn claim(reader: &mut Reader) -> Read<Claim> {

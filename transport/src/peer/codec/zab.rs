@@ -8,6 +8,10 @@ use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::{Attempt, Config, Epoch, Message, Notification, SPANS_MAX, Servers, Span};
 use zoolet_zab::{Spans, Stance};
 
+/// Of a Pong, beside the age of its sender's oldest append, which is less than 25 days: that its disk has no room for writes. Before there was this
+/// bit it was 0, and a release that does not know it takes the sender for one whose disk is slow.
+const NO_ROOM: u32 = 1 << 31;
+
 /// What a notification's sender does, as one byte; another names whom, or is 0.
 mod stance {
     pub(super) const LOOKING: u8 = 0;
@@ -91,10 +95,10 @@ pub(super) fn encode(message: &Message, out: &mut BytesMut) {
             out.put_u32_le(*interval_ms);
             out.put_u32_le(*disk_age_ms);
         }
-        Message::Pong { attempt, epoch, round, disk_age_ms } => {
+        Message::Pong { attempt, epoch, round, disk_age_ms, has_room } => {
             begin(out, *attempt, *epoch);
             out.put_u64_le(*round);
-            out.put_u32_le(*disk_age_ms);
+            out.put_u32_le((*disk_age_ms).min(NO_ROOM - 1) | if *has_room { 0 } else { NO_ROOM });
         }
     }
 }
@@ -168,7 +172,10 @@ pub(super) fn decode(kind: Kind, reader: &mut Reader) -> Read<Message> {
             let (round, interval_ms, disk_age_ms) = (reader.u64()?, reader.u32()?, reader.u32()?);
             Message::Ping { attempt, epoch, round, interval_ms, disk_age_ms }
         }
-        Kind::Pong => Message::Pong { attempt, epoch, round: reader.u64()?, disk_age_ms: reader.u32()? },
+        Kind::Pong => {
+            let (round, age) = (reader.u64()?, reader.u32()?);
+            Message::Pong { attempt, epoch, round, disk_age_ms: age & !NO_ROOM, has_room: age & NO_ROOM == 0 }
+        }
         Kind::Notification
         | Kind::Entries
         | Kind::Snapshot
@@ -176,6 +183,7 @@ pub(super) fn decode(kind: Kind, reader: &mut Reader) -> Read<Message> {
         | Kind::Revalidated
         | Kind::Moved
         | Kind::Alive
+        | Kind::Health
         | Kind::Forward
         | Kind::Revalidate
         | Kind::Touch

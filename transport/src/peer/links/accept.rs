@@ -3,15 +3,16 @@
 use super::Links;
 use super::closing::{self, refusal_line};
 use super::greeting::Failed;
-use super::places::{Knock, Place, Places, network};
+use super::places::{Knock, Place, Places};
 use crate::peer::trust::Refused;
-use quinn::{Incoming, ServerConfig};
+use quinn::{ConnectionError, Incoming, ServerConfig};
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use zoolet_engine::network::network;
 use zoolet_model::ServerId;
 
 /// What a stranger gets to prove itself.
@@ -58,11 +59,16 @@ fn open(links: &Arc<Links>, places: &Arc<Places>, incoming: Incoming, tasks: &mu
         return incoming.refuse();
     }
     let is_members = links.members().any(|member| member.is_found_at(remote));
-    match places.knock(remote, is_members, incoming.remote_address_validated()) {
+    match places.knock(remote, is_members, incoming.remote_address_validated(), Instant::now()) {
         Knock::Heard(place) => drop(tasks.spawn(hear(links.clone(), incoming, remote, place))),
         // One that was asked before and did not do it is dropped.
         Knock::Retried => drop(incoming.retry()),
-        Knock::Ignored => incoming.ignore(),
+        Knock::Ignored => {
+            // One matter for all: an address that was not shown may be anybody's.
+            let line = format!("{remote} and others begin more handshakes than are heard: some are not answered");
+            links.of_strangers.warn("ignored", &line);
+            incoming.ignore();
+        }
     }
 }
 
@@ -108,14 +114,18 @@ impl Links {
     /// A line about somebody who came and is refused.
     fn warn_of(&self, remote: SocketAddr, refused: &Refused) {
         self.of_strangers.warn((network(remote.ip()), mem::discriminant(&refused.why)), &refused.to_string());
-        // Whoever it is may name anybody.
-        if let Some(claimed) = refused.claimed.filter(|&claimed| self.member(claimed).is_some()) {
+        // Without a proof it may claim to be any server: status would tell an operator what a stranger wants to be done.
+        if let Some(claimed) = refused.claimed.filter(|&claimed| refused.is_known && self.member(claimed).is_some()) {
             self.table.refused(claimed, refused.to_string());
         }
     }
 
     /// A line about somebody who came and went, if that has to do with who the two are.
-    fn warn_of_end(&self, remote: SocketAddr, proved: Option<ServerId>, error: &quinn::ConnectionError) {
+    fn warn_of_end(&self, remote: SocketAddr, proved: Option<ServerId>, error: &ConnectionError) {
+        if proved.is_none() && matches!(error, ConnectionError::ApplicationClosed(_)) {
+            // The reason is a stranger's own word: it could have an operator stop a server that is well.
+            return tracing::debug!("{remote} left before it proved itself: {error}");
+        }
         let Some(line) = refusal_line(self, &remote.to_string(), error) else {
             if let Some(peer) = proved {
                 closing::keep_why(self, peer, remote, error);

@@ -159,8 +159,7 @@ impl Links {
             return Err(guest.refuse(Some(hello.from), Why::AnotherSite { site, own: self.settings.site.clone() }));
         }
         if hello.from == self.settings.id {
-            let first = "this very address".to_owned();
-            return Err(guest.refuse(Some(hello.from), Why::LiveTwice { first }));
+            return Err(guest.refuse(Some(hello.from), Why::OwnId));
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use zoolet_engine::Event;
 use zoolet_engine::peer::{Lane, PeerMessage};
+use zoolet_model::ServerId;
 
 /// quinn: the higher, the sooner. What is ordered against commits, and acks, wait for nothing but the word whether one is there.
 const CONTROL_PRIORITY: i32 = 3;
@@ -23,6 +24,9 @@ const FORWARD_PRIORITY: i32 = 1;
 
 /// A link that lives so long stands. One that does not is told as little as an attempt: the next one may end the same way.
 pub(super) const LASTING: Duration = Duration::from_secs(1);
+
+/// How often a link is looked at for whether its peer was heard: what operators are told is at most this much too old.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Packets that are read at once, at most.
 const CHUNKS: usize = 32;
@@ -90,6 +94,7 @@ pub(super) async fn run(
     tasks.spawn(read_lane(links.clone(), link.clone()));
     tasks.spawn(read_datagrams(links.clone(), link.clone()));
     tasks.spawn(sending::serve(links.clone(), link.clone()));
+    tasks.spawn(look(links.clone(), link.peer));
     let ended = tokio::select! {
         ended = tasks.join_next() => ended,
         () = sleep(LASTING) => {
@@ -107,6 +112,14 @@ pub(super) async fn run(
     // Nothing of this link comes after its PeerDown.
     tasks.shutdown().await;
     drop(up);
+}
+
+/// Keeps up when the peer was heard.
+async fn look(links: Arc<Links>, peer: ServerId) -> End {
+    loop {
+        sleep(LOOK).await;
+        links.table.look(peer);
+    }
 }
 
 fn report(links: &Links, member: &Member, link: &Link, end: End) {

@@ -1,9 +1,15 @@
-//! How many who have proved nothing are heard at a time.
+//! Bounds concurrent handshakes of unproved peers, and their rate.
+//!
+//! A handshake costs this server a key exchange, a signature and a check of one: milliseconds of a small processor, on the thread that also answers
+//! heartbeats. Places bound how many handshakes wait; allowances bound how many are begun, because a stranger that ends each at once leaves its place at
+//! once.
 
 use super::lock;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use zoolet_engine::network::network;
 
 /// Connections that have not proved themselves: with more than this, strangers first have to show that they are where they say, at no cost here.
 const UNVALIDATED_MAX: usize = 4;
@@ -11,18 +17,83 @@ const UNVALIDATED_MAX: usize = 4;
 const STRANGERS_MAX: usize = 32;
 /// The same of one network. On one machine the whole ensemble may knock.
 const STRANGERS_OF_NETWORK_MAX: usize = 16;
-/// When strangers have all places, so many are left for each address at which members are dialled. They dial from there too, and nobody else on their
-/// machines can.
+/// Extra places for each address at which a member is dialled, when strangers have all others. The
+/// member dials from that address too, and nobody else on its machine can.
 const OF_MEMBERS_ADDRESS: usize = 2;
 
-/// Who is being heard, by where they are.
+/// Handshakes that all strangers together may begin.
+const OF_ALL: Allowance = Allowance { at_once: 64, every: Duration::from_millis(31) };
+/// The same of one network: a whole ensemble on one machine may start at once.
+const OF_NETWORK: Allowance = Allowance { at_once: 32, every: Duration::from_millis(125) };
+/// Extra handshakes for each address at which a member is dialled, when strangers have used up
+/// theirs.
+const OF_MEMBER: Allowance = Allowance { at_once: 8, every: Duration::from_millis(500) };
+
+/// Handshakes that may begin at once, and the time in which one more may.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    at_once: u32,
+    every: Duration,
+}
+
+impl Allowance {
+    /// Whether one more may begin, `debt` being the time until all that were begun are paid for.
+    fn is_left(self, debt: Duration) -> bool {
+        debt + self.every <= self.every * self.at_once
+    }
+
+    /// Whether less than half of what may begin at once is used.
+    fn is_mostly_left(self, debt: Duration) -> bool {
+        debt < self.every * self.at_once / 2
+    }
+}
+
+/// Handshakes in progress, and the debts of those that were begun, by origin.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<HashMap<Origin, usize>>);
+pub(super) struct Places(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    heard: HashMap<Origin, usize>,
+    /// When the handshakes that were begun are paid for. Those in the past are dropped: what is kept is bounded by `OF_ALL`.
+    paid: HashMap<Origin, Instant>,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Origin {
+    /// Every stranger, of handshakes alone.
+    All,
     Stranger(IpAddr),
     Member(SocketAddr),
+}
+
+impl Origin {
+    fn allowance(self) -> Allowance {
+        match self {
+            Self::All => OF_ALL,
+            Self::Stranger(_) => OF_NETWORK,
+            Self::Member(_) => OF_MEMBER,
+        }
+    }
+}
+
+impl State {
+    fn places_of(&self, origin: Origin) -> usize {
+        self.heard.get(&origin).copied().unwrap_or_default()
+    }
+
+    fn debt(&self, origin: Origin, now: Instant) -> Duration {
+        self.paid.get(&origin).map_or(Duration::ZERO, |paid| paid.saturating_duration_since(now))
+    }
+
+    fn may_begin(&self, origin: Origin, now: Instant) -> bool {
+        origin.allowance().is_left(self.debt(origin, now))
+    }
+
+    fn charge(&mut self, origin: Origin, now: Instant) {
+        let paid = self.paid.entry(origin).or_insert(now);
+        *paid = (*paid).max(now) + origin.allowance().every;
+    }
 }
 
 /// A place among them.
@@ -33,11 +104,11 @@ pub(super) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut places = lock(&self.places.0);
-        if let Some(count) = places.get_mut(&self.origin) {
+        let heard = &mut lock(&self.places.0).heard;
+        if let Some(count) = heard.get_mut(&self.origin) {
             *count -= 1;
             if *count == 0 {
-                places.remove(&self.origin);
+                heard.remove(&self.origin);
             }
         }
     }
@@ -54,33 +125,41 @@ pub(super) enum Knock {
 
 impl Places {
     /// `is_members`: a member is dialled there.
-    pub(super) fn knock(self: &Arc<Self>, remote: SocketAddr, is_members: bool, is_validated: bool) -> Knock {
-        let mut places = lock(&self.0);
-        let all: usize = places.values().sum();
-        let of = |origin| places.get(&origin).copied().unwrap_or_default();
+    pub(super) fn knock(
+        self: &Arc<Self>,
+        remote: SocketAddr,
+        is_members: bool,
+        is_validated: bool,
+        now: Instant,
+    ) -> Knock {
+        let mut state = lock(&self.0);
+        state.paid.retain(|_, paid| *paid > now);
+        let all: usize = state.heard.values().sum();
         let stranger = Origin::Stranger(network(remote.ip()));
         let member = Origin::Member(remote);
-        let origin = if all < STRANGERS_MAX && of(stranger) < STRANGERS_OF_NETWORK_MAX {
-            stranger
-        } else if is_members && of(member) < OF_MEMBERS_ADDRESS {
-            member
+        let has_place = all < STRANGERS_MAX && state.places_of(stranger) < STRANGERS_OF_NETWORK_MAX;
+        let charged = [stranger, Origin::All];
+        let charged: &[Origin] = if has_place && charged.iter().all(|&origin| state.may_begin(origin, now)) {
+            &charged
+        } else if is_members && state.places_of(member) < OF_MEMBERS_ADDRESS && state.may_begin(member, now) {
+            &[member]
         } else {
             return Knock::Ignored;
         };
-        if all >= UNVALIDATED_MAX && !is_validated {
+        // Anybody can write another's address on a packet. So an address that was not shown uses up no more than half of what is its network's, and
+        // nothing that is a member's.
+        let may_be_forged = all < UNVALIDATED_MAX
+            && charged.iter().all(|origin| match origin {
+                Origin::Member(_) => false,
+                Origin::All | Origin::Stranger(_) => origin.allowance().is_mostly_left(state.debt(*origin, now)),
+            });
+        if !may_be_forged && !is_validated {
             return Knock::Retried;
         }
-        *places.entry(origin).or_default() += 1;
+        charged.iter().for_each(|&origin| state.charge(origin, now));
+        let origin = charged[0];
+        *state.heard.entry(origin).or_default() += 1;
         Knock::Heard(Place { places: self.clone(), origin })
-    }
-}
-
-/// What one stranger may have for himself: an address, and of IPv6 the 2^64 of a network.
-pub(super) fn network(address: IpAddr) -> IpAddr {
-    const HOST: u128 = u64::MAX as u128;
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !HOST).into(),
-        address => address,
     }
 }
 
@@ -89,15 +168,21 @@ mod tests {
     use super::*;
 
     /// Says of each knock what was done, and keeps the places.
-    #[derive(Default)]
     struct Door {
         places: Arc<Places>,
         heard: Vec<Place>,
+        now: Instant,
+    }
+
+    impl Default for Door {
+        fn default() -> Self {
+            Self { places: Arc::default(), heard: Vec::new(), now: Instant::now() }
+        }
     }
 
     impl Door {
         fn knock(&mut self, remote: &str, is_members: bool, is_validated: bool) -> &'static str {
-            match self.places.knock(remote.parse().unwrap(), is_members, is_validated) {
+            match self.places.knock(remote.parse().unwrap(), is_members, is_validated, self.now) {
                 Knock::Heard(place) => {
                     self.heard.push(place);
                     "heard"
@@ -123,8 +208,51 @@ mod tests {
         assert!(door.is_heard(STRANGERS_MAX - STRANGERS_OF_NETWORK_MAX, |_| "10.0.0.2:1".to_owned()));
         assert_eq!(door.knock("10.0.0.3:1", false, true), "ignored");
         door.heard.clear();
-        assert!(lock(&door.places.0).is_empty());
-        assert_eq!(door.knock("10.0.0.3:1", false, false), "heard");
+        assert!(lock(&door.places.0).heard.is_empty());
+        assert_eq!(door.knock("10.0.0.3:1", false, true), "heard");
+    }
+
+    /// How many of `times` knocks are heard, each of a stranger that leaves its place at once.
+    fn loops(door: &mut Door, times: usize, remote: impl Fn(usize) -> String) -> usize {
+        let heard = (0..times).filter(|&n| {
+            let is_heard = door.knock(&remote(n), false, true) == "heard";
+            door.heard.clear();
+            is_heard
+        });
+        heard.count()
+    }
+
+    #[test]
+    fn a_network_that_loops_handshakes_begins_so_many_and_then_eight_a_second() {
+        let mut door = Door::default();
+        assert_eq!(loops(&mut door, 1000, |port| format!("10.0.0.1:{}", port + 1)), OF_NETWORK.at_once as usize);
+        assert_eq!(door.knock("10.0.0.2:1", false, true), "heard", "another network has its own");
+        door.now += Duration::from_secs(1);
+        assert_eq!(loops(&mut door, 1000, |_| "10.0.0.1:1".to_owned()), 8);
+        door.now += Duration::from_secs(60);
+        assert_eq!(door.knock("10.0.0.1:1", false, false), "heard");
+        assert_eq!(lock(&door.places.0).paid.len(), 2, "what is paid for is forgotten");
+    }
+
+    #[test]
+    fn networks_that_loop_handshakes_together_leave_some_for_members() {
+        let mut door = Door::default();
+        assert_eq!(loops(&mut door, 1000, |n| format!("10.0.{}.{}:1", n / 250, n % 250)), OF_ALL.at_once as usize);
+        assert_eq!(door.knock("10.1.0.1:2888", false, true), "ignored");
+        assert_eq!(door.knock("10.1.0.1:2888", true, false), "retried", "its address may be forged");
+        assert_eq!(door.knock("10.1.0.1:2888", true, true), "heard");
+    }
+
+    #[test]
+    fn forged_addresses_use_up_half_of_what_is_their_networks() {
+        let mut door = Door::default();
+        let forged = (0..1000).filter(|_| {
+            let is_heard = door.knock("10.0.0.1:1", false, false) == "heard";
+            door.heard.clear();
+            is_heard
+        });
+        assert_eq!(forged.count(), OF_NETWORK.at_once as usize / 2);
+        assert_eq!(door.knock("10.0.0.1:1", false, true), "heard");
     }
 
     #[test]
@@ -133,8 +261,6 @@ mod tests {
         assert!(door.is_heard(STRANGERS_OF_NETWORK_MAX, |host| format!("[fd00:0:0:1:{host}::7]:1")));
         assert_eq!(door.knock("[fd00:0:0:1:ffff::1]:2", false, true), "ignored");
         assert_eq!(door.knock("[fd00:0:0:2::1]:2", false, true), "heard");
-        // An IPv4 address as a socket for both families shows it.
-        assert_eq!(network("::ffff:10.0.0.1".parse().unwrap()), IpAddr::from([10, 0, 0, 1]));
     }
 
     #[test]

@@ -76,9 +76,14 @@ impl Guest {
         self.key
     }
 
-    /// The refusal of this guest, whoever finds the reason.
+    /// The refusal of this guest, which has proved itself if it came to claim a server.
     pub fn refuse(&self, claimed: Option<ServerId>, why: Why) -> Refused {
-        Refused { who: self.who.clone(), claimed, why }
+        Refused { who: self.who.clone(), claimed, why, is_known: claimed.is_some() || self.dialled.is_some() }
+    }
+
+    /// The refusal of this guest, whose proof of being the server that it claims to be is lacking.
+    fn refuse_claim(&self, claimed: ServerId, why: Why) -> Refused {
+        Refused { is_known: self.dialled.is_some(), ..self.refuse(Some(claimed), why) }
     }
 }
 
@@ -159,7 +164,7 @@ impl Gate {
     /// One line for the operator.
     pub fn check_address(&self, address: SocketAddr) -> Result<(), Refused> {
         if matches!(self.trust, Trust::Loopback) && !address.ip().to_canonical().is_loopback() {
-            return Err(Refused { who: address.to_string(), claimed: None, why: Why::NotLoopback });
+            return Err(Refused { who: address.to_string(), claimed: None, why: Why::NotLoopback, is_known: false });
         }
         Ok(())
     }
@@ -170,7 +175,7 @@ impl Gate {
     /// It is refused whatever it will say. Nothing was said to it yet.
     pub fn meet(&self, connection: &Connection, who: &str, dialled: Option<ServerId>) -> Result<Guest, Refused> {
         self.check_address(connection.remote_address())?;
-        let refused = |why| Refused { who: who.to_owned(), claimed: None, why };
+        let refused = |why| Refused { who: who.to_owned(), claimed: None, why, is_known: dialled.is_some() };
         let certificate = shown(connection).ok_or_else(|| refused(Why::NoKey))?;
         let key = match &self.trust {
             Trust::Ca(_) => Authority::key_of(&certificate),
@@ -204,8 +209,8 @@ impl Gate {
         hello: &[u8],
         proof: Option<&[u8; PROOF_BYTES]>,
     ) -> Result<(), Refused> {
-        self.judge_trust(guest, claimed, hello, proof)
-            .and_then(|()| self.judge_pins(guest, claimed))
+        self.judge_trust(guest, claimed, hello, proof).map_err(|why| guest.refuse_claim(claimed, why))?;
+        self.judge_pins(guest, claimed)
             .and_then(|()| match guest.dialled {
                 Some(dialled) if dialled != claimed => Err(Why::AnswersForAnother { dialled }),
                 _ => Ok(()),

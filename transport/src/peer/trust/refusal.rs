@@ -51,6 +51,8 @@ pub enum Why {
         /// Which.
         wanted: ServerId,
     },
+    /// It says that it is this server.
+    OwnId,
     /// Two live servers have one id.
     LiveTwice {
         /// Where the one is that came first.
@@ -69,6 +71,10 @@ pub struct Refused {
     pub claimed: Option<ServerId>,
     /// Why.
     pub why: Why,
+    /// Whether it has proved itself, or this server dialled it where its operator said. For other
+    /// peers the line states only what they did: a remedy could be what an attacker wants the
+    /// operator to do.
+    pub is_known: bool,
 }
 
 impl Refused {
@@ -80,11 +86,13 @@ impl Refused {
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.who)?;
-        if let Some(claimed) = self.claimed {
-            write!(f, " (server {})", claimed.as_u8())?;
+        match (self.claimed, self.why.unproved()) {
+            (Some(claimed), Some(lacks)) if !self.is_known => {
+                write!(f, "{} claims to be server {} and is refused: {lacks}", self.who, claimed.as_u8())
+            }
+            (Some(claimed), _) => write!(f, "{} (server {}) {}", self.who, claimed.as_u8(), self.why),
+            (None, _) => write!(f, "{} {}", self.who, self.why),
         }
-        write!(f, " {}", self.why)
     }
 }
 
@@ -126,6 +134,9 @@ impl fmt::Display for Why {
             Self::AsksForAnother { wanted } => {
                 write!(f, "takes this server for server {}: one of the two addresses is wrong there", wanted.as_u8())
             }
+            Self::OwnId => f.write_str(
+                "says that it is this server: if its id is wrong, change it there; if it is a copy of this server, stop it",
+            ),
             Self::LiveTwice { first } => {
                 write!(f, "is refused, because a server with this id or key is live at {first}: stop one of the two")
             }
@@ -159,6 +170,27 @@ pub mod close_code {
 }
 
 impl Why {
+    /// The proof that is lacking, of reasons that mean that there is none.
+    fn unproved(&self) -> Option<&'static str> {
+        match self {
+            Self::NoProof => Some("it shows no proof of the site key"),
+            Self::WrongProof => Some("its proof is not of this site's key"),
+            Self::NoKeyPinned { .. } => Some("its key is not pinned to that server here"),
+            Self::NotCertified => Some("its certificate does not name that server"),
+            Self::NotLoopback
+            | Self::AnotherKeyPinned { .. }
+            | Self::KeyOfAnother { .. }
+            | Self::OwnKey
+            | Self::OwnId
+            | Self::NoKey
+            | Self::AnotherSite { .. }
+            | Self::AnswersForAnother { .. }
+            | Self::AsksForAnother { .. }
+            | Self::LiveTwice { .. }
+            | Self::NotUnderstood => None,
+        }
+    }
+
     fn close_code(&self) -> u32 {
         match self {
             Self::NotLoopback => close_code::ADDRESS,
@@ -172,7 +204,8 @@ impl Why {
             Self::OwnKey => close_code::OWN_KEY,
             Self::AnotherSite { .. } => close_code::SITE,
             Self::AnswersForAnother { .. } | Self::AsksForAnother { .. } => close_code::SERVER,
-            Self::LiveTwice { .. } => close_code::LIVE_TWICE,
+            // For the other side it is the same: somebody has its id.
+            Self::OwnId | Self::LiveTwice { .. } => close_code::LIVE_TWICE,
             Self::NotUnderstood => close_code::NOT_UNDERSTOOD,
         }
     }

@@ -191,7 +191,7 @@ async fn another_site_key_is_refused_on_both_sides() {
     let (a, b) = (Server::new(1, site(), &Pins::new()), Server::new(2, site(), &Pins::new()));
     let (dialler, acceptor) = lines(link(&a, 2, &b).await);
     assert_eq!(dialler, "gw-b:2888 has another site key: copy the site key of one server to all others");
-    assert_eq!(acceptor, "somebody (server 1) has another site key: copy the site key of one server to all others");
+    assert_eq!(acceptor, "somebody claims to be server 1 and is refused: its proof is not of this site's key");
 }
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn a_server_without_a_site_key_is_told_that_it_needs_one() {
     let (a, b) = (Server::new(1, Trust::Loopback, &Pins::new()), Server::new(2, site(), &Pins::new()));
     let (dialler, acceptor) = lines(link(&a, 2, &b).await);
     assert_eq!(dialler, "gw-b:2888 asks for its site key, and this server has none: copy it here");
-    assert_eq!(acceptor, "somebody (server 1) shows no proof of the site key: copy this server's site key to it");
+    assert_eq!(acceptor, "somebody claims to be server 1 and is refused: it shows no proof of the site key");
 }
 
 /// Who takes the address of a server gets no link: the dialler wants a proof, too.
@@ -290,13 +290,7 @@ async fn a_pinned_key_opens_for_its_own_server_only() {
             a.gate.public_key()
         )
     );
-    assert_eq!(
-        acceptor,
-        format!(
-            "somebody (server 3) has key {}, and no key is pinned to that server here: if it is yours, pin this one",
-            a.gate.public_key()
-        )
-    );
+    assert_eq!(acceptor, "somebody claims to be server 3 and is refused: its key is not pinned to that server here");
 }
 
 /// Under the site key a pin binds one server to one key; others need none.

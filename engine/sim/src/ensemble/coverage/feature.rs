@@ -82,6 +82,8 @@ features! {
     SessionBegun = "session begun",
     /// A session was continued at another server.
     SessionMoved = "session moved",
+    /// A session was continued with another timeout.
+    SessionRenewed = "session renewed",
     /// A session was closed by its client.
     SessionClosed = "session closed",
     /// A session ended that no client had closed.

@@ -29,6 +29,7 @@ fn impossible(feature: Feature, kind: Kind) -> Option<&'static str> {
             Some("before birth there are no disks that count, and none is lost")
         }
         (Feature::Birth, Kind::Reconfigure) => Some("before birth nobody leads who could change the members"),
+        (Feature::Birth, Kind::ProspectDies) => Some("before birth nobody leads who could be cut off"),
         _ => None,
     }
 }

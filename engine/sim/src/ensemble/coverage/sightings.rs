@@ -75,7 +75,8 @@ impl Sightings {
             | PeerMessage::Moved { .. }
             | PeerMessage::Touch { .. }
             | PeerMessage::Alive { .. }
-            | PeerMessage::Digest { .. } => return,
+            | PeerMessage::Digest { .. }
+            | PeerMessage::Health(_) => return,
         };
         self.see(at_us, feature);
     }
@@ -149,6 +150,7 @@ impl Sightings {
                 Txn::CloseSession { session } if closing.contains(&session) => Feature::SessionClosed,
                 Txn::CloseSession { session } if orphaned.contains(&session) => Feature::FormerSession,
                 Txn::CloseSession { .. } => Feature::SessionExpired,
+                Txn::RenewSession { .. } => Feature::SessionRenewed,
                 Txn::Reap { .. } => Feature::Reap,
                 Txn::Membership(bytes) => {
                     let Some(next) = Config::decode(bytes) else { continue };

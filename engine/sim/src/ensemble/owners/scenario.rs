@@ -77,7 +77,8 @@ impl Scenario {
         let mix = if which == 0 { Mix::of(&[]) } else { with_faults.mix };
         // So many in a time that clients fill with what they do ([`Seat::goes_on`]).
         let safety_us = random.between(DRAWN_US.0, DRAWN_US.1);
-        let plan = Plan { mix, faults: (4, 14), faults_min: 0, safety_us, ..peaceful.plan };
+        // Four before birth would leave a short run without servers for most of its time.
+        let plan = Plan { mix, faults: (4, 14), early_faults: 1, faults_min: 0, safety_us, ..peaceful.plan };
         let fates = if which == 1 { Vec::new() } else { Fate::drawn(plan.safety_us, &mut random) };
         Self { plan, fates, ..peaceful }
     }

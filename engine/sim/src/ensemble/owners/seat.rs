@@ -9,6 +9,7 @@ use std::fmt;
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
+use zoolet_coordinator::Instant;
 use zoolet_session::{Session, Timer};
 
 /// What the futures of a client do after one of them is over.
@@ -80,7 +81,7 @@ impl<F: fmt::Debug + 'static> Seat<F> {
     }
 
     /// What the clock of its machine shows; it is too fast or too slow by [`crate::ensemble::DRIFT_PPM_MAX`] at most.
-    pub fn now(&self) -> Duration {
+    pub fn now(&self) -> Instant {
         self.clock.now()
     }
 
@@ -95,7 +96,7 @@ impl<F: fmt::Debug + 'static> Seat<F> {
     }
 
     /// The time of the run, microseconds, at which that clock shows `at`.
-    pub fn true_us(&self, at: Duration) -> u64 {
+    pub fn true_us(&self, at: Instant) -> u64 {
         self.clock.true_us(at)
     }
 

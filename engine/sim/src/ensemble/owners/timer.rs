@@ -5,6 +5,7 @@ use crate::workload::Random;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use zoolet_coordinator::Instant;
 use zoolet_engine::{Settings, server};
 use zoolet_session::{Surroundings, Timer, Timers};
 use zoolet_zab::Timing;
@@ -52,20 +53,20 @@ impl OwnClock {
     }
 
     /// What it shows.
-    pub fn now(&self) -> Duration {
+    pub fn now(&self) -> Instant {
         let shown = self.shown();
-        Duration::from_micros(shown.shows_us())
+        Instant::at(Duration::from_micros(shown.shows_us()))
     }
 
     /// Ready once it shows that.
-    pub fn timer(&self, at: Duration) -> Timer {
-        Timer::new(Arc::new(self.clone()), at)
+    pub fn timer(&self, at: Instant) -> Timer {
+        Timer::new(Arc::new(self.clone()), at.since_start())
     }
 
     /// The time of the run, microseconds, at which it shows that; at once when that has passed.
-    pub fn true_us(&self, at: Duration) -> u64 {
+    pub fn true_us(&self, at: Instant) -> u64 {
         let shown = self.shown();
-        let at_us = u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
+        let at_us = u64::try_from(at.since_start().as_micros()).unwrap_or(u64::MAX);
         shown.when_us(at_us).unwrap_or(u64::MAX)
     }
 
@@ -83,7 +84,7 @@ impl OwnClock {
     /// Wakes everybody whose time has come.
     pub(super) fn ring(&self) {
         self.shown().armed_us = None;
-        self.0.timers.wake_due(self.now());
+        self.0.timers.wake_due(self.now().since_start());
     }
 
     /// When the next timer is due, if that was not said before.
@@ -103,7 +104,7 @@ impl OwnClock {
 
 impl Surroundings for OwnClock {
     fn now(&self) -> Duration {
-        OwnClock::now(self)
+        OwnClock::now(self).since_start()
     }
 
     fn random_bits(&self) -> u128 {
@@ -133,11 +134,11 @@ mod tests {
     fn a_timer_is_ready_at_its_time_of_the_clients_clock_and_not_before() {
         let now_us = Arc::new(AtomicU64::new(0));
         let clock = OwnClock::new(Clock::new(0, 777, 400), Arc::clone(&now_us), Random::new(1));
-        let mut timer = std::pin::pin!(clock.timer(Duration::from_secs(10)));
+        let mut timer = std::pin::pin!(clock.timer(Instant::at(Duration::from_secs(10))));
         let mut context = Context::from_waker(Waker::noop());
         assert!(timer.as_mut().poll(&mut context).is_pending());
         let due_us = clock.arm().unwrap();
-        assert_eq!((clock.arm(), clock.true_us(Duration::from_secs(10))), (None, due_us));
+        assert_eq!((clock.arm(), clock.true_us(Instant::at(Duration::from_secs(10)))), (None, due_us));
         now_us.store(due_us - 3, Relaxed);
         assert!(timer.as_mut().poll(&mut context).is_pending());
         now_us.store(due_us, Relaxed);

@@ -176,9 +176,13 @@ impl Process {
             Work::Release(_) => Ok(()),
             Work::Fetch(fetch) => {
                 let result = self.base.read(&fetch);
-                self.handle(cx, Event::Fetched { id: fetch.id, result })
+                self.tell(Event::Fetched { id: fetch.id, result });
+                Ok(())
             }
-            Work::Complete(place, completion) => self.on_completed(cx, place, &completion),
+            Work::Complete(place, completion) => {
+                self.on_completed(cx, place, &completion);
+                Ok(())
+            }
             Work::Checkpoint(checkpoint) => self.on_checkpoint(cx, &checkpoint),
             Work::Written(zxid, written) => self.on_written(cx, zxid, written),
             Work::Merge => self.on_merge(cx),
@@ -194,17 +198,16 @@ impl Process {
         }
     }
 
-    fn on_completed(&mut self, cx: &mut Context<'_>, place: Place, completion: &Completion) -> Result<(), Stopped> {
+    fn on_completed(&mut self, cx: &mut Context<'_>, place: Place, completion: &Completion) {
         let (result, failure) = match self.base.reader_of(completion.generation) {
             Ok(reader) => completion.run(reader),
             Err(failure) => (Err(ErrorCode::SystemError), Some(failure)),
         };
         self.outbox.fill(place, Sent::Reply { xid: completion.xid, zxid: completion.zxid, result });
         self.deliver(cx, place.conn);
-        self.handle(cx, Event::Completed { bytes: completion.bytes })?;
-        match failure {
-            Some(BaseFailure::Damaged(what)) => self.handle(cx, Event::BaseDamaged { what }),
-            Some(BaseFailure::Io(_)) | None => Ok(()),
+        self.tell(Event::Completed { bytes: completion.bytes });
+        if let Some(BaseFailure::Damaged(what)) = failure {
+            self.tell(Event::BaseDamaged { what });
         }
     }
 
@@ -227,23 +230,23 @@ impl Process {
                 self.settle_space(cx)?;
                 let generation = self.base.serve();
                 self.log.log.recycle(zxid);
-                self.handle(cx, Event::Checkpointed { generation })?;
-                self.recycled(cx, zxid)?;
+                self.tell(Event::Checkpointed { generation });
+                self.recycled(cx, zxid);
             }
             Err(error) if self.base.base.sync_failed() => return Err(Stopped::because(error)),
             Err(error) => {
                 self.settle_space(cx)?;
-                self.handle(cx, Event::CheckpointFailed { reason: error.to_string() })?;
-                self.note_damage(cx, &error)?;
+                self.tell(Event::CheckpointFailed { reason: error.to_string() });
+                self.note_damage(&error);
             }
         }
         self.written(cx)
     }
 
     /// The log may use segments again, and says so.
-    pub(super) fn recycled(&mut self, cx: &mut Context<'_>, checkpoint: Zxid) -> Result<(), Stopped> {
+    pub(super) fn recycled(&mut self, cx: &mut Context<'_>, checkpoint: Zxid) {
         cx.around.witness.recycled(cx.now_us, cx.id, checkpoint);
-        self.tell_persisted(cx)
+        self.tell_persisted();
     }
 
     fn on_merge(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
@@ -256,7 +259,7 @@ impl Process {
             Err(error) if self.base.base.sync_failed() => return Err(Stopped::because(error)),
             Err(error) => {
                 self.base.is_merging = false;
-                self.note_damage(cx, &error)?;
+                self.note_damage(&error);
             }
         }
         if write_us > 0 {
@@ -267,10 +270,10 @@ impl Process {
     }
 
     /// The machine is told what only the base's threads see.
-    pub(super) fn note_damage(&mut self, cx: &mut Context<'_>, error: &BaseError) -> Result<(), Stopped> {
+    pub(super) fn note_damage(&mut self, error: &BaseError) {
         match error {
-            BaseError::Damaged(what) => self.handle(cx, Event::BaseDamaged { what: what.clone() }),
-            BaseError::NoSpace | BaseError::TooLarge(_) | BaseError::Io(_) => Ok(()),
+            BaseError::Damaged(what) => self.tell(Event::BaseDamaged { what: what.clone() }),
+            BaseError::NoSpace | BaseError::TooLarge(_) | BaseError::Io(_) => {}
         }
     }
 
@@ -287,7 +290,7 @@ impl Process {
         check_alive(cx)?;
         if has_changed {
             let shortage = self.base.reserve.shortage();
-            self.handle(cx, Event::Space { shortage })?;
+            self.tell(Event::Space { shortage });
         }
         Ok(())
     }

@@ -100,9 +100,9 @@ impl Process {
             Ok(()) => {
                 self.log.waiting.drain(..std::mem::take(&mut self.log.in_flight));
                 if std::mem::take(&mut self.log.is_stalled) {
-                    self.handle(cx, Event::LogResumed)?;
+                    self.tell(Event::LogResumed);
                 }
-                self.tell_persisted(cx)?;
+                self.tell_persisted();
                 self.log.prepare_ahead(cx)
             }
             Err(AppendError::Stalled(_)) => {
@@ -111,12 +111,12 @@ impl Process {
                 if self.log.waiting.first().is_some_and(|append| append.seq <= appended) {
                     // A full ring has room again only when this is applied and in a checkpoint, and for that it has to be known.
                     self.log.waiting.retain(|append| append.seq > appended);
-                    self.tell_persisted(cx)?;
+                    self.tell_persisted();
                 }
                 self.log.is_retrying = true;
                 self.log.later(cx, RETRY_US, Job::RetryLog);
                 if !std::mem::replace(&mut self.log.is_stalled, true) {
-                    self.handle(cx, Event::LogStalled { is_read_only: false })?;
+                    self.tell(Event::LogStalled { is_read_only: false });
                 }
                 Ok(())
             }
@@ -124,16 +124,14 @@ impl Process {
         }
     }
 
-    pub(super) fn tell_persisted(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+    pub(super) fn tell_persisted(&mut self) {
         let log = &self.log.log;
         let (seq, log_bytes_used, checkpoint) = (log.appended(), log.used_bytes(), log.checkpoint());
         let floor = log.floor();
-        cx.around.witness.told(cx.now_us, cx.id, seq);
-        self.handle(cx, Event::Persisted { seq, log_bytes_used, checkpoint })?;
+        self.tell(Event::Persisted { seq, log_bytes_used, checkpoint });
         if floor > self.floor {
             self.floor = floor;
-            self.handle(cx, Event::LogFloor { floor })?;
+            self.tell(Event::LogFloor { floor });
         }
-        Ok(())
     }
 }

@@ -4,6 +4,7 @@ mod base;
 mod holds;
 mod log;
 mod outbox;
+mod pace;
 mod peers;
 mod thread;
 
@@ -17,8 +18,9 @@ use bytes::Bytes;
 use holds::Holds;
 use log::LogThread;
 use outbox::Outbox;
+use pace::Pace;
 use peers::PeerThreads;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use zoolet_engine::action::{Append, LogRecord};
 use zoolet_engine::store::{MeteredDisk, Store, Strategy};
@@ -80,6 +82,15 @@ pub struct Process {
     outbox: Outbox,
     peers: PeerThreads,
     holds: Holds,
+    /// Events that the core has not taken.
+    inbox: VecDeque<Event>,
+    pace: Pace,
+    /// The core's last turn lasts until then.
+    busy_until_us: u64,
+    /// [`Happening::Turn`] comes when it is over.
+    is_turn_noted: bool,
+    /// A deadline passed meanwhile.
+    owes_judgement: bool,
     limits: Limits,
     /// Entries above it can be read from the log, as the machine knows.
     floor: Zxid,
@@ -151,6 +162,11 @@ impl Process {
             outbox: Outbox::default(),
             peers: PeerThreads::default(),
             holds: Holds::new(&limits),
+            inbox: VecDeque::new(),
+            pace: Pace::drawn(random),
+            busy_until_us: 0,
+            is_turn_noted: false,
+            owes_judgement: false,
             limits,
             floor,
             installed: None,
@@ -163,8 +179,9 @@ impl Process {
             if let Event::Recovered { zxid, payload } = &event {
                 process.unapplied.insert(*zxid, payload.clone());
             }
-            process.handle(cx, event)?;
+            process.tell(event);
         }
+        process.take_turns(cx)?;
         check_alive(cx)?;
         process.server.start(cx.now());
         process.carry_out(cx)?;
@@ -182,22 +199,54 @@ impl Process {
     /// # Errors
     /// [`Stopped`] when the process ends by that.
     pub(super) fn event(&mut self, cx: &mut Context<'_>, event: Event) -> Result<(), Stopped> {
-        self.handle(cx, event)?;
+        self.tell(event);
         self.settle(cx)
     }
 
-    /// Everything readable was read: what time has brought is judged.
+    /// Everything readable was read: what time has brought is judged. A core that is busy does so at the end of its next turn.
     ///
     /// # Errors
     /// [`Stopped`].
     pub(super) fn deadline(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         self.wakes_us = None;
+        if cx.now_us < self.busy_until_us {
+            self.owes_judgement = true;
+            self.note_turn(cx);
+            return Ok(());
+        }
+        self.judge(cx)?;
+        self.settle(cx)
+    }
+
+    fn judge(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         let now = cx.now();
         if self.server.next_deadline().is_some_and(|at_ms| at_ms <= now.mono_ms) {
             self.server.handle_deadline(now);
             self.carry_out(cx)?;
         }
+        Ok(())
+    }
+
+    /// The core's last turn is over.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(super) fn turn(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        self.is_turn_noted = false;
+        if cx.now_us < self.busy_until_us {
+            self.note_turn(cx);
+            return Ok(());
+        }
+        if std::mem::take(&mut self.owes_judgement) {
+            self.take_turns(cx)?;
+            self.judge(cx)?;
+        }
         self.settle(cx)
+    }
+
+    /// All that comes until then waits for one turn.
+    pub(super) fn be_busy(&mut self, until_us: u64) {
+        self.busy_until_us = self.busy_until_us.max(until_us);
     }
 
     /// A thread is done.
@@ -219,6 +268,7 @@ impl Process {
     /// # Errors
     /// [`Stopped`].
     pub(super) fn command(&mut self, cx: &mut Context<'_>, command: impl FnOnce(&mut Server)) -> Result<(), Stopped> {
+        self.take_turns(cx)?;
         command(&mut self.server);
         self.carry_out(cx)?;
         self.settle(cx)
@@ -246,13 +296,39 @@ impl Process {
         self.arm(cx);
     }
 
-    fn handle(&mut self, cx: &mut Context<'_>, event: Event) -> Result<(), Stopped> {
-        cx.around.witness.trace.note(cx.now_us, cx.who(), || format!("<- {event:?}"));
+    /// The core hears it in its next turn.
+    fn tell(&mut self, event: Event) {
         if let Event::Connect { conn, .. } = &event {
             self.outbox.open(*conn);
         }
-        self.server.handle(cx.now(), event);
-        self.carry_out(cx)
+        self.inbox.push_back(event);
+    }
+
+    /// The core takes all that it was told. As in the binary its actions are carried out after so many events, and not after each.
+    fn take_turns(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        while !self.inbox.is_empty() {
+            let events = self.pace.events(cx.random).min(self.inbox.len());
+            let (mut durable, mut hears_of_base) = (None, false);
+            for event in self.inbox.drain(..events).collect::<Vec<_>>() {
+                cx.around.witness.trace.note(cx.now_us, cx.who(), || format!("<- {event:?}"));
+                self.note_heard(cx, &event);
+                if let Event::Persisted { seq, .. } = event {
+                    durable = Some(seq);
+                }
+                hears_of_base |= matches!(event, Event::SnapshotInstalled { .. });
+                self.server.handle(cx.now(), event);
+            }
+            // The turn's outcome is judged with what it heard.
+            if let Some(zxid) = self.installed.filter(|_| hears_of_base) {
+                cx.around.witness.heard_of_base(cx.now_us, cx.id, zxid);
+            }
+            self.carry_out(cx)?;
+            // What is said in a turn may have been put together before this was heard in it.
+            if let Some(seq) = durable {
+                cx.around.witness.told(cx.now_us, cx.id, seq);
+            }
+        }
+        Ok(())
     }
 
     fn carry_out(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
@@ -300,7 +376,11 @@ impl Process {
             match record {
                 LogRecord::Entry { zxid, payload } => drop(self.unapplied.insert(*zxid, payload.clone())),
                 LogRecord::Truncate { to } => self.unapplied.retain(|zxid, _| zxid <= to),
-                LogRecord::SnapEnd { zxid, .. } => self.unapplied.retain(|at, _| at > zxid),
+                // Entries applied in this very turn are not noted yet.
+                LogRecord::SnapEnd { zxid, .. } => {
+                    let applied = self.server.applied();
+                    self.unapplied.retain(|at, _| at > zxid || *at <= applied);
+                }
                 LogRecord::Promise(_)
                 | LogRecord::Epoch(_)
                 | LogRecord::Config { .. }
@@ -313,8 +393,14 @@ impl Process {
         self.log.push(append);
     }
 
-    /// What follows a turn: the log's next batch, what was applied, the next deadline.
-    fn settle(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+    /// A turn, unless the last one is not over, and what follows: the log's next batch, the next deadline.
+    pub(super) fn settle(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        if !self.inbox.is_empty() && cx.now_us < self.busy_until_us {
+            self.note_turn(cx);
+        } else if !self.inbox.is_empty() {
+            self.take_turns(cx)?;
+            self.be_busy(cx.now_us + self.pace.busy_us(cx.random));
+        }
         self.log.begin(cx)?;
         self.arm(cx);
         Ok(())
@@ -323,7 +409,8 @@ impl Process {
     /// Whatever follows, and be it the end of the process, clients will hear of what was applied.
     fn note_state(&mut self, cx: &mut Context<'_>) {
         let applied = self.server.applied();
-        if applied > self.applied {
+        let has_applied = applied > self.applied;
+        if has_applied {
             let mut rest = self.unapplied.split_off(&applied);
             if self.installed.take_if(|installed| *installed <= applied).is_some() {
                 // What was in the snapshot this server never applied.
@@ -340,11 +427,26 @@ impl Process {
         }
         let (zab, digest) = (self.server.zab(), self.server.digest());
         let (role, epoch, committed) = (zab.role(), zab.epoch(), zab.committed());
-        let state = State { applied, digest, is_serving: self.server.is_serving(), role, epoch, committed };
+        let is_refusing = self.server.refusing_writes().is_some();
+        let state =
+            State { applied, digest, is_serving: self.server.is_serving(), role, epoch, committed, is_refusing };
         cx.around.has_changed |= cx.around.witness.state(cx.now_us, cx.id, state);
+        if has_applied {
+            cx.around.witness.kept(cx.now_us, cx.id, &self.server);
+        }
+    }
+
+    fn note_turn(&mut self, cx: &mut Context<'_>) {
+        if !std::mem::replace(&mut self.is_turn_noted, true) {
+            let happening = Happening::Turn { server: cx.id, process: self.number };
+            cx.around.agenda.at(self.busy_until_us, Rank::News, happening);
+        }
     }
 
     fn arm(&mut self, cx: &mut Context<'_>) {
+        if self.owes_judgement {
+            return;
+        }
         let deadline_ms = self.server.next_deadline();
         let Some(at_us) = deadline_ms.and_then(|at_ms| cx.clock.when(cx.now_us, at_ms)) else { return };
         if self.wakes_us.is_none_or(|wakes_us| at_us < wakes_us) {

@@ -70,23 +70,19 @@ impl PeerThreads {
 }
 
 impl Process {
-    /// A link went up or down, or a peer said something.
-    pub(in crate::ensemble) fn landed(&mut self, cx: &mut Context<'_>, landed: Landed<Said>) -> Result<(), Stopped> {
+    /// A link went up or down, or a peer said something: [`Process::settle`] follows.
+    pub(in crate::ensemble) fn landed(&mut self, cx: &mut Context<'_>, landed: Landed<Said>) {
         match landed {
             Landed::Up { peer, link, process, .. } => {
                 let link = LinkId(link.0);
                 self.peers.links.insert(peer, link);
                 self.peers.processes.insert(link, process);
-                cx.around.witness.parted(cx.now_us, cx.id, peer);
                 let disk = Incarnation(cx.around.incarnation_of(peer, process));
-                self.event(cx, Event::PeerUp { peer, link, disk })
+                self.tell(Event::PeerUp { peer, link, disk });
             }
             Landed::Down { peer, link, .. } => self.link_down(cx, peer, LinkId(link.0)),
             Landed::Message { peer, link, message: Said::Message(message), .. } => {
-                let link = LinkId(link.0);
-                let process = self.peers.processes.get(&link).copied().unwrap_or_default();
-                cx.around.witness.received(cx.now_us, cx.id, peer, process, &message);
-                self.event(cx, Event::PeerMessage { peer, link, message })
+                self.tell(Event::PeerMessage { peer, link: LinkId(link.0), message });
             }
             Landed::Message { peer, message: Said::Chunk { transfer, bytes }, .. } => {
                 let incoming = self.peers.incoming.entry((peer, transfer)).or_default();
@@ -95,18 +91,12 @@ impl Process {
                     None => incoming.end = Some(Ok(())),
                 }
                 self.write_snapshot(cx, peer, transfer);
-                Ok(())
             }
         }
     }
 
-    /// A link is gone, and with it whatever was on its way there.
-    pub(in crate::ensemble) fn link_down(
-        &mut self,
-        cx: &mut Context<'_>,
-        peer: ServerId,
-        link: LinkId,
-    ) -> Result<(), Stopped> {
+    /// A link is gone, and with it whatever was on its way there: [`Process::settle`] follows.
+    pub(in crate::ensemble) fn link_down(&mut self, cx: &mut Context<'_>, peer: ServerId, link: LinkId) {
         if self.peers.links.get(&peer) == Some(&link) {
             self.peers.links.remove(&peer);
             let lost: Vec<_> = self.peers.incoming.keys().copied().filter(|(from, _)| *from == peer).collect();
@@ -117,11 +107,27 @@ impl Process {
                 self.write_snapshot(cx, peer, transfer);
             }
         }
-        cx.around.witness.parted(cx.now_us, cx.id, peer);
-        self.event(cx, Event::PeerDown { peer, link })
+        self.tell(Event::PeerDown { peer, link });
+    }
+
+    /// The core hears it now.
+    pub(super) fn note_heard(&self, cx: &mut Context<'_>, event: &Event) {
+        let witness = &mut cx.around.witness;
+        match event {
+            Event::PeerUp { peer, .. } | Event::PeerDown { peer, .. } => witness.parted(cx.now_us, cx.id, *peer),
+            Event::PeerMessage { peer, link, message } => {
+                let process = self.peers.processes.get(link).copied().unwrap_or_default();
+                witness.received(cx.now_us, cx.id, *peer, process, message);
+            }
+            _ => {}
+        }
     }
 
     pub(super) fn say(&mut self, cx: &mut Context<'_>, peer: ServerId, link: LinkId, message: PeerMessage) {
+        if self.peers.links.get(&peer) != Some(&link) {
+            // It went down in this turn.
+            return;
+        }
         cx.around.witness.sent(cx.now_us, cx.id, peer, link, &message);
         let carrier = match message.lane() {
             Lane::Datagram => Carrier::Datagram,
@@ -210,11 +216,16 @@ impl Process {
                     Err(ReadError::Gone) => Err(LogReadFailure::Gone),
                     Err(ReadError::Log(error)) => Err(LogReadFailure::Unreadable(error.to_string())),
                 };
-                self.handle(cx, Event::LogRead { id, result })
+                self.tell(Event::LogRead { id, result });
+                Ok(())
             }
-            PeerJob::Open { peer, link, transfer, reader } => self.on_open(cx, peer, link, transfer, reader),
+            PeerJob::Open { peer, link, transfer, reader } => {
+                self.on_open(cx, peer, link, transfer, reader);
+                Ok(())
+            }
             PeerJob::Chunk { peer, link, transfer, source, offset } => {
-                self.on_chunk(cx, peer, link, transfer, source, offset)
+                self.on_chunk(cx, peer, link, transfer, source, offset);
+                Ok(())
             }
             PeerJob::Write { peer, transfer } => self.on_write(cx, peer, transfer),
             PeerJob::Install { base } => self.on_install(cx, base),
@@ -228,21 +239,21 @@ impl Process {
         link: LinkId,
         transfer: TransferId,
         reader: Result<BaseReader, BaseFailure>,
-    ) -> Result<(), Stopped> {
+    ) {
         let source = reader.map_err(ImageError::Source).and_then(|reader| {
             let chain = self.log.log.chain_at(reader.meta().zxid).map_err(|error| ImageError::Io(error.to_string()))?;
             SnapshotSource::open(reader, chain)
         });
         match source {
             Ok(source) => self.on_chunk(cx, peer, link, transfer, Arc::new(source), 0),
-            Err(error) => self.not_sent(cx, transfer, error),
+            Err(error) => self.not_sent(transfer, error),
         }
     }
 
     /// Nothing more of a snapshot goes out.
-    fn not_sent(&mut self, cx: &mut Context<'_>, transfer: TransferId, error: ImageError) -> Result<(), Stopped> {
-        self.handle(cx, Event::SnapshotSent { transfer, result: Err(error.to_string()) })?;
-        self.note_damage(cx, &error.into())
+    fn not_sent(&mut self, transfer: TransferId, error: ImageError) {
+        self.tell(Event::SnapshotSent { transfer, result: Err(error.to_string()) });
+        self.note_damage(&error.into());
     }
 
     fn on_chunk(
@@ -253,12 +264,12 @@ impl Process {
         transfer: TransferId,
         source: Arc<SnapshotSource>,
         offset: u64,
-    ) -> Result<(), Stopped> {
+    ) {
         let is_there = self.peers.links.get(&peer) == Some(&link);
         let bytes = match source.read(offset, CHUNK_BYTES) {
             Ok(bytes) if is_there => bytes,
-            Ok(_) => return self.not_sent(cx, transfer, ImageError::Io("the link is gone".to_owned())),
-            Err(error) => return self.not_sent(cx, transfer, error),
+            Ok(_) => return self.not_sent(transfer, ImageError::Io("the link is gone".to_owned())),
+            Err(error) => return self.not_sent(transfer, error),
         };
         let next = offset + bytes.len() as u64;
         let mut send = |bytes| {
@@ -269,17 +280,18 @@ impl Process {
         if next < source.bytes() {
             let spent_us = cx.speed.read_us() + 100;
             at(cx, cx.now_us + spent_us, PeerJob::Chunk { peer, link, transfer, source, offset: next });
-            return Ok(());
+            return;
         }
         send(None);
-        self.handle(cx, Event::SnapshotSent { transfer, result: Ok(()) })
+        self.tell(Event::SnapshotSent { transfer, result: Ok(()) });
     }
 
     fn on_write(&mut self, cx: &mut Context<'_>, peer: ServerId, transfer: TransferId) -> Result<(), Stopped> {
         let Some(incoming) = self.peers.incoming.get_mut(&(peer, transfer)) else {
             // It was dropped while it was written: that is heard after the machine has forgotten it.
             let result = Err(NotReceived::BrokeOff("it is not wanted any more".to_owned()));
-            return self.handle(cx, Event::SnapshotReceived { peer, transfer, result });
+            self.tell(Event::SnapshotReceived { peer, transfer, result });
+            return Ok(());
         };
         incoming.is_writing = false;
         let mut outcome = match &incoming.end {
@@ -310,7 +322,8 @@ impl Process {
             Ok(ReceivedSnapshot { base: id, state })
         });
         check_alive(cx)?;
-        self.handle(cx, Event::SnapshotReceived { peer, transfer, result: finished })
+        self.tell(Event::SnapshotReceived { peer, transfer, result: finished });
+        Ok(())
     }
 
     fn on_install(&mut self, cx: &mut Context<'_>, base: u64) -> Result<(), Stopped> {
@@ -320,11 +333,12 @@ impl Process {
         cx.meter.serve_base(base);
         let generation = self.base.replace(received);
         check_alive(cx)?;
-        cx.around.witness.checkpointed(cx.now_us, cx.id, zxid);
+        cx.around.witness.installed(cx.now_us, cx.id, zxid);
         self.log.log.recycle(zxid);
         self.installed = Some(zxid);
-        self.handle(cx, Event::SnapshotInstalled { generation })?;
-        self.recycled(cx, zxid)
+        self.tell(Event::SnapshotInstalled { generation });
+        self.recycled(cx, zxid);
+        Ok(())
     }
 }
 

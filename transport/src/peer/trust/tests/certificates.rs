@@ -60,7 +60,7 @@ async fn a_certificate_names_one_server() {
     // The acceptor learns who it is only when it says so.
     let posing = Server { id: id(2), gate: one.gate.clone(), endpoint: one.endpoint.clone() };
     let (dialler, acceptor) = lines(link(&posing, 3, &three).await);
-    assert_eq!(acceptor, "somebody (server 2) has a certificate that does not name that server");
+    assert_eq!(acceptor, "somebody claims to be server 2 and is refused: its certificate does not name that server");
     assert!(dialler.starts_with("gw-b:2888 has not "), "{dialler}");
 }
 

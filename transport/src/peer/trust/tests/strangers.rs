@@ -62,7 +62,7 @@ async fn a_stranger_hears_nothing_but_a_number() {
     let ConnectionError::ApplicationClosed(close) = end else { panic!("{end}") };
     assert_eq!((close.error_code, close.reason.len()), (VarInt::from_u32(close_code::PROOF), 0));
     let (line, sent) = accepted.unwrap_err();
-    assert_eq!(line, "somebody (server 1) has another site key: copy the site key of one server to all others");
+    assert_eq!(line, "somebody claims to be server 1 and is refused: its proof is not of this site's key");
     assert_eq!(sent, 0);
 }
 

@@ -1,0 +1,405 @@
+//! What a checkpoint promises while nothing breaks.
+
+use crate::base_support::{BASE_ID, Model, OPTIONS, assert_holds, contents, create, merge, open};
+use bytes::Bytes;
+use std::sync::Arc;
+use zoolet_engine::{
+    action::{BaseRead, Changes, Checkpoint, Generation},
+    store::{
+        FsDisk,
+        base::{Base, BaseError, Options, Scrubbed},
+        disk::Disk,
+        key,
+    },
+};
+use zoolet_sim::disk::{OperationKind, Random, SimDisk};
+
+#[test]
+fn a_checkpoint_is_what_the_next_process_opens() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(1));
+    assert_eq!(base.meta().zxid, model.meta().zxid);
+    for round in 0..20 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 100, 400)).unwrap();
+        assert_eq!(base.generation(), Generation(round + 1));
+        assert_holds(&base, &model, "in the process that wrote it");
+        merge(&base, round % 7 == 0).unwrap();
+        assert_eq!(base.generation(), Generation(round + 1));
+        assert_holds(&base, &model, "merged");
+    }
+    drop(base);
+    assert_holds(&open(&disk).unwrap(), &model, "in the next process");
+}
+
+#[test]
+fn a_reader_keeps_its_generation_while_later_ones_are_written() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(2));
+    let mut held = Vec::new();
+    for _ in 0..6 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 80, 200)).unwrap();
+        held.push((base.reader(), model.clone()));
+        merge(&base, true).unwrap();
+    }
+    for (reader, model) in &held {
+        assert_eq!(reader.generation(), Generation(model.zxid));
+        assert!(contents(reader).unwrap() == model.records);
+    }
+}
+
+#[test]
+fn readers_and_a_checkpoint_go_on_at_the_same_time() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(3));
+    base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
+    let before = model.clone();
+    let reader = base.reader();
+    std::thread::scope(|scope| {
+        let reads = scope.spawn(|| (0..5).all(|_| contents(&reader.clone()).unwrap() == before.records));
+        for _ in 0..5 {
+            base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
+        }
+        assert!(reads.join().unwrap());
+    });
+    assert_holds(&base, &model, "after all");
+}
+
+#[test]
+fn a_scan_is_in_order_and_stops_when_told() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let mut model = Model::default();
+    let keys: [&[u8]; 8] = [b"a", b"c\xff", b"d", b"d/a\0b", b"d\xff", b"e", b"n\0", b"n/\0a"];
+    let changes = keys.iter().map(|&key| (key.into(), Some(Bytes::copy_from_slice(key)))).collect();
+    base.checkpoint(&model.checkpoint(changes)).unwrap();
+    let reader = base.reader();
+    for (from, &low) in keys.iter().enumerate() {
+        for (to, &high) in keys.iter().enumerate() {
+            let mut seen: Vec<Vec<u8>> = Vec::new();
+            reader
+                .keys(low, Some(high), &mut |key| {
+                    seen.push(key.to_vec());
+                    true
+                })
+                .unwrap();
+            assert_eq!(seen, keys.get(from..to).unwrap_or_default(), "{low:?}..{high:?}");
+        }
+    }
+    let mut seen = 0;
+    reader
+        .keys(b"", None, &mut |_| {
+            seen += 1;
+            seen < 4
+        })
+        .unwrap();
+    assert_eq!(seen, 4);
+}
+
+#[test]
+fn opening_and_an_idle_base_write_nothing() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let mut model = Model::default();
+    base.checkpoint(&model.random_checkpoint(&mut Random::new(4), 300, 400)).unwrap();
+    drop(base);
+    let before = disk.counters();
+    let base = open(&disk).unwrap();
+    assert_holds(&base, &model, "opened");
+    drop(base);
+    assert_eq!(disk.counters().writes, before.writes);
+    assert_eq!(disk.counters().written_bytes, before.written_bytes);
+}
+
+#[test]
+fn opening_after_a_crash_reads_a_hundredth_of_a_large_base() {
+    let disk = SimDisk::new(1);
+    let options = Options { merge_step_bytes: 1 << 20, ..OPTIONS };
+    let base = Base::create(Arc::new(disk.clone()), BASE_ID, options).unwrap();
+    let (mut model, mut random) = (Model::default(), Random::new(10));
+    for _ in 0..6 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 4000, 4000)).unwrap();
+        merge(&base, false).unwrap();
+    }
+    disk.set_crash_at(disk.steps() + 5);
+    assert!(base.checkpoint(&model.clone().random_checkpoint(&mut random, 4000, 4000)).is_err());
+    let base = open(&disk.after_process_crash()).unwrap();
+    let (read, bytes) = (base.counters().base_bytes_read, base.file_bytes());
+    assert!(bytes > 4 << 20 && read < bytes / 40, "read {read} of {bytes} bytes");
+    assert_holds(&base, &model, "after the crash");
+}
+
+/// A merge is many steps; each leaves the same state, and checkpoints come between.
+#[test]
+fn checkpoints_between_the_steps_of_a_merge_are_not_lost_in_it() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(12));
+    let mut between = 0;
+    for round in 0..10 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 150, 300)).unwrap();
+        while base.merge(round % 5 == 4).unwrap() {
+            if random.below(3) == 0 && between < round * 3 {
+                base.checkpoint(&model.random_checkpoint(&mut random, 20, 300)).unwrap();
+                between += 1;
+            }
+            assert_holds(&base, &model, "between two steps");
+        }
+    }
+    assert!(between > 10, "{between}");
+    drop(base);
+    assert_holds(&open(&disk).unwrap(), &model, "in the next process");
+}
+
+#[test]
+fn merged_files_go_when_nobody_reads_them() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(13));
+    base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
+    let held = base.reader();
+    let before = contents(&held).unwrap();
+    for _ in 0..10 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
+    }
+    merge(&base, true).unwrap();
+    assert!(contents(&held).unwrap() == before);
+    let files = || disk.list().unwrap().iter().filter(|name| name.ends_with(".run")).count();
+    assert!(files() > 0);
+    drop(held);
+    assert_eq!((files(), base.counters().runs), (0, 0));
+    assert_holds(&base, &model, "merged");
+}
+
+#[test]
+fn deleting_everything_leaves_little() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(14));
+    for _ in 0..5 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
+        merge(&base, true).unwrap();
+    }
+    let gone = model.records.keys().cloned().map(|key| (key, None)).collect();
+    base.checkpoint(&model.checkpoint(gone)).unwrap();
+    assert_holds(&base, &model, "deleted");
+    merge(&base, true).unwrap();
+    assert_holds(&base, &model, "merged");
+    assert_eq!(disk.list().unwrap(), ["crc", "manifest", "redb"].map(|end| format!("base-{BASE_ID}.{end}")));
+    assert!(disk.used_bytes() < 1 << 20, "{}", disk.used_bytes());
+    base.checkpoint(&model.random_checkpoint(&mut random, 300, 400)).unwrap();
+    merge(&base, true).unwrap();
+    assert_holds(&base, &model, "and goes on");
+}
+
+/// What 1,000 keys change again and again must not make a large base be rewritten again and again.
+#[test]
+fn a_few_keys_that_change_often_do_not_rewrite_a_large_base() {
+    let disk = SimDisk::new(1);
+    let options = Options { runs_max: 4, merge_step_bytes: 64 << 10, ..OPTIONS };
+    let base = Base::create(Arc::new(disk.clone()), BASE_ID, options).unwrap();
+    let mut model = Model::default();
+    let znode = |at: u64, fill: u8| (key::znode(&format!("/app/{at:05}")).unwrap(), Some(Bytes::from(vec![fill; 200])));
+    base.checkpoint(&model.checkpoint((0..10_000).map(|at| znode(at, 0)).collect())).unwrap();
+    merge(&base, true).unwrap();
+    let (before, bytes) = (base.counters().base_bytes_written, base.file_bytes());
+    for round in 0..40_u8 {
+        base.checkpoint(&model.checkpoint((0..100).map(|at| znode(at * 97, round)).collect())).unwrap();
+        merge(&base, false).unwrap();
+    }
+    let written = base.counters().base_bytes_written - before;
+    assert!(written < bytes * 2, "{written} bytes written for 40 small checkpoints of a base of {bytes}");
+    assert_holds(&base, &model, "after all");
+}
+
+/// The table of one run of them all would grow with the base.
+#[test]
+fn runs_whose_tables_take_much_memory_go_into_a_base_however_large() {
+    let disk = SimDisk::new(1);
+    let options = Options { runs_max: 4, merge_step_bytes: 64 << 10, table_bytes_max: 16 << 10, ..OPTIONS };
+    let base = Base::create(Arc::new(disk), BASE_ID, options).unwrap();
+    let mut model = Model::default();
+    let znode = |at: u64, fill: u8| (key::znode(&format!("/app/{at:05}")).unwrap(), Some(Bytes::from(vec![fill; 100])));
+    base.checkpoint(&model.checkpoint((0..20_000).map(|at| znode(at, 0)).collect())).unwrap();
+    merge(&base, true).unwrap();
+    let before = base.memory_bytes();
+    for round in 0..30_u8 {
+        base.checkpoint(&model.checkpoint((0..200).map(|at| znode(at * 97, round)).collect())).unwrap();
+        merge(&base, false).unwrap();
+        // The tables, and what redb's pages vary by.
+        let tables = base.memory_bytes().saturating_sub(before);
+        assert!(base.counters().runs < 8 && tables < (16 << 10) + (48 << 10), "{tables} bytes of tables");
+    }
+    assert_holds(&base, &model, "after all");
+    // Without other checkpoints between nothing is left that has a table to speak of.
+    base.checkpoint(&model.checkpoint((0..2000).map(|at| znode(at * 9, 99)).collect())).unwrap();
+    merge(&base, false).unwrap();
+    assert_eq!(base.counters().runs, 0, "one run is enough when its table is large");
+    assert_holds(&base, &model, "and then");
+}
+
+#[test]
+fn a_value_that_is_cloned_is_shared() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let mut model = Model::default();
+    let key = key::znode("/a").unwrap();
+    let changes = Changes::from([(key.clone(), Some(Bytes::from_static(b"value")))]);
+    base.checkpoint(&model.checkpoint(changes)).unwrap();
+    let value = base.reader().record(&key).unwrap().unwrap();
+    assert_eq!(value, "value");
+    assert_eq!(value.clone().as_ptr(), value.as_ptr());
+    assert_eq!(base.reader().record(b"n/\0b").unwrap(), None);
+}
+
+#[test]
+fn a_scrub_is_sound_or_names_the_damage() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let mut model = Model::default();
+    base.checkpoint(&model.random_checkpoint(&mut Random::new(5), 500, 400)).unwrap();
+    let mut scrub = base.scrub();
+    let mut steps = 0;
+    while scrub.step(1000).unwrap() == Scrubbed::More {
+        steps += 1;
+    }
+    assert!(steps > 10);
+
+    let mut wrong = model.random_checkpoint(&mut Random::new(6), 10, 400);
+    wrong.meta.digest ^= 1;
+    base.checkpoint(&wrong).unwrap();
+    let mut scrub = base.scrub();
+    let end = loop {
+        match scrub.step(1000) {
+            Ok(Scrubbed::More) => {}
+            end => break end,
+        }
+    };
+    assert!(matches!(end, Err(zoolet_engine::event::BaseFailure::Damaged(_))), "{end:?}");
+}
+
+#[test]
+fn create_refuses_what_is_there_and_remove_makes_room() {
+    let disk = SimDisk::new(1);
+    drop(create(&disk));
+    assert_eq!(Base::list(&disk).unwrap(), [BASE_ID]);
+    assert!(matches!(Base::create(Arc::new(disk.clone()), BASE_ID, OPTIONS), Err(BaseError::Io(_))));
+    // What the refused attempt left must be what was there.
+    open(&disk).unwrap();
+    Base::remove(&disk, BASE_ID).unwrap();
+    assert!(Base::list(&disk).unwrap().is_empty());
+    assert!(matches!(open(&disk), Err(BaseError::Damaged(_))));
+    drop(create(&disk));
+}
+
+#[test]
+fn a_base_on_a_real_file_system_is_no_different() {
+    let path = std::env::temp_dir().join(format!("zoolet-base-{}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(FsDisk::open(&path).unwrap());
+    let base = Base::create(disk.clone(), BASE_ID, OPTIONS).unwrap();
+    let (mut model, mut random) = (Model::default(), Random::new(9));
+    for _ in 0..5 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 300, 4000)).unwrap();
+    }
+    assert_holds(&base, &model, "in the process that wrote it");
+    drop(base);
+    assert_holds(&Base::open(disk, BASE_ID, OPTIONS).unwrap(), &model, "in the next process");
+    std::fs::remove_dir_all(&path).unwrap();
+}
+
+#[test]
+fn a_failed_sync_ends_all_checkpoints_and_no_read() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(7));
+    base.checkpoint(&model.random_checkpoint(&mut random, 100, 400)).unwrap();
+    let before = model.clone();
+    let reader = base.reader();
+    disk.fail(OperationKind::Sync, std::io::ErrorKind::Other);
+    let next = model.random_checkpoint(&mut random, 100, 400);
+    assert!(matches!(base.checkpoint(&next), Err(BaseError::Io(_))));
+    disk.heal();
+    assert!(matches!(base.checkpoint(&next), Err(BaseError::Io(_))));
+    assert!(base.sync_failed());
+    assert!(contents(&reader).unwrap() == before.records);
+    assert_holds(&base, &before, "after the failed sync");
+}
+
+#[test]
+fn reads_go_on_when_the_disk_turns_read_only() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(8));
+    base.checkpoint(&model.random_checkpoint(&mut random, 100, 400)).unwrap();
+    let (before, reader) = (model.clone(), base.reader());
+    disk.fail_with(|operation| {
+        let changes = matches!(operation.kind, OperationKind::Write | OperationKind::SetLen | OperationKind::Allocate);
+        changes.then_some(std::io::ErrorKind::ReadOnlyFilesystem)
+    });
+    let next: Checkpoint = model.random_checkpoint(&mut random, 100, 400);
+    for _ in 0..3 {
+        assert!(matches!(base.checkpoint(&next), Err(BaseError::Io(_))));
+        assert!(contents(&reader).unwrap() == before.records);
+        assert_holds(&base, &before, "read-only");
+    }
+    disk.heal();
+    base.checkpoint(&next).unwrap();
+    assert_holds(&base, &model, "writable again");
+    assert!(contents(&reader).unwrap() == before.records, "a held generation stays");
+}
+
+#[test]
+fn a_base_told_to_have_no_runs_merges_them_and_goes_on() {
+    let disk = SimDisk::new(1);
+    let options = Options { runs_max: 0, ..OPTIONS };
+    let base = Base::create(Arc::new(disk.clone()), BASE_ID, options).unwrap();
+    let (mut model, mut random) = (Model::default(), Random::new(15));
+    for _ in 0..6 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 50, 300)).unwrap();
+    }
+    assert!(base.counters().runs <= 4);
+    assert_holds(&base, &model, "no runs");
+}
+
+/// A file whose name has the largest number there is was not made by a base, and must not keep one from opening.
+#[test]
+fn a_file_with_the_largest_number_there_is_is_removed() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(16));
+    base.checkpoint(&model.random_checkpoint(&mut random, 50, 300)).unwrap();
+    drop(base);
+    let stranger = format!("base-{BASE_ID}-{}.run", u64::MAX);
+    disk.create(&stranger).unwrap();
+    let base = open(&disk).unwrap();
+    assert_eq!(disk.contents(&stranger), None);
+    for _ in 0..6 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 50, 300)).unwrap();
+        merge(&base, false).unwrap();
+    }
+    assert_holds(&base, &model, "after the stranger");
+    drop(base);
+    assert_holds(&open(&disk).unwrap(), &model, "opened again");
+}
+
+/// Who writes faster than merges go on between checkpoints waits a little for each, not once for a whole merge.
+#[test]
+fn checkpoints_that_leave_merges_no_time_do_them_in_equal_parts() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let (mut model, mut random) = (Model::default(), Random::new(17));
+    let mut merged = Vec::new();
+    for _ in 0..72 {
+        let before = base.counters().merge_bytes_written;
+        base.checkpoint(&model.random_checkpoint(&mut random, 1000, 300)).unwrap();
+        merged.push(base.counters().merge_bytes_written - before);
+        assert!(base.counters().runs <= 12);
+    }
+    let merged = &merged[12..];
+    let (longest, sum) = (*merged.iter().max().unwrap(), merged.iter().sum::<u64>());
+    assert!(longest * 60 < sum * 4, "{longest} bytes of {sum} in one of 60 checkpoints: {merged:?}");
+    assert_holds(&base, &model, "after all");
+}

@@ -1,0 +1,259 @@
+//! A disk that a server's own writes have filled: writes are refused, deletes are not, and what they free lets writes in again.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use zoolet_engine::store::Reserve;
+use zoolet_engine::{Event, Limits};
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request};
+use zoolet_sim::client;
+use zoolet_sim::disk::SimDisk;
+use zoolet_sim::machine::{Machine, tiny_limits};
+
+fn limits() -> Limits {
+    Limits { memtable_bytes: 64 << 10, log_segment_bytes: 64 << 10, disk_reserve_bytes: 512 << 10, ..tiny_limits() }
+}
+
+fn create(machine: &mut Machine, path: &str, bytes: usize) -> Result<Reply, ErrorCode> {
+    machine.write(client::create(path, bytes, CreateKind::Persistent))
+}
+
+fn delete(machine: &mut Machine, path: &str) -> Result<Reply, ErrorCode> {
+    machine.write(client::delete(path))
+}
+
+/// Creates until writes are refused; how many there are then.
+fn fill(machine: &mut Machine, bytes: usize, look: impl Fn()) -> usize {
+    for number in 0..20_000 {
+        look();
+        match create(machine, &format!("/n{number}"), bytes) {
+            Ok(_) => {}
+            Err(ErrorCode::SystemError) => return number,
+            Err(error) => panic!("create {number}: {error:?}"),
+        }
+    }
+    panic!("the disk never was full");
+}
+
+/// Of a disk.
+const CAPACITY: u64 = 8 << 20;
+/// Of a disk that is large: a second base needs 4 MiB more than an eighth.
+const BOUND: u64 = CAPACITY + (4 << 20);
+
+/// What the disk takes is looked at after every step.
+fn within(disk: &SimDisk, bound: u64) {
+    assert!(disk.used_bytes() <= bound, "{} bytes are taken of {bound}", disk.used_bytes());
+}
+
+fn deletes_make_room(bytes: usize, deleted_of_ten: usize, limits: Limits, capacity: Option<u64>) {
+    let disk = SimDisk::new(1);
+    let mut machine = Machine::connected(&disk, limits);
+    disk.set_capacity(capacity);
+    let bound = capacity.unwrap_or(limits.disk_bytes_max);
+    for round in 0..4 {
+        let count = fill(&mut machine, bytes, || within(&disk, bound));
+        // Under a bound, a second base has its room beside the first one.
+        let least = if capacity.is_some() { 2 << 20 } else { 1 << 20 };
+        assert!(count * bytes > least, "round {round}: full after {count} of {bytes} bytes");
+        let gone: Vec<usize> = (0..count).filter(|number| number % 10 < deleted_of_ten).collect();
+        for (at, number) in gone.iter().enumerate() {
+            let deleted = delete(&mut machine, &format!("/n{number}"));
+            assert_eq!(deleted, Ok(Reply::Empty), "round {round}: delete {at} of {}", gone.len());
+            let read = machine.ask(Request::Exists { path: "/".into(), watch: false });
+            assert!(read.is_ok(), "reads go on: {read:?}");
+            within(&disk, bound);
+        }
+        for _ in 0..3 {
+            machine.advance(1001).unwrap();
+        }
+        for number in &gone {
+            let created = create(&mut machine, &format!("/n{number}"), bytes);
+            assert!(created.is_ok() || number * 3 > count, "round {round}: {number} of {count}: {created:?}");
+            if created.is_err() {
+                break;
+            }
+        }
+        for number in 0..count {
+            let _ = delete(&mut machine, &format!("/n{number}"));
+            within(&disk, bound);
+        }
+        for _ in 0..3 {
+            machine.advance(1001).unwrap();
+        }
+    }
+    drop(machine);
+    // Nothing of it needs a disk that is larger than it was.
+    let again = disk.after_process_crash();
+    again.set_capacity(capacity);
+    let mut machine = Machine::connected(&again, limits);
+    assert!(create(&mut machine, "/after", bytes).is_ok());
+}
+
+#[test]
+fn deletes_of_small_znodes_on_a_full_disk_let_writes_in_again() {
+    deletes_make_room(300, 5, limits(), Some(CAPACITY));
+}
+
+#[test]
+fn deletes_of_large_znodes_on_a_full_disk_let_writes_in_again() {
+    deletes_make_room(20_000, 5, limits(), Some(CAPACITY));
+}
+
+/// With nothing stored there is never more free than at the start, and that has to be enough.
+#[test]
+fn a_disk_that_is_hardly_larger_than_log_and_reserve_takes_writes_again_when_all_is_deleted() {
+    // As it is with a profile: what redb takes of nothing is little beside the reserve.
+    let limits = Limits { memtable_bytes: 512 << 10, disk_reserve_bytes: 8 << 20, ..limits() };
+    let newborn = SimDisk::new(1);
+    drop(Machine::connected(&newborn, limits));
+    let ring = u64::from(limits.log_segments * limits.log_segment_bytes);
+    let reserve = u64::from(limits.disk_reserve_bytes);
+    let least = newborn.used_bytes() + ring + reserve;
+    // Below the eighth of the reserve that a larger disk has free beside it.
+    for more in (4..8).map(|part| part * reserve / 64) {
+        let disk = newborn.after_process_crash();
+        disk.set_capacity(Some(least + more));
+        let mut machine = Machine::connected(&disk, limits);
+        for round in 0..3 {
+            let count = fill(&mut machine, 10_000, || {});
+            assert!(count > 10, "round {round} with {more} bytes more: full after {count}");
+            for number in 0..count {
+                assert_eq!(delete(&mut machine, &format!("/n{number}")), Ok(Reply::Empty));
+            }
+            for _ in 0..5 {
+                machine.advance(1001).unwrap();
+            }
+            assert!(disk.contents("reserve").is_some(), "round {round} with {more} bytes more");
+        }
+    }
+}
+
+/// It keeps a smaller one: without any, deletes could not be merged, and the files would hold the room that they free.
+#[test]
+fn a_disk_without_room_for_the_reserve_takes_writes_again_when_all_is_deleted() {
+    let limits = Limits { memtable_bytes: 512 << 10, disk_reserve_bytes: 8 << 20, ..limits() };
+    let newborn = SimDisk::new(1);
+    drop(Machine::connected(&newborn, Limits { disk_reserve_bytes: 0, ..limits }));
+    let ring = u64::from(limits.log_segments * limits.log_segment_bytes);
+    let reserve = u64::from(limits.disk_reserve_bytes);
+    // From four memtables beyond the ring on.
+    for of_reserve in (2..8).map(|part| part * reserve / 8) {
+        let disk = newborn.after_process_crash();
+        disk.set_capacity(Some(newborn.used_bytes() + ring + of_reserve));
+        let mut machine = Machine::connected(&disk, limits);
+        for round in 0..3 {
+            let count = fill(&mut machine, 10_000, || {});
+            assert!(count > 10, "round {round} with {of_reserve} bytes of the reserve: full after {count}");
+            for number in 0..count {
+                assert_eq!(delete(&mut machine, &format!("/n{number}")), Ok(Reply::Empty));
+            }
+            for _ in 0..5 {
+                machine.advance(1001).unwrap();
+            }
+            assert_eq!(refusing_writes(&mut machine), None, "round {round} with {of_reserve} bytes of the reserve");
+        }
+    }
+}
+
+/// The disk has more, and is not for this server alone.
+#[test]
+fn no_more_of_the_disk_is_taken_than_is_allowed_and_deletes_make_room_below_that() {
+    let limits = Limits { disk_bytes_max: BOUND, ..limits() };
+    for bytes in [300, 20_000] {
+        deletes_make_room(bytes, 5, limits, None);
+    }
+}
+
+fn refusing_writes(machine: &mut Machine) -> Option<&'static str> {
+    machine.handle(Event::Status { ticket: 1 }).unwrap();
+    machine.status.take().unwrap().refusing_writes
+}
+
+/// Creates until the next checkpoint; the number of the znode after it.
+fn create_until_checkpoint(machine: &mut Machine, from: usize) -> usize {
+    let before = machine.base().generation();
+    for number in from..from + 1000 {
+        create(machine, &format!("/n{number}"), 1000).unwrap();
+        if machine.base().generation() != before {
+            return number + 1;
+        }
+    }
+    panic!("no checkpoint");
+}
+
+#[test]
+fn a_checkpoint_that_took_the_reserve_ends_ordinary_writes_at_once() {
+    for checkpoints in 20..26 {
+        let disk = SimDisk::new(3);
+        let mut machine = Machine::connected(&disk, limits());
+        // Every segment of the log is there by then: it need not grow.
+        let next = (0..checkpoints).fold(0, |next, _| create_until_checkpoint(&mut machine, next));
+        assert_eq!(refusing_writes(&mut machine), None);
+        disk.set_capacity(Some(disk.used_bytes()));
+        let next = create_until_checkpoint(&mut machine, next);
+        assert_eq!(disk.contents("reserve"), None, "the checkpoint had no other room");
+        assert_eq!(refusing_writes(&mut machine), Some("the disk is full"), "after {checkpoints} checkpoints");
+        assert_eq!(create(&mut machine, &format!("/n{next}"), 1000), Err(ErrorCode::SystemError));
+        assert_eq!(delete(&mut machine, "/n0"), Ok(Reply::Empty));
+        disk.set_capacity(None);
+        machine.advance(2000).unwrap();
+        assert_eq!(refusing_writes(&mut machine), None);
+        assert!(create(&mut machine, &format!("/n{next}"), 1000).is_ok());
+    }
+}
+
+/// Others fill the disk too: then the reserve is what deletes live on.
+#[test]
+fn a_disk_that_others_filled_takes_deletes_and_resumes_by_itself() {
+    let disk = SimDisk::new(2);
+    let mut machine = Machine::connected(&disk, limits());
+    for number in 0..400 {
+        create(&mut machine, &format!("/n{number}"), 1000).unwrap();
+    }
+    // A log that may not grow is another story: docs/SAFETY.md.
+    disk.set_capacity(Some(disk.used_bytes() + (512 << 10)));
+    let more = (0..2000).map(|number| create(&mut machine, &format!("/m{number}"), 1000));
+    let admitted = more.take_while(Result::is_ok).count();
+    assert!(admitted < 1000, "{admitted} writes of 1,000 bytes went into no space");
+    for number in 0..300 {
+        assert_eq!(delete(&mut machine, &format!("/n{number}")), Ok(Reply::Empty), "delete {number}");
+    }
+    disk.set_capacity(None);
+    machine.advance(2000).unwrap();
+    machine.advance(2000).unwrap();
+    assert!(create(&mut machine, "/room", 1000).is_ok());
+}
+
+#[test]
+fn why_there_is_no_room_is_said_anew_when_it_is_for_another_reason() {
+    let disk = SimDisk::new(4);
+    let mut machine = Machine::connected(&disk, Limits { disk_bytes_max: BOUND, ..limits() });
+    fill(&mut machine, 1000, || {});
+    let look = |machine: &mut Machine| {
+        machine.advance(2000).unwrap();
+        refusing_writes(machine)
+    };
+    assert_eq!(look(&mut machine), Some("the data directory takes as much of the disk as it may"));
+    // Others take what the bound leaves, and give it back.
+    disk.set_capacity(Some(disk.used_bytes()));
+    assert_eq!(look(&mut machine), Some("the disk is full"));
+    disk.set_capacity(None);
+    assert_eq!(look(&mut machine), Some("the data directory takes as much of the disk as it may"));
+}
+
+/// UBIFS has no other way to keep room, and compresses what it is given.
+#[test]
+fn a_reserve_that_has_to_be_written_does_not_compress() {
+    let disk = SimDisk::new(1);
+    disk.reserve_by_writing();
+    let machine = Machine::connected(&disk, limits());
+    Reserve::open(Arc::new(disk.clone()), &limits()).settle(machine.base());
+    let reserve = disk.contents("reserve").unwrap();
+    assert_eq!(reserve.len(), limits().disk_reserve_bytes as usize);
+    let words: BTreeSet<&[u8]> = reserve.chunks(8).collect();
+    assert_eq!(words.len(), reserve.len() / 8, "some of it is there twice");
+    let mut bytes = [0_usize; 256];
+    reserve.iter().for_each(|&byte| bytes[usize::from(byte)] += 1);
+    let even = reserve.len() / 256;
+    assert!(bytes.iter().all(|&count| (even / 2..even * 2).contains(&count)), "{bytes:?}");
+}

@@ -1,0 +1,300 @@
+//! A snapshot on its way from server to server: made of a generation that is read on, believed only when it is seen whole.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
+
+use crate::base_support::{BASE_ID, Model, OPTIONS, Records, assert_holds, contents, create, merge};
+use bytes::Bytes;
+use std::sync::Arc;
+use zoolet_engine::{
+    action::{BaseRead, Changes},
+    event::BaseFailure,
+    store::{
+        base::{Base, BaseSink},
+        disk::Disk,
+        image::{self, ImageError, SnapshotSource},
+        key,
+    },
+};
+use zoolet_sim::disk::{Random, SimDisk};
+
+const NEW_ID: u64 = BASE_ID + 1;
+
+/// A base of several runs over redb, with large values, a key longer than a block, an empty record.
+fn base(disk: &SimDisk) -> (Base, Model) {
+    let (base, mut model, mut random) = (create(disk), Model::default(), Random::new(3));
+    for round in 0..6 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 150, 60)).unwrap();
+        if round == 3 {
+            merge(&base, true).unwrap();
+        }
+    }
+    let changes = Changes::from([
+        (key::data("/large").unwrap(), Some(Bytes::from(vec![9; 70_000]))),
+        (key::znode(&format!("/{}", "n".repeat(9000))).unwrap(), Some(Bytes::from_static(b"long"))),
+        (key::reapable("/app"), Some(Bytes::new())),
+        (key::znode("/").unwrap(), Some(Bytes::from_static(b"root"))),
+    ]);
+    base.checkpoint(&model.checkpoint(changes)).unwrap();
+    (base, model)
+}
+
+fn whole(source: &SnapshotSource) -> Vec<u8> {
+    source.read(0, usize::MAX / 2).unwrap()
+}
+
+fn begin(disk: &SimDisk) -> BaseSink {
+    Base::receive(Arc::new(disk.clone()), NEW_ID, OPTIONS).unwrap()
+}
+
+fn receive(disk: &SimDisk, bytes: &[u8], chunk: usize) -> Result<(Base, u128), ImageError> {
+    let mut sink = begin(disk);
+    for chunk in bytes.chunks(chunk) {
+        sink.write(chunk)?;
+    }
+    sink.finish()
+}
+
+fn files(disk: &SimDisk, id: u64) -> Vec<String> {
+    let names = disk.list().unwrap();
+    names.into_iter().filter(|name| name.starts_with(&format!("base-{id}"))).collect()
+}
+
+/// A model can be read like a base.
+struct Source<'a>(&'a Records);
+
+impl BaseRead for Source<'_> {
+    fn record(&self, key: &[u8]) -> Result<Option<Bytes>, BaseFailure> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn keys(&self, from: &[u8], to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), BaseFailure> {
+        let inside = |key: &&key::Key| ***key >= *from && to.is_none_or(|to| ***key < *to);
+        let _ = self.0.keys().filter(inside).all(|key| visit(key));
+        Ok(())
+    }
+}
+
+#[test]
+fn what_is_streamed_are_the_extents_of_the_image_that_would_be_written_and_no_table() {
+    let disk = SimDisk::new(1);
+    let (base, model) = base(&disk);
+    let source = SnapshotSource::open(base.reader(), 0).unwrap();
+    let streamed = whole(&source);
+    image::write(&disk, "image", &Source(&model.records), &model.meta()).unwrap();
+    let written = disk.contents("image").unwrap();
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let (sparse, totals) = (word(&written, 40), word(&written, 56));
+    assert!(streamed[8..40] == written[8..40] && streamed[4096..sparse] == written[4096..sparse]);
+    assert_eq!((word(&streamed, 40), word(&streamed, 48)), (sparse, 0));
+    let totals_bytes = word(&written, 64);
+    assert!(streamed[sparse..sparse + totals_bytes] == written[totals..totals + totals_bytes]);
+    assert_eq!(streamed.len(), sparse + 4096);
+    let empty = SnapshotSource::open(create(&SimDisk::new(2)).reader(), 0).unwrap();
+    assert_eq!(whole(&empty).len() as u64, empty.bytes());
+}
+
+/// A server of an earlier build sends its image whole.
+#[test]
+fn an_image_with_its_table_is_received_too() {
+    let disk = SimDisk::new(1);
+    let (_, model) = base(&disk);
+    image::write(&disk, "image", &Source(&model.records), &model.meta()).unwrap();
+    let (received, _) = receive(&SimDisk::new(2), &disk.contents("image").unwrap(), 5000).unwrap();
+    assert_holds(&received, &model, "as received");
+}
+
+/// Also while the base goes on: its files are merged and replaced under the stream.
+#[test]
+fn any_stretch_has_the_same_bytes_at_any_time() {
+    let disk = SimDisk::new(1);
+    let (base, mut model) = base(&disk);
+    let source = SnapshotSource::open(base.reader(), 77).unwrap();
+    let bytes = whole(&source);
+    let mut random = Random::new(5);
+    let before = disk.counters().written_bytes;
+    for _ in 0..200 {
+        let from = random.below(bytes.len() as u64 + 1);
+        let count_max = if random.coin() { 20_000 } else { 300 };
+        let count = random.below(count_max) as usize;
+        let to = bytes.len().min(from as usize + count);
+        assert!(source.read(from, count).unwrap() == bytes[from as usize..to], "{count} bytes from {from}");
+    }
+    assert_eq!(disk.counters().written_bytes, before, "nothing is written for it");
+    for round in 0..6 {
+        base.checkpoint(&model.random_checkpoint(&mut random, 150, 60)).unwrap();
+        merge(&base, round % 2 == 0).unwrap();
+        let from = random.below(bytes.len() as u64);
+        assert!(source.read(from, 30_000).unwrap() == bytes[from as usize..bytes.len().min(from as usize + 30_000)]);
+    }
+    assert!(whole(&source) == bytes);
+    assert_eq!((source.zxid(), source.chain()), (zoolet_model::Zxid::from_bits(7).unwrap(), 77));
+}
+
+#[test]
+fn what_is_received_is_what_was_sent_in_chunks_of_any_size() {
+    let disk = SimDisk::new(1);
+    let (base, model) = base(&disk);
+    let source = SnapshotSource::open(base.reader(), 77).unwrap();
+    let bytes = whole(&source);
+    for chunk in [1, 100, 4096, 5000, 64 << 10, bytes.len()] {
+        let other = SimDisk::new(2);
+        let (received, chain) = receive(&other, &bytes, chunk).unwrap();
+        assert_eq!(chain, 77);
+        assert_holds(&received, &model, "as received");
+        drop(received);
+        for image in [other.after_process_crash(), other.after_power_loss(0)] {
+            let opened = Base::open(Arc::new(image), NEW_ID, OPTIONS).unwrap();
+            assert_holds(&opened, &model, "as opened");
+        }
+    }
+}
+
+#[test]
+fn what_was_received_is_a_base_like_any_other() {
+    let disk = SimDisk::new(1);
+    let (base, mut model) = base(&disk);
+    let source = SnapshotSource::open(base.reader(), 1).unwrap();
+    let other = SimDisk::new(2);
+    let (received, _) = receive(&other, &whole(&source), 9999).unwrap();
+    let mut random = Random::new(6);
+    for round in 0..12 {
+        received.checkpoint(&model.random_checkpoint(&mut random, 60, 80)).unwrap();
+        merge(&received, round == 5).unwrap();
+        assert_holds(&received, &model, "going on");
+    }
+    drop(received);
+    let opened = Base::open(Arc::new(other.after_power_loss(0)), NEW_ID, OPTIONS).unwrap();
+    assert_holds(&opened, &model, "after a power loss");
+    // And it can be sent on.
+    let again = SnapshotSource::open(opened.reader(), 2).unwrap();
+    let third = SimDisk::new(3);
+    assert_holds(&receive(&third, &whole(&again), 7777).unwrap().0, &model, "sent on");
+}
+
+#[test]
+fn an_empty_snapshot_is_an_empty_base() {
+    let disk = SimDisk::new(1);
+    let source = SnapshotSource::open(create(&disk).reader(), 0).unwrap();
+    let other = SimDisk::new(2);
+    let (received, chain) = receive(&other, &whole(&source), 1000).unwrap();
+    assert_eq!(
+        (contents(&received.reader()).unwrap(), received.meta(), chain),
+        (Records::new(), Model::default().meta(), 0)
+    );
+}
+
+#[test]
+fn a_snapshot_that_is_not_what_was_sent_is_refused_and_leaves_nothing() {
+    let disk = SimDisk::new(1);
+    let (base, _) = base(&disk);
+    let bytes = whole(&SnapshotSource::open(base.reader(), 77).unwrap());
+    let other = SimDisk::new(2);
+    let refused = |bytes: &[u8], story: &str| {
+        match receive(&other, bytes, 4096) {
+            Err(ImageError::Damaged(_)) => {}
+            outcome => panic!("{story}: {outcome:?}"),
+        }
+        assert_eq!(files(&other, NEW_ID), [""; 0], "{story}");
+    };
+    for at in (0..bytes.len()).step_by(9973).chain((0..130).step_by(5)).chain(bytes.len() - 10..bytes.len()) {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 4;
+        refused(&flipped, &format!("byte {at} of {}", bytes.len()));
+    }
+    for end in (0..bytes.len()).step_by(19_999).chain([bytes.len() - 1]) {
+        refused(&bytes[..end], &format!("cut at {end}"));
+    }
+    refused(&[&bytes[..], b"x"].concat(), "a byte more");
+    // Whole blocks in another order.
+    let mut moved = bytes.clone();
+    moved[4096..3 * 4096].rotate_left(4096);
+    refused(&moved, "blocks have changed places");
+}
+
+/// What the header claims must not make anybody take memory or space for it.
+#[test]
+fn a_header_that_claims_too_much_is_refused() {
+    let disk = SimDisk::new(1);
+    let (base, _) = base(&disk);
+    let bytes = whole(&SnapshotSource::open(base.reader(), 77).unwrap());
+    let other = SimDisk::new(2);
+    let with = |at, value| begin(&other).write(&forged(&bytes, at, value)[..4096]);
+    assert!(matches!(with(32, 1 << 50), Err(ImageError::Damaged(_))), "records");
+    other.set_capacity(Some(64 << 20));
+    assert!(matches!(with(88, 1 << 40), Err(ImageError::NoRoom { .. })), "bytes");
+    assert!(with(88, bytes.len() as u64).is_ok());
+    assert_eq!(files(&other, NEW_ID), [""; 0]);
+}
+
+#[test]
+fn a_header_of_another_state_is_refused() {
+    let disk = SimDisk::new(1);
+    let (base, _) = base(&disk);
+    let bytes = whole(&SnapshotSource::open(base.reader(), 77).unwrap());
+    let records = u64::from_le_bytes(bytes[32..40].try_into().unwrap());
+    for (at, value) in [(16, 1), (24, 1), (32, records - 1), (32, records + 1), (96, 1)] {
+        let outcome = receive(&SimDisk::new(2), &forged(&bytes, at, value), 4096);
+        assert!(matches!(outcome, Err(ImageError::Damaged(_))), "byte {at}");
+    }
+    assert!(receive(&SimDisk::new(2), &forged(&bytes, 32, records), 4096).is_ok());
+}
+
+/// Another word in the header, under a checksum that is right.
+fn forged(bytes: &[u8], at: usize, value: u64) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    let checksum = crc32c(&bytes[..4092]);
+    bytes[4092..4096].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// Castagnoli's polynomial, bit by bit.
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 })
+    })
+}
+
+#[test]
+fn a_disk_without_room_refuses_before_anything_is_written_and_gives_all_of_it_back() {
+    let disk = SimDisk::new(1);
+    let (base, model) = base(&disk);
+    let bytes = whole(&SnapshotSource::open(base.reader(), 77).unwrap());
+    let other = SimDisk::new(2);
+    other.set_capacity(Some(4 << 20));
+    assert!(matches!(receive(&other, &bytes, 4096), Err(ImageError::NoRoom { .. })));
+    assert_eq!((files(&other, NEW_ID).len(), other.used_bytes()), (0, 0));
+    other.set_capacity(None);
+    assert_holds(&receive(&other, &bytes, 4096).unwrap().0, &model, "with room");
+}
+
+#[test]
+fn a_damaged_generation_is_not_streamed() {
+    let disk = SimDisk::new(1);
+    let (base, _) = base(&disk);
+    let source = SnapshotSource::open(base.reader(), 77).unwrap();
+    let runs = files(&disk, BASE_ID).into_iter().filter(|name| name.ends_with(".run"));
+    for name in runs {
+        for offset in (4096..disk.contents(&name).unwrap().len() as u64).step_by(4096) {
+            assert!(disk.corrupt(&name, offset + 3, 1));
+        }
+    }
+    assert!(source.read(0, 4096).is_ok());
+    assert!(matches!(source.read(4096, 1 << 30), Err(ImageError::Source(BaseFailure::Damaged(_)))));
+    assert!(matches!(SnapshotSource::open(base.reader(), 77), Err(ImageError::Source(BaseFailure::Damaged(_)))));
+}
+
+#[test]
+fn the_files_of_a_base_that_was_replaced_go_when_nobody_reads_them() {
+    let disk = SimDisk::new(1);
+    let (base, model) = base(&disk);
+    let reader = base.reader();
+    let expected = contents(&reader).unwrap();
+    base.retire();
+    assert!(base.checkpoint(&model.clone().checkpoint(Changes::default())).is_err(), "nothing more is written to it");
+    assert!(base.merge(true).is_err());
+    drop(base);
+    assert_eq!(contents(&reader).unwrap(), expected, "who reads reads on");
+    assert!(files(&disk, BASE_ID).len() > 2);
+    drop(reader);
+    assert_eq!(files(&disk, BASE_ID), [""; 0]);
+}

@@ -1,0 +1,9 @@
+//! Whole ensembles on virtual time: random seeds, long runs, pauses, profiles, and owners of embedded sessions.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod long;
+mod oracle_world;
+mod owners;
+mod pause;
+mod profiles;
+mod seeds;

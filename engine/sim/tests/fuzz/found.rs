@@ -1,0 +1,48 @@
+//! What fuzzing has found, one story each. The inputs themselves are in tests/fuzz/corpus.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
+
+use crate::log_support::{append, create, entry, open_epoch, small, try_open, zxid};
+use zoolet_engine::store::{Strategy, disk::Disk, log::LogError};
+use zoolet_engine::{ConnId, Limits};
+use zoolet_model::{AddWatchMode, ConnectRequest, Request, SetWatches, Zxid};
+use zoolet_sim::disk::SimDisk;
+use zoolet_sim::world::{Conditions, World};
+
+/// A device showed zeroes where the first block of the newest segment had been: the file was taken for one that was never used, and the log
+/// opened without the acknowledged entries in it.
+#[test]
+fn a_segment_whose_first_block_reads_as_zeroes_is_damage_and_not_an_unused_one() {
+    let disk = SimDisk::new(1);
+    let options = small(Strategy::Recycle);
+    let mut log = create(&disk, options);
+    append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
+    for counter in 1..=6 {
+        append(&mut log, vec![entry(zxid(1, counter), 100)], Zxid::ZERO).unwrap();
+    }
+    drop(log);
+    disk.open("seg-01.log").unwrap().write_at(0, &[0; 4096]).unwrap();
+    assert!(matches!(try_open(&disk, options), Err(LogError::Damaged { .. })));
+}
+
+/// A setWatches for which there was room waited for a record; meanwhile another client took the room. It was refused, and went on holding what it
+/// had found: the record cache let go of nothing any more, for the rest of the server's life.
+#[test]
+fn a_set_watches_that_is_refused_after_it_waited_holds_on_to_nothing() {
+    let limits = Limits { watches_max: 1, ..Limits::default() };
+    let mut world = World::new(Conditions { limits, fetch_ms_max: 100, ..Conditions::default() }, 1);
+    world.start();
+    world.run_for(10);
+    let (one, two) = (ConnId(1), ConnId(2));
+    for conn in [one, two] {
+        world.connect(conn, None, ConnectRequest::for_new_session(4000));
+    }
+    world.run_for(10);
+    let watches = SetWatches { data: vec!["/not/in/memory".into()], ..SetWatches::default() };
+    world.request(one, 1, Request::SetWatches(watches));
+    world.request(two, 1, Request::AddWatch { path: "/".into(), mode: AddWatchMode::Persistent });
+    world.run_until_quiet();
+    world.disconnect(one);
+    world.disconnect(two);
+    world.run_until_quiet();
+    assert_eq!(world.server().under_way(), 0);
+}

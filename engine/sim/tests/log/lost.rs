@@ -1,0 +1,181 @@
+//! Files that a disk lost, emptied or cut short: what was acknowledged is there, or the start is refused in plain words.
+//!
+//! The one exception is the end of the newest segment where its file only grows: docs/SAFETY.md says why that cannot be told.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
+
+use crate::log_support::*;
+use zoolet_engine::store::Strategy;
+use zoolet_engine::store::disk::Disk;
+use zoolet_engine::store::log::{LogError, LogOptions};
+use zoolet_model::Zxid;
+use zoolet_sim::disk::{Random, SimDisk};
+
+fn options(strategy: Strategy) -> LogOptions {
+    LogOptions { segments: 8, ..small(strategy) }
+}
+
+/// Four live segments, seg-00 to seg-03, and the last entry of each.
+fn four_segments(strategy: Strategy) -> (SimDisk, [Zxid; 4]) {
+    let disk = SimDisk::new(1);
+    let mut log = create(&disk, options(strategy));
+    append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
+    let mut ends = [Zxid::ZERO; 4];
+    for counter in 1.. {
+        append(&mut log, vec![entry(zxid(1, counter), 200)], zxid(1, counter - 1)).unwrap();
+        let segments = disk.list().unwrap().len();
+        ends[segments - 1] = zxid(1, counter);
+        if segments == 4 && counter == ends[2].counter() + 3 {
+            return (disk, ends);
+        }
+    }
+    unreachable!()
+}
+
+/// The entries after a base at `base`, or why it does not start.
+fn start(disk: &SimDisk, options: LogOptions, base: Zxid) -> Result<Vec<Zxid>, LogError> {
+    let (log, _) = try_open(disk, options)?;
+    Ok(try_replay(&log, base)?.into_iter().map(|(zxid, _)| zxid).collect())
+}
+
+/// Base, which segment, what comes of it when it is gone, what when it is cut short.
+type Case = (Zxid, usize, Result<&'static str, &'static str>, Result<&'static str, &'static str>);
+
+#[test]
+fn each_lost_segment_is_refused_with_these_words_or_was_not_needed() {
+    let older = "entries after";
+    let between = "records between here and";
+    let newest = "the segment that follows this one is gone";
+    let short = "this file has 8192 bytes and had 20480";
+    for strategy in BOTH {
+        let (_, ends) = four_segments(strategy);
+        // A base without anything, one that ends in the middle of the log, one that has everything.
+        let [none, middle, all] = [Zxid::ZERO, ends[1], ends[3]];
+        let cut_end = if strategy == Strategy::Recycle { Err(short) } else { Ok("it looks like a torn tail") };
+        let lost: [Case; 12] = [
+            (none, 0, Err(older), Err(between)),
+            (none, 1, Err(older), Err(between)),
+            (none, 2, Err(older), Err(between)),
+            (none, 3, Err(newest), cut_end),
+            (middle, 0, Ok("the base has it"), Ok("the base has it")),
+            (middle, 1, Ok("the base has it"), Ok("the base has it")),
+            (middle, 2, Err(older), Err(between)),
+            (middle, 3, Err(newest), cut_end),
+            (all, 0, Ok("the base has it"), Ok("the base has it")),
+            (all, 1, Ok("the base has it"), Ok("the base has it")),
+            (all, 2, Ok("the base has it"), Ok("the base has it")),
+            // Not only entries: promises and epochs stand there too.
+            (all, 3, Err(newest), if strategy == Strategy::Recycle { Err(short) } else { Err("the base ends at") }),
+        ];
+        for (base, segment, when_gone, when_short) in lost {
+            let fates = GONE.map(|fate| (fate, when_gone));
+            for (fate, expected) in fates.into_iter().chain([(SHORT, when_short)]) {
+                let (disk, _) = four_segments(strategy);
+                fate.strike(&disk, &format!("seg-{segment:02}.log"));
+                let story = format!("{strategy:?}, base at {base}, segment {segment} {fate:?}");
+                match (start(&disk, options(strategy), base), expected) {
+                    (Err(LogError::Damaged { what, .. }), Err(words)) => {
+                        assert!(what.contains(words), "{story}: {what}");
+                    }
+                    (Ok(found), Ok("the base has it")) => {
+                        let (whole, _) = four_segments(strategy);
+                        assert_eq!(found, start(&whole, options(strategy), base).unwrap(), "{story}");
+                    }
+                    (Ok(found), Ok(_)) => {
+                        assert_eq!(*found.last().unwrap(), zxid(1, ends[2].counter() + 2), "{story}");
+                    }
+                    (found, expected) => panic!("{story}: {found:?} instead of {expected:?}"),
+                }
+            }
+        }
+    }
+}
+
+/// Random histories: after every acknowledged call, each file in turn.
+#[test]
+fn no_lost_file_takes_anything_acknowledged_with_it_in_silence() {
+    for seed in 0..60 {
+        let strategy = BOTH[seed as usize % 2];
+        let options = options(strategy);
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let mut log = create(&disk, options);
+        let mut next = zxid(1, 0);
+        append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
+        let mut base = Zxid::ZERO;
+        for call in 0..30 {
+            let mut records = Vec::new();
+            for _ in 0..=random.below(3) {
+                next = next.next().unwrap();
+                records.push(entry(next, if random.below(4) == 0 { random.below(8000) } else { 100 } as usize));
+            }
+            append(&mut log, records, next).unwrap();
+            if random.below(4) == 0 {
+                base = next;
+                log.recycle(base);
+            }
+            while random.below(3) == 0 && log.prepare_ahead().unwrap() {}
+            let whole = start(&disk.after_process_crash(), options, base).unwrap();
+            for name in disk.list().unwrap() {
+                let bytes = disk.contents(&name).unwrap().len() as u64;
+                let cut = BLOCK * random.below(bytes / BLOCK + 1);
+                for fate in [Fate::Removed, Fate::Zeroed, Fate::Cut(0), Fate::Cut(cut)] {
+                    let disk = disk.after_process_crash();
+                    fate.strike(&disk, &name);
+                    let story = format!("history {seed}, {strategy:?}, call {call}, {name} {fate:?}");
+                    match start(&disk, options, base) {
+                        Ok(found) if strategy == Strategy::Append && matches!(fate, Fate::Cut(1..)) => {
+                            assert!(whole.starts_with(&found), "{story}");
+                        }
+                        Ok(found) => assert_eq!(found, whole, "{story}"),
+                        // That there was one, the marker of the directory knows: `born.rs`.
+                        Err(LogError::Empty | LogError::Damaged { .. }) => {}
+                        Err(error) => panic!("{story}: {error}"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A crash between the first batch of a segment and the end of the one before: nothing was acknowledged in between, and what is acknowledged
+/// afterwards must not be lost in silence either.
+#[test]
+fn a_segment_that_a_crash_left_without_its_end_gets_it_before_anything_else_is_acknowledged() {
+    for strategy in BOTH {
+        let (whole, _) = four_segments(strategy);
+        let steps = whole.steps();
+        for step in 0..steps {
+            let disk = SimDisk::new(1);
+            disk.set_crash_at(step);
+            let history = || -> Result<(), Box<dyn std::error::Error>> {
+                let shared = std::sync::Arc::new(disk.clone());
+                let mut log = zoolet_engine::store::log::Log::create(shared, options(strategy), birth())?;
+                append(&mut log, open_epoch(1), Zxid::ZERO)?;
+                for counter in 1..20 {
+                    append(&mut log, vec![entry(zxid(1, counter), 200)], zxid(1, counter - 1))?;
+                }
+                Ok(())
+            };
+            let _ = history();
+            for image in [disk.after_process_crash(), disk.after_power_loss(0), disk.after_power_loss(1)] {
+                let Ok((mut log, opened)) = try_open(&image, options(strategy)) else { continue };
+                let accepted = opened.facts.accepted.next().unwrap();
+                let records = vec![
+                    zoolet_engine::action::LogRecord::Promise(accepted),
+                    zoolet_engine::action::LogRecord::Epoch(accepted),
+                    entry(Zxid::first_of(accepted), 10),
+                ];
+                append(&mut log, records, Zxid::ZERO).unwrap();
+                for name in image.list().unwrap() {
+                    let image = image.after_process_crash();
+                    image.remove(&name).unwrap();
+                    match start(&image, options(strategy), Zxid::ZERO) {
+                        Ok(found) => assert_eq!(found.last(), Some(&Zxid::first_of(accepted)), "step {step}, {name}"),
+                        Err(LogError::Empty | LogError::Damaged { .. }) => {}
+                        Err(error) => panic!("step {step}, {name}: {error}"),
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Truncation under load: appends before and behind it in one call, ends far back in the ring, and crashes at every step. Nothing that was cut off
+//! ever comes back, and nothing that was cut off takes room.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
+
+use crate::log_support::*;
+use bytes::Bytes;
+use std::sync::Arc;
+use zoolet_engine::{
+    action::{Append, LogRecord},
+    store::{
+        Strategy,
+        log::{AppendError, Log, LogError, Opened, chain_after},
+    },
+};
+use zoolet_model::Zxid;
+use zoolet_sim::disk::SimDisk;
+use zoolet_zab::AppendSeq;
+
+/// Every append with its number, one after the other.
+fn numbered(log: &Log, appends: Vec<(Vec<LogRecord>, Zxid)>) -> Vec<Append> {
+    let mut seq = log.appended().0;
+    let number = |(records, watermark): (Vec<LogRecord>, Zxid)| {
+        seq += records.len() as u64;
+        Append { seq: AppendSeq(seq), records: records.into(), watermark, expect: None }
+    };
+    appends.into_iter().map(number).collect()
+}
+
+fn words(log: &Log, after: Zxid) -> Vec<(Zxid, u8)> {
+    replay(log, after).into_iter().map(|(zxid, payload)| (zxid, payload[0])).collect()
+}
+
+/// What is replayed leads to the chain hash of the facts, from that at `after` on.
+fn assert_chained(log: &Log, after: Zxid, story: &str) {
+    let start = log.chain_at(after).unwrap_or_else(|error| panic!("{story}: {error}"));
+    let chain = replay(log, after).iter().fold(start, |chain, (zxid, payload)| chain_after(chain, *zxid, payload));
+    assert_eq!(chain, log.facts().chain, "{story}");
+}
+
+/// Appends `old` entries of which only 1.1 is committed, until the ring has no room for more.
+fn full_ring(disk: &SimDisk, strategy: Strategy) -> Log {
+    let mut log = create(disk, small(strategy));
+    append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
+    append(&mut log, vec![entry_saying(zxid(1, 1), b'o', 100)], zxid(1, 1)).unwrap();
+    append(&mut log, Vec::new(), zxid(1, 1)).unwrap();
+    log.recycle(zxid(1, 1));
+    for counter in 2.. {
+        match append(&mut log, vec![entry_saying(zxid(1, counter), b'o', 3000)], Zxid::ZERO) {
+            Ok(_) => {}
+            Err(AppendError::Stalled(_)) => break,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(counter < 100);
+    }
+    log
+}
+
+/// A follower persists what is not committed until the ring is full; then the next leader says that none of it counts.
+#[test]
+fn what_is_cut_off_gives_its_room_back() {
+    for strategy in BOTH {
+        for is_reopened in [false, true] {
+            let disk = SimDisk::new(1);
+            let mut log = full_ring(&disk, strategy);
+            assert!(log.used_bytes() > log.capacity_bytes() - (8 << 10));
+            // The record of the truncation itself must find room: the ring is full to its last block.
+            log.recycle(zxid(1, 1));
+            let cut = append(&mut log, vec![LogRecord::Truncate { to: zxid(1, 1) }], Zxid::ZERO);
+            if let Err(AppendError::Stalled(error)) = cut {
+                panic!("{strategy:?}: {error}");
+            }
+            assert_eq!(log.used_bytes(), 0, "nothing is above the checkpoint");
+            if is_reopened {
+                drop(log);
+                log = open(&disk.after_power_loss(0), small(strategy)).0;
+                log.recycle(zxid(1, 1));
+            }
+            append(&mut log, open_epoch(2), Zxid::ZERO).unwrap();
+            for counter in 1..12 {
+                append(&mut log, vec![entry_saying(zxid(2, counter), b'n', 3000)], Zxid::ZERO)
+                    .unwrap_or_else(|error| panic!("{strategy:?}, {is_reopened}, 2.{counter}: {error}"));
+            }
+            assert_eq!(zxids(&log, zxid(1, 1)), counters(2, 0..=11));
+            assert_eq!(log.floor(), zxid(1, 1), "and peers can have it");
+            assert_chained(&log, zxid(1, 1), "after a full ring");
+        }
+    }
+}
+
+/// Who cannot write a promise cannot follow the leader that would bring the checkpoint.
+#[test]
+fn a_full_ring_takes_promises_and_no_entry() {
+    for strategy in BOTH {
+        let disk = SimDisk::new(1);
+        let mut log = full_ring(&disk, strategy);
+        let last = log.facts().last;
+        for promise in 2..5 {
+            append(&mut log, vec![LogRecord::Promise(epoch(promise))], Zxid::ZERO).unwrap();
+            let refused = append(&mut log, vec![entry(last.next().unwrap(), 10)], Zxid::ZERO);
+            assert!(matches!(refused, Err(AppendError::Stalled(_))), "that room is for facts");
+        }
+        // Both in one call: the promise is durable, the entry waits.
+        let waiting = numbered(&log, vec![(vec![LogRecord::Promise(epoch(5)), entry(last.next().unwrap(), 10)], last)]);
+        assert!(matches!(log.append(&waiting), Err(AppendError::Stalled(_))));
+        assert_eq!(open(&disk.after_power_loss(0), small(strategy)).1.facts.accepted, epoch(5));
+        log.recycle(last);
+        log.append(&waiting).unwrap();
+        for counter in 2..40 {
+            let zxid = zxid(1, last.counter() + counter);
+            append(&mut log, vec![entry(zxid, 3000)], zxid).unwrap();
+            log.recycle(zxid);
+        }
+        assert!(disk.used_bytes() <= log.capacity_bytes(), "the segment more is gone");
+    }
+}
+
+/// Of the appends before, at and behind a truncation a crash leaves a beginning, and never a mixture: at every step of the disk, wherever the
+/// truncation ends.
+#[test]
+fn a_crash_at_any_step_around_a_truncation_leaves_one_history() {
+    for strategy in BOTH {
+        // In the newest segment, one before it, and all the way back.
+        for to in [9, 6, 3, 1] {
+            let history = |disk: &SimDisk| -> Result<usize, AppendError> {
+                let mut log = Log::create(Arc::new(disk.clone()), small(strategy), birth())
+                    .map_err(|error| AppendError::Stalled(std::io::Error::other(error.to_string())))?;
+                append(&mut log, open_epoch(1), Zxid::ZERO)?;
+                for counter in 1..=9 {
+                    append(&mut log, vec![entry_saying(zxid(1, counter), b'o', 2500)], zxid(1, 1))?;
+                }
+                log.recycle(zxid(1, 1));
+                // One call: entries of the old leader, the truncation, and the same zxids once more or a new epoch.
+                let calls = numbered(
+                    &log,
+                    vec![
+                        (vec![entry_saying(zxid(1, 10), b'o', 100)], Zxid::ZERO),
+                        (vec![LogRecord::Promise(epoch(2)), LogRecord::Truncate { to: zxid(1, to) }], Zxid::ZERO),
+                        (vec![entry_saying(zxid(1, to + 1), b'n', 100)], Zxid::ZERO),
+                        (vec![LogRecord::Epoch(epoch(2)), entry_saying(zxid(2, 0), b'n', 5000)], zxid(1, to + 1)),
+                    ],
+                );
+                log.append(&calls)?;
+                append(&mut log, vec![entry_saying(zxid(2, 1), b'n', 3000)], zxid(2, 0))?;
+                Ok(1)
+            };
+            let whole = SimDisk::new(1);
+            history(&whole).unwrap();
+            let (mut before, mut after) = (0, 0);
+            for step in 0..=whole.steps() {
+                let disk = SimDisk::new(1);
+                disk.set_crash_at(step);
+                let outcome = history(&disk);
+                for seed in 0..5 {
+                    let image = if seed == 4 { disk.after_process_crash() } else { disk.after_power_loss(seed) };
+                    let story = format!("{strategy:?}, to 1.{to}, step {step}, {seed}");
+                    let (mut log, opened) = match try_open(&image, small(strategy)) {
+                        Ok(opened) => opened,
+                        Err(LogError::Empty) => continue,
+                        Err(error) => panic!("{story}: {error}"),
+                    };
+                    let found = words(&log, Zxid::ZERO);
+                    let old = found.iter().filter(|(zxid, word)| zxid.counter() > 0 && *word == b'o').count() as u64;
+                    let new = found.iter().filter(|(_, word)| *word == b'n').count();
+                    assert_chained(&log, Zxid::ZERO, &story);
+                    if opened.facts.cuts == 0 {
+                        assert_eq!(new, 0, "{story}: {found:?}");
+                        before += 1;
+                    } else {
+                        assert_eq!(old, to, "{story}: {found:?}");
+                        assert_eq!(opened.facts.accepted, epoch(2), "{story}");
+                        assert!(new == 3 || outcome.is_err(), "{story}: {found:?}");
+                        after += 1;
+                    }
+                    // And it goes on, with the old zxids once more if it was cut.
+                    let next = opened.facts.accepted.next().unwrap();
+                    log.recycle(opened.facts.watermark);
+                    append(&mut log, open_epoch(next.as_u32()), Zxid::ZERO).unwrap();
+                    let again = open(&image.after_power_loss(0), small(strategy)).0;
+                    assert_eq!(words(&again, Zxid::ZERO)[..found.len()], found, "{story}");
+                    assert_chained(&again, Zxid::ZERO, &story);
+                }
+            }
+            assert!(before > 20 && after > 20, "{before} {after}");
+        }
+    }
+}
+
+/// The acknowledged number never goes back, and what had the same zxid before is not what has it now.
+#[test]
+fn a_zxid_appended_cut_off_and_appended_again_has_three_numbers() {
+    let disk = SimDisk::new(1);
+    let mut log = create(&disk, small(Strategy::Recycle));
+    append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
+    let calls = numbered(
+        &log,
+        vec![
+            (vec![entry_saying(zxid(1, 1), b'a', 10)], Zxid::ZERO),
+            (vec![LogRecord::Truncate { to: zxid(1, 0) }], Zxid::ZERO),
+            (vec![entry_saying(zxid(1, 1), b'b', 10)], Zxid::ZERO),
+        ],
+    );
+    let mut durable = Vec::new();
+    for call in &calls {
+        durable.push(log.append(std::slice::from_ref(call)).unwrap().seq);
+    }
+    assert_eq!(durable, [AppendSeq(4), AppendSeq(5), AppendSeq(6)]);
+    assert_eq!(log.append(&calls).unwrap().seq, AppendSeq(6), "said again it changes nothing");
+    assert_eq!(words(&open(&disk.after_power_loss(0), small(Strategy::Recycle)).0, zxid(1, 0)), [(zxid(1, 1), b'b')]);
+}
+
+/// Ten entries of epoch 1, of which 1.2 is the last that is known to be committed; one block is left in the segment.
+fn ten_entries(log: &mut Log) -> Result<(), AppendError> {
+    append(log, open_epoch(1), Zxid::ZERO)?;
+    let mut records: Vec<_> = (1..=9).map(|counter| entry_saying(zxid(1, counter), b'o', 10)).collect();
+    records.push(LogRecord::Promise(epoch(2)));
+    append(log, records, zxid(1, 2))?;
+    Ok(())
+}
+
+/// What `call` leaves after `ten_entries` when the power goes at each step: how many images were from before its cut, and how many from after it.
+fn crash_in_a_call(call: &dyn Fn() -> Vec<LogRecord>, cut: Zxid, before: Zxid, after: Zxid) {
+    for strategy in BOTH {
+        let history = |disk: &SimDisk| -> Result<(), AppendError> {
+            let mut log = Log::create(Arc::new(disk.clone()), small(strategy), birth())
+                .map_err(|error| AppendError::Stalled(std::io::Error::other(error.to_string())))?;
+            ten_entries(&mut log)?;
+            append(&mut log, call(), after)?;
+            assert_eq!((log.facts().last, log.facts().watermark), (after, after));
+            Ok(())
+        };
+        let whole = SimDisk::new(1);
+        history(&whole).unwrap();
+        let (mut split, mut done) = (0, 0);
+        for step in 0..=whole.steps() {
+            let disk = SimDisk::new(1);
+            disk.set_crash_at(step);
+            let _ = history(&disk);
+            for seed in 0..4 {
+                let image = disk.after_power_loss(seed);
+                let Ok((_, Opened { facts, .. })) = try_open(&image, small(strategy)) else { continue };
+                if facts.last == zxid(1, 9) && !facts.config_last_seen.is_empty() {
+                    assert_eq!(facts.watermark, before, "{strategy:?}, step {step}, {seed}: the tail will be cut off");
+                    split += 1;
+                } else if facts.last >= cut && facts.cuts > 0 {
+                    assert_eq!(facts.watermark, facts.last.min(after), "{strategy:?}, step {step}, {seed}");
+                    done += 1;
+                }
+            }
+        }
+        assert!(split > 0 && done > 0, "the call is two batches: {split} {done}");
+    }
+}
+
+/// A learner hears from one peer that a configuration is committed, and in the same turn its leader cuts off a tail that no quorum has, begins the
+/// epoch and says that its first entry is committed. All that is one append, and a batch ends before the truncation.
+#[test]
+fn a_watermark_commits_nothing_that_a_later_record_of_its_append_cuts_off() {
+    let call = || {
+        vec![
+            LogRecord::Config { committed: Bytes::from_static(b"c"), last_seen: Bytes::from_static(b"c") },
+            LogRecord::Truncate { to: zxid(1, 3) },
+            LogRecord::Epoch(epoch(2)),
+            entry_saying(zxid(2, 0), b'n', 10),
+        ]
+    };
+    // What stays is committed: the watermark is of a history that has it.
+    crash_in_a_call(&call, zxid(1, 3), zxid(1, 3), zxid(2, 0));
+}
+
+/// The same where a snapshot takes the place of the tail and the segment has no room for it.
+#[test]
+fn a_watermark_commits_nothing_that_a_later_snapshot_of_its_append_replaces() {
+    let call = || {
+        vec![
+            // With its header it leaves 26 bytes of the last block, and the record of a snapshot takes 37.
+            LogRecord::Config { committed: Bytes::new(), last_seen: Bytes::from(vec![b'c'; 3993]) },
+            LogRecord::SnapEnd { base: 3, zxid: zxid(2, 5), chain: 9 },
+            LogRecord::Epoch(epoch(2)),
+            entry_saying(zxid(2, 6), b'n', 10),
+        ]
+    };
+    crash_in_a_call(&call, zxid(2, 5), zxid(1, 2), zxid(2, 6));
+}
+
+/// A server may hold entries of more epochs than a history tells apart, and all of them be cut off: each leader died before a quorum had its first.
+#[test]
+fn a_truncation_across_more_epochs_than_are_remembered_ends_where_the_committed_history_does() {
+    for strategy in BOTH {
+        let disk = SimDisk::new(1);
+        let mut log = create(&disk, small(strategy));
+        append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
+        append(&mut log, vec![entry_saying(zxid(1, 1), b'o', 10)], zxid(1, 1)).unwrap();
+        log.recycle(zxid(1, 0));
+        for chunk in (2..=80).collect::<Vec<_>>().chunks(16) {
+            append(&mut log, chunk.iter().flat_map(|&number| open_epoch(number)).collect(), zxid(1, 1)).unwrap();
+        }
+        append(&mut log, vec![LogRecord::Promise(epoch(81)), LogRecord::Truncate { to: zxid(1, 1) }], zxid(1, 1))
+            .unwrap();
+        append(&mut log, vec![LogRecord::Epoch(epoch(81)), entry_saying(zxid(81, 0), b'n', 10)], zxid(81, 0)).unwrap();
+        // Segments that restate the shorter history follow.
+        for counter in 1..=6 {
+            append(&mut log, vec![entry_saying(zxid(81, counter), b'n', 4000)], zxid(81, counter)).unwrap();
+            log.recycle(zxid(81, counter - 1));
+        }
+        let (log, opened) = open(&disk.after_power_loss(0), small(strategy));
+        let spans: Vec<_> = opened.facts.spans.iter().map(|span| (span.epoch.as_u32(), span.last)).collect();
+        assert_eq!(spans, [(1, 1), (81, 6)], "{strategy:?}");
+        assert_eq!(words(&log, zxid(81, 5)), [(zxid(81, 6), b'n')]);
+    }
+}
+
+/// No entry that is forgotten is taken for one that was never there, nor the other way round.
+#[test]
+fn a_truncation_to_a_forgotten_epoch_that_never_was_is_refused() {
+    let disk = SimDisk::new(1);
+    let mut log = create(&disk, small(Strategy::Recycle));
+    append(&mut log, open_epoch(1), zxid(1, 0)).unwrap();
+    for chunk in (3..=80).collect::<Vec<_>>().chunks(16) {
+        append(&mut log, chunk.iter().flat_map(|&number| open_epoch(number)).collect(), Zxid::ZERO).unwrap();
+    }
+    let refused = append(&mut log, vec![LogRecord::Truncate { to: zxid(2, 0) }], Zxid::ZERO);
+    assert!(matches!(&refused, Err(AppendError::Fatal(error)) if error.kind() == std::io::ErrorKind::InvalidInput));
+}

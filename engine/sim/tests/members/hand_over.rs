@@ -1,0 +1,209 @@
+//! A leader names the next one: nobody has to be elected.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use crate::member_support::Members;
+use zoolet_engine::event::Shortage;
+use zoolet_engine::status::{Alarm, DiskTrouble, DiskTroubles, Refusal};
+use zoolet_engine::{Event, PeerMessage};
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request};
+use zoolet_sim::client::create;
+use zoolet_zab::Message;
+
+fn born(path: &str) -> Request {
+    Request::Write(create(path.to_owned(), 5, CreateKind::Persistent))
+}
+
+/// Whom a server named, once for each server that was told.
+fn named_by(members: &Members, leader: u8) -> Vec<u8> {
+    let named = |(from, _, message): &(u8, u8, PeerMessage)| match message {
+        PeerMessage::Zab(message) if *from == leader => match **message {
+            Message::HandOver { to, .. } => Some(to.as_u8()),
+            _ => None,
+        },
+        _ => None,
+    };
+    members.said.iter().filter_map(named).collect()
+}
+
+/// It was never said: the leader stopped leading in the same turn, and what waited to be sent was dropped.
+#[test]
+fn a_leader_whose_disk_hangs_says_who_leads_next() {
+    let mut members = Members::born(3);
+    let (leader, learners) = (members.leader(), members.learners());
+    let client = members.client(learners[0], 30_000);
+    members.hanging.insert(leader);
+    assert_eq!(members.ask(&client, born("/a")), Ok(Reply::Path("/a".into())), "two disks are a quorum");
+    let epoch = members.server(leader).zab().epoch();
+    members.advance(1500);
+    members.until_serves(learners[0]);
+    let named = named_by(&members, leader);
+    assert_eq!(named.len(), 2, "both others are told: {named:?}");
+    assert_eq!((members.leader(), Some(members.server(learners[0]).zab().epoch())), (named[0], epoch.next()));
+    assert_eq!(members.ask(&client, born("/b")), Ok(Reply::Path("/b".into())), "its connection outlived that");
+}
+
+/// The checkpoint thread says so at its next look.
+fn space(members: &mut Members, server: u8, is_short: bool) {
+    members.failing.insert(server);
+    members.handle(server, Event::Space { shortage: is_short.then_some(Shortage::Disk) });
+}
+
+/// Leaders seen while time passes, one for each change.
+fn leaders_during(members: &mut Members, ms: u64) -> Vec<u8> {
+    let mut seen = vec![members.leader()];
+    for _ in 0..ms / 100 {
+        members.advance(100);
+        let leads = |&id: &u8| members.server(id).leads() && members.server(id).is_serving();
+        if let Some(leader) = members.ids().find(leads)
+            && seen.last() != Some(&leader)
+        {
+            seen.push(leader);
+        }
+    }
+    seen
+}
+
+#[test]
+fn a_leader_without_room_lets_a_member_with_room_lead_and_writes_go_on() {
+    let mut members = Members::born(3);
+    let (leader, learners) = (members.leader(), members.learners());
+    let client = members.client(learners[0], 30_000);
+    space(&mut members, learners[1], true);
+    members.advance(500);
+    space(&mut members, leader, true);
+    members.advance(3000);
+    assert_eq!(members.leader(), learners[0], "the only member with room");
+    assert_eq!(members.ask(&client, born("/a")), Ok(Reply::Path("/a".into())));
+    assert_eq!(members.server(leader).refusing_writes(), None, "another one takes them");
+    assert_eq!(leaders_during(&mut members, 60_000), [learners[0]], "nothing else changes");
+    let told: Vec<_> = members.status(learners[0]).said.iter().map(|m| (m.id.as_u8(), m.health.refusal)).collect();
+    let full = Some(Refusal::Shortage(Shortage::Disk));
+    let mut others = [(leader, full), (learners[1], full)];
+    others.sort_unstable_by_key(|(id, _)| *id);
+    assert_eq!(told, others, "one server tells of all");
+}
+
+#[test]
+fn what_is_wrong_with_a_disk_is_told_by_every_server_until_it_is_mended() {
+    let mut members = Members::born(3);
+    let worn = members.learners()[0];
+    let troubles: DiskTroubles = [DiskTrouble::Slow, DiskTrouble::Worn].into_iter().collect();
+    members.handle(worn, Event::DiskTroubles(troubles));
+    members.advance(500);
+    let told = |members: &mut Members, id: u8| {
+        let of_disk = |alarm: &Alarm| alarm.what.contains(" its disk ");
+        members.status(id).alarms.into_iter().filter(of_disk).map(|alarm| alarm.what).collect::<Vec<_>>()
+    };
+    let others: Vec<u8> = members.ids().filter(|&id| id != worn).collect();
+    for &id in &others {
+        let both = [format!("server {worn}: its disk is slow"), format!("server {worn}: its disk is nearly worn out")];
+        assert_eq!(told(&mut members, id), both);
+    }
+    members.handle(worn, Event::DiskTroubles(DiskTroubles::default()));
+    members.advance(500);
+    others.iter().for_each(|&id| assert_eq!(told(&mut members, id), [""; 0]));
+}
+
+#[test]
+fn with_no_room_anywhere_nobody_hands_over_and_writes_are_refused_until_one_member_has_room() {
+    let mut members = Members::born(3);
+    let (leader, learners) = (members.leader(), members.learners());
+    members.advance(500);
+    members.ids().for_each(|id| space(&mut members, id, true));
+    assert_eq!(leaders_during(&mut members, 60_000), [leader], "nobody is better off");
+    for id in members.ids() {
+        let alarms = members.status(id).alarms;
+        let why = if id == leader {
+            "writes are refused: the disk is full".to_owned()
+        } else {
+            format!("writes are refused: server {leader} leads, the disk is full, and no voter has room")
+        };
+        assert!(alarms.iter().any(|alarm| alarm.what == why && !alarm.remedy.is_empty()), "{alarms:?}");
+    }
+    let client = members.client(learners[0], 30_000);
+    assert_eq!(members.ask(&client, born("/a")), Err(ErrorCode::SystemError));
+    space(&mut members, learners[1], false);
+    let seen = leaders_during(&mut members, 20_000);
+    assert_eq!(seen, [leader, learners[1]], "once, and when the room has lasted");
+    let client = members.client(leader, 30_000);
+    assert_eq!(members.ask(&client, born("/a")), Ok(Reply::Path("/a".into())));
+}
+
+/// Each is full whenever it leads, and has room as soon as it does not.
+#[test]
+fn two_members_that_are_full_whenever_they_lead_do_not_pass_the_lead_back_and_forth() {
+    let mut members = Members::born(3);
+    let learners = members.learners();
+    space(&mut members, learners[1], true);
+    members.advance(500);
+    let (mut changes, mut leader) = (0, members.leader());
+    space(&mut members, leader, true);
+    for _ in 0..600 {
+        members.advance(100);
+        let leads = |&id: &u8| members.server(id).leads() && members.server(id).is_serving();
+        if let Some(next) = members.ids().find(leads).filter(|&next| next != leader) {
+            space(&mut members, leader, false);
+            space(&mut members, next, true);
+            (leader, changes) = (next, changes + 1);
+        }
+    }
+    assert!((1..=6).contains(&changes), "{changes} in a minute: at most one in 10 s");
+}
+
+#[test]
+fn a_leader_that_stops_prefers_a_member_with_room() {
+    let mut members = Members::born(3);
+    let (leader, learners) = (members.leader(), members.learners());
+    // Else it would be the higher id.
+    space(&mut members, learners[1], true);
+    members.advance(500);
+    members.command(leader, |server, now| server.hand_over(now));
+    members.advance(2000);
+    assert_eq!(members.leader(), learners[0]);
+}
+
+#[test]
+fn a_learner_that_stays_behind_is_told_by_every_server_and_one_that_keeps_up_by_none() {
+    let mut members = Members::born(3);
+    let (leader, learners) = (members.leader(), members.learners());
+    let client = members.client(learners[0], 30_000);
+    members.hanging.insert(learners[1]);
+    for number in 0..15 {
+        assert!(members.ask(&client, born(&format!("/{number}"))).is_ok(), "two disks are a quorum");
+        members.advance(1000);
+    }
+    let slow = learners[1];
+    let alarms = |members: &mut Members, id| -> Vec<String> {
+        members.status(id).alarms.into_iter().map(|alarm| alarm.what).filter(|what| what.contains("behind")).collect()
+    };
+    let by_leader = alarms(&mut members, leader);
+    assert!(
+        by_leader.len() == 1 && by_leader[0].starts_with(&format!("server {slow} stays behind: ")),
+        "{by_leader:?}"
+    );
+    let said = format!("server {slow} stays behind, says its leader, server {leader}");
+    assert_eq!(alarms(&mut members, learners[0]), [said]);
+    members.hanging.clear();
+    members.advance(3000);
+    members.ids().for_each(|id| assert_eq!(alarms(&mut members, id), [""; 0]));
+}
+
+/// Progress alone is told every 5 s at most, and what does not change not at all.
+#[test]
+fn an_idle_ensemble_says_nothing_of_its_health() {
+    let mut members = Members::born(3);
+    members.advance(20_000);
+    let healths = |members: &Members| {
+        members.said.iter().filter(|(_, _, message)| matches!(message, PeerMessage::Health(_))).count()
+    };
+    let before = healths(&members);
+    members.advance(600_000);
+    assert_eq!(healths(&members), before);
+    let client = members.client(1, 30_000);
+    for number in 0..100 {
+        assert!(members.ask(&client, born(&format!("/{number}"))).is_ok());
+        members.advance(100);
+    }
+    let told = healths(&members) - before;
+    assert!(told <= 3 * 6, "10 s of writes, six directions: {told}");
+}

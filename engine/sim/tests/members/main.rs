@@ -1,0 +1,19 @@
+//! A few whole servers wired by hand: members among peers, and their sessions.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod hand_over;
+mod history;
+mod operator;
+mod repair;
+mod sessions_embedded;
+mod sessions_forward;
+mod sessions_lost;
+mod sessions_pause;
+mod sessions_read_only;
+mod sessions_return;
+mod sessions_silence;
+
+#[path = "../member_boxes/mod.rs"]
+mod member_boxes;
+#[path = "../member_support/mod.rs"]
+mod member_support;

@@ -1,0 +1,327 @@
+//! Writes that clients ask of a learner: through the leader, and answered where they were asked.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use crate::member_support::{Members, Told};
+use zoolet_engine::event::Shortage;
+use zoolet_engine::{Event, Limits, PeerMessage, Settings};
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request, ServerId, Text};
+use zoolet_sim::client::{create, set};
+
+const TIMEOUT_MS: i32 = 9000;
+
+fn get(path: &'static str) -> Request {
+    Request::GetData { path: Text::from(path), watch: false }
+}
+
+fn write(path: &str) -> Request {
+    Request::Write(set(path.to_owned(), 5))
+}
+
+fn born(path: &str) -> Request {
+    Request::Write(create(path.to_owned(), 5, CreateKind::Persistent))
+}
+
+/// The xid of each answer and, of a success, the version that it shows; -1 when it shows none.
+fn answers(told: &[Told]) -> Vec<(i32, Result<i32, ErrorCode>)> {
+    let answer = |told: &Told| match told {
+        Told::Reply(xid, _, Ok(Reply::Data(_, stat) | Reply::Stat(stat))) => Some((*xid, Ok(stat.version))),
+        Told::Reply(xid, _, Ok(_)) => Some((*xid, Ok(-1))),
+        Told::Reply(xid, _, Err(code)) => Some((*xid, Err(*code))),
+        Told::Connected(_) | Told::Notified(_) | Told::Closed => None,
+    };
+    told.iter().filter_map(answer).collect()
+}
+
+fn forwards(members: &Members, from: u8) -> usize {
+    let is_forward = |said: &&(u8, u8, PeerMessage)| said.0 == from && matches!(said.2, PeerMessage::Forward { .. });
+    members.said.iter().filter(is_forward).count()
+}
+
+#[test]
+fn what_a_learners_client_writes_is_applied_everywhere_and_answered_where_it_was_asked() {
+    let mut members = Members::born(3);
+    for server in members.learners() {
+        let client = members.client(server, TIMEOUT_MS);
+        assert_eq!(members.ask(&client, born(&format!("/s{server}"))), Ok(Reply::Path(format!("/s{server}").into())));
+        assert_eq!(members.ask(&client, born(&format!("/s{server}"))), Err(ErrorCode::NodeExists));
+    }
+    members.advance(100);
+    let digests: Vec<_> = members.ids().map(|id| (members.server(id).applied(), members.server(id).digest())).collect();
+    assert!(digests.windows(2).all(|two| two[0] == two[1]), "{digests:?}");
+}
+
+#[test]
+fn the_body_is_the_origins_and_the_times_are_the_leaders() {
+    let mut members = Members::born(3);
+    let server = members.learners()[0];
+    let client = members.client(server, TIMEOUT_MS);
+    members.said.clear();
+    members.ask(&client, born("/a")).unwrap();
+    let sent = members.said.iter().find_map(|(_, _, message)| match message {
+        PeerMessage::Forward { payload, .. } => Some(payload.clone()),
+        _ => None,
+    });
+    let back = members.said.iter().find_map(|(_, to, message)| match message {
+        PeerMessage::Entries(entries) if *to == server => {
+            entries.entries.iter().find(|entry| entry.origin != 0).cloned()
+        }
+        _ => None,
+    });
+    let (sent, back) = (sent.unwrap(), back.unwrap());
+    assert_eq!(sent[16..], back.payload[16..]);
+    assert!(members.said.iter().filter(|(_, to, _)| *to != server).all(|(_, _, message)| match message {
+        PeerMessage::Entries(entries) => entries.entries.iter().all(|entry| entry.origin == 0),
+        _ => true,
+    }));
+}
+
+#[test]
+fn a_session_that_does_not_wait_is_answered_in_order_and_each_read_sees_the_writes_before_it() {
+    let mut members = Members::born(3);
+    let server = members.learners()[0];
+    let client = members.client(server, TIMEOUT_MS);
+    members.ask(&client, born("/a")).unwrap();
+    let requests = [write("/a"), get("/a"), write("/a"), get("/a"), Request::Ping, write("/a"), get("/a")];
+    for (xid, request) in (1..).zip(requests) {
+        members.send(&client, xid, request);
+    }
+    assert_eq!(members.server(server).unapplied(), 0, "nothing is appended here before the leader sends it");
+    members.settle();
+    let versions = [(1, 1), (2, 1), (3, 2), (4, 2), (-2, -1), (6, 3), (7, 3)];
+    assert_eq!(answers(&members.told(&client)), versions.map(|(xid, version)| (xid, Ok(version))));
+}
+
+/// One by one, each would be an append at three servers, and a message to each of two.
+#[test]
+fn what_is_forwarded_in_one_turn_is_one_append_and_one_message_to_each_learner() {
+    let mut members = Members::born(3);
+    let (leader, learners) = (members.leader(), members.learners());
+    let client = members.client(learners[0], TIMEOUT_MS);
+    members.ask(&client, born("/a")).unwrap();
+    members.hold(learners[0], leader);
+    (1..=10).for_each(|xid| members.send(&client, xid, write("/a")));
+    members.settle();
+    members.hanging.insert(leader);
+    members.said.clear();
+    members.deliver_in_one_turn(learners[0], leader);
+    assert_eq!(members.appends(leader), [10]);
+    members.settle();
+    for learner in learners {
+        let sent = members.said.iter().filter_map(|(from, to, message)| match message {
+            PeerMessage::Entries(entries) if (*from, *to) == (leader, learner) => Some(entries.entries.len()),
+            _ => None,
+        });
+        assert_eq!(sent.collect::<Vec<_>>(), [10]);
+    }
+    members.hanging.clear();
+    members.release_all();
+    assert_eq!(answers(&members.told(&client)).len(), 10);
+}
+
+#[test]
+fn a_learner_that_forwards_more_bytes_than_one_may_is_dropped() {
+    let mut members = Members::born(3);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let client = members.client(server, TIMEOUT_MS);
+    members.ask(&client, born("/a")).unwrap();
+    // What it forwards soon waits, because too much is not durable.
+    members.hanging.insert(leader);
+    members.said.clear();
+    members.send(&client, 1, Request::Write(set("/a", 900_000)));
+    members.settle();
+    let forwarded = members.said.iter().find_map(|(_, _, message)| match message {
+        PeerMessage::Forward { epoch, seq, conn, since, payload } => {
+            Some((*epoch, *seq, *conn, *since, payload.clone()))
+        }
+        _ => None,
+    });
+    let (epoch, seq, conn, since, payload) = forwarded.unwrap();
+    let peer = ServerId::new(server).unwrap();
+    let is_linked = |members: &Members| members.server(leader).zab().disk_of(peer).is_some();
+    let mut sent = 0;
+    while is_linked(&members) && sent < 100 {
+        sent += 1;
+        let payload = payload.clone();
+        members.inject(server, leader, PeerMessage::Forward { epoch, seq: seq + sent, conn, since, payload });
+        members.settle();
+    }
+    assert!(!is_linked(&members), "{sent} MB, and no end");
+}
+
+#[test]
+fn so_many_entries_wait_for_a_leader_and_no_more() {
+    let mut members = Members::born(3);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let clients: Vec<_> = (0..3).map(|_| members.client(server, TIMEOUT_MS)).collect();
+    members.ask(&clients[0], born("/a")).unwrap();
+    members.said.clear();
+    members.hold(leader, server);
+    for client in &clients {
+        (1..=500).for_each(|xid| members.send(client, xid, write("/a")));
+    }
+    members.settle();
+    assert_eq!(forwards(&members, server), 1024);
+    // A session's beginning does not wait for the writes of others.
+    let late = members.connect(server, zoolet_model::ConnectRequest::for_new_session(TIMEOUT_MS));
+    members.release_all();
+    assert_eq!(forwards(&members, server), 1501);
+    assert!(matches!(members.take(server, late)[..], [Told::Connected(_)]));
+    for client in &clients {
+        let xids: Vec<_> = answers(&members.told(client)).iter().map(|answer| answer.0).collect();
+        assert_eq!(xids, (1..=500).collect::<Vec<_>>());
+    }
+}
+
+/// The leader has room for no write, so everything that its learner forwards waits there, and it drops the link of a learner that sends more than may wait.
+#[test]
+fn ends_of_sessions_keep_within_what_may_wait_at_the_leader() {
+    let limits = Limits { outstanding_bytes_max: 300, ..Limits::default() };
+    let mut members = Members::born_with(3, Settings::default(), limits);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let writers: Vec<_> = (0..3).map(|_| members.client(server, TIMEOUT_MS)).collect();
+    let leaving: Vec<_> = (0..300).map(|_| members.client(server, TIMEOUT_MS)).collect();
+    members.ask(&writers[0], born("/a")).unwrap();
+    members.hanging = members.ids().collect();
+    for client in &writers {
+        (1..=500).for_each(|xid| members.send(client, xid, write("/a")));
+    }
+    leaving.iter().for_each(|client| members.send(client, 1, Request::CloseSession));
+    members.settle();
+    let peer = ServerId::new(server).unwrap();
+    assert!(members.server(leader).zab().disk_of(peer).is_some(), "the leader dropped the link");
+    members.hanging.clear();
+    members.settle();
+    for client in &leaving {
+        let told = members.told(client);
+        assert!(matches!(told[..], [Told::Reply(1, _, Ok(Reply::Empty)), Told::Closed]), "{told:?}");
+    }
+    let all = |client: &_| answers(&members.told(client)).len();
+    assert_eq!(writers.iter().map(all).collect::<Vec<_>>(), [500; 3]);
+    assert!(members.ids().all(|id| members.server(id).sessions() == writers.len()));
+}
+
+#[test]
+fn what_the_leader_has_no_room_for_waits_there_and_in_order() {
+    let limits = Limits { outstanding_bytes_max: 300, ..Limits::default() };
+    let mut members = Members::born_with(3, Settings::default(), limits);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let client = members.client(server, TIMEOUT_MS);
+    members.ask(&client, born("/a")).unwrap();
+    members.hanging = members.ids().collect();
+    (1..=50).for_each(|xid| members.send(&client, xid, write("/a")));
+    members.settle();
+    assert!(members.server(leader).unapplied() < 10, "{}", members.server(leader).unapplied());
+    members.hanging.clear();
+    members.settle();
+    let versions: Vec<_> = (1..=50).map(|xid| (xid, Ok(xid))).collect();
+    assert_eq!(answers(&members.told(&client)), versions);
+}
+
+#[test]
+fn what_the_leader_refuses_is_answered_in_its_turn() {
+    let mut members = Members::born(3);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let client = members.client(server, TIMEOUT_MS);
+    members.ask(&client, born("/a")).unwrap();
+    // Proposed, and not committed.
+    members.hanging = members.ids().collect();
+    members.send(&client, 1, write("/a"));
+    members.settle();
+    members.handle(leader, Event::Space { shortage: Some(Shortage::Disk) });
+    members.send(&client, 2, get("/a"));
+    members.send(&client, 3, write("/a"));
+    members.send(&client, 4, get("/a"));
+    members.send(&client, 5, Request::Write(zoolet_sim::client::delete("/a")));
+    members.settle();
+    assert_eq!(answers(&members.told(&client)), []);
+    members.hanging.clear();
+    members.settle();
+    let expected = [(1, Ok(1)), (2, Ok(1)), (3, Err(ErrorCode::SystemError)), (4, Ok(1)), (5, Ok(-1))];
+    assert_eq!(answers(&members.told(&client)), expected);
+    members.handle(leader, Event::Space { shortage: None });
+    assert_eq!(members.ask(&client, born("/b")), Ok(Reply::Path("/b".into())));
+}
+
+/// Each request has its own outcome, and a refusal is one: so it does not matter to the write behind it whether the client stays to hear it.
+#[test]
+fn what_stands_behind_a_refused_write_takes_effect_although_its_client_has_left() {
+    let mut members = Members::born(3);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let client = members.client(server, TIMEOUT_MS);
+    members.ask(&client, born("/a")).unwrap();
+    members.hold(server, leader);
+    members.send(&client, 1, born("/b"));
+    members.send(&client, 2, Request::Write(zoolet_sim::client::delete("/a")));
+    members.settle();
+    members.leave(&client);
+    members.handle(leader, Event::Space { shortage: Some(Shortage::Disk) });
+    members.said.clear();
+    members.release_all();
+    members.settle();
+    let refused = members.said.iter().filter(|(_, _, message)| matches!(message, PeerMessage::Refused { .. }));
+    assert_eq!(refused.count(), 1);
+    members.handle(leader, Event::Space { shortage: None });
+    let reader = members.client(server, TIMEOUT_MS);
+    assert_eq!(members.ask(&reader, get("/b")), Err(ErrorCode::NoNode), "it was refused");
+    assert_eq!(members.ask(&reader, get("/a")), Err(ErrorCode::NoNode), "the delete behind it was taken");
+}
+
+#[test]
+fn what_has_an_unknown_outcome_when_the_leader_is_lost_is_never_answered_and_never_sent_again() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let server = servers[0];
+    let (writer, idle) = (members.client(server, TIMEOUT_MS), members.client(server, TIMEOUT_MS));
+    members.ask(&writer, born("/a")).unwrap();
+    let before = forwards(&members, server);
+    members.hold(server, leader);
+    members.send(&writer, 1, born("/lost"));
+    members.settle();
+    members.stop(leader);
+    assert!(members.is_just_closed(&writer));
+    members.release_all();
+    members.until_all_serve();
+    members.advance(1000);
+    assert_eq!(forwards(&members, server), before);
+    assert_eq!(members.ask(&idle, get("/lost")), Err(ErrorCode::NoNode));
+    assert_eq!(members.ask(&idle, born("/lost")), Ok(Reply::Path("/lost".into())), "who waited for nothing goes on");
+}
+
+#[test]
+fn a_write_that_survives_its_leader_takes_effect_once_and_is_not_answered() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let server = servers[0];
+    let writer = members.client(server, TIMEOUT_MS);
+    members.ask(&writer, born("/a")).unwrap();
+    // Both learners have the entry, and the leader does not hear it.
+    members.send(&writer, 1, write("/a"));
+    members.deliver(server, leader);
+    members.hanging.insert(leader);
+    servers.iter().for_each(|&from| members.hold(from, leader));
+    members.settle();
+    members.stop(leader);
+    assert!(members.is_just_closed(&writer));
+    members.release_all();
+    members.until_all_serve();
+    let reader = members.client(server, TIMEOUT_MS);
+    let Ok(Reply::Data(_, stat)) = members.ask(&reader, get("/a")) else { panic!("it is there") };
+    assert_eq!(stat.version, 1);
+}
+
+#[test]
+fn sessions_begin_and_end_at_a_learner_and_their_ids_are_zxids() {
+    let mut members = Members::born(3);
+    let server = members.learners()[0];
+    let client = members.client(server, TIMEOUT_MS);
+    assert_eq!(client.session.0, members.server(server).applied().as_i64());
+    members.ask(&client, Request::Write(create("/e", 1, CreateKind::Ephemeral))).unwrap();
+    let other = members.client(members.leader(), TIMEOUT_MS);
+    assert!(members.ask(&other, get("/e")).is_ok());
+    members.send(&client, 9, Request::CloseSession);
+    members.settle();
+    let told = members.told(&client);
+    assert!(matches!(told[..], [Told::Reply(9, _, Ok(Reply::Empty)), Told::Closed]), "{told:?}");
+    assert_eq!(members.ask(&other, get("/e")), Err(ErrorCode::NoNode));
+    assert!(members.ids().all(|id| members.server(id).sessions() == 1));
+}

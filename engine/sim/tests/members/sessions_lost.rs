@@ -1,0 +1,163 @@
+//! What clients of a server meet when its leader is lost, or not heard.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use crate::member_support::{Members, Told};
+use zoolet_model::{ConnectRequest, CreateKind, ErrorCode, Reply, Request, Text};
+use zoolet_sim::client::create;
+
+fn get(path: &'static str) -> Request {
+    Request::GetData { path: Text::from(path), watch: false }
+}
+
+fn born(path: &str) -> Request {
+    Request::Write(create(path.to_owned(), 5, CreateKind::Persistent))
+}
+
+fn sync() -> Request {
+    Request::Sync { path: Some(Text::from("/")) }
+}
+
+#[test]
+fn who_waits_for_a_write_a_sync_or_a_session_is_cut_off_and_nobody_else() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let server = servers[0];
+    let clients: Vec<_> = (0..4).map(|_| members.client(server, 30_000)).collect();
+    members.hold(server, leader);
+    members.send(&clients[0], 1, born("/a"));
+    members.send(&clients[1], 1, sync());
+    let joining = members.connect(server, ConnectRequest::for_new_session(30_000));
+    members.settle();
+    members.stop(leader);
+    assert!(members.is_just_closed(&clients[0]));
+    assert!(members.is_just_closed(&clients[1]));
+    assert!(matches!(members.take(server, joining)[..], [Told::Closed]));
+    members.release_all();
+    members.until_all_serve();
+    for client in &clients[2..] {
+        assert_eq!(members.ask(client, Request::Ping), Ok(Reply::Empty));
+    }
+    assert_eq!(members.ask(&clients[2], born("/b")), Ok(Reply::Path("/b".into())));
+}
+
+#[test]
+fn connections_are_kept_for_two_seconds_or_a_third_of_their_timeout_while_nobody_leads() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let server = servers[0];
+    let (short, long) = (members.client(server, 4500), members.client(server, 30_000));
+    members.ask(&long, born("/a")).unwrap();
+    members.stop(servers[1]);
+    members.stop(leader);
+    let at = members.now.mono_ms;
+    // Reads go on; what only a leader or a follower answers waits.
+    assert!(members.ask(&long, get("/a")).is_ok());
+    members.send(&short, 5, Request::Ping);
+    members.send(&long, 6, born("/b"));
+    let refused = members.connect(server, ConnectRequest::for_new_session(4000));
+    assert!(matches!(members.take(server, refused)[..], [Told::Closed]));
+    members.advance(1490);
+    assert!(members.told(&short).is_empty());
+    members.advance(10);
+    assert!(members.is_just_closed(&short), "after {} ms", members.now.mono_ms - at);
+    members.advance(490);
+    assert!(members.told(&long).is_empty());
+    members.advance(10);
+    assert!(members.is_just_closed(&long));
+}
+
+#[test]
+fn a_leader_in_time_takes_what_waited_for_one() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let clients: Vec<_> = servers.iter().map(|&server| members.client(server, 30_000)).collect();
+    members.cut(servers[0], servers[1]);
+    members.stop(leader);
+    for client in &clients {
+        members.send(client, 1, Request::Ping);
+        members.send(client, 2, born(&format!("/{}", client.server)));
+        members.settle();
+        assert!(members.told(client).is_empty());
+    }
+    members.release_all();
+    members.until_all_serve();
+    members.settle();
+    for client in &clients {
+        let told = members.told(client);
+        assert!(matches!(told[..], [Told::Reply(-2, _, Ok(_)), Told::Reply(2, _, Ok(Reply::Path(_)))]), "{told:?}");
+    }
+}
+
+#[test]
+fn a_sync_at_a_learner_sees_what_was_committed_before_it() {
+    let mut members = Members::born(3);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let (writer, reader) = (members.client(leader, 30_000), members.client(server, 30_000));
+    members.hold(leader, server);
+    members.ask(&writer, born("/a")).unwrap();
+    assert_eq!(members.ask(&reader, get("/a")), Err(ErrorCode::NoNode), "this server does not know it yet");
+    members.send(&reader, 1, sync());
+    members.send(&reader, 2, get("/a"));
+    members.settle();
+    assert!(members.told(&reader).is_empty());
+    members.release_all();
+    members.advance(400);
+    let told = members.told(&reader);
+    assert!(matches!(told[..], [Told::Reply(1, _, Ok(_)), Told::Reply(2, _, Ok(Reply::Data(..)))]), "{told:?}");
+}
+
+/// zab.md G1: it still believes that it leads.
+#[test]
+fn a_leader_that_no_quorum_hears_answers_no_sync() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let reader = members.client(leader, 30_000);
+    servers.iter().for_each(|&other| members.cut(leader, other));
+    members.send(&reader, 1, sync());
+    members.settle();
+    assert!(members.server(leader).leads());
+    assert!(members.told(&reader).is_empty());
+    members.advance(5000);
+    assert!(members.is_just_closed(&reader));
+}
+
+#[test]
+fn a_learner_that_does_not_hear_its_leader_serves_nobody_after_a_while() {
+    let mut members = Members::born(3);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let reader = members.client(server, 30_000);
+    members.hold(leader, server);
+    for _ in 0..26 {
+        members.advance(100);
+        assert_eq!(members.ask(&reader, get("/a")), Err(ErrorCode::NoNode));
+    }
+    members.advance(500);
+    assert!(members.is_just_closed(&reader));
+    assert!(members.server(server).leader().is_some(), "the others hear the leader, so this server does not leave it");
+    let refused = members.connect(server, ConnectRequest::for_new_session(4000));
+    assert!(matches!(members.take(server, refused)[..], [Told::Closed]));
+    members.release_all();
+    members.advance(1000);
+    assert!(members.client(server, 4000).session.0 != 0);
+}
+
+#[test]
+fn a_learner_that_was_paused_asks_its_leader_before_it_answers_anybody() {
+    let mut members = Members::born(3);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let (writer, reader) = (members.client(leader, 30_000), members.client(server, 30_000));
+    members.advance(100);
+    members.paused.insert(server);
+    // A heartbeat from before the pause waits to be read.
+    members.advance(400);
+    members.hold(leader, server);
+    members.ask(&writer, born("/a")).unwrap();
+    members.jump(5000);
+    members.paused.clear();
+    members.send(&reader, 1, get("/a"));
+    assert!(members.told(&reader).is_empty(), "it may be as old as the pause");
+    members.release_all();
+    members.advance(400);
+    let told = members.told(&reader);
+    assert!(matches!(told[..], [] | [Told::Reply(1, _, Ok(Reply::Data(..)))] | [Told::Closed]), "{told:?}");
+}

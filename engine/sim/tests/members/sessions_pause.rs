@@ -1,0 +1,220 @@
+//! A server that stood still for longer than `staleness_max_ms`: what it is asked since then is answered from nothing older than its leader says, and
+//! everything that was under way when it stopped goes on.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use crate::member_support::{Client, Members, Told};
+use bytes::Bytes;
+use zoolet_engine::Event;
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
+use zoolet_sim::client::{create, delete, set};
+
+const TIMEOUT_MS: i32 = 9000;
+/// More than a server may be behind (3 s), less than a link is silent before it ends (5 s).
+const PAUSE_MS: u64 = 4000;
+
+fn write(path: &'static str, bytes: usize) -> Request {
+    Request::Write(set(path, bytes))
+}
+
+fn born(path: &'static str) -> Request {
+    Request::Write(create(path, 0, CreateKind::Persistent))
+}
+
+fn get(path: &'static str) -> Request {
+    Request::GetData { path: Text::from(path), watch: false }
+}
+
+/// Which requests were answered, and how many bytes of data each read showed.
+fn answers(told: &[Told]) -> Vec<(i32, Result<usize, ErrorCode>)> {
+    let answer = |told: &Told| match told {
+        Told::Reply(xid, _, Ok(Reply::Data(data, _))) => Some((*xid, Ok(data.as_ref().map_or(0, Bytes::len)))),
+        Told::Reply(xid, _, result) => Some((*xid, result.as_ref().map(|_| 0).map_err(|&code| code))),
+        Told::Connected(_) | Told::Notified(_) | Told::Closed => None,
+    };
+    told.iter().filter_map(answer).collect()
+}
+
+/// An ensemble with `/a`, a learner, and two clients of that learner: one in its process, and one that is not.
+fn with_two_clients_of_a_learner() -> (Members, u8, Client, Client) {
+    let mut members = Members::born(3);
+    let learner = members.learners()[0];
+    let (daemon, other) = (members.client_in_process(learner, TIMEOUT_MS), members.client(learner, TIMEOUT_MS));
+    members.ask(&daemon, born("/a")).unwrap();
+    (members, learner, daemon, other)
+}
+
+/// It stands still, the others go on; then it hears first what its peers have said meanwhile.
+fn pause(members: &mut Members, server: u8, ms: u64) {
+    members.paused.insert(server);
+    members.advance(ms);
+    members.paused.clear();
+    for peer in members.ids() {
+        if peer != server {
+            members.deliver(peer, server);
+        }
+    }
+}
+
+/// Its second write was sent to the leader before the read had its outcome, and comes back after the pause: it waits for the read, which waited for the leader's word
+/// that was to be applied first.
+#[test]
+fn a_learner_that_was_paused_over_a_set_a_get_and_a_set_applies_on() {
+    let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
+    members.send(&daemon, 1, write("/a", 11));
+    members.send(&daemon, 2, get("/a"));
+    members.send(&daemon, 3, write("/a", 33));
+    pause(&mut members, learner, PAUSE_MS);
+    members.advance(100);
+    assert_eq!(answers(&members.told(&daemon)), [(1, Ok(0)), (2, Ok(11)), (3, Ok(0))]);
+    assert!(members.told(&other).is_empty(), "nobody was sent away");
+    for client in [daemon, other] {
+        members.send(&client, 4, get("/a"));
+        members.advance(10);
+        assert_eq!(answers(&members.told(&client)), [(4, Ok(33))]);
+    }
+}
+
+/// The same of a refusal, which is answered in its turn.
+#[test]
+fn a_learner_that_was_paused_over_a_refused_write_and_another_one_applies_on() {
+    let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
+    let leader = members.leader();
+    members.handle(leader, Event::LogStalled { is_read_only: false });
+    members.send(&daemon, 1, born("/b"));
+    members.deliver(learner, leader);
+    members.handle(leader, Event::LogResumed);
+    members.send(&daemon, 2, Request::Write(delete("/a")));
+    pause(&mut members, learner, PAUSE_MS);
+    members.advance(100);
+    assert_eq!(answers(&members.told(&daemon)), [(1, Err(ErrorCode::SystemError)), (2, Ok(0))]);
+    for client in [daemon, other] {
+        members.send(&client, 3, get("/a"));
+        members.advance(10);
+        assert_eq!(answers(&members.told(&client)), [(3, Err(ErrorCode::NoNode))]);
+    }
+}
+
+/// What it reads first is its clients' sockets: they have asked while it stood still, and others have written.
+#[test]
+fn what_a_learner_is_asked_after_a_pause_waits_for_its_leader() {
+    let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
+    let writer = members.client(members.leader(), TIMEOUT_MS);
+    members.paused.insert(learner);
+    members.advance(PAUSE_MS - 1000);
+    members.ask(&writer, write("/a", 22)).unwrap();
+    members.advance(1000);
+    members.paused.clear();
+    let leader = members.leader();
+    for client in [daemon, other] {
+        members.send(&client, 1, get("/a"));
+        assert!(members.told(&client).is_empty(), "its leader was not asked yet");
+    }
+    members.deliver(leader, learner);
+    members.advance(100);
+    for client in [daemon, other] {
+        assert_eq!(answers(&members.told(&client)), [(1, Ok(22))]);
+    }
+}
+
+/// Nothing was to be judged yet when the leader was heard again: nobody looked at that request any more.
+#[test]
+fn a_request_that_comes_while_the_leader_is_silent_for_too_long_is_answered_when_it_is_heard_in_time() {
+    let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
+    let leader = members.leader();
+    let writer = members.client(leader, TIMEOUT_MS);
+    members.advance(1000);
+    members.cut(leader, learner);
+    members.ask(&writer, born("/b")).unwrap();
+    members.advance(2900);
+    members.jump(190);
+    members.send(&other, 1, get("/a"));
+    assert!(members.told(&other).is_empty(), "its leader was not heard for too long");
+    members.release(leader, learner);
+    members.deliver(leader, learner);
+    members.release_all();
+    members.advance(100);
+    assert_eq!(answers(&members.told(&other)), [(1, Ok(0))]);
+    assert!(members.told(&daemon).is_empty());
+}
+
+/// Its clients may be served for two seconds more, and its own clock says that these are over.
+#[test]
+fn a_server_without_a_leader_that_was_paused_answers_nobody() {
+    let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
+    let leader = members.leader();
+    let third = members.ids().find(|&id| id != leader && id != learner).unwrap();
+    members.cut(learner, third);
+    members.stop(leader);
+    members.advance(100);
+    assert!(!members.server(learner).is_serving());
+    for client in [daemon, other] {
+        assert_eq!(answers(&members.told(&client)), []);
+        members.send(&client, 1, get("/a"));
+        assert_eq!(answers(&members.told(&client)), [(1, Ok(0))], "for a while");
+    }
+    pause(&mut members, learner, PAUSE_MS);
+    for client in [daemon, other] {
+        members.send(&client, 2, get("/a"));
+        assert!(members.is_just_closed(&client));
+    }
+}
+
+/// The others have elected another one, and it hears its clients before it hears them.
+#[test]
+fn a_leader_that_was_paused_and_deposed_shows_nobody_what_it_knew() {
+    let mut members = Members::born(3);
+    let (deposed, servers) = (members.leader(), members.learners());
+    let (daemon, other) = (members.client_in_process(deposed, 60_000), members.client(deposed, 60_000));
+    members.ask(&daemon, born("/a")).unwrap();
+    members.advance(1000);
+    members.paused.insert(deposed);
+    members.advance(PAUSE_MS);
+    let next = members.leader_of(&servers);
+    let writer = members.client(next, TIMEOUT_MS);
+    members.ask(&writer, write("/a", 22)).unwrap();
+    members.paused.clear();
+    for client in [daemon, other] {
+        members.send(&client, 1, get("/a"));
+    }
+    assert!(members.server(deposed).leads(), "it does not know yet");
+    members.advance(100);
+    for client in [daemon, other] {
+        assert!(members.is_just_closed(&client));
+    }
+}
+
+/// As when the box on which all of them run is suspended.
+#[test]
+fn a_leader_that_was_paused_and_leads_on_answers_when_a_quorum_has_said_so() {
+    let mut members = Members::born(3);
+    let leader = members.leader();
+    let (daemon, other) = (members.client_in_process(leader, 60_000), members.client(leader, 60_000));
+    members.ask(&daemon, born("/a")).unwrap();
+    members.send(&daemon, 1, write("/a", 11));
+    members.send(&daemon, 2, get("/a"));
+    members.send(&daemon, 3, write("/a", 33));
+    members.jump(PAUSE_MS);
+    members.send(&daemon, 4, get("/a"));
+    members.send(&other, 1, get("/a"));
+    assert!(members.told(&daemon).is_empty() && members.told(&other).is_empty(), "nobody was asked yet");
+    for learner in members.learners() {
+        members.deliver(leader, learner);
+        members.deliver(learner, leader);
+    }
+    members.advance(100);
+    assert_eq!(answers(&members.told(&daemon)), [(1, Ok(0)), (2, Ok(11)), (3, Ok(0)), (4, Ok(33))]);
+    assert_eq!(answers(&members.told(&other)), [(1, Ok(0))], "neither set was committed when it asked");
+}
+
+/// It need ask nobody.
+#[test]
+fn a_leader_that_is_a_quorum_by_itself_answers_at_once_after_a_pause() {
+    for observers in [0, 1] {
+        let mut members = Members::born_of_one_voter(observers);
+        let client = members.client(members.leader(), 60_000);
+        members.ask(&client, born("/a")).unwrap();
+        members.jump(PAUSE_MS);
+        members.send(&client, 1, get("/a"));
+        assert_eq!(answers(&members.told(&client)), [(1, Ok(0))], "{observers} observers");
+    }
+}

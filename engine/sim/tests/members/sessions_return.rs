@@ -1,0 +1,539 @@
+//! Clients that come back, to another server: only a leader that a quorum has just confirmed says whose session lives.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use crate::member_support::{Client, Members, Told};
+use zoolet_engine::peer::{Attachment, Claim};
+use zoolet_engine::{Event, PeerMessage};
+use zoolet_model::{CreateKind, ErrorCode, EventKind, Reply, Request, SessionId, SetWatches, Text};
+use zoolet_sim::client::{create, set};
+
+const TIMEOUT_MS: i32 = 9000;
+
+fn get(path: &'static str) -> Request {
+    Request::GetData { path: Text::from(path), watch: false }
+}
+
+fn write(path: &str) -> Request {
+    Request::Write(set(path.to_owned(), 5))
+}
+
+fn born(path: &str) -> Request {
+    Request::Write(create(path.to_owned(), 5, CreateKind::Persistent))
+}
+
+fn version(answer: Result<Reply, ErrorCode>) -> i32 {
+    let Ok(Reply::Data(_, stat) | Reply::Stat(stat)) = answer else { panic!("{answer:?}") };
+    stat.version
+}
+
+fn is_continued(members: &mut Members, client: &Client) -> bool {
+    match members.told(client)[..] {
+        [Told::Connected(reply)] => reply.session == client.session && reply.timeout_ms == client.timeout_ms,
+        _ => false,
+    }
+}
+
+fn is_over(members: &mut Members, client: &Client) -> bool {
+    match members.told(client)[..] {
+        [Told::Connected(reply), Told::Closed] => reply.session == SessionId(0) && reply.timeout_ms == 0,
+        _ => false,
+    }
+}
+
+#[test]
+fn a_session_goes_on_at_any_other_server() {
+    let mut members = Members::born(3);
+    for from in members.ids() {
+        for to in members.ids() {
+            let mut client = members.client(from, TIMEOUT_MS);
+            let path = format!("/from{from}to{to}");
+            members.ask(&client, Request::Write(create(path.clone(), 1, CreateKind::Ephemeral))).unwrap();
+            members.leave(&client);
+            members.come_back(&mut client, to, 0);
+            members.settle();
+            assert!(is_continued(&mut members, &client), "from {from} to {to}");
+            assert_eq!(version(members.ask(&client, write(&path))), 1);
+        }
+    }
+}
+
+#[test]
+fn the_connection_that_it_left_is_closed_wherever_that_is() {
+    let mut members = Members::born(3);
+    for from in members.ids() {
+        for to in members.ids() {
+            let old = members.client(from, TIMEOUT_MS);
+            let mut new = old;
+            members.come_back(&mut new, to, 0);
+            members.settle();
+            assert!(is_continued(&mut members, &new), "from {from} to {to}");
+            assert!(members.is_just_closed(&old), "from {from} to {to}");
+        }
+    }
+}
+
+#[test]
+fn what_the_old_connection_sends_late_is_not_done() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let old = members.client(servers[0], TIMEOUT_MS);
+    members.ask(&old, born("/a")).unwrap();
+    members.hold(servers[0], leader);
+    members.send(&old, 1, write("/a"));
+    let mut new = old;
+    members.come_back(&mut new, servers[1], 0);
+    members.settle();
+    assert!(is_continued(&mut members, &new));
+    members.release_all();
+    assert!(members.is_just_closed(&old));
+    assert_eq!(version(members.ask(&new, get("/a"))), 0);
+    assert_eq!(version(members.ask(&new, write("/a"))), 1);
+}
+
+/// Seed 277 in peace: the session had come to the leader and had left it again, so the leader knew it on no connection, and believed the old one.
+#[test]
+fn what_the_old_connection_sends_late_is_not_done_after_the_new_one_has_ended_either() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let old = members.client(servers[0], TIMEOUT_MS);
+    members.ask(&old, born("/a")).unwrap();
+    members.hold(servers[0], leader);
+    members.send(&old, 1, write("/a"));
+    let mut new = old;
+    members.come_back(&mut new, leader, 0);
+    members.settle();
+    assert!(is_continued(&mut members, &new));
+    members.leave(&new);
+    members.release_all();
+    assert!(members.is_just_closed(&old));
+    members.come_back(&mut new, servers[1], 0);
+    members.settle();
+    assert!(is_continued(&mut members, &new));
+    assert_eq!(version(members.ask(&new, get("/a"))), 0);
+    assert_eq!(version(members.ask(&new, write("/a"))), 1);
+}
+
+#[test]
+fn who_comes_back_sees_what_it_did_before_and_nothing_of_that_comes_later() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let old = members.client(servers[0], TIMEOUT_MS);
+    members.ask(&old, born("/a")).unwrap();
+    // Proposed, and not committed yet.
+    members.hanging = members.ids().collect();
+    members.send(&old, 1, write("/a"));
+    members.settle();
+    let mut new = old;
+    members.come_back(&mut new, servers[1], 0);
+    members.send(&new, 2, get("/a"));
+    members.settle();
+    assert!(members.told(&new).is_empty(), "it is not known yet whether the write comes");
+    // This server hears of the commit later than the others.
+    members.hold(leader, servers[1]);
+    members.hanging.clear();
+    members.settle();
+    assert!(members.told(&new).is_empty());
+    members.release_all();
+    let told = members.told(&new);
+    assert!(
+        matches!(&told[..], [Told::Connected(_), Told::Reply(2, _, Ok(Reply::Data(_, stat)))] if stat.version == 1),
+        "{told:?}"
+    );
+}
+
+/// A session whose beginning its leader has not applied, because that disk is the slowest, asks for something at its own server, and comes back at a third
+/// before that is committed. Gives the client there, which knows nothing yet.
+fn comes_back_before_its_leader_knows_it(members: &mut Members, asks_for: Request) -> Client {
+    let (leader, servers) = (members.leader(), members.learners());
+    members.hanging.insert(leader);
+    let old = members.client(servers[0], TIMEOUT_MS);
+    members.hanging = members.ids().collect();
+    members.send(&old, 1, asks_for);
+    members.settle();
+    let mut new = old;
+    members.come_back(&mut new, servers[1], 0);
+    members.settle();
+    members.hanging.remove(&leader);
+    members.settle();
+    assert!(members.told(&new).is_empty(), "it is not known yet whether that comes");
+    new
+}
+
+/// Seed 143 in peace: what the session had asked for before the leader had applied its beginning was forgotten with that.
+#[test]
+fn what_a_session_did_before_its_leader_knew_it_is_seen_when_it_comes_back() {
+    let mut members = Members::born(3);
+    let other = members.client(members.leader(), TIMEOUT_MS);
+    members.ask(&other, born("/a")).unwrap();
+    let new = comes_back_before_its_leader_knows_it(&mut members, write("/a"));
+    members.send(&new, 2, get("/a"));
+    members.hanging.clear();
+    members.settle();
+    let told = members.told(&new);
+    assert!(
+        matches!(&told[..], [Told::Connected(_), Told::Reply(2, _, Ok(Reply::Data(_, stat)))] if stat.version == 1),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn an_end_that_was_asked_for_before_its_leader_knew_the_session_is_waited_for() {
+    let mut members = Members::born(3);
+    let new = comes_back_before_its_leader_knows_it(&mut members, Request::CloseSession);
+    members.hanging.clear();
+    members.settle();
+    assert!(is_over(&mut members, &new));
+}
+
+/// A session on two connections: nobody told the server of the first that it has gone to the second. Only the leader knows.
+fn on_two_connections(count: u8, from: u8, to: u8) -> (Members, Client, Client) {
+    let mut members = Members::born(count);
+    let old = members.client(from, TIMEOUT_MS);
+    let mut new = old;
+    members.is_moved_lost = true;
+    members.come_back(&mut new, to, 0);
+    members.settle();
+    assert!(is_continued(&mut members, &new), "from {from} to {to}");
+    assert!(members.told(&old).is_empty());
+    members.is_moved_lost = false;
+    (members, old, new)
+}
+
+#[test]
+fn the_next_leader_believes_the_connection_that_a_session_came_to_last() {
+    // The one that leads next is among them, or it is not.
+    for (count, from, to) in [(3, 1, 2), (3, 2, 1), (5, 1, 2), (5, 2, 1), (5, 4, 1), (5, 1, 4)] {
+        let (mut members, old, new) = on_two_connections(count, from, to);
+        members.stop(count);
+        members.until_all_serve();
+        members.settle();
+        let story = format!("of {count}, from {from} to {to}; {} leads", members.leader());
+        assert!(members.is_just_closed(&old), "{story}");
+        assert_eq!(members.ask(&new, born("/a")), Ok(Reply::Path("/a".into())), "{story}");
+    }
+}
+
+#[test]
+fn the_next_leader_hears_of_the_later_connection_last_and_believes_it() {
+    let (mut members, old, new) = on_two_connections(5, 1, 2);
+    members.hold(2, 4);
+    members.stop(5);
+    members.until_serves(1);
+    members.settle();
+    assert!(members.leader() == 4 && members.told(&old).is_empty(), "it is believed until more is known");
+    members.release_all();
+    members.until_all_serve();
+    members.settle();
+    assert!(members.is_just_closed(&old));
+    assert_eq!(members.ask(&new, born("/a")), Ok(Reply::Path("/a".into())));
+}
+
+/// How many sessions each server that runs knows.
+fn sessions(members: &Members) -> Vec<usize> {
+    members.ids().filter(|&id| members.runs(id)).map(|id| members.server(id).sessions()).collect()
+}
+
+/// The next leader granted the timeout that the session began with: a session of 4 s that had come back with 40 s ended 4 s after its leader died.
+#[test]
+fn a_timeout_that_changed_counts_under_the_next_leader_too() {
+    for (first_ms, second_ms) in [(4000, 40_000), (40_000, 4000)] {
+        for to_leader in [true, false] {
+            let mut members = Members::born(3);
+            let (leader, learner) = (members.leader(), members.learners()[0]);
+            let mut client = members.client(learner, first_ms);
+            client.timeout_ms = second_ms;
+            members.come_back(&mut client, if to_leader { leader } else { learner }, 0);
+            members.settle();
+            assert!(is_continued(&mut members, &client));
+            members.stop(leader);
+            members.until_all_serve();
+            if !to_leader {
+                members.leave(&client);
+            }
+            let story = format!("{first_ms} ms, then {second_ms} ms, at the leader: {to_leader}");
+            members.advance(second_ms as u64 - 1000);
+            assert_eq!(sessions(&members), [1, 1], "{story}");
+            members.advance(2000);
+            assert_eq!(sessions(&members), [0, 0], "{story}");
+        }
+    }
+}
+
+#[test]
+fn a_timeout_that_changed_counts_after_a_restart_of_all_too() {
+    for count in [1, 3] {
+        let mut members = Members::born(count);
+        let mut client = members.client(1, 4000);
+        client.timeout_ms = 40_000;
+        members.come_back(&mut client, 1, 0);
+        members.settle();
+        assert!(is_continued(&mut members, &client));
+        members.ids().for_each(|server| members.stop(server));
+        members.ids().for_each(|server| members.start(server));
+        members.until_all_serve();
+        members.advance(39_000);
+        assert_eq!(sessions(&members), vec![1; usize::from(count)]);
+        members.advance(2000);
+        assert_eq!(sessions(&members), vec![0; usize::from(count)]);
+    }
+}
+
+#[test]
+fn only_a_timeout_that_changes_is_written() {
+    for count in [1, 3] {
+        let mut members = Members::born(count);
+        let mut client = members.client(1, TIMEOUT_MS);
+        for (timeout_ms, entries) in [(TIMEOUT_MS, 0), (TIMEOUT_MS + 1000, 1), (TIMEOUT_MS + 1000, 0)] {
+            let before = members.server(1).applied().as_i64();
+            client.timeout_ms = timeout_ms;
+            members.come_back(&mut client, 1, 0);
+            members.settle();
+            assert!(is_continued(&mut members, &client));
+            assert_eq!(members.server(1).applied().as_i64() - before, entries, "{timeout_ms} ms, {count} servers");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_comes_back_while_the_log_takes_nothing_is_told_the_timeout_that_stays() {
+    let mut members = Members::born(1);
+    let mut client = members.client(1, TIMEOUT_MS);
+    members.handle(1, Event::LogStalled { is_read_only: false });
+    let kept = client;
+    client.timeout_ms = 2 * TIMEOUT_MS;
+    members.come_back(&mut client, 1, 0);
+    members.settle();
+    let told = members.told(&client);
+    assert!(matches!(told[..], [Told::Connected(reply)] if reply.timeout_ms == kept.timeout_ms), "{told:?}");
+}
+
+/// Each change is in flight when the client comes back again.
+#[test]
+fn of_timeouts_that_change_quickly_the_last_one_stays() {
+    let mut members = Members::born(3);
+    let mut client = members.client(1, 4000);
+    members.hanging = members.ids().collect();
+    for (to, timeout_ms) in [(2, 20_000), (3, 4000), (1, 30_000)] {
+        client.timeout_ms = timeout_ms;
+        members.come_back(&mut client, to, 0);
+        members.settle();
+    }
+    members.hanging.clear();
+    members.settle();
+    assert!(is_continued(&mut members, &client));
+    members.leave(&client);
+    members.advance(29_000);
+    assert_eq!(sessions(&members), [1, 1, 1]);
+    members.advance(2000);
+    assert_eq!(sessions(&members), [0, 0, 0]);
+}
+
+/// The leader has given the session to the new connection, and then applies what the old one had asked for.
+#[test]
+fn a_client_that_comes_back_to_the_leader_stays_when_its_former_write_is_applied() {
+    let mut members = Members::born(3);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let mut client = members.client(server, TIMEOUT_MS);
+    members.ask(&client, born("/a")).unwrap();
+    members.hanging = members.ids().collect();
+    members.send(&client, 1, write("/a"));
+    members.settle();
+    members.come_back(&mut client, leader, 0);
+    members.settle();
+    assert!(members.told(&client).is_empty(), "it is not known yet whether the write comes");
+    members.hanging.clear();
+    members.settle();
+    assert!(is_continued(&mut members, &client));
+    assert_eq!(version(members.ask(&client, get("/a"))), 1);
+}
+
+/// What waits there would be done after what its client asked for later.
+#[test]
+fn a_connection_whose_session_writes_elsewhere_is_closed_though_nobody_says_so() {
+    for (from, to) in [(1, 2), (2, 1)] {
+        let mut members = Members::born(3);
+        let leader = members.leader();
+        let old = members.client(from, TIMEOUT_MS);
+        members.ask(&old, born("/a")).unwrap();
+        let mut new = old;
+        members.is_moved_lost = true;
+        members.come_back(&mut new, to, 0);
+        members.settle();
+        assert!(is_continued(&mut members, &new));
+        assert!(members.told(&old).is_empty(), "it is half open");
+        assert_eq!(version(members.ask(&new, write("/a"))), 1);
+        members.stop(leader);
+        members.send(&old, 9, write("/a"));
+        members.until_all_serve();
+        members.settle();
+        assert!(members.is_just_closed(&old), "from {from} to {to}");
+        assert_eq!(version(members.ask(&new, get("/a"))), 1, "from {from} to {to}");
+    }
+}
+
+/// They are looked at one after the other, each once.
+#[test]
+fn thousands_that_come_back_at_once_are_all_answered() {
+    const CLIENTS: usize = 3000;
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| members.client(servers[0], TIMEOUT_MS)).collect();
+    for client in &mut clients {
+        members.come_back(client, leader, 0);
+    }
+    members.settle();
+    assert!(clients.iter().all(|client| is_continued(&mut members, client)));
+}
+
+/// A quorum of one answers each question in the moment in which it is asked, and nobody looked at the answers before the last.
+#[test]
+fn many_that_come_back_at_once_to_the_one_voter_of_an_ensemble_are_all_answered() {
+    const CLIENTS: usize = 100;
+    for observers in [0, 1, 2] {
+        let mut members = Members::born_of_one_voter(observers);
+        let leader = members.leader();
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| members.client(leader, TIMEOUT_MS)).collect();
+        members.come_back_at_once(&mut clients, leader);
+        members.settle();
+        assert!(clients.iter().all(|client| is_continued(&mut members, client)), "{observers} observers");
+    }
+}
+
+#[test]
+fn a_wrong_secret_ends_nothing() {
+    let mut members = Members::born(3);
+    for to in members.ids() {
+        let owner = members.client(members.leader(), TIMEOUT_MS);
+        let mut thief = Client { secret: [1; 16], ..owner };
+        members.come_back(&mut thief, to, 0);
+        members.settle();
+        assert!(is_over(&mut members, &thief));
+        assert_eq!(members.ask(&owner, Request::Ping), Ok(Reply::Empty));
+    }
+}
+
+#[test]
+fn who_has_seen_more_than_a_server_finds_another_one() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let mut client = members.client(leader, TIMEOUT_MS);
+    members.hold(leader, servers[0]);
+    members.ask(&client, born("/a")).unwrap();
+    let seen = members.server(leader).applied().as_i64();
+    members.come_back(&mut client, servers[0], seen);
+    members.settle();
+    assert!(members.is_just_closed(&client));
+    members.come_back(&mut client, servers[1], seen);
+    members.settle();
+    assert!(is_continued(&mut members, &client));
+}
+
+/// A leader that was deposed without knowing it has never heard of this session, and must not call it over.
+#[test]
+fn only_a_leader_that_a_quorum_confirms_says_that_a_session_is_over() {
+    let mut members = Members::born(3);
+    let (deposed, servers) = (members.leader(), members.learners());
+    servers.iter().for_each(|&other| members.cut(deposed, other));
+    members.paused.insert(deposed);
+    for _ in 0..300 {
+        members.advance(10);
+        if servers.iter().any(|&server| members.server(server).leads()) {
+            break;
+        }
+    }
+    servers.iter().for_each(|&server| members.until_serves(server));
+    let client = members.client(servers[0], TIMEOUT_MS);
+    assert_eq!(members.ask(&client, born("/a")), Ok(Reply::Path("/a".into())));
+    members.paused.clear();
+    assert!(members.server(deposed).leads(), "it does not know yet");
+    let mut there = client;
+    members.come_back(&mut there, deposed, 0);
+    members.advance(5000);
+    assert!(members.is_just_closed(&there));
+    members.release_all();
+    members.until_all_serve();
+    members.come_back(&mut there, deposed, 0);
+    members.advance(100);
+    assert!(is_continued(&mut members, &there), "the session lives");
+}
+
+#[test]
+fn an_end_that_is_only_proposed_is_not_told_before_it_is_committed() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let old = members.client(servers[0], TIMEOUT_MS);
+    servers.iter().for_each(|&from| members.hold(from, leader));
+    members.said.clear();
+    members.hanging.insert(leader);
+    members.release_all();
+    servers.iter().for_each(|&server| {
+        members.hanging.insert(server);
+    });
+    members.send(&old, 1, Request::CloseSession);
+    members.settle();
+    let mut new = old;
+    members.come_back(&mut new, servers[1], 0);
+    members.settle();
+    assert!(members.told(&new).is_empty());
+    members.hanging.clear();
+    members.settle();
+    assert!(is_over(&mut members, &new));
+}
+
+#[test]
+fn a_server_without_a_leader_says_nothing_of_sessions() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let client = members.client(servers[0], TIMEOUT_MS);
+    members.stop(leader);
+    members.stop(servers[1]);
+    members.advance(5000);
+    assert!(!members.server(servers[0]).is_serving());
+    let mut again = client;
+    members.come_back(&mut again, servers[0], 0);
+    assert!(members.is_just_closed(&again));
+    let new = members.connect(servers[0], zoolet_model::ConnectRequest::for_new_session(TIMEOUT_MS));
+    assert!(matches!(members.take(servers[0], new)[..], [Told::Closed]));
+}
+
+#[test]
+fn watches_set_again_at_another_server_tell_what_was_missed() {
+    let mut members = Members::born(3);
+    let servers = members.learners();
+    let mut client = members.client(servers[0], TIMEOUT_MS);
+    for path in ["/seen", "/missed"] {
+        members.ask(&client, born(path)).unwrap();
+    }
+    let seen = members.server(servers[0]).applied().as_i64();
+    members.leave(&client);
+    let other = members.client(members.leader(), TIMEOUT_MS);
+    members.ask(&other, write("/missed")).unwrap();
+    members.come_back(&mut client, servers[1], seen);
+    let data = vec![Text::from("/seen"), Text::from("/missed")];
+    let (exist, child, persistent, persistent_recursive) = Default::default();
+    let watches = SetWatches { relative_zxid: seen, data, exist, child, persistent, persistent_recursive };
+    members.send(&client, 3, Request::SetWatches(watches));
+    members.settle();
+    let told = members.told(&client);
+    let [Told::Connected(_), Told::Notified(missed), Told::Reply(3, _, Ok(Reply::Empty))] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!((missed.kind, &*missed.path), (EventKind::NodeDataChanged, "/missed"));
+    members.ask(&other, write("/seen")).unwrap();
+    assert!(matches!(&members.told(&client)[..], [Told::Notified(event)] if &*event.path == "/seen"));
+}
+
+#[test]
+fn a_question_that_comes_late_is_of_no_epoch_that_this_leader_leads() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let client = members.client(servers[0], TIMEOUT_MS);
+    let epoch = zoolet_zab::Epoch::new(0).unwrap();
+    let since = Attachment { epoch: zoolet_zab::Epoch::MAX, round: 1 };
+    let sessions = vec![Claim { session: client.session, conn: zoolet_engine::ConnId(4000), since }];
+    let stale = PeerMessage::Touch { epoch, sessions, of_this_process: None };
+    members.inject(servers[1], leader, stale);
+    members.settle();
+    assert_eq!(members.ask(&client, Request::Ping), Ok(Reply::Empty));
+    assert!(members.said.iter().all(|(_, _, message)| !matches!(message, PeerMessage::Moved { .. })));
+}

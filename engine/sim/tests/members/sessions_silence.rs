@@ -1,0 +1,301 @@
+//! Whose silence ends a session: judged by the leader alone, and only while a quorum says that it leads.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use crate::member_support::{Client, Members, Told};
+use zoolet_engine::{Limits, PeerMessage, Settings};
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
+use zoolet_sim::client::create;
+
+const TIMEOUT_MS: i32 = 4000;
+
+fn get(path: &'static str) -> Request {
+    Request::GetData { path: Text::from(path), watch: false }
+}
+
+fn sessions(members: &Members) -> Vec<usize> {
+    members.ids().filter(|&id| members.runs(id)).map(|id| members.server(id).sessions()).collect()
+}
+
+/// Lets time pass while these clients ping every second.
+fn keep_alive(members: &mut Members, clients: &[Client], seconds: u32) {
+    for _ in 0..seconds {
+        for client in clients {
+            assert_eq!(members.ask(client, Request::Ping), Ok(Reply::Empty), "{client:?}");
+        }
+        members.advance(1000);
+    }
+}
+
+#[test]
+fn a_session_that_only_reads_at_a_learner_lives() {
+    let mut members = Members::born(3);
+    let clients: Vec<_> = members.ids().map(|server| members.client(server, TIMEOUT_MS)).collect();
+    for _ in 0..20 {
+        for client in &clients {
+            assert_eq!(members.ask(client, get("/none")), Err(ErrorCode::NoNode));
+        }
+        // As rarely as may be.
+        members.advance(3990);
+    }
+    assert_eq!(sessions(&members), [3, 3, 3]);
+}
+
+/// Its last word was not told the leader yet when its connection was gone.
+#[test]
+fn a_session_whose_connection_ends_just_after_a_ping_lives_for_its_whole_timeout_from_then() {
+    let mut members = Members::born(3);
+    let learner = members.learners()[0];
+    let client = members.client(learner, TIMEOUT_MS);
+    members.advance(2000);
+    assert_eq!(members.ask(&client, Request::Ping), Ok(Reply::Empty));
+    members.leave(&client);
+    members.advance(3900);
+    assert_eq!(sessions(&members), [1, 1, 1]);
+    members.advance(600);
+    assert_eq!(sessions(&members), [0, 0, 0]);
+}
+
+/// The xid of pings.
+const PING: i32 = -2;
+
+/// Its learner dies before it would have told the leader by itself.
+#[test]
+fn a_sync_that_stands_for_a_ping_is_answered_when_the_leader_has_heard_of_its_owner() {
+    let mut members = Members::born(3);
+    let learner = members.learners()[0];
+    let client = members.client(learner, TIMEOUT_MS);
+    members.advance(3900);
+    members.send(&client, PING, Request::Sync { path: None });
+    members.settle();
+    let told = members.told(&client);
+    assert!(matches!(told[..], [Told::Reply(PING, _, Ok(Reply::Synced(None)))]), "{told:?}");
+    members.stop(learner);
+    members.advance(3990);
+    assert_eq!(sessions(&members), [1, 1]);
+    members.advance(600);
+    assert_eq!(sessions(&members), [0, 0]);
+}
+
+/// Its end was proposed, and is not committed when the sync is.
+#[test]
+fn a_sync_that_stands_for_a_ping_is_not_answered_when_its_session_is_about_to_end() {
+    let mut members = Members::born(3);
+    for server in members.ids() {
+        let client = members.client(server, TIMEOUT_MS);
+        members.advance(1000);
+        members.told(&client);
+        members.hanging = members.ids().collect();
+        members.advance(4000);
+        members.send(&client, PING, Request::Sync { path: None });
+        members.advance(100);
+        let told = members.told(&client);
+        assert!(matches!(told[..], [Told::Closed]), "at server {server}: {told:?}");
+        members.hanging.clear();
+        members.advance(1000);
+        assert_eq!(sessions(&members), [0, 0, 0]);
+    }
+}
+
+#[test]
+fn a_silent_session_ends_everywhere_with_all_it_owned_and_not_early() {
+    let mut members = Members::born(3);
+    for server in members.ids() {
+        let client = members.client(server, TIMEOUT_MS);
+        let path = format!("/e{server}");
+        members.ask(&client, Request::Write(create(path, 1, CreateKind::Ephemeral))).unwrap();
+        members.advance(4000);
+        assert_eq!(sessions(&members), [1, 1, 1], "at server {server}");
+        // A learner tells of what it heard with a delay, and a quorum is asked.
+        members.advance(500);
+        assert_eq!(sessions(&members), [0, 0, 0], "at server {server}");
+        assert!(members.is_just_closed(&client));
+        let other = members.client(server, TIMEOUT_MS);
+        members.send(&other, 1, Request::CloseSession);
+        members.settle();
+    }
+}
+
+#[test]
+fn who_waits_for_an_answer_is_not_silent() {
+    let mut members = Members::born(3);
+    for server in members.ids() {
+        let client = members.client(server, TIMEOUT_MS);
+        members.hanging = members.ids().collect();
+        members.send(&client, 1, Request::Write(create(format!("/late{server}"), 1, CreateKind::Persistent)));
+        members.advance(9000);
+        members.hanging.clear();
+        members.advance(100);
+        let told = members.told(&client);
+        assert!(matches!(told[..], [Told::Reply(1, _, Ok(_))]), "at server {server}: {told:?}");
+        members.send(&client, 2, Request::CloseSession);
+        members.settle();
+    }
+}
+
+#[test]
+fn a_new_leader_gives_everybody_a_whole_timeout() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let silent = members.client(servers[0], TIMEOUT_MS);
+    members.leave(&silent);
+    members.advance(3900);
+    members.stop(leader);
+    let at = members.now.mono_ms;
+    members.until_all_serve();
+    while members.now.mono_ms < at + 4000 {
+        members.advance(10);
+        assert_eq!(sessions(&members), [1, 1]);
+    }
+    members.advance(1500);
+    assert_eq!(sessions(&members), [0, 0]);
+}
+
+/// zab.md C3: everybody spoke all the time, and only this server did not hear it.
+#[test]
+fn a_leader_that_was_paused_ends_nobodys_session() {
+    for pause_ms in [1_000, 3_000, 60_000] {
+        let mut members = Members::born(3);
+        let (leader, servers) = (members.leader(), members.learners());
+        let clients: Vec<_> = members.ids().map(|server| members.client(server, TIMEOUT_MS)).collect();
+        keep_alive(&mut members, &clients, 5);
+        let expired = members.server(leader).sessions();
+        members.paused.insert(leader);
+        members.jump(pause_ms);
+        members.paused.clear();
+        members.judge();
+        members.advance(100);
+        assert_eq!(sessions(&members), [3, 3, 3], "after {pause_ms} ms");
+        assert_eq!(expired, 3);
+        members.until_all_serve();
+        let _ = servers;
+    }
+}
+
+/// It does not know yet that the others have another leader, and its clients' sessions live on there.
+#[test]
+fn a_leader_that_no_quorum_hears_ends_nobodys_session() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let silent = members.client(leader, TIMEOUT_MS);
+    members.advance(3500);
+    servers.iter().for_each(|&other| members.cut(leader, other));
+    let before = members.server(leader).unapplied();
+    while members.server(leader).leads() {
+        members.advance(10);
+        assert_eq!(members.server(leader).unapplied(), before, "no end of a session is proposed");
+    }
+    members.release_all();
+    members.until_all_serve();
+    let mut back = silent;
+    members.come_back(&mut back, servers[0], 0);
+    members.advance(100);
+    assert!(matches!(members.told(&back)[..], [Told::Connected(reply)] if reply.session == back.session));
+}
+
+#[test]
+fn a_learner_tells_of_signs_of_life_together_and_says_nothing_when_there_are_none() {
+    let mut members = Members::born(3);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let clients: Vec<_> = (0..10).map(|_| members.client(server, TIMEOUT_MS)).collect();
+    members.advance(1000);
+    members.said.clear();
+    for client in &clients {
+        (0..5).for_each(|_| members.send(client, 1, Request::Ping));
+    }
+    members.advance(1000);
+    let touches: Vec<_> = members
+        .said
+        .iter()
+        .filter_map(|(from, to, message)| match message {
+            PeerMessage::Touch { sessions, .. } => Some((*from, *to, sessions.len())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(touches, [(server, leader, 10)]);
+}
+
+#[test]
+fn a_new_leader_learns_whose_sessions_a_learner_has() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let old = members.client(servers[0], 30_000);
+    // The former leader was told already.
+    members.advance(1000);
+    members.stop(leader);
+    members.until_all_serve();
+    members.advance(100);
+    let mut new = old;
+    members.come_back(&mut new, servers[1], 0);
+    members.advance(100);
+    assert!(matches!(members.told(&new)[..], [Told::Connected(_)]));
+    assert!(members.is_just_closed(&old));
+}
+
+/// The pause was taken for nobody's fault, and what the learner knew for as much newer: it showed what was older than it may be.
+#[test]
+fn a_learner_that_was_paused_shows_nothing_that_is_too_old() {
+    let mut members = Members::born(3);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let (reader, writer) = (members.client(server, TIMEOUT_MS), members.client(leader, TIMEOUT_MS));
+    members.cut(leader, server);
+    members.ask(&writer, Request::Write(create("/new", 1, CreateKind::Persistent))).unwrap();
+    members.advance(1500);
+    members.paused.insert(server);
+    members.jump(2000);
+    members.paused.clear();
+    members.judge();
+    members.send(&reader, 1, Request::Exists { path: Text::from("/new"), watch: false });
+    members.advance(10);
+    let told = members.told(&reader);
+    assert!(!told.iter().any(|told| matches!(told, Told::Reply(1, ..))), "after 3.5 s: {told:?}");
+}
+
+/// Pings that a learner was sent since they were last counted.
+fn pings(members: &mut Members, learner: u8) -> usize {
+    let is_ping = |(_, to, message): &(u8, u8, PeerMessage)| {
+        let PeerMessage::Zab(message) = message else { return false };
+        *to == learner && matches!(**message, zoolet_zab::Message::Ping { .. })
+    };
+    std::mem::take(&mut members.said).iter().filter(|said| is_ping(said)).count()
+}
+
+/// Each is durable and applied long before the next heartbeat is due: at that moment nothing is ever under way.
+#[test]
+fn heartbeats_are_frequent_from_the_first_of_a_few_light_writes() {
+    let mut members = Members::born(3);
+    let (leader, learner) = (members.leader(), members.learners()[0]);
+    let client = members.client(leader, 9000);
+    members.advance(3000);
+    pings(&mut members, learner);
+    members.advance(1000);
+    assert!(pings(&mut members, learner) <= 4, "nobody writes");
+    members.ask(&client, Request::Write(create("/first", 5, CreateKind::Persistent))).unwrap();
+    members.advance(120);
+    assert!(pings(&mut members, learner) >= 2, "the first write");
+    for number in 0..10 {
+        members.ask(&client, Request::Write(create(format!("/z{number}"), 5, CreateKind::Persistent))).unwrap();
+        members.advance(100);
+    }
+    assert!(pings(&mut members, learner) >= 15, "a write each 100 ms");
+    members.advance(2000);
+    pings(&mut members, learner);
+    members.advance(1000);
+    assert!(pings(&mut members, learner) <= 4, "nobody writes any more");
+}
+
+#[test]
+fn heartbeats_are_frequent_from_the_beginning_of_a_short_session() {
+    let settings = Settings { session_timeout_min_ms: 500, ..Settings::default() };
+    let mut members = Members::born_with(3, settings, Limits::default());
+    let learner = members.learners()[0];
+    members.advance(3000);
+    let client = members.client(learner, 1000);
+    for _ in 0..3 {
+        pings(&mut members, learner);
+        for _ in 0..10 {
+            members.ask(&client, Request::Ping).unwrap();
+            members.advance(100);
+        }
+        assert!(pings(&mut members, learner) >= 15);
+    }
+}

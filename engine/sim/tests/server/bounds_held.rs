@@ -1,0 +1,302 @@
+//! What the machine holds while the log or whoever puts answers together stands still: driven to its bound, and then let go.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::ops::Range;
+use zoolet_engine::action::{Append, Completion, FetchWhat, Generation};
+use zoolet_engine::budget::Part;
+use zoolet_engine::event::Fetched;
+use zoolet_engine::store::key::Key;
+use zoolet_engine::{Action, Budget, ConnId, Event, Limits, Now, Server, Settings, Start};
+use zoolet_model::{ConnectRequest, CreateKind, ErrorCode, Request, ServerId, Zxid};
+use zoolet_sim::client::{NOW, TIMEOUT_MS, create};
+use zoolet_zab::{Config, Incarnation, Recovered, Timing};
+
+const CONNECTIONS: u64 = 20;
+
+/// A server whose log and whose completions answer only when they are told to.
+struct Held {
+    server: Server,
+    budget: Budget,
+    base: BTreeMap<Key, Bytes>,
+    generation: u64,
+    log_stands: bool,
+    appends: Vec<Append>,
+    completions: Vec<Completion>,
+    /// Connections and xids, in order of their answers.
+    replies: Vec<(ConnId, i32)>,
+    /// Connections whose request was refused, and how.
+    refused: Vec<(ConnId, ErrorCode)>,
+    closed: Vec<ConnId>,
+    now: Now,
+}
+
+impl Held {
+    fn start(limits: Limits) -> Self {
+        Self::start_with(limits, Settings::default())
+    }
+
+    fn start_with(limits: Limits, settings: Settings) -> Self {
+        let start = Start {
+            limits,
+            settings,
+            id: ServerId::STANDALONE,
+            members: Config::standalone(ServerId::STANDALONE),
+            timing: Timing::default(),
+            recovered: Recovered::empty(Incarnation(1), Config::standalone(ServerId::STANDALONE)),
+            base: None,
+            chain_at_base: 0,
+            seed: [7; 32],
+            log_bytes_used: 0,
+        };
+        let mut held = Self {
+            server: Server::new(start, NOW),
+            budget: Budget::new(&limits),
+            base: BTreeMap::new(),
+            generation: 0,
+            log_stands: false,
+            appends: Vec::new(),
+            completions: Vec::new(),
+            replies: Vec::new(),
+            refused: Vec::new(),
+            closed: Vec::new(),
+            now: NOW,
+        };
+        held.server.start(NOW);
+        held.settle();
+        for conn in 1..=CONNECTIONS {
+            held.connect(conn, None);
+        }
+        held
+    }
+
+    fn connect(&mut self, conn: u64, client: Option<IpAddr>) {
+        let request = ConnectRequest::for_new_session(TIMEOUT_MS);
+        self.handle(Event::Connect { conn: ConnId(conn), peer: client, request });
+    }
+
+    /// Clients at these addresses, one after another, that begin a session and leave without closing it. Says how many got one.
+    fn sessions(&mut self, conns: Range<u64>, client: impl Fn(u64) -> IpAddr) -> u64 {
+        let before = self.server.sessions_taken();
+        for conn in conns {
+            self.connect(conn, Some(client(conn)));
+            self.handle(Event::Disconnected { conn: ConnId(conn) });
+        }
+        (self.server.sessions_taken() - before) as u64
+    }
+
+    /// Time goes by in steps: a jump would look like a pause of the process, after which every session has its whole timeout again.
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms / 100 {
+            self.now.mono_ms += 100;
+            self.server.handle_deadline(self.now);
+            self.settle();
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.server.handle(self.now, event);
+        self.settle();
+    }
+
+    fn request(&mut self, conn: u64, xid: i32, request: Request) {
+        self.handle(Event::Request { conn: ConnId(conn), xid, request });
+    }
+
+    fn settle(&mut self) {
+        loop {
+            while let Some(action) = self.server.poll_action() {
+                self.carry_out(action);
+            }
+            self.server.account(&self.budget);
+            if self.log_stands || self.server.unapplied() == 0 {
+                return;
+            }
+            self.server.handle_deadline(self.now);
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Append(append) => {
+                self.appends.push(append);
+                if !self.log_stands {
+                    self.persist();
+                }
+            }
+            Action::Fetch(fetch) => {
+                let found = match fetch.what {
+                    FetchWhat::Record(key) => Fetched::Record(self.base.get(&key).cloned()),
+                    FetchWhat::KeysUnder(prefix) => {
+                        Fetched::Keys(self.base.keys().filter(|key| key.starts_with(&prefix)).cloned().collect())
+                    }
+                };
+                self.server.handle(self.now, Event::Fetched { id: fetch.id, result: Ok(found) });
+            }
+            Action::Checkpoint(checkpoint) => {
+                for (key, record) in checkpoint.changes.iter() {
+                    match record {
+                        Some(record) => self.base.insert(key.clone(), record.clone()),
+                        None => self.base.remove(key),
+                    };
+                }
+                self.generation += 1;
+                self.server.handle(self.now, Event::Checkpointed { generation: Generation(self.generation) });
+            }
+            Action::Complete(completion) => self.completions.push(*completion),
+            Action::Reply { conn, xid, result: Ok(_), .. } => self.replies.push((conn, xid)),
+            Action::Reply { conn, result: Err(code), .. } => self.refused.push((conn, code)),
+            Action::Close { conn } => self.closed.push(conn),
+            Action::Connected { .. } | Action::ReleaseGenerations { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The oldest append that waits is durable.
+    fn persist(&mut self) {
+        let seq = self.appends.remove(0).seq;
+        self.server.handle(self.now, Event::Persisted { seq, log_bytes_used: 0, checkpoint: Zxid::ZERO });
+    }
+
+    fn holds(&self, part: Part) -> u64 {
+        self.budget.current(part)
+    }
+}
+
+#[test]
+fn entries_that_the_log_has_not_got_are_bounded_and_further_writes_wait_for_them_in_order() {
+    const WRITES: i32 = 20;
+    const BYTES: usize = 4 << 10;
+    let limits = Limits { outstanding_bytes_max: 64 << 10, ..Limits::default() };
+    let mut held = Held::start(limits);
+    held.log_stands = true;
+    for xid in 1..=WRITES {
+        for conn in 1..=CONNECTIONS {
+            let path = format!("/{conn}-{xid}");
+            held.request(conn, xid, Request::Write(create(path, BYTES, CreateKind::Persistent)));
+        }
+    }
+    let bound = held.budget.limit(Part::Unapplied);
+    let at_most = bound + 2 * BYTES as u64;
+    assert!((bound..at_most).contains(&held.holds(Part::Unapplied)), "{} of {bound}", held.holds(Part::Unapplied));
+    assert_eq!(held.replies, [], "nothing is durable");
+    // The log goes on, one append after the other.
+    while !held.appends.is_empty() {
+        held.persist();
+        held.settle();
+        assert!(held.holds(Part::Unapplied) < at_most);
+    }
+    assert_eq!((held.holds(Part::Unapplied), held.replies.len()), (0, CONNECTIONS as usize * WRITES as usize));
+    for conn in 1..=CONNECTIONS {
+        let of_conn = held.replies.iter().filter(|(to, _)| *to == ConnId(conn)).map(|(_, xid)| *xid);
+        assert!(of_conn.eq(1..=WRITES), "each in order");
+    }
+}
+
+#[test]
+fn answers_that_are_put_together_elsewhere_are_bounded_and_further_reads_wait_for_them() {
+    const READS: i32 = 20;
+    const BYTES: usize = 16 << 10;
+    let limits = Limits { outbound_bytes_max: 64 << 10, memtable_bytes: 8 << 10, ..Limits::default() };
+    let mut held = Held::start(limits);
+    held.request(1, 0, Request::Write(create("/large", BYTES, CreateKind::Persistent)));
+    assert!(held.base.values().any(|record| record.len() == BYTES), "the data is in the base alone");
+    for xid in 1..=READS {
+        for conn in 1..=CONNECTIONS {
+            held.request(conn, xid, Request::GetData { path: "/large".into(), watch: false });
+        }
+    }
+    let bound = held.budget.limit(Part::Completing);
+    let at_most = bound + BYTES as u64;
+    assert!((bound..at_most).contains(&held.holds(Part::Completing)), "{} of {bound}", held.holds(Part::Completing));
+    assert_eq!(held.completions.len() as u64, bound / BYTES as u64, "the other reads are not begun");
+    let mut answered = BTreeMap::<ConnId, Vec<i32>>::new();
+    while !held.completions.is_empty() {
+        let completion = held.completions.remove(0);
+        answered.entry(completion.conn).or_default().push(completion.xid);
+        held.handle(Event::Completed { bytes: completion.bytes });
+        assert!(held.holds(Part::Completing) < at_most);
+    }
+    assert_eq!(held.holds(Part::Completing), 0);
+    assert_eq!(answered.len() as u64, CONNECTIONS);
+    assert!(answered.into_values().all(|xids| xids.into_iter().eq(1..=READS)), "each in order");
+}
+
+const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+/// Room for 60 sessions beside those of this process, 20 of them for one address.
+fn with_shares() -> Limits {
+    Limits { connections_per_address_max: 2, sessions_max: 80, ..Limits::default() }
+}
+
+#[test]
+fn one_address_that_leaves_its_sessions_behind_keeps_no_other_from_beginning_one() {
+    let mut held = Held::start(with_shares());
+    assert_eq!(held.sessions(100..200, |_| CLIENT), 20);
+    assert_eq!(held.closed.len(), 80);
+    assert_eq!(held.sessions(200..300, |_| OTHER), 20);
+    let refusals = held.server.refusals();
+    assert_eq!((refusals.sessions, refusals.sessions_of_address.count), (0, 160));
+    assert_eq!(refusals.sessions_of_address.last, Some(OTHER));
+    // A session of that address that ends makes room for one.
+    held.connect(300, Some(CLIENT));
+    assert_eq!(held.closed.last(), Some(&ConnId(300)));
+    held.pass(u64::from(TIMEOUT_MS as u32) + 1000);
+    assert_eq!(held.sessions(301..400, |_| CLIENT), 20);
+}
+
+#[test]
+fn all_addresses_of_one_ipv6_network_have_one_share_of_sessions() {
+    let mut held = Held::start(with_shares());
+    let address = |network: u16, host: u64| {
+        IpAddr::V6(Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(network) << 64 | u128::from(host)))
+    };
+    assert_eq!(held.sessions(100..200, |conn| address(1, conn)), 20);
+    assert_eq!(held.sessions(200..300, |conn| address(2, conn)), 20);
+}
+
+#[test]
+fn sessions_that_are_being_created_count_against_both_bounds() {
+    let mut held = Held::start(with_shares());
+    held.log_stands = true;
+    for conn in 100..130 {
+        held.connect(conn, Some(CLIENT));
+    }
+    assert_eq!(held.closed.len(), 10);
+    for conn in 130..230 {
+        held.connect(conn, Some(IpAddr::from([10, 0, 1, conn as u8])));
+    }
+    assert_eq!(held.closed.len(), 70);
+    // The log has not got them, and the bound is reached.
+    assert_eq!((held.server.sessions(), held.server.sessions_taken()), (20, 80));
+    assert_eq!(held.server.refusals().sessions, 60);
+}
+
+#[test]
+fn wrong_guesses_of_the_super_user_are_slowed_and_others_are_not() {
+    let right = b"super:test".as_slice();
+    let super_digest = Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned());
+    let mut held = Held::start_with(Limits::default(), Settings { super_digest, ..Settings::default() });
+    let mut conn = 100;
+    let mut guess = |held: &mut Held, client, proof: &[u8]| {
+        conn += 1;
+        held.connect(conn, Some(client));
+        let auth = Request::Auth { scheme: Some("digest".into()), auth: Some(Bytes::copy_from_slice(proof)) };
+        held.request(conn, 1, auth);
+        let is_refused = held.refused.last() == Some(&(ConnId(conn), ErrorCode::AuthFailed));
+        assert_eq!(held.closed.last() == Some(&ConnId(conn)), is_refused);
+        !is_refused
+    };
+    let taken = (0..100).filter(|number| guess(&mut held, CLIENT, format!("super:{number}").as_bytes())).count();
+    assert_eq!(taken, 5, "a wrong one is answered as any other user's");
+    assert!(!guess(&mut held, CLIENT, right), "an answer to a fast guess says nothing");
+    assert!(guess(&mut held, CLIENT, b"somebody:else") && guess(&mut held, OTHER, right));
+    let guesses = held.server.refusals().super_guesses;
+    assert_eq!((guesses.count, guesses.last), (101, Some(CLIENT)));
+    held.pass(10_000);
+    assert!(guess(&mut held, CLIENT, right));
+}

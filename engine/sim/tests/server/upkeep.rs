@@ -1,0 +1,80 @@
+//! What the server does by itself, and what it remembers of sessions, each at its time.
+
+use zoolet_engine::{ConnId, Event};
+use zoolet_model::{ConnectReply, ConnectRequest, CreateKind, Request};
+use zoolet_sim::client::{CONN, NOW, TIMEOUT_MS, create, delete};
+use zoolet_sim::disk::SimDisk;
+use zoolet_sim::machine::{Machine, tiny_limits};
+
+const INTERVAL_MS: u64 = 60_000;
+
+/// The owner goes on saying something.
+fn wait(machine: &mut Machine, ms: u64) {
+    for _ in 0..ms / 1000 {
+        machine.advance(1000).expect("it goes on");
+        machine.ask(Request::Ping).expect("it lives");
+    }
+}
+
+fn is_there(machine: &mut Machine, path: &str) -> bool {
+    machine.ask(Request::Exists { path: path.into(), watch: false }).is_ok()
+}
+
+#[test]
+fn a_container_that_becomes_empty_after_an_idle_hour_stays_until_the_next_look() {
+    let mut machine = Machine::connected(&SimDisk::new(1), tiny_limits());
+    let empties = |machine: &mut Machine| machine.write(delete("/box/a")).expect("deleted");
+    let fills = |machine: &mut Machine| {
+        machine.write(create("/box", 1, CreateKind::Container)).expect("created");
+        machine.write(create("/box/a", 1, CreateKind::Persistent)).expect("created");
+    };
+    fills(&mut machine);
+    // Half an interval behind a look.
+    wait(&mut machine, 60 * INTERVAL_MS + INTERVAL_MS / 2);
+    empties(&mut machine);
+    wait(&mut machine, INTERVAL_MS / 2 - 2000);
+    assert!(is_there(&mut machine, "/box"), "it has been empty for less than half an interval");
+    wait(&mut machine, 4000);
+    assert!(!is_there(&mut machine, "/box"), "the look came at its time");
+    // And so does a later one.
+    fills(&mut machine);
+    wait(&mut machine, 10 * INTERVAL_MS - 10_000);
+    empties(&mut machine);
+    wait(&mut machine, 5000);
+    assert!(is_there(&mut machine, "/box"));
+    wait(&mut machine, INTERVAL_MS);
+    assert!(!is_there(&mut machine, "/box"));
+}
+
+/// The session's connection ends, and it comes back on this one for this long.
+fn back(machine: &mut Machine, conn: ConnId, timeout_ms: i32, known: &ConnectReply) {
+    let request = ConnectRequest {
+        session: known.session,
+        password: Some(known.secret.0.to_vec().into()),
+        ..ConnectRequest::for_new_session(timeout_ms)
+    };
+    assert_eq!(machine.connect(conn, request).timeout_ms, timeout_ms);
+    machine.handle(Event::Disconnected { conn }).expect("it goes on");
+}
+
+#[test]
+fn a_timeout_that_changed_is_an_entry_and_counts_after_a_restart() {
+    let disk = SimDisk::new(1);
+    let mut machine = Machine::start(&disk, tiny_limits(), NOW).expect("it starts");
+    let known = machine.connect(CONN, ConnectRequest::for_new_session(TIMEOUT_MS));
+    let applied = machine.server.applied();
+    back(&mut machine, ConnId(2), 5000, &known);
+    assert!(machine.server.applied() > applied, "the next process has to know it");
+    let applied = machine.server.applied();
+    machine.advance(4900).expect("it goes on");
+    assert_eq!(machine.server.sessions(), 1);
+    back(&mut machine, ConnId(3), 5000, &known);
+    assert_eq!(machine.server.applied(), applied, "the same timeout costs nothing");
+    drop(machine);
+    let mut machine = Machine::start(&disk, tiny_limits(), NOW).expect("it starts");
+    machine.advance(4900).expect("it goes on");
+    assert_eq!(machine.server.sessions(), 1);
+    // In steps: a server that is much too late takes that for a pause of its own.
+    (0..3).for_each(|_| machine.advance(100).expect("it goes on"));
+    assert_eq!(machine.server.sessions(), 0);
+}

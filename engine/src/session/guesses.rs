@@ -1,0 +1,85 @@
+//! Slows clients that guess the password of the super user.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Wrong guesses that one network may make at once.
+const AT_ONCE: u64 = 5;
+/// After those, one guess in this time, milliseconds.
+const EVERY_MS: u64 = 10_000;
+/// Networks remembered. When this many networks are guessing, attempts from any other are refused:
+/// a flood of addresses buys no guesses.
+const NETWORKS_MAX: usize = 1024;
+
+/// Wrong guesses by network, as far as they still count.
+///
+/// A guess is refused rather than answered late: a refusal holds no connection, no memory and no thread. It is refused before it is looked at, so the
+/// right password gets the same answer, and guessing fast tells nothing.
+#[derive(Debug, Default)]
+pub struct Guesses {
+    /// When the network has paid for its wrong guesses, on the caller's clock.
+    paid_ms: BTreeMap<IpAddr, u64>,
+}
+
+impl Guesses {
+    /// Whether a guess from this network may be looked at now.
+    pub fn may_try(&mut self, network: IpAddr, now_ms: u64) -> bool {
+        match self.paid_ms.get(&network) {
+            Some(&paid_ms) => paid_ms.saturating_sub(now_ms) <= (AT_ONCE - 1) * EVERY_MS,
+            None => {
+                if self.paid_ms.len() >= NETWORKS_MAX {
+                    self.paid_ms.retain(|_, paid_ms| *paid_ms > now_ms);
+                }
+                self.paid_ms.len() < NETWORKS_MAX
+            }
+        }
+    }
+
+    /// A guess from this network was wrong.
+    pub fn on_wrong(&mut self, network: IpAddr, now_ms: u64) {
+        let paid_ms = self.paid_ms.entry(network).or_insert(now_ms);
+        *paid_ms = (*paid_ms).max(now_ms) + EVERY_MS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    /// Guesses, all wrong, that were looked at.
+    fn looked_at(guesses: &mut Guesses, network: IpAddr, tries: u64, now_ms: u64) -> u64 {
+        let mut looked_at = 0;
+        for _ in 0..tries {
+            if guesses.may_try(network, now_ms) {
+                guesses.on_wrong(network, now_ms);
+                looked_at += 1;
+            }
+        }
+        looked_at
+    }
+
+    #[test]
+    fn a_network_guesses_a_few_times_and_then_slowly() {
+        let mut guesses = Guesses::default();
+        assert_eq!(looked_at(&mut guesses, A, 1000, 0), AT_ONCE);
+        assert_eq!(looked_at(&mut guesses, A, 1000, EVERY_MS - 1), 0);
+        assert_eq!(looked_at(&mut guesses, A, 1000, EVERY_MS), 1);
+        assert_eq!(looked_at(&mut guesses, B, 1000, EVERY_MS), AT_ONCE, "another network has its own");
+        assert_eq!(looked_at(&mut guesses, A, 1000, 100 * EVERY_MS), AT_ONCE);
+    }
+
+    #[test]
+    fn networks_are_remembered_as_long_as_they_have_not_paid() {
+        let mut guesses = Guesses::default();
+        let network = |number: usize| IpAddr::from((number as u32).to_be_bytes());
+        for number in 0..NETWORKS_MAX {
+            assert_eq!(looked_at(&mut guesses, network(number), 1, 0), 1);
+        }
+        assert_eq!(looked_at(&mut guesses, network(NETWORKS_MAX), 1, 0), 0);
+        assert_eq!(looked_at(&mut guesses, network(NETWORKS_MAX), 1, EVERY_MS), 1);
+        assert_eq!(guesses.paid_ms.len(), 1);
+    }
+}

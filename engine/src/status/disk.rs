@@ -1,0 +1,173 @@
+//! What is wrong with a server's disk, but for a lack of room.
+
+use super::Status;
+use crate::store::DeviceWear;
+
+/// A disk of which one sync in a hundred takes longer is slow, microseconds: a client waits for several.
+const SLOW_US: u64 = 500_000;
+
+/// A disk that has not answered for so long stands still, milliseconds. It is several times what the slowest medium of a profile takes.
+const HANGS_MS: u64 = 2_000;
+
+/// Percentiles of fewer syncs say nothing.
+const SYNCS_MIN: u64 = 200;
+
+/// One thing that is wrong with a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiskTrouble {
+    /// One sync in a hundred takes half a second or more.
+    Slow,
+    /// The medium has used up most of its life, or of its spare blocks.
+    Worn,
+    /// More is written to the medium than its budget for a day.
+    OverBudget,
+    /// A pass over the base found what was not written so.
+    Damaged,
+    /// A write of the log, or a question to the base, has not been answered for two seconds.
+    Hangs,
+}
+
+impl DiskTrouble {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Slow, Self::Worn, Self::OverBudget, Self::Damaged, Self::Hangs];
+
+    /// The bit that stands for it between servers. Never used for anything else again.
+    const fn bit(self) -> u8 {
+        match self {
+            Self::Slow => 1,
+            Self::Worn => 2,
+            Self::OverBudget => 4,
+            Self::Damaged => 8,
+            Self::Hangs => 16,
+        }
+    }
+
+    /// Whether the ensemble has a server less while it lasts.
+    pub(super) const fn costs_a_server(self) -> bool {
+        matches!(self, Self::Damaged | Self::Hangs)
+    }
+
+    /// For an operator: "its disk is slow".
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::Slow => "its disk is slow",
+            Self::Worn => "its disk is nearly worn out",
+            Self::OverBudget => "it writes more to its flash than the budget",
+            Self::Damaged => "its base is damaged",
+            Self::Hangs => "its disk does not answer",
+        }
+    }
+
+    fn is_in(self, status: &Status) -> bool {
+        match self {
+            Self::Slow => slow_us(status).is_some(),
+            Self::Worn => {
+                let device = status.flash.as_ref().and_then(|flash| flash.device.as_ref());
+                device.and_then(DeviceWear::trouble).is_some()
+            }
+            Self::OverBudget => status.flash.as_ref().is_some_and(|flash| flash.is_over_budget),
+            Self::Damaged => is_damaged(status),
+            Self::Hangs => hangs_ms(status).is_some(),
+        }
+    }
+}
+
+/// What is wrong with a server's disk. It travels with the server's [`Health`](crate::peer::Health), so that every other server tells it too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskTroubles(u8);
+
+impl DiskTroubles {
+    /// Of a status whose disk and flash are filled in.
+    pub fn of(status: &Status) -> Self {
+        DiskTrouble::ALL.into_iter().filter(|trouble| trouble.is_in(status)).collect()
+    }
+
+    /// As it stands between servers. Bits that this release does not know are kept, and not shown.
+    pub fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    /// The same.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether this is one of them.
+    pub fn contains(self, trouble: DiskTrouble) -> bool {
+        self.0 & trouble.bit() != 0
+    }
+
+    /// Those that this release knows.
+    pub fn iter(self) -> impl Iterator<Item = DiskTrouble> {
+        DiskTrouble::ALL.into_iter().filter(move |&trouble| self.contains(trouble))
+    }
+}
+
+impl FromIterator<DiskTrouble> for DiskTroubles {
+    fn from_iter<T: IntoIterator<Item = DiskTrouble>>(troubles: T) -> Self {
+        Self(troubles.into_iter().fold(0, |bits, trouble| bits | trouble.bit()))
+    }
+}
+
+/// How long one sync in a hundred takes at least, microseconds, if that is too long.
+pub(super) fn slow_us(status: &Status) -> Option<u64> {
+    let (syncs, p99_us) = (counted(status, "log_fdatasyncs"), counted(status, "fdatasync_us_p99"));
+    (syncs >= SYNCS_MIN && p99_us > SLOW_US).then_some(p99_us)
+}
+
+/// For how long the disk has not answered, milliseconds, if that is too long.
+pub(super) fn hangs_ms(status: &Status) -> Option<u64> {
+    let awaited_ms = counted(status, "disk_awaited_ms");
+    (awaited_ms >= HANGS_MS).then_some(awaited_ms)
+}
+
+pub(super) fn is_damaged(status: &Status) -> bool {
+    counted(status, "base_scrubs_failed") > 0
+}
+
+fn counted(status: &Status, name: &str) -> u64 {
+    status.disk.iter().find(|(key, _)| *key == name).map_or(0, |(_, value)| *value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::FlashStatus;
+
+    #[test]
+    fn a_status_has_the_troubles_that_it_shows_and_no_other() {
+        let of = |change: fn(&mut Status)| {
+            let mut status = Status { flash: Some(FlashStatus::default()), ..Status::default() };
+            change(&mut status);
+            DiskTroubles::of(&status).iter().collect::<Vec<_>>()
+        };
+        let syncs = |count, p99_us| vec![("log_fdatasyncs", count), ("fdatasync_us_p99", p99_us)];
+        assert_eq!(of(|_| {}), []);
+        assert_eq!(of(|status| status.flash = None), []);
+        let worn = |status: &mut Status| {
+            let device = DeviceWear { device: "mmcblk0".to_owned(), used_percent: Some(100), spare: None };
+            status.flash.as_mut().unwrap().device = Some(device);
+        };
+        assert_eq!(of(worn), [DiskTrouble::Worn]);
+        assert_eq!(of(|status| status.flash.as_mut().unwrap().is_over_budget = true), [DiskTrouble::OverBudget]);
+        assert_eq!(of(|status| status.disk = vec![("base_scrubs_failed", 1)]), [DiskTrouble::Damaged]);
+        assert_eq!(of(|status| status.disk = vec![("disk_awaited_ms", 2_000)]), [DiskTrouble::Hangs]);
+        assert_eq!(of(|status| status.disk = vec![("disk_awaited_ms", 1_999)]), []);
+        let with = |count, p99_us| {
+            let status = Status { disk: syncs(count, p99_us), ..Status::default() };
+            DiskTroubles::of(&status).iter().collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (with(200, 500_001), with(199, 500_001), with(200, 500_000)),
+            (vec![DiskTrouble::Slow], vec![], vec![])
+        );
+    }
+
+    #[test]
+    fn each_trouble_has_a_bit_of_its_own_and_bits_of_a_later_release_are_kept() {
+        let all: DiskTroubles = DiskTrouble::ALL.into_iter().collect();
+        assert_eq!(all.bits().count_ones() as usize, DiskTrouble::ALL.len());
+        let later = DiskTroubles::from_bits(0b1000_0001);
+        assert_eq!((later.bits(), later.iter().collect::<Vec<_>>()), (0b1000_0001, vec![DiskTrouble::Slow]));
+    }
+}

@@ -1,0 +1,840 @@
+//! Random runs of whole ensembles of protocol machines, every invariant checked after every step.
+//!
+//! Each seed draws its own size, latencies and mix of faults: crashes at any step of the log, with and without word to the peers, wiped and
+//! damaged disks, resets, one-way cuts, partitions, pauses, clocks that run apart, changes of membership, hand-overs. Then a part of it that can decide is
+//! healed: it must elect, commit, and stay quiet when nothing is asked of it.
+//!
+//! `ZAB_SEEDS` says how many seeds (and `ZAB_SEED` which first); a failure prints its trace and the command that repeats it. `ZAB_TRACE=FILE` keeps all of it.
+
+use crate::net::rng::Rng;
+use crate::net::{Net, Wake, server_id};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use zoolet_zab::{AppendSeq, Config, Incarnation, Kind, LinkId, Member, Message, Role, Timing, Zxid};
+
+/// What a seed draws once.
+#[derive(Clone, Debug)]
+struct Mix {
+    voters: u8,
+    /// Servers in no configuration file, that may be added.
+    spares: u8,
+    stream_ms: (u64, u64),
+    disk_ms: (u64, u64),
+    /// One of so many datagrams is lost; the same of those repeated.
+    lost: u64,
+    repeated: u64,
+    /// One of so many appends hangs for seconds.
+    hangs: u64,
+    /// Between two faults, on average.
+    fault_ms: u64,
+    faults: Vec<Fault>,
+    propose_ms: u64,
+    storm_ms: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    Crash,
+    CrashAtAppend,
+    CrashLeader,
+    CrashAll,
+    Reset,
+    CutOneWay,
+    Partition,
+    Pause,
+    Wipe,
+    Rot,
+    Floor,
+    HandOver,
+    Reconfigure,
+}
+
+const FAULTS: [Fault; 13] = [
+    Fault::Crash,
+    Fault::CrashAtAppend,
+    Fault::CrashLeader,
+    Fault::CrashAll,
+    Fault::Reset,
+    Fault::CutOneWay,
+    Fault::Partition,
+    Fault::Pause,
+    Fault::Wipe,
+    Fault::Rot,
+    Fault::Floor,
+    Fault::HandOver,
+    Fault::Reconfigure,
+];
+
+impl Mix {
+    fn draw(rng: &mut Rng) -> Self {
+        let range = |rng: &mut Rng, of: &[(u64, u64)]| *rng.pick(of).expect("some");
+        let mut faults: Vec<Fault> = FAULTS.iter().copied().filter(|_| rng.once_in(2)).collect();
+        if faults.is_empty() {
+            faults.push(Fault::Crash);
+        }
+        Self {
+            voters: *rng.pick(&[3, 3, 3, 4, 5, 2, 1]).expect("some"),
+            spares: rng.below(3) as u8,
+            stream_ms: range(rng, &[(0, 1), (0, 5), (1, 20), (5, 80)]),
+            disk_ms: range(rng, &[(0, 1), (1, 5), (2, 40), (10, 200)]),
+            lost: *rng.pick(&[1_000_000, 50, 10, 4]).expect("some"),
+            repeated: *rng.pick(&[1_000_000, 30, 8]).expect("some"),
+            hangs: *rng.pick(&[1_000_000, 1000, 100]).expect("some"),
+            fault_ms: *rng.pick(&[50, 200, 700, 2000]).expect("some"),
+            faults,
+            propose_ms: *rng.pick(&[15, 60, 300]).expect("some"),
+            storm_ms: rng.between(5, 25) * 1000,
+        }
+    }
+}
+
+#[allow(clippy::large_enum_variant, reason = "there are few of them")]
+#[derive(Clone, Debug)]
+enum Event {
+    Stream(LinkId, usize),
+    Datagram(LinkId, usize, Message),
+    Parcel(LinkId, usize),
+    /// To a process of a server.
+    Persist(u8, u64, AppendSeq),
+    Deadline(u8),
+    Start(u8),
+    Resume(u8),
+    /// Nothing from the one to the other is held any more.
+    Mend(Vec<(u8, u8)>),
+    Connect,
+    Client,
+    Fault,
+}
+
+impl Event {
+    /// Of events of one moment deadlines come last: they are judged when everything readable was handled.
+    fn class(&self) -> u8 {
+        u8::from(matches!(self, Self::Deadline(_)))
+    }
+}
+
+struct Explorer {
+    net: Net,
+    rng: Rng,
+    mix: Mix,
+    queue: BinaryHeap<Reverse<(u64, u8, u64)>>,
+    events: BTreeMap<u64, Event>,
+    numbers: u64,
+    /// When the newest item of a stream arrives, and the newest completion of a log.
+    streams: BTreeMap<(LinkId, usize), u64>,
+    disks: BTreeMap<u8, u64>,
+    held: Vec<Event>,
+    cuts: BTreeSet<(u8, u8)>,
+    paused: BTreeMap<u8, u64>,
+    /// It crashes with its append after so many more.
+    armed: BTreeMap<u8, u64>,
+    /// The deadline that is in the queue.
+    deadlines: BTreeMap<u8, u64>,
+    calm: bool,
+    core: BTreeSet<u8>,
+    steps: u64,
+}
+
+fn timing() -> Timing {
+    Timing::default()
+}
+
+fn file_of(voters: u8) -> Config {
+    let ids: Vec<_> = (1..=voters).map(server_id).collect();
+    Config::of_voters(&ids).expect("a configuration")
+}
+
+impl Explorer {
+    fn new(seed: u64, traced: bool) -> Self {
+        let mut rng = Rng::new(seed);
+        let mix = Mix::draw(&mut rng);
+        let mut net = Net::new(seed, timing());
+        net.trace = traced.then(Vec::new);
+        for id in 1..=mix.voters + mix.spares {
+            net.add(id, file_of(mix.voters));
+            let clock = (rng.below(1 << 40), rng.between(990, 1010));
+            net.world.servers.get_mut(&id).expect("added").clock = clock;
+        }
+        let core = (1..=mix.voters + mix.spares).collect();
+        Self {
+            net,
+            rng,
+            mix,
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            numbers: 0,
+            streams: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            held: Vec::new(),
+            cuts: BTreeSet::new(),
+            paused: BTreeMap::new(),
+            armed: BTreeMap::new(),
+            deadlines: BTreeMap::new(),
+            calm: false,
+            core,
+            steps: 0,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.net.world.now
+    }
+
+    fn plan(&mut self, at: u64, event: Event) {
+        self.numbers += 1;
+        self.queue.push(Reverse((at, event.class(), self.numbers)));
+        self.events.insert(self.numbers, event);
+    }
+
+    fn plan_in(&mut self, ms: u64, event: Event) {
+        self.plan(self.now() + ms, event);
+    }
+
+    fn ids(&self) -> Vec<u8> {
+        self.net.world.servers.keys().copied().collect()
+    }
+
+    fn runs(&self, id: u8) -> bool {
+        self.net.world.server(id).runs()
+    }
+
+    fn running(&self) -> Vec<u8> {
+        self.ids().into_iter().filter(|id| self.runs(*id)).collect()
+    }
+
+    fn leader(&self) -> Option<u8> {
+        let servers = self.net.world.servers.values();
+        servers.filter(|server| server.role == Role::Leading).max_by_key(|server| server.zab().epoch()).map(|s| s.id)
+    }
+
+    // ---- the run
+
+    fn storm(&mut self) {
+        for id in self.ids() {
+            let delay = self.rng.below(300);
+            self.plan_in(delay, Event::Start(id));
+        }
+        self.plan_in(0, Event::Connect);
+        self.plan_in(100, Event::Client);
+        self.plan_in(500, Event::Fault);
+        let end = self.now() + self.mix.storm_ms;
+        self.run_until(end, |_| false);
+    }
+
+    /// True: it came to be so in time.
+    fn run_until(&mut self, end: u64, done: impl Fn(&Self) -> bool) -> bool {
+        loop {
+            if done(self) {
+                return true;
+            }
+            let Some(Reverse((at, _, number))) = self.queue.peek().copied() else { return false };
+            if at > end {
+                self.net.world.now = end;
+                return false;
+            }
+            self.queue.pop();
+            let event = self.events.remove(&number).expect("planned");
+            self.net.world.now = self.now().max(at);
+            self.step(event);
+            self.steps += 1;
+            self.after();
+        }
+    }
+
+    /// Whose turn it is to be held up by a pause.
+    fn receiver(&self, event: &Event) -> Option<u8> {
+        match event {
+            Event::Stream(link, end) | Event::Datagram(link, end, _) | Event::Parcel(link, end) => {
+                self.net.world.links.get(link).map(|link| link.ids[*end])
+            }
+            Event::Persist(id, _, _) | Event::Deadline(id) => Some(*id),
+            _ => None,
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        if let Some(until) = self.receiver(&event).and_then(|id| self.paused.get(&id)).copied() {
+            self.plan(until, event);
+            return;
+        }
+        match event {
+            Event::Stream(link, end) => {
+                let is_cut = self.net.world.links.get(&link).is_some_and(|link| link.cut[end]);
+                if is_cut {
+                    self.held.push(event);
+                } else {
+                    self.net.deliver(link, end);
+                }
+            }
+            Event::Datagram(link, end, message) => self.net.datagram(link, end, message),
+            Event::Parcel(link, end) => {
+                let is_cut = self.net.world.links.get(&link).is_some_and(|link| link.cut[end]);
+                // The stream says what it is first.
+                let is_early = self.net.world.links.get(&link).is_some_and(|link| !link.streams[end].is_empty());
+                if is_cut {
+                    self.held.push(event);
+                } else if is_early {
+                    self.plan_in(5, event);
+                } else {
+                    let is_complete = self.calm || !self.rng.once_in(10);
+                    self.net.parcel(link, end, is_complete);
+                }
+            }
+            Event::Persist(id, process, seq) => {
+                let server = self.net.world.server(id);
+                if server.runs() && server.process == process && server.log.persisted < seq {
+                    self.net.persist(id, seq);
+                }
+            }
+            Event::Deadline(id) => {
+                self.deadlines.remove(&id);
+                let is_due = self.net.next_deadline(id).is_some_and(|at| at <= self.now());
+                if self.runs(id) && is_due {
+                    // What it decides may be due at once again, but not for ever.
+                    for _ in 0..10 {
+                        self.net.deadline(id);
+                        if self.net.next_deadline(id).is_none_or(|at| at > self.now()) {
+                            return;
+                        }
+                    }
+                    panic!("the deadline of server {id} does not pass");
+                }
+            }
+            Event::Start(id) => {
+                if !self.runs(id) && (!self.calm || self.core.contains(&id)) {
+                    self.net.start(id);
+                    let busy = self.rng.once_in(2);
+                    self.net.set_busy(id, busy);
+                }
+            }
+            Event::Resume(id) => {
+                self.paused.remove(&id);
+            }
+            Event::Mend(pairs) => self.mend(&pairs),
+            Event::Connect => self.connect(),
+            Event::Client => self.client(),
+            Event::Fault => self.fault(),
+        }
+    }
+
+    /// Plans for what the last step caused.
+    fn after(&mut self) {
+        let mut crash = None;
+        for wake in std::mem::take(&mut self.net.wakes) {
+            match wake {
+                Wake::Stream { link, end } => {
+                    let arrives = self.now() + self.latency();
+                    let last = self.streams.entry((link, end)).or_default();
+                    *last = arrives.max(*last);
+                    let at = *last;
+                    self.plan(at, Event::Stream(link, end));
+                }
+                Wake::Datagram { link, end, message } => {
+                    if self.calm || !self.rng.once_in(self.mix.lost) {
+                        let latency = self.latency();
+                        self.plan_in(latency, Event::Datagram(link, end, message.clone()));
+                    }
+                    if !self.calm && self.rng.once_in(self.mix.repeated) {
+                        let latency = self.latency() + self.rng.below(300);
+                        self.plan_in(latency, Event::Datagram(link, end, message));
+                    }
+                }
+                Wake::Parcel { link, end } => {
+                    let most = if self.rng.once_in(4) { 1500 } else { 50 };
+                    let latency = self.latency() + self.rng.below(most);
+                    self.plan_in(latency, Event::Parcel(link, end));
+                }
+                Wake::Append { server, process, seq } => {
+                    if let Some(left) = self.armed.get_mut(&server) {
+                        *left = left.saturating_sub(1);
+                        if *left == 0 {
+                            crash = Some(server);
+                        }
+                    }
+                    // Of a burst only the last completion may be heard.
+                    if self.net.world.server(server).log.appended != seq && self.rng.once_in(2) {
+                        continue;
+                    }
+                    let at = self.now() + self.disk_latency();
+                    let last = self.disks.entry(server).or_default();
+                    *last = at.max(*last);
+                    let at = *last;
+                    self.plan(at, Event::Persist(server, process, seq));
+                }
+            }
+        }
+        if let Some(id) = crash {
+            self.armed.remove(&id);
+            self.crash(id);
+        }
+        for id in self.ids() {
+            if let Some(at) = self.net.next_deadline(id) {
+                let at = at.max(self.now());
+                if self.deadlines.get(&id).is_none_or(|planned| at < *planned) {
+                    self.deadlines.insert(id, at);
+                    self.plan(at, Event::Deadline(id));
+                }
+            }
+        }
+    }
+
+    fn latency(&mut self) -> u64 {
+        let (from, to) = if self.calm { (0, 5) } else { self.mix.stream_ms };
+        let spike = if !self.calm && self.rng.once_in(200) { self.rng.below(600) } else { 0 };
+        self.rng.between(from, to) + spike
+    }
+
+    fn disk_latency(&mut self) -> u64 {
+        let (from, to) = if self.calm { (0, 10) } else { self.mix.disk_ms };
+        let hang = if !self.calm && self.rng.once_in(self.mix.hangs) { self.rng.below(4000) } else { 0 };
+        self.rng.between(from, to) + hang
+    }
+
+    // ---- links
+
+    fn connect(&mut self) {
+        let ids = self.running();
+        for (at, &a) in ids.iter().enumerate() {
+            for &b in &ids[at + 1..] {
+                let is_cut = self.cuts.contains(&(a, b)) || self.cuts.contains(&(b, a));
+                let is_paused = self.paused.contains_key(&a) || self.paused.contains_key(&b);
+                let is_core = !self.calm || self.core.contains(&a) && self.core.contains(&b);
+                if self.net.world.link_between(a, b).is_none()
+                    && !is_cut
+                    && !is_paused
+                    && is_core
+                    && self.rng.once_in(2)
+                {
+                    if self.rng.once_in(2) {
+                        self.net.connect(a, b)
+                    } else {
+                        self.net.connect(b, a)
+                    };
+                }
+            }
+        }
+        // Who hears nothing gives up, sooner or later.
+        let silent: Vec<_> = self
+            .net
+            .world
+            .links
+            .values()
+            .filter(|link| {
+                let [a, b] = link.ids;
+                link.cut.contains(&true) || !self.runs(a) || !self.runs(b) || !link.is_whole()
+            })
+            .map(|link| link.id)
+            .collect();
+        for link in silent {
+            if self.rng.once_in(40) {
+                let end = self.rng.below(2) as usize;
+                self.net.time_out(link, end);
+            }
+        }
+        let delay = self.rng.between(10, 60);
+        self.plan_in(delay, Event::Connect);
+    }
+
+    fn cut(&mut self, pairs: &[(u8, u8)]) {
+        for &(from, to) in pairs {
+            self.cuts.insert((from, to));
+            for link in self.net.world.links.values_mut() {
+                if let (Some(_), Some(end)) = (link.end_of(from), link.end_of(to)) {
+                    link.cut[end] = true;
+                }
+            }
+        }
+    }
+
+    fn mend(&mut self, pairs: &[(u8, u8)]) {
+        for &(from, to) in pairs {
+            self.cuts.remove(&(from, to));
+            for link in self.net.world.links.values_mut() {
+                if let (Some(_), Some(end)) = (link.end_of(from), link.end_of(to)) {
+                    link.cut[end] = false;
+                }
+            }
+        }
+        for event in std::mem::take(&mut self.held) {
+            self.plan_in(0, event);
+        }
+    }
+
+    // ---- clients
+
+    fn client(&mut self) {
+        let ids = self.running();
+        if let Some(&id) = self.rng.pick(&ids) {
+            if self.rng.once_in(3) {
+                let _ = self.net.confirm(id);
+            }
+            if self.rng.once_in(20) {
+                let busy = self.rng.once_in(2);
+                self.net.set_busy(id, busy);
+            }
+        }
+        for id in ids {
+            if self.net.world.server(id).role == Role::Leading {
+                for _ in 0..self.rng.between(1, 4) {
+                    let _ = self.net.propose(id);
+                }
+            }
+        }
+        if !self.calm {
+            let delay = self.rng.between(1, 2 * self.mix.propose_ms);
+            self.plan_in(delay, Event::Client);
+        }
+    }
+
+    // ---- faults
+
+    fn crash(&mut self, id: u8) {
+        if !self.runs(id) {
+            return;
+        }
+        let in_flight = self.net.world.server(id).log.in_flight().count() as u64;
+        let keep = self.rng.below(in_flight + 1) as usize;
+        let is_told = self.rng.once_in(2);
+        self.paused.remove(&id);
+        self.disks.remove(&id);
+        self.net.crash(id, keep, is_told);
+        let delay = if self.rng.once_in(3) { self.rng.below(50) } else { self.rng.below(3000) };
+        self.plan_in(delay, Event::Start(id));
+    }
+
+    /// Whether a majority stays that can repair this server, and knows that it has to.
+    fn may_lose(&self, id: u8) -> bool {
+        let world = &self.net.world;
+        let Some(config) = world.committed.iter().rev().find_map(|entry| entry.config.clone()) else { return false };
+        let is_sound = |id: u8, disk: Incarnation| {
+            world.servers.get(&id).is_some_and(|server| {
+                let state = &server.log.durable;
+                let knows = state.config.as_ref().is_some_and(|known| known.version == config.version);
+                server.log.disk == disk && !server.log.damaged && knows && server.log.written.pending.is_none()
+            })
+        };
+        let voters: Vec<_> = config.voters().collect();
+        let sound = voters.iter().filter(|voter| voter.id.as_u8() != id && is_sound(voter.id.as_u8(), voter.disk));
+        2 * sound.count() > voters.len()
+    }
+
+    fn fault(&mut self) {
+        if self.calm {
+            return;
+        }
+        let delay = self.rng.between(1, 2 * self.mix.fault_ms);
+        self.plan_in(delay, Event::Fault);
+        let fault = *self.rng.pick(&self.mix.faults.clone()).expect("some");
+        let ids = self.ids();
+        let id = *self.rng.pick(&ids).expect("some");
+        let at_leader = self.leader().unwrap_or(id);
+        match fault {
+            Fault::Crash => self.crash(id),
+            Fault::CrashAtAppend => {
+                let after = self.rng.between(1, 12);
+                self.armed.insert(id, after);
+            }
+            Fault::CrashLeader => self.crash(at_leader),
+            Fault::CrashAll => {
+                if self.rng.once_in(3) {
+                    ids.into_iter().for_each(|id| self.crash(id));
+                }
+            }
+            Fault::Reset => {
+                let links: Vec<_> = self.net.world.links.keys().copied().collect();
+                if let Some(&link) = self.rng.pick(&links) {
+                    let arrive = [self.rng.below(5) as usize, self.rng.below(5) as usize];
+                    self.net.reset(link, arrive);
+                }
+            }
+            Fault::CutOneWay => {
+                let other = *self.rng.pick(&ids).expect("some");
+                if other != id {
+                    self.cut_for(vec![(id, other)]);
+                }
+            }
+            Fault::Partition => {
+                let side: Vec<u8> = ids.iter().copied().filter(|_| self.rng.once_in(2)).collect();
+                let side = if self.rng.once_in(3) { vec![at_leader] } else { side };
+                let mut pairs = Vec::new();
+                for &a in &side {
+                    for &b in ids.iter().filter(|b| !side.contains(b)) {
+                        pairs.extend([(a, b), (b, a)]);
+                    }
+                }
+                self.cut_for(pairs);
+            }
+            Fault::Pause => {
+                if self.runs(id) && !self.paused.contains_key(&id) {
+                    let until = self.now() + self.rng.between(20, 4000);
+                    self.paused.insert(id, until);
+                    // Before anything else of that moment.
+                    self.plan(until, Event::Resume(id));
+                }
+            }
+            Fault::Wipe => {
+                // A file that names one voter makes an ensemble of its own on any empty disk.
+                let is_alone = self.mix.voters == 1 && id == 1;
+                if !is_alone && self.may_lose(id) && self.rng.once_in(2) {
+                    self.crash(id);
+                    self.net.wipe(id);
+                }
+            }
+            Fault::Rot => {
+                if self.may_lose(id) && self.rng.once_in(2) {
+                    self.crash(id);
+                    let entries = self.rng.between(1, 30) as usize;
+                    self.net.rot(id, entries);
+                }
+            }
+            Fault::Floor => {
+                let watermark = self.net.world.server(id).log.durable.watermark;
+                let back = self.rng.below(20);
+                let to = Zxid::from_bits(watermark.to_bits().saturating_sub(back)).unwrap_or(watermark);
+                if self.runs(id) && self.net.world.server(id).log.written.entry(to).is_some() {
+                    self.net.raise_floor(id, to);
+                }
+            }
+            Fault::HandOver => {
+                if self.runs(at_leader) {
+                    self.net.hand_over(at_leader);
+                }
+            }
+            Fault::Reconfigure => self.reconfigure(at_leader),
+        }
+    }
+
+    fn cut_for(&mut self, pairs: Vec<(u8, u8)>) {
+        self.cut(&pairs);
+        let delay = self.rng.between(20, 5000);
+        self.plan_in(delay, Event::Mend(pairs));
+    }
+
+    fn reconfigure(&mut self, id: u8) {
+        if !self.runs(id) {
+            return;
+        }
+        let config = self.net.world.server(id).zab().config().clone();
+        let mut members = Vec::new();
+        for other in self.ids() {
+            let disk = self.net.world.server(other).log.disk;
+            let kind = match self.rng.below(6) {
+                0 => continue,
+                1 => Kind::Observer,
+                _ => Kind::Voter,
+            };
+            let known = config.member(server_id(other)).copied();
+            members.push(match known {
+                Some(known) if !self.rng.once_in(4) => known,
+                _ => Member { id: server_id(other), kind, disk },
+            });
+        }
+        let _ = self.net.reconfigure(id, &members);
+    }
+
+    // ---- afterwards
+
+    /// A part that can decide, and that is all there is from now on. None: too much was lost.
+    fn choose_core(&mut self) -> Option<BTreeSet<u8>> {
+        let all: BTreeSet<u8> = self.ids().into_iter().collect();
+        let mut some = all.clone();
+        for _ in 0..self.rng.below(3).min(all.len() as u64 - 1) {
+            let ids: Vec<u8> = some.iter().copied().collect();
+            some.remove(self.rng.pick(&ids).expect("some"));
+        }
+        [some, all].into_iter().find(|core| self.can_decide(core))
+    }
+
+    fn can_decide(&self, core: &BTreeSet<u8>) -> bool {
+        let world = &self.net.world;
+        // Whatever configuration anybody in it may believe in, it has a quorum of that.
+        let servers = || core.iter().map(|id| world.server(*id));
+        let born = servers().any(|server| server.log.durable.config.is_some());
+        if !born {
+            return (1..=self.mix.voters).all(|id| core.contains(&id));
+        }
+        // Of what was committed, the newest; and of whoever has a change proposed and does not know its fate, both.
+        let mut configs: Vec<_> =
+            world.committed.iter().rev().find_map(|entry| entry.config.clone()).into_iter().collect();
+        if configs.is_empty() {
+            configs.extend(servers().filter_map(|server| server.log.durable.config.clone()));
+        }
+        for state in servers().map(|server| if server.runs() { &server.log.written } else { &server.log.durable }) {
+            if let Some(pending) = state.pending.as_ref().filter(|pending| state.entry(pending.version).is_some()) {
+                configs.extend([Some(pending.clone()), state.config.clone()].into_iter().flatten());
+            }
+        }
+        configs.iter().all(|config| {
+            let voters: Vec<_> = config.voters().collect();
+            let sound = voters.iter().filter(|voter| {
+                let id = voter.id.as_u8();
+                let is_disk = voter.disk == Incarnation(0) || voter.disk == world.server(id).log.disk;
+                core.contains(&id) && !world.server(id).log.damaged && is_disk
+            });
+            2 * sound.count() > voters.len()
+        })
+    }
+
+    fn recover(&mut self) {
+        let cuts: Vec<_> = self.cuts.iter().copied().collect();
+        self.mend(&cuts);
+        self.armed.clear();
+        self.calm = true;
+        // What waits for somebody who sleeps comes when it wakes.
+        let awake = self.paused.values().copied().max().unwrap_or_default().max(self.now());
+        self.run_until(awake, |_| false);
+        let Some(core) = self.choose_core() else { return };
+        self.core = core;
+        for id in self.ids() {
+            if !self.core.contains(&id) && self.runs(id) {
+                self.net.crash(id, 0, true);
+            } else if self.core.contains(&id) && !self.runs(id) {
+                self.plan_in(0, Event::Start(id));
+            }
+        }
+        let story = format!("the core is {:?}", self.core);
+        self.note(story);
+        let end = self.now() + 40_000;
+        let is_led = self.run_until(end, |it| it.leader().is_some_and(|leader| it.settled(leader)));
+        assert!(is_led, "LIVENESS: the core {:?} has no leader that all follow after 40 s", self.core);
+        let leader = self.leader().expect("just seen");
+        for _ in 0..5 {
+            let _ = self.net.propose(leader);
+        }
+        self.after();
+        let end = self.now() + 10_000;
+        let is_done = self.run_until(end, Self::converged);
+        assert!(is_done, "LIVENESS: the core {:?} did not converge within 10 s", self.core);
+        // And nothing at all happens any more, however long.
+        self.run_until(self.now() + 3_000, |_| false);
+        let epochs: Vec<_> = self.core.iter().map(|id| self.net.world.server(*id).zab().epoch()).collect();
+        self.run_until(self.now() + 20_000, |_| false);
+        let later: Vec<_> = self.core.iter().map(|id| self.net.world.server(*id).zab().epoch()).collect();
+        assert_eq!(epochs, later, "LIVENESS: an idle core elects again");
+        assert!(self.converged(), "LIVENESS: an idle core parts");
+    }
+
+    fn note(&mut self, line: String) {
+        let now = self.now();
+        if let Some(trace) = &mut self.net.trace {
+            trace.push(format!("{now}: {line}"));
+        }
+    }
+
+    /// Whether everybody follows, or observes, this leader; or has been told that it is no member.
+    fn settled(&self, leader: u8) -> bool {
+        self.core.iter().all(|id| match self.net.world.server(*id).role {
+            Role::Leading => *id == leader,
+            Role::Following(it) | Role::Observing(it) => it == server_id(leader),
+            Role::Looking => false,
+        })
+    }
+
+    fn converged(&self) -> bool {
+        let Some(leader) = self.leader() else { return false };
+        let last = self.net.world.server(leader).log.written.last();
+        self.settled(leader)
+            && self.core.iter().all(|id| {
+                let server = self.net.world.server(*id);
+                server.applied == last && server.log.durable.last() == last
+            })
+    }
+}
+
+fn run(seed: u64, traced: bool) -> (Explorer, Option<String>) {
+    let mut explorer = Explorer::new(seed, traced);
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        explorer.storm();
+        explorer.recover();
+    }));
+    let failure = result.err().map(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+    });
+    (explorer, failure)
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+const SEEDS: u64 = 40;
+
+#[test]
+fn no_seed_breaks_an_invariant_or_ends_without_a_leader() {
+    let first = number("ZAB_SEED");
+    let count = number("ZAB_SEEDS").unwrap_or(if first.is_some() { 1 } else { SEEDS });
+    let first = first.unwrap_or(1);
+    break_a_rule();
+    let (mut steps, mut committed, mut epochs, mut ms) = (0, 0, 0, 0);
+    let mut failed = Vec::new();
+    for seed in first..first + count {
+        let (explorer, failure) = run(seed, false);
+        steps += explorer.steps;
+        committed += explorer.net.world.committed.len();
+        epochs += explorer.net.world.primaries.len();
+        ms += explorer.now();
+        if let Some(failure) = failure {
+            let kind = failure.lines().next().unwrap_or_default();
+            report(&format!("seed {seed} ({} steps): {kind}", explorer.steps));
+            failed.push((seed, failure));
+            if number("ZAB_GO_ON").is_none() {
+                break;
+            }
+        }
+    }
+    report(&format!(
+        "{count} seeds: {steps} steps, {committed} entries in {epochs} epochs, {} simulated seconds",
+        ms / 1000
+    ));
+    let Some((seed, failure)) = failed.first() else { return };
+    let (explorer, again) = run(*seed, true);
+    let trace = explorer.net.trace.unwrap_or_default();
+    if let Ok(path) = std::env::var("ZAB_TRACE") {
+        std::fs::write(path, trace.join("\n")).expect("the trace can be written");
+    }
+    let tail = trace[trace.len().saturating_sub(150)..].join("\n");
+    panic!(
+        "{:?}\n{tail}\n\nseed {seed}: {failure}\n{}repeat: ZAB_SEED={seed} cargo test -p zoolet-zab --test protocol explore::",
+        explorer.mix,
+        if again.as_ref() == Some(failure) { "" } else { "it failed otherwise the second time!\n" }
+    );
+}
+
+/// `ZAB_MUTATION` names a rule of the core that is broken on purpose: a test of this test.
+fn break_a_rule() {
+    #[cfg(feature = "mutations")]
+    if let Ok(name) = std::env::var("ZAB_MUTATION") {
+        let mutation = zoolet_zab::Mutation::ALL.iter().find(|mutation| mutation.name() == name);
+        zoolet_zab::mutation::set(Some(*mutation.expect("such a mutation")));
+    }
+}
+
+/// The seeds that docs/SAFETY.md names for rules of the core: each finds its rule broken, and nothing otherwise.
+#[cfg(feature = "mutations")]
+#[test]
+fn every_broken_rule_of_the_core_is_found() {
+    let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/SAFETY.md");
+    let text = std::fs::read_to_string(table).expect("the table can be read");
+    let seed_of = |name: &str| {
+        let row = text.lines().find_map(|line| line.strip_prefix("| ")?.strip_prefix(name)?.strip_prefix(" | "))?;
+        row.split(" | ").next()?.parse().ok()
+    };
+    let mut found = 0;
+    for &mutation in zoolet_zab::Mutation::ALL {
+        let Some(seed) = seed_of(mutation.name()) else { continue };
+        zoolet_zab::mutation::set(Some(mutation));
+        let broken = run(seed, false).1;
+        zoolet_zab::mutation::set(None);
+        assert!(broken.is_some(), "{}: seed {seed} does not find it", mutation.name());
+        assert_eq!(run(seed, false).1, None, "seed {seed} fails anyway");
+        found += 1;
+    }
+    assert!(found >= 25, "{found} rules have a seed");
+}
+
+#[allow(clippy::print_stderr, reason = "what a long run has done is asked for")]
+fn report(line: &str) {
+    eprintln!("{line}");
+}

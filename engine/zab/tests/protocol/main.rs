@@ -1,0 +1,9 @@
+//! The protocol core: sentences of the papers, scripted traces, and random runs.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod explore;
+mod paper;
+mod traces;
+
+#[path = "../net/mod.rs"]
+mod net;

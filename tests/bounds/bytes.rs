@@ -1,0 +1,149 @@
+//! Queues and tables of bytes, each driven to its bound: what the server says it holds is what its memory grew by.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests may unwrap, what they share too, and tell their figures"
+)]
+
+use crate::support::*;
+use bytes::BytesMut;
+use std::io::Write;
+use std::time::Duration;
+use zoolet_model::{CreateKind, Request, WriteOp};
+use zoolet_transport::wire::client::encode_request;
+
+const MIB: u64 = 1 << 20;
+
+/// Caches that do not blur what is measured, but where that is what is measured.
+const PLAIN: &str = "record_cache_bytes = 65536\nbase_cache_bytes = 65536";
+
+#[test]
+fn halves_of_large_requests() {
+    let scratch = Scratch::new();
+    let server = Server::start_with(&scratch, &with_roomy_frames(PLAIN));
+    let mut clients: Vec<_> = (0..24).map(|_| server.client()).collect();
+    let before = server.anonymous_bytes();
+    let mut half = 1_000_000i32.to_be_bytes().to_vec();
+    half.resize(900_000, 7);
+    for client in &mut clients {
+        client.stream.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+        // The last ones are not read to the end any more.
+        let _ = client.stream.write_all(&half);
+    }
+    eventually("the bound is reached", || server.figure("budget_outstanding_bytes") >= 4 * MIB);
+    let charged = server.figure("budget_outstanding_bytes");
+    assert_charged("outstanding", charged, server.anonymous_bytes() - before);
+    assert!(charged < 6 * MIB, "{charged}");
+}
+
+/// All of them wait with the same room before them: what one reads of it the others have not.
+#[test]
+fn beginnings_of_large_requests_of_many() {
+    const CLIENTS: usize = 400;
+    let scratch = Scratch::new();
+    let server =
+        Server::start_with(&scratch, &with_roomy_frames(&format!("{PLAIN}\nconnections_per_address_max = 1000")));
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.client()).collect();
+    let before = server.anonymous_bytes();
+    let mut beginning = 1_000_000i32.to_be_bytes().to_vec();
+    beginning.resize(60_000, 7);
+    clients.iter_mut().for_each(|client| client.stream.write_all(&beginning).unwrap());
+    eventually("the bound is reached", || server.figure("budget_outstanding_bytes_peak") >= 4 * MIB);
+    std::thread::sleep(Duration::from_millis(500));
+    let charged = ["outstanding", "connection"].map(|part| server.figure(&format!("budget_{part}_bytes")));
+    let resident = server.anonymous_bytes() - before;
+    println!("{charged:?} charged, {resident} resident");
+    let peak = server.figure("budget_outstanding_bytes_peak");
+    assert!(peak <= server.figure("budget_outstanding_bytes_limit") + MIB, "{peak}");
+    // The look-ahead of each is its own.
+    assert!(resident <= 8 * MIB, "{resident}");
+}
+
+#[test]
+fn answers_that_nobody_takes() {
+    let scratch = Scratch::new();
+    let server = Server::start_with(&scratch, &with_roomy_frames(PLAIN));
+    let mut writer = server.client();
+    writer.create("/large", &vec![7; 900_000]).unwrap();
+    assert_eq!(writer.get("/large").unwrap().unwrap().len(), 900_000);
+    let before = server.anonymous_bytes();
+    let mut deaf: Vec<_> = (0..20).map(|_| server.client()).collect();
+    let mut out = BytesMut::new();
+    encode_request(1, &get("/large"), &mut out);
+    // More than sockets buffer.
+    for _ in 0..16 {
+        deaf.iter_mut().for_each(|client| client.stream.write_all(&out).unwrap());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    eventually("each has its share waiting", || server.figure("budget_outbound_bytes") >= 16 * MIB);
+    std::thread::sleep(Duration::from_millis(300));
+    let charged = server.figure("budget_outbound_bytes");
+    assert_charged("outbound", charged, server.anonymous_bytes() - before);
+    assert!(server.figure("budget_outbound_bytes_peak") <= server.figure("budget_outbound_bytes_limit") + MIB);
+    writer.ask(&set("/large", b"small")).unwrap();
+}
+
+/// So many znodes of 100 bytes, a thousand in a transaction.
+fn populate(client: &mut Client, znodes: std::ops::Range<usize>) {
+    for first in znodes.step_by(1000) {
+        let create = |number| match create(&path(number), &[7; 100], CreateKind::Persistent) {
+            Request::Write(operation) => operation,
+            other => panic!("{other:?}"),
+        };
+        client.ask(&Request::Multi((first..first + 1000).map(create).collect::<Vec<WriteOp>>())).unwrap();
+    }
+}
+
+/// A client of a server that may still be reading its log.
+fn client_of(server: &Server) -> Client {
+    let mut client = None;
+    eventually("it serves", || {
+        client = Client::ask_for_session(server.address, 40_000).join();
+        client.is_some()
+    });
+    client.unwrap()
+}
+
+fn path(number: usize) -> String {
+    format!("/site-7-device-{number:08}")
+}
+
+#[test]
+fn changes_newer_than_the_base_then_records_of_the_base() {
+    const ZNODES: usize = 60_000;
+    let scratch = Scratch::new();
+    let roomy = with_roomy_frames(&format!("{PLAIN}\nmemtable_bytes = 67108864"));
+    let mut server = Server::start_with(&scratch, &roomy.replace("log_segments = 8", "log_segments = 32"));
+    let mut client = server.client();
+    populate(&mut client, 0..1000);
+    let (before, charged_before) = (server.anonymous_bytes(), server.figure("budget_memtable_bytes"));
+    populate(&mut client, 1000..ZNODES);
+    let charged = server.figure("budget_memtable_bytes") - charged_before;
+    let resident = server.anonymous_bytes() - before;
+    println!("memtable: {} KiB charged, {} KiB resident", charged >> 10, resident >> 10);
+    assert_eq!(server.figure("checkpoints"), 0);
+
+    // All of it goes to the base, and is read from there.
+    server.restart_with(&with_roomy_frames(
+        "memtable_bytes = 1048576\nbase_cache_bytes = 65536\nrecord_cache_bytes = 65536",
+    ));
+    let mut client = client_of(&server);
+    client.create("/last", b"").unwrap();
+    eventually("the base has it", || server.figure("budget_memtable_bytes") < MIB);
+    server.restart_with(&with_roomy_frames("base_cache_bytes = 65536\nrecord_cache_bytes = 67108864"));
+    let mut client = client_of(&server);
+    let read = |client: &mut Client, numbers: std::ops::Range<usize>| {
+        let mut out = BytesMut::new();
+        numbers.clone().for_each(|number| encode_request(1, &get(&path(number)), &mut out));
+        client.stream.write_all(&out).unwrap();
+        numbers.for_each(|_| assert_eq!(client.header().unwrap().error, 0));
+    };
+    read(&mut client, 0..1000);
+    let (before, cached_before) = (server.anonymous_bytes(), server.figure("budget_record_cache_bytes"));
+    for first in (1000..ZNODES).step_by(1000) {
+        read(&mut client, first..first + 1000);
+    }
+    let cached = server.figure("budget_record_cache_bytes") - cached_before;
+    assert_charged("record cache", cached, server.anonymous_bytes() - before);
+    assert_charged("memtable", charged, resident);
+}

@@ -1,0 +1,12 @@
+//! What clients may take of the server process: memory, connections, sessions, watches.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod base;
+mod bytes;
+mod connections;
+mod sessions;
+mod slow;
+mod watches;
+
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,99 @@
+//! Floods of sessions against their bound: what one costs, what the next one is told, and that all of it goes away.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests may unwrap, what they share too, and tell their figures"
+)]
+
+use crate::support::*;
+use bytes::Bytes;
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request};
+
+/// Promised for a session, its record in the memtable included.
+const SESSION_BYTES_MAX: u64 = 512;
+const SESSIONS: usize = 20_000;
+
+#[test]
+fn twenty_thousand_sessions_whose_clients_vanished_cost_512_bytes_each() {
+    raise_open_files();
+    let scratch = Scratch::new();
+    let lines = "connections_per_address_max = 0\nsessions_max = 23000\nbase_cache_bytes = 65536\n\
+                 record_cache_bytes = 65536\nmemtable_bytes = 1048576";
+    let server = Server::start_with(&scratch, &with_roomy_frames(lines));
+    // What connections take is there before, and is used again.
+    for _ in 0..5 {
+        drop(crowd(&server, 500, 40_000));
+    }
+    let before = server.anonymous_bytes();
+    let parts = ["session_bytes", "memtable_bytes", "record_cache_bytes", "base_memory_bytes"];
+    let figures = |server: &Server| parts.map(|part| server.figure(&format!("budget_{part}"))).iter().sum::<u64>();
+    let charged_before = figures(&server);
+    for _ in 0..SESSIONS / 500 {
+        drop(crowd(&server, 500, 40_000));
+    }
+    assert_eq!(server.figure("budget_sessions") as usize, SESSIONS + 2500);
+    eventually("all have vanished", || server.figure("num_alive_connections") == 1);
+    let grown = server.anonymous_bytes() - before;
+    let charged = figures(&server) - charged_before;
+    println!("{} bytes for a session, {} checkpoints", grown / SESSIONS as u64, server.figure("checkpoints"));
+    assert_charged("sessions", charged, grown);
+    assert!(grown / SESSIONS as u64 <= SESSION_BYTES_MAX);
+}
+
+#[test]
+fn beyond_the_last_session_connections_close_the_log_says_why_and_expiry_makes_room() {
+    let scratch = Scratch::new();
+    let server = Server::start_logging(&scratch, &with_limits("connections_per_address_max = 0\nsessions_max = 50"));
+    let mut clients = crowd(&server, 50, 2000);
+    for _ in 0..500 {
+        assert!(Client::ask_for_session(server.address, 2000).join().is_none(), "closed, without an answer");
+    }
+    assert_eq!(server.figure("sessions_refused"), 500);
+    let log = server.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("no more sessions")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+
+    // Those who have one are served, also when all of them reconnect at once, again and again.
+    for _ in 0..10 {
+        let sessions: Vec<_> = clients.iter().map(|client| client.session).collect();
+        let again = sessions.iter().map(|session| Client::reconnect(server.address, session).expect("its own session"));
+        let again: Vec<_> = again.collect();
+        clients = again;
+    }
+    assert!(clients.iter_mut().all(|client| client.exists("/")));
+    // A stranger who tries passwords gets no session and ends none.
+    for number in 0..500 {
+        let owner = &clients[number % 50].session;
+        let guess = hello(owner.session, Some(Bytes::from(vec![number as u8; 16])), 2000);
+        assert_eq!(Client::connect_with(server.address, &guess).unwrap().session.timeout_ms, 0);
+    }
+    assert!(clients.iter_mut().all(|client| client.exists("/")));
+
+    // Their clients vanish; after their timeout there is room.
+    drop(clients);
+    eventually("they expire", || server.figure("budget_sessions") == 0);
+    assert_eq!(server.figure("budget_session_bytes"), 0);
+    crowd(&server, 50, 2000);
+}
+
+#[test]
+fn a_session_with_as_many_ephemerals_as_it_may_own_ends_in_one_step_and_soon() {
+    let scratch = Scratch::new();
+    let server = Server::start_with(&scratch, &with_roomy_frames(""));
+    let mut client = server.client();
+    let multi = |numbers: std::ops::Range<usize>| {
+        let create = |number| match create(&format!("/ephemeral-{number:08}"), b"", CreateKind::Ephemeral) {
+            Request::Write(operation) => operation,
+            other => panic!("{other:?}"),
+        };
+        Request::Multi(numbers.map(create).collect())
+    };
+    for first in (0..10_000).step_by(1000) {
+        assert!(matches!(client.ask(&multi(first..first + 1000)), Ok(Reply::Multi(_))));
+    }
+    assert_eq!(client.ask(&multi(10_000..10_001)), Err(ErrorCode::SystemError));
+    let began = std::time::Instant::now();
+    assert_eq!(client.ask(&Request::CloseSession), Ok(Reply::Empty));
+    println!("10,000 ephemerals end within {:?}", began.elapsed());
+    assert!(server.client().children("/").iter().all(|name| !name.starts_with("ephemeral")));
+}

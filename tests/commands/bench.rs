@@ -1,0 +1,351 @@
+//! `zoolet bench`, with the real binary against real servers: its numbers add up, it cleans up, and it says what went wrong.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at the first surprise")]
+
+use crate::json::Json;
+use crate::support::*;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Output, Stdio};
+
+/// With the server's address, no warm-up and JSON.
+fn bench(server: &Server, words: &str) -> std::process::Command {
+    let address = server.address.to_string();
+    let mut command = zoolet(&["bench", "--server", &address, "--warmup", "0s", "--json"]);
+    command.args(words.split_whitespace());
+    command
+}
+
+/// Its JSON, after checking that it is whole and that every request is accounted for.
+fn checked(output: &Output) -> Json {
+    let json = Json::parse(std::str::from_utf8(&output.stdout).unwrap());
+    assert_eq!(json.number("version"), 1.0);
+    assert_eq!(json.number("requests"), json.number("acknowledged") + json.number("errors"), "{json:?}");
+    let by_name: f64 = json.at("errors_by_name").fields().map(|(_, count)| count.as_number()).sum();
+    assert_eq!(by_name, json.number("errors"));
+    for latency in ["latency_us", "read_latency_us", "write_latency_us"] {
+        let latency = json.at(latency);
+        let steps = ["min", "p50", "p90", "p99", "p999", "max"].map(|name| latency.number(name));
+        assert!(steps.is_sorted(), "{latency:?}");
+        assert!((steps[0]..=steps[5]).contains(&latency.number("mean")), "{latency:?}");
+    }
+    let count = |name| json.at(name).number("count");
+    assert_eq!(count("latency_us"), json.number("acknowledged"));
+    assert_eq!(count("read_latency_us") + count("write_latency_us"), json.number("acknowledged"));
+    for name in ["seconds", "per_second", "unsent", "longest_write_gap_us", "reconnects", "sessions_lost", "prepare_s"]
+    {
+        assert!(json.number(name) >= 0.0, "{name}");
+    }
+    for name in ["generator_cpu_s", "generator_cpu_us_per_request"] {
+        assert!(json.number(name) >= 0.0, "{name}");
+    }
+    json
+}
+
+fn run_well(server: &Server, words: &str) -> Json {
+    let output = bench(server, words).output().unwrap();
+    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    let json = checked(&output);
+    assert_eq!((json.number("errors"), json.at("failure")), (0.0, &Json::Null), "{words}: {json:?}");
+    json
+}
+
+#[test]
+fn every_op_does_as_many_requests_as_asked_and_takes_its_znodes_away() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    for (words, requests, reads) in [
+        ("--op set --requests 1000 --keys 600", 1000, Some(0)),
+        ("--op get --requests 1000 --distribution zipf", 1000, Some(1000)),
+        ("--op exists --requests 1000 --distribution sequential", 1000, Some(1000)),
+        ("--op children --requests 50 --outstanding 2", 50, Some(50)),
+        ("--op mix --requests 1000 --read-percent 50", 1000, None),
+        ("--op mix --requests 100 --read-percent 0", 100, Some(0)),
+        ("--op create --requests 600", 600, Some(0)),
+        ("--op create --requests 300 --sequential", 300, Some(0)),
+        ("--op create --requests 300 --sequential --ephemeral --connections 1", 300, Some(0)),
+        ("--op create-delete --requests 301", 301, Some(0)),
+        ("--op watch --requests 5 --connections 10", 5, Some(0)),
+        ("--op lock --requests 20 --connections 4", 20, Some(0)),
+        ("--op lock --requests 20 --connections 4 --locks 3", 20, Some(0)),
+        ("--op set --requests 200 --rate 2000 --size 0", 200, Some(0)),
+        // All are due at once, so the last connections find none left while their own are under way.
+        ("--op set --requests 200 --rate 10000000", 200, Some(0)),
+        ("--op set --requests 5 --connections 1 --outstanding 1 --size 90000 --keys 5", 5, Some(0)),
+    ] {
+        let json = run_well(&server, words);
+        assert_eq!(json.number("requests"), f64::from(requests), "{words}");
+        if let Some(reads) = reads {
+            assert_eq!(json.at("read_latency_us").number("count"), f64::from(reads), "{words}");
+        }
+        assert!(!server.client().exists("/bench"), "{words}");
+    }
+    assert_eq!(server.client().children("/").len(), 1, "only /zookeeper");
+}
+
+#[test]
+fn parts_of_a_request_are_measured_by_themselves() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let json = run_well(&server, "--op watch --requests 3 --connections 7");
+    assert_eq!(json.at("event_latency_us").number("count"), 21.0);
+    assert!(json.at("event_latency_us").number("max") <= json.at("latency_us").number("max"));
+    let json = run_well(&server, "--op lock --requests 9 --connections 3");
+    assert_eq!(json.at("acquire_latency_us").number("count"), 9.0);
+    assert!(json.at("acquire_latency_us").number("max") <= json.at("latency_us").number("max"));
+}
+
+#[test]
+fn a_duration_ends_a_run_and_an_open_loop_keeps_its_rate() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let json = run_well(&server, "--op get --duration 300ms --rate 1000");
+    assert_eq!(json.number("requests") + json.number("unsent"), 300.0);
+    assert!(json.number("seconds") >= 0.3);
+    assert_eq!(json.at("options").number("duration_s"), 0.3);
+}
+
+#[test]
+fn kept_keys_serve_the_next_run_and_the_one_that_does_not_keep_them_deletes_them() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    run_well(&server, "--path /a/b --keys 700 --size 10 --requests 1 --keep");
+    let mut client = server.client();
+    assert_eq!(client.children("/a/b/keys").len(), 700);
+    assert_eq!(client.get("/a/b/keys/k00000699").unwrap().unwrap().len(), 10);
+    run_well(&server, "--path /a/b --op get --keys 700 --size 10 --requests 1 --keep");
+    let version = |client: &mut Client| match client.ask(&get("/a/b/keys/k00000699")).unwrap() {
+        zoolet_model::Reply::Data(data, stat) => (data.unwrap().len(), stat.version),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(version(&mut client), (10, 0), "left as they were");
+    run_well(&server, "--path /a/b --op get --keys 800 --size 20 --requests 1 --keep");
+    assert_eq!(version(&mut client), (20, 1), "set to the new size");
+    run_well(&server, "--path /a/b --op get --keys 1 --size 20 --requests 1");
+    assert!(!client.exists("/a/b"), "all of them, also those that this run did not need");
+    assert!(client.exists("/a"), "made by another run");
+}
+
+#[test]
+fn a_znode_of_somebody_else_s_stays() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let mut client = server.client();
+    client.create("/mine", b"data").unwrap();
+    run_well(&server, "--path /mine --requests 5 --keys 5");
+    assert_eq!(client.get("/mine").unwrap().unwrap(), "data");
+    assert!(client.children("/mine").is_empty());
+    client.create("/theirs", b"").unwrap();
+    run_well(&server, "--path /theirs/bench --requests 5 --keys 5");
+    assert!(client.children("/theirs").is_empty());
+}
+
+#[test]
+fn errors_are_counted_by_name_and_a_run_without_any_success_fails() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    run_well(&server, "--op create --requests 10 --keep");
+    let output = bench(&server, "--op create --requests 10").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(String::from_utf8(output.stderr.clone()).unwrap(), "zoolet: no request was acknowledged\n");
+    assert_eq!(checked(&output).at("errors_by_name").number("NodeExists"), 10.0);
+    assert!(!server.client().exists("/bench"));
+}
+
+#[test]
+fn the_text_says_what_was_done() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let output = run(
+        &scratch,
+        &["bench", "--server", &server.address.to_string(), "--op", "mix", "--requests", "100", "--warmup", "0s"],
+    );
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && output.stderr.is_empty());
+    assert!(text.starts_with("mix at 127.0.0.1:"), "{text}");
+    for part in
+        [": 8 connections x 64, 100 bytes, 1000 keys, uniform, 90% reads\n", "\nlatency  p50 ", "\nreads    p50 "]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(text.contains("/s: 100 acknowledged in ") && text.contains(", 0 errors\n"), "{text}");
+}
+
+#[test]
+fn bad_usage_is_one_line_and_exit_code_2() {
+    let scratch = Scratch::new();
+    for words in [&["--op", "frob"][..], &["--keys", "0"], &["--locks", "2"], &["--server", "here"], &["--frob"]] {
+        let (code, line) = refusal(&scratch, &[&["bench"], words].concat());
+        assert_eq!(code, 2, "{line}");
+        assert!(line.contains(words[0]), "{line}");
+    }
+}
+
+#[test]
+fn no_server_is_one_line_and_exit_code_1() {
+    let scratch = Scratch::new();
+    // Bound and not listening: nobody else can have it meanwhile.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    drop(taken);
+    let (code, line) = refusal(&scratch, &["bench", "--server", &address]);
+    assert_eq!(code, 1);
+    assert!(line.starts_with(&format!("zoolet: no server at {address}: Connection refused")), "{line}");
+    assert!(line.ends_with("; start one there, or name another with --server"), "{line}");
+    let (code, line) = refusal(&scratch, &["bench", "--server", "no-such-host.invalid:2181"]);
+    assert_eq!(code, 1);
+    assert!(line.starts_with("zoolet: no-such-host.invalid:2181: "), "{line}");
+}
+
+/// Runs take seconds, most of which they wait.
+fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, test: impl Fn(T) + Sync) {
+    std::thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(|| test(case));
+        }
+    });
+}
+
+/// A run that goes on until something happens to it.
+struct Running {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+}
+
+impl Running {
+    /// Returns when requests are being answered.
+    fn start(server: &Server, words: &str) -> Self {
+        let mut command = bench(server, words);
+        command.args(["--progress", "--duration", "60s"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut running = Self { child, stderr };
+        while !running.line().is_some_and(|line| line.contains("/s ") && !line.contains(" 0/s ")) {}
+        running
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        (self.stderr.read_line(&mut line).unwrap() > 0).then_some(line)
+    }
+
+    fn interrupt(&self) {
+        let pid = self.child.id().to_string();
+        assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    }
+
+    fn end(mut self) -> Output {
+        let mut stderr = Vec::new();
+        self.stderr.read_to_end(&mut stderr).unwrap();
+        Output { stderr, ..self.child.wait_with_output().unwrap() }
+    }
+}
+
+#[test]
+fn an_interrupt_prints_what_was_measured_and_cleans_up() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    side_by_side(["set", "watch --connections 3", "lock"], |op| {
+        let path = format!("/{}", &op[..3]);
+        let running = Running::start(&server, &format!("--op {op} --path {path}"));
+        running.interrupt();
+        let output = running.end();
+        assert!(output.status.success(), "{op}");
+        let json = checked(&output);
+        assert_eq!(json.at("interrupted"), &Json::Truth(true));
+        assert!(json.number("acknowledged") > 0.0 && json.number("seconds") < 60.0);
+        assert!(!server.client().exists(&path), "{op}");
+    });
+}
+
+#[test]
+fn a_server_that_goes_away_ends_the_run_with_a_line_that_names_it() {
+    side_by_side(["set", "mix --rate 1000", "watch --connections 3", "lock"], |op| {
+        let scratch = Scratch::new();
+        let mut server = Server::start(&scratch);
+        let running = Running::start(&server, &format!("--session-timeout 500ms --op {op}"));
+        server.kill();
+        let output = running.end();
+        assert_eq!(output.status.code(), Some(1), "{op}");
+        let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+        let line = stderr.lines().last().unwrap();
+        assert!(line.starts_with(&format!("zoolet: lost {}: Connection refused", server.address)), "{line}");
+        assert!(line.ends_with("for 0.5 s"), "{line}");
+        let json = checked(&output);
+        assert!(matches!(json.at("failure"), Json::Text(_)) && json.number("acknowledged") > 0.0, "{op}");
+        // Silence until the end is a gap.
+        assert!(op.starts_with("mix") || json.number("longest_write_gap_us") >= 500_000.0, "{op}: {json:?}");
+    });
+}
+
+#[test]
+fn an_open_loop_tells_what_an_outage_kept_from_being_sent() {
+    // One that is gone refuses connections; one that stands still keeps those it has, and what is under way.
+    let freeze = |server: &mut Server| server.signal("STOP");
+    side_by_side([Server::kill, freeze], |end| {
+        let scratch = Scratch::new();
+        let mut server = Server::start(&scratch);
+        let words = "--session-timeout 600ms --op set --rate 500 --connections 2 --outstanding 4";
+        let running = Running::start(&server, words);
+        end(&mut server);
+        let json = checked(&running.end());
+        assert!(matches!(json.at("failure"), Json::Text(_)), "{json:?}");
+        assert!(json.number("unsent") > 0.0, "{json:?}");
+        let due = json.number("seconds") * 500.0;
+        let told = json.number("acknowledged") + json.number("errors") + json.number("unsent");
+        // Seconds are told with three digits.
+        assert!((told - due).abs() <= 2.0, "{due} due: {json:?}");
+    });
+}
+
+#[test]
+fn connections_move_on_to_the_next_server_and_say_so() {
+    let freeze = |server: &mut Server| server.signal("STOP");
+    side_by_side([Server::kill, freeze], |end| {
+        let (scratch, other) = (Scratch::new(), Scratch::new());
+        let (mut server, next) = (Server::start(&scratch), Server::start(&other));
+        // Both have the keys, but they know nothing of each other's sessions.
+        run_well(&next, "--keep --requests 1");
+        let both = format!("--session-timeout 600ms --server {},{}", server.address, next.address);
+        let mut running = Running::start(&server, &both);
+        end(&mut server);
+        // Whoever was at the other one goes on meanwhile.
+        (0..3).for_each(|_| drop(running.line()));
+        running.interrupt();
+        let output = running.end();
+        let json = checked(&output);
+        assert_eq!(json.at("options").at("servers"), &Json::Text(format!("{},{}", server.address, next.address)));
+        // Half of the connections were there.
+        assert_eq!((json.number("reconnects"), json.number("sessions_lost")), (4.0, 4.0), "{json:?}");
+        assert!(json.at("errors_by_name").number("ConnectionLost") > 0.0 && json.number("acknowledged") > 0.0);
+    });
+}
+
+#[test]
+fn an_interrupt_while_keys_are_made_takes_them_away() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let mut child = bench(&server, "--keys 5000000 --progress").stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.starts_with("made ") && line.ends_with(" of 5000000 znodes\n"), "{line}");
+    assert!(std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(rest.lines().last(), Some("zoolet: interrupted before anything was measured"));
+    assert!(!server.client().exists("/bench"));
+}
+
+/// It accepts, because its kernel does, and says nothing: the next of the list is as good.
+#[test]
+fn a_server_that_is_frozen_keeps_nobody_from_the_next() {
+    let frozen = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let servers = format!("{},{}", frozen.local_addr().unwrap(), server.address);
+    let words = ["bench", "--server", &servers, "--requests", "100", "--keys", "10", "--warmup", "0s", "--json"];
+    let output = run(&scratch, &words);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(checked(&output).number("acknowledged"), 100.0);
+}

@@ -1,0 +1,99 @@
+//! Shells complete command lines with what `zoolet completions` prints.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests may unwrap, and say what they cannot try here")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::support::Scratch;
+
+/// Asks bash as its line editor does: `$1` is the script, what follows are the words of the line.
+const ASK_BASH: &str = r#"
+source "$1"; shift
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_zoolet
+printf '%s\n' "${COMPREPLY[@]}"
+"#;
+
+/// A directory with a file and a directory in it, and the script of a shell.
+fn scratch(shell: &str) -> (Scratch, PathBuf) {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.join("plant")).unwrap();
+    fs::write(scratch.join("plant.toml"), "").unwrap();
+    let printed = Command::new(env!("CARGO_BIN_EXE_zoolet")).args(["completions", shell]).output().unwrap();
+    assert!(printed.status.success() && printed.stderr.is_empty());
+    let script = scratch.join(&format!("zoolet.{shell}"));
+    fs::write(&script, printed.stdout).unwrap();
+    (scratch, script)
+}
+
+/// What is offered for the last word of a line.
+fn offered(command: &mut Command) -> BTreeSet<String> {
+    let output = command.output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// A line whose last word is completed, and all that is offered for it.
+const LINES: [(&str, &[&str]); 17] = [
+    ("s", &["serve", "status"]),
+    ("unit ", &["procd", "systemd"]),
+    ("profile sh", &["show"]),
+    ("completions ", &["--help", "bash", "fish", "zsh"]),
+    ("serve --log", &["--log", "--log-format"]),
+    ("serve --log ", &["debug", "error", "info", "trace", "warn"]),
+    ("serve --check --log-format=", &["json", "text"]),
+    ("serve --check --log-format=j", &["json"]),
+    ("serve --data p", &["plant"]),
+    ("serve --config p", &["plant", "plant.toml"]),
+    ("serve --profile raspberry-pi-", &["raspberry-pi-4", "raspberry-pi-5", "raspberry-pi-zero-2-w"]),
+    ("profile show nvme/2", &["nvme/256m", "nvme/2g"]),
+    ("profile show emmc/512m --n", &["--network"]),
+    ("profile list --n", &[]),
+    ("unit procd --b", &["--binary"]),
+    ("bench --op cr", &["create", "create-delete"]),
+    ("serve --id ", &[]),
+];
+
+#[test]
+fn bash_completes_commands_options_and_values() {
+    let (scratch, script) = scratch("bash");
+    for (line, expected) in LINES {
+        let words = line.replace('=', " = ");
+        let offered = offered(
+            Command::new("bash")
+                .args(["--norc", "-c", ASK_BASH, "bash"])
+                .arg(&script)
+                .arg("zoolet")
+                .args(words.split(' '))
+                .current_dir(scratch.path()),
+        );
+        assert_eq!(offered, expected.iter().map(|&word| word.to_owned()).collect(), "{line}");
+    }
+}
+
+/// fish is on few machines, so on the others nothing is said of it here.
+#[test]
+fn fish_completes_the_same() {
+    let (scratch, script) = scratch("fish");
+    if Command::new("fish").arg("--version").output().is_err() {
+        eprintln!("there is no fish here");
+        return;
+    }
+    for (line, expected) in LINES {
+        let ask = format!("source {}; complete -C 'zoolet {line}'", script.display());
+        let offered = offered(
+            Command::new("fish")
+                .args(["--no-config", "-c", &ask])
+                .env("HOME", scratch.path())
+                .current_dir(scratch.path()),
+        );
+        // Behind a tab it says what it is; a value may stand with its option, and a directory with its slash.
+        let words = offered.iter().map(|line| line.split('\t').next().unwrap());
+        let words: BTreeSet<&str> = words.map(|word| word.rsplit('=').next().unwrap().trim_end_matches('/')).collect();
+        let expected: BTreeSet<&str> = expected.iter().copied().filter(|&word| word != "--help").collect();
+        assert_eq!(words, expected, "{line}");
+    }
+}

@@ -1,0 +1,326 @@
+//! What an init system hears of a server that it started, and what it is given to start it.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they could not do")]
+
+use crate::support::*;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The other end of what an init system listens to.
+struct Init {
+    socket: UnixDatagram,
+    heard: Vec<String>,
+}
+
+impl Init {
+    fn listen(scratch: &Scratch) -> Self {
+        let socket = UnixDatagram::bind(scratch.join("notify")).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        Self { socket, heard: Vec::new() }
+    }
+
+    /// Waits until something was heard so often.
+    fn hears(&mut self, what: &str, times: usize) {
+        let until = Instant::now() + Duration::from_secs(20);
+        let mut buffer = [0; 4096];
+        while self.heard.iter().filter(|line| line.contains(what)).count() < times {
+            assert!(
+                Instant::now() < until,
+                "{what:?} was not heard {times} times, but at last {:?}",
+                self.heard.last()
+            );
+            if let Ok(length) = self.socket.recv(&mut buffer) {
+                self.heard.extend(String::from_utf8_lossy(&buffer[..length]).lines().map(str::to_owned));
+            }
+        }
+    }
+}
+
+/// Killed when its test ends otherwise than by [`Served::terminate`].
+struct Served(Child);
+
+impl Served {
+    fn terminate(mut self) {
+        Command::new("kill").arg(self.0.id().to_string()).status().unwrap();
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn serve(scratch: &Scratch, toml: &str) -> Served {
+    std::fs::write(scratch.join("zoolet.toml"), toml).unwrap();
+    let child = zoolet(&["serve", "--config", "zoolet.toml", "--create", "--log", "error"])
+        .current_dir(scratch.path())
+        .env("NOTIFY_SOCKET", scratch.join("notify"))
+        .env("WATCHDOG_USEC", "400000")
+        .stdout(Stdio::null())
+        .spawn();
+    Served(child.unwrap())
+}
+
+#[test]
+fn a_server_says_that_it_serves_how_it_is_and_that_it_lives() {
+    let scratch = Scratch::new();
+    let mut init = Init::listen(&scratch);
+    let server = serve(&scratch, "clients = \"127.0.0.1:0\"\n");
+    init.hears("READY=1", 1);
+    init.hears("STATUS=standalone, 0 sessions", 1);
+    init.hears("WATCHDOG=1", 3);
+    server.terminate();
+    init.hears("STOPPING=1", 1);
+}
+
+/// Whoever waited for a quorum would wait for boxes that wait for this one.
+#[test]
+fn a_server_without_a_quorum_is_ready_and_says_who_is_missing() {
+    let scratch = Scratch::new();
+    let mut init = Init::listen(&scratch);
+    let servers: String =
+        (1..=3).map(|id| format!("[[server]]\nid = {id}\nhost = \"127.0.0.1:{}\"\n", 2900 + id)).collect();
+    let server = serve(&scratch, &format!("id = 1\npeers = \"127.0.0.1:0\"\nclients = \"127.0.0.1:0\"\n{servers}"));
+    init.hears("READY=1", 1);
+    init.hears("STATUS=no leader: the ensemble begins when all 3 voters have met once; not reached: 2, 3", 1);
+    server.terminate();
+}
+
+/// One of loopback that no other test has, at any port of which nobody else is.
+fn own_address(test: u8) -> String {
+    let process = std::process::id();
+    format!("127.{}.{}.{}:2181", 100 + test, process >> 8 & 0xff, process & 0xff | 1)
+}
+
+/// An init system that starts it again writes a line for each attempt, and gives up or does not: none of them knows what passes by itself.
+#[test]
+fn a_server_that_keeps_trying_waits_for_what_hinders_it_and_says_it_once() {
+    let scratch = Scratch::new();
+    let mut init = Init::listen(&scratch);
+    let (log, address) = (scratch.join("log"), own_address(1));
+    let occupied = std::net::TcpListener::bind(&address).unwrap();
+    std::fs::write(scratch.join("zoolet.toml"), "data = \"d\"\nclents = 1\n").unwrap();
+    let server = zoolet(&["serve", "--keep-trying", "--create", "--config", "zoolet.toml"])
+        .current_dir(scratch.path())
+        .env("NOTIFY_SOCKET", scratch.join("notify"))
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn();
+    let server = Served(server.unwrap());
+    init.hears("READY=1", 1);
+    init.hears("STATUS=zoolet.toml:2: clents: no such key; did you mean clients?", 3);
+    let clients = format!("data = \"d\"\nclients = \"{address}\"\n");
+    std::fs::write(scratch.join("zoolet.toml"), clients).unwrap();
+    init.hears("another process has this port", 1);
+    drop(occupied);
+    init.hears("STATUS=standalone, 0 sessions", 1);
+    server.terminate();
+    let said = std::fs::read_to_string(log).unwrap();
+    assert!(said.matches("this server waits, and tries again").count() == 2, "{said}");
+}
+
+/// Whether a process handles the signal of this number, which the first one of a container must.
+fn handles(process: &Child, signal: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (signal - 1) != 0
+}
+
+/// One that does not handle them could not be stopped as the first process of a container, while its disk is missing.
+#[test]
+fn a_server_that_waits_for_its_start_handles_signals() {
+    const INTERRUPT_AND_TERMINATE: [u32; 2] = [2, 15];
+    let scratch = Scratch::new();
+    let mut init = Init::listen(&scratch);
+    std::fs::write(scratch.join("zoolet.toml"), "clents = 1\n").unwrap();
+    let server = zoolet(&["serve", "--keep-trying", "--config", "zoolet.toml"])
+        .current_dir(scratch.path())
+        .env("NOTIFY_SOCKET", scratch.join("notify"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let server = Served(server.unwrap());
+    init.hears("STATUS=zoolet.toml:1: clents: no such key", 1);
+    assert!(INTERRUPT_AND_TERMINATE.iter().all(|signal| handles(&server.0, *signal)));
+    server.terminate();
+}
+
+/// Whoever creates a data directory waits for it to serve. Otherwise to be told to end is no failure.
+#[test]
+fn a_signal_before_a_server_serves_is_a_failure_only_if_it_was_to_create_its_data() {
+    for (create, code) in [(&["--create"][..], 1), (&[], 0)] {
+        let scratch = Scratch::new();
+        let mut init = Init::listen(&scratch);
+        std::fs::write(scratch.join("zoolet.toml"), "clents = 1\n").unwrap();
+        let mut server = zoolet(&[&["serve", "--keep-trying", "--config", "zoolet.toml"], create].concat())
+            .current_dir(scratch.path())
+            .env("NOTIFY_SOCKET", scratch.join("notify"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        init.hears("STATUS=zoolet.toml:1: clents: no such key", 1);
+        rustix::process::kill_process(rustix::process::Pid::from_child(&server), rustix::process::Signal::TERM)
+            .unwrap();
+        assert_eq!(server.wait().unwrap().code(), Some(code), "{create:?}");
+    }
+}
+
+#[test]
+fn a_server_that_ended_with_its_input_before_it_served_has_failed() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.join("zoolet.toml"), "clents = 1\n").unwrap();
+    let output = zoolet(&["serve", "--keep-trying", "--until-eof", "--config", "zoolet.toml"])
+        .current_dir(scratch.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.lines().last().unwrap().ends_with("; the input ended before this server could start"), "{said}");
+}
+
+/// The command before another one that gives it something of its own, or nothing where that is refused.
+fn unshared(what: &'static str) -> Option<Vec<&'static str>> {
+    let as_root: &[&str] =
+        if rustix::process::geteuid().is_root() { &["unshare"] } else { &["unshare", "--user", "--map-root-user"] };
+    let own = [as_root, &[what]].concat();
+    if Command::new(own[0]).args(&own[1..]).arg("true").status().is_ok_and(|status| status.success()) {
+        return Some(own);
+    }
+    assert!(std::env::var_os("ZOOLET_MOUNTS").is_none(), "{own:?} is refused here");
+    println!("NOT MADE, because {own:?} is refused here");
+    None
+}
+
+/// Boxes start before their network has addresses; the file names hosts by those, and this one as the one that has one of them.
+#[test]
+fn a_server_whose_address_comes_after_its_start_finds_itself_then() {
+    let scratch = Scratch::new();
+    let mut init = Init::listen(&scratch);
+    let Some(own) = unshared("--net") else { return };
+    let servers: String = (1..=3).map(|id| format!("[[server]]\nid = {id}\nhost = \"203.0.113.{id}\"\n")).collect();
+    let toml = "data = \"d\"\nclients = \"plain://203.0.113.2:2181\"\nsite_key_file = \"site.key\"\n";
+    std::fs::write(scratch.join("zoolet.toml"), format!("{toml}{servers}")).unwrap();
+    assert!(run(&scratch, &["keygen", "--out", "site.key"]).status.success());
+    let server = Command::new(own[0])
+        .args(&own[1..])
+        .arg(env!("CARGO_BIN_EXE_zoolet"))
+        .args(["serve", "--keep-trying", "--create", "--log", "error", "--config", "zoolet.toml"])
+        .current_dir(scratch.path())
+        .env("NOTIFY_SOCKET", scratch.join("notify"))
+        .stdout(Stdio::null())
+        .spawn();
+    let server = Served(server.unwrap());
+    init.hears("STATUS=zoolet.toml: which server is this?", 1);
+    let process = server.0.id().to_string();
+    let said = |words: &[&str]| {
+        let user: &[&str] = if own.contains(&"--user") { &["--user", "--preserve-credentials"] } else { &[] };
+        let status = Command::new("nsenter").args(["--target", &process, "--net"]).args(user).args(words).status();
+        assert!(status.unwrap().success(), "{words:?}");
+    };
+    said(&["ip", "link", "set", "lo", "up"]);
+    said(&["ip", "address", "add", "203.0.113.2/32", "dev", "lo"]);
+    init.hears("STATUS=no leader: the ensemble begins when all 3 voters have met once; not reached: 1, 3", 1);
+    server.terminate();
+}
+
+/// `install` populates a disk so: it must not take one that takes nothing for populated.
+#[test]
+fn a_read_only_disk_is_not_populated_and_that_is_a_failure() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.join("data")).unwrap();
+    let Some(own) = unshared("--mount") else { return };
+    for keep_trying in [&["--keep-trying"][..], &[]] {
+        let output = Command::new(own[0])
+            .args(&own[1..])
+            .args(["sh", "-c", "mount -t tmpfs -o ro none data && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_zoolet")])
+            .args(["serve", "--listen", "127.0.0.1:0", "--data", "data", "--create", "--until-eof"])
+            .args(keep_trying)
+            .current_dir(scratch.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let last = said.lines().last().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(last.ends_with(": the disk is read-only; the input ended before this server could start"), "{said}");
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_server_hears_when_it_serves_or_what_is_missing() {
+    let scratch = Scratch::new();
+    let address = own_address(2);
+    let toml = format!("data = \"d\"\nclients = \"{address}\"\n");
+    std::fs::write(scratch.join("zoolet.toml"), &toml).unwrap();
+    let wait = |time| run(&scratch, &["status", "--config", "zoolet.toml", "--wait", time]);
+    let missing = wait("10ms");
+    let said = String::from_utf8(missing.stderr).unwrap();
+    let expected = format!("zoolet: not ready after 10ms: {address}: nobody listens there");
+    assert!(missing.status.code() == Some(1) && said.starts_with(&expected), "{said}");
+    let server = serve(&scratch, &toml);
+    let ready = wait("20s");
+    let said = String::from_utf8(ready.stdout).unwrap();
+    assert!(ready.status.success() && said.contains("server 1, standalone"), "{said}");
+    server.terminate();
+}
+
+#[test]
+fn a_configuration_is_checked_without_a_start() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.join("zoolet.toml"), "data = \"d\"\nprofile = \"sd-a1/128m\"\n").unwrap();
+    let checked = run(&scratch, &["serve", "--check", "--config", "zoolet.toml"]);
+    assert!(checked.status.success());
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert_eq!(said, "nothing is wrong with it: data in d, clients at 127.0.0.1:2181, profile sd-a1/128m\n");
+    assert!(!scratch.join("d").exists());
+    let (code, line) = {
+        std::fs::write(scratch.join("zoolet.toml"), "profile = \"sd-a1\"\n").unwrap();
+        refusal(&scratch, &["serve", "--check", "--config", "zoolet.toml"])
+    };
+    assert!(code == 2 && line.contains("zoolet.toml:1: profile = sd-a1: allowed is media/memory"), "{code} {line}");
+}
+
+#[test]
+fn what_a_start_would_refuse_is_found_by_the_check() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.join("site.key"), "not a key\n").unwrap();
+    let servers = "id = 1\n[[server]]\nid = 1\nhost = \"gw-a\"\n[[server]]\nid = 2\nhost = \"gw-b\"\n[[server]]\nid = 3\nhost = \"gw-c\"\n";
+    for (toml, expected) in [
+        (
+            "last_known_good = { subtree = \"/conf\", path = \"/nowhere/conf.image\" }\n".to_owned(),
+            "/nowhere/conf.image",
+        ),
+        (format!("site_key_file = \"site.key\"\n{servers}"), "site.key"),
+    ] {
+        std::fs::write(scratch.join("zoolet.toml"), toml).unwrap();
+        let checked = refusal(&scratch, &["serve", "--check", "--config", "zoolet.toml"]);
+        assert!(checked.0 == 2 && checked.1.contains(expected), "{checked:?}");
+        let started = refusal(&scratch, &["serve", "--create", "--data", "d", "--config", "zoolet.toml"]);
+        assert_eq!(checked, started, "the start says it in other words");
+    }
+}
+
+#[test]
+fn what_init_systems_are_given_starts_this_binary() {
+    let scratch = Scratch::new();
+    let printed = run(&scratch, &["unit", "systemd", "--binary", "/usr/bin/zoolet"]);
+    let unit = String::from_utf8(printed.stdout).unwrap();
+    let has = |line: &str| assert!(unit.lines().any(|said| said == line), "{line} is not in {unit}");
+    has("ExecStart=/usr/bin/zoolet serve --keep-trying --config /etc/zoolet/zoolet.toml");
+    has("Type=notify");
+    has("Restart=always");
+    let printed = run(&scratch, &["unit", "procd", "--binary", "/usr/bin/zoolet", "--config", "/etc/z.toml"]);
+    std::fs::write(scratch.join("zoolet.sh"), &printed.stdout).unwrap();
+    let script = String::from_utf8(printed.stdout).unwrap();
+    assert!(
+        script.contains("procd_set_param command /usr/bin/zoolet serve --keep-trying --config /etc/z.toml\n"),
+        "{script}"
+    );
+    // It is a script.
+    assert!(Command::new("sh").arg("-n").arg(scratch.join("zoolet.sh")).status().unwrap().success());
+}

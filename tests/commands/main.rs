@@ -1,0 +1,18 @@
+//! The binary for its operator: commands, configuration, mistakes, exit codes, and what the documents say of them.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod bench;
+mod certificates;
+mod completions;
+mod documented;
+mod ensemble_command;
+mod exit_codes;
+mod fuzz_config;
+mod init;
+mod licences;
+mod mistakes;
+
+#[path = "../support/json.rs"]
+mod json;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,73 @@
+//! The mistakes that docs/OPERATIONS.md lists: each is made, and answered with the line that stands there.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test stops at the first surprise, and tells what it could not do"
+)]
+
+mod boxes;
+mod ensembles;
+mod files;
+mod table;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use table::{Case, Row};
+
+/// Makes the mistake, and compares.
+type Scenario = (&'static str, fn(&Case<'_>));
+
+/// So many at once: most of them wait.
+const AT_ONCE: usize = 8;
+
+fn scenarios() -> Vec<Scenario> {
+    // Those that take longest come first.
+    [ensembles::SCENARIOS, boxes::SCENARIOS, files::SCENARIOS].concat()
+}
+
+#[test]
+fn every_row_has_a_scenario_and_every_scenario_a_row() {
+    let rows = table::rows();
+    assert!(rows.len() >= 25, "{} rows", rows.len());
+    let of_scenarios: Vec<&str> = scenarios().into_iter().map(|(mistake, _)| mistake).collect();
+    let of_rows: Vec<&str> = rows.iter().map(|row| row.mistake.as_str()).collect();
+    let not_in = |some: &[&str], others: &[&str]| -> Vec<String> {
+        some.iter().filter(|one| !others.contains(one)).map(|one| (*one).to_owned()).collect()
+    };
+    assert_eq!(not_in(&of_rows, &of_scenarios), [""; 0], "nobody makes these");
+    assert_eq!(not_in(&of_scenarios, &of_rows), [""; 0], "the document does not have these");
+    assert_eq!(of_rows.len(), of_scenarios.len(), "one is there twice");
+}
+
+#[test]
+fn every_mistake_is_answered_with_its_line() {
+    let rows = table::rows();
+    let left = Mutex::new(scenarios().into_iter());
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|threads| {
+        for _ in 0..AT_ONCE {
+            threads.spawn(|| {
+                loop {
+                    let Some((mistake, make)) = left.lock().unwrap().next() else { return };
+                    // The other test says so.
+                    let Some(row) = rows.iter().find(|row| row.mistake == mistake) else { continue };
+                    let case = Case::new(row);
+                    if catch_unwind(AssertUnwindSafe(|| make(&case))).is_err() {
+                        println!("{mistake}: the servers said\n{}", case.logs());
+                        failed.lock().unwrap().push(mistake);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "answered otherwise, see above: {failed:#?}");
+}
+
+#[test]
+fn a_row_is_read_as_it_is_written() {
+    let row = Row::read("| what | start, 2 | `a: \"b\"`<br>`` run `c` `` |").unwrap();
+    assert_eq!((row.mistake.as_str(), row.said.as_str()), ("what", "start, 2"));
+    assert_eq!(row.lines, ["a: \"b\"", "run `c`"]);
+}

@@ -1,0 +1,5 @@
+//! The ceilings of the profiles: memory and disk. `.ci/run ceiling` runs them.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod disk;
+mod memory;

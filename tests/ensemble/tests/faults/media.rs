@@ -1,0 +1,192 @@
+//! Every medium that there is a profile of, under the binary: disks whose syncs take as long as the profile says, a hang included. Nobody is elected while
+//! none hangs, no session ends, and writes take what two disks take.
+//!
+//! The simulator runs whole days of the same (`engine/sim/tests/ensemble/profiles.rs`); this is the real log on a real file system, for a minute.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they saw")]
+
+use std::io::Read as _;
+use std::time::{Duration, Instant};
+use zoolet_ensemble_tests::history::Act;
+use zoolet_ensemble_tests::load::{Seen, Shape};
+use zoolet_ensemble_tests::site::Plan;
+use zoolet_ensemble_tests::slow::{SlowDisk, longest_pause};
+use zoolet_ensemble_tests::trial::Trial;
+use zoolet_powercut::mount::SyncTimes;
+use zoolet_powercut::not_checked;
+use zoolet_profiles::{Key, Profile};
+
+/// How long it is looked at what this machine takes for itself, on disks that take half a millisecond at most.
+const IDEAL: Duration = Duration::from_secs(6);
+/// Seconds under load while no disk hangs; `ENSEMBLE_MEDIA_S` sets another number.
+const CALM_S: u64 = 20;
+/// Times that a machine may stand still while it is looked at.
+const TRIES: u32 = 3;
+/// For so long: two heartbeats.
+const PAUSE: Duration = Duration::from_millis(100);
+/// A disk that hangs does so at the next sync, and a load has one in this time.
+const NEXT_SYNC: Duration = Duration::from_millis(500);
+
+fn calm_time() -> Duration {
+    Duration::from_secs(std::env::var("ENSEMBLE_MEDIA_S").map_or(CALM_S, |text| text.parse().unwrap()))
+}
+
+/// Half of the syncs are shorter than the profile's median, and one in a hundred is as long as it says.
+fn syncs(profile: &Profile) -> SyncTimes {
+    SyncTimes {
+        us_max: 2 * profile.get(Key::SyncP50),
+        tail_per_mille: 10,
+        tail: Duration::from_micros(profile.get(Key::SyncP99)),
+        bytes_per_second: profile.get(Key::WriteRate),
+    }
+}
+
+fn ms(profile: &Profile, key: Key) -> Duration {
+    Duration::from_millis(profile.get(key))
+}
+
+/// How long the writes took that were sent from then to then: the median, and the longest of a hundred.
+fn latencies(seen: &Seen, from: Duration, to: Duration) -> (usize, Duration, Duration) {
+    let is_meant = |sent: Duration| sent >= from && sent < to;
+    let writes =
+        seen.operations.iter().filter(|operation| matches!(operation.act, Act::Set(_)) && is_meant(operation.sent));
+    let mut took: Vec<Duration> =
+        writes.filter_map(|operation| Some(operation.answer?.at.saturating_sub(operation.sent))).collect();
+    took.sort_unstable();
+    (took.len(), took[took.len() / 2], took[took.len() * 99 / 100])
+}
+
+fn live_on(media: &str) {
+    let profile = Profile::named(&format!("{media}/512m"), None).unwrap();
+    let scratch = std::env::temp_dir().join(format!("zoolet-media-{}-{media}", std::process::id()));
+    let disks: Vec<SlowDisk> = (1..=3).map(|number| SlowDisk::mount(&scratch, number).unwrap()).collect();
+    let mut plan = Plan::new(Trial::product().unwrap(), 3);
+    // A ring that a file system in memory has room for.
+    plan.settings = format!("profile = \"{media}/512m\"\n[limits]\nlog_segments = 6\ndisk_reserve_bytes = 0");
+    plan.data = (1..).zip(&disks).map(|(id, disk)| (id, disk.path().to_owned())).collect();
+    let shape = Shape { clients: 3, outstanding: 1, pause: Duration::from_millis(20), ..Shape::default() };
+    let trial = Trial::start(plan, shape, 41).unwrap();
+    trial.progress().unwrap();
+    let began = trial.now();
+    std::thread::sleep(IDEAL);
+    let ideal = (began, trial.now());
+    disks.iter().for_each(|disk| disk.slow_down(syncs(&profile)));
+
+    // What is under way when they become slow is over.
+    trial.progress().unwrap();
+    let mut calm = None;
+    for _ in 0..TRIES {
+        let (epoch, from) = (trial.epoch().unwrap(), trial.now());
+        let late = longest_pause(calm_time());
+        let is_same = trial.epoch().unwrap() == epoch;
+        assert!(is_same || late > PAUSE, "{media}: an election although no disk hung, and {late:?} late");
+        if is_same && late <= PAUSE {
+            calm = Some((from, trial.now(), late));
+            break;
+        }
+    }
+
+    // One sync that takes as long as the profile says that a disk may hang. A leader hands over when that is longer than it waits for its disk.
+    let (hang, stall) = (ms(&profile, Key::Hang), ms(&profile, Key::DiskStall));
+    let mut stood_still = None;
+    if !hang.is_zero() {
+        let leader = trial.wait_for_leader().unwrap();
+        let disk = &disks[usize::from(leader) - 1];
+        disk.slow_down(SyncTimes { tail_per_mille: 1000, tail: hang, ..SyncTimes::default() });
+        std::thread::sleep(NEXT_SYNC);
+        disk.slow_down(syncs(&profile));
+        if hang > 2 * stall {
+            let began = Instant::now();
+            trial.wait_for_other_leader(leader).unwrap();
+            trial.progress().unwrap();
+            stood_still = Some(began.elapsed());
+        }
+        std::thread::sleep(hang);
+        trial.progress().unwrap();
+    }
+    disks.iter().for_each(|disk| disk.slow_down(SyncTimes { us_max: 500, ..SyncTimes::default() }));
+    let (site, seen) = trial.finish_and_keep().unwrap();
+    assert_eq!(seen.sessions_lost, 0, "{media}: sessions were lost");
+    match calm {
+        Some((from, to, late)) => {
+            let (writes, p50, p99) = latencies(&seen, from, to);
+            let (_, _, machine) = latencies(&seen, ideal.0, ideal.1);
+            let (disk_p50, disk_p99) = (profile.get(Key::SyncP50), profile.get(Key::SyncP99));
+            println!(
+                "{media}: {writes} writes, p50 {p50:?} (disk {disk_p50} us), p99 {p99:?} (disk {disk_p99} us; {machine:?} on quick disks, and the \
+                 machine {late:?} late); the leader's disk hung for {hang:?}, another one served after {stood_still:?}"
+            );
+            // Beside its disks this machine has all of it to run, on a few cores; it may be worse than it was before, but not better.
+            let most = Duration::from_micros(2 * disk_p99) + 2 * machine + late;
+            assert!(p99 <= most, "{media}: one write in a hundred takes {p99:?}, of the disk's syncs {disk_p99} us");
+        }
+        None => not_checked(format_args!(
+            "{media} while nothing hangs, because this machine stood still each time it was looked at"
+        )),
+    }
+    // Before the disks.
+    drop(site);
+    drop(disks);
+    let _ = std::fs::remove_dir(scratch);
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn three_servers_live_on_an_sd_card() {
+    live_on("sd-a1");
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn three_servers_live_on_emmc() {
+    live_on("emmc");
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn three_servers_live_on_raw_nand() {
+    live_on("nand-ubi");
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn three_servers_live_on_an_ssd_behind_usb() {
+    live_on("usb-ssd");
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn three_servers_live_on_nvme() {
+    live_on("nvme");
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn three_servers_live_in_memory() {
+    live_on("tmpfs");
+}
+
+/// Whoever makes a mount namespace has a copy of every mount, and the kernel takes leave of a file system with the last of them.
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn a_slow_disk_leaves_although_another_namespace_has_it() {
+    let scratch = std::env::temp_dir().join(format!("zoolet-media-{}-held", std::process::id()));
+    let disk = SlowDisk::mount(&scratch, 1).unwrap();
+    let path = disk.path().to_owned();
+    // `cat` says that it is there, and is gone when this is dropped.
+    let mut holder = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", "echo; cat"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0];
+    let has_it = holder.stdout.take().unwrap().read_exact(&mut said).is_ok();
+    drop(disk);
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    if !has_it {
+        not_checked("a disk that another namespace has, because none can be made here");
+    }
+    assert!(!path.exists(), "it is unmounted, and its directory is removed");
+    let _ = std::fs::remove_dir(scratch);
+}

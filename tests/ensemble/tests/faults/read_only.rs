@@ -1,0 +1,191 @@
+//! Disks that become read-only: ext4 on a loop device that shuts itself off as it does after an error, and one that is mounted so before the server starts.
+//!
+//! A remount by hand (`mount -o remount,ro`) is refused by the kernel while the server has its files open for writing.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they saw")]
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use zoolet_ensemble_tests::load::{Shape, make_keys, path};
+use zoolet_ensemble_tests::product::Product;
+use zoolet_ensemble_tests::site::{Plan, Server, Site};
+use zoolet_ensemble_tests::trial::Trial;
+use zoolet_model::{Request, Text};
+use zoolet_powercut::client::{Client, word};
+
+const PATIENCE: Duration = Duration::from_secs(2);
+/// More than a server may be behind, and than a lasting condition may be said in.
+const LONG: Duration = Duration::from_secs(10);
+
+fn run(program: &str, arguments: &[&str], path: &Path) {
+    let status = Command::new(program).args(arguments).arg(path).status();
+    assert!(
+        status.unwrap().success(),
+        "{program} {arguments:?} {}: this test needs root and loop devices",
+        path.display()
+    );
+}
+
+/// ext4 on a loop device; gone when dropped.
+struct Ext4 {
+    image: PathBuf,
+    path: PathBuf,
+}
+
+impl Ext4 {
+    fn mount(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("zoolet-read-only-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let image = path.with_extension("img");
+        std::fs::File::create(&image).unwrap().set_len(192 << 20).unwrap();
+        run("mkfs.ext4", &["-q", "-F"], &image);
+        let disk = Self { image, path };
+        disk.mount_again();
+        disk
+    }
+
+    fn mount_again(&self) {
+        run("mount", &["-o", "loop,errors=remount-ro", self.image.to_str().unwrap()], &self.path);
+    }
+
+    /// As ext4 does it by itself when the device fails.
+    fn shut_off(&self) {
+        run("mount", &["-o", "remount,abort"], &self.path);
+    }
+
+    /// What the operator does then.
+    fn repair(&self) {
+        run("umount", &["-l"], &self.path);
+        // Who has held it open lets go of the loop device a moment later.
+        std::thread::sleep(Duration::from_secs(1));
+        let fixed = Command::new("e2fsck").args(["-f", "-p"]).arg(&self.image).status().unwrap();
+        assert!(fixed.code().is_some_and(|code| code <= 1), "e2fsck: {fixed}");
+        self.mount_again();
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+        let _ = std::fs::remove_dir(&self.path);
+        let _ = std::fs::remove_file(&self.image);
+    }
+}
+
+fn disks(count: u8) -> (Vec<Ext4>, Plan) {
+    let disks: Vec<Ext4> = (1..=count).map(|id| Ext4::mount(&id.to_string())).collect();
+    let mut plan = Plan::new(Trial::product().unwrap(), count);
+    plan.data = (1..).zip(&disks).map(|(id, disk)| (id, disk.path.join("data"))).collect();
+    (disks, plan)
+}
+
+/// What `zoolet status` says of it, and that it is not well.
+fn says_read_only(plan: &Plan, server: &Server) -> bool {
+    has_alarm(plan, server, "disk read-only: ")
+}
+
+/// Whether `zoolet status` of this server ends with 1 and has an alarm that begins so.
+pub(crate) fn has_alarm(plan: &Plan, server: &Server, what: &str) -> bool {
+    let Product::Zoolet(binary) = &plan.product else { panic!("this is about zoolet") };
+    let output = Command::new(binary).args(["status", "--server", &server.client().to_string()]).output().unwrap();
+    output.status.code() == Some(1) && String::from_utf8_lossy(&output.stdout).contains(&format!("ALARM: {what}"))
+}
+
+fn lines_about(server: &Server, what: &str) -> usize {
+    server.said().lines().filter(|line| line.contains(what)).count()
+}
+
+fn read(client: &mut Client) -> bool {
+    let get = Request::GetData { path: Text::from(path(0)), watch: false };
+    matches!(client.ask(&get), Ok(Some((_, Ok(_)))))
+}
+
+/// Sends its clients away, or lets another lead; then is started again on the disk as it is, and waits for it.
+fn a_member_whose_disk_shuts_off(pick: impl FnOnce(&Trial) -> u8, seed: u64) {
+    let (disks, plan) = disks(3);
+    let shape = Shape { bytes: 400, ..Shape::default() };
+    let mut trial = Trial::start(plan, shape, seed).unwrap();
+    let id = pick(&trial);
+    let disk = &disks[usize::from(id) - 1];
+    disk.shut_off();
+    trial.wait("it says what is the matter", || says_read_only(&trial.plan, trial.server(id))).unwrap();
+    trial.wait("another one leads", || trial.leader().is_some_and(|leader| leader != id)).unwrap();
+    trial.progress().unwrap();
+    std::thread::sleep(LONG);
+    // With another one away nobody has a quorum: this one does not vote.
+    let other = trial.followers().unwrap().into_iter().find(|&follower| follower != id).unwrap();
+    trial.server_mut(other).kill();
+    assert!(trial.stands_still(Duration::from_secs(4)), "somebody has acknowledged a write with one disk of three");
+    trial.server_mut(other).start().unwrap();
+    trial.progress().unwrap();
+    assert!(!trial.server(id).has_ended(), "{}", trial.last_words());
+    assert_eq!(lines_about(trial.server(id), "the log cannot write"), 1, "{}", trial.server(id).said());
+    // Whoever ends is started again.
+    trial.server_mut(id).kill();
+    trial.server_mut(id).start().unwrap();
+    trial.wait("it says so at its start", || says_read_only(&trial.plan, trial.server(id))).unwrap();
+    std::thread::sleep(LONG);
+    assert!(!trial.server(id).has_ended() && says_read_only(&trial.plan, trial.server(id)), "{}", trial.last_words());
+    assert_eq!(lines_about(trial.server(id), "waits until its disk takes writes"), 1);
+    trial.progress().unwrap();
+    disk.repair();
+    trial.wait("it has started by itself", || trial.server(id).status().is_some()).unwrap();
+    let (site, seen) = trial.finish_and_keep().unwrap();
+    println!("{} writes acknowledged, errors {:?}", seen.acknowledged(), seen.errors);
+    // Before the disks.
+    drop(site);
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn a_leader_whose_disk_becomes_read_only_lets_another_lead_and_comes_back_when_it_is_mounted_anew() {
+    a_member_whose_disk_shuts_off(|trial| trial.wait_for_leader().unwrap(), 51);
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn a_follower_whose_disk_becomes_read_only_does_not_vote_and_comes_back_when_it_is_mounted_anew() {
+    a_member_whose_disk_shuts_off(|trial| trial.followers().unwrap()[0], 52);
+}
+
+#[test]
+#[ignore = "a stage of its own: .ci/run faults"]
+fn a_server_alone_goes_on_reading_from_a_read_only_disk_and_starts_when_it_takes_writes() {
+    let (disks, plan) = disks(1);
+    let mut site = Site::start(plan).unwrap();
+    let address: SocketAddr = site.server(1).client();
+    make_keys(address, &Shape { keys: 3, ..Shape::default() }).unwrap();
+    let connect = || Client::connect(address, None, PATIENCE);
+    let (mut reader, mut writer) = (connect().unwrap().unwrap(), connect().unwrap().unwrap());
+    disks[0].shut_off();
+    let set = |data: &'static [u8]| {
+        let op = zoolet_model::WriteOp::SetData { path: Text::from(path(1)), data: Some(data.into()), version: -1 };
+        Request::Write(op)
+    };
+    // The first one is not answered: whether it is on the disk nobody knows.
+    assert!(writer.ask(&set(b"1")).unwrap().is_none());
+    site.wait("it says what is the matter", || says_read_only(&site.plan, site.server(1))).unwrap();
+    let began = Instant::now();
+    while began.elapsed() < LONG {
+        assert!(read(&mut reader), "reads go on");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    assert!(matches!(reader.ask(&set(b"2")).unwrap(), Some((_, Err(zoolet_model::ErrorCode::SystemError)))));
+    assert!(read(&mut reader));
+    assert!(!matches!(connect(), Ok(Some(_))), "a new session is a write");
+    assert!(!site.server(1).has_ended());
+
+    // Not mounted for writing at all.
+    site.server_mut(1).kill();
+    disks[0].repair();
+    run("mount", &["-o", "remount,ro"], &disks[0].path);
+    site.server_mut(1).start().unwrap();
+    site.wait("it says so at its start", || says_read_only(&site.plan, site.server(1))).unwrap();
+    assert!(word(address, "srvr", PATIENCE).unwrap().contains("not currently serving"));
+    run("mount", &["-o", "remount,rw"], &disks[0].path);
+    site.wait("it has started by itself", || site.server(1).status().is_some()).unwrap();
+    assert!(read(&mut connect().unwrap().unwrap()));
+    // Before the disk.
+    drop(site);
+}

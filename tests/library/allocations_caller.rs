@@ -1,0 +1,18 @@
+//! Whoever asks a session of this process allocates nothing on his own thread: neither for the request nor for the answer.
+
+use crate::allocations_cycles::Cycles;
+
+/// Counted on this thread alone.
+fn counted(mut once: impl FnMut()) -> u64 {
+    (0..2000).for_each(|_| once());
+    allocation_counter::measure(|| (0..1000).for_each(|_| once())).count_total
+}
+
+#[test]
+fn reads_writes_and_a_lock_allocate_nothing_on_the_callers_thread() {
+    let cycles = Cycles::new();
+    assert_eq!(counted(|| cycles.get()), 0, "a get of a kilobyte");
+    assert_eq!(counted(|| cycles.exists()), 0, "exists");
+    assert_eq!(counted(|| cycles.set()), 0, "a set");
+    assert_eq!(counted(|| cycles.lock()), 0, "a lock taken and released");
+}

@@ -1,0 +1,147 @@
+//! Three nodes in one process, with real sockets and disks: what a daemon that is a member has to rely on.
+
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
+
+use crate::scratch::Scratch;
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use zoolet::config::{Ensemble, Member, TrustSource};
+use zoolet::{Bytes, Config, Node, Session, Version, Wait, path};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A site of three, each with its directory.
+struct Site {
+    scratch: Scratch,
+    members: Vec<Member>,
+}
+
+impl Site {
+    fn new() -> Self {
+        // All at once, so that no two get the same.
+        let ports: Vec<_> = (0..3).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses = ports.iter().map(|port| port.local_addr().unwrap().to_string());
+        let members = (1..).zip(addresses).map(|(id, address)| Member::new(id, &address)).collect();
+        Self { scratch: Scratch::new(), members }
+    }
+
+    fn start(&self, id: u8) -> Node {
+        self.start_with(id, |_| ())
+    }
+
+    fn start_with(&self, id: u8, change: impl FnOnce(&mut Config)) -> Node {
+        let mut config = Config::new(self.scratch.join(&id.to_string()));
+        config.server_id = id;
+        config.ensemble = Some(Ensemble::new(self.members.clone(), TrustSource::Loopback));
+        change(&mut config);
+        Node::start(config).unwrap()
+    }
+}
+
+fn text(bytes: &'static str) -> Option<Bytes> {
+    Some(Bytes::from_static(bytes.as_bytes()))
+}
+
+fn session(node: &Node) -> Session {
+    node.session().wait_timeout(PATIENCE).unwrap().unwrap()
+}
+
+fn wait_until_served(nodes: &[Node]) {
+    for node in nodes {
+        node.ready().wait_timeout(PATIENCE).expect("serves").unwrap();
+    }
+}
+
+fn role(node: &Node) -> &'static str {
+    node.status().wait_timeout(PATIENCE).unwrap().unwrap().server.role
+}
+
+#[test]
+fn three_nodes_are_one_service_and_survive_the_loss_of_one() {
+    let site = Site::new();
+    let mut nodes: Vec<_> = (1..=3).map(|id| site.start(id)).collect();
+    wait_until_served(&nodes);
+    session(&nodes[0]).create(path!("/door"), text("closed")).wait().unwrap();
+    let leader = nodes.iter().position(|node| role(node) == "leader").unwrap();
+    // As a power loss would.
+    drop(nodes.remove(leader));
+    let until = Instant::now() + PATIENCE;
+    while let Err(error) = session(&nodes[0]).set(path!("/door"), text("open"), Version::Any).wait() {
+        assert!(Instant::now() < until, "{error}");
+    }
+    let seen = session(&nodes[1]);
+    seen.sync().wait().unwrap();
+    assert_eq!(seen.get(path!("/door")).wait().unwrap().0, text("open"));
+}
+
+#[test]
+fn whatever_a_client_may_send_passes_between_servers() {
+    // Small frames for clients, and large ones: what servers tell each other has limits of its own.
+    for (frame_bytes_max, writes) in [(4096, 200), (1 << 20, 3)] {
+        let site = Site::new();
+        let start = |id: u8| site.start_with(id, |config| config.limits.frame_bytes_max = frame_bytes_max);
+        let mut nodes: Vec<_> = (1..=3).map(start).collect();
+        wait_until_served(&nodes);
+        let largest = Some(Bytes::from(vec![b'x'; frame_bytes_max as usize - 100]));
+        let follower = nodes.iter().position(|node| role(node) == "follower").unwrap();
+        session(&nodes[follower]).create(path!("/largest"), largest.clone()).wait().unwrap();
+        // Who was away gets many of them at once.
+        drop(nodes.remove(follower));
+        let writer = session(&nodes[0]);
+        for _ in 0..writes {
+            writer.set(path!("/largest"), largest.clone(), Version::Any).wait().unwrap();
+        }
+        let back = start(follower as u8 + 1);
+        back.ready().wait_timeout(PATIENCE).expect("serves").unwrap();
+        let seen = session(&back);
+        seen.sync().wait().unwrap();
+        let (data, stat) = seen.get(path!("/largest")).wait().unwrap();
+        assert_eq!((data, stat.version), (largest, writes));
+    }
+}
+
+#[test]
+fn a_member_whose_log_is_damaged_is_repaired_by_its_peers() {
+    let site = Site::new();
+    // A log of several small segments, none of which a checkpoint takes away.
+    let start = |id: u8| {
+        site.start_with(id, |config| {
+            config.limits.frame_bytes_max = 16 << 10;
+            config.limits.log_segment_bytes = 64 << 10;
+            config.limits.log_segments = 64;
+        })
+    };
+    let mut nodes: Vec<_> = (1..=3).map(start).collect();
+    wait_until_served(&nodes);
+    let data = Some(Bytes::from(vec![b'x'; 4000]));
+    let writer = session(&nodes[0]);
+    writer.create(path!("/much"), data.clone()).wait().unwrap();
+    for _ in 0..100 {
+        writer.set(path!("/much"), data.clone(), Version::Any).wait().unwrap();
+    }
+    let victim = nodes.remove(2);
+    let directory = victim.data().to_owned();
+    drop(victim);
+    damage_the_middle(&directory);
+    let back = start(3);
+    back.ready().wait_timeout(PATIENCE).expect("serves").unwrap();
+    let seen = session(&back);
+    seen.sync().wait().unwrap();
+    let (found, stat) = seen.get(path!("/much")).wait().unwrap();
+    assert_eq!((found, stat.version), (data, 100));
+    // It counts again: with another one away, nothing is committed without it.
+    drop(nodes.remove(0));
+    let until = Instant::now() + PATIENCE;
+    while let Err(error) = session(&back).set(path!("/much"), None, Version::Any).wait() {
+        assert!(Instant::now() < until, "{error}");
+    }
+}
+
+/// Overwrites a block in the middle of the entries that the log in `directory` holds: the first one of its fourth segment.
+fn damage_the_middle(directory: &Path) {
+    let file = fs::OpenOptions::new().write(true).open(directory.join("seg-03.log")).unwrap();
+    file.write_all_at(&[0xA5; 4096], 0).unwrap();
+}

@@ -1,0 +1,367 @@
+//! What comes of connections that break, replies that are lost, and owners who no longer wait.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
+
+use bytes::Bytes;
+use futures_core::Stream;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use zookeeper_client::Client;
+use zoolet_model::{
+    Create, CreateKind, CreateMode, Error, LostReason, Path, Reply, Request, RequestedAcl, SessionState, WriteOp,
+};
+use zoolet_recipes::{Change, ChildrenCache, Coordinator, Holding, Instant, Lock, Remote};
+use zoolet_remote_tests::{LONG, Proxy, Server, below, children, connect, run, site, until, within};
+
+/// create2, as the client creates.
+const CREATE: i32 = 15;
+const DELETE: i32 = 2;
+const GET_DATA: i32 = 4;
+const MULTI: i32 = 14;
+const ADD_WATCH: i32 = 106;
+/// What the client registers its watches with after a reconnect.
+const SET_WATCHES: i32 = 101;
+
+async fn becomes(session: &Remote, wanted: SessionState) {
+    let mut states = session.states();
+    within(async { while poll_fn(|context| Pin::new(&mut states).poll_next(context)).await != Some(wanted) {} }).await;
+}
+
+async fn behind(proxy: &Proxy) -> Remote {
+    connect(proxy.address(), LONG).await
+}
+
+fn create(path: &Path, data: &'static str) -> Request {
+    Request::Write(WriteOp::Create(Create {
+        path: path.text().clone(),
+        data: Some(Bytes::from_static(data.as_bytes())),
+        acl: Some(RequestedAcl::open()),
+        mode: CreateMode::Valid { kind: CreateKind::Persistent, sequential: false },
+        with_stat: true,
+    }))
+}
+
+fn pending(future: Pin<&mut impl Future>) {
+    assert!(future.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+#[test]
+fn a_waiting_lock_goes_on_after_a_reconnect() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let (holder, waiter) = (server.session().await, behind(&proxy).await);
+        let path = site(&holder).await;
+        let grant = within(Lock::new(holder.clone(), &path).acquire()).await.unwrap();
+        let waiting = tokio::spawn({
+            let lock = Lock::new(waiter.clone(), &path);
+            async move { lock.acquire().await }
+        });
+        until(async || proxy.requests(GET_DATA) == 1).await;
+        // Answered behind that: it watches.
+        within(waiter.submit(Request::Sync { path: None })).await.unwrap();
+        proxy.cut();
+        until(async || proxy.requests(SET_WATCHES) == 1).await;
+        becomes(&waiter, SessionState::Connected).await;
+        within(grant.release()).await.unwrap();
+        let grant = within(waiting).await.unwrap().unwrap();
+        assert_eq!(children(&holder, &path).await, [grant.path().rsplit('/').next().unwrap()]);
+        within(grant.release()).await.unwrap();
+        assert_eq!(children(&holder, &path).await.len(), 0);
+    });
+}
+
+#[test]
+fn a_waiting_lock_hears_of_a_release_while_it_was_cut_off() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let (holder, waiter) = (server.session().await, behind(&proxy).await);
+        let path = site(&holder).await;
+        let grant = within(Lock::new(holder.clone(), &path).acquire()).await.unwrap();
+        let waiting = tokio::spawn({
+            let lock = Lock::new(waiter.clone(), &path);
+            async move { lock.acquire().await }
+        });
+        until(async || children(&holder, &path).await.len() == 2).await;
+        proxy.down();
+        becomes(&waiter, SessionState::Suspended).await;
+        within(grant.release()).await.unwrap();
+        proxy.up();
+        let grant = within(waiting).await.unwrap().unwrap();
+        assert_eq!(children(&holder, &path).await, [grant.path().rsplit('/').next().unwrap()]);
+    });
+}
+
+#[test]
+fn a_lock_whose_reply_is_lost_is_acquired_once_and_leaves_no_second_znode() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let (session, other) = (behind(&proxy).await, server.session().await);
+        let path = site(&session).await;
+        let lock = Lock::new(session.clone(), &path);
+        // So that the parent is there, and the next create is that of the place.
+        within(within(lock.acquire()).await.unwrap().release()).await.unwrap();
+        let before = proxy.requests(CREATE);
+        proxy.lose_reply(CREATE);
+        let grant = within(lock.acquire()).await.unwrap();
+        assert_eq!((proxy.lost(), proxy.requests(CREATE) - before), (1, 1));
+        assert_eq!(children(&other, &path).await, [grant.path().rsplit('/').next().unwrap()]);
+        assert_eq!(grant.holding(), Holding::Held);
+        within(grant.release()).await.unwrap();
+        assert_eq!(children(&other, &path).await.len(), 0);
+    });
+}
+
+#[test]
+fn a_grant_that_is_dropped_while_disconnected_is_released_after_the_reconnect() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let (session, other) = (behind(&proxy).await, server.session().await);
+        let path = site(&session).await;
+        let grant = within(Lock::new(session.clone(), &path).acquire()).await.unwrap();
+        let next = Lock::new(other.clone(), &path);
+        let mut next = pin!(next.acquire());
+        pending(next.as_mut());
+        proxy.down();
+        becomes(&session, SessionState::Suspended).await;
+        assert!(matches!(grant.holding(), Holding::Doubtful { .. }));
+        // Where there is no runtime.
+        std::thread::spawn(move || drop(grant)).join().unwrap();
+        proxy.up();
+        let grant = within(next).await.unwrap();
+        assert_eq!(children(&other, &path).await, [grant.path().rsplit('/').next().unwrap()]);
+        becomes(&session, SessionState::Connected).await;
+    });
+}
+
+#[test]
+fn a_release_whose_reply_is_lost_is_sent_again() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let (session, other) = (behind(&proxy).await, server.session().await);
+        let path = site(&session).await;
+        let lock = Lock::new(session.clone(), &path);
+        let grant = within(lock.acquire()).await.unwrap();
+        proxy.lose_reply(DELETE);
+        within(grant.release()).await.unwrap();
+        assert_eq!(proxy.lost(), 1);
+        until(async || proxy.requests(DELETE) == 2).await;
+        assert_eq!(children(&other, &path).await.len(), 0);
+    });
+}
+
+#[test]
+fn a_session_whose_owner_is_gone_does_its_errands_first() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let (session, other) = (behind(&proxy).await, server.session().await);
+        let path = site(&session).await;
+        let grant = within(Lock::new(session.clone(), &path).acquire()).await.unwrap();
+        proxy.down();
+        becomes(&session, SessionState::Suspended).await;
+        drop(session);
+        drop(grant);
+        proxy.up();
+        until(async || children(&other, &path).await.is_empty()).await;
+        assert_eq!(proxy.requests(DELETE), 1);
+    });
+}
+
+#[test]
+fn an_attempt_that_was_given_up_does_not_take_the_next_one_with_it() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let (session, other) = (behind(&proxy).await, server.session().await);
+        let path = site(&session).await;
+        let lock = Lock::new(session.clone(), &path);
+        within(within(lock.acquire()).await.unwrap().release()).await.unwrap();
+        proxy.hold(true);
+        let (creates, multis) = (proxy.requests(CREATE), proxy.requests(MULTI));
+        {
+            let mut first = pin!(lock.acquire());
+            pending(first.as_mut());
+        }
+        // Its create is under way, and what clears it away begins behind it. The second attempt comes before that is done.
+        let mut second = pin!(lock.acquire());
+        pending(second.as_mut());
+        until(async || (proxy.requests(CREATE), proxy.requests(MULTI)) == (creates + 2, multis + 1)).await;
+        proxy.hold(false);
+        let grant = within(second).await.unwrap();
+        until(async || children(&other, &path).await == [grant.path().rsplit('/').next().unwrap()]).await;
+        // What was still to be cleared away is gone by now: it went before this.
+        within(session.submit(Request::Sync { path: None })).await.unwrap();
+        assert_eq!(children(&other, &path).await.len(), 1);
+        within(grant.fenced().create(&below(&path, "written"), None)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_cache_learns_what_it_missed_and_goes_on_after_a_reconnect() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let (session, other) = (behind(&proxy).await, server.session().await);
+        let path = site(&session).await;
+        within(other.submit(create(&path, ""))).await.unwrap();
+        within(other.submit(create(&below(&path, "a"), "1"))).await.unwrap();
+        let mut cache = within(ChildrenCache::new(session.clone(), &path)).await.unwrap();
+        while within(cache.next()).await.unwrap() != Change::Complete {}
+        proxy.down();
+        becomes(&session, SessionState::Suspended).await;
+        within(other.submit(create(&below(&path, "b"), "2"))).await.unwrap();
+        proxy.up();
+        while cache.child("b").is_none() {
+            within(cache.next()).await.unwrap();
+        }
+        within(other.submit(create(&below(&path, "c"), "3"))).await.unwrap();
+        while cache.child("c").is_none() {
+            within(cache.next()).await.unwrap();
+        }
+        assert_eq!(cache.children().map(|(name, _)| name).collect::<Vec<_>>(), ["a", "b", "c"]);
+    });
+}
+
+/// A watch that was thrown away was taken for one whose connection had gone: its cache showed the same for ever, and heard of no gap.
+#[test]
+fn a_cache_goes_on_after_a_reconnect_to_a_server_that_has_too_much_to_do() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let (session, other) = (behind(&proxy).await, server.session().await);
+        let path = site(&session).await;
+        within(other.submit(create(&path, ""))).await.unwrap();
+        let mut cache = within(ChildrenCache::new(session.clone(), &path)).await.unwrap();
+        while within(cache.next()).await.unwrap() != Change::Complete {}
+        proxy.down();
+        becomes(&session, SessionState::Suspended).await;
+        within(other.submit(create(&below(&path, "a"), "1"))).await.unwrap();
+        proxy.throttle(ADD_WATCH);
+        proxy.up();
+        while cache.child("a").is_none() {
+            within(cache.next()).await.unwrap();
+        }
+        within(other.submit(create(&below(&path, "b"), "2"))).await.unwrap();
+        while cache.child("b").is_none() {
+            within(cache.next()).await.unwrap();
+        }
+        assert_eq!(proxy.requests(ADD_WATCH), 3, "at first, in vain, and again");
+    });
+}
+
+/// Whoever went on asking for what cannot be asked for took his lock for held, cut off as he was.
+#[test]
+fn what_the_client_refuses_itself_does_not_show_that_the_session_lives() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let (connector, address) = (Client::connector().with_session_timeout(LONG), proxy.address().to_string());
+        let client = within(connector.connect(&address)).await.unwrap();
+        proxy.hold(true);
+        let session = Remote::new(client);
+        let check = |path: &str| WriteOp::Check { path: path.into(), version: -1 };
+        let acl = WriteOp::SetAcl { path: "/a".into(), acl: Some(RequestedAcl::open()), version: -1 };
+        for ops in [vec![check("/"), acl], vec![check("no path")], vec![]] {
+            let answer = within(session.submit(Request::Multi(ops.clone()))).await;
+            assert!(matches!(answer, Ok(Reply::Multi(results)) if results.len() == ops.len()));
+            assert_eq!(session.safe_until(), Instant::START, "{ops:?}");
+        }
+        proxy.hold(false);
+        within(session.submit(Request::Multi(vec![check("/")]))).await.unwrap();
+        assert!(session.safe_until() > Instant::START);
+    });
+}
+
+#[test]
+fn what_is_asked_without_a_connection_is_not_sent() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let session = behind(&proxy).await;
+        let path = site(&session).await;
+        proxy.down();
+        becomes(&session, SessionState::Suspended).await;
+        assert_eq!(within(session.submit(create(&path, "x"))).await, Err(Error::Suspended));
+        let (ticket, watch) = session.submit_watching(Request::Exists { path: path.text().clone(), watch: true });
+        assert_eq!((within(ticket).await, within(watch).await), (Err(Error::Suspended), None));
+        proxy.up();
+        becomes(&session, SessionState::Connected).await;
+        assert!(within(session.submit(create(&path, "x"))).await.is_ok());
+    });
+}
+
+#[test]
+fn a_request_whose_connection_went_away_is_of_unknown_outcome() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let session = behind(&proxy).await;
+        let path = site(&session).await;
+        proxy.lose_reply(CREATE);
+        assert_eq!(within(session.submit(create(&path, "x"))).await, Err(Error::ConnectionLoss));
+        becomes(&session, SessionState::Connected).await;
+        let again = within(session.submit(create(&path, "x"))).await;
+        assert_eq!(again, Err(Error::Refused(zoolet_model::ErrorCode::NodeExists)));
+    });
+}
+
+#[test]
+fn a_session_that_is_idle_is_known_to_live_and_one_that_is_cut_off_is_not() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let timeout = Duration::from_secs(4);
+        let session = connect(proxy.address(), timeout).await;
+        let path = site(&session).await;
+        assert_eq!(session.timeout(), timeout);
+        let grant = within(Lock::new(session.clone(), &path).acquire()).await.unwrap();
+        assert_eq!(grant.holding(), Holding::Held);
+        let first = session.safe_until();
+        assert!(first > session.now() && first <= session.now() + timeout);
+        until(async || session.safe_until() > first + timeout / 2).await;
+        assert_eq!(grant.holding(), Holding::Held);
+        proxy.down();
+        becomes(&session, SessionState::Suspended).await;
+        let Holding::Doubtful { safe_until } = grant.holding() else { panic!("nobody knows") };
+        assert!(safe_until <= session.now() + timeout);
+        within(grant.ended()).await;
+        assert!(session.now() >= safe_until, "not before somebody else may have it");
+        becomes(&session, SessionState::Lost(LostReason::Expired)).await;
+        assert_eq!(grant.holding(), Holding::Lost);
+        let gone = within(session.submit(Request::Sync { path: None })).await;
+        assert_eq!(gone, Err(Error::Lost(LostReason::Expired)));
+        proxy.up();
+        assert_eq!(session.state(), SessionState::Lost(LostReason::Expired));
+    });
+}
+
+#[test]
+fn a_watch_of_an_expired_session_ends() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let session = connect(proxy.address(), Duration::from_secs(4)).await;
+        let path = site(&session).await;
+        let (ticket, watch) = session.submit_watching(Request::Exists { path: path.text().clone(), watch: true });
+        assert!(within(ticket).await.is_err());
+        let (added, events) = session.watch(&Path::from_static("/"), zoolet_model::AddWatchMode::PersistentRecursive);
+        within(added).await.unwrap();
+        proxy.down();
+        assert_eq!(within(watch).await, None);
+        let mut events = pin!(events);
+        while within(poll_fn(|context| events.as_mut().poll_next(context))).await.is_some() {}
+        let mut states = session.states();
+        assert_eq!(
+            within(poll_fn(|context| Pin::new(&mut states).poll_next(context))).await,
+            Some(SessionState::Lost(LostReason::Expired))
+        );
+        let ended = poll_fn(|context| Poll::Ready(Pin::new(&mut states).poll_next(context))).await;
+        assert_eq!(ended, Poll::Ready(None));
+    });
+}

@@ -1,0 +1,67 @@
+//! A panic of redb's over its file is damage and ends no server twice: where panics unwind, and where they end the process.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
+
+use crate::support::*;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use zoolet_engine::store::FsDisk;
+use zoolet_engine::store::disk::Disk;
+use zoolet_sim::senseless::make_senseless;
+
+const SIGABRT: i32 = 6;
+const NOTE: &str = "base-0.panic";
+
+/// What a server leaves whose redb file makes no sense since.
+fn senseless(scratch: &Scratch) {
+    let mut server = Server::start(scratch);
+    server.client().create("/there", b"was something").unwrap();
+    assert!(server.terminate().success());
+    let disk: Arc<dyn Disk> = Arc::new(FsDisk::open(&scratch.join("data")).unwrap());
+    assert!(make_senseless(&disk, 0), "redb panics over none of the changed files");
+}
+
+fn serve(binary: &Path, scratch: &Scratch) -> (Output, String) {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(binary).args(["serve", "--config"]).arg(scratch.join("zoolet.toml"));
+    let output = command.args(["--listen", "127.0.0.1:0", "--data"]).arg(scratch.join("data")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output, said)
+}
+
+#[test]
+fn a_server_whose_panics_unwind_calls_it_damage_at_once() {
+    let scratch = Scratch::new();
+    senseless(&scratch);
+    let (output, said) = serve(Path::new(env!("CARGO_BIN_EXE_zoolet")), &scratch);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("redb cannot make sense of its file"), "{said}");
+    assert!(!scratch.join("data").join(NOTE).exists());
+}
+
+#[test]
+#[ignore = "needs a binary of the feature set minimal, which ZOOLET_MINIMAL names: .ci/run minimal"]
+fn a_server_that_a_panic_ends_calls_it_damage_when_it_is_started_again() {
+    let binary = std::env::var_os("ZOOLET_MINIMAL").expect("ZOOLET_MINIMAL names a binary");
+    let (binary, scratch) = (Path::new(&binary), Scratch::new());
+    senseless(&scratch);
+    let note = scratch.join("data").join(NOTE);
+    let ends_by_a_panic = || {
+        let (output, said) = serve(binary, &scratch);
+        // As timeout passes it on.
+        let signal = output.status.signal().or(output.status.code().map(|code| code - 128));
+        assert_eq!(signal, Some(SIGABRT), "{said}");
+        assert!(said.contains("panicked at"), "{said}");
+        assert!(note.exists(), "no note");
+    };
+    ends_by_a_panic();
+    for _ in 0..2 {
+        let (output, said) = serve(binary, &scratch);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("redb cannot make sense of its file") && said.contains(NOTE), "{said}");
+    }
+    // As the line says: without the note it is tried again.
+    std::fs::remove_file(&note).unwrap();
+    ends_by_a_panic();
+}

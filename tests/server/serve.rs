@@ -1,0 +1,293 @@
+//! The main job, with the real binary: serve ZooKeeper's clients, keep what was acknowledged, end cleanly.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
+
+use crate::support::*;
+use std::io::{Read, Write};
+use zoolet_model::{CreateKind, ErrorCode, EventKind, Reply, Request, SessionId};
+
+#[test]
+fn without_flags_it_serves_this_machine_and_keeps_its_data_here() {
+    // The default port may be taken on this machine, so only the port is given.
+    let scratch = Scratch::new();
+    let mut child = zoolet(&["serve", "--listen", "127.0.0.1:0"])
+        .current_dir(scratch.path())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let data = scratch.path().canonicalize().unwrap().join("zoolet-data");
+    assert!(line.contains("serves ZooKeeper clients of this machine on 127.0.0.1:"), "{line}");
+    assert!(line.trim_end().ends_with(&format!("data in {}", data.display())), "{line}");
+    assert!(data.is_dir());
+}
+
+/// Every file of a data directory with its mode.
+fn modes(data: &std::path::Path) -> Vec<(String, u32)> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let files = std::fs::read_dir(data).unwrap().map(|file| file.unwrap().path());
+    let named = files.map(|file| (file.file_name().unwrap().to_string_lossy().into_owned(), mode(&file)));
+    let mut all: Vec<_> = named.chain([(".".to_owned(), mode(data))]).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn data_is_its_owners_alone_under_any_umask() {
+    for umask in ["0", "022", "077", "0777"] {
+        let scratch = Scratch::new();
+        let data = scratch.join("data");
+        let script =
+            format!("umask {umask}; exec \"$0\" serve --listen 127.0.0.1:0 --until-eof --log error --data \"$1\"");
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script, zoolet(&[]).get_program().to_str().unwrap(), data.to_str().unwrap()]);
+        assert!(shell.stdin(std::process::Stdio::null()).output().unwrap().status.success(), "umask {umask}");
+        let modes = modes(&data);
+        for made in ["ZOOLET", "LOCK", ".log", ".manifest"] {
+            assert!(modes.iter().any(|(name, _)| name.ends_with(made)), "there is no {made} in {modes:?}");
+        }
+        let others: Vec<_> =
+            modes.iter().filter(|(name, mode)| *mode != if name == "." { 0o700 } else { 0o600 }).collect();
+        assert!(others.is_empty(), "with umask {umask}: {others:?}");
+    }
+}
+
+#[test]
+fn an_open_port_in_clear_is_said_in_the_first_line() {
+    let scratch = Scratch::new();
+    let mut child = zoolet(&["serve", "--listen", "plain://0.0.0.0:0", "--log", "error"])
+        .current_dir(scratch.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(line.contains("in clear, to anybody who can reach it"), "{line}");
+}
+
+#[test]
+fn a_client_creates_watches_reads_and_another_sees_it() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let (mut one, mut two) = (server.client(), server.client());
+    one.create("/a", b"first").unwrap();
+    let watched = two.ask(&Request::GetData { path: "/a".into(), watch: true }).unwrap();
+    assert!(matches!(watched, Reply::Data(Some(data), _) if data == "first"));
+    one.ask(&set("/a", b"second")).unwrap();
+    assert_eq!(two.event().kind, EventKind::NodeDataChanged);
+    assert_eq!(two.get("/a").unwrap().unwrap(), "second");
+    assert_eq!(one.create("/a", b"").unwrap_err(), ErrorCode::NodeExists);
+    assert_eq!(one.ask(&Request::CloseSession).unwrap(), Reply::Empty);
+    assert!(one.is_closed());
+}
+
+#[test]
+fn a_restart_keeps_data_sessions_and_their_ephemerals() {
+    let scratch = Scratch::new();
+    let mut server = Server::start(&scratch);
+    let mut client = server.client();
+    client.create("/kept", b"data").unwrap();
+    client.ask(&create("/mine", b"", CreateKind::Ephemeral)).unwrap();
+    for restart in [Server::terminate_and_restart, Server::kill_and_restart] {
+        let session = client.session;
+        restart(&mut server);
+        assert!(client.is_closed());
+        client = Client::reconnect(server.address, &session).unwrap();
+        assert_eq!(client.session.session, session.session);
+        assert_eq!(client.get("/kept").unwrap().unwrap(), "data");
+        assert!(client.exists("/mine"));
+    }
+    client.ask(&Request::CloseSession).unwrap();
+    assert!(!server.client().exists("/mine"));
+}
+
+#[test]
+fn a_session_that_nobody_continues_expires_with_its_ephemerals() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let mut owner = Client::connect_with(server.address, &hello(SessionId(0), None, 200)).unwrap();
+    assert_eq!(owner.session.timeout_ms, 200);
+    owner.ask(&create("/mine", b"", CreateKind::Ephemeral)).unwrap();
+    let session = owner.session;
+    drop(owner);
+    let mut witness = server.client();
+    eventually("the ephemeral goes", || !witness.exists("/mine"));
+    let refused = Client::reconnect(server.address, &session).unwrap();
+    assert_eq!((refused.session.timeout_ms, refused.session.session), (0, SessionId(0)));
+}
+
+#[test]
+fn four_letter_words_answer() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    server.client().create("/a", b"").unwrap();
+    assert_eq!(server.word("ruok"), "imok");
+    assert_eq!(server.word("isro"), "rw");
+    let srvr = server.word("srvr");
+    assert!(srvr.starts_with("Zookeeper version: 3.") && srvr.contains("Mode: standalone\nNode count: "), "{srvr}");
+    let conf = server.word("conf");
+    assert!(conf.contains("tickTime=100\n") && conf.contains("dataDir=/"), "{conf}");
+    assert!(server.word("envi").contains("zookeeper.version="));
+    for word in ["stat", "cons", "wchs"] {
+        assert!(!server.word(word).is_empty(), "{word}");
+    }
+    assert!(server.figure("log_fdatasyncs") > 0 && server.figure("log_entry_bytes") > 0);
+    assert!(server.figure("log_appends") > 0 && server.figure("fdatasync_us_max") > 0);
+}
+
+#[test]
+fn only_listed_words_are_answered() {
+    let scratch = Scratch::new();
+    let server = Server::start_with(&scratch, "");
+    assert!(server.word("srvr").contains("Mode: standalone"));
+    assert_eq!(server.word("ruok"), "ruok is not executed because it is not in the whitelist.\n");
+}
+
+#[test]
+fn a_zoo_cfg_works_as_it_is() {
+    let scratch = Scratch::new();
+    let config = scratch.join("zoo.cfg");
+    let data = scratch.join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("myid"), "7\n").unwrap();
+    let text = format!(
+        "# as it was\ntickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={}\nclientPort=23990\n\
+         clientPortAddress=127.0.0.1\n4lw.commands.whitelist=*\nserver.7=localhost:2888:3888\n",
+        data.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut child = zoolet(&["serve", "--listen", "127.0.0.1:0", "--config"])
+        .arg(&config)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    let address = line.split_whitespace().find_map(|word| word.trim_end_matches(';').parse().ok()).unwrap();
+    let mut stream = std::net::TcpStream::connect::<std::net::SocketAddr>(address).unwrap();
+    stream.write_all(b"conf").unwrap();
+    let mut conf = String::new();
+    stream.read_to_string(&mut conf).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(conf.contains("serverId=7\n") && conf.contains("minSessionTimeout=4000\n"), "{conf}");
+}
+
+#[test]
+fn a_signal_ends_it_cleanly_and_clients_are_told() {
+    for signal in ["INT", "TERM"] {
+        let scratch = Scratch::new();
+        let mut server = Server::start(&scratch);
+        let mut client = server.client();
+        // Its answer is under way when the signal comes, or already there: never lost without a close.
+        client.send(&create("/a", b"", CreateKind::Persistent));
+        server.signal(signal);
+        assert!(server.wait().success());
+        while client.frame().is_some() {}
+    }
+}
+
+#[test]
+fn a_session_in_process_and_a_client_share_one_tree() {
+    use zoolet::{Bytes, Config, Node, Version, Wait, path};
+    let scratch = Scratch::new();
+    let mut config = Config::new(scratch.join("data"));
+    config.clients = Some("127.0.0.1:0".parse().unwrap());
+    let node = Node::start(config).unwrap();
+    node.ready().wait().unwrap();
+    let session = node.session().wait().unwrap();
+    let mut client = Client::connect(node.client_address().unwrap());
+    client.create("/shared", b"client").unwrap();
+    let ((data, _), changed) = session.get_and_watch(path!("/shared")).wait().unwrap();
+    assert_eq!(data.unwrap(), "client");
+    client.ask(&set("/shared", b"again")).unwrap();
+    assert_eq!(changed.wait_timeout(PATIENCE).unwrap().unwrap().kind, EventKind::NodeDataChanged);
+    client.ask(&Request::GetData { path: "/shared".into(), watch: true }).unwrap();
+    session.set(path!("/shared"), Bytes::from_static(b"process"), Version::Any).wait().unwrap();
+    assert_eq!(client.event().kind, EventKind::NodeDataChanged);
+    assert_eq!(client.get("/shared").unwrap().unwrap(), "process");
+    drop(client.stream);
+    node.shutdown(PATIENCE).unwrap();
+}
+
+/// Suspended machines and debuggers stop a process for longer than its sessions' timeouts. Clients that go on are not the
+/// ones that were silent.
+#[test]
+fn a_paused_server_ends_no_healthy_client() {
+    let scratch = Scratch::new();
+    let server =
+        Server::start_with(&scratch, &SMALL.replace("session_timeout_min_ms = 200", "session_timeout_min_ms = 1000"));
+    let mut clients: Vec<Client> =
+        (0..8).map(|_| Client::connect_with(server.address, &hello(SessionId(0), None, 1000)).unwrap()).collect();
+    clients[0].ask(&create("/mine", b"", CreateKind::Ephemeral)).unwrap();
+    let mut ping = |times: usize| {
+        for _ in 0..times {
+            clients.iter_mut().for_each(|client| {
+                client.send(&Request::Ping);
+            });
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    };
+    ping(2);
+    server.signal("STOP");
+    // Whoever waits for an answer before it says more is silent meanwhile.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    server.signal("CONT");
+    ping(6);
+    for client in &mut clients {
+        for _ in 0..8 {
+            assert!(client.header().is_some(), "closed");
+        }
+        assert!(client.exists("/mine"));
+    }
+}
+
+/// What QUIC's crates say of a packet that the system does not take is for those who know their insides.
+#[test]
+fn an_address_that_nothing_can_be_sent_to_is_said_in_words_of_ours() {
+    let scratch = Scratch::new();
+    assert!(run(&scratch, &["keygen", "--out", "site.key"]).status.success());
+    let [port] = free_ports();
+    let key = scratch.join("site.key");
+    // To the address of everybody, as without a network to any, the system sends nothing.
+    let servers = [(1, format!("127.0.0.1:{port}")), (2, "255.255.255.255:2888".to_owned())]
+        .map(|(id, host)| format!("[[server]]\nid = {id}\nhost = \"{host}\"\n"));
+    let server = Server::start_logging(&scratch, &format!("id = 1\nsite_key_file = {key:?}\n{}", servers.concat()));
+    let until = std::time::Instant::now() + PATIENCE;
+    while !server.log().contains("server 2 cannot be dialled at 255.255.255.255:2888: ") {
+        assert!(std::time::Instant::now() < until, "{}", server.log());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(!server.log().contains("quinn"), "{}", server.log());
+}
+
+/// A log on a disk that became full, or a reader of it that has ended: lines are lost, and clients are served.
+#[test]
+fn a_log_that_takes_no_line_ends_nothing() {
+    let scratch = Scratch::new();
+    let mut serve = zoolet(&["serve", "--listen", "127.0.0.1:0", "--log", "debug", "--data", "data"]);
+    serve.current_dir(scratch.path()).stdout(std::process::Stdio::piped());
+    serve.stderr(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    let mut child = serve.spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    let address = line.split_whitespace().find_map(|word| word.trim_end_matches([';', ',']).parse().ok());
+    let address = address.unwrap_or_else(|| panic!("no address in {line:?}"));
+    for name in ["/a", "/b"] {
+        // What is no request is a line of the log.
+        let mut stranger = std::net::TcpStream::connect::<std::net::SocketAddr>(address).unwrap();
+        stranger.write_all(b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03").unwrap();
+        assert!(closes(&mut stranger));
+        Client::connect(address).create(name, b"").unwrap();
+    }
+    assert!(child.try_wait().unwrap().is_none());
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -1,0 +1,20 @@
+//! Hostile bytes between servers: nothing panics, and what is read can be written.
+
+use std::path::Path;
+use zoolet_sim::fuzz::{exercise, replay};
+
+#[test]
+fn any_bytes_are_messages_or_refused() {
+    for target in crate::peer_targets::TARGETS {
+        exercise(target, 1, 2_000);
+    }
+}
+
+/// Each input is named for what it shows.
+#[test]
+fn the_corpus_of_what_servers_say_breaks_nothing() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus");
+    for target in crate::peer_targets::TARGETS {
+        assert!(replay(target, &corpus) > 0, "nothing in the corpus of {}", target.name);
+    }
+}

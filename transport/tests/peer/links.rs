@@ -1,0 +1,211 @@
+//! Links between servers over loopback: how they come about, what they carry, how they end.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use crate::servers::{Plan, Server, commit, entry, free_address, id, lines, ping, plans};
+use std::time::Duration;
+use zoolet_engine::Event;
+use zoolet_engine::peer::PeerMessage;
+use zoolet_transport::peer::Instruction;
+
+/// Two servers of which only the one with `dialler` as its id knows where the other is.
+fn pair(dialler: u8) -> (Server, Server) {
+    let acceptor = 3 - dialler;
+    let there = Plan::new(acceptor).knows(dialler, &[]).start();
+    let here = Plan::new(dialler).knows(acceptor, &[&there.address.to_string()]).start();
+    if dialler == 1 { (here, there) } else { (there, here) }
+}
+
+#[test]
+fn either_side_may_dial() {
+    for dialler in [1, 2] {
+        let (one, two) = pair(dialler);
+        let (to_two, to_one) = (one.linked(2), two.linked(1));
+        one.send(2, to_two, commit(1));
+        two.send(1, to_one, commit(2));
+        assert_eq!(two.messages(1, to_one, 1), [commit(1)]);
+        assert_eq!(one.messages(2, to_two, 1), [commit(2)]);
+    }
+}
+
+#[test]
+fn a_name_is_resolved() {
+    let there = Plan::new(1).knows(2, &[]).start();
+    let here =
+        Plan::new(2).knows(1, &["no.such.name.invalid:1", &format!("localhost:{}", there.address.port())]).start();
+    here.linked(1);
+    there.linked(2);
+}
+
+#[test]
+fn heartbeats_travel_outside_of_the_lanes() {
+    let (one, two) = pair(1);
+    let (to_two, to_one) = (one.linked(2), two.linked(1));
+    // One may be lost; not all of them.
+    for round in 1..=100 {
+        one.send(2, to_two, ping(round));
+    }
+    let came = two.messages(1, to_one, 1);
+    assert!(matches!(&came[0], PeerMessage::Zab(message) if message.is_datagram()), "{came:?}");
+}
+
+#[test]
+fn small_messages_come_in_order() {
+    let (one, two) = pair(2);
+    let (to_two, to_one) = (one.linked(2), two.linked(1));
+    for batch in 0..100 {
+        let send = |number| Instruction::Send { peer: id(2), link: to_two, message: commit(number) };
+        one.push((batch * 100..(batch + 1) * 100).map(send).collect());
+    }
+    let came = two.messages(1, to_one, 10_000);
+    assert!(came.iter().eq(&(0..10_000).map(commit).collect::<Vec<_>>()));
+}
+
+#[test]
+fn large_messages_come_whole() {
+    let (one, two) = pair(1);
+    let (to_two, to_one) = (one.linked(2), two.linked(1));
+    for number in 1..=4 {
+        one.send(2, to_two, entry(number, 4 << 20));
+        one.send(2, to_two, commit(number));
+    }
+    let came = two.messages(1, to_one, 8);
+    let sent: Vec<_> = (1..=4).flat_map(|number| [entry(number, 4 << 20), commit(number)]).collect();
+    assert!(came == sent);
+}
+
+#[test]
+fn servers_that_dial_each_other_have_one_link() {
+    for _ in 0..20 {
+        let plans = plans::<3>();
+        let servers = plans.each_ref().map(Plan::start);
+        for server in &servers {
+            for peer in (1..=3).filter(|peer| *peer != server.id) {
+                server.linked(peer);
+            }
+        }
+        // Whatever was begun beside them is over.
+        std::thread::sleep(Duration::from_millis(300));
+        for server in &servers {
+            let ups = server.told.count(|event| matches!(event, Event::PeerUp { .. }));
+            let downs = server.told.count(|event| matches!(event, Event::PeerDown { .. }));
+            assert_eq!((ups, downs), (2, 0), "server {}", server.id);
+        }
+        for (sender, receiver) in [(0, 1), (1, 2), (2, 0)] {
+            let (from, to) = (&servers[sender], &servers[receiver]);
+            from.send(to.id, from.linked(to.id), commit(7));
+            assert_eq!(to.messages(from.id, to.linked(from.id), 1), [commit(7)]);
+        }
+    }
+}
+
+#[test]
+fn every_link_has_a_number_of_its_own_and_one_end() {
+    let (one, two) = pair(1);
+    let (first, of_two) = (one.linked(2), two.linked(1));
+    one.push(vec![Instruction::Close { peer: id(2), link: first, reason: "a test" }]);
+    one.unlinked(2, first);
+    two.unlinked(1, of_two);
+    let second = one.linked(2);
+    assert!(second > first);
+    // What is still said on the link that is gone is dropped.
+    let of_two = two.linked(1);
+    one.send(2, first, commit(1));
+    one.send(2, second, commit(2));
+    assert_eq!(two.messages(1, of_two, 1), [commit(2)]);
+    let ends = one.told.count(|event| matches!(event, Event::PeerDown { .. }));
+    assert_eq!(ends, 1);
+}
+
+#[test]
+fn what_was_said_before_the_end_arrives() {
+    let (one, two) = pair(1);
+    let (to_two, to_one) = (one.linked(2), two.linked(1));
+    for number in 1..=200 {
+        one.send(2, to_two, entry(number, 10_000));
+    }
+    drop(one);
+    assert_eq!(two.messages(1, to_one, 200).len(), 200);
+    two.unlinked(1, to_one);
+}
+
+#[test]
+fn a_server_that_starts_again_is_linked_again() {
+    let plans = plans::<2>();
+    let one = plans[0].start();
+    let mut two = plans[1].start();
+    for round in 0..3 {
+        let (to_two, to_one) = (one.linked(2), two.linked(1));
+        assert_eq!(one.told.count(|event| matches!(event, Event::PeerUp { .. })), round + 1);
+        one.send(2, to_two, commit(1));
+        assert_eq!(two.messages(1, to_one, 1), [commit(1)]);
+        two.kill();
+        let mut plan = plans[1].clone();
+        plan.process += 1 + round as u64;
+        two = plan.start();
+        one.unlinked(2, to_two);
+    }
+    one.linked(2);
+}
+
+#[test]
+fn an_address_of_a_member_that_leads_to_this_server_itself_is_told_once_and_is_no_link() {
+    lines::keep();
+    let address = free_address();
+    let mut plan = Plan::new(1).knows(2, &[&address.to_string()]);
+    plan.listen = address;
+    let one = plan.start();
+    let line = one.refusal(2, "leads to this server itself");
+    assert!(line.contains(&address.to_string()) && line.contains("server 2"), "{line}");
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(one.told.count(|_| true), 0);
+    assert_eq!(lines::with(&[&address.to_string()]), [line + " "]);
+}
+
+#[test]
+fn an_address_that_was_learned_leads_back_when_the_configured_one_does_not() {
+    let directory = std::env::temp_dir().join(format!("zoolet-hints-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("hints");
+    let [one, two] = plans::<2>();
+    let nowhere = free_address().to_string();
+    let mut one = one;
+    one.members = vec![(2, vec![nowhere], None)];
+    one.hints = Some(file.clone());
+    // The other one knows the way, and is remembered.
+    {
+        let (one, two) = (one.start(), two.start());
+        one.linked(2);
+        two.linked(1);
+        let until = std::time::Instant::now() + crate::servers::PATIENCE;
+        while !std::fs::read_to_string(&file).is_ok_and(|text| text == format!("2 {}\n", two.address)) {
+            assert!(std::time::Instant::now() < until, "{:?}", std::fs::read_to_string(&file));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    let at = two.listen;
+    let mut forgetful = two.again(at);
+    forgetful.members = vec![(1, vec![], None)];
+    let (one, two) = (
+        {
+            let at = one.listen;
+            one.again(at).start()
+        },
+        forgetful.start(),
+    );
+    one.linked(2);
+    two.linked(1);
+    drop((one, two));
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn links_without_a_word_stay() {
+    let (one, two) = pair(1);
+    let (to_two, to_one) = (one.linked(2), two.linked(1));
+    // Longer than a silent connection lives.
+    std::thread::sleep(Duration::from_secs(8));
+    assert_eq!((one.linked(2), two.linked(1)), (to_two, to_one));
+    let figures = &one.table.figures()[&id(2)];
+    assert!(figures.is_linked && figures.round_trip_us > 0 && figures.links == 1, "{figures:?}");
+    assert!(figures.bytes_sent > 0 && figures.bytes_received > 0, "{figures:?}");
+}

@@ -1,0 +1,488 @@
+//! Who does not become a link, and what operators are told of it.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use crate::servers::stranger::{Stranger, answer, say_go};
+use crate::servers::{PATIENCE, Plan, commit, free_address, id, lines, plans};
+use quinn::ConnectionError;
+use std::net::UdpSocket;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+use zoolet_engine::Event;
+use zoolet_transport::peer::Instruction;
+use zoolet_transport::peer::codec::Hello;
+use zoolet_transport::peer::trust::close_code::{LIVE_TWICE, PROOF, SERVER};
+use zoolet_transport::peer::trust::{Identity, SiteKey};
+
+fn on_a_runtime<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+#[track_caller]
+fn is_closed_with(code: u32, end: ConnectionError) {
+    match end {
+        ConnectionError::ApplicationClosed(close) => assert_eq!(close.error_code, code.into()),
+        end => panic!("{end}"),
+    }
+}
+
+#[test]
+fn a_second_live_server_with_the_same_id_is_refused_and_both_sides_know_where_the_first_one_is() {
+    lines::keep();
+    let [one, two] = plans::<2>();
+    let first = two.start();
+    let server = one.start();
+    let link = server.linked(2);
+    first.linked(1);
+
+    let mut twin = two.clone();
+    (twin.listen, twin.process, twin.identity) = (free_address(), 5, Identity::generate().unwrap());
+    let twin = twin.start();
+    let (old, new) = (first.address.to_string(), twin.address.to_string());
+    // Whichever of them dialled.
+    lines::wait(&[&new, "(server 2)", "is live at", &old]);
+    let told = twin.refusal(1, "another live server");
+    assert!(told.contains(&old), "{told}");
+
+    sleep(Duration::from_millis(500));
+    assert_eq!(twin.told.count(|_| true), 0);
+    server.send(2, link, commit(1));
+    assert_eq!(first.messages(1, first.linked(1), 1), [commit(1)]);
+}
+
+#[test]
+fn a_twin_that_keeps_the_last_word_back_displaces_nobody_who_came_meanwhile() {
+    let server = Plan::new(2).knows(1, &[]).start();
+    let address = server.address;
+    on_a_runtime(async {
+        let twin = Stranger::new();
+        let connection = twin.connect(address).await.unwrap();
+        let (mut say, _hear) = Stranger::be_answered(&connection, Stranger::hello(1, 2)).await.unwrap();
+        let first = Plan::new(1).knows(2, &[&address.to_string()]);
+        let (server, first, link) = tokio::task::spawn_blocking(move || {
+            let first = first.start();
+            first.linked(2);
+            let link = server.linked(1);
+            (server, first, link)
+        })
+        .await
+        .unwrap();
+        say_go(&mut say).await;
+        is_closed_with(LIVE_TWICE, timeout(PATIENCE, connection.closed()).await.unwrap());
+        let live = tokio::task::spawn_blocking(move || {
+            server.send(1, link, commit(1));
+            assert_eq!(first.messages(2, first.linked(2), 1), [commit(1)]);
+            assert_eq!(server.told.count(|event| matches!(event, Event::PeerDown { .. })), 0);
+        });
+        live.await.unwrap();
+    });
+}
+
+/// A copied data directory has the key of its original, and nothing is decided on two ids at a time.
+#[test]
+fn of_two_servers_with_one_key_that_come_at_once_one_is_refused() {
+    let server = Plan::new(1).knows(2, &[]).knows(3, &[]).start();
+    on_a_runtime(async {
+        let twins = Stranger::new();
+        let (one, other) = (twins.connect(server.address).await.unwrap(), twins.connect(server.address).await.unwrap());
+        let (mut say, _hear) = Stranger::be_answered(&one, Stranger::hello(2, 1)).await.unwrap();
+        let (mut say_other, _hear_other) = Stranger::be_answered(&other, Stranger::hello(3, 1)).await.unwrap();
+        say_go(&mut say).await;
+        while server.told.count(|event| matches!(event, Event::PeerUp { .. })) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        say_go(&mut say_other).await;
+        is_closed_with(LIVE_TWICE, timeout(PATIENCE, other.closed()).await.unwrap());
+        assert_eq!(server.told.count(|event| matches!(event, Event::PeerUp { peer, .. } if *peer == id(3))), 0);
+    });
+}
+
+#[test]
+fn a_copied_data_directory_under_another_id_is_refused() {
+    lines::keep();
+    let [one, two, mut three] = plans::<3>();
+    three.identity = two.identity.clone();
+    let server = one.start();
+    let original = two.start();
+    server.linked(2);
+    let copy = three.start();
+    let line = lines::wait(&[&copy.address.to_string(), "(server 3)", "is live at", &original.address.to_string()]);
+    assert!(line.contains("server 2"), "{line}");
+    assert_eq!(server.told.count(|event| matches!(event, Event::PeerUp { peer, .. } if *peer == id(3))), 0);
+}
+
+#[test]
+fn a_frozen_server_does_not_keep_its_successor_out() {
+    let address = free_address();
+    let mut plan = Plan::new(1).knows(2, &[]);
+    plan.listen = address;
+    let server = plan.start();
+    on_a_runtime(async {
+        let stranger = Stranger::new();
+        // It acknowledges on the level of QUIC, and does not answer.
+        let (_connection, _say, _hear) = stranger.link(2, 1, address).await;
+        let link = tokio::task::spawn_blocking(move || {
+            let link = server.linked(2);
+            let two = Plan::new(2).knows(1, &[&address.to_string()]).start();
+            server.unlinked(2, link);
+            server.linked(2);
+            two.linked(1);
+            server
+        });
+        link.await.unwrap();
+    });
+}
+
+#[test]
+fn who_lived_beside_the_first_one_is_no_later_life_of_it_though_the_first_one_stands_still() {
+    let server = Plan::new(1).knows(2, &[]).start();
+    let (begun, address) = (Instant::now(), server.address);
+    on_a_runtime(async {
+        let (first, second, third) = (Stranger::new(), Stranger::new(), Stranger::new());
+        let (_first, mut say, mut hear) = first.link(2, 1, address).await;
+        let later = |process, began: Instant| Hello {
+            process,
+            process_age_ms: began.elapsed().as_millis() as u64,
+            ..Stranger::hello(2, 1)
+        };
+        // Older than the link. The first one says nothing.
+        let before = begun.checked_sub(Duration::from_secs(10)).unwrap();
+        let older = second.connect(address).await.unwrap();
+        is_closed_with(LIVE_TWICE, Stranger::greet(&older, later(78, before)).await.unwrap_err());
+        // Younger than the link; and the first one answers, for a while.
+        let born = Instant::now();
+        sleep(Duration::from_millis(500));
+        let younger = third.connect(address).await.unwrap();
+        tokio::select! {
+            greeted = Stranger::greet(&younger, later(79, born)) => is_closed_with(LIVE_TWICE, greeted.unwrap_err()),
+            () = answer(&mut say, &mut hear) => {}
+        }
+        let again = third.connect(address).await.unwrap();
+        is_closed_with(LIVE_TWICE, Stranger::greet(&again, later(79, born)).await.unwrap_err());
+        // One that began when nothing was heard of the first one any more.
+        let successor = second.connect(address).await.unwrap();
+        Stranger::greet(&successor, later(80, Instant::now())).await.unwrap();
+    });
+}
+
+#[test]
+fn who_answers_for_another_is_named_and_not_taken() {
+    lines::keep();
+    let three = Plan::new(3).knows(1, &[]).start();
+    let one = Plan::new(1).knows(2, &[&three.address.to_string()]).knows(3, &[]).start();
+    let line = one.refusal(2, "answers at the address of server 2");
+    assert!(line.contains(&three.address.to_string()) && line.contains("server 3"), "{line}");
+    let there = lines::wait(&[&one.address.to_string(), "(server 1)", "takes this server for server 2"]);
+    assert!(there.contains("wrong there"), "{there}");
+    sleep(Duration::from_millis(500));
+    assert_eq!(one.told.count(|_| true) + three.told.count(|_| true), 0);
+    // A condition that lasts fills no disk.
+    assert_eq!(lines::with(&[&three.address.to_string(), "answers at the address"]).len(), 1);
+}
+
+#[test]
+fn who_asks_for_another_hears_who_is_here_though_there_is_a_link() {
+    let one = Plan::new(1).knows(3, &[]).start();
+    on_a_runtime(async {
+        let three = Stranger::new();
+        let (_link, mut say, mut hear) = three.link(3, 1, one.address).await;
+        while one.told.count(|event| matches!(event, Event::PeerUp { .. })) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let other = three.connect(one.address).await.unwrap();
+        let heard = async {
+            // An answer, and not that there is a link already.
+            let _streams = Stranger::greet(&other, Stranger::hello(3, 2)).await.unwrap();
+            other.closed().await
+        };
+        tokio::select! {
+            end = heard => is_closed_with(SERVER, end),
+            () = answer(&mut say, &mut hear) => panic!("the link has ended"),
+        }
+    });
+    assert_eq!(one.told.count(|event| matches!(event, Event::PeerUp { .. })), 1);
+}
+
+#[test]
+fn another_site_key_is_refused_and_both_sides_know_why() {
+    lines::keep();
+    let [one, two] = plans::<2>();
+    let (key, other) = (SiteKey::generate().unwrap(), SiteKey::generate().unwrap());
+    let (one, two) = (one.of_site(&key).start(), two.of_site(&other).start());
+    one.refusal(2, "site key");
+    two.refusal(1, "site key");
+    assert_eq!(one.told.count(|_| true) + two.told.count(|_| true), 0);
+}
+
+/// Anybody who reaches the port may say that it is server 2. What status would tell an operator to do is then what a stranger wants.
+#[test]
+fn who_proves_nothing_gives_no_advice() {
+    lines::keep();
+    let one = Plan::new(1).knows(2, &[]).of_site(&SiteKey::generate().unwrap()).start();
+    on_a_runtime(async {
+        let stranger = Stranger::new();
+        for proof in [None, Some([7; 32])] {
+            let connection = stranger.connect(one.address).await.unwrap();
+            let hello = Hello { proof, ..Stranger::hello(2, 1) };
+            is_closed_with(PROOF, Stranger::be_answered(&connection, hello).await.unwrap_err());
+        }
+        // Nor by the reason for which it leaves.
+        let connection = stranger.connect(one.address).await.unwrap();
+        connection.close(LIVE_TWICE.into(), b"10.9.9.9:2888");
+        stranger.endpoint.wait_idle().await;
+    });
+    for lacks in ["it shows no proof of the site key", "its proof is not of this site's key"] {
+        let line = lines::wait(&["claims to be server 2 and is refused: ", lacks]);
+        assert!(!line.contains("copy"), "{line}");
+    }
+    assert_eq!(lines::with(&["10.9.9.9"]), [""; 0]);
+    let refusal = one.table.figures()[&id(2)].refusal.clone();
+    assert_eq!(refusal, None);
+}
+
+/// Each costs a key exchange and two signatures, on the thread that answers heartbeats.
+#[test]
+fn a_stranger_that_loops_handshakes_is_heard_a_few_times_in_a_second() {
+    const LOOPS: usize = 300;
+    let server = Plan::new(1).start();
+    let begun = Instant::now();
+    let heard = on_a_runtime(async {
+        let stranger = std::sync::Arc::new(Stranger::new());
+        let mut heard = 0;
+        for _ in 0..LOOPS {
+            // One that is not answered is given up, as a stranger in a hurry does.
+            let connecting = timeout(Duration::from_millis(20), stranger.connect(server.address));
+            if let Ok(Ok(connection)) = connecting.await {
+                heard += 1;
+                connection.close(0u32.into(), b"");
+            }
+        }
+        heard
+    });
+    let at_most = 32 + 8 * (begun.elapsed().as_secs() as usize + 1);
+    assert!((1..=at_most).contains(&heard), "{heard} of {LOOPS} in {:?}", begun.elapsed());
+}
+
+#[test]
+fn the_same_site_key_lets_in() {
+    let key = SiteKey::generate().unwrap();
+    let [one, two] = plans::<2>().map(|plan| plan.of_site(&key).start());
+    one.linked(2);
+    two.linked(1);
+}
+
+#[test]
+fn another_site_is_refused_and_both_names_are_said() {
+    lines::keep();
+    let [one, mut two] = plans::<2>();
+    two.site = "other".to_owned();
+    let (one, two) = (one.start(), two.start());
+    for (server, other) in [(&one, 2), (&two, 1)] {
+        let line = server.refusal(other, "another ensemble");
+        assert!(line.contains("site"), "{line}");
+    }
+    lines::wait(&[&two.address.to_string(), "its site being \"other\" and this server's \"plant\""]);
+    lines::wait(&[&one.address.to_string(), "its site being \"plant\" and this server's \"other\""]);
+    assert_eq!(one.told.count(|_| true) + two.told.count(|_| true), 0);
+}
+
+#[test]
+fn who_is_no_member_is_refused() {
+    let one = Plan::new(1).start();
+    let two = Plan::new(2).knows(1, &[&one.address.to_string()]).start();
+    two.refusal(1, "does not have this server in its configuration");
+    assert_eq!(one.told.count(|_| true) + two.told.count(|_| true), 0);
+}
+
+#[test]
+fn a_key_that_is_pinned_is_the_only_one_that_is_taken() {
+    let [mut one, two] = plans::<2>();
+    one.members[1].2 = Some(Identity::generate().unwrap().public_key());
+    let (one, two) = (one.start(), two.start());
+    one.refusal(2, "key");
+    two.refusal(1, "key");
+    assert_eq!(one.told.count(|_| true) + two.told.count(|_| true), 0);
+}
+
+#[test]
+fn silence_is_told_after_a_while() {
+    let nobody = free_address();
+    let one = Plan::new(1).knows(2, &[&nobody.to_string()]).start();
+    let line = one.refusal(2, "no UDP reply");
+    assert!(
+        line.contains(&format!("from {nobody}")) && line.contains(&format!("open UDP {}", nobody.port())),
+        "{line}"
+    );
+}
+
+#[test]
+fn an_address_that_answers_does_not_hide_that_another_one_is_silent() {
+    lines::keep();
+    let (nobody, three) = (free_address(), Plan::new(3).knows(1, &[]).start());
+    let _one = Plan::new(1).knows(2, &[&nobody.to_string(), &three.address.to_string()]).knows(3, &[]).start();
+    lines::wait(&[&three.address.to_string(), "answers at the address of server 2"]);
+    lines::wait(&[&format!("no UDP reply from {nobody} ")]);
+}
+
+#[test]
+fn a_learned_address_that_another_server_has_now_is_forgotten_and_hides_nothing() {
+    lines::keep();
+    let directory = std::env::temp_dir().join(format!("zoolet-lease-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let (nobody, three) = (free_address(), Plan::new(3).knows(1, &[]).start());
+    let mut one = Plan::new(1).knows(2, &[&nobody.to_string()]).knows(3, &[]);
+    let file = directory.join("hints");
+    std::fs::write(&file, format!("2 {}\n2 {nobody}\n", three.address)).unwrap();
+    one.hints = Some(file.clone());
+    let one = one.start();
+    let line = one.refusal(2, "no UDP reply");
+    assert!(line.contains(&nobody.to_string()), "{line}");
+    // The operator did not write it.
+    assert_eq!(lines::with(&[&three.address.to_string(), "answers at the address"]), [""; 0]);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("2 {nobody}\n"));
+    drop(one);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn members_that_are_linked_and_dropped_at_once_are_told_of_once_and_both_tables_keep_why() {
+    const FLAPS: usize = 4;
+    lines::keep();
+    let [one, two] = plans::<2>().map(|plan| plan.start());
+    for _ in 0..FLAPS {
+        let link = one.linked(2);
+        one.push(vec![Instruction::Close { peer: id(2), link, reason: "they do not fit" }]);
+        one.unlinked(2, link);
+        one.refusal(2, "they do not fit");
+        two.refusal(1, "they do not fit");
+    }
+    for (server, other) in [(&one, &two), (&two, &one)] {
+        let linked = format!("linked to server {} at {}", other.id, other.address);
+        let linked: Vec<_> = lines::with(&[&linked]).into_iter().filter(|line| !line.contains("again")).collect();
+        assert_eq!(linked.len(), 1, "{linked:#?}");
+        let gone = lines::with(&[&format!("the link to server {} at {}", other.id, other.address)]);
+        assert!(gone.len() <= 2, "{gone:#?}");
+        // One that stands is told.
+        server.linked(other.id);
+        lines::wait(&[&format!("linked to server {} at {} again", other.id, other.address)]);
+        let figures = &server.table.figures()[&id(other.id)];
+        assert!(figures.is_linked && figures.refusal.is_none() && figures.missing_since.is_none(), "{figures:?}");
+    }
+}
+
+#[test]
+fn who_is_dropped_before_he_hears_that_he_is_linked_knows_why() {
+    const DROPPED: u32 = 6;
+    let one = Plan::new(1).knows(2, &[]).start();
+    on_a_runtime(async {
+        let stranger = Stranger::new();
+        let connection = stranger.connect(one.address).await.unwrap();
+        let _streams = Stranger::be_answered(&connection, Stranger::hello(2, 1)).await.unwrap();
+        connection.close(DROPPED.into(), b"they do not fit");
+        stranger.endpoint.wait_idle().await;
+    });
+    let line = one.refusal(2, "they do not fit");
+    assert!(line.starts_with("the link to server 2 at "), "{line}");
+}
+
+#[test]
+fn an_address_of_the_other_family_is_not_told_as_silence() {
+    let one = Plan::new(1).knows(2, &["[::1]:2888"]).start();
+    let line = one.refusal(2, "[::1]:2888");
+    assert!(line.contains(&format!("peers = \"[::]:{}\"", one.address.port())), "{line}");
+}
+
+#[test]
+fn a_member_that_goes_wrong_again_and_again_is_told_once() {
+    lines::keep();
+    let one = Plan::new(1).knows(2, &[]).knows(3, &[]).start();
+    on_a_runtime(async {
+        let stranger = Stranger::new();
+        for _ in 0..10 {
+            let (connection, ..) = stranger.link(2, 1, one.address).await;
+            connection.open_uni().await.unwrap().write_all(&[3, 0, 0, 0, 250, 1, 2]).await.unwrap();
+            connection.closed().await;
+        }
+    });
+    let remote = one.table.figures()[&id(2)].address.unwrap().to_string();
+    assert_eq!(one.told.count(|event| matches!(event, Event::PeerDown { .. })), 10);
+    assert_eq!(lines::with(&[&remote, "is closed"]).len(), 1);
+    // The machine's own reasons likewise.
+    let three = Plan::new(3).knows(1, &[&one.address.to_string()]).start();
+    for _ in 0..3 {
+        let link = one.linked(3);
+        one.push(vec![Instruction::Close { peer: id(3), link, reason: "a test" }]);
+        one.unlinked(3, link);
+    }
+    assert_eq!(lines::with(&[&three.address.to_string(), "is closed: a test"]).len(), 1);
+}
+
+#[test]
+fn strangers_who_prove_nothing_are_dropped_and_shut_nobody_out() {
+    let [one, two] = plans::<2>();
+    let server = one.start();
+    on_a_runtime(async {
+        let stranger = Stranger::new();
+        let mut open = tokio::task::JoinSet::new();
+        let stranger = std::sync::Arc::new(stranger);
+        for _ in 0..64 {
+            let (stranger, address) = (stranger.clone(), server.address);
+            open.spawn(async move {
+                // Some are not even heard.
+                if let Ok(connection) = stranger.connect(address).await {
+                    connection.closed().await;
+                }
+            });
+        }
+        // A member comes in while they are there.
+        let member = tokio::task::spawn_blocking(move || {
+            let two = two.start();
+            two.linked(1);
+            server.linked(2);
+            (server, two)
+        });
+        let _servers = member.await.unwrap();
+        while let Some(ended) = open.join_next().await {
+            ended.unwrap();
+        }
+    });
+}
+
+#[test]
+fn garbage_costs_no_link() {
+    let [one, two] = plans::<2>().map(|plan| plan.start());
+    let (to_two, to_one) = (one.linked(2), two.linked(1));
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut random = 7u64;
+    for length in 0..3000 {
+        let mut bytes = vec![0; length % 1400];
+        for byte in &mut bytes {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            *byte = (random >> 33) as u8;
+        }
+        socket.send_to(&bytes, one.address).unwrap();
+    }
+    one.send(2, to_two, commit(1));
+    assert_eq!(two.messages(1, to_one, 1), [commit(1)]);
+    assert_eq!(one.told.count(|event| matches!(event, Event::PeerDown { .. })), 0);
+}
+
+#[test]
+fn nonsense_on_a_link_ends_that_link_alone() {
+    let one = Plan::new(1).knows(2, &[]).knows(3, &[]).start();
+    let three = Plan::new(3).knows(1, &[&one.address.to_string()]).start();
+    let (to_three, of_three) = (one.linked(3), three.linked(1));
+    let address = one.address;
+    on_a_runtime(async {
+        let stranger = Stranger::new();
+        let (connection, _say, _hear) = stranger.link(2, 1, address).await;
+        let mut lane = connection.open_uni().await.unwrap();
+        lane.write_all(&[3, 0, 0, 0, 250, 1, 2]).await.unwrap();
+        connection.closed().await;
+    });
+    one.told.wait("the end of the link to 2", |events| {
+        events.iter().any(|event| matches!(event, Event::PeerDown { peer, .. } if *peer == id(2))).then_some(())
+    });
+    one.send(3, to_three, commit(1));
+    assert_eq!(three.messages(1, of_three, 1), [commit(1)]);
+}

@@ -42,7 +42,7 @@ pub(super) enum Destination {
     },
 }
 
-/// Answers that are handed over together.
+/// Answers that are handed over together, at most: each handing over may wake the core. They wait for at most a millisecond and one question.
 const ANSWERS: usize = 256;
 
 /// Runs until its mailbox is closed. `at_disk` tells of the core's questions alone: an answer to a client may take seconds because it is long.
@@ -50,11 +50,17 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox, at_disk: &AtDisk) {
     let mut readers = BTreeMap::new();
     let (mut batch, mut answers) = (Vec::new(), Vec::new());
     let mut notices = Notices::default();
+    let mut handed_over_ms = 0;
     while mailbox.take(&mut batch, None) {
         for work in batch.drain(..) {
             match work {
                 BaseWork::Fetch(fetch) => {
-                    at_disk.begin();
+                    let now_ms = at_disk.begin();
+                    if now_ms != handed_over_ms {
+                        // The next question may take long, and whoever asked the ones before waits for their answers.
+                        handed_over_ms = now_ms;
+                        core.push_all(answers.drain(..));
+                    }
                     let result = reader(&readers, fetch.generation).and_then(|reader| read(reader, &fetch.what));
                     at_disk.end();
                     answers.push(Input::Event(Event::Fetched { id: fetch.id, result }));
@@ -125,5 +131,71 @@ fn deliver(completion: &Completion, destination: Destination, result: Result<Rep
         Destination::Link(link) => link.filled(completion.conn, xid, zxid, result),
         #[cfg(feature = "port")]
         Destination::Socket { sockets, ticket } => sockets.fill(completion.conn, ticket, xid, zxid, result),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::Duration;
+    use zoolet_engine::action::{Checkpoint, CheckpointMeta, FetchId};
+    use zoolet_engine::store::base::{Base, Options};
+    use zoolet_engine::store::key;
+    use zoolet_model::Zxid;
+    use zoolet_sim::disk::{OperationKind, SimDisk};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn question(id: u64, path: &str) -> BaseWork {
+        let what = FetchWhat::Record(key::data(path).unwrap());
+        BaseWork::Fetch(Fetch { id: FetchId(id), what, generation: Generation(0) })
+    }
+
+    /// The second question of a batch waits for the disk until the answer to the first has been handed over.
+    #[test]
+    fn an_answer_does_not_wait_for_a_slow_question_behind_it() {
+        let disk = SimDisk::new(1);
+        let base = Base::create(Arc::new(disk.clone()), 1, Options::default()).unwrap();
+        // Values of several blocks, which no cache keeps.
+        let record = |path: &str| (key::data(path).unwrap(), Some(Bytes::from(vec![1; 50_000])));
+        let changes = Arc::new(Changes::from_iter([record("/a"), record("/b")]));
+        let meta = CheckpointMeta { zxid: Zxid::from_bits(1).unwrap(), digest: 0, totals: Bytes::new() };
+        base.checkpoint(&Checkpoint { changes, meta }).unwrap();
+        let (mailbox, core, at_disk) = (Mailbox::new(), Inbox::new(), AtDisk::default());
+        mailbox.push(BaseWork::Serve(Generation(0), base.reader()));
+        mailbox.push(question(1, "/a"));
+        mailbox.push(question(2, "/b"));
+        mailbox.close();
+        let (release, hangs) = channel::<()>();
+        let (hangs, reads): (Mutex<Receiver<()>>, _) = (Mutex::new(hangs), AtomicU32::new(0));
+        disk.fail_with(move |operation| {
+            if operation.kind == OperationKind::Read && operation.name.starts_with("base-") {
+                match reads.fetch_add(1, Relaxed) {
+                    // A disk that is slow once.
+                    0 => std::thread::sleep(Duration::from_millis(5)),
+                    // Until the other end is dropped.
+                    _ => drop(hangs.lock().unwrap().recv()),
+                }
+            }
+            None
+        });
+        std::thread::scope(|threads| {
+            threads.spawn(|| run(&mailbox, &core, &at_disk));
+            let mut answered = Vec::new();
+            core.take(&mut answered, Some(PATIENCE));
+            drop(release);
+            assert!(
+                matches!(&answered[..], [Input::Event(Event::Fetched { id: FetchId(1), result: Ok(_) })]),
+                "{} answers before the second question is over",
+                answered.len()
+            );
+        });
+        let mut answered = Vec::new();
+        core.take(&mut answered, Some(PATIENCE));
+        assert!(matches!(&answered[..], [Input::Event(Event::Fetched { id: FetchId(2), result: Ok(_) })]));
     }
 }

@@ -92,8 +92,11 @@ pub(super) struct AtDisk {
 }
 
 impl AtDisk {
-    pub(super) fn begin(&self) {
-        self.since_ms.store(clock::mono_ms(), Relaxed);
+    /// Gives the time of it, as [`clock::mono_ms`].
+    pub(super) fn begin(&self) -> u64 {
+        let now_ms = clock::mono_ms();
+        self.since_ms.store(now_ms, Relaxed);
+        now_ms
     }
 
     pub(super) fn end(&self) {

@@ -4,6 +4,7 @@ use crate::siege::{create, directory, znode};
 use crate::site::Server;
 use crate::{Outcome, said};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use zoolet_model::{ConnectReply, ErrorCode, Reply, Request, WriteOp, first_failure};
@@ -21,8 +22,8 @@ const SMALL_SIBLINGS: u64 = 10_000;
 const WINDOW: usize = 500;
 /// How long anything may take, under siege too.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// How long one answer is waited for: as long as the session lives, because who leaves a server that is besieged does not get in again.
-const ANSWER: Duration = Duration::from_secs(60);
+/// How long one answer is waited for, with pings: who leaves a server that is besieged does not get in again.
+const ANSWER: Duration = Duration::from_secs(120);
 /// Before a client that was refused tries again.
 const RETRY: Duration = Duration::from_millis(50);
 const SESSION_TIMEOUT_MS: i32 = 60_000;
@@ -40,16 +41,22 @@ fn data(number: u64) -> Bytes {
 /// When none of them does.
 pub fn client(servers: &[&Server], session: Option<&ConnectReply>) -> Outcome<Client> {
     let until = Instant::now() + PATIENCE;
+    let mut outcomes = BTreeMap::new();
     for server in servers.iter().cycle() {
-        if let Ok(Joined::Client(client)) = Client::join(server.client(), session, SESSION_TIMEOUT_MS, ANSWER) {
-            return Ok(client);
-        }
+        let outcome = match Client::join(server.client(), session, SESSION_TIMEOUT_MS, ANSWER) {
+            Ok(Joined::Client(client)) => return Ok(client),
+            Ok(Joined::Refused) => "refused the session".to_owned(),
+            Ok(Joined::Gone) => "closed the connection".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        *outcomes.entry(format!("server {} {outcome}", server.place.id)).or_insert(0) += 1;
         if Instant::now() >= until {
             break;
         }
         std::thread::sleep(RETRY);
     }
-    Err(format!("nobody takes a client: {:?}", servers.iter().map(|server| server.status()).collect::<Vec<_>>()))
+    let states: Vec<_> = servers.iter().map(|server| server.status()).collect();
+    Err(format!("nobody takes a client: {outcomes:?}: {states:?}"))
 }
 
 /// Writes all of it or nothing, over as many connections as it takes: `None` when it was acknowledged, else why it was refused.
@@ -60,7 +67,7 @@ pub fn try_write(servers: &[&Server], client: &mut Client, operations: &[WriteOp
     let request = Request::Multi(operations.to_vec());
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
-        return match client.ask(&request) {
+        return match client.ask_and_ping(&request, ANSWER) {
             Ok(Some((_, Ok(Reply::Multi(results))))) => Ok(first_failure(&results).map(|(_, error)| error)),
             Ok(Some((_, Err(error)))) => Ok(Some(error)),
             Ok(Some((_, Ok(other)))) => Err(format!("{other:?}")),

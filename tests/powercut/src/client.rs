@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, SessionId};
 use zoolet_transport::wire::client::{
     Header, Shape, decode_connect_reply, decode_reply, encode_connect, encode_request,
@@ -14,6 +14,9 @@ use zoolet_transport::wire::split_frame;
 pub const SESSION_TIMEOUT_MS: i32 = 3_600_000;
 
 const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// The xid of pings and of their answers.
+const PING_XID: i32 = -2;
 
 /// What came of asking for a session.
 pub enum Joined {
@@ -110,8 +113,12 @@ impl Client {
     /// # Errors
     /// An answer that is none, or no answer for too long.
     pub fn receive(&mut self, shape: Shape) -> io::Result<Option<(Header, Result<Reply, ErrorCode>)>> {
-        let Some(frame) = read_frame(&mut self.stream, &mut self.incoming)? else { return Ok(None) };
-        decode_reply(frame, shape).map(Some).map_err(|_| invalid("a reply that is none"))
+        loop {
+            let Some(frame) = read_frame(&mut self.stream, &mut self.incoming)? else { return Ok(None) };
+            if !frame.starts_with(&PING_XID.to_be_bytes()) {
+                return decode_reply(frame, shape).map(Some).map_err(|_| invalid("a reply that is none"));
+            }
+        }
     }
 
     /// One request and its answer; `None` when the server is gone.
@@ -121,6 +128,31 @@ impl Client {
     pub fn ask(&mut self, request: &Request) -> io::Result<Option<(Header, Result<Reply, ErrorCode>)>> {
         self.queue(request);
         if self.flush()? { self.receive(Shape::of(request)) } else { Ok(None) }
+    }
+
+    /// The same, and keeps the session alive while it waits for up to `patience`: it pings three times in each session timeout, as
+    /// ZooKeeper's clients do.
+    ///
+    /// # Errors
+    /// As [`Client::receive`].
+    pub fn ask_and_ping(
+        &mut self,
+        request: &Request,
+        patience: Duration,
+    ) -> io::Result<Option<(Header, Result<Reply, ErrorCode>)>> {
+        let (until, usual) = (Instant::now() + patience, self.stream.read_timeout()?);
+        let interval_ms = u64::try_from(self.session.timeout_ms).map_or(1, |timeout_ms| (timeout_ms / 3).max(1));
+        self.stream.set_read_timeout(Some(Duration::from_millis(interval_ms)))?;
+        let mut answer = self.ask(request);
+        while let Err(error) = &answer
+            && matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+            && Instant::now() < until
+        {
+            encode_request(PING_XID, &Request::Ping, &mut self.outgoing);
+            answer = if self.flush()? { self.receive(Shape::of(request)) } else { Ok(None) };
+        }
+        self.stream.set_read_timeout(usual)?;
+        answer
     }
 }
 

@@ -54,6 +54,19 @@ fn walking_runs_that_all_stand_on_a_large_record_reads_one_of_them_at_a_time() {
 }
 
 #[test]
+fn a_walk_or_a_look_up_behind_large_records_reads_none_of_them() {
+    let (disk, mut model) = (SimDisk::new(1), Model::default());
+    let base = base(&disk, &mut model);
+    let (reader, before) = (base.reader(), base.counters().base_bytes_read);
+    // Records of ephemerals come directly behind those of data: the end of each session looks for some.
+    reader.keys(&[key::EPHEMERAL], Some(&[key::EPHEMERAL + 1]), &mut |_| panic!("there are no ephemerals")).unwrap();
+    assert_eq!(reader.record(&key::data("/b0").unwrap()).unwrap(), None);
+    let read = base.counters().base_bytes_read - before;
+    assert!(read < LARGE / 2, "{read} bytes for {RUNS} runs");
+    assert_holds(&base, &model, "walked");
+}
+
+#[test]
 fn merging_them_does_too() {
     let (disk, mut model) = (SimDisk::new(1), Model::default());
     let base = base(&disk, &mut model);

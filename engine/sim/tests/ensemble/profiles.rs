@@ -110,6 +110,8 @@ fn think_us(profile: &Profile) -> u64 {
 struct Day {
     /// By the medium's budget, and once a second from each client at most.
     writes_an_hour: RangeInclusive<u64>,
+    /// A write at the leader is done a trip sooner, so it matters which clients write while which server leads: the range is that of five
+    /// seeds or more, and a twentieth at each end.
     p50_us: RangeInclusive<u64>,
     /// Of a whole day: less has too few of the syncs that are the longest of a hundred.
     p99_us: RangeInclusive<u64>,
@@ -195,56 +197,56 @@ fn writes(history: &History) -> (u64, u64) {
 
 #[test]
 fn a_day_on_sd_cards() {
-    let day = Day { writes_an_hour: 1_850..=2_050, p50_us: 2_600..=3_000, p99_us: 95_000..=115_000 };
+    let day = Day { writes_an_hour: 1_850..=2_050, p50_us: 2_140..=2_830, p99_us: 95_000..=115_000 };
     lives("sd-a1/512m", "lan", &day);
 }
 
 #[test]
 fn a_day_on_emmc() {
-    let day = Day { writes_an_hour: 11_000..=11_900, p50_us: 2_250..=2_600, p99_us: 20_000..=24_000 };
+    let day = Day { writes_an_hour: 11_000..=11_900, p50_us: 2_130..=2_680, p99_us: 20_000..=24_000 };
     lives("emmc/512m", "lan", &day);
 }
 
 #[test]
 fn a_day_on_bare_nand() {
-    let day = Day { writes_an_hour: 2_000..=2_200, p50_us: 2_800..=3_250, p99_us: 19_000..=23_000 };
+    let day = Day { writes_an_hour: 2_000..=2_200, p50_us: 2_690..=3_300, p99_us: 19_000..=23_000 };
     lives("nand-ubi/128m", "lan", &day);
 }
 
 #[test]
 fn a_day_on_usb_drives() {
-    let day = Day { writes_an_hour: 14_000..=15_000, p50_us: 2_050..=2_300, p99_us: 4_000..=4_800 };
+    let day = Day { writes_an_hour: 14_000..=15_000, p50_us: 1_870..=2_390, p99_us: 4_000..=4_800 };
     lives("usb-ssd/2g", "lan", &day);
 }
 
 #[test]
 fn a_day_on_nvme() {
-    let day = Day { writes_an_hour: 14_000..=15_000, p50_us: 1_290..=1_500, p99_us: 3_000..=3_600 };
+    let day = Day { writes_an_hour: 14_000..=15_000, p50_us: 1_100..=1_540, p99_us: 3_000..=3_700 };
     lives("nvme/2g", "lan", &day);
 }
 
 #[test]
 fn a_day_in_memory() {
-    let day = Day { writes_an_hour: 14_000..=15_000, p50_us: 1_120..=1_350, p99_us: 2_800..=3_400 };
+    let day = Day { writes_an_hour: 14_000..=15_000, p50_us: 940..=1_370, p99_us: 2_800..=3_520 };
     lives("tmpfs/256m", "lan", &day);
 }
 
 #[test]
 fn a_day_on_radio() {
-    let day = Day { writes_an_hour: 11_000..=11_900, p50_us: 60_000..=68_000, p99_us: 175_000..=210_000 };
+    let day = Day { writes_an_hour: 11_000..=11_900, p50_us: 44_000..=70_000, p99_us: 167_000..=210_000 };
     lives("emmc/512m", "wifi", &day);
 }
 
 #[test]
 fn a_day_on_sd_cards_and_radio() {
-    let day = Day { writes_an_hour: 1_850..=2_050, p50_us: 58_000..=70_000, p99_us: 185_000..=220_000 };
+    let day = Day { writes_an_hour: 1_850..=2_050, p50_us: 45_700..=74_200, p99_us: 185_000..=220_000 };
     lives("sd-a1/512m", "wifi", &day);
 }
 
 #[test]
 fn a_day_on_links_that_are_paid_for() {
     // Writes at the leader are done a trip sooner, and the median lies on the side of whichever are more.
-    let day = Day { writes_an_hour: 11_000..=11_900, p50_us: 145_000..=285_000, p99_us: 640_000..=730_000 };
+    let day = Day { writes_an_hour: 11_000..=11_900, p50_us: 126_000..=300_000, p99_us: 530_000..=730_000 };
     lives("emmc/512m", "metered", &day);
 }
 

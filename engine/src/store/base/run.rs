@@ -168,10 +168,13 @@ impl Run {
     /// What it says of a key, if anything.
     pub(super) fn find(&self, key: &[u8]) -> Result<Option<Said>, BaseError> {
         let Some(at) = self.sparse().position(key)? else { return Ok(None) };
-        let blocks = self.blocks(at)?;
+        let (first_key, blocks) = self.sparse().entry(at)?;
         if length(&blocks) == BLOCK_BYTES {
             let first = blocks.start / BLOCK_BYTES;
             return self.cache.with(self.id, first, |block| self.read(blocks, block), |block| self.look(block, key))?;
+        }
+        if first_key != key {
+            return Ok(None);
         }
         let mut bytes = vec![0; in_memory(length(&blocks))?];
         self.read(blocks, &mut bytes)?;
@@ -189,11 +192,6 @@ impl Run {
 
     fn sparse(&self) -> Sparse<'_> {
         Sparse(&self.sparse)
-    }
-
-    /// Where an extent is.
-    fn blocks(&self, at: usize) -> Result<Range<u64>, BaseError> {
-        Ok(self.sparse().entry(at)?.1)
     }
 
     fn read(&self, blocks: Range<u64>, bytes: &mut [u8]) -> Result<(), BaseError> {
@@ -272,8 +270,8 @@ impl Cursor {
         if extents > 0 {
             cursor.enter()?;
             if cursor.key() < Some(key) {
-                cursor.read()?;
-                cursor.slot = Extent(&cursor.bytes).first_from(key)?;
+                // What is unread is one record, which ends before `key`.
+                cursor.slot = if cursor.is_unread { cursor.slots } else { Extent(&cursor.bytes).first_from(key)? };
                 cursor.settle()?;
             }
         }
@@ -352,6 +350,9 @@ impl Cursor {
         self.is_unread = false;
         let extent = Extent(&self.bytes);
         self.slots = extent.len()?;
+        if bytes > BLOCK && self.slots != 1 {
+            return Err(self.run.damaged("an extent of several blocks holds more than one record"));
+        }
         let (last_key, _) = extent.entry(self.slots.saturating_sub(1))?;
         let is_before_next = match self.extent + 1 < self.extents {
             true => last_key < self.run.sparse().entry(self.extent + 1)?.0,

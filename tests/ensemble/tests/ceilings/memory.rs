@@ -53,6 +53,18 @@ fn watch(pids: &[AtomicU64], over: &AtomicBool) -> Vec<u64> {
     most
 }
 
+/// What the server tells of itself. Under siege it may be too busy to answer at once.
+fn figures(server: &Server) -> BTreeMap<String, String> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match server.figures() {
+            Ok(figures) => return figures,
+            Err(why) => assert!(Instant::now() < until, "{why}"),
+        }
+        std::thread::sleep(PERIOD);
+    }
+}
+
 fn figure(figures: &BTreeMap<String, String>, key: &str) -> u64 {
     figures.get(key).unwrap_or_else(|| panic!("no {key}")).parse().unwrap()
 }
@@ -129,7 +141,7 @@ fn hold(name: &str) {
 
 /// A bound that this server has not met, nearly.
 fn unmet(server: &Server) -> Option<String> {
-    let figures = server.figures().unwrap();
+    let figures = figures(server);
     BOUNDS.iter().find_map(|key| {
         let (peak, limit) =
             (figure(&figures, &format!("budget_{key}_peak")), figure(&figures, &format!("budget_{key}_limit")));
@@ -192,7 +204,7 @@ fn besiege(profile: &Profile, connections: u64, site: &mut Site, pids: &[AtomicU
 
     for server in site.servers() {
         let id = server.place.id;
-        let figures = server.figures().unwrap();
+        let figures = figures(server);
         let of = |key: &str, suffix: &str| figure(&figures, &format!("budget_{key}{suffix}"));
         for key in figures.keys().filter_map(|key| key.strip_prefix("budget_")?.strip_suffix("_limit")) {
             println!("server {id}: {key}: {} now, {} at most, of {}", of(key, ""), of(key, "_peak"), of(key, "_limit"));

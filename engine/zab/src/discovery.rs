@@ -20,6 +20,8 @@ pub(crate) struct Prospect {
     /// When it gives up, unless there is progress.
     pub(crate) give_up_at_ms: u64,
     pub(crate) ping_at_ms: u64,
+    /// How many heartbeats in a row have announced the idle interval.
+    pub(crate) idle_pings: u64,
     /// It wants this voter to lead, until then.
     pub(crate) handing_over: Option<(ServerId, u64)>,
     /// That voter has everything, and everybody is being told.
@@ -51,6 +53,7 @@ impl Zab {
             is_established: false,
             give_up_at_ms,
             ping_at_ms: now,
+            idle_pings: 0,
             handing_over: None,
             is_handed_over: false,
         });
@@ -69,7 +72,8 @@ impl Zab {
         attempt: Attempt,
         accepted: Epoch,
     ) -> Result<(), Fault> {
-        let State::Leading(prospect) = &self.state else {
+        let busy_ms = u64::from(self.timing.heartbeat_busy_ms);
+        let State::Leading(prospect) = &mut self.state else {
             // It heard of a leadership that is over.
             self.owe_notification(from);
             return Ok(());
@@ -80,6 +84,9 @@ impl Zab {
             self.become_looking(now);
             return Ok(());
         }
+        // The idle interval is new to it, and one heartbeat that announces it may be lost.
+        prospect.idle_pings = 0;
+        prospect.ping_at_ms = prospect.ping_at_ms.min(now + busy_ms);
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == from) {
             peer.learner = Some(Learner::new(attempt, accepted, now));
         }

@@ -23,11 +23,18 @@ impl Zab {
         round: u64,
         interval_ms: u32,
     ) -> Result<(), Fault> {
+        let busy_ms = self.timing.heartbeat_busy_ms;
         let Some(learning) = self.learning(now, from, attempt) else { return Ok(()) };
         if let Some(pinged) = learning.pinged_ms {
-            let off_8ms = (now.saturating_sub(pinged)).abs_diff(u64::from(learning.interval_ms)).min(1000) * 8;
-            // An eighth of what is new: a smoothed mean deviation, as in TCP.
-            learning.jitter_8ms = (learning.jitter_8ms * 7 + off_8ms) / 8;
+            let (gap_ms, announced_ms) = (now.saturating_sub(pinged), u64::from(learning.interval_ms));
+            // The leader announces the idle interval several times at the busy pace, and asks at that pace: such heartbeats are early by intent, and tell
+            // nothing of the link.
+            let is_early = learning.interval_ms > busy_ms && gap_ms < announced_ms / 2;
+            if !is_early {
+                // An eighth of what is new: a smoothed mean deviation, as in TCP.
+                let off_8ms = gap_ms.abs_diff(announced_ms).min(1000) * 8;
+                learning.jitter_8ms = (learning.jitter_8ms * 7 + off_8ms) / 8;
+            }
         }
         learning.pinged_ms = Some(now);
         learning.interval_ms = interval_ms.clamp(1, 60_000);
@@ -111,9 +118,14 @@ impl Zab {
     fn judge_as_leader(&mut self, now: u64) {
         // Waiting for answers: datagrams may be lost.
         let is_asking = self.answered < self.asked;
-        let interval_ms = if is_asking { self.timing.heartbeat_busy_ms } else { self.interval_ms() };
+        let (is_busy, timing) = (self.is_busy, self.timing);
         let State::Leading(prospect) = &mut self.state else { return };
         if prospect.ping_at_ms <= now {
+            prospect.idle_pings = if is_busy { 0 } else { prospect.idle_pings.saturating_add(1) };
+            // The idle interval is announced several times at the busy pace: a learner that loses the first of them hears another before it suspects.
+            let is_announcing = prospect.idle_pings < MISSED_MAX;
+            let is_hurried = is_busy || is_asking || is_announcing;
+            let interval_ms = if is_hurried { timing.heartbeat_busy_ms } else { timing.heartbeat_idle_ms };
             prospect.ping_at_ms = now + u64::from(interval_ms);
             let learners = self.peers.iter_mut().filter_map(|peer| peer.learner.as_mut());
             learners.for_each(|learner| learner.owes_ping = true);

@@ -311,6 +311,7 @@ impl Client {
             ToClient::Sent(Sent::Reply { xid, zxid, result }) => {
                 let under_way = if xid == PING_XID { &mut self.pings } else { &mut self.outstanding };
                 *under_way = under_way.saturating_sub(1);
+                let is_news = zxid > self.last_zxid;
                 self.last_zxid = self.last_zxid.max(zxid);
                 match &mut self.voice {
                     Voice::Drawn(asks) if xid != PING_XID => asks.answered(zxid, &result),
@@ -318,6 +319,11 @@ impl Client {
                     Voice::Owned(line) => line.on_reply(xid, zxid, &result),
                 }
                 witness.recorder.answered(now_us, conn, xid, zxid, result);
+                // Who has just seen something new is most likely to find a server that has not.
+                if is_news && self.habits.moves_one_in > 0 && self.random.one_in(self.habits.moves_one_in) {
+                    self.leave(now_us, conn, wires, witness);
+                    self.place = Place::Away { until_us: now_us };
+                }
             }
             ToClient::Sent(Sent::Event(event)) => {
                 // Not taken for something that was seen: more events of the same zxid may come, and as real clients do.

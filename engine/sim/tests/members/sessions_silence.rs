@@ -5,6 +5,7 @@ use crate::member_support::{Client, Members, Told};
 use zoolet_engine::{Limits, PeerMessage, Settings};
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
 use zoolet_sim::client::create;
+use zoolet_zab::Timing;
 
 const TIMEOUT_MS: i32 = 4000;
 
@@ -298,4 +299,118 @@ fn heartbeats_are_frequent_from_the_beginning_of_a_short_session() {
         }
         assert!(pings(&mut members, learner) >= 15);
     }
+}
+
+/// The intervals of the heartbeats that a learner was sent since they were last looked at, milliseconds.
+fn announced(members: &mut Members, learner: u8) -> Vec<u32> {
+    let interval = |(_, to, message): (u8, u8, PeerMessage)| match message {
+        PeerMessage::Zab(message) if to == learner => match *message {
+            zoolet_zab::Message::Ping { interval_ms, .. } => Some(interval_ms),
+            _ => None,
+        },
+        _ => None,
+    };
+    std::mem::take(&mut members.said).into_iter().filter_map(interval).collect()
+}
+
+/// Brings the ensemble from its busy heartbeats to the first one that announces the idle interval, and returns the learner that was sent it.
+fn until_idle_is_announced(members: &mut Members, timing: Timing) -> u8 {
+    let (leader, learner) = (members.leader(), members.learners()[0]);
+    let client = members.client(leader, 9000);
+    members.ask(&client, Request::Write(create("/last", 5, CreateKind::Persistent))).unwrap();
+    members.advance(100);
+    announced(members, learner);
+    for _ in 0..5000 {
+        members.advance(1);
+        if announced(members, learner).contains(&timing.heartbeat_idle_ms) {
+            return learner;
+        }
+    }
+    panic!("the idle interval was never announced");
+}
+
+/// On a bad link both followers of three lost the one heartbeat that announced the idle interval: they suspected their leader before its next one.
+#[test]
+fn the_idle_interval_is_announced_three_times_at_the_busy_pace() {
+    let timing = Timing::default();
+    let mut members = Members::born(3);
+    let learner = until_idle_is_announced(&mut members, timing);
+    let (mut gaps, mut gap_ms) = (Vec::new(), 0);
+    while gaps.len() < 4 {
+        members.advance(1);
+        gap_ms += 1;
+        for _ in announced(&mut members, learner) {
+            gaps.push(std::mem::take(&mut gap_ms));
+        }
+        assert!(gap_ms < 2000, "{gaps:?} ms, and no other heartbeat");
+    }
+    let (busy, idle) = (timing.heartbeat_busy_ms, timing.heartbeat_idle_ms);
+    assert!(gaps[..2].iter().all(|&gap_ms| gap_ms <= busy + 5), "{gaps:?} ms");
+    assert!(gaps[2..].iter().all(|&gap_ms| gap_ms >= idle - 5), "{gaps:?} ms");
+}
+
+#[test]
+fn a_learner_that_joins_an_idle_leader_is_told_the_interval_more_than_once() {
+    let timing = Timing::default();
+    let mut members = Members::born(3);
+    let learner = members.learners()[0];
+    members.advance(3000);
+    members.stop(learner);
+    members.start(learner);
+    members.said.clear();
+    members.advance(4 * u64::from(timing.heartbeat_busy_ms));
+    assert!(members.server(learner).is_serving());
+    let intervals = announced(&mut members, learner);
+    assert!(intervals.len() >= 3 && intervals.iter().all(|&ms| ms == timing.heartbeat_idle_ms), "{intervals:?}");
+}
+
+/// How long this learner, and those that suspect sooner, follow a leader that is cut off from all of them, milliseconds.
+fn patience_ms(members: &mut Members, learner: u8) -> u32 {
+    let (leader, first) = (members.leader(), members.server(learner).leader());
+    members.learners().into_iter().for_each(|learner| members.cut(leader, learner));
+    let mut waited_ms = 0;
+    while members.server(learner).leader() == first {
+        members.advance(1);
+        waited_ms += 1;
+        assert!(waited_ms < 10_000, "it is never suspected");
+    }
+    waited_ms
+}
+
+/// Heartbeats that come earlier than announced say nothing of the link: a learner that took them for jitter would suspect a dead leader later.
+#[test]
+fn early_announcements_do_not_delay_the_suspicion_of_a_leader_that_died() {
+    let timing = Timing::default();
+    let mut members = Members::born(3);
+    let learner = until_idle_is_announced(&mut members, timing);
+    for _ in 0..2 {
+        while announced(&mut members, learner).is_empty() {
+            members.advance(1);
+        }
+    }
+    // Three intervals, and what three heartbeats over a link without delays are off by.
+    let waited_ms = patience_ms(&mut members, learner);
+    assert!(waited_ms <= 3 * timing.heartbeat_idle_ms + timing.heartbeat_busy_ms, "{waited_ms} ms");
+}
+
+/// Nor are they proof of a good link.
+#[test]
+fn early_heartbeats_do_not_make_a_learner_forget_that_its_link_is_uneven() {
+    let timing = Timing::default();
+    let mut members = Members::born(3);
+    let (leader, learner) = (members.leader(), members.learners()[0]);
+    let client = members.client(learner, 9000);
+    members.advance(3000);
+    for _ in 0..3 {
+        members.hold(leader, learner);
+        members.advance(300);
+        members.release(leader, learner);
+        members.advance(700);
+    }
+    for _ in 0..20 {
+        assert_eq!(members.ask(&client, Request::Sync { path: None }), Ok(Reply::Synced(None)));
+        members.advance(20);
+    }
+    let waited_ms = patience_ms(&mut members, learner);
+    assert!(waited_ms >= 3 * timing.heartbeat_idle_ms + 2 * timing.heartbeat_busy_ms, "{waited_ms} ms");
 }

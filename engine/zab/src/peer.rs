@@ -101,7 +101,7 @@ impl Learner {
             ponged: 0,
             owes_ping: true,
             disk_age_ms: 0,
-            has_room: true,
+            has_room: false,
             sync: None,
             sync_next: None,
             owes_synced: None,

@@ -5,7 +5,7 @@ use crate::member_support::Members;
 use zoolet_engine::event::Shortage;
 use zoolet_engine::status::{Alarm, DiskTrouble, DiskTroubles, Refusal};
 use zoolet_engine::{Event, PeerMessage};
-use zoolet_model::{CreateKind, ErrorCode, Reply, Request};
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request, WriteOp};
 use zoolet_sim::client::create;
 use zoolet_zab::Message;
 
@@ -127,6 +127,22 @@ fn with_no_room_anywhere_nobody_hands_over_and_writes_are_refused_until_one_memb
     assert_eq!(seen, [leader, learners[1]], "once, and when the room has lasted");
     let client = members.client(leader, 30_000);
     assert_eq!(members.ask(&client, born("/a")), Ok(Reply::Path("/a".into())));
+}
+
+/// A new leader took the others for servers with room until it had heard of their disks, handed over at once, and so did the next.
+#[test]
+fn after_an_election_among_full_members_nobody_hands_over() {
+    let mut members = Members::born(3);
+    members.ids().for_each(|id| space(&mut members, id, true));
+    members.advance(3000);
+    let first = members.leader();
+    members.stop(first);
+    members.advance(3000);
+    let second = members.leader();
+    assert_eq!(leaders_during(&mut members, 10_000), [second]);
+    let client = members.client(second, 30_000);
+    let gone = Request::Write(WriteOp::Delete { path: "/none".into(), version: -1 });
+    assert_eq!(members.ask(&client, gone), Err(ErrorCode::NoNode), "deletes go on");
 }
 
 /// Each is full whenever it leads, and has room as soon as it does not.

@@ -16,8 +16,8 @@ pub(super) struct Struck {
     /// What struck, from when to when.
     pub(super) spans: Vec<(Kind, u64, u64)>,
     cuts: BTreeMap<(ServerId, ServerId), u32>,
-    /// Until then servers may refuse for want of room, or because they cannot read.
-    refusing_until_us: u64,
+    /// Until when each server may refuse for want of room, or because it cannot read.
+    refusing_until_us: BTreeMap<ServerId, u64>,
 }
 
 /// A fault that is to be mended.
@@ -32,10 +32,13 @@ struct Active {
 const REFUSING_US: u64 = 3 * SECOND;
 
 impl Struck {
-    /// Whether servers may refuse what they are asked for.
-    pub(super) fn may_refuse(&self, now_us: u64) -> bool {
-        let is_active = self.active.values().any(|active| matches!(active.kind, Kind::BaseError | Kind::DiskFull));
-        is_active || now_us < self.refusing_until_us
+    /// Whether this server may refuse what it is asked for.
+    pub(super) fn may_refuse(&self, server: ServerId, now_us: u64) -> bool {
+        let refuses = |active: &Active| {
+            matches!(active.kind, Kind::BaseError | Kind::DiskFull) && active.victims.contains(&server)
+        };
+        let lasts = self.refusing_until_us.get(&server).is_some_and(|&until_us| now_us < until_us);
+        lasts || self.active.values().any(refuses)
     }
 
     /// Whether the members shall be others than at the beginning.
@@ -224,11 +227,11 @@ impl World {
             }
             Kind::LogError => self.with(victim, |host, _| host.disk.heal()),
             Kind::BaseError => {
-                self.refuse_no_more();
+                self.refuse_no_more(victim);
                 self.with(victim, |host, _| host.disk.heal());
             }
             Kind::DiskFull => {
-                self.refuse_no_more();
+                self.refuse_no_more(victim);
                 self.with(victim, |host, _| {
                     host.is_disk_full = false;
                     host.disk.set_capacity(None);
@@ -251,8 +254,8 @@ impl World {
         }
     }
 
-    fn refuse_no_more(&mut self) {
-        self.struck.refusing_until_us = self.now_us() + REFUSING_US;
+    fn refuse_no_more(&mut self, server: ServerId) {
+        self.struck.refusing_until_us.insert(server, self.now_us() + REFUSING_US);
         // No fault has this number: it is looked at again who serves.
         self.around.agenda.after(REFUSING_US, Happening::Mend(0));
     }

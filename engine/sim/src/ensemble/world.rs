@@ -10,7 +10,7 @@ use super::witness::Witness;
 use super::{Agenda, Fault, Flight, Links, MS, Rank, Said, Sent, Wires};
 use crate::oracle::ClientId;
 use crate::workload::Random;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use zoolet_engine::ConnId;
 use zoolet_engine::peer::LinkId;
 use zoolet_zab::{Config, Role, ServerId};
@@ -271,15 +271,21 @@ impl World {
         let is_quiet = self.struck.is_quiet() && self.owners.are_sound();
         let is_quorum = leader.is_some_and(|leader| serving.contains(&leader) && self.is_quorum(leader, &serving));
         // A base that hangs fills the log, and the log refuses as a full disk does.
-        let is_any_refusing = self.hosts.keys().any(|server| said(server).is_some_and(|state| state.is_refusing));
+        let may_refuse = |server: &ServerId, host: &Host| {
+            let says_so = said(server).is_some_and(|state| state.is_refusing);
+            says_so || host.is_rotten() || self.struck.may_refuse(*server, now_us)
+        };
+        let refusing: BTreeSet<ServerId> =
+            self.hosts.iter().filter(|(server, host)| may_refuse(server, host)).map(|(&server, _)| server).collect();
+        let is_leader_refusing = refusing.iter().any(|server| leads(&server));
         let recorder = &mut self.around.witness.recorder;
         for (&server, host) in &self.hosts {
             recorder.held_up(now_us, server, host.is_held_up());
             recorder.serving(now_us, server, is_quorum && serving.contains(&server));
+            recorder.refusing(now_us, server, refusing.contains(&server));
         }
-        let has_damage = self.hosts.values().any(Host::is_rotten);
         recorder.standing_still(now_us, self.hosts.values().any(|host| host.clock.is_frozen()));
-        recorder.refusing(now_us, has_damage || is_any_refusing || self.struck.may_refuse(now_us));
+        recorder.leader_refusing(now_us, is_leader_refusing);
         recorder.healthy(now_us, is_quorum && serving.len() == self.hosts.len() && is_quiet);
     }
 

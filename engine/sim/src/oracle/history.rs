@@ -170,8 +170,10 @@ pub struct History {
     pub serving: BTreeMap<ServerId, Vec<Span>>,
     /// When there was an established leader with a quorum and nothing disturbed it.
     pub healthy: Vec<Span>,
-    /// When some server may have refused requests, for want of room or because its base failed.
-    pub refusing: Vec<Span>,
+    /// Per server: when it may have refused requests, for want of room or because its base failed.
+    pub refusing: BTreeMap<ServerId, Vec<Span>>,
+    /// When a server that may have refused requests led, or took itself for the leader: it refuses those of every server's clients.
+    pub leader_refusing: Vec<Span>,
     /// When the clock of some server stood still while it worked.
     pub standing_still: Vec<Span>,
     /// Per server: when its clock or its disk was held up, so that what it shows may be as old as that.
@@ -221,7 +223,8 @@ pub struct Recorder {
     answers: Vec<usize>,
     serving_since: BTreeMap<ServerId, u64>,
     healthy_since: Option<u64>,
-    refusing_since: Option<u64>,
+    refusing_since: BTreeMap<ServerId, u64>,
+    leader_refusing_since: Option<u64>,
     stands_still_since: Option<u64>,
     held_up_since: BTreeMap<ServerId, u64>,
 }
@@ -408,13 +411,23 @@ impl Recorder {
         }
     }
 
-    /// From now on (or no longer) some server may answer SYSTEMERROR to what it would otherwise take: its disk is full, its base fails.
-    pub fn refusing(&mut self, at_us: u64, may_refuse: bool) {
+    /// From now on (or no longer) the server may answer SYSTEMERROR to what it would otherwise take: its disk is full, its base fails.
+    pub fn refusing(&mut self, at_us: u64, server: ServerId, may_refuse: bool) {
         let at = self.moment(at_us);
         if may_refuse {
-            self.refusing_since.get_or_insert(at.us);
-        } else if let Some(from_us) = self.refusing_since.take() {
-            self.history.refusing.push(Span { from_us, to_us: at.us });
+            self.refusing_since.entry(server).or_insert(at.us);
+        } else if let Some(from_us) = self.refusing_since.remove(&server) {
+            self.history.refusing.entry(server).or_default().push(Span { from_us, to_us: at.us });
+        }
+    }
+
+    /// From now on (or no longer) a server that leads may answer so.
+    pub fn leader_refusing(&mut self, at_us: u64, may_refuse: bool) {
+        let at = self.moment(at_us);
+        if may_refuse {
+            self.leader_refusing_since.get_or_insert(at.us);
+        } else if let Some(from_us) = self.leader_refusing_since.take() {
+            self.history.leader_refusing.push(Span { from_us, to_us: at.us });
         }
     }
 
@@ -451,7 +464,11 @@ impl Recorder {
             self.held_up(at_us, server, false);
         }
         self.healthy(at_us, false);
-        self.refusing(at_us, false);
+        let servers: Vec<_> = self.refusing_since.keys().copied().collect();
+        for server in servers {
+            self.refusing(at_us, server, false);
+        }
+        self.leader_refusing(at_us, false);
         self.standing_still(at_us, false);
         self.history.ended = ended;
         self.history.settled = settled;

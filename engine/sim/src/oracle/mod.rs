@@ -6,7 +6,7 @@
 //! - a client begins a connection: [`Recorder::connecting`]; the answer: [`Recorder::connected`]; its end: [`Recorder::ended`],
 //! - a request leaves it: [`Recorder::invoked`]; an answer or an event arrives: [`Recorder::answered`], [`Recorder::notified`],
 //! - a server applies an entry: [`Recorder::committed`], for every server and entry, no-ops and sessions too,
-//! - links, leaders and full disks: [`Recorder::serving`], [`Recorder::healthy`], [`Recorder::refusing`].
+//! - links, leaders and full disks: [`Recorder::serving`], [`Recorder::healthy`], [`Recorder::refusing`], [`Recorder::leader_refusing`].
 //!
 //! Then [`check_with`] judges what was recorded: at the end, or [so far](Recorder::so_far) (what is owed at the end is then not asked for). It
 //! takes a few microseconds for each operation. [`Summary`] says whether there was anything to judge, [`load`] is a workload made for this.

@@ -198,12 +198,14 @@ impl Segment<'_, '_> {
         false
     }
 
-    /// Whether a server may have refused it before `behind` was applied, which was asked for later: a refusal is an outcome, also when its client has left
-    /// and never hears of it.
+    /// Whether the server that it was asked of, or one that led, may have refused it before `behind` was applied, which was asked for later: a refusal is
+    /// an outcome, also when its client has left and never hears of it.
     fn may_be_refused(&self, operation: usize, behind: usize) -> bool {
         let (asked, behind) = (self.facts.operation(operation), &self.facts.entries[behind]);
-        let spans = &self.facts.history.refusing;
-        spans.iter().any(|span| span.from_us <= behind.at.us && asked.invoked.us <= span.to_us)
+        let history = self.facts.history;
+        let own = history.refusing.get(&history.connection_of(asked).server);
+        let spans = own.into_iter().flatten().chain(&history.leader_refusing);
+        spans.into_iter().any(|span| span.from_us <= behind.at.us && asked.invoked.us <= span.to_us)
     }
 
     fn unaccounted(&self, hopeless: &BTreeSet<(usize, usize, usize)>) -> Violation {
@@ -527,21 +529,27 @@ mod tests {
         assert_eq!(story.verdict(), None);
     }
 
-    /// A client leaves a create and what stands behind it, while both wait at the leader. Then the leader refuses the one and takes the other.
-    fn refused_after_its_client_left(is_refused_in_time: bool) -> Option<&'static str> {
+    const RULE: &str = "a write has at most one entry, an entry is asked for, and nothing takes effect behind what was lost on the same connection";
+
+    /// A client leaves a create and what stands behind it, while both wait. The one is refused and the other takes effect; `refuses` records who may have
+    /// refused, from the one time to the other.
+    fn refused_after_its_client_left(from_us: u64, refuses: impl Fn(&mut Recorder, u64, bool)) -> Option<&'static str> {
         let mut story = Story::begin();
         story.ask(create("/a", OPEN));
         story.ask(Request::Multi(Vec::new()));
         story.move_on();
-        if is_refused_in_time {
-            story.recorder.refusing(3, true);
-            story.recorder.refusing(4, false);
+        let applied_us = 5;
+        let refused = |story: &mut Story| {
+            refuses(&mut story.recorder, from_us, true);
+            refuses(&mut story.recorder, from_us + 1, false);
+        };
+        if from_us < applied_us {
+            refused(&mut story);
         }
-        story.at_us = 5;
+        story.at_us = applied_us;
         story.commit(&Txn::Multi { session: SESSION, identity: Identity::default(), ops: Vec::new() });
-        if !is_refused_in_time {
-            story.recorder.refusing(6, true);
-            story.recorder.refusing(7, false);
+        if from_us > applied_us {
+            refused(&mut story);
         }
         story.at_us = 8;
         story.children("/", &["zookeeper"]);
@@ -552,13 +560,21 @@ mod tests {
     /// learner refused, whose base hung until its log was full.
     #[test]
     fn a_refusal_is_an_outcome_although_its_client_has_left() {
-        assert_eq!(refused_after_its_client_left(true), None);
+        assert_eq!(refused_after_its_client_left(3, Recorder::leader_refusing), None);
+        let own = |recorder: &mut Recorder, at_us, may_refuse| recorder.refusing(at_us, ServerId::STANDALONE, may_refuse);
+        assert_eq!(refused_after_its_client_left(3, own), None);
     }
 
     #[test]
     fn a_refusal_that_comes_later_excuses_nothing() {
-        let rule = "a write has at most one entry, an entry is asked for, and nothing takes effect behind what was lost on the same connection";
-        assert_eq!(refused_after_its_client_left(false), Some(rule));
+        assert_eq!(refused_after_its_client_left(6, Recorder::leader_refusing), Some(RULE));
+    }
+
+    #[test]
+    fn a_server_that_neither_leads_nor_has_the_connection_refuses_nobody() {
+        let other = ServerId::new(9).unwrap();
+        let elsewhere = |recorder: &mut Recorder, at_us, may_refuse| recorder.refusing(at_us, other, may_refuse);
+        assert_eq!(refused_after_its_client_left(3, elsewhere), Some(RULE));
     }
 
     /// Nobody waits for the answer to an auth packet before he asks for more, and a connection may end between the two.

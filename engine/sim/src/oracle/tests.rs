@@ -581,7 +581,7 @@ fn every_entry_is_asked_for_once_and_in_order() {
     let refused = (0..60).any(|seed| {
         let mut history = toy::history(seed, 3000);
         two_under_way(&mut history) && {
-            history.refusing.push(Span { from_us: 0, to_us: history.ended.us });
+            history.leader_refusing.push(Span { from_us: 0, to_us: history.ended.us });
             origin::check(&Facts::of(&history).unwrap()).is_ok()
         }
     });

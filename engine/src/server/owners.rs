@@ -78,7 +78,8 @@ pub(super) struct Owners {
     questions: Questions,
     /// Sessions that were begun in this very process, connected or not: of a former one nobody is left.
     pub(super) of_this_process: BTreeSet<SessionId>,
-    /// Leader: which sessions of its own process each learner named, until this leader has applied every session that the list can be about.
+    /// Leader: which sessions of its own process each learner named, until this leader has applied every session that the list can be about, and has ended
+    /// those that it leaves out.
     said_to_live: BTreeMap<ServerId, Living>,
 }
 
@@ -307,23 +308,26 @@ impl Server {
         }
         let applied = self.state.applied();
         for (server, living) in std::mem::take(&mut self.owners.said_to_live) {
-            if living.up_to <= applied {
-                self.end_orphans(server, &living);
-            } else {
+            if living.up_to > applied || !self.end_orphans(server, &living) {
                 self.owners.said_to_live.insert(server, living);
             }
         }
     }
 
-    fn end_orphans(&mut self, server: ServerId, living: &Living) {
+    /// Whether all of them are ended. Nothing can be proposed while another server shall lead, and this one may go on.
+    fn end_orphans(&mut self, server: ServerId, living: &Living) -> bool {
         for session in self.state.sessions_at_home(server) {
             let is_open = self.sessions.lookup(session).is_some_and(|live| !live.closing);
             // A session that began behind the list is of the process that sent it.
             let is_former = session.0 <= living.up_to.as_i64() && !living.sessions.contains(&session);
-            if is_open && is_former && self.propose(&Txn::CloseSession { session }, Origin::None) {
+            if is_open && is_former {
+                if !self.propose(&Txn::CloseSession { session }, Origin::None) {
+                    return false;
+                }
                 self.sessions.close(session);
             }
         }
+        true
     }
 
     /// Applied is an entry of a session that did not ask for it on a connection of this server. One that is here nevertheless is half open: its client

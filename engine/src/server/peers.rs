@@ -280,5 +280,6 @@ impl Server {
         self.note_health();
         self.zab.handle_deadline(self.now.mono_ms);
         self.follow_zab();
+        self.end_known_orphans();
     }
 }

@@ -101,6 +101,27 @@ fn a_leader_that_serves_and_has_not_applied_their_beginning_ends_them_too() {
     assert_eq!(members.ask(&new, Request::Ping), Ok(Reply::Empty));
 }
 
+/// The list of the new process is said once, and nothing could be proposed when it came.
+#[test]
+fn a_leader_that_was_handing_over_when_it_heard_of_the_other_process_ends_them_when_it_goes_on() {
+    let mut members = Members::born(3);
+    let (leader, home, target) = (members.leader(), members.learners()[0], members.learners()[1]);
+    let (_, waiter) = holds_at(&mut members, home, leader);
+    members.stop(home);
+    members.hold(target, leader);
+    members.send(&waiter, 7, Request::Write(create("/late", 1, CreateKind::Persistent)));
+    members.command(leader, |server, now| server.hand_over(now));
+    members.start(home);
+    members.advance(200);
+    assert!(members.server(leader).zab().is_handing_over() && members.server(home).is_serving());
+    members.advance(2000);
+    members.release(target, leader);
+    members.advance(1000);
+    assert!(members.server(leader).leads(), "it was given up");
+    members.told(&waiter);
+    assert_eq!(members.ask(&waiter, look()), Err(ErrorCode::NoNode));
+}
+
 #[test]
 fn a_server_alone_ends_them_when_it_starts_again() {
     let mut members = Members::born(1);

@@ -8,8 +8,9 @@ use super::snapshots::Received;
 use super::{Inbox, Input, Mailbox, clock, data, lock};
 use std::cell::Cell;
 use std::hash::Hash;
+use std::io;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tracing::{debug, error, info, warn};
 use zoolet_engine::Event;
@@ -17,12 +18,15 @@ use zoolet_engine::action::{Checkpoint, Generation};
 use zoolet_engine::event::{BaseFailure, Shortage};
 use zoolet_engine::notices::Notices;
 use zoolet_engine::status::Lack;
-use zoolet_engine::store::Reserve;
+use zoolet_engine::store::{MARKER, Reserve};
 use zoolet_engine::store::base::{Base, BaseError, BaseReader, Patrol};
 use zoolet_engine::store::disk::Disk;
 
 /// How often a disk that is short of space is looked at.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether the data directory is still there, milliseconds.
+const PRESENCE_MS: u64 = 5_000;
 
 /// What the checkpoint thread is told, in order.
 pub(super) enum CheckpointWork {
@@ -33,6 +37,8 @@ pub(super) enum CheckpointWork {
     },
     /// A base that came in, and that nobody wants.
     Remove(Base),
+    /// The log has taken the reserve.
+    LookForSpace,
 }
 
 /// What the thread works with.
@@ -46,6 +52,7 @@ pub(super) struct CheckpointThread<'a> {
     pub(super) log: &'a Mailbox<LogWork>,
     pub(super) core: &'a Inbox,
     pub(super) scrubs: &'a Scrubs,
+    pub(super) presence: &'a Presence,
     pub(super) flash: &'a Flash,
     pub(super) log_counts: &'a log::Counts,
     pub(super) notices: Mutex<Notices>,
@@ -67,6 +74,41 @@ impl Scrubs {
     }
 }
 
+/// Whether the data directory is still where the next start will look for it. Files that were removed or moved away stay open, and are written on.
+#[derive(Debug, Default)]
+pub(super) struct Presence {
+    is_gone: AtomicBool,
+    look_at_ms: AtomicU64,
+}
+
+impl Presence {
+    /// Whether it was gone at the last look.
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone.load(Relaxed)
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.look_at_ms.load(Relaxed).saturating_sub(clock::mono_ms()))
+    }
+
+    /// Looks, if it is time. A disk that fails says nothing of this.
+    fn look(&self, disk: &dyn Disk) {
+        let now_ms = clock::mono_ms();
+        if now_ms < self.look_at_ms.load(Relaxed) {
+            return;
+        }
+        self.look_at_ms.store(now_ms + PRESENCE_MS, Relaxed);
+        let is_gone = disk.open(MARKER).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if self.is_gone.swap(is_gone, Relaxed) != is_gone {
+            if is_gone {
+                error!("the data directory is not at its path any more: what this server holds it will not find at its next start");
+            } else {
+                info!("the data directory is back");
+            }
+        }
+    }
+}
+
 impl CheckpointThread<'_> {
     /// Runs until the mailbox is closed.
     ///
@@ -75,7 +117,8 @@ impl CheckpointThread<'_> {
     pub(super) fn run(&self, mailbox: &Mailbox<CheckpointWork>) -> Result<(), String> {
         let (mut batch, mut merging) = (Vec::new(), true);
         let mut patrol = Patrol::new(clock::now().mono_ms);
-        while mailbox.take(&mut batch, Some(self.patience(merging, &patrol).min(self.flash.patience()))) {
+        while mailbox.take(&mut batch, Some(self.patience(merging, &patrol).min(self.flash.patience()).min(self.presence.patience()))) {
+            self.presence.look(self.disk);
             self.flash.look(self.log_counts.figures().log.entry_bytes);
             if batch.is_empty() && merging {
                 merging = self.merge()?;
@@ -92,6 +135,7 @@ impl CheckpointThread<'_> {
                         patrol = Patrol::new(clock::now().mono_ms);
                     }
                     CheckpointWork::Remove(base) => base.retire(),
+                    CheckpointWork::LookForSpace => {}
                 }
                 merging = true;
             }

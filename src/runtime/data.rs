@@ -111,7 +111,7 @@ fn create(path: &Path, populate: Populate) -> Result<(), StartError> {
     // A umask may have taken rights from its owner as well.
     let settled = fs::set_permissions(path, Permissions::from_mode(0o700)).or_else(|error| match error.kind() {
         // Where a file system has no modes.
-        io::ErrorKind::PermissionDenied => Ok(()),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported => Ok(()),
         _ => Err(error),
     });
     settled.and_then(|()| File::open(parent)?.sync_all()).map_err(|error| disk_error(path, &error))

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
-use zoolet_engine::Status;
-use zoolet_engine::store::MARKER_UNFINISHED;
+use zoolet_engine::{Limits, Status};
+use zoolet_engine::store::disk::Disk;
+use zoolet_engine::store::{MARKER, MARKER_UNFINISHED};
 use zoolet_model::Text;
 use zoolet_sim::disk::{Operation, OperationKind, SimDisk};
 
@@ -89,11 +90,16 @@ impl Directory {
 
     /// With bounds so small that a few writes make a checkpoint, and a few of those a merge.
     fn start(&self, disk: &SimDisk) -> Node {
+        self.start_with(disk, |_| {})
+    }
+
+    fn start_with(&self, disk: &SimDisk, change: fn(&mut Limits)) -> Node {
         let mut config = Config::new(&self.0);
         let limits = &mut config.limits;
         (limits.frame_bytes_max, limits.log_segment_bytes, limits.log_segments) = (8 << 10, 16 << 10, 8);
         (limits.memtable_bytes, limits.record_cache_bytes, limits.base_cache_bytes) = (4 << 10, 2 << 10, 64 << 10);
         limits.disk_reserve_bytes = 64 << 10;
+        change(limits);
         Node::start_on(disk.clone(), None, self.0.clone(), config).unwrap()
     }
 }
@@ -249,6 +255,45 @@ fn a_node_whose_disk_hangs_raises_an_alarm_until_the_disk_answers() {
         });
         wait_until("no alarm", || !is_alarmed());
     }
+}
+
+/// The log of a young server needs room for its next segment before any checkpoint does.
+#[test]
+fn a_node_whose_young_log_finds_the_disk_full_takes_deletes_from_the_reserve() {
+    let directory = Directory::new("young");
+    let disk = SimDisk::new(1);
+    let node = directory.start_with(&disk, |limits| (limits.memtable_bytes, limits.log_segments) = (256 << 10, 64));
+    let writer = session(&node);
+    let path = |number: usize| Path::new(Text::from(format!("/n{number}"))).unwrap();
+    let create = |number: usize| writer.create(&path(number), Some(value(number))).wait_timeout(PATIENCE).expect("an answer");
+    wait_until("a reserve", || disk.contents("reserve").is_some());
+    disk.set_capacity(Some(disk.used_bytes()));
+    let end = (0..1000).find(|&number| create(number).is_err()).expect("the disk never was full");
+    let is_alarmed = |what: &str| status(&node).unwrap().alarms.iter().any(|alarm| alarm.what.starts_with(what));
+    assert!(is_alarmed("writes are refused: the disk is full"), "{:?}", status(&node).unwrap().alarms);
+    for number in 0..end {
+        let deleted = writer.delete(&path(number), Version::Any).wait_timeout(PATIENCE).expect("an answer");
+        assert!(deleted.is_ok(), "{deleted:?}: delete {number} of {end}");
+    }
+    disk.set_capacity(None);
+    wait_until("writes are taken", || create(end).is_ok());
+}
+
+/// Its files stay open, so that without an alarm a server passes for well whose next start finds nothing.
+#[test]
+fn a_node_whose_data_directory_is_gone_raises_an_alarm_until_it_is_back() {
+    let directory = Directory::new("gone");
+    let disk = begun(&directory).after_process_crash();
+    let node = directory.start(&disk);
+    let is_alarmed = || {
+        let status = status(&node).unwrap();
+        status.alarms.iter().any(|alarm| alarm.what.starts_with("the data directory is not at its path") && alarm.holds_up)
+    };
+    assert!(!is_alarmed());
+    disk.rename(MARKER, "elsewhere").unwrap();
+    wait_until("an alarm", is_alarmed);
+    disk.rename("elsewhere", MARKER).unwrap();
+    wait_until("no alarm", || !is_alarmed());
 }
 
 #[test]

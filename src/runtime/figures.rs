@@ -126,12 +126,14 @@ pub struct Figures {
     pub scrubs_sound: u64,
     /// Passes that found damage, or could not read.
     pub scrubs_failed: u64,
+    /// The data directory is not where it was any more.
+    pub is_directory_gone: bool,
 }
 
 impl Figures {
     /// Names, with units, and numbers, for metrics.
     pub(super) fn lines(&self, writes_acknowledged: u64) -> Vec<(&'static str, u64)> {
-        let Self { fdatasync, at_disk_ms, log, base, scrubs_sound, scrubs_failed } = self;
+        let Self { fdatasync, at_disk_ms, log, base, scrubs_sound, scrubs_failed, is_directory_gone } = self;
         vec![
             ("log_appends", log.appends),
             ("log_batches", log.batches),
@@ -155,6 +157,7 @@ impl Figures {
             ("base_reopenings", base.reopenings),
             ("base_scrubs_sound", *scrubs_sound),
             ("base_scrubs_failed", *scrubs_failed),
+            ("data_directory_gone", u64::from(*is_directory_gone)),
         ]
     }
 }

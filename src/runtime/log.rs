@@ -1,6 +1,7 @@
 //! The log thread: all that waits becomes durable with one fdatasync.
 
 use super::catch_up::CatchUp;
+use super::checkpoint::CheckpointWork;
 use super::figures::{AtDisk, Figures, Histogram};
 use super::seat::{Driver, LITTLE};
 use super::threads::Shared;
@@ -199,6 +200,12 @@ impl LogThread<'_> {
                     // A full ring has room again only when this is applied and in a checkpoint, and for that it has to be known.
                     self.waiting.retain(|append| append.seq > appended);
                     self.tell_persisted(false);
+                }
+                if self.shared.reserve.make_way(&error) {
+                    self.shared.checkpoint.push(CheckpointWork::LookForSpace);
+                    // At once.
+                    self.preparing = true;
+                    return Ok(());
                 }
                 self.note_stall(&error, data::is_refusal(&error), "the log cannot write and keeps trying");
                 Ok(())

@@ -100,9 +100,10 @@ pub(crate) struct Shared {
     /// Questions to the base.
     asking: AtDisk,
     scrubs: checkpoint::Scrubs,
+    presence: checkpoint::Presence,
     pub(super) disk: Arc<dyn Disk>,
     store: CurrentBase,
-    reserve: Reserve,
+    pub(super) reserve: Reserve,
     pub(super) flash: Flash,
 }
 
@@ -142,6 +143,7 @@ impl Shared {
             log_counts: log::Counts::default(),
             asking: AtDisk::default(),
             scrubs: checkpoint::Scrubs::default(),
+            presence: checkpoint::Presence::default(),
             disk,
             store: CurrentBase::new(store),
             reserve,
@@ -153,7 +155,8 @@ impl Shared {
         let (scrubs_sound, scrubs_failed) = self.scrubs.figures();
         let log = self.log_counts.figures();
         let at_disk_ms = log.at_disk_ms.max(self.asking.age_ms());
-        Figures { at_disk_ms, base: self.store.base().counters(), scrubs_sound, scrubs_failed, ..log }
+        let is_directory_gone = self.presence.is_gone();
+        Figures { at_disk_ms, base: self.store.base().counters(), scrubs_sound, scrubs_failed, is_directory_gone, ..log }
     }
 
     /// What is wrong with the disk, but for a lack of room.
@@ -240,6 +243,7 @@ impl Shared {
                 log: &shared.log,
                 core: &shared.inbox,
                 scrubs: &shared.scrubs,
+                presence: &shared.presence,
                 flash: &shared.flash,
                 log_counts: &shared.log_counts,
                 notices: Mutex::default(),

@@ -126,6 +126,8 @@ impl Machine {
         self.server.handle_deadline(self.now);
         if self.reserve.is_short() {
             self.merge()?;
+        } else {
+            self.settle_space();
         }
         self.settle()
     }
@@ -154,7 +156,11 @@ impl Machine {
                     }
                     self.tell_persisted()?;
                 }
-                Err(AppendError::Stalled(_)) => {
+                Err(AppendError::Stalled(error)) => {
+                    if self.reserve.make_way(&error) {
+                        self.settle_space();
+                        continue;
+                    }
                     if !std::mem::replace(&mut self.stalled, true) {
                         self.handle(Event::LogStalled { is_read_only: false })?;
                     }

@@ -87,6 +87,16 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
             "the kernel's log says why, most often a medium or a cable that fails; a medium that hangs again and again is to be replaced",
         );
     }
+    if disk::is_gone(status) {
+        raise(
+            "the data directory is not at its path any more: what this server holds it will not find at its next start".to_owned(),
+            if status.members.len() > 1 {
+                "move it back; if it was removed, stop this server, make an empty one, and start it: the other servers fill it again"
+            } else {
+                "move it back; if it was removed, copy through the clients what is to be kept before this server stops: nobody else has it"
+            },
+        );
+    }
     if disk::is_damaged(status) {
         raise(
             "the base is damaged: a pass over it found what was not written so".to_owned(),

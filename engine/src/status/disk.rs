@@ -25,11 +25,13 @@ pub enum DiskTrouble {
     Damaged,
     /// A write of the log, or a question to the base, has not been answered for two seconds.
     Hangs,
+    /// The data directory was removed or moved away.
+    Gone,
 }
 
 impl DiskTrouble {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Slow, Self::Worn, Self::OverBudget, Self::Damaged, Self::Hangs];
+    pub const ALL: [Self; 6] = [Self::Slow, Self::Worn, Self::OverBudget, Self::Damaged, Self::Hangs, Self::Gone];
 
     /// The bit that stands for it between servers. Never used for anything else again.
     const fn bit(self) -> u8 {
@@ -39,12 +41,13 @@ impl DiskTrouble {
             Self::OverBudget => 4,
             Self::Damaged => 8,
             Self::Hangs => 16,
+            Self::Gone => 32,
         }
     }
 
     /// Whether the ensemble has a server less while it lasts.
     pub(super) const fn costs_a_server(self) -> bool {
-        matches!(self, Self::Damaged | Self::Hangs)
+        matches!(self, Self::Damaged | Self::Hangs | Self::Gone)
     }
 
     /// For an operator: "its disk is slow".
@@ -55,6 +58,7 @@ impl DiskTrouble {
             Self::OverBudget => "it writes more to its flash than the budget",
             Self::Damaged => "its base is damaged",
             Self::Hangs => "its disk does not answer",
+            Self::Gone => "its data directory is gone",
         }
     }
 
@@ -68,6 +72,7 @@ impl DiskTrouble {
             Self::OverBudget => status.flash.as_ref().is_some_and(|flash| flash.is_over_budget),
             Self::Damaged => is_damaged(status),
             Self::Hangs => hangs_ms(status).is_some(),
+            Self::Gone => is_gone(status),
         }
     }
 }
@@ -121,6 +126,10 @@ pub(super) fn hangs_ms(status: &Status) -> Option<u64> {
     (awaited_ms >= HANGS_MS).then_some(awaited_ms)
 }
 
+pub(super) fn is_gone(status: &Status) -> bool {
+    counted(status, "data_directory_gone") > 0
+}
+
 pub(super) fn is_damaged(status: &Status) -> bool {
     counted(status, "base_scrubs_failed") > 0
 }
@@ -153,6 +162,7 @@ mod tests {
         assert_eq!(of(|status| status.disk = vec![("base_scrubs_failed", 1)]), [DiskTrouble::Damaged]);
         assert_eq!(of(|status| status.disk = vec![("disk_awaited_ms", 2_000)]), [DiskTrouble::Hangs]);
         assert_eq!(of(|status| status.disk = vec![("disk_awaited_ms", 1_999)]), []);
+        assert_eq!(of(|status| status.disk = vec![("data_directory_gone", 1)]), [DiskTrouble::Gone]);
         let with = |count, p99_us| {
             let status = Status { disk: syncs(count, p99_us), ..Status::default() };
             DiskTroubles::of(&status).iter().collect::<Vec<_>>()

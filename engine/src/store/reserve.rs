@@ -1,6 +1,6 @@
 //! Disk space that only deletions use.
 //!
-//! A file that holds nothing but space. A checkpoint or a merge that finds no room gives it up and goes on; from then on only what deletes is
+//! A file that holds nothing but space. A checkpoint, a merge or a log that finds no room gives it up and goes on; from then on only what deletes is
 //! admitted, until there is room for everything again and the file is made anew. A file, and not a sum, because others write to the disk too.
 
 use super::base::{self, Base, BaseError};
@@ -13,6 +13,7 @@ use crate::limits::Limits;
 use crate::status::Lack;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use xxhash_rust::xxh3::xxh3_64;
@@ -73,14 +74,37 @@ impl Reserve {
             free_bytes: AtomicU64::new(0),
             spare_bytes_max: AtomicI64::new(0),
         };
+        let wanted = reserve.bytes;
         reserve.bytes = reserve.fitting_bytes();
-        let there = reserve.disk.open(NAME).and_then(|file| file.len()).unwrap_or(0);
-        if reserve.bytes == 0 || there != reserve.bytes {
+        let there = reserve.keep(wanted).unwrap_or(0);
+        if there == 0 {
             let _ = reserve.disk.remove(NAME);
         } else {
+            reserve.bytes = there;
             reserve.is_held.store(true, Relaxed);
         }
         reserve
+    }
+
+    /// How large the file of an earlier process is, once it has been made as large as it should be. On a full disk it stays as it is: whoever else writes
+    /// there would take what is given away, and it would not be there to be made again.
+    fn keep(&self, wanted: u64) -> io::Result<u64> {
+        let file = self.disk.open(NAME)?;
+        let there = file.len()?;
+        if there > wanted {
+            file.set_len(wanted)?;
+            return Ok(wanted);
+        }
+        let more = self.bytes.saturating_sub(there);
+        if there == 0 || more == 0 || self.disk.free_bytes()? < more + self.log_bytes_max {
+            return Ok(there);
+        }
+        // Where it does not become larger it is as good as before.
+        let grown = file.allocate(self.bytes).and_then(|written| match written {
+            0 => Ok(()),
+            _ => fill_with_noise(&*file, there..self.bytes),
+        });
+        Ok(if grown.is_ok() { self.bytes } else { file.set_len(there).map(|()| there)? })
     }
 
     /// Whether only what deletes should be admitted.
@@ -153,6 +177,11 @@ impl Reserve {
         }
     }
 
+    /// Gives the space up for the log, if that found the disk full: it has to grow before what deletes can be recorded. Says whether another attempt helps.
+    pub fn make_way(&self, stalled: &io::Error) -> bool {
+        is_full(stalled) && self.give_up()
+    }
+
     fn give_up(&self) -> bool {
         self.is_short.store(true, Relaxed);
         self.is_held.swap(false, Relaxed) && self.disk.remove(NAME).is_ok()
@@ -201,7 +230,7 @@ impl Reserve {
         let made = self.disk.create(NAME).and_then(|file| match file.allocate(self.bytes)? {
             0 => Ok(()),
             // It was written, for it could not be reserved.
-            _ => fill_with_noise(&*file, self.bytes),
+            _ => fill_with_noise(&*file, 0..self.bytes),
         });
         if made.is_err() {
             let _ = self.disk.remove(NAME);
@@ -257,11 +286,11 @@ const fn margin_bytes(reserve: u64) -> u64 {
 }
 
 /// Bytes that do not get fewer when a file system compresses them, as UBIFS does: zeroes would keep no room at all there.
-fn fill_with_noise(file: &dyn DiskFile, bytes: u64) -> io::Result<()> {
+fn fill_with_noise(file: &dyn DiskFile, range: Range<u64>) -> io::Result<()> {
     let mut piece = Vec::with_capacity(NOISE_BYTES);
-    for at in (0..bytes).step_by(NOISE_BYTES) {
+    for at in range.clone().step_by(NOISE_BYTES) {
         piece.clear();
-        let end = bytes.min(at + NOISE_BYTES as u64);
+        let end = range.end.min(at + NOISE_BYTES as u64);
         (at..end).step_by(8).for_each(|word| piece.extend_from_slice(&xxh3_64(&word.to_le_bytes()).to_le_bytes()));
         file.write_at(at, &piece[..(end - at) as usize])?;
     }
@@ -292,7 +321,6 @@ mod tests {
         store::{FsDisk, base::Options, key},
     };
     use bytes::Bytes;
-    use std::ops::Range;
     use zoolet_model::Zxid;
 
     /// With no bound but that of memory.

@@ -155,6 +155,58 @@ fn a_disk_without_room_for_the_reserve_takes_writes_again_when_all_is_deleted() 
     }
 }
 
+/// Another program has taken the rest. A reserve that is given away at a start, to make one that fits, is not there to be made again.
+#[test]
+fn a_restart_on_a_disk_that_is_full_keeps_the_whole_reserve() {
+    let limits = Limits { memtable_bytes: 512 << 10, disk_reserve_bytes: 8 << 20, ..limits() };
+    let mut disk = SimDisk::new(1);
+    let mut machine = Machine::connected(&disk, limits);
+    create_until_checkpoint(&mut machine, 0);
+    drop(machine);
+    for restart in 0..3 {
+        disk = disk.after_process_crash();
+        disk.set_capacity(Some(disk.used_bytes()));
+        let mut machine = Machine::connected(&disk, limits);
+        machine.advance(1001).unwrap();
+        let bytes = disk.contents("reserve").map(|contents| contents.len());
+        assert_eq!(bytes, Some(8 << 20), "after restart {restart}");
+    }
+}
+
+/// The segments of a young server's log are not all there: the next one had no room, so that deletes were refused beside a reserve that nobody used.
+#[test]
+fn a_young_log_on_a_disk_that_others_fill_takes_deletes_from_the_reserve() {
+    let disk = SimDisk::new(1);
+    let mut machine = Machine::connected(&disk, Limits { memtable_bytes: 512 << 10, ..limits() });
+    machine.advance(1001).unwrap();
+    assert!(disk.contents("reserve").is_some());
+    disk.set_capacity(Some(disk.used_bytes()));
+    // The log has run out of segments by then, and no checkpoint has begun.
+    let end = fill(&mut machine, 1000, || {});
+    assert_eq!(refusing_writes(&mut machine), Some("the disk is full"));
+    for number in 0..end {
+        assert_eq!(delete(&mut machine, &format!("/n{number}")), Ok(Reply::Empty), "delete {number} of {end}");
+    }
+    disk.set_capacity(None);
+    for _ in 0..5 {
+        machine.advance(1001).unwrap();
+    }
+    assert_eq!(refusing_writes(&mut machine), None);
+    assert!(create(&mut machine, "/again", 1000).is_ok() && disk.contents("reserve").is_some());
+}
+
+#[test]
+fn a_reserve_becomes_as_large_as_the_next_start_wants_it() {
+    let with = |reserve_mib: u32| Limits { memtable_bytes: 512 << 10, disk_reserve_bytes: reserve_mib << 20, ..limits() };
+    let (mut disk, mut next) = (SimDisk::new(1), 0);
+    for mib in [4, 8, 2, 3] {
+        let mut machine = Machine::connected(&disk, with(mib));
+        next = create_until_checkpoint(&mut machine, next);
+        assert_eq!(disk.contents("reserve").map(|contents| contents.len()), Some((mib as usize) << 20));
+        disk = disk.after_process_crash();
+    }
+}
+
 /// The disk has more, and is not for this server alone.
 #[test]
 fn no_more_of_the_disk_is_taken_than_is_allowed_and_deletes_make_room_below_that() {

@@ -221,7 +221,7 @@ fn run(
             }
             Err(AppendError::Stalled(error)) => {
                 // The ring is full: the base takes what is committed, and the same call is repeated.
-                assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
                 model.checkpoint = model.watermark;
                 log.recycle(model.checkpoint);
                 if log.append(&appends).is_err() {

@@ -74,7 +74,7 @@ impl std::error::Error for LogError {
 /// An append did not become durable.
 #[derive(Debug)]
 pub enum AppendError {
-    /// The disk is full or read-only, or the ring is full until a checkpoint. Records of this call that are not durable are
+    /// The disk is full or read-only, or the ring is full until a checkpoint ([`io::ErrorKind::WouldBlock`]). Records of this call that are not durable are
     /// nowhere; the same call, with more behind it if need be, may be repeated at any time.
     Stalled(io::Error),
     /// Nobody knows what the disk holds now, or the caller asked for something that would break a promise. The log takes no

@@ -226,7 +226,8 @@ impl Ring {
 
 pub(super) fn full() -> AppendError {
     let what = "every segment holds entries that no checkpoint has yet";
-    AppendError::Stalled(io::Error::new(io::ErrorKind::StorageFull, what))
+    // Of another kind than a full disk: the space of others would not help.
+    AppendError::Stalled(io::Error::new(io::ErrorKind::WouldBlock, what))
 }
 
 /// What may be used again while segments are held.

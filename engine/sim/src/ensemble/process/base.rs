@@ -68,6 +68,11 @@ impl BaseThreads {
         }
     }
 
+    /// [`Reserve::make_way`].
+    pub(super) fn make_way(&self, stalled: &std::io::Error) -> bool {
+        self.reserve.make_way(stalled)
+    }
+
     pub(super) fn fetch(&mut self, cx: &mut Context<'_>, fetch: Fetch) {
         self.fetching.ask(Work::Fetch(fetch));
         self.read_next(cx);
@@ -285,7 +290,7 @@ impl Process {
         Ok(())
     }
 
-    fn settle_space(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+    pub(super) fn settle_space(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         let has_changed = self.base.reserve.settle(&self.base.base);
         check_alive(cx)?;
         if has_changed {

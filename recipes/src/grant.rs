@@ -36,6 +36,7 @@
 //! | the process stands still beyond that instant | [`Holding::Doubtful`], once it goes on | done if the grant stands, else [`Error::Lost`] | [`Grant::ended`] |
 //! | the session ends | [`Holding::Lost`] | [`Error::Lost`] | all of them |
 //! | somebody revokes the grant safely | [`Holding::Doubtful`] with an instant that stays, then [`Holding::Lost`] | done until it is broken | [`Grant::doubted`], [`Grant::run`], then all of them |
+//! | the server has no room for the watch of the own znode | as it is; [`Grant::safe_until`] moves on by checks of the znode, each a write | done | |
 //! | somebody breaks the grant | [`Holding::Lost`] as soon as it is heard | [`Error::Lost`] from that moment on | all of them |
 //! | the reply to a fenced write is lost | as it is | `ConnectionLoss`: done or not | |
 //! | it is dropped without a connection | | | its znode goes as soon as there is one, or with the session |
@@ -92,7 +93,8 @@ pub enum Holding {
     /// `safe_until` then no longer moves. Nobody else is granted the same before `safe_until`,
     /// unless somebody [breaks](crate::Contention::break_grant) it.
     Doubtful {
-        /// By the clock of the session.
+        /// By the clock of the session. A withdrawal that the holder has not heard of does not hold it back: hardware that obeys
+        /// safe revocations stops at [`Grant::safe_until`].
         safe_until: Instant,
     },
     /// It is over. Somebody else may have been granted the same.
@@ -264,9 +266,14 @@ pub struct Holdings<C: Coordinator> {
     state: SessionState,
     /// The answer to the look at the own znode that arms the watch.
     looking: Option<C::Ticket>,
+    /// `None` as well when the session may have missed its event.
     watch: Option<C::Watch>,
-    /// The answer to a check of the own znode: as a write it shows for certain that the session lives.
-    confirming: Option<C::Ticket>,
+    /// The session's gaps when the watch was asked for.
+    gaps: u64,
+    /// The version of the own znode that was read last and is not withdrawn. A later one may be.
+    version: Option<i32>,
+    /// A check of the own znode: as a write it shows for certain that the session lives.
+    confirming: Option<Confirming<C::Ticket>>,
     /// It is not confirmed again before.
     confirms_at: Instant,
     timer: Option<(Instant, C::Timer)>,
@@ -274,6 +281,19 @@ pub struct Holdings<C: Coordinator> {
     fate: Arc<Fate>,
     told: Option<Holding>,
 }
+
+/// A check of the own znode that is not answered.
+#[derive(Debug)]
+struct Confirming<T> {
+    ticket: T,
+    /// The version that it checks; `None` is any.
+    version: Option<i32>,
+    /// Until when the grant is safe if the version is that one.
+    safe_until: Instant,
+}
+
+/// By so much two clocks may differ in speed, one in: each is off by 500 millionths at most, which is what NTP corrects.
+const DRIFT_ONE_IN: u32 = 1000;
 
 impl<C: Coordinator> Holdings<C> {
     fn new(coordinator: C, znode: Text, fate: Arc<Fate>) -> Self {
@@ -285,6 +305,8 @@ impl<C: Coordinator> Holdings<C> {
             state,
             looking: None,
             watch: None,
+            gaps: 0,
+            version: None,
             confirming: None,
             confirms_at: Instant::START,
             timer: None,
@@ -295,15 +317,20 @@ impl<C: Coordinator> Holdings<C> {
         holdings
     }
 
-    /// The session is known to be safe until then, and its watch says that the grant stands and is not withdrawn.
+    /// Whether a withdrawal would have been heard of before whatever the session was answered.
+    fn is_told_of_changes(&self) -> bool {
+        self.looking.is_none() && self.watch.is_some()
+    }
+
+    /// The grant stood and was not withdrawn when the sign of life went out by which the session is safe until then.
     fn extend(&self, safe_until: Instant) {
-        let is_told_of_changes = self.looking.is_none() && self.watch.is_some();
-        if is_told_of_changes && !self.fate.is_withdrawn.load(Relaxed) && !self.fate.is_gone.load(Relaxed) {
+        if !self.fate.is_withdrawn.load(Relaxed) && !self.fate.is_gone.load(Relaxed) {
             self.fate.extend(safe_until);
         }
     }
 
     fn look(&mut self) {
+        self.gaps = self.coordinator.gaps();
         let request = Request::GetData { path: self.znode.clone(), watch: true };
         let (ticket, watch) = self.coordinator.submit_watching(request);
         (self.looking, self.watch) = (Some(ticket), Some(watch));
@@ -311,14 +338,45 @@ impl<C: Coordinator> Holdings<C> {
 
     /// A read shows only what was known to the ensemble some time before it, and so do pings: a session with a short timeout that does nothing else
     /// would come into doubt between two of them.
+    ///
+    /// It also shows that the grant is not withdrawn, where no watch does. A check succeeds only if the znode still has the version that was read. So a
+    /// withdrawal comes behind it in the order of writes, and is answered later than the check was sent. The grant is broken `timeout_max` after that
+    /// answer. The holder may count on its own timeout, which is no longer, from the moment before it sent the check, less the drift of the two clocks.
     fn confirm(&mut self) {
-        let check = WriteOp::Check { path: self.znode.clone(), version: -1 };
-        self.confirming = Some(self.coordinator.submit(Request::Multi(vec![check])));
-        self.confirms_at = self.coordinator.now().saturating_add(self.coordinator.timeout() / 8);
+        let (now, timeout, version) = (self.coordinator.now(), self.coordinator.timeout(), self.version);
+        let check = WriteOp::Check { path: self.znode.clone(), version: version.unwrap_or(-1) };
+        let ticket = self.coordinator.submit(Request::Multi(vec![check]));
+        let safe_until = now.saturating_add(timeout - timeout / DRIFT_ONE_IN);
+        self.confirming = Some(Confirming { ticket, version, safe_until });
+        self.confirms_at = now.saturating_add(timeout / 8);
     }
 
-    /// Hears of everything that has happened.
-    fn hear(&mut self, context: &mut Context<'_>) {
+    /// Hears what became of a check.
+    fn confirmed(
+        &mut self,
+        answer: &Result<Reply, zoolet_model::Error>,
+        version: Option<i32>,
+        safe_until: Instant,
+        context: &Context<'_>,
+    ) {
+        let Ok(Reply::Multi(results)) = answer else { return };
+        match zoolet_model::first_failure(results) {
+            // The session may be safe for less, for example at a server elsewhere, whose leader hears late of what it was asked.
+            None if version.is_some() => self.extend(safe_until.min(self.coordinator.safe_until())),
+            Some((_, ErrorCode::NoNode)) => self.fate.is_gone.store(true, Relaxed),
+            // The next look reads the later one. It may be under way already, because of the event of the same change.
+            Some((_, ErrorCode::BadVersion)) if self.version == version => {
+                self.version = None;
+                if self.looking.is_none() && self.watch.take().is_some() {
+                    context.waker().wake_by_ref();
+                }
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// Hears of everything that has happened. `gaps` are those of the session when the time was read that this may extend the grant to.
+    fn hear(&mut self, gaps: u64, context: &mut Context<'_>) {
         while let Poll::Ready(Some(state)) = Pin::new(&mut self.states).poll_next(context) {
             self.state = state;
         }
@@ -331,8 +389,10 @@ impl<C: Coordinator> Holdings<C> {
             self.looking = None;
             match answer {
                 Ok(Reply::Data(word, stat)) if is_withdrawn(word.as_ref(), &stat) => {
+                    self.version = None;
                     self.fate.is_withdrawn.store(!is_on(Mutation::WithdrawalUnheard), Relaxed);
                 }
+                Ok(Reply::Data(_, stat)) => self.version = Some(stat.version),
                 Ok(_) => {}
                 Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => self.fate.is_gone.store(true, Relaxed),
                 // It is looked at again once there is a connection, and that may be so already.
@@ -344,17 +404,16 @@ impl<C: Coordinator> Holdings<C> {
                 }
             }
         }
-        if let Some(ticket) = &mut self.confirming
+        // A server that has no room for the watch refuses to register it again. The next look finds out, and reads what was missed.
+        if self.looking.is_none() && self.gaps != gaps && !is_on(Mutation::GapUnheard) && self.watch.take().is_some() {
+            context.waker().wake_by_ref();
+        }
+        if let Some(Confirming { ticket, version, safe_until }) = &mut self.confirming
             && let Poll::Ready(answer) = Pin::new(ticket).poll(context)
         {
+            let (version, safe_until) = (*version, *safe_until);
             self.confirming = None;
-            let failure = match &answer {
-                Ok(Reply::Multi(results)) => zoolet_model::first_failure(results),
-                Ok(_) | Err(_) => None,
-            };
-            if matches!(failure, Some((_, ErrorCode::NoNode))) {
-                self.fate.is_gone.store(true, Relaxed);
-            }
+            self.confirmed(&answer, version, safe_until, context);
         }
         if self.looking.is_none()
             && let Some(watch) = &mut self.watch
@@ -364,6 +423,7 @@ impl<C: Coordinator> Holdings<C> {
             match event {
                 Some(event) if event.kind == EventKind::NodeDeleted => self.fate.is_gone.store(true, Relaxed),
                 Some(_) => {
+                    self.version = None;
                     self.look();
                     context.waker().wake_by_ref();
                 }
@@ -376,7 +436,10 @@ impl<C: Coordinator> Holdings<C> {
     /// While it is held, doubt comes by time alone when nothing is heard: it is asked for before, and again after.
     fn arm(&mut self, context: &mut Context<'_>) {
         let (now, safe_until) = (self.coordinator.now(), self.coordinator.safe_until());
-        let soon = safe_until.saturating_sub(self.coordinator.timeout() / 4).max(self.confirms_at);
+        // Without a watch checks alone extend the grant.
+        let is_extended_by_checks = !self.is_told_of_changes() && self.version.is_some();
+        let extended = if is_extended_by_checks { safe_until.min(self.fate.safe_until()) } else { safe_until };
+        let soon = extended.saturating_sub(self.coordinator.timeout() / 4).max(self.confirms_at);
         if self.confirming.is_none() && now >= soon {
             self.confirm();
             // Polled, so that its answer is heard.
@@ -410,10 +473,13 @@ impl<C: Coordinator> Stream for Holdings<C> {
         if self.told == Some(Holding::Lost) {
             return Poll::Ready(None);
         }
-        // Before the news: an answer that the session heard after a withdrawal comes behind the event that tells of it.
-        let safe_until = self.coordinator.safe_until();
-        self.hear(context);
-        self.extend(safe_until);
+        // Before the news: an answer that the session heard after a withdrawal comes behind the event that tells of it, if it was not in a gap. Gaps are
+        // read second, because one that begins now is before none of the answers by which the session is safe until then.
+        let (safe_until, gaps) = (self.coordinator.safe_until(), self.coordinator.gaps());
+        self.hear(gaps, context);
+        if self.is_told_of_changes() {
+            self.extend(safe_until);
+        }
         let now = holding(&self.coordinator, self.state, Some(&self.fate));
         if self.told != Some(now) {
             self.told = Some(now);

@@ -63,6 +63,8 @@ mutations! {
     WithdrawnAtOnce,
     /// A withdrawn grant goes on telling later instants.
     WithdrawalUnheard,
+    /// A holder trusts a watch that its server may have refused to register again.
+    GapUnheard,
     /// A candidate whose place is gone takes office.
     OfficeUnchecked,
     /// A gate is opened without a look who is behind it.

@@ -69,6 +69,7 @@ use errands::{Asking, Driver, Errands};
 use life::Life;
 use request::Performed;
 use rustix::time::{ClockId, clock_gettime};
+use states::Gaps;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -95,6 +96,7 @@ struct Inner {
     handle: Handle,
     errands: Arc<Errands>,
     life: Arc<Mutex<Life>>,
+    gaps: Arc<Mutex<Gaps>>,
     /// Closed when the tasks of this session are gone: with the session, or with their runtime.
     runtime: watch::Receiver<()>,
 }
@@ -143,8 +145,8 @@ impl Remote {
             driver.await;
             drop(alive);
         });
-        let inner = Inner { client: Arc::new(client), handle, errands, life: Arc::new(Mutex::new(life)), runtime };
-        let inner = Arc::new(inner);
+        let (life, gaps) = (Arc::new(Mutex::new(life)), Arc::new(Mutex::new(Gaps::new(client.state_watcher()))));
+        let inner = Arc::new(Inner { client: Arc::new(client), handle, errands, life, gaps, runtime });
         inner.handle.spawn(keep_known(Arc::downgrade(&inner)));
         Self { inner }
     }
@@ -195,9 +197,11 @@ impl Inner {
 
     fn ask(&self, request: Request) -> Asking<Result<Reply, Error>> {
         let (client, life, sent) = (Arc::clone(&self.client), Arc::clone(&self.life), now());
+        let gaps = Arc::clone(&self.gaps);
         self.begin(Box::pin(async move {
             let Performed { answer, is_leaders } = request::perform(&client, &request).await;
             if is_leaders {
+                gaps.lock().unwrap_or_else(PoisonError::into_inner).answered();
                 life.lock().unwrap_or_else(PoisonError::into_inner).answered(sent, now());
             }
             answer
@@ -267,6 +271,10 @@ impl Coordinator for Remote {
 
     fn safe_until(&self) -> Instant {
         Instant::at(self.inner.life.lock().unwrap_or_else(PoisonError::into_inner).safe_until())
+    }
+
+    fn gaps(&self) -> u64 {
+        self.inner.gaps.lock().unwrap_or_else(PoisonError::into_inner).count()
     }
 
     fn now(&self) -> Instant {

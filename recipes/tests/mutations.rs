@@ -306,6 +306,12 @@ mod rules {
     }
 
     #[test]
+    fn a_watch_that_is_trusted_after_a_gap_tells_later_instants_than_a_withdrawal_allows() {
+        let scenario = contention::of_one_small_server;
+        is_found(Mutation::GapUnheard, 10, scenario, contention::unwatched, contention::judge_unwatched);
+    }
+
+    #[test]
     fn who_was_broken_takes_office() {
         let scenario = |seed| Scenario::drawn(seed, 5);
         is_found(Mutation::OfficeUnchecked, 80, scenario, election::broken, judge_drawn);

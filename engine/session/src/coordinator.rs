@@ -62,6 +62,10 @@ impl Coordinator for Session {
         Instant::at(self.link().safe_until())
     }
 
+    fn gaps(&self) -> u64 {
+        self.link().gaps()
+    }
+
     fn now(&self) -> Instant {
         Instant::at(self.link().surroundings().now())
     }

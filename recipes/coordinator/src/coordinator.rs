@@ -58,6 +58,12 @@ pub trait Coordinator: Clone {
     /// first answer.
     fn safe_until(&self) -> Instant;
 
+    /// Returns how many times a one-shot watch may have been left out of what the session was told.
+    ///
+    /// It grows when a connection begins, whose server may refuse to register the watch again, and when an event is dropped; each time before any
+    /// later answer. While it stays what it was when a watch was asked for, the event of a change comes before every answer that is given after it.
+    fn gaps(&self) -> u64;
+
     /// Returns the present instant. The clock never goes back, and it goes on while the machine sleeps.
     fn now(&self) -> Instant;
 

@@ -4,9 +4,10 @@ use crate::ask::{First, first};
 use futures_core::Stream;
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 use tokio::sync::watch;
+use tokio::task::unconstrained;
 use zookeeper_client as zk;
 use zoolet_model::{LostReason, SessionState};
 
@@ -18,6 +19,48 @@ pub(super) fn state(state: zk::SessionState) -> SessionState {
         zk::SessionState::Expired => SessionState::Lost(LostReason::Expired),
         zk::SessionState::AuthFailed => SessionState::AuthFailed,
         zk::SessionState::Closed => SessionState::Closed,
+    }
+}
+
+/// Counts connections. The client does not tell whether the next server registered its watches, and does not ask again where that was refused.
+pub(super) struct Gaps {
+    watcher: zk::StateWatcher,
+    /// Whether the state changed, and no connection was counted since.
+    has_changed: bool,
+    count: u64,
+}
+
+impl Gaps {
+    pub(super) fn new(watcher: zk::StateWatcher) -> Self {
+        Self { watcher, has_changed: false, count: 0 }
+    }
+
+    pub(super) fn count(&mut self) -> u64 {
+        self.look();
+        if self.has_changed && self.watcher.peek_state() != zk::SessionState::Disconnected {
+            self.add();
+        }
+        self.count
+    }
+
+    /// Something was answered. A connection may have begun for it and ended again, and only the last state is known.
+    pub(super) fn answered(&mut self) {
+        self.look();
+        if self.has_changed {
+            self.add();
+        }
+    }
+
+    fn add(&mut self) {
+        self.has_changed = false;
+        self.count += 1;
+    }
+
+    /// The client tells its state before it reads any answer of the connection.
+    fn look(&mut self) {
+        // Without tokio's budget for one task: once that is used up, a change would not be seen.
+        let changed = pin!(unconstrained(self.watcher.changed()));
+        self.has_changed |= changed.poll(&mut Context::from_waker(Waker::noop())).is_ready();
     }
 }
 

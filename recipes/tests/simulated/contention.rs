@@ -5,11 +5,13 @@ use crate::exclusion::{
     Noted, REGISTER, act, again_and_again, at_ease, give_up, is_over, judge, judge_drawn, note_leaks, unless_broken,
     until, within, write,
 };
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use zoolet_model::Path;
-use zoolet_recipes::{Contender, Contention, Error, Grant, Holding, Lock, Mode, ReadWriteLock, Revoked};
+use zoolet_model::{Error as SessionError, ErrorCode, Path, Request};
+use zoolet_recipes::{Contender, Contention, Coordinator, Error, Grant, Holding, Lock, Mode, ReadWriteLock, Revoked};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{Fate, Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
+use zoolet_zab::ServerId;
 
 const PARENT: &str = "/locks/valve";
 /// This client looks from outside; the others hold and wait.
@@ -181,6 +183,169 @@ pub(crate) fn of_short_sessions(seed: u64) -> Scenario {
 #[test]
 fn a_safe_revocation_waits_until_no_instant_that_the_holder_was_told_of_lies_ahead() {
     drawn_of(40, of_short_sessions, safely, judge_drawn);
+}
+
+/// Second of the run at which client 2 waits for the lock.
+const WAITS_S: f64 = 5.0;
+/// Second at which the holder is cut off.
+const CUT_S: f64 = 8.0;
+/// Second at which the revocation begins.
+const REVOKES_S: f64 = 8.5;
+/// Second at which all watches are taken: the withdrawal has used up those of the holder.
+const FULL_S: f64 = 9.5;
+
+/// Holds the lock, and tells its hardware every 100 ms until when it may run. It writes as often: by the answers its session is known to live,
+/// and for that no check of the znode is due.
+async fn tell_often(seat: &Seat<Noted>) {
+    let grant = lock(seat).acquire().await.unwrap();
+    let token = grant.token().0;
+    seat.record(Noted::Granted(token, Mode::Exclusive));
+    seat.record(Noted::Placed(token, grant.path().to_string()));
+    let mut holdings = grant.holdings();
+    for _ in 0..200 {
+        write(seat, token, &grant.fenced()).await;
+        let lost = async { while holdings.next().await.is_some_and(|holding| holding != Holding::Lost) {} };
+        let is_lost = within(seat, Duration::from_millis(100), lost).await.is_some();
+        if seat.now() < grant.safe_until() {
+            seat.record(Noted::Safe(token, seat.true_us(grant.safe_until())));
+        }
+        if is_lost {
+            break;
+        }
+    }
+    seat.record(Noted::Released(token));
+}
+
+/// Takes every watch that its server has room for, and keeps them.
+async fn take_all_watches(seat: &Seat<Noted>) {
+    let mut watches = Vec::new();
+    while let Some(watch) = watch_something(seat, watches.len()).await {
+        watches.push(watch);
+    }
+    until(seat, 18.0).await;
+}
+
+/// Client 0 holds the lock and is cut off; client 1 takes every watch that the server has room for before client 0 is back; client 2 is next in the
+/// line; client 3 revokes the grant safely while client 0 is cut off.
+pub(crate) async fn unwatched(seat: Seat<Noted>) -> Next {
+    match seat.number {
+        0 => tell_often(&seat).await,
+        1 => {
+            until(&seat, FULL_S).await;
+            take_all_watches(&seat).await;
+        }
+        2 => {
+            until(&seat, WAITS_S).await;
+            let grant = lock(&seat).acquire().await.unwrap();
+            seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+            seat.record(Noted::Placed(grant.token().0, grant.path().to_string()));
+            seat.record(Noted::Released(grant.token().0));
+            grant.release().await.unwrap();
+        }
+        _ => {
+            until(&seat, REVOKES_S).await;
+            let holder = first_of(&seat, 2).await;
+            seat.record(Noted::Withdrawing(holder.path.to_string()));
+            let (patience, timeout_max) = (Duration::from_millis(200), Duration::from_millis(TIMEOUT_MAX_MS.into()));
+            assert_eq!(line(&seat).revoke_safely(&holder, patience, timeout_max, "full").await, Ok(Revoked::Broken));
+        }
+    }
+    Next::Done
+}
+
+/// Watches a znode that nobody makes, if the server has room for that.
+async fn watch_something(seat: &Seat<Noted>, number: usize) -> Option<<Session as Coordinator>::Watch> {
+    let request = Request::Exists { path: format!("/watched-{number}").into(), watch: true };
+    let (ticket, watch) = Coordinator::submit_watching(&seat.session, request);
+    match ticket.await {
+        Err(SessionError::Refused(ErrorCode::SystemError)) => None,
+        // Nothing is there.
+        _ => Some(watch),
+    }
+}
+
+/// Servers with room for few watches. All clients but the holder are in their processes, where they cannot be cut off.
+fn of_few_watches(seed: u64, voters: u8, homes: [u8; 3]) -> Scenario {
+    let mut scenario = at_ease(seed, 4);
+    (scenario.plan.voters, scenario.plan.observers) = (voters, 0);
+    scenario.plan.limits.watches_max = 10;
+    scenario.homes = [None].into_iter().chain(homes.map(ServerId::new)).collect();
+    scenario.timeouts_ms = (TIMEOUT_MAX_MS, TIMEOUT_MAX_MS);
+    // Each strikes a client that is drawn: the holder is among so many.
+    // For longer than a client waits for an answer, which is two thirds of the timeout, and not until the session ends.
+    scenario.fates = vec![((CUT_S * 1e6) as u64, Fate::Cut(SECOND * 42 / 10)); 40];
+    scenario.plan.safety_us = 25 * SECOND;
+    scenario
+}
+
+pub(crate) fn of_one_small_server(seed: u64) -> Scenario {
+    of_few_watches(seed, 1, [1, 1, 1])
+}
+
+/// Whether the holder came to a server that had no room for its watch.
+fn was_refused(ran: &Ran<Noted>) -> bool {
+    ran.asked_by(0).any(|asked| {
+        matches!(asked.request, Request::SetWatches(_))
+            && asked.answer.as_ref().is_some_and(|answer| answer.result == Err(ErrorCode::SystemError))
+    })
+}
+
+pub(crate) fn judge_unwatched(ran: &Ran<Noted>) -> Result<(), String> {
+    if was_refused(ran) { judge_drawn(ran) } else { Err("the watch of the holder was never refused".to_owned()) }
+}
+
+/// Such a server refuses to register the watch again, and no event tells the holder of the withdrawal.
+#[test]
+fn a_holder_that_no_watch_tells_of_its_withdrawal_reads_no_later_instant() {
+    run_seeds_of(10, of_one_small_server, unwatched, judge_unwatched);
+}
+
+/// As long as nobody withdraws the grant, checks of its znode stand in for the watch.
+#[test]
+fn a_holder_whose_watch_is_refused_goes_on_to_read_later_instants() {
+    let body = async |seat: Seat<Noted>| {
+        if seat.number == 0 {
+            tell_often(&seat).await;
+        } else {
+            until(&seat, WAITS_S).await;
+            take_all_watches(&seat).await;
+        }
+        Next::Done
+    };
+    let refused = AtomicU64::new(0);
+    let judge = |ran: &Ran<Noted>| {
+        refused.fetch_add(was_refused(ran).into(), Relaxed);
+        let while_full = ran.facts.iter().filter(|fact| (13 * SECOND..17 * SECOND).contains(&fact.at_us));
+        let left_us = while_full.filter_map(|fact| match fact.what {
+            Noted::Safe(_, until_us) => Some(until_us.saturating_sub(fact.at_us)),
+            _ => None,
+        });
+        match left_us.min() {
+            Some(least_us) if least_us > SECOND => judge_drawn(ran),
+            least_us => Err(format!("nobody withdrew the grant, and its time ran out: {least_us:?} us")),
+        }
+    };
+    // The server at which the holder was before the cut keeps room for it.
+    run_seeds_of(20, |seed| of_few_watches(seed, 3, [1, 2, 3]), body, judge);
+    assert!(refused.load(Relaxed) > 0, "the holder always came back to a server with room");
+}
+
+/// Its watch and the session's pings suffice.
+#[test]
+fn a_holder_that_nothing_hinders_reads_its_znode_once_and_writes_nothing() {
+    let body = async |seat: Seat<Noted>| {
+        let grant = lock(&seat).acquire().await.unwrap();
+        let before = seat.now();
+        assert_eq!(within(&seat, Duration::from_secs(60), grant.doubted()).await, None);
+        assert!(grant.safe_until() > before + Duration::from_secs(50));
+        Next::Done
+    };
+    let judge = |ran: &Ran<Noted>| {
+        let looks = ran.requests_of(0, |request| matches!(request, Request::GetData { .. }));
+        let checks = ran.requests_of(0, |request| matches!(request, Request::Multi(_)));
+        if (looks, checks) == (1, 0) { Ok(()) } else { Err(format!("{looks} looks and {checks} checks")) }
+    };
+    run_seeds_of(10, |seed| at_ease(seed, 1), body, judge);
 }
 
 /// The one who is first in the line, when there are so many.

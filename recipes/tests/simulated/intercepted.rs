@@ -90,6 +90,10 @@ impl Coordinator for Intercepted {
         Coordinator::safe_until(&self.session)
     }
 
+    fn gaps(&self) -> u64 {
+        Coordinator::gaps(&self.session)
+    }
+
     fn now(&self) -> Instant {
         Coordinator::now(&self.session)
     }

@@ -62,6 +62,8 @@ impl Link {
             return Vec::new();
         }
         state.conn = Some(conn);
+        // The server may refuse to register the watches again.
+        state.gaps += 1;
         state.timeout_ms = reply.timeout_ms.unsigned_abs();
         state.session = reply.session;
         state.secret = Some(reply.secret);
@@ -156,6 +158,7 @@ impl Link {
                 // It came behind every answer that was delivered.
                 state.missed_since = state.missed_since.or(Some(state.last_zxid));
                 state.behind_overflowed = true;
+                state.gaps += 1;
             }
             Wakers::default()
         };

@@ -71,6 +71,8 @@ struct State {
     watches: Watches,
     /// The zxid behind which watches may have missed something: before the server has said that it watches again, and after events were left out.
     missed_since: Option<i64>,
+    /// How many times that may have begun: see [`zoolet_coordinator::Coordinator::gaps`].
+    gaps: u64,
     /// How many questions for what they missed are not answered.
     asked_missed: u32,
     behind: VecDeque<Behind>,
@@ -134,6 +136,7 @@ impl Link {
                 pinged: None,
                 watches: Watches::default(),
                 missed_since: None,
+                gaps: 0,
                 asked_missed: 0,
                 behind: VecDeque::new(),
                 behind_overflowed: false,

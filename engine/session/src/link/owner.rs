@@ -28,6 +28,11 @@ impl Link {
         lock(&self.state).session_state
     }
 
+    /// How often events for one-shot watches may have been left out.
+    pub(crate) fn gaps(&self) -> u64 {
+        lock(&self.state).gaps
+    }
+
     /// A number for a watch or a waiter, never given twice.
     pub fn new_number(&self) -> u64 {
         self.numbers.fetch_add(1, Relaxed)

@@ -313,7 +313,9 @@ fn what_a_one_shot_missed_behind_a_slow_answer_is_asked_for() {
         let (kind, path) = (EventKind::NodeCreated, format!("/w/{number}").into());
         machine.link.notify(WatchEvent { kind, path, zxid: 50 });
     }
+    let gaps = session.gaps();
     machine.link.notify(WatchEvent { kind: EventKind::NodeDeleted, path: "/w".into(), zxid: 60 });
+    assert_eq!(session.gaps(), gaps + 1, "before any later answer");
     assert_eq!(only_requests(&machine.ping()), [Request::Ping], "not before the answer");
     machine.link.filled(machine.conn, xid, 49, Err(ErrorCode::NoNode));
     let (sent, _) = (machine.requests(), slow.wait());
@@ -330,9 +332,12 @@ fn what_a_one_shot_missed_behind_a_slow_answer_is_asked_for() {
 #[test]
 fn watches_that_a_server_has_no_room_for_are_asked_for_until_it_has_some() {
     let (mut machine, session, mut stream, mut watch) = watching();
+    let gaps = session.gaps();
     machine.links.close(machine.conn).unwrap();
     machine.dial();
+    assert_eq!(session.gaps(), gaps, "what was answered before came behind its events");
     assert_eq!(set_watches(&machine.accept(7)), 40);
+    assert_eq!(session.gaps(), gaps + 1);
     assert_eq!(stream.next().wait(), Some(WatchItem::Gap));
     assert_eq!(only_requests(&machine.ping()), [Request::Ping], "not twice while it is under way");
     machine.link.reply(XID_WATCHES, 70, Err(ErrorCode::SystemError));

@@ -20,6 +20,7 @@ use std::time::Duration;
 #[cfg(feature = "tools")]
 pub(super) use tools::Tool;
 use tracing::Level;
+use zoolet::config::refuse_stray_key;
 use zoolet_profiles::nearest;
 
 /// A day: long enough for a soak, short enough that every time of a run fits its counters.
@@ -77,6 +78,8 @@ impl Default for ServeOptions {
 /// # Errors
 /// Names what is wrong and what is allowed.
 pub(super) fn parse(mut parser: lexopt::Parser) -> Result<Command, Exit> {
+    // Before any argument is looked at, since most lines show the argument that is wrong.
+    refuse_stray_keys(parser.clone())?;
     let first = parser.next().map_err(Exit::usage)?;
     let command = match first {
         None | Some(Long("help") | Short('h')) => Command::Help,
@@ -85,6 +88,20 @@ pub(super) fn parse(mut parser: lexopt::Parser) -> Result<Command, Exit> {
         Some(other) => return Err(Exit::usage(format!("{}; see zoolet --help", other.unexpected()))),
     };
     Ok(command)
+}
+
+/// Refuses a private key among the arguments.
+fn refuse_stray_keys(mut parser: lexopt::Parser) -> Result<(), Exit> {
+    let mut option = None;
+    for argument in parser.raw_args().map_err(Exit::usage)? {
+        let text = argument.to_string_lossy();
+        let (name, value) = text.split_once('=').unwrap_or((&text, ""));
+        let is_option = name.starts_with("--") && refuse_stray_key("", &format!("{name}=")).is_ok();
+        let place = if is_option && !value.is_empty() { Some(name) } else { option.as_deref() };
+        refuse_stray_key(place.unwrap_or("the arguments"), &text).map_err(Exit::usage)?;
+        option = is_option.then(|| name.to_owned());
+    }
+    Ok(())
 }
 
 fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
@@ -286,6 +303,32 @@ mod tests {
         ] {
             let Err(error) = parse_words(words) else { panic!("{words:?} was accepted") };
             assert!(error.starts_with(expected), "{words:?} gave {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_private_key_among_the_arguments_is_refused_and_not_shown() {
+        const SECRET: &str = "OgVibmV2ZXItc2hvd24tdG8tYW55Ym9keS0wMTIzNDU2Nzg5";
+        for key in ["site", "server"].map(|kind| format!("zoolet-{kind}-key-1:{SECRET}")) {
+            let mut lines =
+                vec![vec![key.clone()], vec![format!("--{key}")], vec![format!("--zoolet-site-key-1={SECRET}")]];
+            for command in help::commands() {
+                let words: Vec<String> = command.words.split(' ').map(str::to_owned).collect();
+                lines.push([words.clone(), vec![key.clone()]].concat());
+                for option in command.options {
+                    let option = format!("--{}", option.name);
+                    lines.push([words.clone(), vec![option.clone(), key.clone()]].concat());
+                    lines.push([words.clone(), vec![format!("{option}=a:1,{key}")]].concat());
+                }
+            }
+            for words in lines {
+                let Err(exit) = parse(lexopt::Parser::from_args(&words)) else { panic!("{words:?} was accepted") };
+                assert!(exit.code == 2 && exit.line.contains("stands where no key belongs. "), "{}", exit.line);
+                assert!(!exit.line.contains(SECRET), "{words:?} gave {}", exit.line);
+            }
+            let Err(exit) = parse_words(&["serve", "--data", &key]) else { panic!("accepted") };
+            assert!(exit.starts_with("2 --data: a s"), "{exit}");
+            assert!(!Exit::failed(&key).line.contains(SECRET), "whatever made the line");
         }
     }
 }

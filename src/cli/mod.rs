@@ -27,6 +27,7 @@ mod unit;
 use args::Tool;
 use args::{Command, ServeOptions};
 use std::{fmt, process::ExitCode};
+use zoolet::config::without_secrets;
 
 /// A file with every key, its default and its reason.
 #[cfg(any(feature = "tools", test))]
@@ -43,12 +44,17 @@ struct Exit {
 impl Exit {
     /// It was tried, and did not come about.
     fn failed(line: impl fmt::Display) -> Self {
-        Self { code: 1, line: line.to_string() }
+        Self::new(1, line)
     }
 
     /// Nothing was done: what was asked for, or a file that it names, has to be another one.
     fn usage(line: impl fmt::Display) -> Self {
-        Self { code: 2, line: line.to_string() }
+        Self::new(2, line)
+    }
+
+    /// No secret of a private key is in the line, whatever was read.
+    fn new(code: u8, line: impl fmt::Display) -> Self {
+        Self { code, line: without_secrets(&line.to_string()) }
     }
 }
 

@@ -17,6 +17,7 @@ mod protection;
 mod server_line;
 #[cfg(feature = "server")]
 mod site_key;
+mod stray_key;
 #[cfg(feature = "server")]
 mod toml_file;
 #[cfg(feature = "server")]
@@ -26,6 +27,8 @@ mod zoo_ensemble;
 
 pub use ensemble::{DEFAULT_PEER_PORT, Ensemble, Member, TrustSource};
 pub use kept::{DEFAULT_MIN_INTERVAL, KeptImage};
+#[cfg(feature = "server")]
+pub use stray_key::{refuse_stray_key, without_secrets};
 pub use zoolet_zab::Timing;
 
 #[cfg(feature = "server")]
@@ -149,9 +152,9 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Free words.
+    /// Free words. No secret of a private key is among them, whatever was read.
     pub(crate) fn new(words: impl Into<String>) -> Self {
-        Self { words: words.into(), servers_here: Vec::new() }
+        Self { words: stray_key::without_secrets(&words.into()), servers_here: Vec::new() }
     }
 
     /// A value that is not allowed.
@@ -436,6 +439,103 @@ mod tests {
                 shows_no_secret("zoo.cfg", &format!("{before}dynamicConfigFile={}\n", dynamic.display()));
                 std::fs::remove_file(&dynamic).unwrap();
             }
+        }
+    }
+
+    /// The secret part of a private key.
+    const OF_KEY: &str = "OgVibmV2ZXItc2hvd24tdG8tYW55Ym9keS0wMTIzNDU2Nzg5";
+
+    /// Every line about a file with a private key says what it is and what to do, and does not show it.
+    fn names_the_key_and_shows_none(name: &str, kind: &str, text: &str) {
+        let told = told(name, text);
+        for part in [OF_KEY, &OF_KEY[..12], &OF_KEY[12..]] {
+            assert!(!told.contains(part), "{name}: {text:?} is answered with {told}");
+        }
+        let named = if kind == "site" { "a site key stands where" } else { "a server's private key (the content" };
+        assert!(told.contains(named) && told.contains("If others could read the key here"), "{text:?}: {told}");
+    }
+
+    #[test]
+    fn a_private_key_at_any_key_of_a_zoolet_toml_is_refused_and_not_shown() {
+        let tables = [
+            ("", toml_file::TOP_KEYS.to_vec()),
+            ("[limits]\n", bound::LIMITS.iter().map(|bound| bound.key).collect()),
+            (
+                "[settings]\n",
+                bound::SETTINGS.iter().map(|bound| bound.key).chain(["super_digest", "skip_acl"]).collect(),
+            ),
+            ("[timing]\n", bound::TIMING.iter().map(|bound| bound.key).collect()),
+            ("[[server]]\nid = 1\n[[server]]\n", vec!["id", "host", "role", "key", "client", "clef"]),
+            ("[last_known_good]\n", vec!["subtree", "path", "min_interval"]),
+            ("", vec!["syte", "limits.watches_max", "server.key", "colour.of"]),
+        ];
+        for kind in ["site", "server"] {
+            let key = format!("zoolet-{kind}-key-1:{OF_KEY}");
+            for (table, names) in &tables {
+                for name in names {
+                    for value in [
+                        format!("\"{key}\""),
+                        format!("'/etc/{key}'"),
+                        format!("\"zoolet\\u002d{kind}-key-1:{OF_KEY}\""),
+                        format!("[\"{key}\"]"),
+                        format!("{{ key = \"{key}\" }}"),
+                        format!("\"\"\"\n{key}\n\"\"\""),
+                        // No TOML.
+                        key.clone(),
+                        format!("\"{key}"),
+                    ] {
+                        names_the_key_and_shows_none("key.toml", kind, &format!("{table}{name} = {value}\n"));
+                    }
+                }
+            }
+            for text in
+                [format!("\"{key}\" = 1"), format!("[\"{key}\"]\nx = 1"), format!("zoolet-{kind}-key-1 = \"{OF_KEY}\"")]
+            {
+                names_the_key_and_shows_none("key.toml", kind, &text);
+            }
+        }
+        let said = told("key.toml", &format!("[[server]]\nkey = \"zoolet-server-key-1:{OF_KEY}\"\n"));
+        assert!(
+            said.contains(
+                ":2: server.key: a server's private key (the content of its server.key) stands where a server's public key \
+                 belongs, which begins with zk1. "
+            ),
+            "{said}"
+        );
+        let said = told("key.toml", &format!("site_key_file = \"zoolet-site-key-1:{OF_KEY}\"\n"));
+        assert!(said.contains(":1: site_key_file: a site key stands where the name of its file belongs. "), "{said}");
+        // A comment is read by nobody, and a file may have such a name.
+        let said = told("key.toml", &format!("# zoolet-site-key-1:{OF_KEY}\nsite = \"zoolet-site-key-plant:7\"\n"));
+        assert!(!said.contains("stands where") && said.contains("plant:7"), "{said}");
+    }
+
+    #[test]
+    fn a_private_key_at_any_key_of_a_zoo_cfg_is_refused_and_not_shown() {
+        let others = ["server.1", "group.1", "weight.1", "authProvider.1", "ssl.keyStore.location", "nokey", "admin.x"];
+        let keys: Vec<&str> = zoo_cfg::listed_keys().chain(protection::keys()).chain(others).collect();
+        for kind in ["site", "server"] {
+            let key = format!("zoolet-{kind}-key-1:{OF_KEY}");
+            let dynamic = std::env::temp_dir().join(format!("zoolet-keys-{}.dynamic", std::process::id()));
+            for name in &keys {
+                for line in [
+                    format!("{name}={key}"),
+                    format!("zookeeper.{name} = /etc/{key}"),
+                    format!("{name} {key}:1:2;2181"),
+                    format!("{name}=zoolet\\u002d{kind}-key-1\\\n  :{OF_KEY}"),
+                    format!("{name}={key}\n{name}={key}"),
+                ] {
+                    names_the_key_and_shows_none("key.cfg", kind, &format!("dataDir=/d\nclientPort=2181\n{line}\n"));
+                    std::fs::write(&dynamic, format!("{line}\n")).unwrap();
+                    let text = format!("dataDir=/d\nclientPort=2181\ndynamicConfigFile={}\n", dynamic.display());
+                    names_the_key_and_shows_none("key.cfg", kind, &text);
+                }
+            }
+            for line in
+                [key.clone(), format!("zoolet-{kind}-key-1\\:{OF_KEY}=1"), format!("zoolet-{kind}-key-1 {OF_KEY}")]
+            {
+                names_the_key_and_shows_none("key.cfg", kind, &format!("dataDir=/d\nclientPort=2181\n{line}\n"));
+            }
+            std::fs::remove_file(&dynamic).unwrap();
         }
     }
 }

@@ -7,6 +7,7 @@ mod source;
 use self::servers::Servers;
 use self::source::{Source, Value, Wrong, at, home, line_of, unknown};
 use super::bound::{self, LIMITS, OF_TOML, SETTINGS};
+use super::stray_key::{refuse_in_line, refuse_stray_key};
 use super::{
     Config, ConfigError, DEFAULT_PORT, DEFAULT_PROFILE, Loaded, Network, Overrides, Populate, client_address, profile,
     settled,
@@ -22,7 +23,7 @@ const WORDS: [&str; 16] = [
     "srst", "zool",
 ];
 
-const TOP_KEYS: &[&str] = &[
+pub(super) const TOP_KEYS: &[&str] = &[
     "site",
     "profile",
     "network",
@@ -51,12 +52,18 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
     let document = DeTable::parse(text).map_err(|error| {
         let line = error.span().map(|span| line_of(text, span.start));
         let message = error.message().replace('\n', ", ");
-        let key = line.and_then(|line| known_key(text.lines().nth(line - 1)?));
+        let line_text = line.and_then(|line| text.lines().nth(line - 1)).unwrap_or_default();
+        let key = known_key(line_text);
+        if let Err(error) = refuse_stray_key(key.unwrap_or("this line"), line_text) {
+            return error.at(file, line);
+        }
         ConfigError::new(key.map_or(message.clone(), |key| format!("{key}: {message}"))).at(file, line)
     })?;
     let source = Source { text };
     let wrong = |(at, error): Wrong| error.at(file, Some(line_of(text, at)));
-    // First, whatever the order in the file: everything else is said over it.
+    // Before any value is looked at, since most lines show the value that is wrong.
+    refuse_stray_keys("", document.get_ref()).map_err(wrong)?;
+    // First of the keys, whatever the order in the file: everything else is said over it.
     let profile = profile_of(file, source, document.get_ref(), over).map_err(wrong)?;
     let (config, timing) = profile::numbers(&profile).map_err(|error| error.at(file, None))?;
     let clients = Some((Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
@@ -75,6 +82,25 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
         .map_err(|error| error.at(file, None))?;
     warnings.extend(of_orders);
     Ok(settled(&profile, reader.config, warnings))
+}
+
+/// Refuses a private key among the keys and values of `table`, itself the value of `key`.
+fn refuse_stray_keys(key: &str, table: &DeTable<'_>) -> Result<(), Wrong> {
+    table.iter().try_for_each(|(name, value)| {
+        let is_top = key.is_empty();
+        let key = if is_top { name.get_ref().to_string() } else { format!("{key}.{}", name.get_ref()) };
+        refuse_in_line(&key, "").map_err(at(value))?;
+        refuse_in_value(&key, value)
+    })
+}
+
+fn refuse_in_value(key: &str, value: &Value<'_>) -> Result<(), Wrong> {
+    match value.get_ref() {
+        DeValue::String(text) => refuse_in_line(key, text).map_err(at(value)),
+        DeValue::Array(several) => several.iter().try_for_each(|value| refuse_in_value(key, value)),
+        DeValue::Table(table) => refuse_stray_keys(key, table),
+        _ => Ok(()),
+    }
 }
 
 /// The key that a line sets. A line may be part of a secret that was broken in two, so only a known key is shown.

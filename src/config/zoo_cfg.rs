@@ -5,6 +5,7 @@ use super::bound::{self, TogetherNames};
 use super::profile;
 use super::properties::{self, Property};
 use super::protection::{self, Protection};
+use super::stray_key::refuse_in_line;
 use super::toml_file::super_digest;
 use super::zoo_ensemble::Servers;
 use super::{
@@ -133,6 +134,9 @@ const NOT_BUILT: &[&str] = &[
 
 pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, ConfigError> {
     let properties = properties::parse(text).map_err(|(line, error)| error.at(file, Some(line)))?;
+    for Property { key, value, line } in &properties {
+        refuse_in_line(key, value).map_err(|error| error.at(file, Some(*line)))?;
+    }
     let profile = profile_of(file, &properties, over).map_err(|(line, error)| error.at(file, line))?;
     let (config, timing) = profile::numbers(&profile).map_err(|error| error.at(file, None))?;
     let mut reader = Reader::new(config, timing);
@@ -447,6 +451,12 @@ fn peer_type(key: &str, value: &str) -> Result<bool, ConfigError> {
         "observer" => Ok(true),
         _ => Err(ConfigError::value(key, value, "participant or observer")),
     }
+}
+
+/// Every key of the lists, and each beginning of a key made whole.
+#[cfg(test)]
+pub(super) fn listed_keys() -> impl Iterator<Item = &'static str> {
+    OBEYED.iter().chain(NOTHING_TO_DO).chain(NOTHING_TO_DO_PREFIXES).chain(NOT_BUILT).copied()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The ensemble of a `zoo.cfg`: its server lines, `myid`, and where the site key is.
 
 use super::server_line::ServerLine;
+use super::stray_key::refuse_in_line;
 use super::{ConfigError, Ensemble, Member, TrustSource, properties, server_line, site_key};
 use crate::obstacle;
 use std::fs;
@@ -33,6 +34,7 @@ impl Servers {
         let properties = properties::parse(&text).map_err(|(line, error)| error.at(file, Some(line)))?;
         for property in &properties {
             let at = |error: ConfigError| error.at(file, Some(property.line));
+            refuse_in_line(&property.key, &property.value).map_err(at)?;
             match property.key.split_once('.') {
                 Some(("server", id)) => {
                     self.lines.push(server_line::parse(&property.key, id, &property.value).map_err(at)?);

@@ -1,0 +1,114 @@
+//! Private keys that stand where none belongs: every one is refused, and no line shows its secret.
+
+#[cfg(feature = "server")]
+use super::ConfigError;
+
+/// A kind of private key.
+struct Kind {
+    /// The beginning of its text. The number of a version and a colon follow.
+    label: &'static str,
+    /// What people call it.
+    #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "only files and options are refused"))]
+    name: &'static str,
+    /// What helps.
+    #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "only files and options are refused"))]
+    remedy: &'static str,
+}
+
+const KINDS: [Kind; 2] = [
+    Kind {
+        label: "zoolet-site-key-",
+        name: "a site key",
+        remedy: "Write the key to a file of its own that only the server's user may read, and name that file. If others could \
+                 read the key here, make a new one (zoolet keygen) for all servers",
+    },
+    Kind {
+        label: "zoolet-server-key-",
+        name: "a server's private key (the content of its server.key)",
+        remedy: "It stays in the server's data directory; `zoolet keygen --server DATA` prints its public key. If others could \
+                 read the key here, delete server.key there: the next start makes a new one, whose public key goes into the \
+                 files of all servers",
+    },
+];
+
+/// Refuses a private key in `text`, which stands at `place`.
+///
+/// # Errors
+/// Says which kind of key it is, what belongs there, and what to do; never the key.
+#[cfg(feature = "server")]
+pub fn refuse_stray_key(place: &str, text: &str) -> Result<(), ConfigError> {
+    let Some((kind, _)) = first(text) else { return Ok(()) };
+    let belongs = belongs_at(place);
+    Err(ConfigError::new(format!("{place}: {} stands where {belongs}. {}", kind.name, kind.remedy)))
+}
+
+/// The same of a key of a file and its value: the two may be one private key that was taken apart at its colon.
+///
+/// # Errors
+/// As [`refuse_stray_key`].
+#[cfg(feature = "server")]
+pub(super) fn refuse_in_line(key: &str, value: &str) -> Result<(), ConfigError> {
+    // A key that is a private key, or its beginning, is no place that a line may name.
+    refuse_stray_key("this line", &format!("{key}="))?;
+    refuse_stray_key(key, value)
+}
+
+#[cfg(feature = "server")]
+fn belongs_at(place: &str) -> &'static str {
+    match place {
+        "server.key" => "a server's public key belongs, which begins with zk1",
+        "site_key_file" | "zoolet.siteKeyFile" | "zookeeper.zoolet.siteKeyFile" => "the name of its file belongs",
+        file if file.ends_with("_file") => "the name of a file belongs",
+        _ => "no key belongs",
+    }
+}
+
+/// Returns `line` with the secret of each private key in it hidden.
+pub fn without_secrets(line: &str) -> String {
+    let (mut shown, mut rest) = (String::new(), line);
+    while let Some((_, secret)) = first(rest) {
+        let (before, behind) = rest.split_at(secret);
+        shown = shown + before + "(hidden)";
+        rest = behind.trim_start().trim_start_matches(|c: char| !c.is_whitespace() && !"\"'`".contains(c));
+    }
+    shown + rest
+}
+
+/// The first private key in `text`: its kind, and where its secret begins.
+///
+/// A file may have a name that begins like a key: no letter of a name follows the version of a key.
+fn first(text: &str) -> Option<(&'static Kind, usize)> {
+    let lower = text.to_ascii_lowercase();
+    let found =
+        KINDS.iter().flat_map(|kind| lower.match_indices(kind.label).map(move |(at, label)| (at + label.len(), kind)));
+    let keys = found.filter_map(|(version, kind)| {
+        let behind = lower[version..].trim_start_matches(|c: char| c.is_ascii_digit());
+        let separator = behind.trim_start().chars().next().filter(|c| ":=".contains(*c))?;
+        let has_version = behind.len() < lower.len() - version;
+        let secret = lower.len() - behind.trim_start().len() + separator.len_utf8();
+        has_version.then_some((kind, secret))
+    });
+    keys.min_by_key(|(_, secret)| *secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_shows_no_secret_of_a_key() {
+        for (line, shown) in [
+            ("no key", "no key"),
+            ("a = \"zoolet-site-key-1:AB/+=_-\": no", "a = \"zoolet-site-key-1:(hidden)\": no"),
+            (
+                "zoolet-server-key-22:AB scp zoolet-server-key-22:AB",
+                "zoolet-server-key-22:(hidden) scp zoolet-server-key-22:(hidden)",
+            ),
+            ("Zoolet-Server-Key-1 : AB zoolet-site-key-1=", "Zoolet-Server-Key-1 :(hidden) zoolet-site-key-1=(hidden)"),
+            ("/etc/zoolet/zoolet-site-key-plant:7", "/etc/zoolet/zoolet-site-key-plant:7"),
+            ("/etc/zoolet-site-key-2026.key", "/etc/zoolet-site-key-2026.key"),
+        ] {
+            assert_eq!(without_secrets(line), shown);
+        }
+    }
+}

@@ -26,7 +26,7 @@ mod unit;
 pub use check::{AtMost, ORDERS};
 pub use error::ProfileError;
 pub use key::{Axis, Key};
-pub use nearest::{meant, nearest};
+pub use nearest::{changes, changes_of_beginning, meant, nearest};
 pub use profile::{DEFAULT_NETWORK, Listed, Profile, boards, parts};
 pub use read::{Evidence, Number};
 pub use unit::{Quantity, Unit};

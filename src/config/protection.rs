@@ -2,6 +2,8 @@
 //! without it would serve clients that its operator meant to keep out.
 
 use super::ConfigError;
+use std::sync::LazyLock;
+use zoolet_profiles::{changes, changes_of_beginning};
 
 /// A setting that protects, or several whose keys begin alike.
 pub(super) struct Protection {
@@ -82,6 +84,93 @@ impl Protection {
             Name::Prefix(prefix) => key.starts_with(prefix),
         }
     }
+}
+
+/// Keys of which [`PROTECTIONS`] has only the beginning, for a key that is nearly one of them.
+const OF_PREFIXES: &[&str] = &[
+    "allowReverseDnsLookup",
+    "authProvider",
+    "ciphersuites",
+    "clientAuth",
+    "clientHostnameVerification",
+    "context.supplier.class",
+    "crl",
+    "enabledProtocols",
+    "hostnameVerification",
+    "keyStore.location",
+    "keyStore.password",
+    "keyStore.passwordPath",
+    "keyStore.type",
+    "ocsp",
+    "protocol",
+    "trustStore.location",
+    "trustStore.password",
+    "trustStore.passwordPath",
+    "trustStore.type",
+];
+
+/// Whatever begins nearly so asks for a protection: the letters, how many may be wrong, and a key to suggest.
+const FAMILIES: &[(&str, usize, &str)] = &[
+    ("authprovider", 2, "authProvider.1"),
+    ("enforceauth", 2, "enforce.auth.enabled"),
+    ("sessionrequire", 2, "sessionRequireClientSASLAuth"),
+    ("quorumauth", 2, "quorum.auth.enableSasl"),
+    ("ssl", 0, "ssl.*"),
+];
+
+/// A mistake in a whole key weighs no more than one in the beginning of a family.
+const CHANGES_OF_FAMILY: usize = 2;
+
+/// The whole keys, each with its letters alone.
+static LETTERS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
+    let of_prefixes =
+        ["ssl.", "ssl.quorum."].iter().flat_map(|prefix| OF_PREFIXES.iter().map(move |key| format!("{prefix}{key}")));
+    keys().map(str::to_owned).chain(of_prefixes).map(|key| (letters(&key), key)).collect()
+});
+
+/// The protection's key, or a server line's, that the author of an unknown `key` meant, unless one of the `harmless` keys
+/// is nearer. `None` when the value asks for nothing.
+pub(super) fn meant<'k>(key: &str, value: &str, harmless: impl Iterator<Item = &'k str>) -> Option<String> {
+    let written = letters(key);
+    if let Some(line) = meant_server(&written) {
+        return Some(line);
+    }
+    let of_families = FAMILIES.iter().filter_map(|(stem, most, meant)| {
+        changes_of_beginning(&written, stem, *most).map(|_| (CHANGES_OF_FAMILY, *meant))
+    });
+    let whole =
+        LETTERS.iter().filter_map(|(known, key)| Some((changes(&written, known, forgiven(known))?, key.as_str())));
+    let (distance, meant) = whole.chain(of_families).min_by_key(|(distance, _)| *distance)?;
+    let is_harmless = |key: &str| changes(&written, &letters(key), distance).is_some_and(|changes| changes < distance);
+    (Protection::asked_for(meant, value).is_some() && !harmless.into_iter().any(is_harmless)).then(|| meant.to_owned())
+}
+
+/// Whether `key` has the letters of a protection's key, and other dots or capitals.
+pub(super) fn is_respelt(key: &str) -> bool {
+    let written = letters(key);
+    LETTERS.iter().any(|(known, _)| *known == written)
+}
+
+/// Servers that one file leaves out vote without the others knowing.
+fn meant_server(written: &str) -> Option<String> {
+    let stem = written.trim_end_matches(|c: char| c.is_ascii_digit());
+    let id = &written[stem.len()..];
+    (!id.is_empty() && changes(stem, "server", 1).is_some()).then(|| format!("server.{id}"))
+}
+
+/// How many letters of a key may be wrong: a word may be missing in a long one.
+fn forgiven(letters: &str) -> usize {
+    (letters.len() / 4).min(6)
+}
+
+/// More than any key has, so that what a longer one is compared with costs no more.
+const LETTERS_MAX: usize = 100;
+
+/// The letters and digits of a key in lower case, without the prefix that ZooKeeper gives every key.
+fn letters(key: &str) -> String {
+    let letters = key.chars().filter(|c| c.is_alphanumeric()).take(LETTERS_MAX);
+    let all: String = letters.map(|c| c.to_ascii_lowercase()).collect();
+    all.strip_prefix("zookeeper").map(str::to_owned).unwrap_or(all)
 }
 
 /// Whether `key` is one of these, whatever its value.
@@ -195,6 +284,93 @@ mod tests {
         ] {
             let error = parse(line).map(|loaded| loaded.warnings).unwrap_err();
             assert!(error.ends_with(&format!("no such key; did you mean {meant}?")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_nearly_one_of_a_family_of_protections_is_refused() {
+        const SASL: &str = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
+        for (key, value, meant) in [
+            ("AuthProvider.1", SASL, "authProvider.1"),
+            ("authprovider.1", SASL, "authProvider.1"),
+            ("authProviders.1", SASL, "authProvider.1"),
+            ("auth.provider.sasl", SASL, "authProvider.1"),
+            ("autProvider.x509", SASL, "authProvider.1"),
+            ("SSL.keyStore.location", "/k", "ssl.keyStore.location"),
+            ("sslkeyStore.location", "/k", "ssl.keyStore.location"),
+            ("sl.keyStore.password", "k", "ssl.keyStore.password"),
+            ("tls.keyStore.password", "k", "ssl.keyStore.password"),
+            ("Zookeeper.ssl.trustStore.location", "/k", "ssl.trustStore.location"),
+            ("ssl_quorum_keyStore_location", "/k", "ssl.quorum.keyStore.location"),
+            ("sslEverything", "true", "ssl.*"),
+            ("secure.client.port", "2281", "secureClientPort"),
+            ("enforce.auth", "true", "enforce.auth.enabled"),
+            ("enforceAuth", "true", "enforce.auth.enabled"),
+            ("enforce.authentication.enabled", "true", "enforce.auth.enabled"),
+            ("sessionRequireSASLAuth", "true", "sessionRequireClientSASLAuth"),
+            ("sessionRequiresClientSASLAuth", "true", "sessionRequireClientSASLAuth"),
+            ("sessionRequireAuth", "true", "sessionRequireClientSASLAuth"),
+            ("quorum.auth.require", "true", "quorum.auth.enableSasl"),
+            ("quorum.auth.server.requireSasl", "true", "quorum.auth.serverRequireSasl"),
+            ("auditEnabled", "true", "audit.enable"),
+            ("serverr.4", "a:1:2", "server.4"),
+            ("Server.4", "a:1:2", "server.4"),
+            ("servers.4", "a:1:2", "server.4"),
+            ("sevrer.4", "a:1:2", "server.4"),
+            ("server4", "a:1:2", "server.4"),
+        ] {
+            for written in [key.to_owned(), format!("zookeeper.{key}")] {
+                let error = parse(&format!("{written}={value}")).map(|loaded| loaded.warnings).unwrap_err();
+                assert_eq!(error, format!("zoo.cfg:3: {written}: no such key; did you mean {meant}?"));
+            }
+        }
+        for line in ["AuthProvider.1=", "sessionRequireSASLAuth=false", "SSL.clientAuth=none", "enforce.auth=false"] {
+            let warnings = parse(line).map(|loaded| loaded.warnings).unwrap();
+            assert!(warnings.len() == 1 && warnings[0].contains("no such key, ignored"), "{line}: {warnings:?}");
+        }
+    }
+
+    /// Keys of ZooKeeper and of other tools that protect nothing and are in no list here.
+    const HARMLESS: &[&str] = &[
+        "IPAuthenticationProvider.usexforwardedfor",
+        "clientPorts",
+        "client",
+        "session.timeout",
+        "sessionTimeout",
+        "requestTimeout",
+        "observer.syncEnabled",
+        "observers",
+        "serverId",
+        "servers",
+        "security",
+        "quorumPort",
+        "quorum.size",
+        "enforce",
+        "authorization",
+        "secret",
+        "secure",
+        "digest",
+        "digestAlgorithm",
+        "sync",
+        "skipAcls",
+        "zookeeper.root.logger",
+    ];
+
+    #[test]
+    fn no_key_that_is_known_and_harmless_is_taken_for_a_protection() {
+        let is_whole = |key: &&str| !key.ends_with(['.', '_']);
+        let listed: Vec<&str> = zoo_cfg::listed_keys().filter(is_whole).collect();
+        for key in listed.iter().chain(HARMLESS) {
+            // As other people write it, and with a typing mistake.
+            let typo = format!("{key}x");
+            for written in [(*key).to_owned(), key.to_lowercase(), key.to_uppercase(), key.replace('.', "_"), typo] {
+                if listed.contains(&&*written) || written == "PORTUNIFICATION" {
+                    continue;
+                }
+                let said =
+                    parse(&format!("{written}=1")).map_or_else(|error| error, |loaded| loaded.warnings.join("\n"));
+                assert!(!said.starts_with("zoo.cfg:3"), "{said}");
+            }
         }
     }
 

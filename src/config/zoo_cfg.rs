@@ -12,6 +12,7 @@ use super::{
     Config, ConfigError, DEFAULT_PROFILE, Ensemble, Loaded, Network, Overrides, Populate, Timing, server_line, settled,
 };
 use std::{
+    collections::HashMap,
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
     path::Path,
 };
@@ -152,9 +153,11 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
 
 /// Warns of each key that stands twice: the later line counts, as in ZooKeeper, which does not say so. Servers are refused.
 fn repeated(properties: &[Property]) -> impl Iterator<Item = String> {
-    properties.iter().enumerate().filter_map(|(place, Property { key, line, .. })| {
-        let earlier = properties[..place].iter().rfind(|earlier| earlier.key == *key && !key.starts_with("server."))?;
-        Some(format!("{key}: is in line {} and again in line {line}, which counts", earlier.line))
+    let mut lines = HashMap::new();
+    properties.iter().filter(|property| !property.key.starts_with("server.")).filter_map(move |property| {
+        let Property { key, line, .. } = property;
+        let earlier = lines.insert(key, line)?;
+        Some(format!("{key}: is in line {earlier} and again in line {line}, which counts"))
     })
 }
 
@@ -294,29 +297,31 @@ impl Reader {
             _ if NOTHING_TO_DO.contains(&key) || has_prefix(key, NOTHING_TO_DO_PREFIXES) => {
                 self.nothing_to_do.push(written.to_owned());
             }
-            _ if has_prefix(key, NOT_BUILT) => self.warn(format!("{written}: not built yet, ignored")),
-            _ => self.unknown(key, written)?,
+            _ if has_prefix(key, NOT_BUILT) && !protection::is_respelt(key) => {
+                self.warn(format!("{written}: not built yet, ignored"));
+            }
+            _ => self.unknown(key, written, value)?,
         }
         Ok(())
     }
 
     /// Warns of a key that is none, and refuses one that is nearly a protection's: its author believes to be protected.
     /// The value stays unsaid, since a mistyped key may have a password behind it.
-    fn unknown(&mut self, key: &str, written: &str) -> Result<(), ConfigError> {
+    fn unknown(&mut self, key: &str, written: &str, value: &str) -> Result<(), ConfigError> {
+        let harmless = OBEYED.iter().chain(NOTHING_TO_DO).chain(NOT_BUILT).copied();
+        if let Some(near) = protection::meant(key, value, harmless) {
+            return Err(ConfigError::new(format!("{written}: no such key; did you mean {near}?")));
+        }
         let known = OBEYED.iter().chain(NOTHING_TO_DO).copied().chain(protection::keys());
         match nearest(key, known) {
-            Some(near) if protection::is_known(near) => {
-                Err(ConfigError::new(format!("{written}: no such key; did you mean {near}?")))
+            // Half of its name.
+            Some(near) if Protection::asked_for(near, value).is_some() => {
+                return Err(ConfigError::new(format!("{written}: no such key; did you mean {near}?")));
             }
-            Some(near) => {
-                self.warn(format!("{written}: no such key, ignored; did you mean {near}?"));
-                Ok(())
-            }
-            None => {
-                self.warn(format!("{written}: no such key, ignored"));
-                Ok(())
-            }
+            Some(near) => self.warn(format!("{written}: no such key, ignored; did you mean {near}?")),
+            None => self.warn(format!("{written}: no such key, ignored")),
         }
+        Ok(())
     }
 
     fn finish(mut self, over: &Overrides) -> Result<(Config, Vec<String>), ConfigError> {
@@ -604,5 +609,14 @@ mod tests {
             assert!(error.contains(expected), "{text:?} gave {error:?}");
             assert_eq!(error.lines().count(), 1, "{error:?}");
         }
+    }
+
+    /// Whatever is searched for each of them: a search of all lines before it would take minutes here.
+    #[test]
+    fn a_huge_file_of_unknown_keys_is_read_in_time_linear_in_its_lines() {
+        let lines: String = (0..20_000).map(|number| format!("an.unknown.key.of.somebody.{number}=1\n")).collect();
+        let long = "x".repeat(1 << 20);
+        let loaded = parse(&format!("dataDir=/d\nclientPort=1\n{lines}{long}=1\n")).unwrap();
+        assert_eq!(loaded.warnings.len(), 20_001);
     }
 }

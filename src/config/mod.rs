@@ -219,15 +219,17 @@ pub struct Overrides {
 /// The first thing that is wrong with it.
 #[cfg(feature = "server")]
 pub fn load(file: &std::path::Path, over: &Overrides) -> Result<Loaded, ConfigError> {
-    let text = std::fs::read(file)
-        .map_err(|error| ConfigError::new(format!("cannot read {}: {}", file.display(), obstacle::reading(&error))))
-        .and_then(|bytes| {
-            String::from_utf8(bytes).map_err(|_| ConfigError::new(format!("{}: is not UTF-8 text", file.display())))
-        })?;
+    let bytes = std::fs::read(file)
+        .map_err(|error| ConfigError::new(format!("cannot read {}: {}", file.display(), obstacle::reading(&error))))?;
     if file.extension().is_some_and(|extension| extension == "toml") {
-        toml_file::read(file, &text, over)
+        let text = std::str::from_utf8(&bytes).map_err(|error| {
+            let line = 1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
+            ConfigError::new("is not UTF-8 text: save the file as UTF-8").at(file, Some(line))
+        })?;
+        toml_file::read(file, text, over)
     } else {
-        zoo_cfg::read(file, &text, over)
+        // ZooKeeper reads Latin-1, so a comment may have any byte; elsewhere the parser refuses the replacement.
+        zoo_cfg::read(file, &String::from_utf8_lossy(&bytes), over)
     }
 }
 
@@ -537,5 +539,32 @@ mod tests {
             }
             std::fs::remove_file(&dynamic).unwrap();
         }
+    }
+
+    #[test]
+    fn a_byte_that_is_not_utf_8_is_harmless_in_a_comment_and_elsewhere_refused_with_its_line() {
+        let loaded = |name: &str, bytes: &[u8]| {
+            let file = std::env::temp_dir().join(format!("zoolet-latin-{}-{name}", std::process::id()));
+            std::fs::write(&file, bytes).unwrap();
+            let loaded = load(&file, &Overrides::default());
+            std::fs::remove_file(&file).unwrap();
+            let shown = file.display().to_string();
+            loaded.map(|loaded| loaded.config.data).map_err(|error| error.to_string().replace(&shown, name))
+        };
+        let comments = b"# Anlage S\xfcd\ndataDir=/d\n  ! \xe9\nclientPort=1\n";
+        assert_eq!(loaded("zoo.cfg", comments), Ok("/d".into()));
+        // A comment sign in a continued line begins no comment.
+        for (bytes, line) in [
+            (&b"dataDir=/\xfc\nclientPort=1"[..], 1),
+            (b"clientPort=1\r\n\r\ndataDir=/\\\r\n# \xfc", 4),
+            (b"# \xfc\n\xfc=1", 2),
+        ] {
+            let expected = format!(
+                "zoo.cfg:{line}: has a byte that is not UTF-8 text: save the file as UTF-8, or write such a letter as in \\u00e9"
+            );
+            assert_eq!(loaded("zoo.cfg", bytes), Err(expected));
+        }
+        let toml = loaded("zoolet.toml", b"site = \"x\"\n# \xfc\n").unwrap_err();
+        assert_eq!(toml, "zoolet.toml:2: is not UTF-8 text: save the file as UTF-8");
     }
 }

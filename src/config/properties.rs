@@ -13,10 +13,11 @@ pub(super) struct Property {
 /// Every property in the order of the file; keys may repeat.
 ///
 /// # Errors
-/// The line of a malformed `\u` escape, the only thing that is not valid in this syntax.
+/// The line of a malformed `\u` escape, the only thing that is not valid in this syntax; or of a replacement character outside a
+/// comment, where a byte was that is not UTF-8.
 pub(super) fn parse(text: &str) -> Result<Vec<Property>, (usize, ConfigError)> {
     // Some editors put one before everything.
-    logical_lines(text.strip_prefix('\u{feff}').unwrap_or(text))
+    logical_lines(text.strip_prefix('\u{feff}').unwrap_or(text))?
         .into_iter()
         .map(|(line, text)| {
             let (key, value) = split(&text);
@@ -28,7 +29,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Property>, (usize, ConfigError)> {
 }
 
 /// Lines joined over continuations, without blanks and comments.
-fn logical_lines(text: &str) -> Vec<(usize, String)> {
+fn logical_lines(text: &str) -> Result<Vec<(usize, String)>, (usize, ConfigError)> {
     let mut lines = Vec::new();
     let mut open: Option<(usize, String)> = None;
     let text = text.replace("\r\n", "\n");
@@ -36,6 +37,9 @@ fn logical_lines(text: &str) -> Vec<(usize, String)> {
         let natural = natural.trim_start_matches([' ', '\t', '\u{c}']);
         if open.is_none() && (natural.is_empty() || natural.starts_with(['#', '!'])) {
             continue;
+        }
+        if natural.contains(char::REPLACEMENT_CHARACTER) {
+            return Err((index + 1, not_utf_8()));
         }
         let continues = natural.bytes().rev().take_while(|&byte| byte == b'\\').count() % 2 == 1;
         let part = if continues { &natural[..natural.len() - 1] } else { natural };
@@ -46,7 +50,11 @@ fn logical_lines(text: &str) -> Vec<(usize, String)> {
         }
     }
     lines.extend(open);
-    lines
+    Ok(lines)
+}
+
+fn not_utf_8() -> ConfigError {
+    ConfigError::new("has a byte that is not UTF-8 text: save the file as UTF-8, or write such a letter as in \\u00e9")
 }
 
 /// The key ends at the first unescaped `=`, `:` or white space; white space and one `=` or `:` before the value go.

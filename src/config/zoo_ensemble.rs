@@ -29,7 +29,8 @@ impl Servers {
         if !self.lines.is_empty() {
             return Err(ConfigError::new(format!("{key} = {}: servers are in this file already", file.display())));
         }
-        let text = fs::read_to_string(file)
+        let text = fs::read(file)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .map_err(|error| ConfigError::new(format!("{key} = {}: {}", file.display(), obstacle::reading(&error))))?;
         let properties = properties::parse(&text).map_err(|(line, error)| error.at(file, Some(line)))?;
         for property in &properties {

@@ -23,6 +23,12 @@ const NOT_DATA: [&str; 8] =
 /// like one would hide that, so whoever reads it refuses it.
 const KEYS: [&str; 3] = ["site.key", "server.key", "server.key.new"];
 
+/// Mode bits of a directory that let the group, or everybody, reach its files.
+const OTHERS_MAY_ENTER: u32 = 0o011;
+
+/// Mode bits of a directory that let the group, or everybody, put files there.
+const OTHERS_MAY_WRITE: u32 = 0o022;
+
 /// How long a start waits for an earlier node of this process that was dropped and still finishes its last write.
 const OWN_LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -129,27 +135,33 @@ fn cannot_create(path: &Path, parent: &Path, error: &io::Error) -> StartError {
     ))
 }
 
-/// Takes a directory of ours from other users of the machine. It may have been made by `mkdir`, or by a release that left
-/// modes to the umask.
+/// Takes a directory of ours from other users of the machine, with a warning if they could reach data in it.
 fn close_to_others(path: &Path) -> Result<(), StartError> {
-    let Some(Opened { mode, files, is_still_open }) =
-        make_private(path, &KEYS).map_err(|error| disk_error(path, &error))?
-    else {
-        return Ok(());
-    };
-    let path = path.display();
-    if is_still_open {
-        warn!(
-            "data = {path}: other users of this machine may read it (mode {mode:04o}), and this process may not change that: \
-             run `chmod -R go= {path}` as its owner, or mount its file system with umask=077"
-        );
-    } else {
-        warn!(
-            "data = {path}: other users of this machine could read it (mode {mode:04o}) and {files} of its files; now only its \
-             owner can (0700, and 0600 for files)"
-        );
+    if let Some(line) = take_from_others(path).map_err(|error| disk_error(path, &error))? {
+        warn!("{line}");
     }
     Ok(())
+}
+
+/// Sets the modes. The directory may have been made by `mkdir`, or by a release that left modes to the umask. Returns the line
+/// for its owner, if other users could reach data in it or still can.
+fn take_from_others(path: &Path) -> io::Result<Option<String>> {
+    let Some(Opened { mode, files, is_still_open }) = make_private(path, &KEYS)? else { return Ok(None) };
+    let shown = path.display();
+    if is_still_open {
+        return Ok(Some(format!(
+            "data = {shown}: other users of this machine may read it (mode {mode:04o}), and this process may not change that: \
+             run `chmod -R go= {shown}` as its owner, or mount its file system with umask=077"
+        )));
+    }
+    // Nobody reaches a file through a directory that lets nobody enter; an empty one has nothing to reach.
+    let could_read = mode & OTHERS_MAY_ENTER != 0 && files > 0;
+    let could_replace = mode & OTHERS_MAY_WRITE != 0 && fs::read_dir(path)?.next().is_some();
+    let line = format!(
+        "data = {shown}: other users of this machine could read it (mode {mode:04o}) and {files} of its files; now only its \
+         owner can (0700, and 0600 for files)"
+    );
+    Ok((could_read || could_replace).then_some(line))
 }
 
 /// A directory that is ours, or may become so.
@@ -365,6 +377,40 @@ mod tests {
         let root = temporary("format");
         fs::write(root.join(MARKER), "zoolet data directory, format 9\n").unwrap();
         assert!(refusal(&root, Populate::IfEmpty).contains("was made by a later release"));
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn only_data_that_others_could_reach_is_told() {
+        let root = temporary("reach");
+        let data = root.join("data");
+        let told = |directory: u32, files: &[(&str, u32)]| {
+            let _ = fs::remove_dir_all(&data);
+            fs::create_dir(&data).unwrap();
+            for (name, mode) in files {
+                fs::write(data.join(name), "").unwrap();
+                fs::set_permissions(data.join(name), Permissions::from_mode(*mode)).unwrap();
+            }
+            fs::set_permissions(&data, Permissions::from_mode(directory)).unwrap();
+            let told = take_from_others(&data).unwrap();
+            let closed = fs::metadata(&data).unwrap().permissions().mode() & 0o777;
+            assert_eq!(closed, 0o700);
+            told
+        };
+        // Made by `mkdir -p`, or a file behind a directory that lets nobody in.
+        assert_eq!(told(0o755, &[]), None);
+        assert_eq!(told(0o777, &[]), None);
+        assert_eq!(told(0o700, &[("myid", 0o644)]), None);
+        assert_eq!(told(0o755, &[("myid", 0o600)]), None);
+        let shown = data.display();
+        let could = |mode: &str, files: u32| {
+            format!(
+                "data = {shown}: other users of this machine could read it (mode {mode}) and {files} of its files; now only its owner can"
+            )
+        };
+        assert_eq!(told(0o755, &[("myid", 0o644)]), Some(could("0755", 1) + " (0700, and 0600 for files)"));
+        // Others could have put another file in its place.
+        assert_eq!(told(0o777, &[("myid", 0o600)]), Some(could("0777", 0) + " (0700, and 0600 for files)"));
         fs::remove_dir_all(root).unwrap();
     }
 }

@@ -5,7 +5,7 @@ use crate::config::{Config, ConfigError, Populate};
 use crate::obstacle;
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -262,8 +262,28 @@ fn refused(path: &Path, why: &str) -> StartError {
 }
 
 fn disk_error(path: &Path, error: &io::Error) -> StartError {
-    let line = format!("data = {}: {}", path.display(), obstacle::storing(error));
+    let line = explained(path, error);
     if is_refusal(error) { StartError::ReadOnly(line) } else { StartError::Disk(line) }
+}
+
+/// What the disk refused in the data directory `path`, and what helps.
+pub(super) fn explained(path: &Path, error: &io::Error) -> String {
+    let shown = path.display();
+    if error.kind() == io::ErrorKind::PermissionDenied && is_own(path) {
+        return format!(
+            "data = {shown}: the user that this process runs as owns the directory and what is in it, and may not read and \
+             write there: give the owner these rights (chmod -R u+rwX {shown})"
+        );
+    }
+    format!("data = {shown}: {}", obstacle::storing(error))
+}
+
+/// Whether the user of this process owns the directory and every file in it, as far as it may look.
+fn is_own(path: &Path) -> bool {
+    let owner = |path: &Path| fs::symlink_metadata(path).map(|metadata| metadata.uid()).ok();
+    let Some(user) = owner(Path::new("/proc/self")).filter(|user| owner(path) == Some(*user)) else { return false };
+    let mut files = fs::read_dir(path).into_iter().flatten().flatten();
+    files.all(|entry| owner(&entry.path()).is_none_or(|of_file| of_file == user))
 }
 
 /// Whether a disk takes no writes: tried, because a file system that has shut itself off after an error may be mounted for writing all the same. The file is
@@ -411,6 +431,25 @@ mod tests {
         assert_eq!(told(0o755, &[("myid", 0o644)]), Some(could("0755", 1) + " (0700, and 0600 for files)"));
         // Others could have put another file in its place.
         assert_eq!(told(0o777, &[("myid", 0o600)]), Some(could("0777", 0) + " (0700, and 0600 for files)"));
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn an_owner_without_rights_is_told_chmod_and_another_user_chown() {
+        let root = temporary("rights");
+        fs::write(root.join("LOCK"), "").unwrap();
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        let own = disk_error(&root, &denied).to_string();
+        let shown = root.display();
+        assert_eq!(
+            own,
+            format!(
+                "data = {shown}: the user that this process runs as owns the directory and what is in it, and may not read and \
+                 write there: give the owner these rights (chmod -R u+rwX {shown})"
+            )
+        );
+        let others = disk_error(Path::new("/nowhere"), &denied).to_string();
+        assert!(others.ends_with("give the directory and what is in it to that user (chown -R)"), "{others}");
         fs::remove_dir_all(root).unwrap();
     }
 }

@@ -3,7 +3,6 @@
 use super::threads::Failure;
 use super::{StartError, data};
 use crate::config::{Config, ConfigError};
-use crate::obstacle;
 use bytes::Bytes;
 use std::io;
 use std::path::Path;
@@ -67,7 +66,7 @@ fn start_error(directory: &Path, error: OpenError) -> StartError {
             format!("data = {}: {error}; {DAMAGE_REMEDY}", directory.display())
         }
         OpenError::Log(LogError::Io { error, .. }) | OpenError::Marker(error) if is_explained(error) => {
-            format!("data = {}: {}", directory.display(), obstacle::storing(error))
+            data::explained(directory, error)
         }
         error => format!("data = {}: {error}", directory.display()),
     };

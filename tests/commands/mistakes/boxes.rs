@@ -64,6 +64,16 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     }),
     ("a data directory of another user", |case| {
         let data = case.mkdir("data");
+        if std::os::unix::fs::chown(&data, Some(65_534), None).is_err() {
+            println!("only root gives a directory to another user");
+            return;
+        }
+        forbid(&data, 0o700);
+        let command = case.zoolet(&["serve", "--listen", "127.0.0.1:0", "--data", "data"]);
+        case.ends(&[("DIR", text(&data))], as_nobody(command));
+    }),
+    ("a data directory where its owner may not write", |case| {
+        let data = case.mkdir("data");
         forbid(&data, 0o500);
         let command = case.zoolet(&["serve", "--listen", "127.0.0.1:0", "--data", "data"]);
         case.ends(&[("DIR", text(&data))], as_nobody(command));

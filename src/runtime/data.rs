@@ -159,9 +159,20 @@ fn take_from_others(path: &Path) -> io::Result<Option<String>> {
     let could_replace = mode & OTHERS_MAY_WRITE != 0 && fs::read_dir(path)?.next().is_some();
     let line = format!(
         "data = {shown}: other users of this machine could read it (mode {mode:04o}) and {files} of its files; now only its \
-         owner can (0700, and 0600 for files)"
+         owner can (0700, and 0600 for files{})",
+        open_keys(path)
     );
     Ok((could_read || could_replace).then_some(line))
+}
+
+/// Names the keys that stay open, for the line that says what does not.
+fn open_keys(path: &Path) -> String {
+    let open = KEYS.iter().filter_map(|name| {
+        let mode =
+            fs::symlink_metadata(path.join(name)).ok().filter(fs::Metadata::is_file)?.permissions().mode() & 0o7777;
+        (mode & 0o077 != 0).then(|| format!(", but {name} stays {mode:04o}"))
+    });
+    open.collect()
 }
 
 /// A directory that is ours, or may become so.
@@ -429,6 +440,9 @@ mod tests {
             )
         };
         assert_eq!(told(0o755, &[("myid", 0o644)]), Some(could("0755", 1) + " (0700, and 0600 for files)"));
+        // A key stays as it is, and is refused where it is read.
+        let but_key = " (0700, and 0600 for files, but server.key stays 0644)";
+        assert_eq!(told(0o755, &[("myid", 0o644), ("server.key", 0o644)]), Some(could("0755", 1) + but_key));
         // Others could have put another file in its place.
         assert_eq!(told(0o777, &[("myid", 0o600)]), Some(could("0777", 0) + " (0700, and 0600 for files)"));
         fs::remove_dir_all(root).unwrap();

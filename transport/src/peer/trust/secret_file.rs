@@ -66,7 +66,8 @@ impl fmt::Display for SecretFileError {
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Readable { path, name, mode } => write!(
                 f,
-                "{}: others may read or change this {name} (mode {mode:04o}): run `chmod 600 {}`",
+                "{}: others may read or change this {name} (mode {mode:04o}): it is no secret any more if others have accounts \
+                 here: make a new one, or run `chmod 600 {}` if you know that nobody read it",
                 path.display(),
                 path.display()
             ),

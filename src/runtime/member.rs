@@ -56,6 +56,25 @@ pub(super) fn tell_differences(config: &Config, found: &zoolet_zab::Config) {
     }
 }
 
+/// Refuses the data of another member: this server would wait for ever to be taken in with them.
+///
+/// # Errors
+/// `found`, the configuration that was decided, has this disk as another server's.
+pub(super) fn check_owner(
+    data: &Path,
+    own: ServerId,
+    disk: Incarnation,
+    found: &zoolet_zab::Config,
+) -> Result<(), StartError> {
+    let is_of_other = |member: &&Member| disk != Incarnation(0) && member.disk == disk && member.id != own;
+    let Some(other) = found.members().iter().find(is_of_other) else { return Ok(()) };
+    let (data, own, other) = (data.display(), own.as_u8(), other.id.as_u8());
+    Err(StartError::Directory(format!(
+        "data = {data}: is the data of server {other} of its ensemble, and this is server {own}: name this server's own \
+         directory, or start it as server {other} (--id {other}, or its myid)"
+    )))
+}
+
 fn list(config: &zoolet_zab::Config) -> String {
     let name = |member: &Member| match member.kind {
         Kind::Voter => member.id.as_u8().to_string(),
@@ -127,4 +146,30 @@ fn trust(ensemble: &Ensemble, own: ServerId) -> Result<Trust, StartError> {
 
 fn refuse(line: impl std::fmt::Display) -> StartError {
     StartError::Config(ConfigError::new(line.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_of_another_member_are_refused_with_its_id() {
+        let ids = [1, 2, 3].map(|id| ServerId::new(id).unwrap());
+        let member = |id: ServerId| Member { id, kind: Kind::Voter, disk: Incarnation(u128::from(id.as_u8()) * 10) };
+        let born = |ids: &[ServerId]| {
+            let members: Vec<_> = ids.iter().copied().map(member).collect();
+            zoolet_zab::Config::new(EnsembleId(7), Zxid::ZERO, &members).unwrap()
+        };
+        let refusal = |own: ServerId, disk: u128, found: &zoolet_zab::Config| {
+            check_owner(Path::new("/d"), own, Incarnation(disk), found)
+                .map_err(|error| (error.is_for_the_operator(), error.to_string()))
+        };
+        let line = "data = /d: is the data of server 3 of its ensemble, and this is server 2: name this server's own directory, or \
+                    start it as server 3 (--id 3, or its myid)";
+        assert_eq!(refusal(ids[1], 30, &born(&ids)), Err((true, line.to_owned())));
+        assert_eq!(refusal(ids[2], 30, &born(&ids)), Ok(()));
+        // A new disk is nobody's, and so is one that only a file names.
+        assert_eq!(refusal(ids[1], 40, &born(&ids)), Ok(()));
+        assert_eq!(refusal(ids[1], 0, &zoolet_zab::Config::of_voters(&ids).unwrap()), Ok(()));
+    }
 }

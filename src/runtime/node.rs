@@ -110,6 +110,7 @@ impl Node {
         let id = member::id(&config);
         member::tell_differences(&config, &recovered.config);
         let (incarnation, process) = (Incarnation(facts.disk_incarnation), u64::from_ne_bytes(entropy()?));
+        member::check_owner(&path, id, incarnation, &recovered.config)?;
         let peers = member::bind(&config, &path, incarnation, process, Arc::clone(&budget))?;
         let members = member::members(&config)?;
         let voters = members.voters().map(|voter| voter.id).collect();

@@ -169,6 +169,16 @@ impl ConfigError {
         &self.servers_here
     }
 
+    /// The same, with `hint` at the end of its first line if that `helps`.
+    #[cfg(feature = "server")]
+    fn with_hint(self, helps: bool, hint: &str) -> Self {
+        if !helps {
+            return self;
+        }
+        let (line, commands) = self.words.split_at(self.words.find('\n').unwrap_or(self.words.len()));
+        Self { words: format!("{line}; {hint}{commands}"), ..self }
+    }
+
     /// The same, with the file and line it was found at.
     #[cfg(feature = "server")]
     fn at(self, file: &std::path::Path, line: Option<usize>) -> Self {
@@ -226,11 +236,32 @@ pub fn load(file: &std::path::Path, over: &Overrides) -> Result<Loaded, ConfigEr
             let line = 1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
             ConfigError::new("is not UTF-8 text: save the file as UTF-8").at(file, Some(line))
         })?;
-        toml_file::read(file, text, over)
+        toml_file::read(file, text, over).map_err(|error| error.with_hint(looks_like_zoo_cfg(text), NAME_OF_ZOO_CFG))
     } else {
         // ZooKeeper reads Latin-1, so a comment may have any byte; elsewhere the parser refuses the replacement.
-        zoo_cfg::read(file, &String::from_utf8_lossy(&bytes), over)
+        let text = String::from_utf8_lossy(&bytes);
+        zoo_cfg::read(file, &text, over).map_err(|error| error.with_hint(looks_like_toml(&text), NAME_OF_TOML))
     }
+}
+
+#[cfg(feature = "server")]
+const NAME_OF_TOML: &str = "this looks like a zoolet.toml, and the name of such a file ends in .toml";
+#[cfg(feature = "server")]
+const NAME_OF_ZOO_CFG: &str = "this looks like a zoo.cfg, and the name of such a file does not end in .toml";
+
+/// Whether a text has a table, or twice a value in quotes.
+#[cfg(feature = "server")]
+fn looks_like_toml(text: &str) -> bool {
+    let in_quotes = |line: &&str| line.split_once('=').is_some_and(|(_, value)| value.trim_start().starts_with('"'));
+    text.lines().any(|line| line.trim_start().starts_with('[')) || text.lines().filter(in_quotes).count() > 1
+}
+
+/// Whether a text has several of the keys that every `zoo.cfg` has, and nothing of a `zoolet.toml`.
+#[cfg(feature = "server")]
+fn looks_like_zoo_cfg(text: &str) -> bool {
+    const USUAL: [&str; 6] = ["dataDir", "clientPort", "tickTime", "initLimit", "syncLimit", "server.1"];
+    let is_usual = |line: &&str| line.split_once('=').is_some_and(|(key, _)| USUAL.contains(&key.trim()));
+    !looks_like_toml(text) && text.lines().filter(is_usual).count() > 1
 }
 
 /// A server that is alone on this machine's loopback address, with the numbers of the profile of that name.
@@ -566,5 +597,28 @@ mod tests {
         }
         let toml = loaded("zoolet.toml", b"site = \"x\"\n# \xfc\n").unwrap_err();
         assert_eq!(toml, "zoolet.toml:2: is not UTF-8 text: save the file as UTF-8");
+    }
+
+    #[test]
+    fn a_file_that_looks_like_the_other_format_is_told_that_its_name_decides() {
+        const TOML: &str = "data = \"/d\"\nclients = \"127.0.0.1:2181\"\n[limits]\nwatches_max = 7\n";
+        const ZOO: &str = "tickTime=2000\ndataDir=/d\nclientPort=2181\nserver.1=a:1:2\n";
+        let zoolet_conf = told("zoolet.conf", TOML);
+        assert!(
+            zoolet_conf.contains("; this looks like a zoolet.toml, and the name of such a file ends in .toml\n"),
+            "{zoolet_conf}"
+        );
+        let zoo_toml = told("zoo.toml", ZOO);
+        assert!(
+            zoo_toml.contains("; this looks like a zoo.cfg, and the name of such a file does not end in .toml\n"),
+            "{zoo_toml}"
+        );
+        for (name, text) in [
+            ("zoo.cfg", "clientPort=2181\nmetricsProvider.className=\"x\"\n"),
+            ("zoolet.toml", "clientPort = 2181\n"),
+            ("zoolet.toml", "tickTime = 2000\nclientPort = 2181\n[limits]\n"),
+        ] {
+            assert!(!told(name, text).contains("this looks like"), "{text}");
+        }
     }
 }

@@ -104,7 +104,31 @@ fn refuse_stray_keys(mut parser: lexopt::Parser) -> Result<(), Exit> {
     Ok(())
 }
 
+/// Options that may be there several times.
+const REPEATABLE: [&str; 1] = ["peer"];
+
+/// Refuses an option of command `name` that is there twice, of which the last would silently count, or has no value.
+fn check_options(name: &str, mut parser: lexopt::Parser) -> Result<(), Exit> {
+    let (options, mut seen) = (help::options(name), Vec::new());
+    // What is no argument at all, the command itself refuses.
+    while let Ok(Some(argument)) = parser.next() {
+        let Long(long) = argument else { continue };
+        let known = options.iter().find(|option| option.name == long && !option.value.is_empty());
+        let Some(option) = known else { continue };
+        if parser.value().is_ok_and(|value| value.is_empty()) {
+            return Err(Exit::usage(format!("{name}: --{}: its value is missing; see zoolet --help", option.name)));
+        }
+        if seen.contains(&option.name) && !REPEATABLE.contains(&option.name) {
+            let several = if option.value.ends_with(",..") { ", with commas between several" } else { "" };
+            return Err(Exit::usage(format!("{name}: --{} is there twice: say it once{several}", option.name)));
+        }
+        seen.push(option.name);
+    }
+    Ok(())
+}
+
 fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
+    check_options(name, parser.clone())?;
     let command = match name {
         #[cfg(feature = "tools")]
         MEASURE => return Ok(Command::Tool(Tool::Measure(value(parser)?.into()))),
@@ -329,6 +353,31 @@ mod tests {
             let Err(exit) = parse_words(&["serve", "--data", &key]) else { panic!("accepted") };
             assert!(exit.starts_with("2 --data: a s"), "{exit}");
             assert!(!Exit::failed(&key).line.contains(SECRET), "whatever made the line");
+        }
+    }
+
+    #[test]
+    fn an_option_that_takes_one_value_is_said_once_and_with_one() {
+        for (words, expected) in [
+            (
+                &["status", "--server", "a:1", "--server=b:1"][..],
+                "2 status: --server is there twice: say it once, with commas between several",
+            ),
+            (&["serve", "--data", "a", "--create", "--data", "b"], "2 serve: --data is there twice: say it once"),
+            (&["serve", "--id", "1", "--id", "1"], "2 serve: --id is there twice: say it once"),
+            (&["unit", "systemd", "--config", "a", "--config", "b"], "2 unit: --config is there twice: say it once"),
+            (&["serve", "--data="], "2 serve: --data: its value is missing; see zoolet --help"),
+            (&["keygen", "--out", ""], "2 keygen: --out: its value is missing; see zoolet --help"),
+        ] {
+            assert_eq!(parse_words(words).err().as_deref(), Some(expected), "{words:?}");
+        }
+        for words in [
+            &["serve", "--data", "--id", "--id", "1"][..],
+            &["serve", "--create", "--create"],
+            #[cfg(feature = "tools")]
+            &["probe", "--peer", "a", "--peer", "b"],
+        ] {
+            assert!(parse_words(words).is_ok(), "{words:?}: {:?}", parse_words(words).err());
         }
     }
 }

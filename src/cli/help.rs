@@ -43,7 +43,7 @@ pub(super) struct Command {
 }
 
 /// An option.
-#[cfg_attr(not(feature = "tools"), expect(dead_code, reason = "only `completions` tells what they are for"))]
+#[cfg_attr(not(feature = "tools"), expect(dead_code, reason = "only `completions` tells what `says` is for"))]
 #[derive(Clone, Copy)]
 pub(super) struct Choice {
     /// Without the dashes.

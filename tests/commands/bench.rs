@@ -7,10 +7,15 @@ use crate::support::*;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Output, Stdio};
 
-/// With the server's address, no warm-up and JSON.
+/// With the server's address and no warm-up, unless `words` say others, and JSON.
 fn bench(server: &Server, words: &str) -> std::process::Command {
     let address = server.address.to_string();
-    let mut command = zoolet(&["bench", "--server", &address, "--warmup", "0s", "--json"]);
+    let mut command = zoolet(&["bench", "--json"]);
+    for (option, value) in [("--server", address.as_str()), ("--warmup", "0s")] {
+        if !words.contains(option) {
+            command.args([option, value]);
+        }
+    }
     command.args(words.split_whitespace());
     command
 }

@@ -17,8 +17,8 @@ use toml::de::{DeTable, DeValue};
 use zoolet_engine::store::Strategy;
 use zoolet_profiles::Profile;
 
-/// The four-letter words that are built; a zoo.cfg may name any.
-const WORDS: [&str; 16] = [
+/// The four-letter words that are built; a zoo.cfg may name others, with a warning.
+pub(super) const WORDS: [&str; 16] = [
     "ruok", "srvr", "stat", "mntr", "isro", "envi", "conf", "cons", "dump", "wchs", "wchc", "wchp", "dirs", "crst",
     "srst", "zool",
 ];

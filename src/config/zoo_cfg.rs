@@ -6,7 +6,7 @@ use super::profile;
 use super::properties::{self, Property};
 use super::protection::{self, Protection};
 use super::stray_key::refuse_in_line;
-use super::toml_file::super_digest;
+use super::toml_file::{WORDS, super_digest};
 use super::zoo_ensemble::Servers;
 use super::{
     Config, ConfigError, DEFAULT_PROFILE, Ensemble, Loaded, Network, Overrides, Populate, Timing, server_line, settled,
@@ -147,6 +147,10 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
     for property in &properties {
         reader.property(property).map_err(|error| error.at(file, Some(property.line)))?;
     }
+    if let Some(line) = reader.port_zero(&properties) {
+        let error = ConfigError::new("clientPort = 0: 0 is no port; allowed is a port, 1 to 65535");
+        return Err(error.at(file, Some(line)));
+    }
     let (config, warnings) = reader.finish(over).map_err(|error| error.at(file, None))?;
     Ok(settled(&profile, config, warnings))
 }
@@ -244,6 +248,12 @@ impl Reader {
             "globalOutstandingLimit" => self.number("outstanding_max", written, value)?,
             "4lw.commands.whitelist" => {
                 self.config.four_letter_words = words(value);
+                let is_none = |word: &&String| *word != "*" && !WORDS.contains(&word.as_str());
+                let none: Vec<&str> =
+                    self.config.four_letter_words.iter().filter(is_none).map(String::as_str).collect();
+                if !none.is_empty() {
+                    self.warnings.push(format!("{written}: {}: no such word, ignored", none.join(", ")));
+                }
                 self.words_given = true;
             }
             "skipACL" => self.config.settings.skip_acl = yes_or_no(written, value)?,
@@ -322,6 +332,15 @@ impl Reader {
             None => self.warn(format!("{written}: no such key, ignored")),
         }
         Ok(())
+    }
+
+    /// The line that sets the client port to 0, ZooKeeper's "not set", where nothing else names one.
+    fn port_zero(&self, properties: &[Property]) -> Option<usize> {
+        let is_named = self.client_port.is_some() || self.servers.lines.iter().any(|line| line.clients.is_some());
+        let bare =
+            |property: &Property| property.key.strip_prefix("zookeeper.").unwrap_or(&property.key) == "clientPort";
+        let found = properties.iter().rev().find(|property| bare(property)).filter(|_| !is_named);
+        found.map(|property| property.line)
     }
 
     fn finish(mut self, over: &Overrides) -> Result<(Config, Vec<String>), ConfigError> {
@@ -604,6 +623,7 @@ mod tests {
                 "minSessionTimeout = 99999: allowed is at most maxSessionTimeout = 50",
             ),
             ("x=\\u00g1", "zoo.cfg:1: allowed are four"),
+            ("dataDir=/d\nclientPort=0", "zoo.cfg:2: clientPort = 0: 0 is no port; allowed is a port, 1 to 65535"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(expected), "{text:?} gave {error:?}");
@@ -618,5 +638,23 @@ mod tests {
         let long = "x".repeat(1 << 20);
         let loaded = parse(&format!("dataDir=/d\nclientPort=1\n{lines}{long}=1\n")).unwrap();
         assert_eq!(loaded.warnings.len(), 20_001);
+    }
+
+    #[test]
+    fn a_four_letter_word_that_there_is_not_is_a_warning() {
+        let warnings = |words: &str| {
+            parse(&format!("dataDir=/d\nclientPort=1\n4lw.commands.whitelist={words}\n")).map(|loaded| loaded.warnings)
+        };
+        assert_eq!(
+            warnings("stat, foo,bar"),
+            Ok(vec!["4lw.commands.whitelist: foo, bar: no such word, ignored".to_owned()])
+        );
+        assert_eq!(warnings("*, ruok ,srvr,"), Ok(vec![]));
+    }
+
+    #[test]
+    fn client_port_0_is_not_set_where_a_server_line_has_one() {
+        let loaded = parse("dataDir=/d\nclientPort=0\nserver.3=localhost:2888:3888;2190\n").unwrap();
+        assert_eq!(loaded.config.clients.unwrap().port(), 2190);
     }
 }

@@ -100,7 +100,18 @@ fn prepare(path: &Path, populate: Populate) -> Result<(), StartError> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => adopt(path, populate),
         Ok(_) => Err(refused(path, "is not a directory: name one, or nothing that is there")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path, populate),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_link(path) {
+            Ok(target) => {
+                let why =
+                    format!("is a link to {}, which does not exist; is its file system mounted?", target.display());
+                Err(refused(path, &why))
+            }
+            Err(_) => create(path, populate),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            let file = path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(path);
+            Err(refused(path, &format!("{} is not a directory", file.display())))
+        }
         Err(error) => Err(refused(path, &obstacle::storing(&error).to_string())),
     }
 }
@@ -464,6 +475,27 @@ mod tests {
         );
         let others = disk_error(Path::new("/nowhere"), &denied).to_string();
         assert!(others.ends_with("give the directory and what is in it to that user (chown -R)"), "{others}");
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_path_through_a_file_or_a_link_to_nowhere_is_refused_in_words() {
+        let root = temporary("paths");
+        fs::write(root.join("file"), "").unwrap();
+        std::os::unix::fs::symlink(root.join("nowhere"), root.join("link")).unwrap();
+        let (file, link) = (root.join("file/x/y"), root.join("link"));
+        assert_eq!(
+            refusal(&file, Populate::IfEmpty),
+            format!("data = {}: {} is not a directory", file.display(), root.join("file").display())
+        );
+        assert_eq!(
+            refusal(&link, Populate::IfEmpty),
+            format!(
+                "data = {}: is a link to {}, which does not exist; is its file system mounted?",
+                link.display(),
+                root.join("nowhere").display()
+            )
+        );
         fs::remove_dir_all(root).unwrap();
     }
 }

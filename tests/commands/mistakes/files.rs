@@ -8,6 +8,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("an option that there is not", |case| case.is_refused(&[], &["serve", "--dta", "/var/lib/zoolet"])),
     ("an option under another name", |case| case.is_refused(&[], &["serve", "--port", "2181"])),
     ("half the name of an option", |case| case.is_refused(&[], &["serve", "--conf", "zoolet.toml"])),
+    ("an option that is there twice", |case| {
+        case.is_refused(&[], &["status", "--server", "gw-a:2181", "--server", "gw-b:2181"]);
+    }),
     ("a configuration file that is not there", |case| case.is_refused(&[], &["serve", "--config", "zoolet.tml"])),
     ("a typing mistake in a key", |case| toml(case, "clents = \"127.0.0.1:2181\"\n")),
     ("a key in the wrong table", |case| toml(case, "watches_max = 5000\n")),
@@ -76,6 +79,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         zoo_cfg(case, &[], "clientPort=2181\nclientPort=2182\n");
     }),
     ("TLS in a zoo.cfg", |case| zoo_cfg_is_refused(case, "secureClientPort=2281\n")),
+    ("a private key in the place of a public one", |case| {
+        toml(case, "[[server]]\nkey = \"zoolet-server-key-1:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHfHZs\"\n");
+    }),
+    ("a typing mistake in authentication in a zoo.cfg", |case| zoo_cfg_is_refused(case, "AuthProvider.1=sasl\n")),
     ("authentication in a zoo.cfg", |case| zoo_cfg_is_refused(case, "enforce.auth.enabled=true\n")),
     ("a zoo.cfg of an ensemble without `myid`", |case| {
         let servers: String = (1..=3).map(|id| format!("server.{id}=127.0.0.1:{id}:{id}\n")).collect();

@@ -89,8 +89,9 @@ pub(super) fn open(config: &Config) -> Result<(PathBuf, FsDisk), StartError> {
     let path = std::path::absolute(&config.data)
         .map_err(|error| StartError::Directory(format!("data = {}: {error}", config.data.display())))?;
     prepare(&path, config.populate)?;
-    close_to_others(&path)?;
     let disk = open_locked(&path)?;
+    // Not before: a start that is refused changes nothing, and whoever finishes there removes no file meanwhile.
+    close_to_others(&path)?;
     // A crash from here on leaves a directory that is ours.
     Marker::claim(&disk).map_err(|error| disk_error(&path, &error))?;
     Ok((path, disk))

@@ -18,9 +18,9 @@ use zoolet_engine::action::{Checkpoint, Generation};
 use zoolet_engine::event::{BaseFailure, Shortage};
 use zoolet_engine::notices::Notices;
 use zoolet_engine::status::Lack;
-use zoolet_engine::store::{MARKER, Reserve};
 use zoolet_engine::store::base::{Base, BaseError, BaseReader, Patrol};
 use zoolet_engine::store::disk::Disk;
+use zoolet_engine::store::{MARKER, Reserve};
 
 /// How often a disk that is short of space is looked at.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
@@ -101,7 +101,9 @@ impl Presence {
         let is_gone = disk.open(MARKER).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         if self.is_gone.swap(is_gone, Relaxed) != is_gone {
             if is_gone {
-                error!("the data directory is not at its path any more: what this server holds it will not find at its next start");
+                error!(
+                    "the data directory is not at its path any more: what this server holds it will not find at its next start"
+                );
             } else {
                 info!("the data directory is back");
             }
@@ -117,7 +119,10 @@ impl CheckpointThread<'_> {
     pub(super) fn run(&self, mailbox: &Mailbox<CheckpointWork>) -> Result<(), String> {
         let (mut batch, mut merging) = (Vec::new(), true);
         let mut patrol = Patrol::new(clock::now().mono_ms);
-        while mailbox.take(&mut batch, Some(self.patience(merging, &patrol).min(self.flash.patience()).min(self.presence.patience()))) {
+        while mailbox.take(
+            &mut batch,
+            Some(self.patience(merging, &patrol).min(self.flash.patience()).min(self.presence.patience())),
+        ) {
             self.presence.look(self.disk);
             self.flash.look(self.log_counts.figures().log.entry_bytes);
             if batch.is_empty() && merging {

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
-use zoolet_engine::{Limits, Status};
 use zoolet_engine::store::disk::Disk;
 use zoolet_engine::store::{MARKER, MARKER_UNFINISHED};
+use zoolet_engine::{Limits, Status};
 use zoolet_model::Text;
 use zoolet_sim::disk::{Operation, OperationKind, SimDisk};
 
@@ -265,7 +265,8 @@ fn a_node_whose_young_log_finds_the_disk_full_takes_deletes_from_the_reserve() {
     let node = directory.start_with(&disk, |limits| (limits.memtable_bytes, limits.log_segments) = (256 << 10, 64));
     let writer = session(&node);
     let path = |number: usize| Path::new(Text::from(format!("/n{number}"))).unwrap();
-    let create = |number: usize| writer.create(&path(number), Some(value(number))).wait_timeout(PATIENCE).expect("an answer");
+    let create =
+        |number: usize| writer.create(&path(number), Some(value(number))).wait_timeout(PATIENCE).expect("an answer");
     wait_until("a reserve", || disk.contents("reserve").is_some());
     disk.set_capacity(Some(disk.used_bytes()));
     let end = (0..1000).find(|&number| create(number).is_err()).expect("the disk never was full");
@@ -287,7 +288,10 @@ fn a_node_whose_data_directory_is_gone_raises_an_alarm_until_it_is_back() {
     let node = directory.start(&disk);
     let is_alarmed = || {
         let status = status(&node).unwrap();
-        status.alarms.iter().any(|alarm| alarm.what.starts_with("the data directory is not at its path") && alarm.holds_up)
+        status
+            .alarms
+            .iter()
+            .any(|alarm| alarm.what.starts_with("the data directory is not at its path") && alarm.holds_up)
     };
     assert!(!is_alarmed());
     disk.rename(MARKER, "elsewhere").unwrap();

@@ -156,7 +156,14 @@ impl Shared {
         let log = self.log_counts.figures();
         let at_disk_ms = log.at_disk_ms.max(self.asking.age_ms());
         let is_directory_gone = self.presence.is_gone();
-        Figures { at_disk_ms, base: self.store.base().counters(), scrubs_sound, scrubs_failed, is_directory_gone, ..log }
+        Figures {
+            at_disk_ms,
+            base: self.store.base().counters(),
+            scrubs_sound,
+            scrubs_failed,
+            is_directory_gone,
+            ..log
+        }
     }
 
     /// What is wrong with the disk, but for a lack of room.

@@ -89,7 +89,8 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
     }
     if disk::is_gone(status) {
         raise(
-            "the data directory is not at its path any more: what this server holds it will not find at its next start".to_owned(),
+            "the data directory is not at its path any more: what this server holds it will not find at its next start"
+                .to_owned(),
             if status.members.len() > 1 {
                 "move it back; if it was removed, stop this server, make an empty one, and start it: the other servers fill it again"
             } else {

@@ -561,7 +561,8 @@ mod tests {
     #[test]
     fn a_refusal_is_an_outcome_although_its_client_has_left() {
         assert_eq!(refused_after_its_client_left(3, Recorder::leader_refusing), None);
-        let own = |recorder: &mut Recorder, at_us, may_refuse| recorder.refusing(at_us, ServerId::STANDALONE, may_refuse);
+        let own =
+            |recorder: &mut Recorder, at_us, may_refuse| recorder.refusing(at_us, ServerId::STANDALONE, may_refuse);
         assert_eq!(refused_after_its_client_left(3, own), None);
     }
 

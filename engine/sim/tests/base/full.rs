@@ -197,7 +197,8 @@ fn a_young_log_on_a_disk_that_others_fill_takes_deletes_from_the_reserve() {
 
 #[test]
 fn a_reserve_becomes_as_large_as_the_next_start_wants_it() {
-    let with = |reserve_mib: u32| Limits { memtable_bytes: 512 << 10, disk_reserve_bytes: reserve_mib << 20, ..limits() };
+    let with =
+        |reserve_mib: u32| Limits { memtable_bytes: 512 << 10, disk_reserve_bytes: reserve_mib << 20, ..limits() };
     let (mut disk, mut next) = (SimDisk::new(1), 0);
     for mib in [4, 8, 2, 3] {
         let mut machine = Machine::connected(&disk, with(mib));

@@ -28,7 +28,8 @@ mod zoo_ensemble;
 pub use ensemble::{DEFAULT_PEER_PORT, Ensemble, Member, TrustSource};
 pub use kept::{DEFAULT_MIN_INTERVAL, KeptImage};
 #[cfg(feature = "server")]
-pub use stray_key::{refuse_stray_key, without_secrets};
+pub use stray_key::refuse_stray_key;
+pub use stray_key::without_secrets;
 pub use zoolet_zab::Timing;
 
 #[cfg(feature = "server")]

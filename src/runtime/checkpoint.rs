@@ -102,7 +102,7 @@ impl Presence {
         if self.is_gone.swap(is_gone, Relaxed) != is_gone {
             if is_gone {
                 error!(
-                    "the data directory is not at its path any more: what this server holds it will not find at its next start"
+                    "the data directory is no longer at its path: at its next start this server will not find its data"
                 );
             } else {
                 info!("the data directory is back");

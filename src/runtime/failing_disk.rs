@@ -291,7 +291,7 @@ fn a_node_whose_data_directory_is_gone_raises_an_alarm_until_it_is_back() {
         status
             .alarms
             .iter()
-            .any(|alarm| alarm.what.starts_with("the data directory is not at its path") && alarm.holds_up)
+            .any(|alarm| alarm.what.starts_with("the data directory is no longer at its path") && alarm.holds_up)
     };
     assert!(!is_alarmed());
     disk.rename(MARKER, "elsewhere").unwrap();

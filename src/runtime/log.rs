@@ -201,9 +201,11 @@ impl LogThread<'_> {
                     self.waiting.retain(|append| append.seq > appended);
                     self.tell_persisted(false);
                 }
-                if self.shared.reserve.make_way(&error) {
+                if let Some(shortage) = self.shared.reserve.make_way(&error) {
+                    // Here: the checkpoint thread may be busy for long, and what is admitted meanwhile would take the space.
+                    self.shared.inbox.push(Input::Event(Event::Space { shortage: Some(shortage) }));
                     self.shared.checkpoint.push(CheckpointWork::LookForSpace);
-                    // At once.
+                    // So that the next turn tries again without a pause.
                     self.preparing = true;
                     return Ok(());
                 }

@@ -157,8 +157,8 @@ impl Machine {
                     self.tell_persisted()?;
                 }
                 Err(AppendError::Stalled(error)) => {
-                    if self.reserve.make_way(&error) {
-                        self.settle_space();
+                    if let Some(shortage) = self.reserve.make_way(&error) {
+                        self.handle(Event::Space { shortage: Some(shortage) })?;
                         continue;
                     }
                     if !std::mem::replace(&mut self.stalled, true) {

@@ -78,8 +78,8 @@ pub(super) struct Owners {
     questions: Questions,
     /// Sessions that were begun in this very process, connected or not: of a former one nobody is left.
     pub(super) of_this_process: BTreeSet<SessionId>,
-    /// Leader: which sessions of its own process each learner named, until this leader has applied every session that the list can be about, and has ended
-    /// those that it leaves out.
+    /// Leader: the sessions of its own process that each learner named. A list stays until this leader has applied every session that it can be about, and
+    /// has ended the sessions that it does not name.
     said_to_live: BTreeMap<ServerId, Living>,
 }
 

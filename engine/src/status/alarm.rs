@@ -89,7 +89,7 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
     }
     if disk::is_gone(status) {
         raise(
-            "the data directory is not at its path any more: what this server holds it will not find at its next start"
+            "the data directory is no longer at its path: at its next start this server will not find its data"
                 .to_owned(),
             if status.members.len() > 1 {
                 "move it back; if it was removed, stop this server, make an empty one, and start it: the other servers fill it again"

@@ -255,7 +255,7 @@ fn takes_from_others(path: &Path, mode: u32) -> io::Result<bool> {
         // FAT takes some modes and keeps its own.
         Ok(()) => Ok(fs::metadata(path)?.permissions().mode() & OTHERS == 0),
         Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported) => Ok(false),
-        // Whoever still finishes there removes files.
+        // Another process removed it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         // Some file system shut itself off; whatever writes next says so.
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(false),

@@ -34,13 +34,14 @@ pub struct Reserve {
     bytes_max: u64,
     /// What they took when that was looked at last.
     taken_bytes: AtomicU64,
-    is_held: AtomicBool,
+    /// How large the file is; 0 without one.
+    held_bytes: AtomicU64,
     is_short: AtomicBool,
     /// How much of the base's file may have checksums in memory.
     checksummed_bytes_max: u64,
     /// What is short, or would be first.
     least: Mutex<Shortage>,
-    /// What [`Reserve::settle`] last saw: giving up the file makes space short between two of its looks.
+    /// What was said last of [`Reserve::shortage`]. It is locked while the file is given up or made: the log's thread and that of the checkpoints do both.
     told: Mutex<Option<Shortage>>,
     /// By how many bytes the last look found too few free.
     missing_bytes: AtomicU64,
@@ -52,7 +53,10 @@ pub struct Reserve {
 
 impl fmt::Debug for Reserve {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reserve").field("bytes", &self.bytes).field("is_held", &self.is_held).finish_non_exhaustive()
+        f.debug_struct("Reserve")
+            .field("bytes", &self.bytes)
+            .field("held_bytes", &self.held_bytes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -63,7 +67,7 @@ impl Reserve {
             disk,
             bytes: limits.disk_reserve_bytes.into(),
             log_bytes_max: u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments),
-            is_held: AtomicBool::new(false),
+            held_bytes: AtomicU64::new(0),
             bytes_max: limits.disk_bytes_max,
             taken_bytes: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
@@ -75,36 +79,24 @@ impl Reserve {
             spare_bytes_max: AtomicI64::new(0),
         };
         let wanted = reserve.bytes;
-        reserve.bytes = reserve.fitting_bytes();
-        let there = reserve.keep(wanted).unwrap_or(0);
-        if there == 0 {
+        let held = reserve.find(wanted).unwrap_or(0);
+        reserve.bytes = reserve.fitting_bytes().max(held);
+        reserve.held_bytes = AtomicU64::new(held);
+        if held == 0 {
             let _ = reserve.disk.remove(NAME);
-        } else {
-            reserve.bytes = there;
-            reserve.is_held.store(true, Relaxed);
         }
         reserve
     }
 
-    /// How large the file of an earlier process is, once it has been made as large as it should be. On a full disk it stays as it is: whoever else writes
-    /// there would take what is given away, and it would not be there to be made again.
-    fn keep(&self, wanted: u64) -> io::Result<u64> {
+    /// The bytes of the file that an earlier process left, which is cut if it is larger than `wanted`. It is not made anew in the size that fits: on a full
+    /// disk another program would take the space first.
+    fn find(&self, wanted: u64) -> io::Result<u64> {
         let file = self.disk.open(NAME)?;
         let there = file.len()?;
         if there > wanted {
             file.set_len(wanted)?;
-            return Ok(wanted);
         }
-        let more = self.bytes.saturating_sub(there);
-        if there == 0 || more == 0 || self.disk.free_bytes()? < more + self.log_bytes_max {
-            return Ok(there);
-        }
-        // Where it does not become larger it is as good as before.
-        let grown = file.allocate(self.bytes).and_then(|written| match written {
-            0 => Ok(()),
-            _ => fill_with_noise(&*file, there..self.bytes),
-        });
-        Ok(if grown.is_ok() { self.bytes } else { file.set_len(there).map(|()| there)? })
+        Ok(there.min(wanted))
     }
 
     /// Whether only what deletes should be admitted.
@@ -177,25 +169,36 @@ impl Reserve {
         }
     }
 
-    /// Gives the space up for the log, if that found the disk full: it has to grow before what deletes can be recorded. Says whether another attempt helps.
-    pub fn make_way(&self, stalled: &io::Error) -> bool {
-        is_full(stalled) && self.give_up()
+    /// Gives the space up for the log, if that found the disk full: a delete cannot be recorded before the log grows. Returns what is short from now on, if
+    /// another attempt helps. The machine has to be told first: it would admit what takes the space that deletes need.
+    pub fn make_way(&self, stalled: &io::Error) -> Option<Shortage> {
+        if !is_full(stalled) || !self.give_up() {
+            return None;
+        }
+        let mut least = lock(&self.least);
+        if *least == Shortage::Memory {
+            *least = Shortage::Disk;
+        }
+        *lock(&self.told) = Some(*least);
+        Some(*least)
     }
 
     fn give_up(&self) -> bool {
+        let _told = lock(&self.told);
         self.is_short.store(true, Relaxed);
-        self.is_held.swap(false, Relaxed) && self.disk.remove(NAME).is_ok()
+        self.held_bytes.swap(0, Relaxed) > 0 && self.disk.remove(NAME).is_ok()
     }
 
     /// Looks how much room there is; makes the file again when there is enough. Says whether [`Reserve::shortage`] changed
     /// since it last was called. For after each checkpoint and merge, and now and then while space is short.
     pub fn settle(&self, base: &Base) -> bool {
+        let mut told = lock(&self.told);
         let was_short = self.is_short();
         // What cannot be found out is no reason to refuse writes: a checkpoint that fails is.
         let is_short = self.look(base, was_short).unwrap_or(was_short);
         self.is_short.store(is_short, Relaxed);
         let shortage = self.shortage();
-        std::mem::replace(&mut *lock(&self.told), shortage) != shortage
+        std::mem::replace(&mut *told, shortage) != shortage
     }
 
     /// Writes are admitted only while every run could be merged and the log could grow to its full size: what deletes frees nothing
@@ -207,7 +210,8 @@ impl Reserve {
             [(room.of_bound, Shortage::Bound), (room.of_disk, Shortage::Disk), (room.of_memory, Shortage::Memory)];
         let (free, least) = rooms.into_iter().min_by_key(|(free, _)| *free).unwrap_or((room.of_disk, Shortage::Disk));
         *lock(&self.least) = least;
-        let to_make = if self.is_held.load(Relaxed) { 0 } else { self.bytes };
+        let held = self.held_bytes.load(Relaxed);
+        let to_make = self.bytes - held;
         let beyond_reserve = self.most_beyond_reserve(room.of_disk - signed(to_make));
         // A disk that is hardly larger than log and reserve never has the whole margin free, whatever is deleted.
         let margin = if was_short { margin_bytes(self.bytes).min(beyond_reserve / 2) } else { 0 };
@@ -218,7 +222,7 @@ impl Reserve {
             return Ok(was_short || free < 0);
         }
         // Where it cannot be made for another reason than room, a server goes on without it, too.
-        Ok(to_make > 0 && self.make().is_err_and(|error| is_full(&error)))
+        Ok(to_make > 0 && self.make(held).is_err_and(|error| held == 0 && is_full(&error)))
     }
 
     /// How much there ever was beside the reserve, with what there is now.
@@ -226,17 +230,24 @@ impl Reserve {
         self.spare_bytes_max.fetch_max(now, Relaxed).max(now).max(0).unsigned_abs()
     }
 
-    fn make(&self) -> io::Result<()> {
-        let made = self.disk.create(NAME).and_then(|file| match file.allocate(self.bytes)? {
+    /// Makes the file, or makes the one of `held` bytes larger. Without the room for that it stays as it was.
+    fn make(&self, held: u64) -> io::Result<()> {
+        let file = if held == 0 { self.disk.create(NAME) } else { self.disk.open(NAME) };
+        let made = file.and_then(|file| self.fill(&*file, held).inspect_err(|_| drop(file.set_len(held))));
+        match &made {
+            Ok(()) => self.held_bytes.store(self.bytes, Relaxed),
+            Err(_) if held == 0 => drop(self.disk.remove(NAME)),
+            Err(_) => {}
+        }
+        made
+    }
+
+    fn fill(&self, file: &dyn DiskFile, from: u64) -> io::Result<()> {
+        match file.allocate(self.bytes)? {
             0 => Ok(()),
             // It was written, for it could not be reserved.
-            _ => fill_with_noise(&*file, 0..self.bytes),
-        });
-        if made.is_err() {
-            let _ = self.disk.remove(NAME);
+            _ => fill_with_noise(file, from..self.bytes),
         }
-        self.is_held.store(made.is_ok(), Relaxed);
-        made
     }
 
     /// What is left when every run is merged and the log has its full size.

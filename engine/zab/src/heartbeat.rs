@@ -27,8 +27,8 @@ impl Zab {
         let Some(learning) = self.learning(now, from, attempt) else { return Ok(()) };
         if let Some(pinged) = learning.pinged_ms {
             let (gap_ms, announced_ms) = (now.saturating_sub(pinged), u64::from(learning.interval_ms));
-            // The leader announces the idle interval several times at the busy pace, and asks at that pace: such heartbeats are early by intent, and tell
-            // nothing of the link.
+            // The leader sends its first announcements of the idle interval, and its questions, at the busy pace. Such heartbeats are early on purpose and
+            // say nothing about the link.
             let is_early = learning.interval_ms > busy_ms && gap_ms < announced_ms / 2;
             if !is_early {
                 // An eighth of what is new: a smoothed mean deviation, as in TCP.

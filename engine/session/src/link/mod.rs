@@ -71,7 +71,7 @@ struct State {
     watches: Watches,
     /// The zxid behind which watches may have missed something: before the server has said that it watches again, and after events were left out.
     missed_since: Option<i64>,
-    /// How many times that may have begun: see [`zoolet_coordinator::Coordinator::gaps`].
+    /// For [`zoolet_coordinator::Coordinator::gaps`].
     gaps: u64,
     /// How many questions for what they missed are not answered.
     asked_missed: u32,

@@ -9,7 +9,7 @@ use crate::ensemble::{Rank, SECOND, Sent};
 use std::collections::{BTreeMap, VecDeque};
 use zoolet_engine::Event;
 use zoolet_engine::action::{BaseRead, Checkpoint, Completion, Fetch, FetchWhat, Generation};
-use zoolet_engine::event::{BaseFailure, Fetched};
+use zoolet_engine::event::{BaseFailure, Fetched, Shortage};
 use zoolet_engine::store::Reserve;
 use zoolet_engine::store::base::{Base, BaseError, BaseReader};
 use zoolet_engine::store::key::end_of_prefix;
@@ -69,7 +69,7 @@ impl BaseThreads {
     }
 
     /// [`Reserve::make_way`].
-    pub(super) fn make_way(&self, stalled: &std::io::Error) -> bool {
+    pub(super) fn make_way(&self, stalled: &std::io::Error) -> Option<Shortage> {
         self.reserve.make_way(stalled)
     }
 
@@ -290,7 +290,7 @@ impl Process {
         Ok(())
     }
 
-    pub(super) fn settle_space(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+    fn settle_space(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         let has_changed = self.base.reserve.settle(&self.base.base);
         check_alive(cx)?;
         if has_changed {

@@ -106,7 +106,7 @@ impl Process {
                 self.log.prepare_ahead(cx)
             }
             Err(AppendError::Stalled(error)) => {
-                let is_room_made = self.base.make_way(&error);
+                let shortage = self.base.make_way(&error);
                 self.log.in_flight = 0;
                 let appended = self.log.log.appended();
                 if self.log.waiting.first().is_some_and(|append| append.seq <= appended) {
@@ -116,8 +116,9 @@ impl Process {
                 }
                 self.log.is_retrying = true;
                 self.log.later(cx, RETRY_US, Job::RetryLog);
-                if is_room_made {
-                    return self.settle_space(cx);
+                if shortage.is_some() {
+                    self.tell(Event::Space { shortage });
+                    return Ok(());
                 }
                 if !std::mem::replace(&mut self.log.is_stalled, true) {
                     self.tell(Event::LogStalled { is_read_only: false });

@@ -93,8 +93,8 @@ pub enum Holding {
     /// `safe_until` then no longer moves. Nobody else is granted the same before `safe_until`,
     /// unless somebody [breaks](crate::Contention::break_grant) it.
     Doubtful {
-        /// By the clock of the session. A withdrawal that the holder has not heard of does not hold it back: hardware that obeys
-        /// safe revocations stops at [`Grant::safe_until`].
+        /// By the clock of the session. It may lie beyond a withdrawal that the holder has not heard of: hardware that obeys safe
+        /// revocations stops at [`Grant::safe_until`] instead.
         safe_until: Instant,
     },
     /// It is over. Somebody else may have been granted the same.
@@ -266,7 +266,7 @@ pub struct Holdings<C: Coordinator> {
     state: SessionState,
     /// The answer to the look at the own znode that arms the watch.
     looking: Option<C::Ticket>,
-    /// `None` as well when the session may have missed its event.
+    /// Also `None` once the session may have missed its event.
     watch: Option<C::Watch>,
     /// The session's gaps when the watch was asked for.
     gaps: u64,
@@ -292,7 +292,7 @@ struct Confirming<T> {
     safe_until: Instant,
 }
 
-/// By so much two clocks may differ in speed, one in: each is off by 500 millionths at most, which is what NTP corrects.
+/// Two clocks drift apart by at most one part in so many: NTP corrects up to 500 millionths, and each may be off by that.
 const DRIFT_ONE_IN: u32 = 1000;
 
 impl<C: Coordinator> Holdings<C> {
@@ -322,7 +322,7 @@ impl<C: Coordinator> Holdings<C> {
         self.looking.is_none() && self.watch.is_some()
     }
 
-    /// The grant stood and was not withdrawn when the sign of life went out by which the session is safe until then.
+    /// For a caller that knows that the grant stood, not withdrawn, when the session sent the sign of life that makes it safe until then.
     fn extend(&self, safe_until: Instant) {
         if !self.fate.is_withdrawn.load(Relaxed) && !self.fate.is_gone.load(Relaxed) {
             self.fate.extend(safe_until);
@@ -375,7 +375,7 @@ impl<C: Coordinator> Holdings<C> {
         }
     }
 
-    /// Hears of everything that has happened. `gaps` are those of the session when the time was read that this may extend the grant to.
+    /// Hears of everything that has happened. `gaps` is how many the session had when the caller had read the time to which it may extend the grant.
     fn hear(&mut self, gaps: u64, context: &mut Context<'_>) {
         while let Poll::Ready(Some(state)) = Pin::new(&mut self.states).poll_next(context) {
             self.state = state;
@@ -395,6 +395,14 @@ impl<C: Coordinator> Holdings<C> {
                 Ok(Reply::Data(_, stat)) => self.version = Some(stat.version),
                 Ok(_) => {}
                 Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => self.fate.is_gone.store(true, Relaxed),
+                // The server has no room for the watch, and then it does not read either. Checks need a version.
+                Err(zoolet_model::Error::Refused(ErrorCode::SystemError))
+                    if self.version.is_none() && self.watch.take().is_some() =>
+                {
+                    let request = Request::GetData { path: self.znode.clone(), watch: false };
+                    self.looking = Some(self.coordinator.submit(request));
+                    context.waker().wake_by_ref();
+                }
                 // It is looked at again once there is a connection, and that may be so already.
                 Err(error) => {
                     self.watch = None;
@@ -473,8 +481,8 @@ impl<C: Coordinator> Stream for Holdings<C> {
         if self.told == Some(Holding::Lost) {
             return Poll::Ready(None);
         }
-        // Before the news: an answer that the session heard after a withdrawal comes behind the event that tells of it, if it was not in a gap. Gaps are
-        // read second, because one that begins now is before none of the answers by which the session is safe until then.
+        // Both are read before the news. Outside a gap the event of a withdrawal is delivered before every answer that was given after the withdrawal. The
+        // gaps are read last, so that one which begins now counts although `safe_until` does not depend on answers behind it.
         let (safe_until, gaps) = (self.coordinator.safe_until(), self.coordinator.gaps());
         self.hear(gaps, context);
         if self.is_told_of_changes() {

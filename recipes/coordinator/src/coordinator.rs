@@ -58,10 +58,11 @@ pub trait Coordinator: Clone {
     /// first answer.
     fn safe_until(&self) -> Instant;
 
-    /// Returns how many times a one-shot watch may have been left out of what the session was told.
+    /// Returns how many times the session may have missed the event of a one-shot watch.
     ///
-    /// It grows when a connection begins, whose server may refuse to register the watch again, and when an event is dropped; each time before any
-    /// later answer. While it stays what it was when a watch was asked for, the event of a change comes before every answer that is given after it.
+    /// The count grows when a connection begins, because its server may refuse to register watches again, and when the session drops an event. It grows
+    /// before any later answer is delivered. So while it is what it was when a watch was asked for, the event of a change is delivered before every answer
+    /// that was given after that change.
     fn gaps(&self) -> u64;
 
     /// Returns the present instant. The clock never goes back, and it goes on while the machine sleeps.

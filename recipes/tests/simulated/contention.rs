@@ -330,6 +330,40 @@ fn a_holder_whose_watch_is_refused_goes_on_to_read_later_instants() {
     assert!(refused.load(Relaxed) > 0, "the holder always came back to a server with room");
 }
 
+/// Such a server reads nothing for a request that it cannot watch for: without the version of its znode a holder could check nothing.
+#[test]
+fn a_holder_whose_server_never_had_room_for_its_watch_reads_later_instants() {
+    let body = async |seat: Seat<Noted>| {
+        match seat.number {
+            0 => {
+                until(&seat, 3.0).await;
+                tell_often(&seat).await;
+            }
+            1 => {
+                until(&seat, 1.0).await;
+                take_all_watches(&seat).await;
+            }
+            _ => {}
+        }
+        Next::Done
+    };
+    let judge = |ran: &Ran<Noted>| {
+        let while_full = ran.facts.iter().filter(|fact| (5 * SECOND..17 * SECOND).contains(&fact.at_us));
+        let left_us: Vec<_> = while_full
+            .filter_map(|fact| match fact.what {
+                Noted::Safe(_, until_us) => Some(until_us.saturating_sub(fact.at_us)),
+                _ => None,
+            })
+            .collect();
+        match left_us.iter().min() {
+            Some(&least_us) if least_us > SECOND && left_us.len() > 100 => judge_drawn(ran),
+            least_us => Err(format!("told {} times, with {least_us:?} us left", left_us.len())),
+        }
+    };
+    let scenario = |seed| Scenario { fates: Vec::new(), ..of_one_small_server(seed) };
+    run_seeds_of(10, scenario, body, judge);
+}
+
 /// Its watch and the session's pings suffice.
 #[test]
 fn a_holder_that_nothing_hinders_reads_its_znode_once_and_writes_nothing() {

@@ -62,7 +62,7 @@ fn distance(a: &[char], b: &[char], most: usize) -> Option<usize> {
     last_row(a, b, most)?.pop().filter(|changes| *changes <= most)
 }
 
-/// The changes that make each beginning of `b` of `a`; `None` once all of them are more than `most`.
+/// For each beginning of `b`, how many changes turn `a` into it; `None` once all of these are more than `most`.
 fn last_row(a: &[char], b: &[char], most: usize) -> Option<Vec<usize>> {
     let (mut above, mut last): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..=b.len()).collect());
     for i in 1..=a.len() {

@@ -107,7 +107,7 @@ fn refuse_stray_keys(mut parser: lexopt::Parser) -> Result<(), Exit> {
 /// Options that may be there several times.
 const REPEATABLE: [&str; 1] = ["peer"];
 
-/// Refuses an option of command `name` that is there twice, of which the last would silently count, or has no value.
+/// Refuses an option of the command `name` that is there twice, of which only the last would count, or that has an empty value.
 fn check_options(name: &str, mut parser: lexopt::Parser) -> Result<(), Exit> {
     let (options, mut seen) = (help::options(name), Vec::new());
     // What is no argument at all, the command itself refuses.

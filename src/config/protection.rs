@@ -136,7 +136,8 @@ pub(super) fn meant<'k>(key: &str, value: &str, harmless: impl Iterator<Item = &
         return Some(line);
     }
     let of_families = FAMILIES.iter().filter_map(|(stem, most, meant)| {
-        changes_of_beginning(&written, stem, *most).map(|_| (CHANGES_OF_FAMILY, *meant))
+        let weight = if written == *stem { 0 } else { CHANGES_OF_FAMILY };
+        changes_of_beginning(&written, stem, *most).map(|_| (weight, *meant))
     });
     let whole =
         LETTERS.iter().filter_map(|(known, key)| Some((changes(&written, known, forgiven(known))?, key.as_str())));
@@ -151,7 +152,7 @@ pub(super) fn is_respelt(key: &str) -> bool {
     LETTERS.iter().any(|(known, _)| *known == written)
 }
 
-/// Servers that one file leaves out vote without the others knowing.
+/// The server line that is meant. A file that leaves a server out has another majority than the others.
 fn meant_server(written: &str) -> Option<String> {
     let stem = written.trim_end_matches(|c: char| c.is_ascii_digit());
     let id = &written[stem.len()..];
@@ -303,6 +304,7 @@ mod tests {
             ("Zookeeper.ssl.trustStore.location", "/k", "ssl.trustStore.location"),
             ("ssl_quorum_keyStore_location", "/k", "ssl.quorum.keyStore.location"),
             ("sslEverything", "true", "ssl.*"),
+            ("ssl", "true", "ssl.*"),
             ("secure.client.port", "2281", "secureClientPort"),
             ("enforce.auth", "true", "enforce.auth.enabled"),
             ("enforceAuth", "true", "enforce.auth.enabled"),

@@ -68,15 +68,19 @@ pub fn without_secrets(line: &str) -> String {
     let (mut shown, mut rest) = (String::new(), line);
     while let Some((_, secret)) = first(rest) {
         let (before, behind) = rest.split_at(secret);
-        shown = shown + before + "(hidden)";
-        rest = behind.trim_start().trim_start_matches(|c: char| !c.is_whitespace() && !"\"'`".contains(c));
+        let secret = behind.trim_start().trim_start_matches(['"', '\'']);
+        let after = secret.trim_start_matches(|c: char| !c.is_whitespace() && !"\"'`".contains(c));
+        // A line may say how a key begins.
+        let has_secret = after.len() < secret.len();
+        shown = shown + before + if has_secret { "(hidden)" } else { "" };
+        rest = if has_secret { after } else { behind };
     }
     shown + rest
 }
 
 /// The first private key in `text`: its kind, and where its secret begins.
 ///
-/// A file may have a name that begins like a key: no letter of a name follows the version of a key.
+/// A colon or an equals sign follows the version of a key. So a file named `zoolet-site-key-plant:7` is none.
 fn first(text: &str) -> Option<(&'static Kind, usize)> {
     let lower = text.to_ascii_lowercase();
     let found =
@@ -104,7 +108,9 @@ mod tests {
                 "zoolet-server-key-22:AB scp zoolet-server-key-22:AB",
                 "zoolet-server-key-22:(hidden) scp zoolet-server-key-22:(hidden)",
             ),
-            ("Zoolet-Server-Key-1 : AB zoolet-site-key-1=", "Zoolet-Server-Key-1 :(hidden) zoolet-site-key-1=(hidden)"),
+            ("Zoolet-Server-Key-1 : AB zoolet-site-key-1=", "Zoolet-Server-Key-1 :(hidden) zoolet-site-key-1="),
+            ("zoolet-site-key-1 = \"AB\" x", "zoolet-site-key-1 =(hidden)\" x"),
+            ("one begins with `zoolet-site-key-1:`", "one begins with `zoolet-site-key-1:`"),
             ("/etc/zoolet/zoolet-site-key-plant:7", "/etc/zoolet/zoolet-site-key-plant:7"),
             ("/etc/zoolet-site-key-2026.key", "/etc/zoolet-site-key-2026.key"),
         ] {

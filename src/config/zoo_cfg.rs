@@ -324,7 +324,7 @@ impl Reader {
         }
         let known = OBEYED.iter().chain(NOTHING_TO_DO).copied().chain(protection::keys());
         match nearest(key, known) {
-            // Half of its name.
+            // Whoever writes the beginning of a protection's key relies on the protection.
             Some(near) if Protection::asked_for(near, value).is_some() => {
                 return Err(ConfigError::new(format!("{written}: no such key; did you mean {near}?")));
             }

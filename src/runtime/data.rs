@@ -90,7 +90,7 @@ pub(super) fn open(config: &Config) -> Result<(PathBuf, FsDisk), StartError> {
         .map_err(|error| StartError::Directory(format!("data = {}: {error}", config.data.display())))?;
     prepare(&path, config.populate)?;
     let disk = open_locked(&path)?;
-    // Not before: a start that is refused changes nothing, and whoever finishes there removes no file meanwhile.
+    // Behind the lock: a start that is refused changes nothing, and no other node removes a file meanwhile.
     close_to_others(&path)?;
     // A crash from here on leaves a directory that is ours.
     Marker::claim(&disk).map_err(|error| disk_error(&path, &error))?;
@@ -303,10 +303,14 @@ pub(super) fn explained(path: &Path, error: &io::Error) -> String {
 
 /// Whether the user of this process owns the directory and every file in it, as far as it may look.
 fn is_own(path: &Path) -> bool {
-    let owner = |path: &Path| fs::symlink_metadata(path).map(|metadata| metadata.uid()).ok();
-    let Some(user) = owner(Path::new("/proc/self")).filter(|user| owner(path) == Some(*user)) else { return false };
+    let owner = |metadata: io::Result<fs::Metadata>| metadata.map(|metadata| metadata.uid()).ok();
+    let user = owner(fs::metadata("/proc/self"));
+    if user.is_none() || owner(fs::metadata(path)) != user {
+        return false;
+    }
+    // An owner without the right to list it has nothing else to be told.
     let mut files = fs::read_dir(path).into_iter().flatten().flatten();
-    files.all(|entry| owner(&entry.path()).is_none_or(|of_file| of_file == user))
+    files.all(|entry| owner(fs::symlink_metadata(entry.path())).is_none_or(|of_file| Some(of_file) == user))
 }
 
 /// Whether a disk takes no writes: tried, because a file system that has shut itself off after an error may be mounted for writing all the same. The file is

@@ -314,7 +314,7 @@ impl Plan {
             tick_ms: 500,
             session_timeout_min_ms: 1000,
             session_timeout_max_ms: self.load.timeout_ms_max(),
-            container_check_interval_ms: 5000,
+            container_check_interval_ms: 1000,
             staleness_max_ms: self.site.staleness_max_ms,
             super_digest: super_digest.clone(),
             ..Settings::default()

@@ -66,8 +66,8 @@ impl fmt::Display for SecretFileError {
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Readable { path, name, mode } => write!(
                 f,
-                "{}: others may read or change this {name} (mode {mode:04o}): it is no secret any more if others have accounts \
-                 here: make a new one, or run `chmod 600 {}` if you know that nobody read it",
+                "{}: others may read or change this {name} (mode {mode:04o}). If others have accounts here, make a new one; if you \
+                 know that nobody read or changed it, run `chmod 600 {}`",
                 path.display(),
                 path.display()
             ),

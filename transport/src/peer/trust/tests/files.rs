@@ -90,8 +90,8 @@ fn a_server_key_that_others_may_read_is_refused() {
         assert_eq!(
             directory.line(Identity::open(&directory.0).unwrap_err()),
             format!(
-                "server.key: others may read or change this server key (mode {shown}): it is no secret any more if others \
-                 have accounts here: make a new one, or run `chmod 600 {}` if you know that nobody read it",
+                "server.key: others may read or change this server key (mode {shown}). If others have accounts here, make a \
+                 new one; if you know that nobody read or changed it, run `chmod 600 {}`",
                 path.display()
             )
             .replace(&format!("{}/", directory.0.display()), "")
@@ -170,11 +170,8 @@ fn a_site_key_that_is_none_is_refused_with_what_to_do() {
     assert!(directory.line(SiteKey::read(&path).unwrap_err()).starts_with("site.key: this is no site key: "));
     let path = directory.write("site.key", &key, 0o644);
     let line = directory.line(SiteKey::read(&path).unwrap_err());
-    assert!(
-        line.starts_with("site.key: others may read or change this site key (mode 0644): it is no secret"),
-        "{line}"
-    );
-    assert!(line.ends_with("or run `chmod 600 site.key` if you know that nobody read it"), "{line}");
+    assert!(line.starts_with("site.key: others may read or change this site key (mode 0644). If others"), "{line}");
+    assert!(line.ends_with("if you know that nobody read or changed it, run `chmod 600 site.key`"), "{line}");
     let missing = directory.line(SiteKey::read(&directory.0.join("none.key")).unwrap_err());
     assert_eq!(missing, format!("none.key: there is no site key: {remedy}"));
     let line = directory.line(SiteKey::read(&directory.0).unwrap_err());

@@ -70,8 +70,8 @@ pub(super) fn check_owner(
     let Some(other) = found.members().iter().find(is_of_other) else { return Ok(()) };
     let (data, own, other) = (data.display(), own.as_u8(), other.id.as_u8());
     Err(StartError::Directory(format!(
-        "data = {data}: was the data of server {other} when it was used last, and this is server {own}: name this server's own \
-         directory; a disk that comes from another box has to be emptied first"
+        "data = {data}: server {other} used this data last, and this is server {own}: name this server's own directory, or put \
+         the disk back into the box of server {other}; empty it only if what is on it may be lost"
     )))
 }
 
@@ -164,8 +164,8 @@ mod tests {
             check_owner(Path::new("/d"), own, Incarnation(disk), found)
                 .map_err(|error| (error.is_for_the_operator(), error.to_string()))
         };
-        let line = "data = /d: was the data of server 3 when it was used last, and this is server 2: name this server's own \
-                    directory; a disk that comes from another box has to be emptied first";
+        let line = "data = /d: server 3 used this data last, and this is server 2: name this server's own directory, or put \
+                    the disk back into the box of server 3; empty it only if what is on it may be lost";
         assert_eq!(refusal(ids[1], 30, &born(&ids)), Err((true, line.to_owned())));
         assert_eq!(refusal(ids[2], 30, &born(&ids)), Ok(()));
         // A new disk is nobody's, and so is one that only a file names.

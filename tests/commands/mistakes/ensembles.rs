@@ -2,7 +2,7 @@
 
 use super::Scenario;
 use super::files::keygen;
-use super::table::{Case, Serve};
+use super::table::{Case, Serve, text};
 use crate::support::{Client, eventually, hello};
 use std::fs;
 use std::net::UdpSocket;
@@ -18,6 +18,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         case.is_shown(&[("PORT", &site.ports[1].to_string())], first.client);
     }),
     ("an old copy of a data directory put back into a member", an_old_copy),
+    ("the data directory of another member", |case| {
+        let site = Site::new(case);
+        let servers = [1, 2, 3].map(|id| site.start(id));
+        site.serves(&servers.each_ref());
+        drop(servers);
+        let arguments = ["serve", "--config", "2.toml", "--id", "2", "--data", "3"];
+        case.is_refused(&[("DIR", text(&case.scratch.join("3")))], &arguments);
+    }),
     ("two machines that run as one server (a cloned card)", |case| {
         let site = Site::new(case);
         let (first, _second) = (site.start(1), site.start(2));

@@ -262,6 +262,13 @@ fn whoever_waits_for_a_server_hears_when_it_serves_or_what_is_missing() {
     let said = String::from_utf8(missing.stderr).unwrap();
     let expected = format!("zoolet: not ready after 10ms: {address}: nobody listens there");
     assert!(missing.status.code() == Some(1) && said.starts_with(&expected), "{said}");
+    // One that takes connections and says nothing is given up when the time is over.
+    let silent = std::net::TcpListener::bind(&address).unwrap();
+    let said = String::from_utf8(wait("2s").stderr).unwrap();
+    let expected = format!("zoolet: not ready after 2s: {address}: no answer in ");
+    let seconds = said.strip_prefix(&expected).unwrap_or_else(|| panic!("{said}"));
+    assert!(seconds.starts_with("1 s:") || seconds.starts_with("2 s:"), "{said}");
+    drop(silent);
     let server = serve(&scratch, &toml);
     let ready = wait("20s");
     let said = String::from_utf8(ready.stdout).unwrap();

@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-/// How long a server may take, from the dialling to the last byte.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a server may take, from the dialling to the last byte, where nobody says less.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// More than any server has to say.
 const BYTES_MAX: u64 = 1 << 20;
@@ -37,15 +37,15 @@ impl fmt::Display for Unheard {
 const CLOSED: &str = "closes the connection without an answer: it is full (then ask on its own machine, for which it keeps places), or is \
                       no zoolet server";
 
-/// What a server at `host:port` says of itself; otherwise why nothing is known of it.
-pub(in crate::cli) async fn ask(server: &str) -> Result<Value, Unheard> {
-    let text = match timeout(PATIENCE, exchange(server)).await {
+/// What a server at `host:port` says of itself within `patience`; otherwise why nothing is known of it.
+pub(super) async fn ask(server: &str, patience: Duration) -> Result<Value, Unheard> {
+    let text = match timeout(patience, exchange(server)).await {
         Ok(Ok(text)) => text,
         Ok(Err(error)) => return Err(Unheard::Silent(silence(&error))),
         Err(_) => {
             return Err(Unheard::Silent(format!(
-                "no answer in {} s: the machine is off, a firewall drops what comes to this port, or the server hangs",
-                PATIENCE.as_secs()
+                "no answer in {:.0} s: the machine is off, a firewall drops what comes to this port, or the server hangs",
+                patience.as_secs_f64()
             )));
         }
     };

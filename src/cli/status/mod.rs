@@ -4,9 +4,10 @@ mod ask;
 mod readiness;
 mod show;
 
-pub(super) use ask::{Unheard, ask};
+pub(super) use ask::Unheard;
 
 use super::{Exit, say};
+use ask::{PATIENCE, ask};
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,9 @@ const VERSION: u32 = 1;
 
 /// How often a server is asked that is waited for.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// How long a server may take to answer, however soon `--wait` is over.
+const ANSWER_LEAST: Duration = Duration::from_secs(1);
 
 /// What to ask, and how to show it.
 pub(super) struct Options {
@@ -127,7 +131,7 @@ async fn wait_for(servers: &[String], wait: Duration) -> (Vec<Answer>, Result<()
     loop {
         // A link outlives its peer by 5 s: only a peer that was heard since the beginning is there.
         let waited = begun.elapsed();
-        let answers = ask_all(servers).await;
+        let answers = ask_all_within(servers, wait.saturating_sub(waited).clamp(ANSWER_LEAST, PATIENCE)).await;
         let Some(missing) = readiness::missing(&answers, waited) else { return (answers, Ok(())) };
         if Instant::now() >= until {
             return (answers, Err(Exit::failed(format!("not ready after {wait:?}: {missing}"))));
@@ -138,11 +142,15 @@ async fn wait_for(servers: &[String], wait: Duration) -> (Vec<Answer>, Result<()
 
 /// All at once: one that does not answer keeps the others waiting for no longer than itself.
 pub(super) async fn ask_all(servers: &[String]) -> Vec<Answer> {
+    ask_all_within(servers, PATIENCE).await
+}
+
+async fn ask_all_within(servers: &[String], patience: Duration) -> Vec<Answer> {
     let asked: Vec<_> = servers
         .iter()
         .map(|server| {
             let server = server.clone();
-            tokio::spawn(async move { ask(&server).await })
+            tokio::spawn(async move { ask(&server, patience).await })
         })
         .collect();
     let mut answers = Vec::new();

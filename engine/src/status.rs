@@ -5,7 +5,7 @@ mod disk;
 mod flash;
 
 pub use alarm::{Alarm, alarms};
-pub use disk::{DiskTrouble, DiskTroubles};
+pub use disk::{DATA_DIRECTORY_GONE, DiskTrouble, DiskTroubles};
 pub use flash::FlashStatus;
 
 use crate::budget::Part;

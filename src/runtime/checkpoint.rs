@@ -8,7 +8,6 @@ use super::snapshots::Received;
 use super::{Inbox, Input, Mailbox, clock, data, lock};
 use std::cell::Cell;
 use std::hash::Hash;
-use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -17,10 +16,10 @@ use zoolet_engine::Event;
 use zoolet_engine::action::{Checkpoint, Generation};
 use zoolet_engine::event::{BaseFailure, Shortage};
 use zoolet_engine::notices::Notices;
-use zoolet_engine::status::Lack;
+use zoolet_engine::status::{DATA_DIRECTORY_GONE, Lack};
+use zoolet_engine::store::Reserve;
 use zoolet_engine::store::base::{Base, BaseError, BaseReader, Patrol};
 use zoolet_engine::store::disk::Disk;
-use zoolet_engine::store::{MARKER, Reserve};
 
 /// How often a disk that is short of space is looked at.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
@@ -74,7 +73,7 @@ impl Scrubs {
     }
 }
 
-/// Whether the data directory is still where the next start will look for it. Files that were removed or moved away stay open, and are written on.
+/// Whether the next start will find what is written now: see [`Disk::is_in_place`].
 #[derive(Debug, Default)]
 pub(super) struct Presence {
     is_gone: AtomicBool,
@@ -98,14 +97,12 @@ impl Presence {
             return;
         }
         self.look_at_ms.store(now_ms + PRESENCE_MS, Relaxed);
-        let is_gone = disk.open(MARKER).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        if self.is_gone.swap(is_gone, Relaxed) != is_gone {
-            if is_gone {
-                error!(
-                    "the data directory is no longer at its path: at its next start this server will not find its data"
-                );
-            } else {
+        let Ok(is_in_place) = disk.is_in_place() else { return };
+        if self.is_gone.swap(!is_in_place, Relaxed) == is_in_place {
+            if is_in_place {
                 info!("the data directory is back");
+            } else {
+                error!("{DATA_DIRECTORY_GONE}");
             }
         }
     }

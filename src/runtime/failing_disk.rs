@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
+use zoolet_engine::status::DATA_DIRECTORY_GONE;
 use zoolet_engine::store::disk::Disk;
 use zoolet_engine::store::{MARKER, MARKER_UNFINISHED};
 use zoolet_engine::{Limits, Status};
@@ -288,10 +289,7 @@ fn a_node_whose_data_directory_is_gone_raises_an_alarm_until_it_is_back() {
     let node = directory.start(&disk);
     let is_alarmed = || {
         let status = status(&node).unwrap();
-        status
-            .alarms
-            .iter()
-            .any(|alarm| alarm.what.starts_with("the data directory is no longer at its path") && alarm.holds_up)
+        status.alarms.iter().any(|alarm| alarm.what == DATA_DIRECTORY_GONE && alarm.holds_up)
     };
     assert!(!is_alarmed());
     disk.rename(MARKER, "elsewhere").unwrap();

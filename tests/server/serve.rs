@@ -56,6 +56,36 @@ fn data_is_its_owners_alone_under_any_umask() {
     }
 }
 
+/// The running server writes on into files that have no name any more, or another one.
+#[test]
+fn a_data_directory_that_is_swapped_for_a_copy_is_an_alarm_until_it_is_back() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let [data, moved] = ["data", "moved"].map(|name| scratch.join(name));
+    assert!(data.join("ZOOLET").is_file());
+    let is_alarmed = || {
+        let output = run(&scratch, &["status", "--server", &server.address.to_string()]);
+        let said = String::from_utf8(output.stdout).unwrap();
+        let is_alarmed =
+            said.contains("ALARM: the data directory, or a file in it, was removed, moved away or replaced");
+        assert_eq!(output.status.code(), Some(i32::from(is_alarmed)), "{said}");
+        is_alarmed
+    };
+    assert!(!is_alarmed());
+    std::fs::rename(&data, &moved).unwrap();
+    std::fs::create_dir(&data).unwrap();
+    for file in std::fs::read_dir(&moved).unwrap().map(|file| file.unwrap()) {
+        std::fs::copy(file.path(), data.join(file.file_name())).unwrap();
+    }
+    eventually("an alarm", is_alarmed);
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&moved, &data).unwrap();
+    eventually("no alarm", || !is_alarmed());
+    let segment = data.join("seg-00.log");
+    std::fs::remove_file(&segment).unwrap();
+    eventually("an alarm of one file", is_alarmed);
+}
+
 #[test]
 fn an_open_port_in_clear_is_said_in_the_first_line() {
     let scratch = Scratch::new();

@@ -9,6 +9,7 @@ use std::{
     fmt, io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+use zoolet_engine::store::MARKER;
 use zoolet_engine::store::disk::{Disk, DiskFile};
 
 /// What a device writes whole or not at all, bytes.
@@ -678,6 +679,11 @@ impl Disk for SimDisk {
         let state = self.state();
         let file = state.lookup(name)?;
         Ok(state.files[file].taken_bytes())
+    }
+
+    /// Nobody but the process reaches these files. A test that plays somebody else takes the marker away.
+    fn is_in_place(&self) -> io::Result<bool> {
+        Ok(self.state().names.contains_key(MARKER))
     }
 }
 

@@ -89,12 +89,11 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
     }
     if disk::is_gone(status) {
         raise(
-            "the data directory is no longer at its path: at its next start this server will not find its data"
-                .to_owned(),
+            disk::DATA_DIRECTORY_GONE.to_owned(),
             if status.members.len() > 1 {
-                "move it back; if it was removed, stop this server, make an empty one, and start it: the other servers fill it again"
+                "put back what was moved away. If it is lost, stop this server, empty its data directory, and start it: the other servers fill it again"
             } else {
-                "move it back; if it was removed, copy through the clients what is to be kept before this server stops: nobody else has it"
+                "put back what was moved away. If it is lost, copy through the clients what is to be kept before this server stops: nobody else has it"
             },
         );
     }

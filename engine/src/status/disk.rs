@@ -25,7 +25,7 @@ pub enum DiskTrouble {
     Damaged,
     /// A write of the log, or a question to the base, has not been answered for two seconds.
     Hangs,
-    /// The data directory was removed or moved away.
+    /// The data directory, or a file in it, was removed, moved away or replaced.
     Gone,
 }
 
@@ -58,7 +58,7 @@ impl DiskTrouble {
             Self::OverBudget => "it writes more to its flash than the budget",
             Self::Damaged => "its base is damaged",
             Self::Hangs => "its disk does not answer",
-            Self::Gone => "its data directory is gone",
+            Self::Gone => "its data directory or a file in it is gone",
         }
     }
 
@@ -125,6 +125,10 @@ pub(super) fn hangs_ms(status: &Status) -> Option<u64> {
     let awaited_ms = counted(status, "disk_awaited_ms");
     (awaited_ms >= HANGS_MS).then_some(awaited_ms)
 }
+
+/// What is wrong when somebody removed, moved away or replaced what a server keeps.
+pub const DATA_DIRECTORY_GONE: &str = "the data directory, or a file in it, was removed, moved away or replaced while this server runs: at its next \
+                                       start it will not find what it writes now";
 
 pub(super) fn is_gone(status: &Status) -> bool {
     counted(status, "data_directory_gone") > 0

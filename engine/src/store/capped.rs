@@ -122,6 +122,10 @@ impl Disk for CappedDisk {
     fn taken_bytes(&self, name: &str) -> io::Result<u64> {
         self.0.disk.taken_bytes(name)
     }
+
+    fn is_in_place(&self) -> io::Result<bool> {
+        self.0.disk.is_in_place()
+    }
 }
 
 /// Nothing of a file with holes is known to have its room.

@@ -58,6 +58,14 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// [`io::ErrorKind::NotFound`] when there is none.
     fn taken_bytes(&self, name: &str) -> io::Result<u64>;
+
+    /// Whether the next start will find what is written now: the directory is where it was, and each name leads to the
+    /// file that was opened or made under it. Files that somebody removed, moved away or replaced stay open, and are
+    /// written on.
+    ///
+    /// # Errors
+    /// Whatever asking the file system says; then nothing is known.
+    fn is_in_place(&self) -> io::Result<bool>;
 }
 
 #[allow(clippy::len_without_is_empty, reason = "nothing asks a file that")]

@@ -2,11 +2,12 @@
 
 use super::disk::{Disk, DiskFile};
 use std::{
-    fs::{self, File, OpenOptions, Permissions, TryLockError},
+    collections::BTreeMap,
+    fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError},
     io::{self, Write},
-    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// The file whose lock says that a process uses the directory, and whose text says which. Never listed.
@@ -136,6 +137,30 @@ pub struct FsDisk {
     directory: File,
     /// This lock and the directory's go with the descriptor, so a killed process leaves none behind. `None` in a directory that is everybody's.
     lock: Option<File>,
+    /// The files that were opened or made here, by name. Held while one is made, removed or renamed.
+    files: Mutex<BTreeMap<String, FileId>>,
+}
+
+/// Which file or directory it is, whatever leads to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    fn of(metadata: &Metadata) -> Self {
+        Self { device: metadata.dev(), inode: metadata.ino() }
+    }
+
+    /// Whether this path leads to it.
+    fn is_at(self, path: &Path) -> io::Result<bool> {
+        match fs::metadata(path) {
+            Ok(metadata) => Ok(Self::of(&metadata) == self),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl FsDisk {
@@ -152,7 +177,7 @@ impl FsDisk {
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let lock = Some(lock(path)?);
-        Ok(Self { path: path.to_path_buf(), directory, lock })
+        Ok(Self { path: path.to_path_buf(), directory, lock, files: Mutex::default() })
     }
 
     /// Opens an existing directory that others use too: nothing is locked, and nothing left in it. What is made there everybody may read, whatever the
@@ -161,7 +186,7 @@ impl FsDisk {
     /// # Errors
     /// [`io::ErrorKind::NotFound`] when there is none.
     pub fn shared(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_path_buf(), directory: File::open(path)?, lock: None })
+        Ok(Self { path: path.to_path_buf(), directory: File::open(path)?, lock: None, files: Mutex::default() })
     }
 
     /// What it is on.
@@ -172,6 +197,10 @@ impl FsDisk {
         // Signed on some machines, of 32 bits on others.
         #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "it is a number of 32 bits")]
         Ok(FileSystem::of_magic(rustix::fs::fstatfs(&self.directory)?.f_type as u32))
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, FileId>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn place(&self, name: &str) -> io::Result<PathBuf> {
@@ -188,7 +217,12 @@ fn lock(path: &Path) -> io::Result<File> {
     // Who may open the file may lock it, and keep the server from starting.
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(PRIVATE);
-    let mut file = options.open(path.join(LOCK))?;
+    // What a link leads to, which may be anybody's file, would be emptied.
+    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+    let mut file = options.open(path.join(LOCK)).map_err(|error| match rustix::io::Errno::from_io_error(&error) {
+        Some(rustix::io::Errno::LOOP) => io::Error::other("LOCK is a symbolic link: remove it"),
+        _ => error,
+    })?;
     has_mode(&file, PRIVATE)?;
     match file.try_lock() {
         Ok(()) => {}
@@ -272,23 +306,36 @@ fn in_use(path: &Path) -> io::Error {
 
 impl Disk for FsDisk {
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let mut files = self.files();
         let file = OpenOptions::new().read(true).write(true).open(self.place(name)?)?;
+        files.insert(name.to_owned(), FileId::of(&file.metadata()?));
         Ok(Arc::new(FsFile(file)))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let mode = if self.lock.is_some() { PRIVATE } else { PUBLIC };
+        let mut files = self.files();
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(self.place(name)?)?;
         has_mode(&file, mode)?;
+        files.insert(name.to_owned(), FileId::of(&file.metadata()?));
         Ok(Arc::new(FsFile(file)))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.place(name)?)
+        let mut files = self.files();
+        fs::remove_file(self.place(name)?)?;
+        files.remove(name);
+        Ok(())
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.place(from)?, self.place(to)?)
+        let mut files = self.files();
+        fs::rename(self.place(from)?, self.place(to)?)?;
+        match files.remove(from) {
+            Some(file) => files.insert(to.to_owned(), file),
+            None => files.remove(to),
+        };
+        Ok(())
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -317,9 +364,28 @@ impl Disk for FsDisk {
     }
 
     fn taken_bytes(&self, name: &str) -> io::Result<u64> {
-        use std::os::unix::fs::MetadataExt;
         // In units of 512 bytes, whatever the file system's blocks are.
         Ok(fs::metadata(self.place(name)?)?.blocks() * 512)
+    }
+
+    fn is_in_place(&self) -> io::Result<bool> {
+        if !FileId::of(&self.directory.metadata()?).is_at(&self.path)? {
+            return Ok(false);
+        }
+        // Looked at without the lock: a disk that hangs must not keep the log from its files for longer than it must.
+        let files = self.files().clone();
+        for (name, &file) in &files {
+            let path = self.path.join(name);
+            if file.is_at(&path)? {
+                continue;
+            }
+            // This process may have removed or renamed it meanwhile.
+            let now = self.files();
+            if now.get(name) == Some(&file) && !file.is_at(&path)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -430,6 +496,54 @@ mod tests {
         assert_eq!(make_private(&dir.0, &["site.key"]).unwrap(), Some(opened));
         assert_eq!([&dir.0, &read, &kept, &target].map(|path| mode(path)), [0o700, 0o600, 0o644, 0o644]);
         assert_eq!(make_private(&dir.0, &["site.key"]).unwrap(), None);
+    }
+
+    /// A copy in the place of the directory, or of a file of it, has what was there when it was made.
+    #[test]
+    fn a_directory_that_was_moved_and_files_that_were_removed_or_replaced_are_noticed() {
+        let dir = TempDir::new("in-place");
+        let path = dir.0.join("data");
+        fs::create_dir(&path).unwrap();
+        let disk = FsDisk::open(&path).unwrap();
+        let is_in_place = || disk.is_in_place().unwrap();
+        for name in ["a", "b", "c"] {
+            disk.create(name).unwrap();
+        }
+        disk.remove("a").unwrap();
+        disk.rename("b", "a").unwrap();
+        disk.rename("a", "c").unwrap();
+        assert!(is_in_place(), "what this process does itself is no surprise");
+        let [elsewhere, file] = [dir.0.join("elsewhere"), path.join("c")];
+        let kept = dir.0.join("kept");
+        fs::rename(&file, &kept).unwrap();
+        assert!(!is_in_place(), "the file is gone");
+        fs::copy(&kept, &file).unwrap();
+        assert!(!is_in_place(), "a copy has its name");
+        fs::rename(&kept, &file).unwrap();
+        assert!(is_in_place(), "it is back");
+        fs::rename(&path, &elsewhere).unwrap();
+        assert!(!is_in_place(), "the directory is gone");
+        fs::create_dir(&path).unwrap();
+        fs::copy(elsewhere.join("c"), &file).unwrap();
+        assert!(!is_in_place(), "a copy has its path");
+        fs::remove_dir_all(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        assert!(!is_in_place(), "a file has its path");
+        fs::remove_file(&path).unwrap();
+        fs::rename(&elsewhere, &path).unwrap();
+        assert!(is_in_place(), "it is back");
+    }
+
+    #[test]
+    fn what_a_link_in_the_place_of_the_lock_leads_to_is_left_alone() {
+        let dir = TempDir::new("lock-link");
+        let other = dir.0.join("other");
+        fs::write(&other, "of somebody else").unwrap();
+        fs::create_dir(dir.0.join("data")).unwrap();
+        std::os::unix::fs::symlink(&other, dir.0.join("data").join(LOCK)).unwrap();
+        let refused = FsDisk::open(&dir.0.join("data")).unwrap_err();
+        assert!(refused.to_string().contains("LOCK is a symbolic link"), "{refused}");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "of somebody else");
     }
 
     #[test]

@@ -169,6 +169,10 @@ impl<D: Disk> Disk for MeteredDisk<D> {
     fn taken_bytes(&self, name: &str) -> io::Result<u64> {
         self.disk.taken_bytes(name)
     }
+
+    fn is_in_place(&self) -> io::Result<bool> {
+        self.disk.is_in_place()
+    }
 }
 
 /// What a file is, as its name says.

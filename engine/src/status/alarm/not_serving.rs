@@ -3,7 +3,7 @@
 use super::list;
 use crate::status::Status;
 use zoolet_model::ServerId;
-use zoolet_zab::Kind;
+use zoolet_zab::{Kind, Role};
 
 /// The voters of the configuration that counts here, and which of them this server reaches.
 struct Voters {
@@ -51,6 +51,12 @@ pub(super) fn why(status: &Status) -> (String, &'static str) {
             "wait: it serves when it has everything; a large snapshot takes minutes",
         );
     }
+    if let Some(led) = led_without(status).filter(|_| status.is_born) {
+        return (
+            format!("no leader here: {led}, and this server does not follow it"),
+            "wait some seconds; if it stays so, ask that leader with zoolet status: if it refuses this server, it says why and what helps; empty nothing before that",
+        );
+    }
     match (status.is_born, status.meets_born) {
         (false, true) => (
             "no leader: the ensemble exists, and this server's disk is new: it does not count before a leader has taken it in"
@@ -64,6 +70,18 @@ pub(super) fn why(status: &Status) -> (String, &'static str) {
             "wait some seconds; if it stays so, disks hang, or the others do not reach each other: ask each of them with zoolet status",
         ),
     }
+}
+
+/// Who of those that are heard leads, or follows a leader: "server 1 follows server 3".
+fn led_without(status: &Status) -> Option<String> {
+    let is_heard = |id: ServerId| status.peers.iter().any(|peer| peer.id == id && status.hears(peer));
+    status.said.iter().filter(|member| is_heard(member.id)).find_map(|member| match member.health.role {
+        Role::Looking => None,
+        Role::Leading => Some(format!("server {} leads", member.id.as_u8())),
+        Role::Following(leader) | Role::Observing(leader) => {
+            Some(format!("server {} follows server {}", member.id.as_u8(), leader.as_u8()))
+        }
+    })
 }
 
 /// Nothing is born without everybody.
@@ -103,7 +121,8 @@ fn no_quorum(voters: &Voters) -> (String, &'static str) {
 mod tests {
     use super::super::tests::healthy;
     use super::*;
-    use crate::status::PeerStatus;
+    use crate::peer::Health;
+    use crate::status::{MemberStatus, PeerStatus};
 
     fn id(id: u8) -> ServerId {
         ServerId::new(id).unwrap()
@@ -156,6 +175,23 @@ mod tests {
         ] {
             assert_eq!(said, expected);
         }
+    }
+
+    /// A leader that refuses this server leaves it without one, while the others have one.
+    #[test]
+    fn a_server_that_others_serve_without_does_not_wait_for_an_election() {
+        let said_by = |peer: u8, role: Role| MemberStatus {
+            id: id(peer),
+            health: Health { role, ..Health::default() },
+            said_ms: 0,
+        };
+        let says = |linked: &[u8], peer: u8, role: Role| said(linked, |s| s.said = vec![said_by(peer, role)]);
+        let expected = "no leader here: server 2 follows server 3, and this server does not follow it";
+        assert_eq!(says(&[2], 2, Role::Following(id(3))), expected);
+        assert_eq!(says(&[3], 3, Role::Leading), "no leader here: server 3 leads, and this server does not follow it");
+        assert_eq!(says(&[3], 3, Role::Looking), "no leader: 2 of 3 voters are here and elect one");
+        // What a server said before its link was gone may be over.
+        assert_eq!(says(&[3], 2, Role::Following(id(3))), "no leader: 2 of 3 voters are here and elect one");
     }
 
     #[test]

@@ -347,21 +347,30 @@ fn a_learned_address_that_another_server_has_now_is_forgotten_and_hides_nothing(
 #[test]
 fn members_that_are_linked_and_dropped_at_once_are_told_of_once_and_both_tables_keep_why() {
     const FLAPS: usize = 4;
+    const FLAPS_MAX: usize = 20;
     lines::keep();
     let [one, two] = plans::<2>().map(|plan| plan.start());
-    for _ in 0..FLAPS {
+    // Flaps after which a side was seen to know why. A machine that stands still for a second makes a link last
+    // before anybody looks.
+    let (mut known, mut flaps) = ([0; 2], 0);
+    while known.iter().any(|&known| known < FLAPS) {
+        flaps += 1;
+        assert!(flaps <= FLAPS_MAX, "after {flaps} flaps each side knew why after {known:?}");
         let link = one.linked(2);
+        two.linked(1);
+        let links = [one.links(2), two.links(1)];
         one.push(vec![Instruction::Close { peer: id(2), link, reason: "they do not fit" }]);
         one.unlinked(2, link);
-        one.refusal(2, "they do not fit");
-        two.refusal(1, "they do not fit");
+        known[0] += usize::from(one.refusal_or_newer_link(2, "they do not fit", links[0]));
+        known[1] += usize::from(two.refusal_or_newer_link(1, "they do not fit", links[1]));
     }
+    let lasted = flaps - FLAPS;
     for (server, other) in [(&one, &two), (&two, &one)] {
         let linked = format!("linked to server {} at {}", other.id, other.address);
         let linked: Vec<_> = lines::with(&[&linked]).into_iter().filter(|line| !line.contains("again")).collect();
         assert_eq!(linked.len(), 1, "{linked:#?}");
         let gone = lines::with(&[&format!("the link to server {} at {}", other.id, other.address)]);
-        assert!(gone.len() <= 2, "{gone:#?}");
+        assert!(gone.len() <= 2 + lasted, "{gone:#?}");
         // One that stands is told.
         server.linked(other.id);
         lines::wait(&[&format!("linked to server {} at {} again", other.id, other.address)]);

@@ -318,6 +318,28 @@ impl Server {
             thread::sleep(Duration::from_millis(20));
         }
     }
+
+    /// Waits until the table says why there is no link (true), or until a link after the first `links` lasts, which
+    /// makes it forget why (false).
+    #[track_caller]
+    pub(crate) fn refusal_or_newer_link(&self, peer: u8, part: &str, links: u64) -> bool {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let figures = self.table.figures()[&id(peer)].clone();
+            match &figures.refusal {
+                Some(refusal) if refusal.line.contains(part) => return true,
+                None if figures.is_linked && figures.links > links => return false,
+                _ => {}
+            }
+            assert!(Instant::now() < until, "waited for {part:?}; the table says {figures:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// How many links there were to a peer.
+    pub(crate) fn links(&self, peer: u8) -> u64 {
+        self.table.figures()[&id(peer)].links
+    }
 }
 
 /// The newest link to a peer, if it is up.

@@ -59,6 +59,8 @@ mutations! {
     NoTrunc,
     /// A learner that is below the log's beginning gets a Diff.
     DiffBelowFloor,
+    /// A snapshot for a learner that is below the log's beginning may end below it too.
+    SnapBelowFloor,
     /// A promise that may have been given to another leader counts.
     CountOldPromise,
     /// A learner follows a leader of an epoch below its promise.

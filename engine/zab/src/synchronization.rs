@@ -123,7 +123,7 @@ impl Zab {
         let (round, last, committed) = (self.asked, self.history.last(), self.committed);
         let is_announced = self.is_promise_durable() || mutation::is_on(Mutation::LeaderInfoBeforePromise);
         let gets_all = self.counts(&self.peers[at]);
-        let diff_floor = self.diff_floor();
+        let snap_floor = if mutation::is_on(Mutation::SnapBelowFloor) { Zxid::ZERO } else { self.diff_floor() };
         let learner = self.peers[at].learner.as_mut()?;
         let attempt = learner.attempt;
         if core::mem::take(&mut learner.owes_ping) {
@@ -141,13 +141,13 @@ impl Zab {
             // A snapshot is made of what is applied: this much has to be, and the configuration that goes with it. One that ends below the floor
             // of the log would be followed by another, and that by another.
             Stage::Snapping { at_least, .. }
-                if self.applied < at_least.max(diff_floor).max(self.voters.committed().version) =>
+                if self.applied < at_least.max(snap_floor).max(self.voters.committed().version) =>
             {
                 None
             }
             Stage::Snapping { at_least, .. } => {
                 debug_assert!(is_closed, "nobody is synchronized before discovery is closed");
-                let at_least = at_least.max(diff_floor);
+                let at_least = at_least.max(snap_floor);
                 learner.stage = Stage::Snapping { at_least, is_told: true };
                 self.note_given(at, None);
                 let config = self.voters.committed().clone();

@@ -35,6 +35,7 @@ mod promise_monotonic;
 mod quorum_durable;
 mod seen;
 mod session_ids;
+mod snapshot_progress;
 mod state_order;
 mod stickiness;
 #[cfg(test)]
@@ -219,5 +220,6 @@ pub fn every() -> Vec<Box<dyn Invariant>> {
         Box::new(no_fault::NoFault),
         Box::new(stickiness::Stickiness::default()),
         Box::new(bounded::Bounded),
+        Box::new(snapshot_progress::SnapshotProgress::default()),
     ]
 }

@@ -336,7 +336,8 @@ impl Server {
     /// A session that is only coming to this leader stays: it waits for exactly such entries, which its former connection asked for.
     pub(super) fn leave_to_its_owner(&mut self, session: SessionId) {
         let here = self.sessions.lookup(session).and_then(|live| live.conn());
-        let here = here.filter(|conn| !self.owners.returning.contains_key(conn));
+        let is_coming = |conn: &ConnId| self.owners.returning.contains_key(conn);
+        let here = here.filter(|conn| mutation::is_on(Mutation::ReturningSentAway) || !is_coming(conn));
         if let Some(conn) = here.filter(|_| !mutation::is_on(Mutation::OldOwnerGoesOn)) {
             self.close(conn);
         }

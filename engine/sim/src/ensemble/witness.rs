@@ -12,6 +12,7 @@ use zoolet_engine::action::Append;
 use zoolet_engine::peer::{Entries, LinkId, PeerMessage};
 use zoolet_engine::store::Health;
 use zoolet_engine::store::log::Facts;
+use zoolet_model::SessionId;
 use zoolet_zab::{AppendSeq, Config, Epoch, Message, Role, ServerId, Zxid};
 
 /// Invariants recount everything after this many observations.
@@ -222,6 +223,11 @@ impl Witness {
         // These cost a look at all that the server holds, and one that has drifted stays wrong: now and then is often enough.
         let derived = if applied.counter().is_multiple_of(DERIVED_EVERY) { machine.derived() } else { Vec::new() };
         self.see(now_us, server, Seen::Kept { applied, counts: &counts, derived: &derived });
+    }
+
+    /// A leader sent a client away that was coming back to it.
+    pub(super) fn sent_away(&mut self, now_us: u64, server: ServerId, session: SessionId) {
+        self.see(now_us, server, Seen::SentAway(session));
     }
 
     pub(super) fn committed(&mut self, now_us: u64, zxid: Zxid, payload: &Bytes) {

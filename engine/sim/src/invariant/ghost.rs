@@ -557,6 +557,7 @@ impl Ghost {
             | Seen::Parted { .. }
             | Seen::Refused { .. }
             | Seen::Kept { .. }
+            | Seen::SentAway(_)
             | Seen::Holds { .. } => {}
             Seen::State(state) => {
                 self.host_mut(server).state = *state;

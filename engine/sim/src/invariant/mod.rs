@@ -33,6 +33,7 @@ mod primary_integrity;
 mod primary_order;
 mod promise_monotonic;
 mod quorum_durable;
+mod returning;
 mod seen;
 mod session_ids;
 mod snapshot_progress;
@@ -221,5 +222,6 @@ pub fn every() -> Vec<Box<dyn Invariant>> {
         Box::new(stickiness::Stickiness::default()),
         Box::new(bounded::Bounded),
         Box::new(snapshot_progress::SnapshotProgress::default()),
+        Box::new(returning::Returning),
     ]
 }

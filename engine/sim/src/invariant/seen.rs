@@ -4,6 +4,7 @@ use zoolet_engine::action::{Append, LogRecord};
 use zoolet_engine::budget::Part;
 use zoolet_engine::server::{Counts, Derived};
 use zoolet_engine::store::log::Facts;
+use zoolet_model::SessionId;
 use zoolet_zab::{AppendSeq, Epoch, LinkId, Message, Role, ServerId, Zxid};
 
 /// What a server says of itself; the simulator asks for it after every event.
@@ -107,6 +108,9 @@ pub enum Seen<'a> {
         /// The others.
         derived: &'a [Derived],
     },
+    /// A leader closed the connection of a client that was coming back to it with this session, and had heard of no other connection that the session
+    /// went to. After the state.
+    SentAway(SessionId),
     /// How much a bounded thing holds.
     Holds {
         /// Which.

@@ -6,6 +6,7 @@ mod log;
 mod outbox;
 mod pace;
 mod peers;
+mod returns;
 mod thread;
 
 use super::host::Context;
@@ -20,6 +21,7 @@ use log::LogThread;
 use outbox::Outbox;
 use pace::Pace;
 use peers::PeerThreads;
+use returns::Returns;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use zoolet_engine::action::{Append, LogRecord};
@@ -82,6 +84,7 @@ pub struct Process {
     outbox: Outbox,
     peers: PeerThreads,
     holds: Holds,
+    returns: Returns,
     /// Events that the core has not taken.
     inbox: VecDeque<Event>,
     pace: Pace,
@@ -162,6 +165,7 @@ impl Process {
             outbox: Outbox::default(),
             peers: PeerThreads::default(),
             holds: Holds::new(&limits),
+            returns: Returns::default(),
             inbox: VecDeque::new(),
             pace: Pace::drawn(random),
             busy_until_us: 0,
@@ -312,6 +316,7 @@ impl Process {
             for event in self.inbox.drain(..events).collect::<Vec<_>>() {
                 cx.around.witness.trace.note(cx.now_us, cx.who(), || format!("<- {event:?}"));
                 self.note_heard(cx, &event);
+                self.returns.note_heard(&event);
                 if let Event::Persisted { seq, .. } = event {
                     durable = Some(seq);
                 }
@@ -334,6 +339,7 @@ impl Process {
     fn carry_out(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         let outcome = self.carry_out_all(cx);
         self.note_state(cx);
+        self.note_returns(cx);
         self.note_holds(cx);
         outcome
     }
@@ -341,6 +347,7 @@ impl Process {
     fn carry_out_all(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         while let Some(action) = self.server.poll_action() {
             cx.around.witness.trace.note(cx.now_us, cx.who(), || format!("-> {action:?}"));
+            self.returns.note_done(&action);
             match action {
                 Action::Append(append) => self.append(cx, append),
                 Action::Fetch(fetch) => self.base.fetch(cx, fetch),

@@ -1,0 +1,69 @@
+//! INV-RETURNING: a leader sends no client away that is coming back to it, while the session lives and went nowhere else.
+//!
+//! The client would come back at once, and be sent away again by the next write of its former connection. Each time costs a quorum's answer, and a
+//! session that is never taken in expires.
+
+use super::{Ghost, Invariant, Seen};
+use zoolet_engine::store::key;
+use zoolet_zab::ServerId;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Returning;
+
+impl Invariant for Returning {
+    fn name(&self) -> &'static str {
+        "INV-RETURNING"
+    }
+
+    fn after(&mut self, ghost: &Ghost, server: ServerId, seen: &Seen<'_>) -> Result<(), String> {
+        let Seen::SentAway(session) = seen else { return Ok(()) };
+        let lives =
+            ghost.model.as_ref().is_some_and(|model| model.records.contains_key(&key::session_bytes(*session)[..]));
+        if !lives {
+            return Ok(());
+        }
+        Err(format!(
+            "server {} leads, and sends a client away that comes back with session {:#x}",
+            server.as_u8(),
+            session.0
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::story::{Story, commit, payload, zxid};
+    use super::*;
+    use zoolet_engine::action::LogRecord;
+    use zoolet_engine::txn::Txn;
+    use zoolet_model::{SessionId, SessionSecret};
+
+    /// A session begins, and ends if it has to.
+    fn story(ends: bool) -> (Story, SessionId) {
+        let mut story = Story::of(Returning);
+        story.reign(1, &[2]);
+        let session = SessionId(zxid(1, 1).as_i64());
+        let begin = Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([1; 16]), home: None };
+        let end = ends.then_some(Txn::CloseSession { session });
+        for (counter, txn) in (1..).zip([begin].into_iter().chain(end)) {
+            story.write(1, &[LogRecord::Entry { zxid: zxid(1, counter), payload: payload(&txn) }]);
+            story.say(1, 2, &commit(1, zxid(1, counter)));
+        }
+        (story, session)
+    }
+
+    #[test]
+    fn a_client_whose_session_lives_is_not_sent_away() {
+        let (mut story, session) = story(false);
+        story.see(1, Seen::SentAway(session));
+        story.is_wrong(&["server 1 leads, and sends a client away that comes back with session 0x10000000001"]);
+    }
+
+    #[test]
+    fn a_client_whose_session_has_ended_is_sent_away_with_reason() {
+        let (mut story, session) = story(true);
+        story.see(1, Seen::SentAway(session));
+        story.is_fine();
+    }
+}

@@ -4,6 +4,7 @@ use super::Server;
 use crate::status::Refusal;
 use crate::txn::{Op, Txn};
 use zoolet_model::{Request, WriteOp};
+use zoolet_zab::{Mutation, mutation};
 
 /// What an entry is for: the fuller the log and memory are, the fewer kinds still go in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +85,8 @@ impl Server {
 
     /// The same for a session's end. Only what is on the way to the leader bounds it: a leader drops the link of a learner that forwards more.
     pub(super) fn admission_of_end(&self) -> Admission {
-        if self.leader().is_some() { self.forwards.admission(Need::Session) } else { Admission::Go }
+        let is_bounded = self.leader().is_some() && !mutation::is_on(Mutation::EndsUnbounded);
+        if is_bounded { self.forwards.admission(Need::Session) } else { Admission::Go }
     }
 
     /// Log bytes that may be in use when one more goes in. The last segment is for rotation and for sessions' ends, which are always taken; the

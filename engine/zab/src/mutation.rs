@@ -107,6 +107,8 @@ mutations! {
     ClientAheadTaken,
     /// Each record of an ephemeral that an entry touches counts as its birth or its death, whether or not it was there before.
     EphemeralsDrift,
+    /// A session's end is forwarded however much waits for the leader already.
+    EndsUnbounded,
     /// A client that is coming back to the leader is sent away when a write of its former connection is applied there.
     ReturningSentAway,
 }

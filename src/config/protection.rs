@@ -179,6 +179,13 @@ pub(super) fn is_known(key: &str) -> bool {
     PROTECTIONS.iter().any(|protection| protection.is_named(key))
 }
 
+/// The whole keys, and the beginnings.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    PROTECTIONS.iter().map(|protection| match protection.key {
+        Name::Whole(name) | Name::Prefix(name) => name,
+    })
+}
+
 /// The whole keys, for a key that is nearly one of them.
 pub(super) fn keys() -> impl Iterator<Item = &'static str> {
     PROTECTIONS.iter().filter_map(|protection| match protection.key {

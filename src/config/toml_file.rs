@@ -366,6 +366,12 @@ mod tests {
                 "clientPort: is a key of ZooKeeper's zoo.cfg; here it is clients = \"127.0.0.1:2181\"",
             ),
             ("dataDir = \"/d\"", "dataDir: is a key of ZooKeeper's zoo.cfg; here it is data = \"/var/lib/zoolet\""),
+            (
+                "secureClientPort = 2281",
+                "secureClientPort: is a key of ZooKeeper's zoo.cfg, and a zoolet.toml has none for it;",
+            ),
+            ("ssl.keyStore.password = \"x\"", "ssl: is a key of ZooKeeper's zoo.cfg, and"),
+            ("autopurge.purgeInterval = 1", "autopurge: is a key of ZooKeeper's zoo.cfg, and"),
             ("4lw.commands.whitelist = \"*\"", "4lw: is a key of ZooKeeper's zoo.cfg; here it is four_letter_words"),
             ("[limit]\nx = 1", "zoolet.toml:1: limit: no such key; did you mean limits?"),
             ("watches_max = 5", "watches_max: no such key here; watches_max belongs under [limits]"),

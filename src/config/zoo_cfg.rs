@@ -477,8 +477,7 @@ fn peer_type(key: &str, value: &str) -> Result<bool, ConfigError> {
     }
 }
 
-/// Every key of the lists, and each beginning of a key made whole.
-#[cfg(test)]
+/// Every key of the lists, and each beginning of a key that they have.
 pub(super) fn listed_keys() -> impl Iterator<Item = &'static str> {
     OBEYED.iter().chain(NOTHING_TO_DO).chain(NOTHING_TO_DO_PREFIXES).chain(NOT_BUILT).copied()
 }

@@ -1,7 +1,7 @@
 //! A TOML document as its author wrote it: values with the place and the text they came from.
 
-use super::super::ConfigError;
 use super::super::bound::{Bound, LIMITS, SETTINGS, TIMING};
+use super::super::{ConfigError, protection, zoo_cfg};
 use super::servers::MEMBER_KEYS;
 use super::{OTHER_SETTINGS, TOP_KEYS};
 use std::fmt;
@@ -92,6 +92,9 @@ pub(super) fn unknown(key: &str, value: &Value<'_>, known: &[&str]) -> Wrong {
     let said = match (home(name), of_zookeeper(name)) {
         (Some(home), _) => format!("no such key here; {name} belongs {home}"),
         (None, Some(here)) => format!("is a key of ZooKeeper's zoo.cfg; here it is {here}"),
+        (None, None) if is_of_zookeeper(name) => {
+            "is a key of ZooKeeper's zoo.cfg, and a zoolet.toml has none for it; `zoolet config example` shows those it has".to_owned()
+        }
         (None, None) => format!("no such key; {}", meant(name, known)),
     };
     (value.span().start, ConfigError::new(format!("{key}: {said}")))
@@ -116,6 +119,11 @@ fn of_zookeeper(name: &str) -> Option<&'static str> {
         "myid" => "id = 1",
         _ => return None,
     })
+}
+
+/// Whether a `zoo.cfg` has such a key. Of a key with dots it is the part before the first one.
+fn is_of_zookeeper(name: &str) -> bool {
+    zoo_cfg::listed_keys().chain(protection::names()).any(|key| key.split('.').next() == Some(name))
 }
 
 /// The table of a known key; `None` for any other name. Whatever follows a table's name is the table's.

@@ -91,9 +91,9 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
         raise(
             disk::DATA_DIRECTORY_GONE.to_owned(),
             if status.members.len() > 1 {
-                "put back what was moved away. If it is lost, stop this server, empty its data directory, and start it: the other servers fill it again"
+                "move the original back. If it is gone, and while the other servers serve, stop this server, empty its data directory, and start it: the others fill it again"
             } else {
-                "put back what was moved away. If it is lost, copy through the clients what is to be kept before this server stops: nobody else has it"
+                "move the original back. If it is gone, copy the data out with a client before you stop this server: there is no other copy"
             },
         );
     }

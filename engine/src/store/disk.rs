@@ -59,9 +59,8 @@ pub trait Disk: Send + Sync {
     /// [`io::ErrorKind::NotFound`] when there is none.
     fn taken_bytes(&self, name: &str) -> io::Result<u64>;
 
-    /// Whether the next start will find what is written now: the directory is where it was, and each name leads to the
-    /// file that was opened or made under it. Files that somebody removed, moved away or replaced stay open, and are
-    /// written on.
+    /// Whether the next start will find what is written now: the directory is at its path, and each open file has its
+    /// name in it. Files that somebody removed, moved away or replaced stay open, and are written on.
     ///
     /// # Errors
     /// Whatever asking the file system says; then nothing is known.

@@ -1,13 +1,15 @@
 //! A directory of the real file system.
 
 use super::disk::{Disk, DiskFile};
+use super::marker::MARKER;
+use super::names::{FileId, Names};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawMode};
 use std::{
-    collections::BTreeMap,
-    fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError},
+    fs::{self, File, OpenOptions, Permissions, TryLockError},
     io::{self, Write},
-    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 /// The file whose lock says that a process uses the directory, and whose text says which. Never listed.
@@ -130,37 +132,15 @@ impl FileSystem {
     }
 }
 
-/// A directory of the real file system, held by this process alone until dropped.
+/// A directory of the real file system, held by this process alone until dropped. Files are made, found, renamed and removed in the directory that was
+/// opened, wherever somebody moves it.
 #[derive(Debug)]
 pub struct FsDisk {
     path: PathBuf,
     directory: File,
     /// This lock and the directory's go with the descriptor, so a killed process leaves none behind. `None` in a directory that is everybody's.
     lock: Option<File>,
-    /// The files that were opened or made here, by name. Held while one is made, removed or renamed.
-    files: Mutex<BTreeMap<String, FileId>>,
-}
-
-/// Which file or directory it is, whatever leads to it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-impl FileId {
-    fn of(metadata: &Metadata) -> Self {
-        Self { device: metadata.dev(), inode: metadata.ino() }
-    }
-
-    /// Whether this path leads to it.
-    fn is_at(self, path: &Path) -> io::Result<bool> {
-        match fs::metadata(path) {
-            Ok(metadata) => Ok(Self::of(&metadata) == self),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
+    names: Arc<Names>,
 }
 
 impl FsDisk {
@@ -177,7 +157,7 @@ impl FsDisk {
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let lock = Some(lock(path)?);
-        Ok(Self { path: path.to_path_buf(), directory, lock, files: Mutex::default() })
+        Ok(Self { path: path.to_path_buf(), directory, lock, names: Arc::default() })
     }
 
     /// Opens an existing directory that others use too: nothing is locked, and nothing left in it. What is made there everybody may read, whatever the
@@ -186,7 +166,7 @@ impl FsDisk {
     /// # Errors
     /// [`io::ErrorKind::NotFound`] when there is none.
     pub fn shared(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_path_buf(), directory: File::open(path)?, lock: None, files: Mutex::default() })
+        Ok(Self { path: path.to_path_buf(), directory: File::open(path)?, lock: None, names: Arc::default() })
     }
 
     /// What it is on.
@@ -199,17 +179,33 @@ impl FsDisk {
         Ok(FileSystem::of_magic(rustix::fs::fstatfs(&self.directory)?.f_type as u32))
     }
 
-    fn files(&self) -> MutexGuard<'_, BTreeMap<String, FileId>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    fn file(&self, name: &str, flags: OFlags, mode: u32) -> io::Result<FsFile> {
+        let name = plain(name)?;
+        let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
+        // Numbers of mode bits are narrower on some systems.
+        let mode = Mode::from_raw_mode(mode as RawMode);
+        let open = || Ok(File::from(rustix::fs::openat(&self.directory, name, flags, mode)?));
+        let (file, id) = self.names.open(name, open)?;
+        Ok(FsFile { file, id, names: Arc::clone(&self.names) })
     }
 
-    fn place(&self, name: &str) -> io::Result<PathBuf> {
-        let plain = !name.is_empty() && name != "." && name != ".." && name != LOCK && !name.contains(['/', '\0']);
-        if plain {
-            Ok(self.path.join(name))
-        } else {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no plain file name")))
+    /// Whether it is a file and no link, directory or device. Some file systems do not say so in a list.
+    fn is_file(&self, name: &str, listed: FileType) -> io::Result<bool> {
+        if listed != FileType::Unknown {
+            return Ok(listed == FileType::RegularFile);
         }
+        let stat = rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(FileType::from_raw_mode(stat.st_mode as RawMode) == FileType::RegularFile)
+    }
+}
+
+/// A name of a file in the directory itself.
+fn plain(name: &str) -> io::Result<&str> {
+    let is_plain = !name.is_empty() && name != "." && name != ".." && name != LOCK && !name.contains(['/', '\0']);
+    if is_plain {
+        Ok(name)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no plain file name")))
     }
 }
 
@@ -217,8 +213,8 @@ fn lock(path: &Path) -> io::Result<File> {
     // Who may open the file may lock it, and keep the server from starting.
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(PRIVATE);
-    // What a link leads to, which may be anybody's file, would be emptied.
-    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+    // Through a link the file that it leads to, anybody's, would be emptied.
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
     let mut file = options.open(path.join(LOCK)).map_err(|error| match rustix::io::Errno::from_io_error(&error) {
         Some(rustix::io::Errno::LOOP) => io::Error::other("LOCK is a symbolic link: remove it"),
         _ => error,
@@ -306,48 +302,37 @@ fn in_use(path: &Path) -> io::Error {
 
 impl Disk for FsDisk {
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let mut files = self.files();
-        let file = OpenOptions::new().read(true).write(true).open(self.place(name)?)?;
-        files.insert(name.to_owned(), FileId::of(&file.metadata()?));
-        Ok(Arc::new(FsFile(file)))
+        Ok(Arc::new(self.file(name, OFlags::empty(), 0)?))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let mode = if self.lock.is_some() { PRIVATE } else { PUBLIC };
-        let mut files = self.files();
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(self.place(name)?)?;
-        has_mode(&file, mode)?;
-        files.insert(name.to_owned(), FileId::of(&file.metadata()?));
-        Ok(Arc::new(FsFile(file)))
+        let file = self.file(name, OFlags::CREATE | OFlags::EXCL, mode)?;
+        has_mode(&file.file, mode)?;
+        Ok(Arc::new(file))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut files = self.files();
-        fs::remove_file(self.place(name)?)?;
-        files.remove(name);
-        Ok(())
+        let name = plain(name)?;
+        self.names.change(name, None, || Ok(rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut files = self.files();
-        fs::rename(self.place(from)?, self.place(to)?)?;
-        match files.remove(from) {
-            Some(file) => files.insert(to.to_owned(), file),
-            None => files.remove(to),
-        };
-        Ok(())
+        let (from, to) = (plain(from)?, plain(to)?);
+        let rename = || Ok(rustix::fs::renameat(&self.directory, from, &self.directory, to)?);
+        self.names.change(from, Some(to), rename)
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
+        for entry in rustix::fs::Dir::read_from(&self.directory)? {
             let entry = entry?;
             // A name that is no text was not made by us, nor was a directory.
-            if let Ok(name) = entry.file_name().into_string()
+            if let Ok(name) = entry.file_name().to_str()
                 && name != LOCK
-                && entry.file_type()?.is_file()
+                && self.is_file(name, entry.file_type())?
             {
-                names.push(name);
+                names.push(name.to_owned());
             }
         }
         names.sort_unstable();
@@ -364,58 +349,53 @@ impl Disk for FsDisk {
     }
 
     fn taken_bytes(&self, name: &str) -> io::Result<u64> {
+        let stat = rustix::fs::statat(&self.directory, plain(name)?, AtFlags::empty())?;
         // In units of 512 bytes, whatever the file system's blocks are.
-        Ok(fs::metadata(self.place(name)?)?.blocks() * 512)
+        Ok(u64::try_from(stat.st_blocks).unwrap_or(0) * 512)
     }
 
     fn is_in_place(&self) -> io::Result<bool> {
-        if !FileId::of(&self.directory.metadata()?).is_at(&self.path)? {
-            return Ok(false);
-        }
-        // Looked at without the lock: a disk that hangs must not keep the log from its files for longer than it must.
-        let files = self.files().clone();
-        for (name, &file) in &files {
-            let path = self.path.join(name);
-            if file.is_at(&path)? {
-                continue;
-            }
-            // This process may have removed or renamed it meanwhile.
-            let now = self.files();
-            if now.get(name) == Some(&file) && !file.is_at(&path)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        self.names.are_in_place(&self.directory, &self.path, MARKER)
     }
 }
 
 #[derive(Debug)]
-struct FsFile(File);
+struct FsFile {
+    file: File,
+    id: FileId,
+    names: Arc<Names>,
+}
+
+impl Drop for FsFile {
+    fn drop(&mut self) {
+        self.names.close(self.id);
+    }
+}
 
 impl DiskFile for FsFile {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(buffer, offset)
+        self.file.read_exact_at(buffer, offset)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
+        self.file.write_all_at(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
-        self.0.set_len(bytes)
+        self.file.set_len(bytes)
     }
 
     fn forget_cached(&self) -> io::Result<()> {
         use rustix::{fs::Advice, io::Errno};
-        match rustix::fs::fadvise(&self.0, 0, None, Advice::DontNeed) {
+        match rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed) {
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -427,7 +407,7 @@ impl DiskFile for FsFile {
             return Ok(0);
         }
         loop {
-            match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
                 Ok(()) => return Ok(0),
                 Err(Errno::INTR) => {}
                 // UBIFS and NFS before 4.2 have no fallocate: writing is the only way to reserve.
@@ -498,40 +478,76 @@ mod tests {
         assert_eq!(make_private(&dir.0, &["site.key"]).unwrap(), None);
     }
 
-    /// A copy in the place of the directory, or of a file of it, has what was there when it was made.
-    #[test]
-    fn a_directory_that_was_moved_and_files_that_were_removed_or_replaced_are_noticed() {
-        let dir = TempDir::new("in-place");
+    /// A directory that is held, with its marker and a file that is open.
+    fn kept(dir: &TempDir) -> (PathBuf, FsDisk, Arc<dyn DiskFile>) {
         let path = dir.0.join("data");
         fs::create_dir(&path).unwrap();
         let disk = FsDisk::open(&path).unwrap();
+        disk.create(MARKER).unwrap();
+        let open = disk.create("c").unwrap();
+        (path, disk, open)
+    }
+
+    #[test]
+    fn files_that_somebody_removes_or_replaces_are_noticed_while_they_are_open() {
+        let dir = TempDir::new("in-place");
+        let (path, disk, open) = kept(&dir);
         let is_in_place = || disk.is_in_place().unwrap();
-        for name in ["a", "b", "c"] {
-            disk.create(name).unwrap();
-        }
-        disk.remove("a").unwrap();
+        let (file, moved) = (path.join("c"), dir.0.join("moved"));
+        assert!(is_in_place());
+        fs::rename(&file, &moved).unwrap();
+        assert!(!is_in_place(), "it is gone");
+        fs::copy(&moved, &file).unwrap();
+        assert!(!is_in_place(), "a copy has its name");
+        disk.open("c").unwrap();
+        assert!(!is_in_place(), "the copy was opened");
+        fs::rename(&moved, &file).unwrap();
+        assert!(is_in_place(), "it is back");
+        fs::remove_file(&file).unwrap();
+        assert!(!is_in_place(), "it is gone");
+        drop(open);
+        assert!(is_in_place(), "nobody writes it");
+        fs::remove_file(path.join(MARKER)).unwrap();
+        assert!(!is_in_place(), "no start takes a directory without its marker");
+    }
+
+    #[test]
+    fn what_the_process_itself_renames_and_removes_is_not_missed() {
+        let dir = TempDir::new("own-changes");
+        let (path, disk, _c) = kept(&dir);
+        let (_a, _b) = (disk.create("a").unwrap(), disk.create("b").unwrap());
         disk.rename("b", "a").unwrap();
         disk.rename("a", "c").unwrap();
-        assert!(is_in_place(), "what this process does itself is no surprise");
-        let [elsewhere, file] = [dir.0.join("elsewhere"), path.join("c")];
-        let kept = dir.0.join("kept");
-        fs::rename(&file, &kept).unwrap();
-        assert!(!is_in_place(), "the file is gone");
-        fs::copy(&kept, &file).unwrap();
-        assert!(!is_in_place(), "a copy has its name");
-        fs::rename(&kept, &file).unwrap();
-        assert!(is_in_place(), "it is back");
-        fs::rename(&path, &elsewhere).unwrap();
-        assert!(!is_in_place(), "the directory is gone");
+        assert!(disk.is_in_place().unwrap());
+        fs::remove_file(path.join("c")).unwrap();
+        assert!(!disk.is_in_place().unwrap());
+        assert_eq!(disk.remove("c").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(disk.is_in_place().unwrap(), "it was to be removed");
+    }
+
+    /// So that whoever puts it back has all of it.
+    #[test]
+    fn a_directory_that_is_moved_is_noticed_and_worked_in_on() {
+        let dir = TempDir::new("moved");
+        let (path, disk, _open) = kept(&dir);
+        let moved = dir.0.join("elsewhere");
+        fs::rename(&path, &moved).unwrap();
+        assert!(!disk.is_in_place().unwrap(), "it is gone");
         fs::create_dir(&path).unwrap();
-        fs::copy(elsewhere.join("c"), &file).unwrap();
-        assert!(!is_in_place(), "a copy has its path");
+        for name in ["c", MARKER] {
+            fs::copy(moved.join(name), path.join(name)).unwrap();
+        }
+        assert!(!disk.is_in_place().unwrap(), "a copy has its path");
+        let _new = disk.create("new").unwrap();
+        disk.rename("new", "newer").unwrap();
+        assert_eq!(disk.list().unwrap(), [MARKER, "c", "newer"]);
         fs::remove_dir_all(&path).unwrap();
         fs::write(&path, "").unwrap();
-        assert!(!is_in_place(), "a file has its path");
+        assert!(!disk.is_in_place().unwrap(), "a file has its path");
         fs::remove_file(&path).unwrap();
-        fs::rename(&elsewhere, &path).unwrap();
-        assert!(is_in_place(), "it is back");
+        fs::rename(&moved, &path).unwrap();
+        assert!(disk.is_in_place().unwrap(), "it is back");
+        assert!(path.join("newer").is_file());
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod log;
 mod marker;
 mod memory;
 mod meter;
+mod names;
 mod open;
 mod reserve;
 mod slate;

@@ -1,0 +1,166 @@
+//! The names under which the open files of a directory are kept, to tell them from what somebody else put there.
+
+use rustix::fs::{AtFlags, Stat, statat};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fs::File, io};
+
+/// A file or a directory, by whatever path it is reached. While it is open no other one has its number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    #[allow(clippy::unnecessary_cast, reason = "the fields are narrower on some machines")]
+    fn of(stat: &Stat) -> Self {
+        Self { device: stat.st_dev as u64, inode: stat.st_ino as u64 }
+    }
+
+    fn of_open(file: &File) -> io::Result<Self> {
+        Ok(Self::of(&rustix::fs::fstat(file)?))
+    }
+}
+
+/// What a name leads to; `None` when it leads nowhere.
+fn found(directory: impl AsFd, name: &str) -> io::Result<Option<FileId>> {
+    match statat(directory, name, AtFlags::empty()) {
+        Ok(stat) => Ok(Some(FileId::of(&stat))),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The files of one directory that this process has open.
+#[derive(Debug, Default)]
+pub(super) struct Names(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    open: BTreeMap<FileId, Open>,
+    /// Renames and removals that have begun and not ended.
+    under_way: usize,
+    /// Those that have begun since the start.
+    begun: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// Where the next start will look for it; `None` if that is nowhere, or not known.
+    name: Option<String>,
+    handles: usize,
+}
+
+impl Inner {
+    /// Which state of the names this is; `None` while it is changing.
+    fn state(&self) -> Option<u64> {
+        (self.under_way == 0).then_some(self.begun)
+    }
+}
+
+impl Names {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a file under a name, until [`Names::close`].
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub(super) fn open(&self, name: &str, open: impl FnOnce() -> io::Result<File>) -> io::Result<(File, FileId)> {
+        let before = self.lock().state();
+        let file = open()?;
+        let id = FileId::of_open(&file)?;
+        let mut inner = self.lock();
+        // Renamed or removed meanwhile, it may have another name by now, or none.
+        let is_known = before.is_some() && before == inner.state();
+        let open = inner.open.entry(id).or_insert(Open { name: None, handles: 0 });
+        open.handles += 1;
+        if is_known {
+            open.name = Some(name.to_owned());
+        }
+        Ok((file, id))
+    }
+
+    pub(super) fn close(&self, id: FileId) {
+        let mut inner = self.lock();
+        if let Some(open) = inner.open.get_mut(&id) {
+            open.handles -= 1;
+            if open.handles == 0 {
+                inner.open.remove(&id);
+            }
+        }
+    }
+
+    /// Renames a file, or removes it where `to` is `None`.
+    ///
+    /// # Errors
+    /// Those of `change`.
+    pub(super) fn change(
+        &self,
+        from: &str,
+        to: Option<&str>,
+        change: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        {
+            let mut inner = self.lock();
+            inner.under_way += 1;
+            inner.begun += 1;
+        }
+        let changed = change();
+        let mut inner = self.lock();
+        inner.under_way -= 1;
+        // A file that this process wants to be gone is not missed.
+        let is_gone = to.is_none() && changed.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if changed.is_ok() || is_gone {
+            for open in inner.open.values_mut() {
+                if open.name.as_deref() == Some(from) {
+                    open.name = to.map(str::to_owned);
+                } else if open.name.is_some() && open.name.as_deref() == to {
+                    open.name = None;
+                }
+            }
+        }
+        changed
+    }
+
+    /// Whether the directory is at `path`, has a file `needed`, and has each open file under its name.
+    ///
+    /// # Errors
+    /// Whatever asking the file system says, [`io::ErrorKind::WouldBlock`] when names change meanwhile; then nothing is
+    /// known.
+    pub(super) fn are_in_place(&self, directory: &File, path: &Path, needed: &str) -> io::Result<bool> {
+        let at_path = match rustix::fs::stat(path) {
+            Ok(stat) => Some(FileId::of(&stat)),
+            Err(Errno::NOENT | Errno::NOTDIR) => None,
+            Err(error) => return Err(error.into()),
+        };
+        if at_path != Some(FileId::of_open(directory)?) {
+            return Ok(false);
+        }
+        // Looked at without the lock: a disk that hangs here must not keep the log from its files.
+        let (state, open) = {
+            let inner = self.lock();
+            let named = |(id, open): (&FileId, &Open)| Some((*id, open.name.clone()?));
+            (inner.state(), inner.open.iter().filter_map(named).collect::<Vec<_>>())
+        };
+        let mut outcome = found(directory, needed).map(|found| found.is_some());
+        for (id, name) in open {
+            match found(directory, &name) {
+                Ok(found) if found == Some(id) => {}
+                // What is surely wrong counts more than what is not known.
+                Ok(_) => outcome = Ok(false),
+                Err(error) if matches!(outcome, Ok(true)) => outcome = Err(error),
+                Err(_) => {}
+            }
+        }
+        if matches!(outcome, Ok(false)) && (state.is_none() || self.lock().state() != state) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        outcome
+    }
+}

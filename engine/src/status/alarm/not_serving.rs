@@ -51,10 +51,17 @@ pub(super) fn why(status: &Status) -> (String, &'static str) {
             "wait: it serves when it has everything; a large snapshot takes minutes",
         );
     }
-    if let Some(led) = led_without(status).filter(|_| status.is_born) {
+    if let Some(Other { leader, shown_by }) = other_leader(status).filter(|_| status.is_born) {
+        let is_reached = !voters.missing.contains(&leader);
+        let shown =
+            if shown_by == leader { String::new() } else { format!(", which server {} follows", shown_by.as_u8()) };
         return (
-            format!("no leader here: {led}, and this server does not follow it"),
-            "wait some seconds; if it stays so, ask that leader with zoolet status: if it refuses this server, it says why and what helps; empty nothing before that",
+            format!("not following server {}{shown}", leader.as_u8()),
+            if is_reached {
+                "wait some seconds; if it stays so, run zoolet status on that leader: it says why it refuses this server. Empty no data directory before that"
+            } else {
+                "this server does not reach that leader: see that UDP between the two is open both ways"
+            },
         );
     }
     match (status.is_born, status.meets_born) {
@@ -72,16 +79,26 @@ pub(super) fn why(status: &Status) -> (String, &'static str) {
     }
 }
 
-/// Who of those that are heard leads, or follows a leader: "server 1 follows server 3".
-fn led_without(status: &Status) -> Option<String> {
+/// A leader that others have.
+struct Other {
+    leader: ServerId,
+    /// Who says that it leads, or follows it.
+    shown_by: ServerId,
+}
+
+/// The leader that a server which is heard follows or is, unless it is this one.
+fn other_leader(status: &Status) -> Option<Other> {
     let is_heard = |id: ServerId| status.peers.iter().any(|peer| peer.id == id && status.hears(peer));
-    status.said.iter().filter(|member| is_heard(member.id)).find_map(|member| match member.health.role {
-        Role::Looking => None,
-        Role::Leading => Some(format!("server {} leads", member.id.as_u8())),
-        Role::Following(leader) | Role::Observing(leader) => {
-            Some(format!("server {} follows server {}", member.id.as_u8(), leader.as_u8()))
-        }
-    })
+    let others = status.said.iter().filter(|member| is_heard(member.id)).filter_map(|member| {
+        let leader = match member.health.role {
+            Role::Looking => return None,
+            Role::Leading => member.id,
+            Role::Following(leader) | Role::Observing(leader) => leader,
+        };
+        (status.id != Some(leader)).then_some(Other { leader, shown_by: member.id })
+    });
+    // Who leads knows it best.
+    others.min_by_key(|other| other.leader != other.shown_by)
 }
 
 /// Nothing is born without everybody.
@@ -180,18 +197,26 @@ mod tests {
     /// A leader that refuses this server leaves it without one, while the others have one.
     #[test]
     fn a_server_that_others_serve_without_does_not_wait_for_an_election() {
-        let said_by = |peer: u8, role: Role| MemberStatus {
-            id: id(peer),
-            health: Health { role, ..Health::default() },
-            said_ms: 0,
+        let said_by =
+            |peer: u8, role| MemberStatus { id: id(peer), health: Health { role, ..Health::default() }, said_ms: 0 };
+        let says = |linked: &[u8], said_so: &[(u8, Role)]| {
+            said(linked, |s| s.said = said_so.iter().map(|&(peer, role)| said_by(peer, role)).collect())
         };
-        let says = |linked: &[u8], peer: u8, role: Role| said(linked, |s| s.said = vec![said_by(peer, role)]);
-        let expected = "no leader here: server 2 follows server 3, and this server does not follow it";
-        assert_eq!(says(&[2], 2, Role::Following(id(3))), expected);
-        assert_eq!(says(&[3], 3, Role::Leading), "no leader here: server 3 leads, and this server does not follow it");
-        assert_eq!(says(&[3], 3, Role::Looking), "no leader: 2 of 3 voters are here and elect one");
-        // What a server said before its link was gone may be over.
-        assert_eq!(says(&[3], 2, Role::Following(id(3))), "no leader: 2 of 3 voters are here and elect one");
+        let elects = "no leader: 2 of 3 voters are here and elect one";
+        let follows = |leader: u8| Role::Following(id(leader));
+        for (linked, said_so, expected) in [
+            (&[2, 3][..], &[(2, follows(3))][..], "not following server 3, which server 2 follows"),
+            (&[2, 3], &[(2, follows(3)), (3, Role::Leading)], "not following server 3"),
+            // Its link is cut, and that of the others is not.
+            (&[2], &[(2, follows(3))], "not following server 3, which server 2 follows"),
+            (&[3], &[(3, Role::Looking)], elects),
+            // It is elected, and has not got all that a leader needs.
+            (&[2], &[(2, follows(1))], elects),
+            // What a server said before its link was gone may be over.
+            (&[3], &[(2, follows(3))], elects),
+        ] {
+            assert_eq!(says(linked, said_so), expected, "{said_so:?}");
+        }
     }
 
     #[test]

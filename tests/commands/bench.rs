@@ -279,7 +279,7 @@ fn a_server_that_goes_away_ends_the_run_with_a_line_that_names_it() {
     side_by_side(["set", "mix --rate 1000", "watch --connections 3", "lock"], |op| {
         let scratch = Scratch::new();
         let mut server = Server::start(&scratch);
-        // Longer than a busy machine stands still: else the run is lost to silence while the server still lives.
+        // Longer than a busy machine stands still: otherwise the session times out before the server is killed.
         let running = Running::start(&server, &format!("--session-timeout 3s --op {op}"));
         server.kill();
         let output = running.end();

@@ -681,7 +681,7 @@ impl Disk for SimDisk {
         Ok(state.files[file].taken_bytes())
     }
 
-    /// Nobody but the process reaches these files. A test that plays somebody else takes the marker away.
+    /// Nobody but the process reaches these files. Tests play somebody else by renaming the marker.
     fn is_in_place(&self) -> io::Result<bool> {
         Ok(self.state().names.contains_key(MARKER))
     }

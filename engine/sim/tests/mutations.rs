@@ -16,7 +16,7 @@ use zoolet_zab::mutation::{self, Mutation};
 
 /// Has a row for each rule: name, seed of the core's explorer, seed of the simulator, what that says.
 const TABLE: &str = "../../docs/SAFETY.md";
-/// Rules that no drawn run comes near. A written scenario in another file finds each broken; seeds are tried only when `MUTATION` names it.
+/// Rules that no random seed comes near. A written scenario in another file finds each broken; seeds are tried only when `MUTATION` names it.
 const OF_SCENARIOS: [Mutation; 1] = [
     // 1,024 writes wait at one learner: `ends_that_are_forwarded_however_much_waits_are_found`.
     Mutation::EndsUnbounded,

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-/// How long a server may take, from the dialling to the last byte, where nobody says less.
+/// How long a server may take, from the dialling to the last byte, unless `--wait` leaves less.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// More than any server has to say.

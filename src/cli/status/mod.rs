@@ -20,7 +20,7 @@ const VERSION: u32 = 1;
 /// How often a server is asked that is waited for.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-/// How long a server may take to answer, however soon `--wait` is over.
+/// How long a server may take to answer at least, also when `--wait` ends earlier.
 const ANSWER_LEAST: Duration = Duration::from_secs(1);
 
 /// What to ask, and how to show it.

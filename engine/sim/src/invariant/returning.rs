@@ -1,6 +1,6 @@
-//! INV-RETURNING: a leader sends no client away that is coming back to it, while the session lives and went nowhere else.
+//! INV-RETURNING: a leader does not close the connection of a returning client whose session lives and has no other connection.
 //!
-//! The client would come back at once, and be sent away again by the next write of its former connection. Each time costs a quorum's answer, and a
+//! The client would return at once, and the next write of its former connection would close that one too. Each time costs a quorum's answer, and a
 //! session that is never taken in expires.
 
 use super::{Ghost, Invariant, Seen};

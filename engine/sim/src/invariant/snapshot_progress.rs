@@ -1,7 +1,7 @@
-//! INV-SNAP-PROGRESS: in one attempt, a snapshot that follows another one has to reach further.
+//! INV-SNAP-PROGRESS: a snapshot that a leader sends has to reach further than what its learner acknowledged in the same attempt.
 //!
-//! A learner that has the first one and still cannot go on the stream is below the log's beginning. The same snapshot leaves it there. So it gets the
-//! snapshot again and again, and writes it to its flash each time, until the leader happens to make a new checkpoint (seed 487186478).
+//! A learner that has a snapshot and still cannot go on with the log's entries is below the log's beginning, and the same snapshot leaves it there. It
+//! would get that snapshot again and again, and write it to its flash each time, until the leader makes a new checkpoint (seed 487186478).
 
 use super::{Ghost, Invariant, Seen};
 use std::collections::BTreeMap;

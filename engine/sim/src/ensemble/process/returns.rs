@@ -1,4 +1,4 @@
-//! Clients that are coming back to a server, and those that it sends away, while it leads, before it has taken them in.
+//! Returning clients whose connection a leader closes before it has answered.
 
 use super::Process;
 use crate::ensemble::host::Context;
@@ -59,7 +59,7 @@ impl Returns {
         let sent_away = std::mem::take(&mut self.sent_away);
         let led = std::mem::replace(&mut self.led, leads);
         if leads.is_none() || led != leads {
-            // A role that ends takes along all that was asked in it.
+            // The end of a role drops all that was asked in it.
             self.coming.clear();
             return Vec::new();
         }

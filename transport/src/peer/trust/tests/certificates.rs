@@ -125,7 +125,7 @@ fn what_others_would_refuse_is_refused_at_the_start() {
     fs::copy(private("stranger.key"), &open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
     let line = Authority::read(&file("authority.pem"), &file("server_1.pem"), &open, id(1)).unwrap_err().to_string();
-    assert!(line.contains(&format!("run `chmod 600 {}` if", open.display())), "{line}");
+    assert!(line.contains(&format!("run `chmod 600 {}`", open.display())), "{line}");
     // No certificate at all.
     let line = Authority::read(&file("authority.pem"), &file("server_1.key"), &private("server_1.key"), id(1));
     assert!(line.unwrap_err().to_string().ends_with("0 certificates in PEM are readable here: 1 to 8 are needed"));

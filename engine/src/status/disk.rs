@@ -127,7 +127,8 @@ pub(super) fn hangs_ms(status: &Status) -> Option<u64> {
 }
 
 /// What is wrong when somebody removed, moved away or replaced what a server keeps.
-pub const DATA_DIRECTORY_GONE: &str = "the data directory, or a file in it, was removed, moved away or replaced: the next start of this server will not find what it writes now";
+pub const DATA_DIRECTORY_GONE: &str = "the data directory, or a file in it, was removed, moved away or replaced: \
+                                       the next start of this server will not find what it writes now";
 
 pub(super) fn is_gone(status: &Status) -> bool {
     counted(status, "data_directory_gone") > 0

@@ -184,7 +184,9 @@ impl FsDisk {
         let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
         // Numbers of mode bits are narrower on some systems.
         let mode = Mode::from_raw_mode(mode as RawMode);
-        let open = || Ok(File::from(rustix::fs::openat(&self.directory, name, flags, mode)?));
+        // A signal interrupts an open on some file systems, such as FUSE and NFS.
+        let open = || rustix::io::retry_on_intr(|| rustix::fs::openat(&self.directory, name, flags, mode));
+        let open = || Ok(File::from(open()?));
         let (file, id) = self.names.open(name, open)?;
         Ok(FsFile { file, id, names: Arc::clone(&self.names) })
     }

@@ -164,3 +164,82 @@ impl Names {
         outcome
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::PathBuf;
+
+    /// A directory with a file `a` that is open.
+    struct Scene {
+        path: PathBuf,
+        directory: File,
+        names: Names,
+        open: Vec<File>,
+    }
+
+    impl Scene {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("zoolet-names-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("needed"), "").unwrap();
+            fs::write(path.join("a"), "").unwrap();
+            let directory = File::open(&path).unwrap();
+            let mut scene = Self { path, directory, names: Names::default(), open: Vec::new() };
+            scene.open("a");
+            scene
+        }
+
+        fn open(&mut self, name: &str) {
+            let (file, _) = self.names.open(name, || File::open(self.path.join(name))).unwrap();
+            self.open.push(file);
+        }
+
+        fn are_in_place(&self) -> io::Result<bool> {
+            self.names.are_in_place(&self.directory, &self.path, "needed")
+        }
+    }
+
+    impl Drop for Scene {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+
+    #[test]
+    fn a_look_in_the_middle_of_a_rename_says_nothing() {
+        let scene = Scene::new("look");
+        let rename = || {
+            fs::rename(scene.path.join("a"), scene.path.join("b"))?;
+            assert_eq!(scene.are_in_place().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            Ok(())
+        };
+        scene.names.change("a", Some("b"), rename).unwrap();
+        assert!(scene.are_in_place().unwrap());
+    }
+
+    #[test]
+    fn a_file_that_is_renamed_while_it_is_opened_is_not_missed() {
+        let scene = Scene::new("open");
+        let [from, to] = ["b", "c"].map(|name| scene.path.join(name));
+        fs::write(&from, "").unwrap();
+        let open = || {
+            let file = File::open(&from)?;
+            scene.names.change("b", Some("c"), || fs::rename(&from, &to))?;
+            Ok(file)
+        };
+        let _opened = scene.names.open("b", open).unwrap();
+        assert!(scene.are_in_place().unwrap());
+    }
+
+    #[test]
+    fn a_rename_that_failed_changes_no_name() {
+        let scene = Scene::new("failed");
+        let failed = || Err(io::ErrorKind::StorageFull.into());
+        assert!(scene.names.change("a", Some("b"), failed).is_err());
+        assert!(scene.are_in_place().unwrap());
+        fs::remove_file(scene.path.join("a")).unwrap();
+        assert!(!scene.are_in_place().unwrap());
+    }
+}

@@ -465,6 +465,14 @@ mod tests {
     }
 
     #[test]
+    fn the_installer_takes_the_same_directories_for_empty() {
+        let script = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/cross/install")).unwrap();
+        let line = script.lines().find(|line| line.contains("grep -qvxF")).unwrap();
+        let names: Vec<_> = line.split(" -e ").skip(1).map(str::trim).collect();
+        assert_eq!(names, NOT_DATA);
+    }
+
+    #[test]
     fn an_owner_without_rights_is_told_chmod_and_another_user_chown() {
         let root = temporary("rights");
         fs::write(root.join("LOCK"), "").unwrap();

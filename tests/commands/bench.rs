@@ -271,7 +271,7 @@ fn a_result_that_cannot_be_written_is_a_failure() {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.ends_with("zoolet: standard output: the result was not written\n"), "{said}");
+    assert!(said.lines().last().unwrap().starts_with("zoolet: standard output: "), "{said}");
 }
 
 #[test]

@@ -138,9 +138,8 @@ async fn measure(
     let said = say(&if options.json { report.json() } else { report.text() });
     match end.failure {
         Some(failure) => Err(failure),
-        None if said.is_err() => Err("standard output: the result was not written".to_owned()),
         None if measured.acknowledged() == 0 && !end.interrupted => Err("no request was acknowledged".to_owned()),
-        None => Ok(()),
+        None => said.map_err(|exit| exit.line),
     }
 }
 

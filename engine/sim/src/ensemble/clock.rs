@@ -77,8 +77,8 @@ impl Clock {
     pub fn thaw(&mut self, now_us: u64, catches_up: bool) {
         if self.frozen {
             let stood_us = now_us.saturating_sub(self.since_us);
-            self.settle(now_us);
             self.frozen = false;
+            self.since_us = now_us;
             self.shown_us += if catches_up { stood_us } else { 0 };
         }
     }
@@ -106,9 +106,12 @@ impl Clock {
         1_000_000u64.saturating_add_signed(self.drift_ppm)
     }
 
+    /// What it shows counts from now on. A clock that stands still keeps the time since when it does: [`Clock::thaw`] needs it.
     fn settle(&mut self, now_us: u64) {
-        self.shown_us = self.mono_us(now_us);
-        self.since_us = now_us;
+        if !self.frozen {
+            self.shown_us = self.mono_us(now_us);
+            self.since_us = now_us;
+        }
     }
 }
 
@@ -158,5 +161,15 @@ mod tests {
         behind.thaw(110_000, false);
         clock.thaw(110_000, true);
         assert_eq!((behind.now(120_000).mono_ms, clock.now(120_000).mono_ms), (20, 120));
+    }
+
+    #[test]
+    fn a_clock_that_is_frozen_twice_catches_up_with_the_whole_time() {
+        let mut clock = Clock::new(0, 0, 0);
+        clock.freeze(10_000);
+        clock.freeze(50_000);
+        clock.drift(60_000, 0);
+        clock.thaw(110_000, true);
+        assert_eq!(clock.now(120_000).mono_ms, 120);
     }
 }

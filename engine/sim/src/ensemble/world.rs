@@ -281,10 +281,10 @@ impl World {
         let recorder = &mut self.around.witness.recorder;
         for (&server, host) in &self.hosts {
             recorder.held_up(now_us, server, host.is_held_up());
+            recorder.standing_still(now_us, server, host.clock.is_frozen());
             recorder.serving(now_us, server, is_quorum && serving.contains(&server));
             recorder.refusing(now_us, server, refusing.contains(&server));
         }
-        recorder.standing_still(now_us, self.hosts.values().any(|host| host.clock.is_frozen()));
         recorder.leader_refusing(now_us, is_leader_refusing);
         recorder.healthy(now_us, is_quorum && serving.len() == self.hosts.len() && is_quiet);
     }

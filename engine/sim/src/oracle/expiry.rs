@@ -148,7 +148,9 @@ fn not_early(
     let end = &facts.entries[closed];
     let Some(created) = session.created.map(|created| &facts.entries[created]) else { return Ok(()) };
     let granted_us = |from_us| promises.shortest_us(timeouts.shortest_us(from_us, end.at.us));
-    let mut alive_until_us = created.at.us + granted_us(created.at.us);
+    // The leader reads its clock when it applies the beginning.
+    let begun_us = facts.history.clock_at(created.at.us, promises.unnoticed_us);
+    let mut alive_until_us = begun_us + granted_us(created.at.us);
     let mut last = None;
     for (sign, operation) in signs(facts, origins, promises, session, end.zxid) {
         let granted_us = granted_us(sign.counts_us);
@@ -208,7 +210,7 @@ fn signs(
             let sent_us = asked.invoked.us;
             if let Some(entry) = origins.effect[operation] {
                 if facts.entries[entry].zxid < end_zxid {
-                    // A leader takes it for as old as its clock is.
+                    // The leader reads its clock when it takes the write.
                     let read_us = facts.history.clock_at(sent_us, promises.unnoticed_us);
                     signs.push((Sign { sent_us: read_us, counts_us: sent_us, known_us: None }, Some(operation)));
                 }

@@ -174,8 +174,8 @@ pub struct History {
     pub refusing: BTreeMap<ServerId, Vec<Span>>,
     /// When a server that may have refused requests led, or took itself for the leader: it refuses those of every server's clients.
     pub leader_refusing: Vec<Span>,
-    /// When the clock of some server stood still while it worked.
-    pub standing_still: Vec<Span>,
+    /// Per server: when its clock stood still while it worked.
+    pub standing_still: BTreeMap<ServerId, Vec<Span>>,
     /// Per server: when its clock or its disk was held up, so that what it shows may be as old as that.
     pub held_up: BTreeMap<ServerId, Vec<Span>>,
     /// When the run ended.
@@ -197,11 +197,12 @@ impl History {
         self.committed_up_to(zxid).map(|at| &self.committed[at]).filter(|entry| entry.zxid.as_i64() == zxid)
     }
 
-    /// What the clock of a server that worked at `at_us` may have shown then, if it stood still and nobody noticed: that takes no longer than
-    /// `unnoticed_us`.
+    /// The earliest time that the clock of a working server may have shown at `at_us`. Nobody notices a clock that stands still for at most
+    /// `unnoticed_us`; one that stands still for longer does not count here.
     pub fn clock_at(&self, at_us: u64, unnoticed_us: u64) -> u64 {
         let is_unnoticed = |span: &&Span| span.covers(at_us, at_us) && span.to_us - span.from_us <= unnoticed_us;
-        self.standing_still.iter().filter(is_unnoticed).map(|span| span.from_us).min().unwrap_or(at_us)
+        let spans = self.standing_still.values().flatten();
+        spans.filter(is_unnoticed).map(|span| span.from_us).min().unwrap_or(at_us)
     }
 
     /// The connection of an operation.
@@ -225,7 +226,7 @@ pub struct Recorder {
     healthy_since: Option<u64>,
     refusing_since: BTreeMap<ServerId, u64>,
     leader_refusing_since: Option<u64>,
-    stands_still_since: Option<u64>,
+    stands_still_since: BTreeMap<ServerId, u64>,
     held_up_since: BTreeMap<ServerId, u64>,
 }
 
@@ -431,13 +432,13 @@ impl Recorder {
         }
     }
 
-    /// From now on (or no longer) the clock of some server stands still while it works.
-    pub fn standing_still(&mut self, at_us: u64, stands_still: bool) {
+    /// From now on (or no longer) the server's clock stands still while it works.
+    pub fn standing_still(&mut self, at_us: u64, server: ServerId, stands_still: bool) {
         let at = self.moment(at_us);
         if stands_still {
-            self.stands_still_since.get_or_insert(at.us);
-        } else if let Some(from_us) = self.stands_still_since.take() {
-            self.history.standing_still.push(Span { from_us, to_us: at.us });
+            self.stands_still_since.entry(server).or_insert(at.us);
+        } else if let Some(from_us) = self.stands_still_since.remove(&server) {
+            self.history.standing_still.entry(server).or_default().push(Span { from_us, to_us: at.us });
         }
     }
 
@@ -469,7 +470,10 @@ impl Recorder {
             self.refusing(at_us, server, false);
         }
         self.leader_refusing(at_us, false);
-        self.standing_still(at_us, false);
+        let servers: Vec<_> = self.stands_still_since.keys().copied().collect();
+        for server in servers {
+            self.standing_still(at_us, server, false);
+        }
         self.history.ended = ended;
         self.history.settled = settled;
         self.history

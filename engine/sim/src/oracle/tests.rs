@@ -420,7 +420,7 @@ fn came_back(returns_ms: (i32, i32), ends_us: Option<u64>, stood_still: Option<(
     recorder.connecting(2_000_000, client, second, ServerId::STANDALONE, None, request);
     recorder.connected(2_000_001, second, reply(returns_ms.1));
     if let Some((from_us, _)) = stood_still {
-        recorder.standing_still(from_us, true);
+        recorder.standing_still(from_us, ServerId::STANDALONE, true);
     }
     recorder.invoked(6_000_000, second, 1, Request::Write(crate::client::create("/a", 0, CreateKind::Persistent)));
     let kind = CreateKind::Persistent;
@@ -428,7 +428,7 @@ fn came_back(returns_ms: (i32, i32), ends_us: Option<u64>, stood_still: Option<(
     commit(&mut recorder, 6_000_000, &Txn::Write { session, identity: Identity::default(), op });
     recorder.ended(6_000_001, second, End::ByClient);
     if let Some((_, to_us)) = stood_still {
-        recorder.standing_still(to_us, false);
+        recorder.standing_still(to_us, ServerId::STANDALONE, false);
     }
     if let Some(at_us) = ends_us {
         commit(&mut recorder, at_us, &Txn::CloseSession { session });
@@ -468,6 +468,44 @@ fn a_clock_that_stood_still_unnoticed_makes_a_sign_as_old_as_it_showed() {
     assert_eq!(at(Some((5_967_000, 6_009_000)), 9_967_000), None);
     assert_eq!(at(Some((5_967_000, 6_009_000)), 9_960_000), early);
     assert_eq!(at(Some((5_300_000, 6_009_000)), 9_967_000), early, "a leader notices a longer time");
+}
+
+/// Seed 604606530: the leader's clock had stood still for about 400 ms when it applied the beginning of a session whose client was never told.
+/// The clock then jumped to the true time, and the session ended 366 ms early.
+#[test]
+fn a_session_that_begins_while_a_clock_stands_still_unnoticed_is_as_old_as_the_clock_showed() {
+    let early = Some("a session that keeps giving signs of life does not expire");
+    let promises = Promises { unnoticed_us: 600_000, ..PROMISES };
+    // Server 1 leads, and server 2 follows it.
+    let at = |stood_still: [(u64, u64); 2], ends_us| {
+        let mut recorder = Recorder::new();
+        let mut changes = vec![(1_000_000, None, true), (ends_us, None, false)];
+        for (server, (from_us, to_us)) in (1..).map(|id| ServerId::new(id).unwrap()).zip(stood_still) {
+            changes.extend([(from_us, Some(server), true), (to_us, Some(server), false)]);
+        }
+        changes.sort_unstable();
+        let leader = ServerId::new(1).unwrap();
+        recorder.connecting(0, ClientId(1), ConnId(1), leader, None, ConnectRequest::for_new_session(4000));
+        recorder.ended(1, ConnId(1), End::Lost);
+        let mut zxid = Zxid::ZERO;
+        for (at_us, server, begins) in changes {
+            let Some(server) = server else {
+                zxid = zxid.next().unwrap();
+                let create = Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([3; 16]), home: None };
+                let txn = if begins { create } else { Txn::CloseSession { session: SessionId(1) } };
+                recorder.committed(at_us, zxid, &txn::encode(Header::default(), &txn, &mut BytesMut::new()));
+                continue;
+            };
+            recorder.standing_still(at_us, server, begins);
+        }
+        judged(&recorder.finish(60_000_000, true), &promises)
+    };
+    let never = (2, 3);
+    assert_eq!(at([never, never], 4_700_000), early);
+    assert_eq!(at([(600_000, 1_100_000), never], 4_700_000), None);
+    assert_eq!(at([(600_000, 1_100_000), never], 4_500_000), early);
+    assert_eq!(at([(600_000, 1_300_000), never], 4_700_000), early, "the leader notices a longer time");
+    assert_eq!(at([(600_000, 1_100_000), (1_050_000, 1_600_000)], 4_700_000), None, "each clock counts alone");
 }
 
 #[test]

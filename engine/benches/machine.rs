@@ -1,5 +1,6 @@
-//! What one request costs the machine alone: no socket, no disk, no other thread. Time is this thread's own CPU time, so that a busy box
-//! disturbs it little; allocations are exact.
+//! Cost of one request in the machine alone: no socket, disk or other thread.
+//!
+//! Time is this thread's own CPU time, so a busy machine disturbs it little. Allocations are exact.
 //!
 //! `cargo bench -p zoolet-engine`
 
@@ -24,7 +25,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const NOW: Now = Now { mono_ms: 1_000_000, wall_ms: 1_700_000_000_000 };
 const CONNECTIONS: u64 = 8;
 const KEYS: usize = 1000;
-/// Requests between two batches of the log, as 8 connections with 64 outstanding ones make them.
+/// Requests per batch of the log, as 8 connections with 64 in flight produce.
 const BATCH: usize = 256;
 const BATCHES: usize = 2000;
 
@@ -56,7 +57,7 @@ fn main() {
     close_sessions(&mut machine);
 }
 
-/// Ends sessions that own many ephemerals, as `DEATHS` says, each in one entry.
+/// Ends sessions that own `DEATHS` ephemerals, each session in one entry.
 fn close_sessions(machine: &mut Machine) {
     const DEATHS: usize = 10_000;
     const ROUNDS: usize = 20;
@@ -144,7 +145,7 @@ impl Machine {
         self.server.handle(NOW, Event::Request { conn: ConnId(conn), xid: self.xid, request });
     }
 
-    /// Carries out everything there is to do; gives the number of replies.
+    /// Carries out all actions; returns the number of replies.
     fn settle(&mut self) -> usize {
         let mut replies = 0;
         loop {
@@ -169,7 +170,7 @@ impl Machine {
                     other => panic!("{other:?}"),
                 }
             }
-            // More is committed than one call applies.
+            // One call applies only a part of the committed entries.
             if self.server.unapplied() == 0 {
                 return replies;
             }
@@ -178,7 +179,7 @@ impl Machine {
     }
 
     fn measure(&mut self, what: &str, request: impl Fn(usize) -> Request) {
-        // Made beforehand: what the codec costs is measured elsewhere.
+        // Requests are built before the measurement; the codec is measured elsewhere.
         let mut at = 0;
         let (mut spent_ns, mut allocations, mut replies) = (0, 0, 0);
         for round in 0..BATCHES {
@@ -186,7 +187,8 @@ impl Machine {
             at += BATCH;
             let (region, began) = (Region::new(ALLOCATOR), cpu_ns());
             for (at, request) in batch.into_iter().enumerate() {
-                // A client's creates and deletes are its own, so that they come in order.
+                // Each connection sends contiguous requests, so a znode's create and delete keep
+                // their order.
                 self.request(1 + at as u64 / (BATCH as u64 / CONNECTIONS), request);
             }
             let answered = self.settle();

@@ -1,4 +1,7 @@
-//! What comes out of the machine. Whoever drives it carries the actions out in order.
+//! Actions: the machine's output, which its driver carries out in order.
+//!
+//! An action that says "answer X" asks the driver for event X in return, as in
+//! [`Event::Persisted`](crate::Event::Persisted).
 
 use crate::event::{BaseFailure, ConnId};
 use crate::peer::{LinkId, PeerMessage, ReadId, TransferId};
@@ -9,168 +12,184 @@ use std::{collections::BTreeMap, sync::Arc};
 use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId, Stat, Text, WatchEvent, Zxid};
 use zoolet_zab::{AppendSeq, Epoch};
 
-/// The number of a fetch.
+/// Identifies a fetch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FetchId(pub u64);
 
-/// A state of the base: the first is the one found at start, each checkpoint makes the next.
+/// A state of the base. The first is found at start; each checkpoint makes the next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Generation(pub u64);
 
-/// Something to be done outside the machine.
+/// Work for the driver, outside the machine.
 #[derive(Debug)]
 pub enum Action {
-    /// Append to the log, make it durable, answer Persisted. Order is everything.
+    /// Append to the log, sync it, answer Persisted. Appends must keep their order.
     Append(Append),
     /// Read from the base, answer Fetched.
     Fetch(Fetch),
-    /// Write this to the base in one durable transaction, answer Checkpointed or CheckpointFailed.
+    /// Write these changes to the base in one durable transaction, answer Checkpointed or
+    /// CheckpointFailed.
     Checkpoint(Checkpoint),
-    /// Nothing reads a generation below this one any more.
+    /// Release the generations that no read needs any more.
     ReleaseGenerations {
-        /// The oldest one still in use.
+        /// Oldest generation still in use.
         below: Generation,
-        /// Memory that is in the base now; dropping it takes milliseconds, so do that anywhere but on the core.
+        /// Changes that the base holds now. Dropping them takes milliseconds, so the driver must
+        /// not do that on the core thread.
         garbage: Option<Arc<Changes>>,
     },
-    /// The answer to Connect.
+    /// Answers Connect.
     Connected {
-        /// To whom.
+        /// Connection to answer.
         conn: ConnId,
-        /// Timeout 0 when refused; a Close follows.
+        /// Its timeout is 0 when the session is refused; a Close follows.
         reply: ConnectReply,
     },
-    /// The answer to a request.
+    /// Answers a request.
     Reply {
-        /// To whom.
+        /// Connection to answer.
         conn: ConnId,
-        /// As asked.
+        /// The request's xid.
         xid: i32,
-        /// What the reply header carries.
+        /// Zxid for the reply header.
         zxid: i64,
-        /// The body, or why not.
+        /// The body, or the error.
         result: Result<Reply, ErrorCode>,
     },
-    /// The answer to a request, decided but not yet put together: run it off the core, and send what it gives in
-    /// this place. Whatever comes later for the same connection waits behind it.
+    /// Answers a request whose outcome stands but whose bytes are still to be read.
+    ///
+    /// Run the completion off the core thread and send its result in this place. Later output for
+    /// the same connection waits behind it.
     Complete(Box<Completion>),
-    /// A watch fired.
+    /// Delivers a watch event.
     Notify {
-        /// For whom.
+        /// Connection that registered the watch.
         conn: ConnId,
-        /// What happened.
+        /// The event.
         event: WatchEvent,
     },
-    /// Send what is queued, then close.
+    /// Send the queued output, then close the connection.
     Close {
-        /// Which connection.
+        /// Connection to close.
         conn: ConnId,
     },
-    /// The answer to Status.
+    /// Answers Status and List.
     Status {
-        /// Which question.
+        /// Ticket of the question.
         ticket: u64,
-        /// How the server is.
+        /// The status.
         status: Box<Status>,
     },
-    /// The server must stop: going on could break a promise.
+    /// Stop the server: continuing could break a promise. The text is the reason.
     Fail(String),
-    /// Say this to a peer: in order with everything else on this link that is no datagram. Dropped when the link is gone.
+    /// Send a message to a peer. Drop it when the link is gone.
+    ///
+    /// Messages on one lane of a link keep their order; datagrams have no order.
     PeerSend {
-        /// To whom.
+        /// Destination.
         peer: ServerId,
-        /// On which link.
+        /// Link to send on.
         link: LinkId,
-        /// What.
+        /// The message.
         message: PeerMessage,
     },
-    /// Send nothing more on this link and close it; PeerDown follows.
+    /// Close this link without sending more; answer PeerDown.
     PeerClose {
-        /// Whose.
+        /// Peer at the other end.
         peer: ServerId,
-        /// Which.
+        /// Link to close.
         link: LinkId,
-        /// Why, for people.
+        /// Reason, for people.
         reason: &'static str,
     },
-    /// Read entries back from the log, answer LogRead. What is not durable yet is not asked for.
+    /// Read entries back from the log, answer LogRead. Only durable entries are requested.
     ReadLog(ReadLog),
-    /// The log keeps every entry above this one, as long as it has room without them; `None`: it need not.
+    /// Keep log entries that snapshot receivers need, while the log has room.
     HoldLog {
-        /// The entry before the first.
+        /// Keep every entry above this zxid; `None` ends the obligation.
         above: Option<Zxid>,
     },
-    /// Send this generation of the base to a peer, on a stream of its own, tagged with `transfer`; answer SnapshotSent. The generation stays
-    /// readable until then.
+    /// Stream this generation of the base to a peer, answer SnapshotSent.
+    ///
+    /// The bytes travel on their own stream, tagged with `transfer`. The generation stays readable
+    /// until the answer.
     SendSnapshot {
-        /// To whom.
+        /// Receiver.
         peer: ServerId,
-        /// On which link; without it the transfer has failed.
+        /// Link to send on. The transfer fails when the link ends.
         link: LinkId,
-        /// Not used before.
+        /// A number that was not used before.
         transfer: TransferId,
-        /// What to send.
+        /// Generation to send.
         generation: Generation,
-        /// The chain hash after its last entry, for whoever receives it.
+        /// Chain hash after the generation's last entry; the receiver needs it.
         chain: u128,
-        /// How many before it went out and did not bring the peer up to date: meanwhile the log had gone on for longer than it reaches back. The more, the faster
-        /// this one has to be.
+        /// Earlier snapshots to this peer that arrived too old to catch it up.
+        ///
+        /// A snapshot is too old when the log no longer reaches back to it. The higher this count,
+        /// the faster this transfer must go.
         too_late: u32,
     },
-    /// Write the snapshot that a peer sends under `transfer` into a base of its own beside the present one, verify it, make it durable, answer
-    /// SnapshotReceived. Its bytes may have come before this, and wait.
+    /// Receive the peer's snapshot `transfer` into a second base, answer SnapshotReceived.
+    ///
+    /// Write it beside the present base, verify it and make it durable. Bytes that arrived before
+    /// this action wait.
     ReceiveSnapshot {
-        /// From whom.
+        /// Sender.
         peer: ServerId,
-        /// On which link; without it the transfer has failed.
+        /// Link to receive on. The transfer fails when the link ends.
         link: LinkId,
         /// The sender's number.
         transfer: TransferId,
-        /// What it must hold.
+        /// Contents that the snapshot must have.
         meta: CheckpointMeta,
     },
-    /// A snapshot that comes in is not wanted any more, nor what was received of it. No answer.
+    /// Cancel an incoming snapshot and discard its received bytes. Has no answer.
     DropSnapshot {
-        /// From whom.
+        /// Sender.
         peer: ServerId,
         /// The sender's number.
         transfer: TransferId,
     },
-    /// The log names this base now, durably: it replaces the present one, answer SnapshotInstalled.
+    /// Make this base the current one, answer SnapshotInstalled. The log already names it durably.
     InstallSnapshot {
-        /// Of [`ReceivedSnapshot`](crate::peer::ReceivedSnapshot).
+        /// Number from [`ReceivedSnapshot`](crate::peer::ReceivedSnapshot).
         base: u64,
     },
 }
 
-/// A question to the log.
+/// A request to read a range of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadLog {
-    /// Comes back with the answer.
+    /// Returned with the answer.
     pub id: ReadId,
-    /// The entry before the first.
+    /// Entry before the first requested one.
     pub after: Zxid,
-    /// The last that is wanted.
+    /// Last requested entry.
     pub to: Zxid,
-    /// Bytes of payload that the answer may have; one entry it has whatever its size.
+    /// Maximum payload bytes of the answer. The first entry is returned whatever its size.
     pub bytes_max: usize,
 }
 
-/// Records for the log: one call of the log's append, at most.
+/// Records for the log, appended in at most one call.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Append {
-    /// The number of the last of `records`: each takes one, without gaps. Persisted reports it once all of this is durable.
+    /// Number of the last of `records`. Each record takes one number, without gaps.
+    ///
+    /// Persisted reports this number once all records are durable.
     pub seq: AppendSeq,
-    /// In order.
+    /// In append order.
     pub records: LogRecords,
-    /// Entries up to here are committed, for the batch header.
+    /// Entries up to this zxid are committed; goes into the batch header.
     pub watermark: Zxid,
-    /// The chain hash that the history must have before `records`, as whoever sends them says: where it is another, they continue
-    /// another history and none of them is written. Never written itself.
+    /// Chain hash that the log must have before `records`; `None` skips the check.
+    ///
+    /// When the log's hash differs, the records continue another history and none of them is
+    /// written. The hash itself is never written.
     pub expect: Option<u128>,
 }
 
-/// Records of the log, in order. One alone, as whoever writes one thing at a time makes it, needs no memory of its own.
+/// Records of the log, in order. A single record needs no allocation.
 #[derive(Clone)]
 pub struct LogRecords(Held);
 
@@ -181,7 +200,7 @@ enum Held {
 }
 
 impl LogRecords {
-    /// Takes all of them out; the memory for one stays where it is.
+    /// Drains `records`, which keeps its allocation when it held a single record.
     pub(crate) fn drain(records: &mut Vec<LogRecord>) -> Self {
         match records.pop() {
             Some(record) if records.is_empty() => Self(Held::One(record)),
@@ -225,7 +244,7 @@ impl From<LogRecords> for Vec<LogRecord> {
     }
 }
 
-/// However they are held.
+/// Compares the records, regardless of representation.
 impl PartialEq for LogRecords {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
@@ -249,133 +268,143 @@ impl<'a> IntoIterator for &'a LogRecords {
     }
 }
 
-/// One record of the log. An ensemble of one server needs only the first three; the rest is written down now because a
-/// log must be readable by the release before and after.
+/// One record of the log.
+///
+/// A standalone server needs only the first three variants. All variants are part of the format
+/// because each log must be readable by the previous and the next release.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LogRecord {
     /// An entry of the history.
     Entry {
-        /// Its place.
+        /// Zxid of the entry.
         zxid: Zxid,
-        /// Header and body, as txn encodes them.
+        /// Header and body, encoded by `txn`.
         payload: Bytes,
     },
-    /// This server will follow no leader of an older epoch (Zab's f.p).
+    /// This server follows no leader of an older epoch (Zab's f.p).
     Promise(Epoch),
-    /// This server holds the initial history of this epoch (Zab's f.a). Follows the records that made it so.
+    /// This server holds the initial history of this epoch (Zab's f.a). Follows the records of that
+    /// history.
     Epoch(Epoch),
-    /// The history ends at `to`: what came after it was never committed.
+    /// The history ends at `to`: later entries were never committed.
     Truncate {
-        /// The last entry that stays, [`Zxid::ZERO`] when none does.
+        /// Last entry that stays; [`Zxid::ZERO`] when none stays.
         to: Zxid,
     },
-    /// The configurations this server knows, as the membership encodes them.
+    /// The configurations that this server knows, encoded by the membership.
     Config {
         /// The newest one known to be committed.
         committed: Bytes,
         /// The newest one seen, committed or not.
         last_seen: Bytes,
     },
-    /// A snapshot starts to come in. Until its SnapEnd the old history and the old base stand.
+    /// A snapshot transfer begins. The old history and base remain valid until its SnapEnd.
     SnapBegin {
-        /// The last entry in it.
+        /// Last entry in the snapshot.
         zxid: Zxid,
-        /// The base file it is written to.
+        /// Base file that receives it.
         base: u64,
     },
-    /// The snapshot is complete, verified and durable: it is the history up to `zxid`, and the base from now on.
+    /// The snapshot is complete, verified and durable.
+    ///
+    /// From now on it is the history up to `zxid`, and the base.
     SnapEnd {
-        /// The base file.
+        /// Base file that holds it.
         base: u64,
-        /// The last entry in it.
+        /// Last entry in the snapshot.
         zxid: Zxid,
-        /// The chain hash after that entry.
+        /// Chain hash after that entry.
         chain: u128,
     },
-    /// The ensemble this disk belongs to from now on.
+    /// The ensemble that this disk belongs to from now on.
     Birth {
-        /// Its id, minted by its first entry.
+        /// The ensemble's id, minted by its first entry.
         ensemble: u128,
     },
-    /// What is here is not what it should be: this server counts nowhere until a SnapEnd, through restarts too.
+    /// This disk's contents are wrong. The server counts in no quorum until a SnapEnd, even after
+    /// restarts.
     Damaged,
 }
 
-/// One question to the base.
+/// One read of the base.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fetch {
-    /// Comes back with the answer.
+    /// Returned with the answer.
     pub id: FetchId,
-    /// What to read.
+    /// The object to read.
     pub what: FetchWhat,
-    /// The state to read it from.
+    /// State to read from.
     pub generation: Generation,
 }
 
-/// What a fetch reads.
+/// The object of a fetch.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FetchWhat {
     /// One record.
     Record(Key),
-    /// Every key that begins with this, without values.
+    /// Every key with this prefix, without values.
     KeysUnder(Key),
 }
 
 pub use crate::store::Changes;
 
-/// What one durable base transaction must make true.
+/// Changes for one durable transaction of the base.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     /// The changes since the last checkpoint.
     pub changes: Arc<Changes>,
-    /// The state they lead to.
+    /// The state that results.
     pub meta: CheckpointMeta,
 }
 
-/// What the base knows of the state it holds.
+/// The base's description of its own state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckpointMeta {
-    /// The last entry in it.
+    /// Last entry in the state.
     pub zxid: Zxid,
     /// Wrapping sum of the 128-bit hashes of all records (`store::digest`).
     pub digest: u128,
-    /// The replicated totals, as the tree encodes them.
+    /// The replicated totals, encoded by the tree.
     pub totals: Bytes,
 }
 
 /// Reads one state of the base.
 pub trait BaseRead {
-    /// One record.
+    /// Returns one record; `None` when it does not exist.
     ///
     /// # Errors
-    /// Damage is an error, never absence.
+    /// [`BaseFailure`] when the base cannot be read. Damage is an error, never reported as absence.
     fn record(&self, key: &[u8]) -> Result<Option<Bytes>, BaseFailure>;
 
-    /// Calls `visit` with every key from `from` up to, not including, `to` (`None`: to the end), in order, until it says false.
+    /// Calls `visit` with each key in `from..to`, in order, until it returns false.
+    ///
+    /// With `to` = `None` the range has no end.
     ///
     /// # Errors
-    /// Damage is an error, never a gap.
+    /// [`BaseFailure`] when the base cannot be read. Damage is an error, never a gap.
     fn keys(&self, from: &[u8], to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), BaseFailure>;
 }
 
 /// A reply whose outcome stands and whose bytes are still in the base.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// To whom.
+    /// Connection to answer.
     pub conn: ConnId,
-    /// As asked.
+    /// The request's xid.
     pub xid: i32,
-    /// What the reply header carries.
+    /// Zxid for the reply header.
     pub zxid: i64,
-    /// The state to read from.
+    /// State to read from.
     pub generation: Generation,
-    /// What it holds and what its answer will take, about; to be given back as [`Event::Completed`](crate::Event::Completed).
+    /// Estimated bytes of this completion and its reply.
+    ///
+    /// The driver returns them with [`Event::Completed`](crate::Event::Completed).
     pub bytes: u64,
-    /// What is left to do.
+    /// The reads that remain.
     pub(crate) pending: Pending,
 }
 
-/// What a completion still has to read.
+/// The reads that a completion still has to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Pending {
     Data { key: Key, stat: Stat },
@@ -393,14 +422,14 @@ pub(crate) enum PendingRead {
     Children { listing: Listing },
 }
 
-/// The keys under a prefix: the base's, with what memory knows better laid over them.
+/// The keys under a prefix: the base's keys, overlaid with newer changes in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Listing {
-    /// About how many there are in all, if they are to be named.
+    /// Number of children, to estimate the reply; 0 for ephemerals and counts.
     pub(crate) expected: u32,
     pub(crate) prefix: Key,
-    /// Only keys that go on with this after the prefix.
+    /// Keeps only keys that continue with this text after the prefix.
     pub(crate) filter: Text,
-    /// Suffix of the key, and whether it is there.
+    /// Changes newer than the base: key suffix, and whether the key exists.
     pub(crate) newer: BTreeMap<Key, bool>,
 }

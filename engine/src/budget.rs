@@ -1,28 +1,36 @@
-//! What a server holds, against what it may hold: one counter for each bound, charged by whoever fills it.
+//! Memory and disk accounting: one counter and limit for each bounded resource.
+//!
+//! The owner of a resource charges its counter.
 
 use crate::limits::Limits;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes promised for one idle connection: its task, its socket's registration, its place in the machine.
+/// Bytes promised for one idle connection: task, socket registration, place in the machine.
 pub const CONNECTION_BYTES_MAX: u64 = 8 << 10;
-/// Bytes of identities that each connection a server may have stands for. One connection may prove 64 KiB of them, all together not.
+/// Bytes of identities allowed per permitted connection, as a shared pool.
+///
+/// One connection may prove 64 KiB of identities, but not all connections together.
 const IDENTITY_BYTES_MAX: u64 = 1 << 10;
-/// Bytes promised for one session, without its record in the memtable, which is charged there.
+/// Bytes promised for one session, without its record, which the memtable is charged for.
 pub const SESSION_BYTES_MAX: u64 = 512;
-/// Bytes that each of the watches a server may hold stands for. One on a usual path takes less than 100; but a client chooses the paths, and a
-/// path may be as long as a frame.
+/// Bytes budgeted for each watch that a server may hold.
+///
+/// A watch on a usual path takes less than 100. The client chooses the path, which may be as long
+/// as a frame.
 pub const WATCH_BYTES_MAX: u64 = 160;
-/// What the watch table takes before the first watch.
+/// Bytes budgeted for an empty watch table.
 const WATCH_TABLE_BYTES: u64 = 64 << 10;
 
-/// What the base takes of memory beside its cache with an empty tree.
+/// Bytes that the base of an empty tree takes beside its cache.
 const BASE_BYTES: u64 = 64 << 10;
-/// What of the base's files has a checksum of 4 bytes in memory.
+/// Bytes of the base's file covered by one 4-byte checksum in memory.
 const CHECKSUMMED_BYTES: u64 = 4 << 10;
-/// What any server has memory for, of checksums of redb's file: 1 GiB of it.
+/// Minimum memory for checksums of redb's file: enough for 1 GiB of file.
 const CHECKSUM_BYTES_MIN: u64 = 1 << 20;
 
-/// What the system's allocator takes for so many bytes: granules of 16, of which 8 bytes are its own, and at least two of them.
+/// Returns the bytes that the system's allocator takes for an allocation.
+///
+/// The allocator uses granules of 16 bytes, at least two of them, and keeps 8 bytes for itself.
 pub(crate) const fn allocated(bytes: usize) -> usize {
     if bytes == 0 {
         return 0;
@@ -31,14 +39,14 @@ pub(crate) const fn allocated(bytes: usize) -> usize {
     if taken < 32 { 32 } else { taken }
 }
 
-/// What is counted. Each part has its own unit and limit.
+/// A counted resource. Each part has its own unit and limit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Part {
     /// Open client connections.
     Connections,
-    /// Bytes of connections, without what waits in them to be decoded, answered or sent.
+    /// Bytes of connections, without data waiting to be decoded, answered or sent.
     ConnectionBytes,
-    /// Bytes of what clients have proved to be.
+    /// Bytes of the identities that clients have proved.
     IdentityBytes,
     /// Sessions, connected or not.
     Sessions,
@@ -52,30 +60,33 @@ pub enum Part {
     Outstanding,
     /// Bytes of entries proposed and not yet applied.
     Unapplied,
-    /// Bytes of entries that are kept for peers, or on their way to them.
+    /// Bytes of entries kept for peers or in flight to them.
     Peers,
-    /// Bytes that wait to be sent on links to other servers; the limit has what QUIC may hold of them in it.
+    /// Bytes waiting to be sent to other servers. The limit includes QUIC's own buffers.
     Links,
-    /// Bytes of questions to the base that are under way.
+    /// Bytes of fetches in flight to the base.
     Fetches,
-    /// Bytes of answers that are put together off the core.
+    /// Bytes of replies being completed off the core thread.
     Completing,
     /// Bytes waiting to be sent to clients.
     Outbound,
-    /// Bytes of applied state newer than the base, the frozen part included.
+    /// Bytes of applied state newer than the base, including the frozen memtable.
     Memtable,
     /// Bytes of recently used records.
     RecordCache,
-    /// Bytes of the base in memory: its blocks, the tables and filters of its runs, and redb. The limit has room for a second one, which is not counted.
+    /// Bytes of the base in memory.
+    ///
+    /// It includes the base's blocks, the tables and filters of its runs, and redb. The limit
+    /// leaves room for a second base, which is not counted.
     Base,
-    /// Log bytes above the durable checkpoint, on disk.
+    /// Log bytes on disk above the durable checkpoint.
     Log,
-    /// Bytes of disk that all files of the data directory take.
+    /// Disk bytes of all files in the data directory.
     Disk,
 }
 
 impl Part {
-    /// Every part, in the order of a snapshot.
+    /// Every part, in the order of [`Budget::snapshot`].
     pub const ALL: [Self; 19] = [
         Self::Connections,
         Self::ConnectionBytes,
@@ -98,7 +109,7 @@ impl Part {
         Self::Disk,
     ];
 
-    /// The name in metrics, its unit last.
+    /// Returns the name in metrics, its unit last.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connections => "connections",
@@ -123,12 +134,14 @@ impl Part {
         }
     }
 
-    /// Whether it counts bytes of memory; the others count things, or bytes of disk.
+    /// Returns whether the part counts bytes of memory.
+    ///
+    /// The other parts count objects or bytes of disk.
     pub const fn is_memory(self) -> bool {
         !matches!(self, Self::Connections | Self::Sessions | Self::Watches | Self::Log | Self::Disk)
     }
 
-    /// What these limits allow it.
+    /// Returns the part's limit under `limits`.
     pub(crate) fn limit(self, limits: &Limits) -> u64 {
         match self {
             Self::Connections => limits.connections_max.into(),
@@ -139,7 +152,8 @@ impl Part {
             Self::Watches => limits.watches_max.into(),
             Self::WatchBytes => watch_bytes_max(limits),
             Self::Outstanding | Self::Unapplied | Self::Peers => limits.outstanding_bytes_max.into(),
-            // Of a server that is alone. Who makes links knows for how many they are: `Budget::allow`.
+            // A standalone server has no links. The owner of the links knows their number and calls
+            // `Budget::allow`.
             Self::Links => 0,
             Self::Fetches => fetch_bytes_max(limits),
             Self::Completing => limits.outbound_bytes_max.into(),
@@ -154,40 +168,44 @@ impl Part {
     }
 }
 
-/// What all clients together may have proved to be, bytes.
+/// Returns the maximum bytes of all clients' identities together.
 pub(crate) fn identity_bytes_max(limits: &Limits) -> u64 {
-    // One client may always prove something.
+    // At least the 64 KiB that one client may prove.
     (u64::from(limits.connections_max) * IDENTITY_BYTES_MAX).max(64 << 10)
 }
 
-/// What the watch table may take.
+/// Returns the maximum bytes of the watch table.
 pub(crate) fn watch_bytes_max(limits: &Limits) -> u64 {
     u64::from(limits.watches_max) * WATCH_BYTES_MAX + WATCH_TABLE_BYTES
 }
 
-/// What the base may take, and a second one beside it: a snapshot becomes one while the first is there still.
+/// Returns the maximum bytes of two bases.
+///
+/// While a received snapshot becomes the base, the previous base still exists.
 fn base_bytes_max(limits: &Limits) -> u64 {
     let cache = u64::from(limits.base_cache_bytes);
     // A page of 4 KiB costs 4,224 bytes.
     2 * (cache + cache / 32 + checksum_bytes_max(limits) + BASE_BYTES) + run_table_bytes_max(limits)
 }
 
-/// What tables and filters of runs may take. One that comes as a snapshot has none.
+/// Returns the maximum bytes of run tables and filters. A received base has no runs.
 pub(crate) fn run_table_bytes_max(limits: &Limits) -> u64 {
     u64::from(limits.memtable_bytes) / 2
 }
 
-/// What the checksums of one base's redb file may take.
+/// Returns the maximum bytes of checksums for one base's redb file.
 fn checksum_bytes_max(limits: &Limits) -> u64 {
     u64::from(limits.base_cache_bytes / 2).max(CHECKSUM_BYTES_MIN)
 }
 
-/// How far redb's file may be written: beyond that it has more checksums than there is memory for.
+/// Returns the largest redb file whose checksums fit in memory, in bytes.
 pub(crate) fn checksummed_bytes_max(limits: &Limits) -> u64 {
     checksum_bytes_max(limits) / 4 * CHECKSUMMED_BYTES
 }
 
-/// What questions to the base may take before no more are asked ahead of time or for another request.
+/// Returns the fetch bytes in flight above which the server stops prefetching.
+///
+/// Near it, a request also fetches its missing records in portions.
 pub(crate) fn fetch_bytes_max(limits: &Limits) -> u64 {
     u64::from(limits.record_cache_bytes / 2).max(256 << 10)
 }
@@ -205,21 +223,21 @@ struct Counter {
     peak: AtomicU64,
 }
 
-/// One counter as it was at some moment.
+/// One counter at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reading {
-    /// Which.
+    /// The counted part.
     pub part: Part,
-    /// What it may reach.
+    /// Maximum allowed.
     pub limit: u64,
-    /// What is held.
+    /// Amount held now.
     pub current: u64,
-    /// The most ever held.
+    /// Highest amount held so far.
     pub peak: u64,
 }
 
 impl Budget {
-    /// All parts empty, limited as `limits` says.
+    /// Creates empty counters with the limits from `limits`.
     pub fn new(limits: &Limits) -> Self {
         Self {
             parts: Part::ALL.map(|part| Counter {
@@ -230,27 +248,27 @@ impl Budget {
         }
     }
 
-    /// What the part may reach.
+    /// Returns the part's limit.
     pub fn limit(&self, part: Part) -> u64 {
         self.counter(part).limit.load(Relaxed)
     }
 
-    /// Sets what the part may reach, where that does not follow from limits alone.
+    /// Sets the part's limit, when it does not follow from [`Limits`] alone.
     pub fn allow(&self, part: Part, limit: u64) {
         self.counter(part).limit.store(limit, Relaxed);
     }
 
-    /// What the part holds.
+    /// Returns the amount that the part holds.
     pub fn current(&self, part: Part) -> u64 {
         self.counter(part).current.load(Relaxed)
     }
 
-    /// Whether the part has reached its limit.
+    /// Returns whether the part has reached its limit.
     pub fn is_full(&self, part: Part) -> bool {
         self.current(part) >= self.limit(part)
     }
 
-    /// Adds `amount` unless the part would then exceed its limit; says whether it did.
+    /// Adds `amount` unless that would exceed the limit; returns whether it was added.
     #[must_use = "what was not charged must not be held"]
     pub fn try_charge(&self, part: Part, amount: u64) -> bool {
         let (counter, limit) = (self.counter(part), self.limit(part));
@@ -263,20 +281,20 @@ impl Budget {
         charged.is_ok()
     }
 
-    /// Adds `amount` whatever the limit says: for what is already held and is bounded elsewhere.
+    /// Adds `amount` regardless of the limit, for memory already held and bounded elsewhere.
     pub fn charge(&self, part: Part, amount: u64) {
         let counter = self.counter(part);
         let before = counter.current.fetch_add(amount, Relaxed);
         counter.peak.fetch_max(before.saturating_add(amount), Relaxed);
     }
 
-    /// Gives back what was charged.
+    /// Gives back a charged amount.
     pub fn release(&self, part: Part, amount: u64) {
         let before = self.counter(part).current.fetch_sub(amount, Relaxed);
         debug_assert!(before >= amount, "{} released {amount} of {before}", part.name());
     }
 
-    /// Charges `amount` instead of the `charged` of before.
+    /// Replaces a former charge by `amount` and stores that in `charged`.
     pub fn recharge(&self, part: Part, charged: &mut u64, amount: u64) {
         let before = std::mem::replace(charged, amount);
         if amount > before {
@@ -286,14 +304,14 @@ impl Budget {
         }
     }
 
-    /// Sets what the part holds, for an owner that counts by itself.
+    /// Sets the amount held, for an owner that counts by itself.
     pub fn set(&self, part: Part, amount: u64) {
         let counter = self.counter(part);
         counter.current.store(amount, Relaxed);
         counter.peak.fetch_max(amount, Relaxed);
     }
 
-    /// Every counter, for metrics.
+    /// Returns every counter, for metrics.
     pub fn snapshot(&self) -> [Reading; Part::ALL.len()] {
         Part::ALL.map(|part| {
             let counter = self.counter(part);
@@ -325,7 +343,7 @@ mod tests {
         assert!(budget.try_charge(Part::Connections, 1));
     }
 
-    /// A tree that grows until it is refused, and its copy beside it while a server takes that in.
+    /// A tree that has grown to its limit, and a second copy that arrives as a snapshot.
     #[test]
     fn the_base_may_take_what_two_of_the_longest_files_need_for_their_checksums() {
         for base_cache_bytes in [0, 1 << 20, 32 << 20] {

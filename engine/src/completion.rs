@@ -1,4 +1,4 @@
-//! Putting together replies whose outcome already stands, off the core.
+//! Completes replies off the core thread, after their outcome was decided.
 
 use crate::action::{BaseRead, Completion, Listing, Pending, PendingRead};
 use crate::event::BaseFailure;
@@ -7,11 +7,13 @@ use bytes::Bytes;
 use zoolet_model::{ErrorCode, Names, NamesBuilder, ReadResult, Reply, Stat};
 
 impl Completion {
-    /// Reads what is left from the generation that [`Completion::generation`] names. What it finds was decided before: a base that
-    /// cannot answer gives SYSTEMERROR, and the failure goes to whoever drives the machine.
+    /// Reads the remaining bytes from the generation [`Completion::generation`].
+    ///
+    /// The outcome was decided before, so a failing base leaves the client with an error reply.
     ///
     /// # Errors
-    /// What the base could not do. The client is answered all the same, with [`ErrorCode::SystemError`].
+    /// When the base fails, the reply is [`ErrorCode::SystemError`] and the failure is returned to
+    /// the driver.
     pub fn run(&self, base: &dyn BaseRead) -> (Result<Reply, ErrorCode>, Option<BaseFailure>) {
         match self.pending.run(base) {
             Ok(reply) => (Ok(reply), None),
@@ -43,18 +45,18 @@ impl Pending {
     }
 }
 
-/// What a multiRead has read, and whether it came to what cannot be read.
+/// Builds a multiRead's reply; `broken` when it ended at an unreadable operation.
 pub(crate) fn many(results: Vec<ReadResult>, broken: bool) -> Reply {
     if broken { Reply::MultiReadBroken(results) } else { Reply::MultiRead(results) }
 }
 
-/// What a name takes in an answer, about.
+/// Estimated bytes of one name in a reply.
 const NAME_BYTES: u64 = 32;
-/// What a name takes in a listing's newer part, about: a B-tree entry and an allocation.
+/// Estimated bytes of one entry in [`Listing::newer`]: B-tree entry and allocation.
 const NEWER_BYTES: u64 = 64;
 
 impl Pending {
-    /// What it holds and what its answer will take, about.
+    /// Returns the estimated bytes of this completion and its reply.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Data { stat, .. } => data_bytes(stat),
@@ -112,7 +114,7 @@ impl Listing {
         Ok(names.finish())
     }
 
-    /// Merges the base's keys with what memory knows better, in order.
+    /// Merges the base's keys with newer changes in memory, in order.
     fn visit(&self, base: &dyn BaseRead, found: &mut dyn FnMut(&[u8])) -> Result<(), BaseFailure> {
         let filter = self.filter.as_bytes();
         let mut emit = |name: &[u8]| {

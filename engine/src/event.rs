@@ -1,4 +1,4 @@
-//! What goes into the machine.
+//! Events: the machine's input.
 
 use crate::action::{FetchId, Generation};
 use crate::peer::{
@@ -12,33 +12,38 @@ use std::net::IpAddr;
 use zoolet_model::{ConnectRequest, Request, ServerId, SessionId, Zxid};
 use zoolet_zab::AppendSeq;
 
-/// A connection, numbered by whoever drives the machine; never reused in one process. Embedded sessions have one too.
+/// A connection, numbered by the driver; an embedded session has one too.
+///
+/// A number is never reused in one process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u64);
 
-/// The time an event is handled at. The machine reads no clock.
+/// The time at which an event is handled. The machine reads no clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Now {
-    /// A clock that never goes back and counts suspended time, milliseconds.
+    /// Monotonic clock that counts suspended time, milliseconds.
     pub mono_ms: u64,
-    /// Milliseconds since 1970; only ever shown.
+    /// Milliseconds since 1970; only displayed.
     pub wall_ms: i64,
 }
 
-/// Where there is too little room for more znodes.
+/// The scarce resource that limits new znodes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Shortage {
-    /// On the disk.
+    /// Free space on the disk.
     Disk,
-    /// Under the bound of what may be taken of the disk ([`Limits::disk_bytes_max`](crate::Limits::disk_bytes_max)).
+    /// The configured bound on disk use
+    /// ([`Limits::disk_bytes_max`](crate::Limits::disk_bytes_max)).
     Bound,
-    /// Of memory, for the checksums of the base's file, which grow with it (half of
-    /// [`Limits::base_cache_bytes`](crate::Limits::base_cache_bytes), 1 MiB at least for each GiB of it).
+    /// Memory for checksums of the base's file, which grow with the file.
+    ///
+    /// That memory is half of [`Limits::base_cache_bytes`](crate::Limits::base_cache_bytes), at
+    /// least 1 MiB. Each GiB of the file takes 1 MiB.
     Memory,
 }
 
 impl Shortage {
-    /// Why writes are refused meanwhile, for an operator.
+    /// Returns why writes are refused meanwhile, for an operator.
     pub fn why(self) -> &'static str {
         match self {
             Self::Disk => "the disk is full",
@@ -55,188 +60,202 @@ pub enum Event {
     Connect {
         /// A number not used before.
         conn: ConnId,
-        /// The address that `ip` ACLs see; `None` for an embedded session.
+        /// Address that `ip` ACLs see; `None` for an embedded session.
         peer: Option<IpAddr>,
-        /// What it asks for.
+        /// The request.
         request: ConnectRequest,
     },
-    /// A later message of it.
+    /// A later message of the connection.
     Request {
-        /// Which connection.
+        /// Connection that sent it.
         conn: ConnId,
         /// Echoed in the reply.
         xid: i32,
-        /// What it asks for.
+        /// The request.
         request: Request,
     },
-    /// The connection is gone, whoever closed it. Always the last event of a connection that sent Connect.
+    /// The connection is gone, whichever side closed it.
+    ///
+    /// Always the last event of a connection that sent Connect.
     Disconnected {
-        /// Which connection.
+        /// Connection that ended.
         conn: ConnId,
     },
-    /// Everything appended up to and including `seq` is durable.
+    /// Every append up to and including `seq` is durable.
     Persisted {
-        /// The newest durable append.
+        /// Number of the newest durable record.
         seq: AppendSeq,
-        /// Log bytes in use by entries above `checkpoint`.
+        /// Log bytes used by entries above `checkpoint`.
         log_bytes_used: u64,
-        /// The durable checkpoint up to which the log has recycled. After each one this event comes again, with the same `seq` if nothing
-        /// else was appended.
+        /// The durable checkpoint up to which the log has recycled its segments.
+        ///
+        /// The event repeats after each checkpoint, with the same `seq` if nothing else was
+        /// appended.
         checkpoint: Zxid,
     },
-    /// A completion was carried out, or dropped because its connection is gone.
+    /// A completion ran, or was dropped because its connection is gone.
     Completed {
         /// Its [`Completion::bytes`](crate::action::Completion::bytes).
         bytes: u64,
     },
-    /// The log cannot write (disk full or read-only) and keeps trying, or waits for a restart; nothing is lost.
+    /// The log cannot write because the disk is full or read-only; nothing is lost.
+    ///
+    /// It retries, or waits for a restart.
     LogStalled {
-        /// Whether the disk takes nothing at all, however much room there is.
+        /// Whether the disk rejects every write, however much room it has.
         is_read_only: bool,
     },
     /// The log writes again.
     LogResumed,
-    /// An answer to a fetch.
+    /// Answers a fetch.
     Fetched {
-        /// Which fetch.
+        /// Fetch that is answered.
         id: FetchId,
-        /// What the base holds.
+        /// The contents, or why the base could not be read.
         result: Result<Fetched, BaseFailure>,
     },
-    /// The checkpoint is durable and is what the base now serves.
+    /// The checkpoint is durable, and the base serves it now.
     Checkpointed {
-        /// The generation that readers pin from now on.
+        /// Generation that readers pin from now on.
         generation: Generation,
     },
-    /// The checkpoint did not happen; the base serves what it served.
+    /// The checkpoint failed; the base serves its former state.
     CheckpointFailed {
-        /// Why, for people.
+        /// Reason, for people.
         reason: String,
     },
-    /// Something in the base is not what was written: whoever carried out a completion, a checkpoint, a merge, a look at all of it or the sending of a
-    /// snapshot found that. Of fetches [`Event::Fetched`] says it.
+    /// The base holds bytes that differ from those written.
+    ///
+    /// A completion, a checkpoint, a merge, a scrub or a snapshot transfer found the damage. A
+    /// fetch reports damage in [`Event::Fetched`].
     BaseDamaged {
-        /// For people.
+        /// Description, for people.
         what: String,
     },
-    /// The disk has too little room for more than deletions, or has room again.
+    /// The disk has room only for deletions, or has room again.
     Space {
-        /// What is too small; `None` when there is room.
+        /// The scarce resource; `None` when there is room.
         shortage: Option<Shortage>,
     },
-    /// What is wrong with the disk has changed. Only told to the other servers.
+    /// The disk's troubles have changed. The machine only forwards them to other servers.
     DiskTroubles(DiskTroubles),
     /// An entry read back from the log at start, committed or not, in order.
     Recovered {
-        /// Its place.
+        /// Zxid of the entry.
         zxid: Zxid,
-        /// Its bytes as they were appended.
+        /// Its bytes, unchanged since they were appended.
         payload: Bytes,
     },
-    /// Somebody wants to see how the server is.
+    /// An operator asks for the server's status.
     Status {
-        /// Comes back with the answer.
+        /// Returned with the answer.
         ticket: u64,
     },
-    /// Somebody wants to see a part of what would be too much for a status. The answer is a status that has nothing else.
+    /// An operator asks for a list that is too long for a status.
+    ///
+    /// The answer is a status without other contents.
     List {
-        /// Comes back with the answer.
+        /// Returned with the answer.
         ticket: u64,
-        /// Which part.
+        /// The requested list.
         list: List,
     },
-    /// A peer proved who it is, on a link that can be written to. It replaces an older link to that peer, whose PeerDown may come later.
+    /// A peer authenticated on a new, writable link.
+    ///
+    /// The link replaces an older one to that peer, whose PeerDown may come later.
     PeerUp {
-        /// Who.
+        /// The peer.
         peer: ServerId,
         /// A number not used before.
         link: LinkId,
-        /// Its disk.
+        /// Identifies the peer's disk.
         disk: Incarnation,
     },
-    /// A link is gone, whoever closed it. What was sent on it may or may not have arrived.
+    /// A link is gone, whichever side closed it. Messages sent on it may or may not have arrived.
     PeerDown {
-        /// Whose.
+        /// Peer at the other end.
         peer: ServerId,
-        /// Which.
+        /// Link that ended.
         link: LinkId,
     },
-    /// A peer said something.
+    /// A peer sent a message.
     PeerMessage {
-        /// Who.
+        /// Sender.
         peer: ServerId,
-        /// On which link.
+        /// Link that it came on.
         link: LinkId,
-        /// What.
+        /// The message.
         message: PeerMessage,
     },
-    /// The answer to [`Action::ReadLog`](crate::Action::ReadLog).
+    /// Answers [`Action::ReadLog`](crate::Action::ReadLog).
     LogRead {
-        /// Which question.
+        /// Read that is answered.
         id: ReadId,
-        /// The entries.
+        /// The entries, or why there are none.
         result: Result<LogRange, LogReadFailure>,
     },
-    /// The log has recycled entries: those above `floor` can still be read.
+    /// The log has recycled entries. Those above `floor` are still readable.
     LogFloor {
-        /// The last entry that is gone; of a new log [`Zxid::ZERO`].
+        /// The last recycled entry; [`Zxid::ZERO`] in a new log.
         floor: Zxid,
     },
-    /// The last byte of a snapshot was taken by the link, or the transfer has failed. Its generation is not read any more.
+    /// The link took a snapshot's last byte, or the transfer failed.
+    ///
+    /// Either way, the transfer no longer reads its generation.
     SnapshotSent {
-        /// Of [`Action::SendSnapshot`](crate::Action::SendSnapshot).
+        /// Number from [`Action::SendSnapshot`](crate::Action::SendSnapshot).
         transfer: TransferId,
         /// Why it failed, for people.
         result: Result<(), String>,
     },
-    /// A snapshot is here, whole, verified and durable, or will not come.
+    /// A snapshot arrived whole, verified and durable, or its transfer failed.
     SnapshotReceived {
-        /// From whom.
+        /// Sender.
         peer: ServerId,
-        /// Of [`Action::ReceiveSnapshot`](crate::Action::ReceiveSnapshot).
+        /// Number from [`Action::ReceiveSnapshot`](crate::Action::ReceiveSnapshot).
         transfer: TransferId,
-        /// What came, or why nothing did.
+        /// The received snapshot, or why it failed.
         result: Result<ReceivedSnapshot, NotReceived>,
     },
-    /// The base is now the one that a snapshot came in.
+    /// The received snapshot is now the base.
     SnapshotInstalled {
-        /// The generation that readers pin from now on; greater than all before.
+        /// Generation that readers pin from now on; greater than all before.
         generation: Generation,
     },
 }
 
-/// What is too much for a status.
+/// A list too long for a status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum List {
-    /// A page of the watches on data.
+    /// A page of the data watches.
     Watches {
-        /// By what they are listed.
+        /// Grouping of the list.
         by: ListedBy,
-        /// Where the last page ended.
+        /// End of the previous page.
         from: Mark,
-        /// How many it may have; [`watch::ROWS_MAX`](crate::watch::ROWS_MAX) is the most.
+        /// Maximum rows of the page, at most [`watch::ROWS_MAX`](crate::watch::ROWS_MAX).
         rows_max: usize,
     },
-    /// When silence ends each session.
+    /// When each session expires if it stays silent.
     Deadlines,
-    /// What one session owns. No answer when the base cannot be read.
+    /// The ephemerals of one session. Has no answer when the base cannot be read.
     Ephemerals(SessionId),
 }
 
-/// What a fetch found in the base.
+/// The result of a fetch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fetched {
-    /// The record, or its absence.
+    /// The record; `None` when it does not exist.
     Record(Option<Bytes>),
-    /// Every key that begins with the prefix, in order.
+    /// Every key with the prefix, in order.
     Keys(Vec<Key>),
 }
 
-/// The base could not answer.
+/// Why the base could not answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BaseFailure {
-    /// Stored bytes do not match their checksum: nothing read from them may be served.
+    /// Stored bytes do not match their checksum; nothing read from them may be served.
     Damaged(String),
-    /// The device said no.
+    /// The device reported an error.
     Io(String),
 }

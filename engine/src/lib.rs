@@ -1,8 +1,9 @@
-//! zoolet's server as one deterministic, sans-IO state machine, and the store it stands on.
+//! zoolet's server as one deterministic, sans-IO state machine, and its store.
 //!
-//! [`Event`]s go in, [`Action`]s come out. Time, entropy and bytes are arguments: nothing here reads a clock, spawns a
-//! thread or opens a socket. The store's modules do disk IO, through [`store::disk::Disk`] only, when whoever drives the
-//! machine calls them.
+//! The machine takes [`Event`]s and returns [`Action`]s. Time, entropy and bytes are arguments: the
+//! machine reads no clock, spawns no thread and opens no socket. Its driver (the runtime or the
+//! simulator) carries the actions out. Only the store's modules do disk IO, through
+//! [`store::disk::Disk`], and only when the driver calls them.
 
 pub mod action;
 pub mod budget;

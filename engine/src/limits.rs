@@ -1,40 +1,53 @@
-//! Every bound of a server, with its unit and its one default.
+//! The bounds of a server, each with its unit and its only default.
 
 use std::fmt;
 
-/// What a server may hold. The defaults are those of the profile `emmc/512m`.
+/// The bounds of a server. The defaults are those of the profile `emmc/512m`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Largest request frame, bytes (ZooKeeper's jute.maxbuffer).
     pub frame_bytes_max: u32,
-    /// Open client connections, all addresses together.
+    /// Open client connections of all addresses.
     pub connections_max: u32,
-    /// Open client connections of one IPv4 address or IPv6 /64 network; 0 is no bound (ZooKeeper's
-    /// maxClientCnxns). It also decides the [share of sessions](Limits::sessions_per_address_max).
+    /// Open client connections of one IPv4 address or IPv6 /64 network; 0: unbounded.
+    ///
+    /// ZooKeeper calls it maxClientCnxns. It also determines [`Limits::sessions_per_address_max`].
     pub connections_per_address_max: u32,
     /// Sessions, connected or not.
     pub sessions_max: u32,
-    /// Ephemerals of one session: they all die in one entry.
+    /// Ephemerals of one session, which all die in one entry.
     pub ephemerals_per_session_max: u32,
-    /// Watches, all connections together.
+    /// Watches of all connections.
     pub watches_max: u32,
-    /// Requests of one connection that are read but not yet answered; beyond it the connection is not read.
+    /// Requests of one connection read but not yet answered.
+    ///
+    /// At the bound, the server stops reading that connection.
     pub outstanding_max: u32,
-    /// Bytes of requests read but not yet answered, all connections together; beyond it no connection is read.
+    /// Bytes of requests read but not yet answered, of all connections.
+    ///
+    /// At the bound, the server stops reading a connection with a request in flight or a large one
+    /// to send.
     pub outstanding_bytes_max: u32,
-    /// Bytes waiting to be sent to one client; beyond a quarter its requests are not read, beyond it it is dropped.
+    /// Bytes waiting to be sent to one client.
+    ///
+    /// Above a quarter of the bound, the server stops reading the client's requests. Above the
+    /// bound, it drops a client that takes nothing.
     pub outbound_bytes_max: u32,
-    /// Bytes waiting to be sent, all clients together.
+    /// Bytes waiting to be sent to all clients.
     pub outbound_bytes_total_max: u32,
-    /// Bytes of applied state newer than the base; beyond it a checkpoint starts, beyond twice admission waits.
+    /// Bytes of applied state newer than the base.
+    ///
+    /// Above the bound a checkpoint starts; above twice the bound admission waits.
     pub memtable_bytes: u32,
     /// Bytes of recently used records.
     pub record_cache_bytes: u32,
     /// Bytes of the base's blocks kept in memory.
     pub base_cache_bytes: u32,
-    /// Bytes of disk space that only deletions use; 0 keeps none.
+    /// Bytes of disk space reserved for deletions; 0 reserves none.
     pub disk_reserve_bytes: u32,
-    /// Bytes of the disk that all files of the data directory may take together; 0 is no bound but the disk. Beyond it the disk is as good as full.
+    /// Bytes of disk that the data directory's files may take; 0: unbounded.
+    ///
+    /// Above the bound the disk counts as full.
     pub disk_bytes_max: u64,
     /// Bytes of one log segment.
     pub log_segment_bytes: u32,
@@ -42,20 +55,30 @@ pub struct Limits {
     pub log_segments: u32,
 }
 
-/// Sessions that one address may have for each connection that it may have: a session outlives its connection by its timeout.
+/// Sessions per permitted connection of one address.
+///
+/// A session outlives its connection by its timeout, so one connection can leave several sessions.
 const SESSIONS_PER_CONNECTION: u32 = 16;
-/// At most this part of all sessions is for one address at one server, so that the share is one on a small server too.
+/// One address gets at most 1/4 of all sessions at one server.
+///
+/// On a small server this cap bounds the share.
 const SHARES: u32 = 4;
-/// At most this part is for one address at all servers together: sessions count for all of them, and each server counts addresses for itself.
+/// One address gets at most 1/2 of all sessions at all servers together.
+///
+/// Sessions count ensemble-wide, but each server counts addresses by itself.
 const SHARES_OF_ALL: u32 = 2;
 
 impl Limits {
-    /// Sessions that clients of one IPv4 address or IPv6 /64 network may have begun at this server;
-    /// `None` is no bound.
+    /// Returns the sessions that one address may begin here; `None`: unbounded.
     ///
-    /// It follows from `connections_per_address_max`: a client that connects, begins a session and leaves again uses a session up for its timeout,
-    /// and the bound of connections does not see it. 16 sessions for each connection, at most a quarter of `sessions_max`, at most half of it at
-    /// all `servers` together, and never fewer than connections.
+    /// An address is one IPv4 address or one IPv6 /64 network. The share is 16 sessions for each
+    /// connection that it may have, with three limits:
+    /// - at most a quarter of `sessions_max`
+    /// - at most half of `sessions_max` at all `servers` together
+    /// - at least one session per connection.
+    ///
+    /// The connection bound alone would not stop a client that connects, begins a session and
+    /// leaves: each such session lasts for its timeout.
     pub fn sessions_per_address_max(&self, servers: u32) -> Option<u32> {
         let connections = self.connections_per_address_max;
         let part = SHARES.max(SHARES_OF_ALL.saturating_mul(servers));
@@ -63,7 +86,7 @@ impl Limits {
         (connections > 0).then_some(share.max(connections))
     }
 
-    /// The largest entry, bytes: a log segment without what it restates.
+    /// Returns the largest entry, in bytes: a log segment without its overhead.
     pub const fn payload_bytes_max(&self) -> usize {
         crate::store::log::payload_bytes_max(self.log_segment_bytes) as usize
     }
@@ -93,30 +116,37 @@ impl Default for Limits {
     }
 }
 
-/// What an operator decides beside the bounds, under ZooKeeper's names where it has one.
+/// Operator settings other than the bounds, with ZooKeeper's names where it has one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// ZooKeeper's tickTime, milliseconds: what the bounds of session timeouts are counted in when they are not given.
+    /// ZooKeeper's tickTime, milliseconds: the unit of default session timeout bounds.
     pub tick_ms: u32,
     /// Shortest session timeout granted, milliseconds.
     pub session_timeout_min_ms: u32,
     /// Longest session timeout granted, milliseconds.
     pub session_timeout_max_ms: u32,
-    /// How long a connection may live without a session (nio.sessionlessCnxnTimeout), milliseconds.
+    /// Maximum time without a session per connection (nio.sessionlessCnxnTimeout), milliseconds.
     pub handshake_timeout_ms: u32,
     /// `user:base64(sha1(user:password))` of the digest identity that passes every check.
     pub super_digest: Option<String>,
-    /// ZooKeeper's skipACL: no permission is checked.
+    /// ZooKeeper's skipACL: disables permission checks.
     pub skip_acl: bool,
-    /// How often containers are looked at, milliseconds of ensemble time (znode.container.checkIntervalMs).
+    /// Interval between container checks (znode.container.checkIntervalMs), milliseconds.
+    ///
+    /// The leader measures it on its monotonic clock.
     pub container_check_interval_ms: u32,
-    /// Containers reaped in one minute at most (znode.container.maxPerMinute).
+    /// Containers reaped per minute at most (znode.container.maxPerMinute).
     pub containers_per_minute_max: u32,
-    /// A learner that has not heard its leader for so long serves no clients, milliseconds: what it would show could be older than that.
+    /// Staleness above which a learner serves no clients, milliseconds.
+    ///
+    /// Its state is that old when it has not heard its leader, or not applied a known commit, for
+    /// that time.
     pub staleness_max_ms: u32,
 }
 
-/// Shows every field but the super digest, of which it shows only whether there is one: logs must not have it.
+/// Shows every field except the super digest, because logs must not contain it.
+///
+/// Of the digest it shows only whether it is set.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

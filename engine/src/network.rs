@@ -1,4 +1,4 @@
-//! The unit in which clients and strangers share: one address, and of IPv6 one network.
+//! The unit that shares a bound: one IPv4 address or one IPv6 network.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU16;
@@ -6,8 +6,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Returns the network that `address` counts as.
 ///
-/// An IPv4 host has one address. An IPv6 host may choose among the 2^64 addresses of its network, so a bound per address would bound nothing there.
-/// An IPv4 address that a socket for both families shows as IPv6 is the IPv4 address.
+/// An IPv4 address is its own network. An IPv6 host may choose among the 2^64 addresses of its
+/// network, so a bound per address would be useless. An IPv4 address that a dual-stack socket shows
+/// as IPv6 counts as IPv4.
 pub fn network(address: IpAddr) -> IpAddr {
     const HOST: u128 = u64::MAX as u128;
     match address.to_canonical() {
@@ -16,15 +17,15 @@ pub fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A network in two bytes, so that remembering it costs a session nothing.
+/// A network hashed to two bytes, so that storing it costs a session nothing.
 ///
-/// Two networks have the same source with a chance of 1 in 65,535, and then share their bound. The seed is secret and differs between processes: a
-/// client cannot choose its neighbour.
+/// Two networks collide with a chance of 1 in 65,535, and then share their bound. The seed is
+/// secret and differs between processes, so a client cannot choose a collision.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Source(NonZeroU16);
 
 impl Source {
-    /// The source of every address in the network of `address`.
+    /// Returns the source of every address in the network of `address`.
     pub fn of(address: IpAddr, seed: u64) -> Self {
         let hash = match network(address) {
             IpAddr::V4(address) => xxh3_64_with_seed(&address.octets(), seed),

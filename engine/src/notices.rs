@@ -1,20 +1,22 @@
-//! What an operator was told lately, so that what lasts is said once a minute and a flood fills no disk. Reads no clock and writes nothing: whoever asks
-//! says what time it is, and writes the line or does not.
+//! Rate limit for log lines: one line a minute about each matter.
+//!
+//! It keeps a flood from filling the disk. This module reads no clock and writes nothing. The
+//! caller passes the time, and writes the line when it is admitted.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 
-/// The same matter is said again after this, milliseconds.
+/// Minimum interval between two lines about one matter, milliseconds.
 pub const AGAIN_MS: u64 = 60_000;
-/// Different matters in that time. Of more only their lines are counted.
+/// Matters tracked at once. Lines about further matters are only counted.
 const MATTERS_MAX: usize = 64;
 
-/// The lines of one writer.
+/// The rate limit of one writer.
 #[derive(Debug, Default)]
 pub struct Notices {
     matters: BTreeMap<u64, Said>,
-    /// Lines about matters that are not among those.
+    /// Suppressed lines about untracked matters.
     left_out: u64,
 }
 
@@ -31,8 +33,10 @@ impl Said {
 }
 
 impl Notices {
-    /// Whether a line about this `matter` may be written now, and how many were left out since the last one: of the same matter, and of those for which
-    /// there was no room at all. A matter is a cause and whom it is about, without figures that change.
+    /// Returns the number of lines suppressed before this one, or `None` to suppress it.
+    ///
+    /// The number covers this `matter` and the untracked matters since the last admitted line. A
+    /// matter is a cause and its object, without figures that change.
     pub fn admit(&mut self, matter: impl Hash, now_ms: u64) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
         matter.hash(&mut hasher);
@@ -69,11 +73,11 @@ mod tests {
     #[test]
     fn a_lasting_matter_is_said_once_a_minute_with_how_often_it_was_not() {
         let mut notices = Notices::default();
-        // Four times a second for ten minutes, as a log that cannot write.
+        // A log that cannot write reports four times a second, for ten minutes.
         let times = (0..10 * AGAIN_MS).step_by(250);
         let said: Vec<u64> = times.filter_map(|now_ms| notices.admit("stalled", now_ms)).collect();
         assert_eq!(said, [0, 239, 239, 239, 239, 239, 239, 239, 239, 239]);
-        // Over for an hour: what was left out is told with the next line.
+        // The cause is gone for an hour; the next line reports the suppressed ones.
         assert_eq!(notices.admit("stalled", 70 * AGAIN_MS), Some(239));
     }
 

@@ -1,7 +1,7 @@
-//! What servers say to each other: the protocol's messages with the bytes they stand for, and what clients' sessions need across servers.
+//! Messages between servers: those of the protocol, and those about clients' sessions.
 //!
-//! A link has lanes ([`Lane`]): each is first in, first out, and none waits for another. The bytes of a snapshot travel on a lane of their own, from disk to
-//! disk, and never come through the machine.
+//! A link has lanes ([`Lane`]). Each lane delivers in order, and no lane waits for another. The
+//! bytes of a snapshot travel on a separate stream from disk to disk, outside the machine.
 
 use crate::action::CheckpointMeta;
 use crate::event::ConnId;
@@ -12,73 +12,82 @@ use zoolet_zab::{Attempt, Epoch, Message, Role};
 
 pub use zoolet_zab::{Incarnation, LinkId};
 
-/// Bytes of entries in one [`Entries`], `size_of::<PeerEntry>()` of each beside its payload; an entry that is larger goes alone.
+/// Maximum bytes of one [`Entries`]; a larger entry travels alone.
+///
+/// Each entry counts its payload and `size_of::<PeerEntry>()`.
 pub const ENTRIES_BYTES_MAX: usize = 256 << 10;
-/// Claims in one [`PeerMessage::Touch`].
+/// Maximum claims in one [`PeerMessage::Touch`].
 pub const CLAIMS_MAX: usize = 4096;
 
-/// A snapshot on its way, numbered by its sender; never reused in one process of it.
+/// Identifies a snapshot transfer. Its sender numbers it and never reuses a number in one process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TransferId(pub u64);
 
-/// A question to the log.
+/// Identifies a log read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ReadId(pub u64);
 
-/// When a session came to a connection. Only a leader says so, by the question that it answered: of two connections of one session the one with the later
-/// attachment has it, whatever became of the other.
+/// Orders the connections that one session has been attached to.
+///
+/// Only the leader assigns attachments, when it answers a [`PeerMessage::Revalidate`]. Of two
+/// connections of one session, the one with the later attachment owns the session, whether or not
+/// the other is still open.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Attachment {
-    /// In which epoch.
+    /// Epoch of the leader that assigned it.
     pub epoch: Epoch,
-    /// Which of that leader's questions; 0 of the connection that the session was begun on.
+    /// The leader's round that answered; 0 for the connection that began the session.
     pub round: u64,
 }
 
 impl Attachment {
-    /// Of the connection that the session was begun on.
+    /// Returns the attachment of the connection that began the session.
     pub fn of_birth(session: SessionId) -> Self {
         let epoch = Zxid::from_bits(session.0 as u64).map_or(Epoch::ZERO, Zxid::epoch);
         Self { epoch, round: 0 }
     }
 }
 
-/// A learner's word that a session is on one of its connections.
+/// A learner's statement that a session is on one of its connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
-    /// Which session.
+    /// The session.
     pub session: SessionId,
     /// The learner's connection.
     pub conn: ConnId,
-    /// Since when.
+    /// The session's attachment to that connection.
     pub since: Attachment,
 }
 
-/// One entry on its way to a learner.
+/// One entry sent to a learner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerEntry {
-    /// Its place.
+    /// Zxid of the entry.
     pub zxid: Zxid,
-    /// Header and body, as txn encodes them.
+    /// Header and body, encoded by `txn`.
     pub payload: Bytes,
-    /// The number under which the receiver forwarded it on this very link ([`PeerMessage::Forward`]); 0 when it is another's.
+    /// Number under which the receiver forwarded it on this link; 0 for other entries.
+    ///
+    /// See [`PeerMessage::Forward`].
     pub origin: u64,
 }
 
-/// A Proposal of the protocol with its entries, or a part of one: all of one epoch, directly after what was sent before.
+/// All or part of a Proposal, with its entries.
+///
+/// All entries are of one epoch and follow directly after those sent before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entries {
-    /// As begun.
+    /// The learner's attempt to join.
     pub attempt: Attempt,
-    /// The leader's epoch, not that of the entries.
+    /// The leader's epoch, which may be newer than that of the entries.
     pub epoch: Epoch,
-    /// The first of them.
+    /// First entry.
     pub from: Zxid,
-    /// The last of them.
+    /// Last entry.
     pub to: Zxid,
     /// The leader's commit watermark.
     pub committed: Zxid,
-    /// The chain hash before the first: the receiver's history must have the same.
+    /// Chain hash before the first entry. The receiver's history must have the same hash there.
     pub chain_before: u128,
     /// In order, without gaps, at least one.
     pub entries: Vec<PeerEntry>,
@@ -87,26 +96,26 @@ pub struct Entries {
 /// A server's own report of its health; for display only.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Health {
-    /// What it is; looking while it does not serve.
+    /// Its role; looking while it does not serve.
     pub role: Role,
-    /// The last entry it applied.
+    /// Last entry it applied.
     pub applied: Zxid,
     /// Entries that it knows to be committed and has not applied.
     pub behind: u64,
     /// Why it would refuse writes if it led.
     pub refusal: Option<Refusal>,
-    /// What is wrong with its disk and does not stop its writes.
+    /// Troubles of its disk, other than a `refusal`.
     pub disk: DiskTroubles,
-    /// It has not applied for a long time what it knows to be committed.
+    /// It has failed to apply a known commit for 10 s.
     pub lags: bool,
-    /// Of a leader: members that it does not hear, [`MEMBERS_MAX`](zoolet_zab::MEMBERS_MAX) at most.
+    /// From a leader: silent members, at most [`MEMBERS_MAX`](zoolet_zab::MEMBERS_MAX).
     pub silent: Vec<ServerId>,
-    /// Of a leader: learners that stay behind, at most [`MEMBERS_MAX`](zoolet_zab::MEMBERS_MAX).
+    /// From a leader: lagging learners, at most [`MEMBERS_MAX`](zoolet_zab::MEMBERS_MAX).
     pub lagging: Vec<ServerId>,
 }
 
 impl Health {
-    /// Whether more than progress is different.
+    /// Returns whether the two differ in more than progress.
     pub(crate) fn is_news_after(&self, before: &Self) -> bool {
         let Self { role, applied: _, behind: _, refusal, disk, lags, silent, lagging } = self;
         (role, refusal, disk, lags, silent, lagging)
@@ -114,118 +123,140 @@ impl Health {
     }
 }
 
-/// What one server says to another.
+/// A message from one server to another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PeerMessage {
-    /// The protocol's own; Proposals go as Entries, Snap as Snapshot.
+    /// A protocol message. Proposals travel as Entries, Snap as Snapshot.
     Zab(Box<Message>),
     /// Leader to learner: entries of the history.
     Entries(Entries),
-    /// Leader to learner: a snapshot takes the place of its history.
+    /// Leader to learner: a snapshot replaces the learner's history.
     Snapshot {
         /// The protocol's Snap.
         message: Box<Message>,
-        /// What its bytes are tagged with, on their own stream.
+        /// Tag of the bytes on their own stream.
         transfer: TransferId,
-        /// What it holds.
+        /// Contents of the snapshot.
         meta: CheckpointMeta,
-        /// The chain hash after its last entry.
+        /// Chain hash after its last entry.
         chain: u128,
     },
-    /// Learner to leader: a client of this server wants this entry. The leader fills in the two times of its header.
+    /// Learner to leader: a client requests this entry.
+    ///
+    /// The leader fills in the two times of its header.
     Forward {
-        /// The leader's epoch, as of every message about sessions that a learner sends: what an earlier epoch left on the way is dropped.
+        /// The leader's epoch, as in every session message from a learner.
+        ///
+        /// The leader drops messages of an earlier epoch.
         epoch: Epoch,
-        /// Numbered by the learner, from 1, never used twice in one process. The entry comes back with it, or [`PeerMessage::Refused`] does.
+        /// The learner's number for it, from 1, never reused in one process.
+        ///
+        /// The entry returns with this number, or [`PeerMessage::Refused`] does.
         seq: u64,
-        /// The learner's connection that asks: the leader takes an entry of a session from its owner's connection only.
+        /// The learner's connection that requests it.
+        ///
+        /// The leader accepts entries of a session only from its owner's connection.
         conn: ConnId,
-        /// Since when its session is on it.
+        /// The session's attachment to that connection.
         since: Attachment,
-        /// As [`txn::encode`](crate::txn::encode) wrote it.
+        /// Encoded by [`txn::encode`](crate::txn::encode).
         payload: Bytes,
     },
-    /// Leader to learner: what was forwarded under this number is not proposed and never will be.
+    /// Leader to learner: the forwarded entry is not proposed and never will be.
     Refused {
-        /// Its number.
+        /// The learner's number for the entry.
         seq: u64,
-        /// What its client is told.
+        /// Error for the client.
         code: ErrorCode,
     },
-    /// Learner to leader: the owner of this session has come to this connection. Does it live?
+    /// Learner to leader: asks whether the session of a returning client is alive.
     Revalidate {
         /// The leader's epoch.
         epoch: Epoch,
-        /// The learner's connection.
+        /// The learner's connection that the client came to.
         conn: ConnId,
-        /// Which session.
+        /// The session.
         session: SessionId,
-        /// What the client showed; `None` when it is no secret at all.
+        /// The secret that the client showed; `None` when its length is wrong.
         secret: Option<SessionSecret>,
-        /// The timeout it gets from now on, milliseconds.
+        /// The session's timeout from now on, milliseconds.
         timeout_ms: u32,
     },
-    /// Leader to learner: the answer.
+    /// Leader to learner: answers Revalidate.
     Revalidated {
-        /// As asked.
+        /// The learner's connection.
         conn: ConnId,
-        /// As asked.
+        /// The session.
         session: SessionId,
-        /// What this server must have applied before the client is answered, its earlier writes among it; `None`: the session is over in a
-        /// state that has everything committed when this was asked, or the secret is not its.
+        /// Zxid to apply before the learner answers the client; `None` refuses the client.
+        ///
+        /// It covers the session's earlier writes. `None` means that the secret is wrong or the
+        /// session is over. The leader decides this in a state that includes everything committed
+        /// when it was asked.
         up_to: Option<Zxid>,
-        /// From when on the session is on this connection.
+        /// The session's attachment to that connection.
         since: Attachment,
     },
-    /// Leader to learner: this session's owner has come to another connection.
+    /// Leader to learner: the session has moved to another connection.
     Moved {
-        /// Which session.
+        /// The session.
         session: SessionId,
-        /// The connection it left, of the server that is told.
+        /// The receiver's connection that the session left.
         conn: ConnId,
     },
-    /// Learner to leader: the owners of these sessions gave signs of life since the last such message. The first after it joined names
-    /// every session that is on one of its connections.
+    /// Learner to leader: sessions with a sign of life since the last Touch.
+    ///
+    /// The first one after joining names every session on the learner's connections.
     Touch {
         /// The leader's epoch.
         epoch: Epoch,
-        /// Which, and the learner's connection that each is on.
+        /// The sessions, with the learner's connection of each.
         sessions: Vec<Claim>,
-        /// In the first message: every session that was begun in the learner's own process, connected or not. Those of its former processes end.
+        /// In the first message: every session begun in the learner's process, connected or not.
+        ///
+        /// The leader ends the sessions of the learner's former processes.
         of_this_process: Option<Vec<SessionId>>,
     },
-    /// Learner to leader, before a Sync of the protocol: the owner of this session asked for it. On the same lane, so that the answer to the Sync shows that
-    /// the leader had heard of him.
+    /// Learner to leader: the owner of a session asked for a sync.
+    ///
+    /// It travels before the protocol's Sync on the same lane. So the Sync's answer shows that the
+    /// leader counted this sign of life.
     Alive {
         /// The leader's epoch.
         epoch: Epoch,
-        /// Which session, and the learner's connection that it is on.
+        /// The session, and its connection on the learner.
         claim: Claim,
     },
-    /// Learner to leader: the digest of its state after this entry. The leader compares it with its own.
+    /// Learner to leader: the digest of its state after an entry.
+    ///
+    /// The leader compares it with its own.
     Digest {
-        /// The entry: one that every server takes the digest at.
+        /// The entry. Every server takes the digest at the same entries.
         zxid: Zxid,
-        /// [`Server::digest`](crate::Server::digest) after it.
+        /// [`Server::digest`](crate::Server::digest) after the entry.
         digest: u128,
     },
-    /// To every server: how the sender is. Sent when a link comes up and when something changes.
+    /// To every server: the sender's health.
+    ///
+    /// Sent when a link comes up and when something changes.
     Health(Health),
 }
 
-/// What a message travels on. Nothing that is on one lane waits for what is on another.
+/// The order domain of a message on a link. No lane waits for another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Lane {
-    /// May be lost, repeated and overtaken.
+    /// May be lost, repeated or reordered.
     Datagram,
-    /// The protocol's own, both ways; of a leader also everything that is ordered against commits: its whole side of sessions.
+    /// Protocol messages both ways, and the leader's session messages.
+    ///
+    /// The leader's session messages are ordered against commits.
     Log,
-    /// What a learner's clients want. Megabytes may wait here, and acks must not wait behind them.
+    /// Requests of a learner's clients. Acks must not wait behind their megabytes.
     Forward,
 }
 
 impl PeerMessage {
-    /// The lane that it travels on.
+    /// Returns the lane that the message travels on.
     pub fn lane(&self) -> Lane {
         match self {
             Self::Zab(message) if message.is_datagram() => Lane::Datagram,
@@ -241,7 +272,7 @@ impl PeerMessage {
         }
     }
 
-    /// Bytes it takes on the way, about.
+    /// Returns the estimated bytes that the message takes on the wire.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Forward { payload, .. } => 48 + payload.len(),
@@ -263,38 +294,42 @@ impl PeerMessage {
     }
 }
 
-/// What the log holds of a range that was asked for.
+/// A range of entries read from the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogRange {
-    /// The chain hash before the first of the entries.
+    /// Chain hash before the first entry.
     pub chain_before: u128,
-    /// In order, without gaps, at least one; as many as fit the bytes that were allowed.
+    /// In order, without gaps, at least one, up to the requested bytes.
     pub entries: Vec<(Zxid, Bytes)>,
 }
 
-/// Why the log gives nothing of a range.
+/// Why the log returned no entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LogReadFailure {
-    /// A part of it was recycled, or cut off.
+    /// A part of the range was recycled or truncated.
     Gone,
-    /// It cannot be read.
+    /// The log cannot be read.
     Unreadable(String),
 }
 
-/// Why a snapshot did not come in; for people what was the matter.
+/// Why a snapshot transfer failed, with a reason for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NotReceived {
-    /// Its link went, or its sender gave up. What came of it may be kept, and the next transfer go on from there.
+    /// The link ended or the sender gave up.
+    ///
+    /// The received bytes may be kept, and the next transfer may resume there.
     BrokeOff(String),
-    /// It could not be stored here, or is not right. What came of it is gone: the next transfer writes all of it again.
+    /// The snapshot could not be stored here, or is wrong.
+    ///
+    /// Its bytes are gone; the next transfer starts from the beginning.
     NotTaken(String),
 }
 
-/// A snapshot that came in: verified, and durable beside what is here.
+/// A received snapshot: verified, and durable beside the current base.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReceivedSnapshot {
-    /// The base file it is in. The log has to name it before it counts.
+    /// Base file that holds it. The log must name it before it counts.
     pub base: u64,
-    /// What it holds.
+    /// Contents of the snapshot.
     pub state: crate::BaseState,
 }

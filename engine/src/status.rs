@@ -1,4 +1,4 @@
-//! How the server is, for four-letter words, metrics and `zoolet status`.
+//! The server's status for four-letter words, metrics and `zoolet status`.
 
 mod alarm;
 mod disk;
@@ -15,72 +15,89 @@ use crate::watch::Mark;
 use zoolet_model::{Epoch, ServerId, SessionId, Text, Zxid};
 use zoolet_zab::{Kind, Role};
 
-/// The machine's part of what an operator asks; the transport adds its own (packets, latency, connections' addresses).
+/// The machine's part of a status answer.
+///
+/// The transport adds packets, latency and connections' addresses. Fields marked "set by the
+/// driver" are empty when the machine returns the status.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Status {
-    /// Which server this is; `None` of no server.
+    /// This server; `None` only in a list answer or a default value.
     pub id: Option<ServerId>,
-    /// `standalone`, `leader`, `follower`, `observer`, or empty while none of them.
+    /// `standalone`, `leader`, `follower` or `observer`; empty while it does not serve.
     pub role: &'static str,
-    /// The newest epoch whose initial history it holds.
+    /// Newest epoch whose initial history it holds.
     pub epoch: Epoch,
-    /// Whom it follows, or is joining; itself when it leads.
+    /// Server that it follows or is joining; itself when it leads.
     pub leader: Option<ServerId>,
-    /// How long nothing of the leader was heard, milliseconds; 0 when it leads itself, or has none.
+    /// Milliseconds since the leader was last heard; 0 without another leader.
     pub leader_silent_ms: u64,
-    /// Entries that its leader said are committed and that it has not applied.
+    /// Entries known to be committed and not yet applied.
     pub behind: u64,
-    /// For how long it has lacked one of them, milliseconds.
+    /// How long it has lacked one of these entries, milliseconds.
     pub behind_ms: u64,
-    /// The first place where a peer's state was not this one's: one of the two is wrong.
+    /// First entry after which a peer's state differed; one of the two is wrong.
     pub differs: Option<(ServerId, Zxid)>,
-    /// Whom this leader refuses, because of what each of the two knows to be committed: an older copy of a data directory was put back.
+    /// From a leader: a peer that it refuses because their histories contradict each other.
+    ///
+    /// An older copy of a data directory was restored on one of the two servers.
     pub went_back: Option<ServerId>,
-    /// Who belongs to the ensemble, and whether they vote; of a server alone itself. The newest configuration that it knows to be committed.
+    /// Members of the ensemble and their kinds, from the newest configuration known committed.
+    ///
+    /// A standalone server lists itself.
     pub members: Vec<(ServerId, Kind)>,
-    /// The entry that made it so; [`Zxid::ZERO`] when a file did.
+    /// Entry that made this configuration; [`Zxid::ZERO`] when it comes from a file.
     pub members_since: Zxid,
-    /// Whether this server's own disk counts: a member whose disk was wiped or replaced does not vote before a leader has taken it in again.
+    /// Whether this server counts as a voter.
+    ///
+    /// A member whose disk was wiped, replaced or damaged does not vote until a leader has taken it
+    /// in again.
     pub is_counted: bool,
-    /// Whether an ensemble is known here. Before, `members` is what a file says, and nothing begins without all voters.
+    /// Whether this server knows an ensemble.
+    ///
+    /// Before that, `members` comes from a file, and the ensemble begins only when all voters have
+    /// met.
     pub is_born: bool,
-    /// Whether a server that is heard belongs to an ensemble, born or not as this one may be.
+    /// Whether a connected peer belongs to an ensemble, even if this server knows none.
     pub meets_born: bool,
-    /// Other voters whose disks, as far as they are heard, are not those that count.
+    /// Connected voters whose disks do not count; without this server.
     pub uncounted: Vec<ServerId>,
-    /// Who follows or observes this server; of a leader alone.
+    /// From a leader: its followers and observers.
     pub learners: Vec<LearnerStatus>,
-    /// Of a leader: to which learner most snapshots were sent since it last had the initial history of an epoch, and how many.
+    /// From a leader: the learner that was sent most snapshots, and their number.
+    ///
+    /// The count restarts when the learner has the initial history of an epoch.
     pub snapshots: Option<(ServerId, u32)>,
-    /// Why the last snapshot that came in was not taken, until one is or this server serves: it is asked for again, at the most 32 s later.
+    /// Why the last incoming snapshot was not taken.
+    ///
+    /// Cleared when one is taken or this server serves. The server retries after at most 32 s.
     pub snapshot_not_taken: Option<String>,
-    /// How long it has led, milliseconds; `None` when it does not.
+    /// How long it has led, milliseconds; `None` when it does not lead.
     pub led_ms: Option<u64>,
-    /// Sizes of what it proposed since its start.
+    /// Sizes of the entries that it proposed since its start.
     pub proposals: ProposalBytes,
-    /// Linearizable reads that wait for a quorum.
+    /// Linearizable reads waiting for a quorum.
     pub pending_syncs: u64,
-    /// The voters that this server's file names. Whoever drives the machine knows them; the machine itself leaves it empty.
+    /// Voters named in this server's file. Set by the driver.
     pub file_voters: Vec<ServerId>,
-    /// The links to other servers. Whoever drives the machine knows them; the machine itself leaves it empty.
+    /// Links to other servers. Set by the driver.
     pub peers: Vec<PeerStatus>,
-    /// What an operator should do something about. Whoever drives the machine has it made, by [`alarms`], when all else is filled in.
+    /// Troubles that an operator should act on. Set by the driver, last, with [`alarms`].
     pub alarms: Vec<Alarm>,
-    /// The last applied entry.
+    /// Last applied entry.
     pub zxid: Zxid,
-    /// The digest of the state after it (`store::digest`).
+    /// Digest of the state after that entry (`store::digest`).
     pub digest: u128,
-    /// Why writes are refused now, if they are.
+    /// Why writes are refused now; `None` when they are admitted.
     pub refusing_writes: Option<&'static str>,
-    /// Why writes would be refused if this server led; the same while it leads.
+    /// Why writes would be refused if this server led; also set while it leads.
     pub refusal: Option<Refusal>,
-    /// How the other servers are, each in its own words.
+    /// Other servers' own health reports.
     pub said: Vec<MemberStatus>,
-    /// What there is too little of, and by how much. Whoever drives the machine knows it; the machine itself leaves it empty.
+    /// The scarce resource and the missing bytes. Set by the driver.
     pub lack: Option<Lack>,
-    /// Whether that is because the disk takes nothing at all.
+    /// Whether the log is stalled because the disk rejects every write.
     pub is_read_only: bool,
-    /// Znodes, ZooKeeper's four built-in ones included.
+    /// Znodes, including ZooKeeper's four built-in ones.
     pub znodes: u64,
     /// Bytes of paths and data.
     pub data_bytes: u64,
@@ -100,11 +117,11 @@ pub struct Status {
     pub outstanding: u64,
     /// Entries appended and not yet applied.
     pub unapplied: u64,
-    /// What it holds of each part of the [`Budget`](crate::Budget) that it holds.
+    /// Amount held of each [`Budget`](crate::Budget) part that the machine counts.
     pub held: Vec<(Part, u64)>,
     /// Durable checkpoints since start.
     pub checkpoints: u64,
-    /// Failed ones.
+    /// Failed checkpoints since start.
     pub checkpoints_failed: u64,
     /// Fetches sent to the base since start.
     pub fetches: u64,
@@ -112,80 +129,85 @@ pub struct Status {
     pub writes_acknowledged: u64,
     /// Sessions that expired since start.
     pub sessions_expired: u64,
-    /// Sessions there may be; 0 is not known.
+    /// Maximum number of sessions; 0 when not known.
     pub sessions_max: u64,
-    /// Sessions that were not begun since start, because there were `sessions_max`.
+    /// Sessions refused since start because `sessions_max` was reached.
     pub sessions_refused: u64,
-    /// Sessions that were not begun since start, because clients of their address had their share.
+    /// Sessions refused since start because their address had used up its share.
     pub sessions_refused_of_address: u64,
-    /// Wrong proofs of the super user since start, and those that were not looked at because there had been too many.
+    /// Rejected super user proofs since start: wrong ones, and ones over the rate limit.
     pub super_guesses: u64,
-    /// [`List::Watches`](crate::event::List): sessions and paths they watch. [`List::Ephemerals`](crate::event::List): the session and what it owns.
+    /// The answer to a list.
+    ///
+    /// For [`List::Watches`](crate::event::List): sessions and the paths that they watch. For
+    /// [`List::Ephemerals`](crate::event::List): the session and its ephemerals.
     pub listed: Vec<(SessionId, Text)>,
-    /// Where the next page begins, if there is one.
+    /// Where the next page begins; `None` after the last.
     pub next: Option<Mark>,
-    /// [`List::Deadlines`](crate::event::List): sessions and in how many milliseconds they end if nothing is heard of them, soonest first.
+    /// For [`List::Deadlines`](crate::event::List): milliseconds until each silent session expires.
+    ///
+    /// Sorted, soonest first.
     pub deadlines: Vec<(u64, SessionId)>,
-    /// What whoever drives the machine counts of the disk; the machine itself leaves it empty. Name with its unit, number.
+    /// Counters of the disk: name with unit, and number. Set by the driver.
     pub disk: Vec<(&'static str, u64)>,
-    /// What is written to the medium. Whoever drives the machine knows it; the machine itself leaves it empty.
+    /// Wear of the storage medium. Set by the driver.
     pub flash: Option<FlashStatus>,
 }
 
-/// Too little room for more than deletions, as it was found when that was looked at last.
+/// A shortage that leaves room only for deletions, as last measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lack {
-    /// Where.
+    /// The scarce resource.
     pub of: Shortage,
-    /// Bytes that are free on the disk.
+    /// Bytes free on the disk.
     pub free_bytes: u64,
-    /// How many bytes more there must be before every write is admitted.
+    /// Additional bytes needed before every write is admitted.
     pub missing_bytes: u64,
 }
 
 /// A learner as its leader sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LearnerStatus {
-    /// Who.
+    /// The learner.
     pub id: ServerId,
-    /// Whether it is a voter, and its disk the one that counts.
+    /// Whether it is a voter with the disk that counts.
     pub votes: bool,
-    /// Whether it has what was committed when it joined, and gets everything since.
+    /// Whether it has caught up and receives new entries as they come.
     pub is_synced: bool,
-    /// Entries of the leader's history that it is not known to have durably.
+    /// Entries of the leader's history that it has not acked as durable.
     pub behind: u64,
-    /// For how long it has lacked one of them, milliseconds; 0 while it catches up after it joined.
+    /// How long it has lacked one of these entries, milliseconds; 0 while it joins.
     pub behind_ms: u64,
 }
 
-/// Another server, in its own words.
+/// Another server's own report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberStatus {
-    /// Who.
+    /// The server.
     pub id: ServerId,
-    /// What it said last on the link that there is.
+    /// Its last report on the current link.
     pub health: Health,
-    /// How long ago, milliseconds. It says so again only when something changes.
+    /// Age of the report, milliseconds. The server sends a new one only when something changes.
     pub said_ms: u64,
 }
 
 /// Why a server refuses writes, or would if it led.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refusal {
-    /// There is too little room for more than deletions.
+    /// There is room only for deletions.
     Shortage(Shortage),
-    /// The disk is mounted to be read only.
+    /// The disk is mounted read-only.
     ReadOnly,
     /// The log cannot be written.
     Log,
-    /// The last checkpoint failed, and what waits for it fills log or memory.
+    /// The last checkpoint failed, and log or memory is full without it.
     Checkpoint,
-    /// A reason of a later release.
+    /// A reason from a later release.
     Other,
 }
 
 impl Refusal {
-    /// For an operator.
+    /// Returns the reason, for an operator.
     pub fn why(self) -> &'static str {
         match self {
             Self::Shortage(shortage) => shortage.why(),
@@ -200,31 +222,35 @@ impl Refusal {
 /// A link to another server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerStatus {
-    /// To whom.
+    /// Server at the other end.
     pub id: ServerId,
-    /// The address of the link, or the one that is dialled, for people; empty when there is none.
+    /// Address of the link, or the last one dialled; empty when unknown.
     pub address: String,
-    /// Whether there is a link.
+    /// Whether the link is up.
     pub is_linked: bool,
-    /// For how long there has been none, milliseconds; 0 when there is one.
+    /// How long the link has been down, milliseconds; 0 while it is up.
     pub missing_ms: u64,
-    /// For how long nothing came on its link, milliseconds; `None` without one. Half a second more than it is at most.
+    /// Milliseconds since the link last received data; `None` without a link.
+    ///
+    /// The link is polled, so the peer may have been silent for up to 500 ms longer.
     pub heard_ms: Option<u64>,
-    /// Round trip as the link measures it, microseconds; 0 without one.
+    /// Round trip measured by the link, microseconds; 0 without a link.
     pub round_trip_us: u64,
-    /// Why there is none, and what helps, if that is known.
+    /// Why the link is down and what helps; `None` when unknown.
     pub refusal: Option<String>,
 }
 
-/// A peer on whose link nothing came for this long is silent, milliseconds: an idle leader and its learners exchange three heartbeats a second.
+/// Silence after which a peer counts as silent, milliseconds.
+///
+/// An idle leader and its learners exchange three heartbeats a second.
 const SILENT_MS: u64 = 2_000;
-/// The same between two learners, whose idle link says something every 2 s.
+/// The same between two learners, whose idle link is used every 2 s.
 const SILENT_LEARNER_MS: u64 = 3_500;
-/// While a leader is looked for, everyone that is there says something ten times a second.
+/// The same during an election, when every live server sends ten messages a second.
 const SILENT_LOOKING_MS: u64 = 1_500;
 
 impl Status {
-    /// For how long this peer has been silent, milliseconds, if that is longer than a peer that is well is.
+    /// Returns how long the peer has been silent or unlinked, milliseconds; `None` while normal.
     pub(crate) fn silent_ms(&self, peer: &PeerStatus) -> Option<u64> {
         let Some(heard_ms) = peer.heard_ms.filter(|_| peer.is_linked) else {
             return (!peer.is_linked).then_some(peer.missing_ms).filter(|ms| *ms > SILENT_MS);
@@ -238,19 +264,19 @@ impl Status {
         (heard_ms > most_ms).then_some(heard_ms)
     }
 
-    /// Whether this peer is there: it has a link and was heard lately.
+    /// Returns whether the peer has a link and was heard lately.
     pub(crate) fn hears(&self, peer: &PeerStatus) -> bool {
         peer.is_linked && self.silent_ms(peer).is_none()
     }
 
-    /// How its leader says that it is.
+    /// Returns the leader and its report; `None` while leading or without a report.
     pub(crate) fn leaders_health(&self) -> Option<(ServerId, &Health)> {
         let leader = self.leader.filter(|leader| Some(*leader) != self.id)?;
         self.said.iter().find(|member| member.id == leader).map(|member| (leader, &member.health))
     }
 }
 
-/// Bytes of proposals: the last, the smallest and the largest. `None` before the first.
+/// Proposal sizes in bytes: last, smallest, largest. `None` before the first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProposalBytes(pub Option<[u64; 3]>);
 
@@ -262,7 +288,7 @@ impl ProposalBytes {
     }
 }
 
-/// What a server is called: `leader`, `follower`, `observer`, `standalone`, or empty while it looks for a leader.
+/// Returns the role's name; empty while the server looks for a leader.
 pub(crate) fn role_name(role: Role, is_only_member: bool) -> &'static str {
     match role {
         Role::Looking => "",

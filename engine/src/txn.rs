@@ -1,132 +1,138 @@
-//! The ordered form of a write: what is logged, sent and applied.
+//! The ordered form of a write: it is logged, replicated and applied.
 //!
-//! Everything that depends on configuration or on a connection was resolved before this was encoded and travels as
-//! values, so applying is a function of the state and of these bytes alone. Decoding borrows from the bytes. The layout is in
-//! docs/FORMATS.md; integers are little-endian.
+//! Everything that depends on configuration or on a connection is resolved before encoding and
+//! travels as values. So applying is a function of the state and these bytes alone. Decoding
+//! borrows from the bytes. The layout is in docs/FORMATS.md; integers are little-endian.
 
 use crate::tree::acl::{self, Identity};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::net::IpAddr;
 use zoolet_model::{AuthId, CreateKind, ErrorCode, ServerId, SessionId, SessionSecret, Text};
 
-/// What the leader fills in.
+/// The header, which the leader fills in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Header {
-    /// Milliseconds since 1970, only ever shown (ctime, mtime).
+    /// Milliseconds since 1970; only displayed (ctime, mtime).
     pub wall_ms: i64,
-    /// Ensemble time, milliseconds that only grow: what reaping and time to live count in.
+    /// Ensemble time, milliseconds that never decrease.
     pub ensemble_ms: u64,
 }
 
 /// One operation on the tree, borrowed from the entry's bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op<'a> {
-    /// Create a znode.
+    /// Creates a znode.
     Create {
-        /// Not validated: other errors come first.
+        /// Not validated, because other errors come first.
         path: &'a str,
-        /// Null or bytes.
+        /// Data; `None` is null.
         data: Option<&'a [u8]>,
-        /// An encoded ACL ([`acl::encode`]); empty is open.
+        /// An encoded ACL ([`acl::encode`]); empty means open.
         acl: &'a [u8],
-        /// What kind of znode.
+        /// Kind of znode.
         kind: CreateKind,
         /// Whether the parent's counter is appended to the name.
         sequential: bool,
-        /// Whether the result of a multi shows the Stat.
+        /// Whether the result of a multi includes the Stat.
         with_stat: bool,
     },
-    /// Delete a znode.
+    /// Deletes a znode.
     Delete {
         /// Not validated.
         path: &'a str,
-        /// -1 matches any.
+        /// Expected version; -1 matches any.
         version: i32,
     },
-    /// Replace a znode's data.
+    /// Replaces a znode's data.
     SetData {
         /// Valid.
         path: &'a str,
-        /// Null or bytes.
+        /// Data; `None` is null.
         data: Option<&'a [u8]>,
-        /// -1 matches any.
+        /// Expected version; -1 matches any.
         version: i32,
     },
-    /// Replace a znode's ACL.
+    /// Replaces a znode's ACL.
     SetAcl {
         /// Valid.
         path: &'a str,
-        /// An encoded ACL; empty is open.
+        /// An encoded ACL; empty means open.
         acl: &'a [u8],
-        /// -1 matches any.
+        /// Expected aversion; -1 matches any.
         version: i32,
     },
-    /// Demand a version.
+    /// Fails unless the znode has this version.
     Check {
         /// Valid.
         path: &'a str,
-        /// -1 matches any.
+        /// Expected version; -1 matches any.
         version: i32,
     },
-    /// What the origin server already knows to fail. It is ordered all the same: a failed write costs a zxid, and inside a
-    /// multi the operations before it must be tried first.
+    /// An operation that the client's server already knows to fail.
+    ///
+    /// It is ordered all the same: a failed write costs a zxid, and inside a multi the operations
+    /// before it must be tried first.
     Refused(ErrorCode),
 }
 
-/// One entry's meaning.
+/// The decoded content of one entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Txn<'a> {
     /// Opens an epoch.
     NoOp,
     /// One operation of a session.
     Write {
-        /// Who asks.
+        /// Session that requests it.
         session: SessionId,
-        /// What that connection may do.
+        /// Identity of the session's connection.
         identity: Identity,
-        /// What.
+        /// The operation.
         op: Op<'a>,
     },
-    /// All or nothing.
+    /// Several operations of a session, all or nothing.
     Multi {
-        /// Who asks.
+        /// Session that requests them.
         session: SessionId,
-        /// What that connection may do.
+        /// Identity of the session's connection.
         identity: Identity,
         /// In order.
         ops: Vec<Op<'a>>,
     },
-    /// A session begins; its id is this entry's zxid.
+    /// Begins a session; its id is this entry's zxid.
     CreateSession {
-        /// Negotiated, milliseconds.
+        /// Negotiated timeout, milliseconds.
         timeout_ms: u32,
-        /// The proof its owner will show.
+        /// Secret that proves ownership of the session.
         secret: SessionSecret,
-        /// The server in whose process its owner lives: it ends when that process does. `None` of a client that came over a socket.
+        /// Server whose process embeds the session's owner; `None` for a socket client.
+        ///
+        /// The session ends when that process does.
         home: Option<ServerId>,
     },
-    /// A session ends, closed or expired, with all its ephemerals.
+    /// Ends a session, closed or expired, with all its ephemerals.
     CloseSession {
-        /// Which.
+        /// The session.
         session: SessionId,
     },
-    /// A session's owner came back with another timeout, which counts from this entry on, under every later leader too.
+    /// Changes the timeout of a session whose owner came back.
+    ///
+    /// The timeout counts from this entry on, also under later leaders.
     RenewSession {
-        /// Which.
+        /// The session.
         session: SessionId,
-        /// Negotiated, milliseconds.
+        /// Negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
-    /// Delete a container that has had children and has none.
+    /// Deletes a container that has had children and has none.
     Reap {
-        /// Which.
+        /// The container's path.
         path: &'a str,
     },
-    /// The ensemble's members change, or are named for the first time. Means something to the protocol, nothing to the tree.
+    /// Names or changes the ensemble's members. Used by the protocol, ignored by the tree.
     Membership(&'a [u8]),
 }
 
-/// The bytes are no entry this release knows.
+/// These bytes are not an entry that this release knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Undecodable;
 
@@ -158,11 +164,11 @@ mod tag {
 }
 
 impl Header {
-    /// Bytes before the tag.
+    /// Bytes of the header, before the tag.
     const BYTES: usize = 16;
 }
 
-/// Encodes an entry; the buffer is reused from one to the next.
+/// Encodes an entry. The caller can reuse `buffer` for the next one.
 pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
     put_header(buffer, header);
     match txn {
@@ -207,7 +213,10 @@ pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
     buffer.split().freeze()
 }
 
-/// The same entry with the leader's header, at the end of `buffer`, which is split there; `None` of bytes too short for a header.
+/// Copies an encoded entry, replacing its header by the leader's.
+///
+/// Appends to `buffer` and splits the copy off. Returns `None` when `payload` is shorter than a
+/// header.
 pub fn stamp(header: Header, payload: &[u8], buffer: &mut BytesMut) -> Option<Bytes> {
     let body = payload.get(Header::BYTES..)?;
     buffer.reserve(payload.len());
@@ -284,7 +293,7 @@ fn put_versioned(buffer: &mut BytesMut, tag: u8, version: i32, path: &str) {
 }
 
 fn put_length(buffer: &mut BytesMut, length: usize) {
-    // Everything encoded came through a frame, which a 31-bit length bounds.
+    // Every length came from a frame, whose own length has 31 bits.
     buffer.put_u32_le(u32::try_from(length).unwrap_or(u32::MAX));
 }
 
@@ -298,10 +307,10 @@ fn put_data(buffer: &mut BytesMut, data: Option<&[u8]>) {
     put_bytes(buffer, data.unwrap_or_default());
 }
 
-/// Decodes an entry. Total: every byte string gives an entry or [`Undecodable`].
+/// Decodes an entry. Total: any bytes give an entry or [`Undecodable`].
 ///
 /// # Errors
-/// [`Undecodable`] for anything [`encode`] does not write, trailing bytes included.
+/// [`Undecodable`] for bytes that [`encode`] does not write, including trailing ones.
 pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
     let mut reader = Reader { rest: payload };
     let header = Header { wall_ms: reader.i64()?, ensemble_ms: reader.u64()? };
@@ -314,7 +323,7 @@ pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
         tag::MULTI => {
             let (session, identity) = reader.origin()?;
             let count = reader.u32()?;
-            // No capacity from an unchecked number: each operation takes at least five bytes.
+            // Do not trust the count for the capacity: each operation takes at least five bytes.
             let mut ops = Vec::with_capacity((count as usize).min(reader.rest.len() / 5));
             for _ in 0..count {
                 ops.push(reader.op()?);
@@ -335,15 +344,15 @@ pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
     if reader.rest.is_empty() { Ok((header, txn)) } else { Err(Undecodable) }
 }
 
-/// The header alone, of an entry that may not decode further.
+/// Decodes only the header; the rest may be undecodable.
 pub fn header(payload: &[u8]) -> Option<Header> {
     let mut reader = Reader { rest: payload.get(..Header::BYTES)? };
     Some(Header { wall_ms: reader.i64().ok()?, ensemble_ms: reader.u64().ok()? })
 }
 
-/// The configuration that a membership entry carries, as the protocol encodes it; `None` of any other entry.
+/// Returns the encoded configuration in a membership entry; `None` for other entries.
 pub fn membership(payload: &[u8]) -> Option<&[u8]> {
-    // A look at one byte: this is asked of every entry that comes from a leader.
+    // Check one byte first: this runs for every entry from a leader.
     let is_one = payload.get(Header::BYTES) == Some(&tag::MEMBERSHIP);
     match is_one.then(|| decode(payload)) {
         Some(Ok((_, Txn::Membership(config)))) => Some(config),
@@ -351,7 +360,7 @@ pub fn membership(payload: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The session that asked for a change of the tree; `None` of any other entry.
+/// Returns the session that requested a change of the tree; `None` for other entries.
 pub fn writer(payload: &[u8]) -> Option<SessionId> {
     let mut reader = Reader { rest: payload.get(Header::BYTES..)? };
     match reader.u8().ok()? {
@@ -420,7 +429,7 @@ impl<'a> Reader<'a> {
         Ok(Txn::CreateSession { timeout_ms: self.u32()?, secret: SessionSecret(self.array()?), home })
     }
 
-    /// An encoded ACL, checked, so that whatever is stored can be read back.
+    /// Reads an encoded ACL and checks it, so that every stored ACL is readable.
     fn acl(&mut self) -> Result<&'a [u8], Undecodable> {
         let bytes = self.bytes()?;
         acl::check(bytes).map_err(|_| Undecodable)?;

@@ -1,30 +1,32 @@
-//! How long a medium lasts under what is written to it, and whether that is more than it should get.
+//! Wear of a storage medium: its projected life and its daily write budget.
 //!
-//! Pure: time (of a clock that never goes back and counts while the box is suspended) and bytes are arguments, and no wall clock is asked.
+//! Pure: bytes and monotonic time are arguments. The clock must count suspended time.
 
 use std::collections::VecDeque;
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 24 * 3600 * 1000;
-/// How often it is worth looking, milliseconds; less is no projection.
+/// Interval between measurements, milliseconds; a shorter window gives no forecast.
 pub const LOOK_MS: u64 = 10 * 60 * 1000;
-/// What is written in less than this may be a burst (a checkpoint, a snapshot): it counts as if it had taken so long, milliseconds.
+/// Minimum window that a burst (a checkpoint, a snapshot) is averaged over, milliseconds.
 const BURST_MS: u64 = 6 * 3600 * 1000;
-/// An alarm that was raised goes when so much of the budget is used, hundredths: not while it swings about all of it.
+/// Share of the budget below which an alarm ends, percent.
+///
+/// The gap to 100 keeps the alarm from flapping around the budget.
 const BACK_PERCENT: u64 = 80;
-/// Between two lines that say that more is written than the budget, milliseconds.
+/// Interval between repeated warnings while the budget stays exceeded, milliseconds.
 const TOLD_MS: u64 = DAY_MS;
-/// Between any two lines, milliseconds.
+/// Minimum interval between any two lines, milliseconds.
 const QUIET_MS: u64 = 3600 * 1000;
 
-/// What a medium takes.
+/// A storage medium's endurance and write budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Medium {
-    /// What its cells take before they wear out, bytes; 0 for what does not.
+    /// Bytes that the cells take before they wear out; 0: no wear.
     pub endurance_bytes: u64,
-    /// What reaches the cells for what is written to the device, hundredths.
+    /// Bytes that reach the cells per byte written to the device, percent.
     pub amplification_percent: u64,
-    /// What may be written to the device in a day; 0 for no budget.
+    /// Bytes that may be written to the device per day; 0: no budget.
     pub budget_bytes_per_day: u64,
 }
 
@@ -36,21 +38,23 @@ impl Default for Medium {
 }
 
 impl Medium {
-    /// How long a new one lasts when so much is written to it each day, days; `None` when it does not wear, or nothing is written.
+    /// Returns a new medium's life in days at this rate.
+    ///
+    /// Returns `None` when the medium does not wear or nothing is written.
     pub fn life_days(&self, bytes_per_day: u64) -> Option<u64> {
         let cells_per_day = u128::from(bytes_per_day) * u128::from(self.amplification_percent);
         let days = (u128::from(self.endurance_bytes) * 100).checked_div(cells_per_day)?;
         (self.endurance_bytes > 0).then(|| u64::try_from(days).unwrap_or(u64::MAX))
     }
 
-    /// What the budget allows in a time, bytes.
+    /// Returns the bytes that the budget allows in `ms` milliseconds.
     fn allowed(&self, ms: u64) -> u64 {
         let bytes = u128::from(self.budget_bytes_per_day) * u128::from(ms) / u128::from(DAY_MS);
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 }
 
-/// A number of bytes for people, with three figures.
+/// Formats a number of bytes with three digits, for people.
 pub fn shown_bytes(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     let (mut unit, mut thousandths) = (0, u128::from(bytes) * 1000);
@@ -65,33 +69,36 @@ pub fn shown_bytes(bytes: u64) -> String {
     }
 }
 
-/// What was written lately, and what a day of it would be.
+/// Bytes written lately, and the daily rate that follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Forecast {
-    /// Over how long, milliseconds: since the start, and a day at most; longer when nobody looked meanwhile.
+    /// Length of the window, milliseconds: since start, at most a day.
+    ///
+    /// A window without measurements in between may be longer.
     pub over_ms: u64,
-    /// Bytes written in it.
+    /// Bytes written in the window.
     pub bytes: u64,
-    /// At that rate; `None` before there are ten minutes to tell it from.
+    /// Bytes per day at that rate; `None` in the first ten minutes.
     pub bytes_per_day: Option<u64>,
 }
 
-/// What there is to say.
+/// A change to report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum News {
     /// More is written than the budget allows.
     Over,
-    /// It was, and is not any more.
+    /// The rate is back within the budget.
     Back,
 }
 
-/// What is written to a medium, in a window that slides.
+/// Bytes written to a medium, in a sliding window.
 ///
-/// Invariant: `marks` is never empty, and its times and bytes never decrease; neither does `now`, which is not before the last of them.
+/// Invariant: `marks` is never empty. Times and bytes never decrease along `marks`, nor from the
+/// last mark to `now`.
 #[derive(Debug)]
 pub struct Wear {
     medium: Medium,
-    /// When so much had been written, ten minutes or more apart.
+    /// Past measurements, at least ten minutes apart.
     marks: VecDeque<Mark>,
     now: Mark,
     is_over: bool,
@@ -105,30 +112,34 @@ struct Mark {
 }
 
 impl Wear {
-    /// Nothing was written yet.
+    /// Starts at `now_ms` with nothing written.
     pub fn new(medium: Medium, now_ms: u64) -> Self {
         let now = Mark { ms: now_ms, bytes: 0 };
         Self { medium, marks: VecDeque::from([now]), now, is_over: false, told: None }
     }
 
-    /// What is written to.
+    /// Returns the medium.
     pub fn medium(&self) -> Medium {
         self.medium
     }
 
-    /// Whether more is written than the budget allows: raised when the window has more than that, which takes a quarter of a day's bytes at least, and gone
-    /// when it has a fifth less.
+    /// Returns whether more is written than the budget allows.
+    ///
+    /// The alarm starts when the window exceeds its budget, which takes at least a quarter of a
+    /// day's bytes. It ends below four fifths of the budget.
     pub fn is_over_budget(&self) -> bool {
         self.is_over
     }
 
-    /// So much has been written since the beginning. For every ten minutes, and whenever somebody asks.
+    /// Records the total `bytes` written since start; returns a change to report.
+    ///
+    /// Call it every ten minutes, and before each status answer.
     pub fn note(&mut self, now_ms: u64, bytes: u64) -> Option<News> {
         self.now = Mark { ms: self.now.ms.max(now_ms), bytes: self.now.bytes.max(bytes) };
         if self.marks.back().is_none_or(|last| self.now.ms - last.ms >= LOOK_MS) {
             self.marks.push_back(self.now);
         }
-        // The oldest that stays is the last one that is a day old.
+        // Start the window at the latest mark that is at least a day old.
         while self.marks.get(1).is_some_and(|second| self.now.ms - second.ms >= DAY_MS) {
             self.marks.pop_front();
         }
@@ -136,7 +147,7 @@ impl Wear {
         self.tell()
     }
 
-    /// What was written lately.
+    /// Returns the bytes written lately, and their daily rate.
     pub fn forecast(&self) -> Forecast {
         let first = self.marks.front().copied().unwrap_or(self.now);
         let (over_ms, bytes) = (self.now.ms - first.ms, self.now.bytes - first.bytes);
@@ -174,7 +185,9 @@ mod tests {
     const HOUR_MS: u64 = 60 * MINUTE_MS;
     const MEGABYTE: u64 = 1_000_000;
 
-    /// 240 MB a day are 10 an hour; 8,760 GB are 10 years of 240 MB and ten times that in the cells.
+    /// The budget is 240 MB a day, or 10 MB an hour.
+    ///
+    /// The endurance of 8,760 GB is ten years of that budget at ten times amplification.
     fn medium() -> Medium {
         Medium {
             endurance_bytes: 8_760_000 * MEGABYTE,
@@ -183,7 +196,7 @@ mod tests {
         }
     }
 
-    /// What a steady load of so many bytes an hour makes of it, looked at each ten minutes.
+    /// A steady load in bytes per hour, measured every ten minutes.
     struct Load {
         wear: Wear,
         ms: u64,
@@ -299,7 +312,7 @@ mod tests {
         load.go_on(240, 9 * MEGABYTE);
         assert_eq!(load.told.len(), 3, "nothing more is said of what is as it should be");
 
-        // Whatever it swings between.
+        // No pattern of raising and ending the alarm reports more than once an hour.
         let mut wear = Wear::new(medium(), 0);
         let mut told = Vec::new();
         for minute in 0..48 * 60 {
@@ -319,7 +332,7 @@ mod tests {
         assert_eq!(wear.forecast().bytes_per_day, Some(u64::MAX));
     }
 
-    /// The clock is the monotonic one; whatever it does, nothing divides by nothing and nothing goes back.
+    /// A monotonic clock may still jump: no division by zero, and no figure decreases.
     #[test]
     fn a_clock_that_jumps_makes_the_window_longer_or_stands_still() {
         for began_ms in [0, 1, 1_795_000_000_000, u64::MAX - DAY_MS * 20] {
@@ -327,10 +340,11 @@ mod tests {
             load.go_on(24, 6 * MEGABYTE);
             let before = load.wear.forecast();
             assert_eq!(before.bytes_per_day, Some(144 * MEGABYTE));
-            // Back to the beginning, and counters with it.
+            // Time and counters go back to the beginning.
             load.wear.note(0, 0);
             assert_eq!(load.wear.forecast(), before);
-            // Ten days suspended: they are in the window until the next mark is a day old, and it says so.
+            // After ten days suspended, the window spans them until the next mark is a day old. The
+            // forecast shows that length.
             load.ms += 10 * DAY_MS;
             load.wear.note(load.ms, load.bytes);
             let Forecast { over_ms, bytes_per_day, .. } = load.wear.forecast();

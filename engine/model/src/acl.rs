@@ -1,9 +1,9 @@
-//! Who may do what.
+//! Access control lists and identities.
 
 use crate::Text;
 use alloc::{borrow::Cow, vec, vec::Vec};
 
-/// A permission set: ZooKeeper's bits, stored as the client gave them, valid or not (surface 6.1).
+/// A permission set: ZooKeeper's bits as the client sent them, unvalidated (surface 6.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Perms(pub i32);
 
@@ -18,15 +18,15 @@ impl Perms {
     pub const DELETE: Self = Self(8);
     /// Set the ACL.
     pub const ADMIN: Self = Self(16);
-    /// All five.
+    /// All five permissions.
     pub const ALL: Self = Self(31);
 
-    /// Whether any bit is in both: ZooKeeper's check is any-bit (surface 13.35).
+    /// Returns whether the sets share a bit. ZooKeeper's check is any-bit (surface 13.35).
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// The bits of both.
+    /// Returns the union of the sets.
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -35,30 +35,36 @@ impl Perms {
 /// One line of an ACL.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AclEntry {
-    /// What is allowed.
+    /// The granted permissions.
     pub perms: Perms,
     /// The authentication scheme: world, ip, digest, auth.
     pub scheme: Text,
-    /// Who, in the scheme's own form.
+    /// The identity, in the scheme's form.
     pub id: Text,
 }
 
-/// One line of an ACL as a client sent it: strings may be null there (kazoo sends empty ones as null).
+/// One line of an ACL as a client sent it.
+///
+/// Its strings may be null: kazoo sends empty strings as null.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct RequestedAcl {
-    /// What is allowed.
+    /// The requested permissions.
     pub perms: Perms,
-    /// The scheme, or null.
+    /// The scheme; `None` is null.
     pub scheme: Option<Text>,
-    /// The id, or null.
+    /// The id; `None` is null.
     pub id: Option<Text>,
 }
 
-/// An ACL as a client asks for it. Nearly all ask for the open one, which lives for ever: who asks again and again allocates nothing for it.
+/// An ACL as a client requests it.
+///
+/// Nearly all clients request the open ACL. It is static, so requesting it allocates nothing.
 pub type AskedAcl = Cow<'static, [RequestedAcl]>;
 
 impl RequestedAcl {
-    /// `world:anyone` with all permissions, as a client asks for it: ZooKeeper's OPEN_ACL_UNSAFE.
+    /// Returns the open ACL as a client requests it: ZooKeeper's OPEN_ACL_UNSAFE.
+    ///
+    /// It grants all permissions to `world:anyone`.
     pub const fn open() -> AskedAcl {
         static OPEN: [RequestedAcl; 1] = [RequestedAcl {
             perms: Perms::ALL,
@@ -69,16 +75,16 @@ impl RequestedAcl {
     }
 }
 
-/// `world:anyone` with all permissions, ZooKeeper's OPEN_ACL_UNSAFE.
+/// Returns the open ACL, ZooKeeper's OPEN_ACL_UNSAFE: all permissions for `world:anyone`.
 pub fn open_acl() -> Vec<AclEntry> {
     vec![AclEntry { perms: Perms::ALL, scheme: Text::from_static("world"), id: Text::from_static("anyone") }]
 }
 
-/// One identity of a connection: scheme and id.
+/// One identity of a connection.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AuthId {
     /// The scheme that proved it.
     pub scheme: Text,
-    /// Who, in the scheme's own form.
+    /// The identity, in the scheme's form.
     pub id: Text,
 }

@@ -1,9 +1,11 @@
-//! ZooKeeper's error codes: the answers a client understands, and no others.
+//! ZooKeeper's error codes, and no others.
 
 use core::fmt;
 
-/// Why a request was refused. The number goes on the wire; clients throw on numbers they do not know, so
-/// nothing is ever added here that ZooKeeper does not have.
+/// Why a request was refused.
+///
+/// The number travels on the wire. Clients throw on unknown numbers, so this enum has only
+/// ZooKeeper's codes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(i32)]
 #[allow(missing_docs, reason = "the names are ZooKeeper's own")]
@@ -55,12 +57,12 @@ impl ErrorCode {
         Self::QuotaExceeded,
     ];
 
-    /// The number on the wire, always negative.
+    /// Returns the number on the wire, always negative.
     pub const fn code(self) -> i32 {
         self as i32
     }
 
-    /// The reverse of [`ErrorCode::code`].
+    /// Returns the code with this number; `None` for an unknown number.
     pub fn from_code(code: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.code() == code)
     }

@@ -1,7 +1,7 @@
-//! zoolet's data model: what clients ask, what servers answer, and the words both use.
+//! zoolet's data model: requests, replies, and their shared types.
 //!
-//! Nothing here does IO, reads a clock or decides anything; the rules quoted as "surface N" are the numbered
-//! sections of docs/ZOOKEEPER.md.
+//! This crate does no IO, reads no clock and decides nothing. "Surface N" refers to section N of
+//! docs/ZOOKEEPER.md.
 #![no_std]
 
 extern crate alloc;

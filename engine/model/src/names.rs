@@ -1,12 +1,14 @@
-//! Lists of names that can be long: all in one buffer.
+//! Long lists of names in one buffer.
 
 use crate::Text;
 use alloc::vec::Vec;
 use bytes::{BufMut, Bytes, BytesMut};
 use core::fmt;
 
-/// Names of children, or paths of ephemerals. A hundred thousand of them take one allocation and as many bytes as on the wire, where each
-/// is a 4-byte big-endian length and its UTF-8.
+/// Names of children, or paths of ephemerals.
+///
+/// The list takes one allocation, even for a hundred thousand names, and the bytes of its wire
+/// form. There, each name is a 4-byte big-endian length and its UTF-8.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Names {
     count: usize,
@@ -14,17 +16,17 @@ pub struct Names {
 }
 
 impl Names {
-    /// How many there are.
+    /// Returns the number of names.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Returns whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Each name, in order.
+    /// Returns the names in order.
     pub fn iter(&self) -> impl Iterator<Item = &str> + '_ {
         let mut rest = &self.encoded[..];
         core::iter::from_fn(move || {
@@ -35,13 +37,13 @@ impl Names {
         })
     }
 
-    /// All of them as the wire carries them, without their count.
+    /// Returns the wire form of the names, without their count.
     pub fn encoded(&self) -> &Bytes {
         &self.encoded
     }
 }
 
-/// Collects [`Names`].
+/// Builds [`Names`].
 #[derive(Debug, Default)]
 pub struct NamesBuilder {
     count: usize,
@@ -49,14 +51,14 @@ pub struct NamesBuilder {
 }
 
 impl NamesBuilder {
-    /// Adds one; bytes that are no UTF-8 are shown as no text at all.
+    /// Appends a name. [`Names::iter`] shows invalid UTF-8 as the empty text.
     pub fn push(&mut self, name: &[u8]) {
         self.count += 1;
         self.encoded.put_u32(u32::try_from(name.len()).unwrap_or(u32::MAX));
         self.encoded.put_slice(name);
     }
 
-    /// All that were added.
+    /// Returns the list.
     pub fn finish(self) -> Names {
         Names { count: self.count, encoded: self.encoded.freeze() }
     }

@@ -1,12 +1,16 @@
-//! Paths of znodes, checked once.
+//! Paths of znodes, validated once.
 
 use crate::{ErrorCode, Text};
 use alloc::string::String;
 use core::fmt;
 
-/// The path of a znode that obeys ZooKeeper's rules (surface 7.4): starts with `/`, no empty, `.` or `..`
-/// component, no trailing slash but in `/` itself, no control, surrogate, private-use or U+FFF0..U+FFFF
-/// character, nothing beyond the basic plane.
+/// The valid path of a znode, by ZooKeeper's rules (surface 7.4).
+///
+/// A path starts with `/`. It has:
+/// - no empty, `.` or `..` component
+/// - no trailing slash, except `/` itself
+/// - no control, surrogate, private-use or U+FFF0..U+FFFF character
+/// - no character beyond the basic plane.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(Text);
 
@@ -15,39 +19,39 @@ impl Path {
     pub const ROOT: Self = Self(Text::from_static("/"));
     /// The reserved subtree.
     pub const ZOOKEEPER: Self = Self(Text::from_static("/zookeeper"));
-    /// Where quotas are configured.
+    /// The znode under which quotas are configured.
     pub const QUOTA: Self = Self(Text::from_static("/zookeeper/quota"));
-    /// Where clients read the ensemble's configuration.
+    /// The znode that shows the ensemble's configuration to clients.
     pub const CONFIG: Self = Self(Text::from_static("/zookeeper/config"));
 
-    /// Checks every rule.
+    /// Validates `text`.
     ///
     /// # Errors
-    /// [`ErrorCode::BadArguments`], ZooKeeper's answer to each illegal case.
+    /// [`ErrorCode::BadArguments`], ZooKeeper's answer to every illegal path.
     pub fn new(text: Text) -> Result<Self, ErrorCode> {
         if is_valid(&text) { Ok(Self(text)) } else { Err(ErrorCode::BadArguments) }
     }
 
-    /// From text that lives for ever.
+    /// Validates a static text.
     ///
     /// # Panics
-    /// When it breaks a rule: at compile time in a constant.
+    /// When `text` breaks a rule. In a constant, this stops the compilation.
     pub const fn from_static(text: &'static str) -> Self {
         assert!(is_valid_bytes(text.as_bytes()), "not the path of a znode");
         Self(Text::from_static(text))
     }
 
-    /// The text.
+    /// Returns the path as a string.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 
-    /// The shared text.
+    /// Returns the path's shared text.
     pub fn text(&self) -> &Text {
         &self.0
     }
 
-    /// The parent's path; `None` for `/`.
+    /// Returns the parent's path; `None` for `/`.
     pub fn parent(&self) -> Option<&str> {
         parent_and_name(self.as_str()).map(|(parent, _)| parent)
     }
@@ -65,8 +69,10 @@ impl fmt::Display for Path {
     }
 }
 
-/// Splits `/a/b` into `/a` and `b`, and `/a` into `/` and `a`; `None` for `/` and for text without a slash.
-/// Purely textual, so it also serves the checks ZooKeeper makes before it validates a path.
+/// Splits `/a/b` into `/a` and `b`, and `/a` into `/` and `a`.
+///
+/// Returns `None` for `/` and for text without a slash. Does not validate, so it also serves
+/// ZooKeeper's checks that precede validation.
 pub fn parent_and_name(path: &str) -> Option<(&str, &str)> {
     if path == "/" {
         return None;
@@ -75,7 +81,7 @@ pub fn parent_and_name(path: &str) -> Option<(&str, &str)> {
     Some((if slash == 0 { "/" } else { &path[..slash] }, &path[slash + 1..]))
 }
 
-/// The path of a child. Not checked: a name with a slash is a path of its own.
+/// Returns the path of a child. Not validated: `name` may contain a slash.
 pub fn child(parent: &str, name: &str) -> Text {
     let slash = if parent == "/" { "" } else { "/" };
     let mut path = String::with_capacity(parent.len() + slash.len() + name.len());
@@ -85,7 +91,7 @@ pub fn child(parent: &str, name: &str) -> Text {
     path.into()
 }
 
-/// Whether `path` obeys every rule of surface 7.4.
+/// Returns whether `path` obeys every rule of surface 7.4.
 pub fn is_valid(path: &str) -> bool {
     if path == "/" {
         return true;
@@ -98,7 +104,7 @@ fn is_legal(c: char) -> bool {
     !matches!(u32::from(c), 0x00..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..)
 }
 
-/// [`is_valid`] at compile time, where neither `split` nor `chars` exists. `path` is UTF-8.
+/// [`is_valid`] in const code, where `split` and `chars` are missing. `path` must be UTF-8.
 const fn is_valid_bytes(path: &[u8]) -> bool {
     if path.is_empty() || path[0] != b'/' {
         return false;
@@ -121,7 +127,7 @@ const fn is_valid_bytes(path: &[u8]) -> bool {
     path.len() == 1 || !is_dots_or_empty(path, name_starts, at)
 }
 
-/// The code point at `at` and its length in bytes.
+/// Returns the code point at `at` and its length in bytes.
 const fn decode(utf8: &[u8], at: usize) -> (u32, usize) {
     let first = utf8[at] as u32;
     let (mut code, bytes) = match first {

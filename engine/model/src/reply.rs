@@ -1,4 +1,4 @@
-//! What a server answers.
+//! Replies and watch events.
 
 use crate::{AclEntry, AuthId, ErrorCode, Names, Stat, Text};
 use alloc::vec::Vec;
@@ -37,13 +37,15 @@ pub enum Reply {
     Multi(Vec<OpResult>),
     /// multiRead, in order.
     MultiRead(Vec<ReadResult>),
-    /// A multiRead that came to a [`ReadOp::Unreadable`](crate::ReadOp::Unreadable): what it had read by then. On the wire this is
-    /// MARSHALLINGERROR with a body behind it, the one error that has one (surface 2.5).
+    /// The results of a multiRead up to its [`ReadOp::Unreadable`](crate::ReadOp::Unreadable).
+    ///
+    /// On the wire it is MARSHALLINGERROR followed by a body, the only error with a body (surface
+    /// 2.5).
     MultiReadBroken(Vec<ReadResult>),
 }
 
 impl Reply {
-    /// The error that the header shows although there is a body.
+    /// Returns the error that the header shows although the reply has a body.
     pub fn error(&self) -> Option<ErrorCode> {
         match self {
             Self::MultiReadBroken(_) => Some(ErrorCode::MarshallingError),
@@ -75,12 +77,17 @@ pub enum OpResult {
     Delete,
     SetData(Stat),
     Check,
-    /// The whole multi failed: 0 before the culprit, its error, RUNTIMEINCONSISTENCY after it.
+    /// The multi failed; holds this operation's code.
+    ///
+    /// The code is 0 (`None`) before the culprit, the error at the culprit, RUNTIMEINCONSISTENCY
+    /// after it.
     Failed(Option<ErrorCode>),
 }
 
-/// The first error of a multi that failed, and of which operation it is: a failed multi is 0 before the culprit, its code, and
-/// RUNTIMEINCONSISTENCY after it.
+/// Returns the position and error of the operation that failed a multi.
+///
+/// A failed multi has 0 before the culprit and RUNTIMEINCONSISTENCY after it, so the first error is
+/// the culprit's.
 pub fn first_failure(results: &[OpResult]) -> Option<(usize, ErrorCode)> {
     results.iter().enumerate().find_map(|(at, result)| match result {
         OpResult::Failed(Some(code)) => Some((at, *code)),
@@ -102,7 +109,7 @@ pub enum ReadResult {
     Failed(ErrorCode),
 }
 
-/// What happened to a watched znode.
+/// The change of a watched znode.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(i32)]
 #[allow(missing_docs, reason = "the names are ZooKeeper's own")]
@@ -113,13 +120,13 @@ pub enum EventKind {
     NodeChildrenChanged = 4,
 }
 
-/// A watch event as it is delivered. The server's state is always SyncConnected.
+/// A watch event as delivered. Its server state is always SyncConnected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WatchEvent {
-    /// What happened.
+    /// The change.
     pub kind: EventKind,
-    /// To which znode.
+    /// The znode's path.
     pub path: Text,
-    /// The zxid of the change, or -1 when setWatches made the event up.
+    /// Zxid of the change; -1 when setWatches synthesized the event.
     pub zxid: i64,
 }

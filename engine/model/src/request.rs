@@ -1,14 +1,16 @@
-//! What a client asks for, after the wire and before anything was decided.
+//! Decoded requests, before the server decides anything.
 
 use crate::{AskedAcl, Text};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-/// A session's number; the zxid of its creation. 0 names no session.
+/// A session's number: the zxid of its creation. 0 names no session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SessionId(pub i64);
 
-/// What proves the right to a session: 16 random bytes, not derivable from the id as in ZooKeeper.
+/// Proof of ownership of a session: 16 random bytes.
+///
+/// Unlike ZooKeeper's, it cannot be derived from the session id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionSecret(pub [u8; 16]);
 
@@ -21,70 +23,72 @@ impl core::fmt::Debug for SessionSecret {
 /// The first message of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectRequest {
-    /// The newest zxid the client has seen; a server behind it must not serve the client.
+    /// Newest zxid that the client has seen. A server behind it must not serve the client.
     pub last_zxid_seen: i64,
-    /// Session timeout asked for, milliseconds; may be negative.
+    /// Requested session timeout, milliseconds; may be negative.
     pub timeout_ms: i32,
-    /// The session to continue, or `SessionId(0)` for a new one.
+    /// Session to continue; `SessionId(0)` requests a new one.
     pub session: SessionId,
-    /// The proof that goes with it; any length from the wire.
+    /// The session's secret as sent, of any length.
     pub password: Option<Bytes>,
-    /// `None` when a client older than 3.4 left the byte out; the reply then leaves it out too.
+    /// `None` when a client older than 3.4 omitted the byte. The reply then omits it too.
     pub read_only: Option<bool>,
 }
 
 impl ConnectRequest {
-    /// From a client that has seen nothing yet and asks for a session of its own with this timeout.
+    /// Returns the request of a fresh client for a new session.
     pub fn for_new_session(timeout_ms: i32) -> Self {
         Self { last_zxid_seen: 0, timeout_ms, session: SessionId(0), password: None, read_only: None }
     }
 }
 
-/// The answer to [`ConnectRequest`].
+/// Answers [`ConnectRequest`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectReply {
-    /// The negotiated timeout, milliseconds; 0 when the session is refused.
+    /// Negotiated timeout, milliseconds; 0 when the session is refused.
     pub timeout_ms: i32,
-    /// The session, or `SessionId(0)` when refused.
+    /// The session; `SessionId(0)` when refused.
     pub session: SessionId,
-    /// Its secret, or zeroes when refused.
+    /// The session's secret; zeroes when refused.
     pub secret: SessionSecret,
-    /// Whether the request carried the read-only byte, so the reply must.
+    /// Whether the request carried the read-only byte, so that the reply must too.
     pub read_only_byte: bool,
 }
 
-/// Which bit of the create flags means what is decided by the wire; this is the outcome.
+/// The kind of a new znode. The wire codec maps the create flags to it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CreateKind {
     /// Lives until deleted.
     Persistent,
-    /// Dies with its session.
+    /// Deleted with its session.
     Ephemeral,
-    /// Reaped once it has had children and has none.
+    /// Reaped when it has had children and has none left.
     Container,
-    /// Reaped when childless and unmodified for this many milliseconds.
+    /// In ZooKeeper, reaped when childless and unmodified for `ttl_ms`.
+    ///
+    /// zoolet refuses to create it, with UNIMPLEMENTED.
     Ttl {
         /// Milliseconds, 1 to 2^40 - 1.
         ttl_ms: u64,
     },
 }
 
-/// A create of any of the four opcodes.
+/// A create with any of the four opcodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Create {
-    /// As sent; not validated, because ZooKeeper checks other things first (surface 2.3).
+    /// As sent, not validated: ZooKeeper checks other things first (surface 2.3).
     pub path: Text,
-    /// Null and empty are different data.
+    /// `None` is null data, which differs from empty data.
     pub data: Option<Bytes>,
     /// As sent; `None` for a null vector.
     pub acl: Option<AskedAcl>,
-    /// What kind of znode, or the flags that name none.
+    /// The create mode.
     pub mode: CreateMode,
-    /// Whether the reply carries a Stat (every opcode but plain create).
+    /// Whether the reply carries a Stat (every opcode except plain create).
     pub with_stat: bool,
 }
 
-/// The create mode as the opcode and flags gave it.
+/// The create mode that opcode and flags give.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CreateMode {
     /// A legal combination.
@@ -94,15 +98,15 @@ pub enum CreateMode {
         /// Whether the parent's counter is appended to the name.
         sequential: bool,
     },
-    /// Flags that name no mode, or a time to live out of range: BADARGUMENTS.
+    /// Unknown flags, or a time to live out of range: BADARGUMENTS.
     BadArguments,
-    /// A mode that this server does not have switched on (time to live): UNIMPLEMENTED.
+    /// A mode that this server has not enabled (time to live): UNIMPLEMENTED.
     Unimplemented,
-    /// Inside a multi, flags for a time to live under a header that carries none: MARSHALLINGERROR.
+    /// In a multi, time-to-live flags under a header without one: MARSHALLINGERROR.
     Mismatched,
 }
 
-/// An operation that changes the tree; alone or inside a multi.
+/// An operation that changes the tree, alone or inside a multi.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WriteOp {
     /// Opcodes 1, 15, 19, 21.
@@ -111,16 +115,16 @@ pub enum WriteOp {
     Delete {
         /// As sent.
         path: Text,
-        /// -1 matches any.
+        /// Expected version; -1 matches any.
         version: i32,
     },
     /// Opcode 5.
     SetData {
         /// As sent.
         path: Text,
-        /// Null and empty are different data.
+        /// `None` is null data, which differs from empty data.
         data: Option<Bytes>,
-        /// -1 matches any.
+        /// Expected version; -1 matches any.
         version: i32,
     },
     /// Opcode 7; never inside a multi.
@@ -129,14 +133,14 @@ pub enum WriteOp {
         path: Text,
         /// As sent; `None` for a null vector.
         acl: Option<AskedAcl>,
-        /// Compared with aversion; -1 matches any.
+        /// Expected aversion; -1 matches any.
         version: i32,
     },
     /// Opcode 13; only inside a multi.
     Check {
         /// As sent.
         path: Text,
-        /// -1 matches any.
+        /// Expected version; -1 matches any.
         version: i32,
     },
 }
@@ -154,7 +158,8 @@ pub enum ReadOp {
         /// As sent.
         path: Text,
     },
-    /// A write, or a null path: the multiRead ends here, with [`Reply::MultiReadBroken`](crate::Reply::MultiReadBroken).
+    /// A write, or a null path. The multiRead ends here with
+    /// [`Reply::MultiReadBroken`](crate::Reply::MultiReadBroken).
     Unreadable,
 }
 
@@ -181,7 +186,7 @@ pub enum AddWatchMode {
 /// The watches a client re-registers after a reconnect (opcodes 101, 105).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SetWatches {
-    /// The newest zxid the client saw before it lost its connection.
+    /// Newest zxid that the client saw before it lost its connection.
     pub relative_zxid: i64,
     /// One-shot data watches.
     pub data: Vec<Text>,
@@ -225,7 +230,7 @@ pub enum Request {
     GetAllChildrenNumber {
         path: Text,
     },
-    /// Opcode 22: each read succeeds or fails by itself, up to the first that is none.
+    /// Opcode 22: each read succeeds or fails by itself, up to the first unreadable one.
     MultiRead(Vec<ReadOp>),
     /// Opcode 9; the path is only echoed and may be null.
     Sync {
@@ -255,17 +260,18 @@ pub enum Request {
     /// Opcode 16: answered RECONFIGDISABLED.
     Reconfig,
     CloseSession,
-    /// A body that did not parse: MARSHALLINGERROR, the connection stays. `write` when ZooKeeper spends a zxid on
-    /// it (surface 2.4).
+    /// A body that did not parse: MARSHALLINGERROR; the connection stays.
+    ///
+    /// `write` is set when ZooKeeper spends a zxid on it (surface 2.4).
     Malformed {
         write: bool,
     },
-    /// An opcode that is unknown, or that no client may send: UNIMPLEMENTED, then the connection closes.
+    /// An unknown or forbidden opcode: UNIMPLEMENTED, then the connection closes.
     Unknown,
 }
 
 impl Request {
-    /// The operations of a write or of a multi, in order; nothing else has any.
+    /// Returns the operations of a write or multi, in order; empty for other requests.
     pub fn ops(&self) -> &[WriteOp] {
         match self {
             Self::Write(op) => core::slice::from_ref(op),

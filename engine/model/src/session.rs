@@ -1,18 +1,18 @@
-//! How a session is, and why a request has no answer: what every kind of session tells its owner.
+//! Session states and request errors, shared by every kind of session.
 
 use crate::{ErrorCode, EventKind, Text};
 use core::fmt;
 
-/// How a session is.
+/// The state of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SessionState {
     /// Requests are answered.
     Connected,
-    /// The server cannot serve it now; the session may live on, its ephemerals too.
+    /// The server cannot serve it now. The session and its ephemerals may survive.
     Suspended,
-    /// Reads are answered, writes are refused. For servers of an ensemble: one that is alone never is.
+    /// Reads are answered, writes are refused. Only in an ensemble, never on a standalone server.
     ReadOnly,
-    /// It is over, its ephemerals are or will be deleted.
+    /// It is over, and its ephemerals are or will be deleted.
     Lost(LostReason),
     /// It is over: an identity was refused.
     AuthFailed,
@@ -21,7 +21,7 @@ pub enum SessionState {
 }
 
 impl SessionState {
-    /// Whether no other state can follow.
+    /// Returns whether the state is final.
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Lost(_) | Self::AuthFailed | Self::Closed)
     }
@@ -30,32 +30,32 @@ impl SessionState {
 /// Why a session is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LostReason {
-    /// Nothing was heard of it for its timeout.
+    /// It was silent for its timeout.
     Expired,
-    /// Its owner did not touch it for as long as its watchdog waits, so it was closed.
+    /// Its owner did not touch it within the watchdog's time, so it was closed.
     Untouched,
     /// The node has shut down.
     Stopped,
-    /// The node failed: its disk, or a bug in zoolet. `Node::failed` says what.
+    /// The node failed: its disk, or a bug in zoolet. `Node::failed` gives the reason.
     Failed,
-    /// The node failed an assertion of its own. `Node::failed` says which.
+    /// The node panicked, as on a failed assertion. `Node::failed` gives the message.
     Bug,
 }
 
-/// Why a request has no answer, or what the server answered instead.
+/// Why a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// The server's answer.
+    /// The server's error.
     Refused(ErrorCode),
-    /// It was sent and the connection went away: nobody knows whether a write happened.
+    /// Sent, but the connection was lost. A write may or may not have happened.
     ConnectionLoss,
-    /// It was not sent: the session is suspended.
+    /// Not sent: the session is suspended.
     Suspended,
-    /// It was not sent: `outstanding_max` requests are under way.
+    /// Not sent: `outstanding_max` requests are in flight.
     Busy,
-    /// It was not sent: it is larger than `frame_bytes_max`.
+    /// Not sent: the request is larger than `frame_bytes_max`.
     TooLarge,
-    /// It was not sent, or its outcome is unknown: the session is over.
+    /// Not sent, or the outcome is unknown: the session is over.
     Lost(LostReason),
     /// The session is over: an identity was refused.
     AuthFailed,
@@ -64,7 +64,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What a request gets that cannot be sent because its session is like this.
+    /// Returns the error for a request that cannot be sent in this state.
     pub const fn of(state: SessionState) -> Self {
         match state {
             SessionState::Connected | SessionState::ReadOnly | SessionState::Suspended => Self::Suspended,
@@ -97,24 +97,26 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// A watch event as the owner of a session hears it.
+/// A watch event as the owner of a session receives it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Watched {
-    /// How the session was when it came.
+    /// State of the session when the event came.
     pub state: SessionState,
-    /// What happened.
+    /// The change.
     pub kind: EventKind,
-    /// To which znode.
+    /// The znode's path.
     pub path: Text,
-    /// The zxid of the change; -1 when it happened while the session was suspended.
+    /// Zxid of the change; -1 when it happened while the session was suspended.
     pub zxid: i64,
 }
 
-/// What a watch stream yields.
+/// An item of a watch stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WatchItem {
     /// A change.
     Event(Watched),
-    /// Changes before this point were missed, because the reader was slow or the session suspended: read again.
+    /// Changes before this point were missed: read again.
+    ///
+    /// The reader was slow, or the session was suspended.
     Gap,
 }

@@ -11,14 +11,15 @@ impl Text {
     /// The empty text.
     pub const EMPTY: Self = Self(Bytes::new());
 
-    /// From text that lives for ever.
+    /// Creates a text from a static string.
     pub const fn from_static(text: &'static str) -> Self {
         Self(Bytes::from_static(text.as_bytes()))
     }
 
-    /// Takes the bytes as they are when they are UTF-8; otherwise replaces each malformed sequence with
-    /// U+FFFD, which path rules then refuse. ZooKeeper answers bad UTF-8 with BADARGUMENTS, not with a closed
-    /// connection (surface 13.42).
+    /// Creates a text from bytes, replacing malformed UTF-8 sequences by U+FFFD.
+    ///
+    /// Valid bytes are taken without a copy. The path rules refuse U+FFFD. So the client gets
+    /// BADARGUMENTS as from ZooKeeper, not a closed connection (surface 13.42).
     pub fn from_utf8_lossy(bytes: Bytes) -> Self {
         match core::str::from_utf8(&bytes) {
             Ok(_) => Self(bytes),
@@ -26,13 +27,13 @@ impl Text {
         }
     }
 
-    /// The text.
+    /// Returns the text as a string.
     pub fn as_str(&self) -> &str {
-        // Every constructor checked; a second check costs nanoseconds and keeps this crate free of unsafe code.
+        // Every constructor checked; a second check costs nanoseconds and avoids unsafe code.
         core::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// The shared bytes.
+    /// Returns the shared bytes.
     pub fn as_bytes(&self) -> &Bytes {
         &self.0
     }

@@ -17,7 +17,8 @@ use zoolet_zab::{Mutation, mutation};
 
 impl Server {
     pub(super) fn on_connect(&mut self, conn: ConnId, peer: Option<IpAddr>, request: &ConnectRequest) {
-        // A client that has seen more than this server must find another one; it is told by a close, not by a refusal (surface 1.4).
+        // A client that has seen newer state must find another server: close its connection instead
+        // of refusing the session (surface 1.4).
         let is_ahead = request.last_zxid_seen > self.state.applied().as_i64();
         let is_ahead = is_ahead && !mutation::is_on(Mutation::ClientAheadTaken);
         if !self.is_serving() || self.is_stale() || is_ahead {
@@ -34,7 +35,8 @@ impl Server {
 
     fn begin_session(&mut self, conn: ConnId, request: &ConnectRequest) {
         let secret = SessionSecret(self.secrets.next_secret());
-        // Without an address it is of this process, and ends with it.
+        // A connection without an address comes from this process, and its session ends with the
+        // process.
         let client = self.connections.get(&conn).and_then(|connection| connection.identity.ip);
         let home = client.is_none().then(|| self.zab.id());
         let source = client.map(|client| Source::of(client, self.seed));
@@ -47,7 +49,8 @@ impl Server {
         self.joining.begin(&mut self.sessions, conn, source);
     }
 
-    /// The new session's connection may be gone; the session then waits for its owner or its timeout.
+    /// Handles a session's creation. If its connection is gone, the session waits for its owner or
+    /// its timeout.
     pub(super) fn on_session_created(&mut self, conn: ConnId, reply: ConnectReply) {
         let source = self.joining.end(conn);
         self.sessions.began_from(reply.session, source);
@@ -66,13 +69,15 @@ impl Server {
         }
     }
 
-    /// The secret is checked before anything happens to the connection that carries the session now: ZooKeeper closes that one
-    /// first, for anybody who knows the id (surface 13.25).
+    /// Continues a session on a new connection.
+    ///
+    /// The secret is checked before the old connection is touched. ZooKeeper closes the old
+    /// connection first, for any client that knows the id (surface 13.25).
     fn continue_session(&mut self, conn: ConnId, request: &ConnectRequest) {
         let timeout_ms = self.negotiate(request.timeout_ms);
         let changes = self.sessions.lookup(request.session).is_some_and(|live| live.next_timeout_ms != timeout_ms);
         if !self.is_alone() || changes {
-            // Another timeout is an entry, which the client waits for.
+            // A changed timeout becomes an entry, which the client waits for.
             return self.ask_after_session(conn, request);
         }
         let ConnectRequest { session, password, .. } = request;
@@ -85,14 +90,16 @@ impl Server {
             return self.close(conn);
         };
         if is_ending {
-            // A power loss may take back an end that is only proposed: whoever asks is told nothing, and asks again.
+            // A power loss may undo an end that is only proposed: give no answer, and let the
+            // client ask again.
             return self.close(conn);
         }
-        // Alone there is no other server that could know less: the old connection is gone at once.
+        // Alone, no other server could lag behind: the old connection closes at once.
         let since = self.sessions.since(*session);
         let old = self.sessions.attach(*session, Place::Here(conn), since);
         self.evict(*session, old);
-        // With the timeout that it has, coming back writes nothing, costs no zxid (surface 13.5) and works while the log does not.
+        // With an unchanged timeout, returning writes nothing and costs no zxid (surface 13.5). It
+        // works while the log does not.
         self.sessions.touch(*session, self.now.mono_ms);
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.session = *session;
@@ -113,7 +120,7 @@ impl Server {
         u32::try_from(asked_ms).unwrap_or(0).clamp(min, max.max(min))
     }
 
-    /// A session is gone: its owner asked for it and is answered, or it expired and its connection just ends.
+    /// Handles a session's end: answers an owner that requested it, and closes the connections.
     pub(super) fn on_session_closed(&mut self, zxid: Zxid, origin: Origin, session: SessionId) {
         let carried_by = self.sessions.remove(session);
         self.owners.of_this_process.remove(&session);
@@ -129,7 +136,7 @@ impl Server {
         }
     }
 
-    /// Sends what is queued and closes. Whatever the connection had waiting is dropped; its session lives on.
+    /// Sends what is queued and closes. Waiting requests are dropped; the session lives on.
     pub(super) fn close(&mut self, conn: ConnId) {
         if self.is_open(conn) {
             self.actions.push_back(Action::Close { conn });

@@ -1,19 +1,21 @@
-//! The numbers that the machine keeps up to date change by change, for tests that count them again.
+//! Incrementally maintained numbers, exposed for tests that recount them.
 //!
-//! A number that one change moves wrongly stays wrong, and nothing in the machine notices. So each is shown here beside what it stands for:
-//! [`Server::counts`] has those that follow from the applied state, which a test can recount from
-//! the records; [`Server::derived`] counts the others itself.
-//! A new number that is kept belongs in one of the two.
+//! A wrong update leaves a number wrong for good, and nothing in the machine notices. So each
+//! number is exposed here beside its source. [`Server::counts`] has the numbers that follow from
+//! the applied state; a test can recount them from the records.
+//!
+//! [`Server::derived`] recounts the others itself. Add each new maintained number to one of the
+//! two.
 
 use super::Server;
 use crate::session::identity_bytes;
 use std::collections::BTreeMap;
 use zoolet_model::SessionId;
 
-/// Numbers that follow from the applied entries alone: every server keeps the same.
+/// Numbers that follow from applied entries alone and are equal on every server.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Znodes, the built-in ones included.
+    /// Znodes, including the built-in ones.
     pub znodes: u64,
     /// Bytes of paths and data.
     pub data_bytes: u64,
@@ -21,17 +23,19 @@ pub struct Counts {
     pub ephemerals: u64,
     /// Containers that may be reaped.
     pub reapable: u64,
-    /// Ephemerals of each session. A server leaves out the sessions that it has not counted since its start.
+    /// Ephemerals of each session. Sessions that the server has not counted since its start are
+    /// left out.
     pub owned: BTreeMap<SessionId, u64>,
-    /// Sessions.
+    /// Sessions, connected or not.
     pub sessions: u64,
 }
 
 impl Counts {
-    /// The first difference between what a server keeps and what was counted, if there is one. Sessions that the server has not counted are passed over.
+    /// Compares the server's numbers with a recount. Sessions that the server has not counted are
+    /// skipped.
     ///
     /// # Errors
-    /// Which number it is, and both values.
+    /// The name of the first number that differs, with both values.
     pub fn agree(&self, counted: &Self) -> Result<(), String> {
         let Self { znodes, data_bytes, ephemerals, reapable, owned, sessions } = self;
         let numbers = [
@@ -60,14 +64,14 @@ impl Counts {
     }
 }
 
-/// A number that is kept, and the same counted from what it stands for.
+/// A maintained number beside a recount from its source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Derived {
-    /// Which.
+    /// Name of the number.
     pub name: &'static str,
-    /// As it is kept.
+    /// The maintained value.
     pub kept: u64,
-    /// As it has to be.
+    /// The recounted value.
     pub counted: u64,
 }
 
@@ -76,14 +80,14 @@ impl Derived {
         Self { name, kept: kept as u64, counted: counted as u64 }
     }
 
-    /// Whether the two agree.
+    /// Returns whether both values agree.
     pub fn is_true(&self) -> bool {
         self.kept == self.counted
     }
 }
 
 impl Server {
-    /// Getter: the numbers that follow from the applied state, as they are kept.
+    /// Getter: returns the maintained numbers that follow from the applied state.
     pub fn counts(&self) -> Counts {
         let totals = self.state.totals();
         Counts {
@@ -96,7 +100,9 @@ impl Server {
         }
     }
 
-    /// Getter: every other number that is kept, with the same counted anew. It looks at all that the machine holds, so only tests ask.
+    /// Getter: returns every other maintained number with a recount.
+    ///
+    /// It scans everything the machine holds, so only tests call it.
     pub fn derived(&self) -> Vec<Derived> {
         let identities = self.connections.values().flat_map(|connection| &connection.identity.ids);
         let idle = self.connections.values().filter(|connection| connection.proposed.is_empty());

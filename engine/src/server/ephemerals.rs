@@ -1,4 +1,5 @@
-//! How many ephemerals one session may own: they all die in one entry, and nothing else is applied meanwhile.
+//! The bound on ephemerals per session. All of them are deleted in one entry, and nothing else is
+//! applied meanwhile.
 
 use super::Server;
 use crate::action::FetchWhat;
@@ -7,17 +8,17 @@ use crate::store::key;
 use crate::tree::{Stuck, View};
 use zoolet_model::{Create, CreateKind, CreateMode, Request, WriteOp};
 
-/// Whether a session may own more.
+/// Whether a session may own more ephemerals.
 pub(super) enum Room {
-    /// Yes.
+    /// The new ephemerals fit.
     Enough,
-    /// Not if everything it has asked for succeeds.
+    /// They may not fit if every create in flight succeeds.
     Perhaps,
-    /// No.
+    /// They do not fit.
     None,
 }
 
-/// Ephemerals that a request asks for.
+/// Returns the number of ephemerals that a request asks to create.
 pub(super) fn births(request: &Request) -> u32 {
     let is_birth = |write: &&WriteOp| {
         let ephemeral = |mode: &CreateMode| matches!(mode, CreateMode::Valid { kind: CreateKind::Ephemeral, .. });
@@ -27,10 +28,11 @@ pub(super) fn births(request: &Request) -> u32 {
 }
 
 impl Server {
-    /// Whether the session of `conn` may ask for so many more ephemerals.
+    /// Checks whether the session of `conn` may request `births` more ephemerals.
     ///
     /// # Errors
-    /// [`Stuck`] when it is from before this server's start, and what it owns is not in memory.
+    /// [`Stuck`] if the session is older than this server's start and its ephemerals are not in
+    /// memory.
     pub(super) fn room_for_ephemerals(&mut self, conn: ConnId, births: u32) -> Result<Room, Stuck> {
         let Some(connection) = self.connections.get(&conn) else { return Ok(Room::None) };
         let (session, asked) = (connection.session, connection.births.saturating_add(births));

@@ -1,4 +1,4 @@
-//! Questions to the base that are under way, and who waits for the answers.
+//! Fetches from the base in flight, and the waiters for their results.
 
 use super::Server;
 use super::derived::Derived;
@@ -9,18 +9,18 @@ use crate::store::{Stamp, key};
 use std::collections::{BTreeMap, BTreeSet};
 use zoolet_model::SessionId;
 
-/// Who asked.
+/// A waiter for a fetch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Waiter {
-    /// The entry whose turn it is to be applied.
+    /// The entry that is next to be applied.
     Apply,
-    /// A request, by its own number; it is at the head of its connection's pipeline until it is answered.
+    /// A request, by its unique number. It stays at the head of its pipeline until answered.
     Request(ConnId, u64),
     /// The reaper.
     Reaper,
-    /// A question for a session's ephemerals, by its ticket.
+    /// A list of a session's ephemerals, by its ticket.
     List(u64, SessionId),
-    /// Nobody yet: an entry that is still being persisted will need it.
+    /// No waiter yet: an entry that is still being persisted will need the record.
     Nobody,
 }
 
@@ -29,12 +29,14 @@ struct UnderWay {
     what: FetchWhat,
     generation: Generation,
     waiters: Vec<Waiter>,
-    /// How often it has failed and was asked anew.
+    /// Number of times this fetch failed and was repeated.
     retries: u32,
 }
 
 impl UnderWay {
-    /// What nobody waits for yet is asked anew by who needs it.
+    /// Returns whether a failed fetch is retried.
+    ///
+    /// A prefetch without a waiter is not: the waiter repeats it when it needs the record.
     fn may_be_asked_anew(&self) -> bool {
         let retries_max = if self.waiters.contains(&Waiter::Apply) { APPLY_RETRIES_MAX } else { RETRIES_MAX };
         !self.waiters.is_empty() && self.retries < retries_max
@@ -43,42 +45,49 @@ impl UnderWay {
 
 #[derive(Clone, Copy, Debug)]
 struct Wait {
-    /// When it looked at memory: what it found then must still be there when the rest has come.
+    /// Stamp of memory when the waiter looked. Records found then must stay until the rest arrives.
     since: Stamp,
-    /// Answers that have not come. It looks again when it has all of them, not at each.
+    /// Fetches not yet answered. The waiter looks again once all have arrived, not after each.
     pending: usize,
 }
 
-/// At most one question per key is under way, so a record that is being fetched cannot change meanwhile: to change, it must be in memory.
-/// (Large data, ephemerals' and reaper's marks are written without a look; they are never fetched as records.)
+/// All fetches in flight, at most one per key.
+///
+/// So a record cannot change while it is being fetched: a record changes only while it is in
+/// memory. Large data, ephemeral marks and reaper marks are written without a lookup, but are never
+/// fetched as records.
 #[derive(Debug, Default)]
 pub(super) struct Fetches {
     next: u64,
     under_way: BTreeMap<FetchId, UnderWay>,
     by_what: BTreeMap<FetchWhat, FetchId>,
-    /// Who waits for how much.
+    /// Each waiter's number of unanswered fetches.
     waits: BTreeMap<Waiter, Wait>,
-    /// The same by age of what they found.
+    /// The same waiters, ordered by the age of the records they hold in memory.
     held: BTreeSet<(Stamp, Waiter)>,
     pub(super) asked: u64,
-    /// Of what is under way.
+    /// Bytes charged for the fetches in flight.
     bytes: usize,
 }
 
-/// How often a question is asked anew when the device said no: a base that comes back by itself from a passing error ends the generations that
-/// were open, and the present one answers. More often would keep everybody waiting for a device that is broken.
+/// Retries of a fetch after an I/O error.
+///
+/// A base that recovers from a passing error closes its open generations; the retry reads the
+/// current one. More retries would keep clients waiting for a broken device.
 const RETRIES_MAX: u32 = 1;
-/// The same for an entry's question, after which the server stops.
+/// Retries of a fetch that an entry waits for. Afterwards the server stops.
 const APPLY_RETRIES_MAX: u32 = 3;
 
 impl Fetches {
-    /// Nothing under way, and no number used twice: late answers to `before` mean nothing.
+    /// Returns an empty table that continues the numbering, so late answers to `before` match
+    /// nothing.
     pub(super) fn after(before: &Self) -> Self {
         Self { next: before.next, asked: before.asked, ..Self::default() }
     }
 
-    /// Joins the question if it is under way; otherwise gives the number to ask it under. A waiter that needs one record twice waits
-    /// for it once.
+    /// Adds a waiter to a fetch. Returns the number of a new fetch, or `None` if one is in flight.
+    ///
+    /// A waiter that needs one record twice waits for it once.
     fn ask(&mut self, what: FetchWhat, generation: Generation, waiter: Waiter) -> Option<FetchId> {
         let (id, is_new) = match self.by_what.get(&what) {
             Some(id) => (*id, false),
@@ -96,7 +105,7 @@ impl Fetches {
         is_new.then_some(id)
     }
 
-    /// The number to ask it under.
+    /// Registers a fetch and returns its number.
     fn begin(&mut self, question: UnderWay) -> FetchId {
         let id = FetchId(self.next);
         self.next += 1;
@@ -107,7 +116,7 @@ impl Fetches {
         id
     }
 
-    /// Questions under way, and everybody who waits or holds on to something.
+    /// Returns the number of fetches in flight and of waiters, over all tables.
     pub(super) fn len(&self) -> usize {
         self.under_way.len() + self.by_what.len() + self.waits.len() + self.held.len()
     }
@@ -140,10 +149,13 @@ impl Fetches {
     }
 }
 
-/// What a question takes beside its key: places in two B-trees and two mailboxes, and who waits for it.
+/// Bytes that a fetch takes besides its key. They cover two B-tree slots, two mailbox slots and the
+/// waiters.
 const FETCH_BYTES: usize = 320;
 
-/// What a question takes, counted as if each of the three threads that may hold its key had one of its own.
+/// Returns the bytes charged for a fetch.
+///
+/// Up to three threads may hold its key; each is charged as if it had a copy.
 fn cost(what: &FetchWhat) -> usize {
     let (FetchWhat::Record(key) | FetchWhat::KeysUnder(key)) = what;
     FETCH_BYTES + 3 * allocated(key.len())
@@ -161,8 +173,11 @@ impl Server {
         }
     }
 
-    /// Fetches what `waiter` did not find when it looked at `since`. Even if that is one record: a cache without room for all that it is
-    /// used with would let each answer push out another, for ever.
+    /// Fetches the records that `waiter` did not find when it looked at `since`.
+    ///
+    /// The records found then stay in memory until the rest arrives, even if only one is missing.
+    /// Otherwise, in a cache smaller than the working set, each fetched record could evict another
+    /// forever.
     pub(super) fn fetch_all(&mut self, missing: Vec<FetchWhat>, waiter: Waiter, since: Stamp) {
         self.release(waiter);
         self.fetches.waits.insert(waiter, Wait { since, pending: 0 });
@@ -172,19 +187,21 @@ impl Server {
         missing.into_iter().take(asked).for_each(|what| self.fetch(what, waiter));
     }
 
-    /// How many of the records that one request misses are asked for at once; it looks again when it has them and asks for the next. Half of
-    /// them at least, so that it does not look for ever.
+    /// Returns how many of one request's missing records to fetch at once.
+    ///
+    /// The request looks again once these have arrived, and then fetches more. At least half are
+    /// fetched, which bounds the number of rounds.
     fn portion(&self, missing: usize) -> usize {
         let room = (fetch_bytes_max(&self.limits) as usize).saturating_sub(self.fetches.bytes) / (2 * FETCH_BYTES);
         missing.min(room.max(missing.div_ceil(2)))
     }
 
-    /// Whether nothing should be asked for ahead of its time.
+    /// Returns whether fetches in flight exceed the bound for prefetching.
     pub(super) fn fetches_are_many(&self) -> bool {
         self.fetches.bytes as u64 >= fetch_bytes_max(&self.limits)
     }
 
-    /// `waiter` has what it waited for, or does not want it any more.
+    /// Releases a waiter that has its records, or no longer needs them.
     pub(super) fn let_go(&mut self, waiter: Waiter) {
         if self.release(waiter) {
             self.keep_what_is_held();
@@ -211,7 +228,7 @@ impl Server {
         match (what, found) {
             (FetchWhat::Record(key), Fetched::Record(record)) => self.state.memory().fetched(key, record),
             (FetchWhat::KeysUnder(prefix), Fetched::Keys(keys)) => {
-                // Of an older generation it is not kept: whoever waits asks again.
+                // Keys of an older generation are not kept; the waiter asks again.
                 self.state.memory().fetched_keys(prefix, keys, generation);
             }
             (what, found) => return self.fail(format!("fetched {found:?} for {what:?}")),
@@ -240,8 +257,11 @@ impl Server {
         }
     }
 
-    /// Nothing that was read from a damaged base is served: where peers can replace it, they do. Alone, a read is answered SYSTEMERROR, and the server
-    /// stops before an entry, which cannot be skipped. So it is when the device says no again.
+    /// Handles a failed fetch. No data read from a damaged base is served.
+    ///
+    /// A member with peers replaces the base with a snapshot. A standalone server answers reads
+    /// with SYSTEMERROR, and stops at an entry, because an entry cannot be skipped. The same
+    /// applies if an I/O error repeats.
     fn on_fetch_failed(&mut self, question: UnderWay, failure: &BaseFailure) {
         match failure {
             BaseFailure::Damaged(what) if self.lose_base(what) => return,
@@ -258,14 +278,14 @@ impl Server {
                     return self.fail(what);
                 }
                 Waiter::Request(conn, number) => self.refuse_head(conn, number),
-                // Whoever asks for a list gets no answer.
+                // A list request gets no answer.
                 Waiter::List(..) => self.let_go(waiter),
                 Waiter::Reaper | Waiter::Nobody => {}
             }
         }
     }
 
-    /// Those who wait for it wait on, so nothing overtakes them.
+    /// Repeats a failed fetch. Its waiters keep waiting, so no later request overtakes them.
     fn fetch_anew(&mut self, failed: UnderWay) {
         let (what, generation) = (failed.what.clone(), self.state.generation());
         let id = self.fetches.begin(UnderWay { generation, retries: failed.retries + 1, ..failed });

@@ -1,7 +1,8 @@
-//! Writes of a learner's clients: to the leader, and back as entries.
+//! Writes of a learner's clients: sent to the leader, returned as entries.
 //!
-//! The learner encodes an entry once; the leader fills in its times and proposes those bytes. What comes back in the stream under the number it was sent
-//! with finds who waits for it. Nothing is ever sent twice: when the leader is lost, what was sent and has not come back has an unknown outcome.
+//! The learner encodes an entry once; the leader fills in its times and proposes those bytes. A
+//! returning entry carries the learner's number for it, which identifies the waiting request. No
+//! write is sent twice: when the leader is lost, the outcome of every forward in flight is unknown.
 
 use super::Server;
 use super::admission::{Admission, Need, need_of};
@@ -16,95 +17,101 @@ use std::collections::{BTreeMap, VecDeque};
 use zoolet_model::{ErrorCode, ServerId, SessionId, Zxid};
 use zoolet_zab::{Mutation, mutation};
 
-/// Entries of one learner that the leader has neither sent back nor refused, at most; beyond it pipelines wait.
+/// Maximum forwarded entries of one learner in flight; beyond it pipelines wait. An entry is in
+/// flight until the leader returns or refuses it.
 const FORWARDS_MAX: usize = 1024;
-/// The same of beginnings and ends of sessions: those do not wait for other clients' writes.
+/// Maximum for entries that begin or end a session. Its extra room keeps them from waiting for
+/// other clients' writes.
 const SESSION_FORWARDS_MAX: usize = FORWARDS_MAX + 256;
-/// Bytes of their payloads; one goes whatever its size.
+/// Maximum payload bytes of forwards in flight. A single larger entry is still sent.
 const FORWARD_BYTES_MAX: usize = 2 << 20;
 
-/// What one of those beginnings and ends may take beside, well rounded.
+/// Bytes allowed for each session entry beyond `FORWARDS_MAX`, rounded up.
 const SESSION_FORWARD_BYTES: usize = 256;
 
-/// What was sent to the leader under one number.
+/// An entry sent to the leader under one number.
 #[derive(Debug)]
 struct Sent {
     seq: u64,
     bytes: usize,
-    /// `None` when the leader has answered.
+    /// `None` once the leader has answered.
     asker: Option<Asker>,
 }
 
-/// Who waits for it, and which of its connection's requests it is.
+/// The requester of an entry, and the number of its request.
 #[derive(Clone, Copy, Debug)]
 struct Asker {
     origin: Origin,
     number: u64,
 }
 
-/// An entry that a learner's client wants.
+/// An entry that a learner's client requests.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    /// The learner's number for it.
+    /// The learner's number for the entry.
     pub(super) seq: u64,
-    /// The connection that asks, and since when it has its session.
+    /// The requesting connection, and since when it holds its session.
     pub(super) conn: ConnId,
     pub(super) since: Attachment,
     pub(super) payload: Bytes,
 }
 
-/// What a learner sent to this leader.
+/// Entries received from one learner.
 #[derive(Debug)]
 struct Inbound {
     link: LinkId,
-    /// Not proposed yet, because there is no room: everything behind waits too.
+    /// Entries not proposed yet for lack of room. Later entries wait behind them.
     waiting: VecDeque<Wanted>,
-    /// Bytes of their payloads.
+    /// Payload bytes of `waiting`.
     bytes: usize,
 }
 
-/// A session that a learner's client begins, until this leader has applied its beginning. The learner may have done so before, because its disk is
-/// faster: then the session is at work already.
+/// A session that a learner's client is creating, until this leader applies the creation.
+///
+/// The learner may apply the creation earlier, because its disk is faster. The session can
+/// therefore send requests already.
 #[derive(Clone, Copy, Debug)]
 struct Joining {
     place: Place,
-    /// The last entry it asked for.
+    /// The last entry that the session requested.
     last_write: Zxid,
-    /// That is its end.
+    /// Whether `last_write` ends the session.
     is_ending: bool,
 }
 
-/// What was forwarded and has not come back.
+/// Forwarded entries in flight.
 #[derive(Debug, Default)]
 pub(super) struct Forwards {
-    /// The last number used. One is never used twice in one process: what comes back late finds nobody.
+    /// The last number used. Numbers are never reused in one process, so a late answer matches no
+    /// request.
     seq: u64,
     /// Oldest first, by number.
     sent: VecDeque<Sent>,
-    /// Of those that wait for the leader.
+    /// Number of entries in `sent` that the leader has not answered.
     unanswered: usize,
     bytes: usize,
-    /// Refused requests, and what each is told once everything before it on its connection is answered.
+    /// Refused requests with their xid and error. Each is reported once all earlier requests of its
+    /// connection are answered.
     refused: BTreeMap<(ConnId, u64), (i32, ErrorCode)>,
-    /// Leader: sessions that learners' clients begin.
+    /// Leader: sessions that learners' clients are creating.
     joining: BTreeMap<SessionId, Joining>,
-    /// Leader: by learner.
+    /// Leader: received entries by learner.
     inbound: BTreeMap<ServerId, Inbound>,
 }
 
 impl Forwards {
-    /// What waits here, in entries.
+    /// Returns the number of waiting entries.
     pub(super) fn len(&self) -> usize {
         let inbound = self.inbound.values().map(|inbound| inbound.waiting.len()).sum::<usize>();
         self.unanswered + self.refused.len() + inbound
     }
 
-    /// Sessions of learners' clients that are being created.
+    /// Returns the number of sessions that learners' clients are creating.
     pub(super) fn joining(&self) -> usize {
         self.joining.len()
     }
 
-    /// What this leader holds of learners' entries that it has no room for.
+    /// Returns the payload bytes of learners' entries that wait for room at this leader.
     pub(super) fn held_bytes(&self) -> usize {
         self.inbound.values().map(|inbound| inbound.bytes).sum()
     }
@@ -129,13 +136,13 @@ impl Forwards {
         Some(asker)
     }
 
-    /// The leader is lost, or this leader's time is over.
+    /// Forgets everything in flight: the leader is lost, or this server stops leading.
     pub(super) fn clear(&mut self) {
-        // The numbers go on.
+        // Numbering continues.
         *self = Self { seq: self.seq, ..Self::default() };
     }
 
-    /// Connections whose sessions begin with what the leader has not answered.
+    /// Returns the number of connections whose session entry the leader has not answered.
     pub(super) fn joining_here(&self) -> usize {
         let askers = self.sent.iter().filter_map(|sent| sent.asker);
         askers.filter(|asker| matches!(asker.origin, Origin::Connect { .. })).count()
@@ -163,9 +170,12 @@ impl Forwards {
     }
 }
 
-/// Learner.
+/// On a learner.
 impl Server {
-    /// Sends a client's entry to the leader. False when there is none, or nobody waits for the entry: a learner proposes nothing by itself.
+    /// Sends a client's entry to the leader. Returns false if it cannot be sent.
+    ///
+    /// That is the case without a leader, and for an entry without a requester: a learner proposes
+    /// nothing by itself.
     pub(super) fn forward(&mut self, payload: Bytes, origin: Origin) -> bool {
         let Some(leader) = self.leader().filter(|_| self.is_serving()) else { return false };
         let (conn, number) = match origin {
@@ -190,14 +200,14 @@ impl Server {
         true
     }
 
-    /// The entry that was forwarded under this number is being appended here; who waits for it?
+    /// Returns the requester of a forwarded entry that is being appended here.
     pub(super) fn claim_forwarded(&mut self, seq: u64) -> Origin {
         let asker = self.forwards.answered(seq);
         self.room_for_forwards();
         asker.map_or(Origin::None, |asker| asker.origin)
     }
 
-    /// It will not come.
+    /// Handles the leader's refusal of a forwarded entry.
     pub(super) fn on_refused(&mut self, seq: u64, code: ErrorCode) {
         let Some(Asker { origin, number }) = self.forwards.answered(seq) else { return };
         match origin {
@@ -207,7 +217,8 @@ impl Server {
                     self.ready.push_back(conn);
                 }
             }
-            // Whether its session is over is said when it comes back and asks, and not by a write's answer (surface 1.5, 13.21).
+            // A write's answer does not report that its session is over. The client learns that
+            // when it reconnects (surface 1.5, 13.21).
             Origin::Request { conn, .. } => self.close(conn),
             Origin::Connect { conn, .. } => {
                 self.joining.lose(&mut self.sessions, conn);
@@ -224,7 +235,7 @@ impl Server {
         }
     }
 
-    /// Whether the oldest write of this connection that has no answer was refused.
+    /// Returns whether the oldest unanswered write of this connection was refused.
     pub(super) fn is_next_refused(&self, conn: ConnId) -> bool {
         if self.forwards.refused.is_empty() {
             return false;
@@ -233,7 +244,7 @@ impl Server {
         oldest.is_some_and(|&number| self.forwards.refused.contains_key(&(conn, number)))
     }
 
-    /// Answers refused writes whose turn it is.
+    /// Answers refused writes whose turn has come.
     pub(super) fn answer_refused(&mut self, conn: ConnId) {
         while self.is_next_refused(conn)
             && let Some(connection) = self.connections.get(&conn)
@@ -247,18 +258,18 @@ impl Server {
     }
 }
 
-/// What becomes of a learner's entry.
+/// The leader's decision on a learner's entry.
 enum Verdict {
     Proposed,
     Wait,
     Refuse(ErrorCode),
-    /// No correct server sends it.
+    /// No correct server sends this entry.
     Fault(&'static str),
 }
 
-/// Leader.
+/// On the leader.
 impl Server {
-    /// A learner's client wants this entry.
+    /// Handles an entry that a learner's client requests.
     pub(super) fn on_forward(&mut self, peer: ServerId, link: LinkId, wanted: Wanted) {
         let inbound = self.forwards.inbound.entry(peer).or_insert_with(|| Inbound::new(link));
         if inbound.link != link {
@@ -266,7 +277,8 @@ impl Server {
         }
         inbound.bytes += wanted.payload.len();
         inbound.waiting.push_back(wanted);
-        // A learner of this release stops at FORWARD_BYTES_MAX; the entry that takes it there may be as large as entries can be.
+        // A learner of this release stops at `FORWARD_BYTES_MAX`. The entry that reaches this limit
+        // may have the maximum entry size.
         let bytes_max = FORWARD_BYTES_MAX
             + self.limits.payload_bytes_max()
             + (SESSION_FORWARDS_MAX - FORWARDS_MAX) * SESSION_FORWARD_BYTES;
@@ -276,7 +288,7 @@ impl Server {
         self.take_forwarded(peer);
     }
 
-    /// Proposes what learners sent, as far as there is room.
+    /// Proposes learners' entries while there is room.
     pub(super) fn take_all_forwarded(&mut self) {
         let waiting: Vec<_> = self
             .forwards
@@ -324,8 +336,9 @@ impl Server {
     ) -> Verdict {
         let (seq, conn, since) = from;
         if self.zab.is_handing_over() {
-            // Not refused: handing over may come to nothing, and what the same connection asks for next must not take effect behind what was
-            // refused before its server has heard of it.
+            // Wait instead of refusing, because the hand-over may fail and this leader go on. The
+            // learner hears of a refusal late. Requests that it forwards meanwhile for the same
+            // connection must not take effect behind the refused one.
             return Verdict::Wait;
         }
         match txn {
@@ -336,12 +349,12 @@ impl Server {
             }
             Txn::CloseSession { session } | Txn::Write { session, .. } | Txn::Multi { session, .. } => {
                 if !self.is_owner(peer, Claim { session: *session, conn, since }) {
-                    // Moved or over: which of the two is said to whoever comes back.
+                    // The session moved or ended; the client learns which when it reconnects.
                     return Verdict::Refuse(ErrorCode::SessionExpired);
                 }
                 self.touch_from(*session);
                 if payload.len() > self.limits.payload_bytes_max() {
-                    // It could never be made durable.
+                    // No log segment could hold this entry.
                     return Verdict::Refuse(ErrorCode::BadArguments);
                 }
                 match need_of(txn).map_or(Admission::Go, |need| self.admission(need)) {
@@ -360,7 +373,7 @@ impl Server {
             return Verdict::Fault("a forwarded entry without a header");
         };
         if !self.propose_encoded(stamped, txn, Origin::Forwarded { peer, link, seq }) {
-            // Its epoch is used up: the next leader is asked by whoever comes back.
+            // The epoch has no zxids left. The client reconnects and asks the next leader.
             return Verdict::Refuse(ErrorCode::SessionExpired);
         }
         self.note_forwarded(Place::There(peer, conn), txn);
@@ -391,15 +404,18 @@ impl Server {
         }
     }
 
-    /// A session is in the applied state.
+    /// Attaches a session created by a learner's client, now that it is applied here.
     pub(super) fn on_session_began(&mut self, session: SessionId) {
         let Some(Joining { place, last_write, is_ending }) = self.forwards.joining.remove(&session) else { return };
         self.sessions.attach(session, place, Attachment::of_birth(session));
         self.note_asked(session, last_write, is_ending);
     }
 
-    /// Whether this connection of a learner speaks for the session. A leader that begins knows of none, or of its own: of those that are claimed the latest
-    /// has it. An earlier one may be left, half open, on a server that was never told: then its session went elsewhere under a leader that died.
+    /// Returns whether a learner's connection owns the session.
+    ///
+    /// A new leader knows only its own connections. Among claims by learners, the one with the
+    /// latest attachment wins. An earlier connection may be half open: its session moved away under
+    /// a leader that died, and its server was never told.
     pub(super) fn is_owner(&mut self, peer: ServerId, claim: Claim) -> bool {
         let Claim { session, conn, since } = claim;
         let place = Place::There(peer, conn);
@@ -412,7 +428,8 @@ impl Server {
                 true
             }
             Some(_) => mutation::is_on(Mutation::OldOwnerGoesOn),
-            // A learner may have applied more than this leader, whose disk may be the slowest.
+            // The session may be unknown here because a learner, with a faster disk, has applied
+            // more than this leader.
             None => {
                 let joining = self.forwards.joining.get(&session);
                 joining.is_some_and(|joining| joining.place == place && !joining.is_ending)

@@ -1,4 +1,5 @@
-//! Tells every server how the others are, so that an operator may ask any one of them. The protocol does not depend on it.
+//! Health reports between servers, so that an operator may ask any of them. The protocol does not
+//! depend on these reports.
 
 use super::Server;
 use crate::peer::{Health, PeerMessage};
@@ -7,44 +8,46 @@ use std::collections::BTreeMap;
 use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::Role;
 
-/// Progress alone is told this often at most, milliseconds; anything else at once. An idle ensemble thus says nothing.
+/// Minimum interval between reports of mere progress, in milliseconds. Any other change is reported
+/// at once, and an idle ensemble reports nothing.
 const PROGRESS_MS: u64 = 5_000;
-/// A member that the leader has not heard for this long is silent, milliseconds: an idle one answers three heartbeats a second.
+/// Silence after which the leader reports a member as silent, in milliseconds. An idle member
+/// answers three heartbeats a second.
 const SILENT_MS: u64 = 2_000;
-/// A server stays behind when it has lacked an entry for this long, milliseconds.
+/// Time a server must have lacked an entry to count as lagging, in milliseconds.
 const LAG_MS: u64 = 10_000;
 
-/// How this server and the others are.
+/// Health of this server and of its peers.
 #[derive(Debug, Default)]
 pub(super) struct Healths {
-    /// What the peers with a link said last, and when it came.
+    /// Last report of each linked peer, and when it arrived.
     heard: BTreeMap<ServerId, (Health, u64)>,
-    /// What this server said last, and when.
+    /// Last report of this server, and when it was sent.
     said: Health,
     said_ms: u64,
-    /// Leader: how far each learner is behind.
+    /// Leader: lag of each learner.
     learners: BTreeMap<ServerId, Lag>,
-    /// Leader: when each member was heard last.
+    /// Leader: when each member was last heard.
     members: BTreeMap<ServerId, u64>,
-    /// How far this server is behind what it knows to be committed; `None` when it has applied all of it.
+    /// Lag of this server behind the known commits. `None` if all are applied.
     own: Option<Lag>,
-    /// What is wrong with this server's disk.
+    /// Problems of this server's disk.
     disk: DiskTroubles,
 }
 
-/// A server lacks an entry: what is to be durable at a learner, or a commit that is to be applied here.
+/// Lag of a server: a learner's durable entries, or this server's applied commits.
 #[derive(Clone, Copy, Debug)]
 struct Lag {
     /// The newest entry at `since_ms`. A server that keeps up under load reaches each mark soon.
     mark: Zxid,
-    /// From then on it has lacked an entry up to the mark, milliseconds.
+    /// Since when an entry up to the mark has been missing, in milliseconds.
     since_ms: u64,
-    /// When the first entry behind the mark came.
+    /// When the first entry after the mark arrived, in milliseconds.
     next_ms: Option<u64>,
 }
 
 impl Lag {
-    /// The lag of a server that has come to `at` of everything up to `last`; `None` when it has all of that.
+    /// Returns the lag of a server at `at` when the newest entry is `last`. `None` if it has all.
     fn note(before: Option<Self>, now_ms: u64, at: Zxid, last: Zxid) -> Option<Self> {
         if at >= last {
             return None;
@@ -58,14 +61,16 @@ impl Lag {
         })
     }
 
-    /// How long it has lasted, milliseconds; 0 when the server has reached the mark meanwhile.
+    /// Returns the duration of the lag in milliseconds. It is 0 if the server has reached the mark.
     fn ms(self, now_ms: u64, at: Zxid) -> u64 {
         if at >= self.mark { 0 } else { now_ms.saturating_sub(self.since_ms) }
     }
 }
 
 impl Healths {
-    /// Since when this server has known of a commit that it has not applied, milliseconds; never later than it is.
+    /// Returns since when this server has known an unapplied commit, in milliseconds.
+    ///
+    /// The result may be too early, never too late.
     pub(super) fn lacks_since_ms(&self) -> Option<u64> {
         self.own.map(|lag| lag.since_ms)
     }
@@ -74,17 +79,17 @@ impl Healths {
         self.heard.remove(&peer);
     }
 
-    /// For how long a learner of this leader has lacked an entry, milliseconds.
+    /// Returns how long a learner has lacked an entry, in milliseconds.
     pub(super) fn behind_ms(&self, now_ms: u64, learner: ServerId, acked: Zxid) -> u64 {
         self.learners.get(&learner).map_or(0, |lag| lag.ms(now_ms, acked))
     }
 
-    /// For how long this server has not applied what it knows to be committed, milliseconds.
+    /// Returns how long this server has had unapplied commits, in milliseconds.
     pub(super) fn own_behind_ms(&self, now_ms: u64, applied: Zxid) -> u64 {
         self.own.map_or(0, |lag| lag.ms(now_ms, applied))
     }
 
-    /// The others, as each said of itself.
+    /// Returns the last report of each peer.
     pub(super) fn members(&self, now_ms: u64) -> Vec<MemberStatus> {
         let member = |(&id, (health, at_ms)): (&ServerId, &(Health, u64))| MemberStatus {
             id,
@@ -100,7 +105,7 @@ impl Server {
         self.healths.heard.insert(peer, (health, self.now.mono_ms));
     }
 
-    /// A commit may have been heard of, or an entry was applied.
+    /// Updates this server's lag. Called when a commit may be known or an entry was applied.
     pub(super) fn note_own_lag(&mut self) {
         let (applied, committed) = (self.state.applied(), self.zab.committed());
         self.healths.own = Lag::note(self.healths.own, self.now.mono_ms, applied, committed);
@@ -111,13 +116,15 @@ impl Server {
         self.note_health();
     }
 
-    /// Tells this server's health to a peer that has just got a link.
+    /// Sends this server's health to a newly linked peer.
     pub(super) fn tell_health(&mut self, peer: ServerId) {
         let health = self.health();
         self.send_to(peer, PeerMessage::Health(health));
     }
 
-    /// Tells the protocol whether the disk has room, and the peers what has changed. Called with every heartbeat and whenever the disk says something.
+    /// Tells the protocol whether the disk has room, and reports changes to the peers.
+    ///
+    /// Called with every heartbeat and whenever the disk reports something.
     pub(super) fn note_health(&mut self) {
         let now_ms = self.now.mono_ms;
         self.zab.set_has_room(now_ms, self.refusal().is_none());
@@ -150,7 +157,7 @@ impl Server {
         self.healths.learners = synced.filter_map(lag).collect();
         for member in self.zab.config().members() {
             let heard_ms = self.zab.heard_ms(member.id).unwrap_or(0);
-            // One that was never heard counts from the beginning of this leader.
+            // A member that was never heard counts from the start of this leadership.
             let last_ms = self.healths.members.entry(member.id).or_insert(now_ms);
             *last_ms = heard_ms.max(*last_ms);
         }
@@ -180,7 +187,9 @@ impl Server {
         self.zab.learners().find(|(id, ..)| *id == learner).map_or(Zxid::ZERO, |(_, acked, _)| acked)
     }
 
-    /// Why this server would refuse writes if it led; `None` while it would take them or let them wait.
+    /// Returns why this server would refuse writes if it led.
+    ///
+    /// `None` means that it would accept writes, or let them wait.
     pub fn refusal(&self) -> Option<Refusal> {
         if let Some(stall) = self.upkeep.log_stalled {
             return Some(if stall.is_read_only { Refusal::ReadOnly } else { Refusal::Log });

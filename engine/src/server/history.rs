@@ -17,22 +17,22 @@ use std::collections::VecDeque;
 use zoolet_model::{ConnectReply, ErrorCode, OpResult, Perms, Reply, ServerId, SessionId, WatchEvent, Zxid};
 use zoolet_zab::{self as zab, AppendSeq};
 
-/// Entries applied in one call, so that a turn of the core stays short.
+/// Maximum entries applied per call, so that a turn of the core stays short.
 const APPLY_MAX: usize = 256;
 
-/// Records of which an entry that needed more leaves the places.
+/// Capacity of the reused fetch list that is kept after a larger entry, in records.
 const MISSING_KEPT: usize = 64;
 
-/// Who waits for an entry's outcome.
+/// The requester that waits for an entry's outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
-    /// Nobody here: another server's, this server's own, or one from before a restart.
+    /// No requester here: another server's entry, this server's own, or one from before a restart.
     None,
-    /// A request.
+    /// A client's request.
     Request { conn: ConnId, xid: i32 },
     /// A connection whose session this entry creates.
     Connect { conn: ConnId, read_only_byte: bool },
-    /// Leader: a learner that forwarded it under this number, on this link.
+    /// Leader: the learner that forwarded the entry, its link, and its number.
     Forwarded { peer: ServerId, link: LinkId, seq: u64 },
 }
 
@@ -41,75 +41,79 @@ struct Entry {
     zxid: Zxid,
     payload: Bytes,
     origin: Origin,
-    /// The chain hash after it.
+    /// Chain hash after this entry.
     chain: u128,
 }
 
-/// An entry that peers may be sent.
+/// An in-memory entry that may be sent to peers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held<'a> {
     pub(super) zxid: Zxid,
     pub(super) payload: &'a Bytes,
 }
 
-/// Entries that are appended, or about to be, and not yet applied; strictly in order. Before them the newest that are applied, as long as peers
-/// may want them and there is room.
+/// Entries appended, or about to be, and not yet applied, in strict order.
+///
+/// The newest applied entries stay in front of them while peers may need them and room is left.
 #[derive(Debug)]
 pub(super) struct History {
     entries: VecDeque<Entry>,
-    /// How many of them, the oldest, are applied.
+    /// Number of applied entries kept at the front of `entries`.
     kept: usize,
-    /// Bytes of those, and how many there may be.
+    /// Payload bytes of the kept entries, and their maximum.
     kept_bytes: usize,
     kept_bytes_max: usize,
-    /// The chain hash before the first of `entries`.
+    /// Chain hash before the first of `entries`.
     chain_before: u128,
-    /// Bytes of payloads that are not applied.
+    /// Payload bytes of entries that are not applied.
     bytes: usize,
-    /// Proposed by this server; the protocol has not asked for their append yet.
+    /// Entries proposed by this server whose append the protocol has not requested yet.
     proposed: VecDeque<(Zxid, Bytes, Origin)>,
-    /// Those of the message from the leader that is being handled.
+    /// Entries of the leader's message that is being handled.
     incoming: VecDeque<PeerEntry>,
-    /// To be handed to the log.
+    /// Records to hand to the log.
     unsent: Vec<LogRecord>,
-    /// The chain hash before the first of `unsent`, when that is an entry.
+    /// Chain hash before the first of `unsent`, if that is an entry.
     expect: Option<u128>,
-    /// The protocol's number of the last of `unsent`.
+    /// Append number of the last of `unsent`.
     unsent_seq: Option<AppendSeq>,
-    /// Appends handed to the log and not yet persisted, with their payload bytes.
+    /// Appends in flight to the log, with their payload bytes.
     unpersisted: VecDeque<(AppendSeq, u64)>,
-    /// Bytes of all entries that are proposed and not persisted.
+    /// Payload bytes of all entries proposed and not yet persisted.
     unpersisted_bytes: u64,
-    /// Of how many bytes of a segment at most how many are lost at its end, because the next entry does not fit.
+    /// Size of a log segment, and its largest unused tail, in bytes. A tail stays unused because
+    /// the next entry does not fit.
     segment_bytes: (u64, u64),
     log_bytes_used: u64,
-    /// The checkpoint up to which the log had recycled when it said so.
+    /// Checkpoint up to which the log had recycled segments at its last report.
     log_checkpoint: Zxid,
     buffer: BytesMut,
-    /// Ensemble time, and the clock it was read at.
+    /// Ensemble time at its last update, and the monotonic clock then, both in milliseconds.
     ensemble: (u64, u64),
     serving: bool,
-    /// Nothing older is shown to clients: what was committed when this server's role began.
+    /// Clients see no older state than this: the entry committed when the current role began.
     serves_from: Zxid,
-    /// The oldest entry waits for a record.
+    /// The oldest unapplied entry waits for a record.
     waiting_for_base: bool,
-    /// The state is being replaced by a snapshot, or waits for one.
+    /// The state is being replaced by a snapshot, or must be replaced by one.
     pub(super) is_replaced: bool,
-    /// The oldest entry waits for what this connection asked before it.
+    /// The oldest unapplied entry waits for earlier requests of this connection.
     pub(super) waits_for_requests_of: Option<ConnId>,
     pub(super) acknowledged: u64,
     pub(super) proposals: ProposalBytes,
-    /// What entries are tried in.
+    /// Reused buffers in which entries are tried.
     buffers: Buffers,
-    /// What an entry will need is collected in.
+    /// Reused list of the records an entry will need.
     missing: Vec<FetchWhat>,
-    /// Events that are told too late, on purpose.
+    /// Watch events delivered late on purpose, for mutation tests.
     #[cfg(feature = "mutations")]
     pub(super) late_events: Vec<Action>,
 }
 
 impl History {
-    /// After `checkpoint`, where the chain hash is `chain`. Of applied entries so many bytes are kept.
+    /// Creates a history after `checkpoint`, whose chain hash is `chain`.
+    ///
+    /// Up to `kept_bytes_max` payload bytes of applied entries stay in memory.
     pub(super) fn new(
         limits: &Limits,
         ensemble_ms: u64,
@@ -156,32 +160,33 @@ impl History {
         self.waiting_for_base = false;
     }
 
-    /// Whether the oldest entry waits for something, although it is committed.
+    /// Returns whether the oldest unapplied entry must wait although it is committed.
     fn waits(&self) -> bool {
         self.waiting_for_base || self.is_replaced || self.waits_for_requests_of.is_some()
     }
 
-    /// Entries that are not applied.
+    /// Returns the number of entries that are not applied.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.kept + self.proposed.len()
     }
 
-    /// Bytes of their payloads.
+    /// Returns the payload bytes of entries that are not applied.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Their payloads, and their places here and on the way to the log.
+    /// Returns the bytes of unapplied entries: payloads, queue slots and log records.
     pub(super) fn held_bytes(&self) -> usize {
         self.bytes + self.len() * (size_of::<Entry>() + size_of::<LogRecord>())
     }
 
-    /// What is kept of applied entries.
+    /// Returns the bytes held by applied entries that are kept for peers.
     pub(super) fn kept_bytes(&self) -> usize {
         self.kept_bytes + self.kept * size_of::<Entry>()
     }
 
-    /// Log bytes in use, with those that are on their way and what they may waste.
+    /// Returns log bytes in use. They include appends in flight and the segment tails that those
+    /// may waste.
     pub(super) fn log_bytes(&self) -> u64 {
         let (segment, lost) = self.segment_bytes;
         self.log_bytes_used + self.unpersisted_bytes * segment / (segment - lost).max(1)
@@ -199,20 +204,22 @@ impl History {
         self.serving
     }
 
-    /// The two times of an entry that is made now. Ensemble time continues where the last entry left it and only grows.
+    /// Returns the two times of an entry made now.
+    ///
+    /// Ensemble time continues from the last entry and never decreases.
     pub(super) fn header(&self, now: Now) -> Header {
         let (ensemble_ms, at_ms) = self.ensemble;
         Header { wall_ms: now.wall_ms, ensemble_ms: ensemble_ms + now.mono_ms.saturating_sub(at_ms) }
     }
 
-    /// Nobody here waits any more for what is under way.
+    /// Detaches all waiting requesters from unapplied entries.
     pub(super) fn forget_origins(&mut self) {
         self.entries.range_mut(self.kept..).for_each(|entry| entry.origin = Origin::None);
         self.proposed.iter_mut().for_each(|(_, _, origin)| *origin = Origin::None);
         self.waits_for_requests_of = None;
     }
 
-    /// Ensemble time is not less than this now.
+    /// Raises ensemble time to at least `ensemble_ms`.
     fn continue_time(&mut self, ensemble_ms: u64, now: Now) {
         let running_ms = self.header(now).ensemble_ms;
         self.ensemble = (running_ms.max(ensemble_ms), now.mono_ms);
@@ -224,7 +231,9 @@ impl History {
         encode(header, txn, self.buffer())
     }
 
-    /// The buffer that entries are encoded in. Many small ones share it; it goes when the last of them is applied.
+    /// Returns the buffer that entries are encoded in.
+    ///
+    /// Many small entries share its memory, which is freed when the last of them is applied.
     pub(super) fn buffer(&mut self) -> &mut BytesMut {
         if self.buffer.capacity() < 512 {
             self.buffer.reserve(16 << 10);
@@ -232,12 +241,12 @@ impl History {
         &mut self.buffer
     }
 
-    /// The chain hash after the last entry.
+    /// Returns the chain hash after the last entry.
     pub(super) fn chain(&self) -> u128 {
         self.entries.back().map_or(self.chain_before, |entry| entry.chain)
     }
 
-    /// The chain hash after the last applied entry.
+    /// Returns the chain hash after the last applied entry.
     pub(super) fn chain_applied(&self) -> u128 {
         self.kept.checked_sub(1).and_then(|at| self.entries.get(at)).map_or(self.chain_before, |entry| entry.chain)
     }
@@ -256,13 +265,13 @@ impl History {
         self.unsent.push(LogRecord::Entry { zxid, payload });
     }
 
-    /// A fact for the log.
+    /// Queues a fact, a record other than an entry, for the log.
     pub(super) fn record(&mut self, seq: AppendSeq, fact: LogRecord) {
         self.unsent.push(fact);
         self.unsent_seq = Some(seq);
     }
 
-    /// All that the log is to be handed, as one append.
+    /// Takes everything queued for the log, as one append.
     fn hand_over(&mut self, watermark: Zxid) -> Option<Append> {
         let seq = self.unsent_seq.take()?;
         let records = LogRecords::drain(&mut self.unsent);
@@ -280,12 +289,14 @@ impl History {
         }
     }
 
-    /// The oldest entry that is not applied.
+    /// Returns the oldest entry that is not applied.
     fn next(&self) -> Option<&Entry> {
         self.entries.get(self.kept)
     }
 
-    /// It is applied now: gives who asked for it, and keeps it for peers while there is room.
+    /// Marks the oldest unapplied entry as applied; returns its zxid and requester.
+    ///
+    /// The entry stays in memory for peers while room is left.
     fn pass(&mut self) -> Option<(Zxid, Origin)> {
         let entry = self.entries.get_mut(self.kept)?;
         let passed = (entry.zxid, std::mem::replace(&mut entry.origin, Origin::None));
@@ -302,7 +313,7 @@ impl History {
         Some(passed)
     }
 
-    /// Entries above `to` go; none of them is applied.
+    /// Removes the entries above `to`, none of which is applied. Returns their requesters.
     fn truncate(&mut self, to: Zxid) -> Vec<Origin> {
         let mut cut = Vec::new();
         while self.entries.len() > self.kept
@@ -315,7 +326,7 @@ impl History {
         cut
     }
 
-    /// All entries go: a snapshot that ends with this chain hash takes their place.
+    /// Removes all entries: a snapshot that ends with this chain hash replaces them.
     pub(super) fn replace(&mut self, chain: u128) -> Vec<Origin> {
         let cut = self.entries.drain(..).map(|entry| entry.origin).collect();
         (self.kept, self.kept_bytes, self.bytes) = (0, 0, 0);
@@ -326,12 +337,14 @@ impl History {
         cut
     }
 
-    /// The oldest entry that is in memory.
+    /// Returns the zxid of the oldest entry in memory.
     pub(super) fn oldest(&self) -> Option<Zxid> {
         self.entries.front().map(|entry| entry.zxid)
     }
 
-    /// Entries from `from` on, if they are in memory, with the chain hash before the first of them.
+    /// Returns the entries from `from` on, with the chain hash before the first of them.
+    ///
+    /// `None` if the entry `from` is not in memory.
     pub(super) fn held(&self, from: Zxid) -> Option<(u128, impl Iterator<Item = Held<'_>>)> {
         let at = self.entries.partition_point(|entry| entry.zxid < from);
         self.entries.get(at).filter(|entry| entry.zxid == from)?;
@@ -341,7 +354,7 @@ impl History {
         Some((chain, entries.map(|Entry { zxid, payload, .. }| Held { zxid: *zxid, payload })))
     }
 
-    /// Connections whose sessions these entries begin.
+    /// Returns the number of connections whose sessions these entries create.
     pub(super) fn joining(&self) -> usize {
         let entries = self.entries.range(self.kept..).map(|entry| entry.origin);
         let proposed = self.proposed.iter().map(|&(_, _, origin)| origin);
@@ -362,7 +375,7 @@ impl History {
         ]);
     }
 
-    /// Entries of a message from the leader, until it is handled.
+    /// Holds the entries of a leader's message until it is handled.
     pub(super) fn bring(&mut self, entries: impl Iterator<Item = PeerEntry>) {
         self.incoming.clear();
         self.incoming.extend(entries);
@@ -370,7 +383,9 @@ impl History {
 }
 
 impl Server {
-    /// Proposes an entry, or forwards it to the leader; false when there is none, or its epoch is used up.
+    /// Proposes an entry, or forwards it to the leader.
+    ///
+    /// Returns false if no leader takes the entry, or the epoch has no zxids left.
     pub(super) fn propose(&mut self, txn: &Txn<'_>, origin: Origin) -> bool {
         let payload = self.history.encode(self.now, txn);
         self.propose_encoded(payload, txn, origin)
@@ -404,17 +419,17 @@ impl Server {
         true
     }
 
-    /// What the entry will need is fetched while the log syncs.
+    /// Fetches the records that an entry will need while the log syncs.
     fn prefetch(&mut self, txn: &Txn<'_>) {
         if self.fetches_are_many() || self.history.is_replaced {
-            // It asks when its turn has come.
+            // The entry fetches its records when its turn comes.
             return;
         }
         let mut missing = std::mem::take(&mut self.history.missing);
         let state = &mut self.state;
         tree::needs(txn, &mut |need| match need {
             Need::Znode(_) => missing.extend(need.missing_in(state)),
-            // What the session owns by then is known only when its turn comes.
+            // The ephemerals that the session will own are known only when the entry's turn comes.
             Need::Ephemerals(_) => {}
         });
         tree::foreseen_names(txn, state, &mut missing);
@@ -425,12 +440,13 @@ impl Server {
         self.history.missing = missing;
     }
 
-    /// An entry of the log, handed in at start.
+    /// Handles an entry recovered from the log at start.
     pub(super) fn on_recovered(&mut self, zxid: Zxid, payload: Bytes) {
         if zxid > self.state.applied() {
             self.history.push(zxid, payload.clone(), Origin::None);
             self.apply_committed();
-            // Mostly it is applied by now. What it needs while it waits for another's records is fetched with those.
+            // Usually the entry is applied by now. If it waits behind another entry's fetches,
+            // fetch its records along with those.
             if self.state.applied() < zxid
                 && let Ok((header, txn)) = decode(&payload)
             {
@@ -440,7 +456,7 @@ impl Server {
         }
     }
 
-    /// Carries out what the protocol wants done. What it wants appended is collected: [`Server::next_append`].
+    /// Carries out the protocol's actions. Appends are collected for [`Server::next_append`].
     pub(super) fn follow_zab(&mut self) {
         while let Some(action) = self.zab.poll_action(self.now.mono_ms) {
             match action {
@@ -461,7 +477,8 @@ impl Server {
                 }
                 zab::Action::SnapEnd { seq, zxid } => self.replace_state(seq, zxid),
                 zab::Action::Append { seq, from, to } => self.append(seq, from, to),
-                // It is asked for when entries are applied.
+                // Committed entries are found through the protocol's watermark when entries are
+                // applied.
                 zab::Action::Commit { .. } => {}
                 zab::Action::Become(role) => self.become_role(role),
                 zab::Action::Confirmed { round, up_to } => self.on_confirmed(round, up_to),
@@ -473,7 +490,7 @@ impl Server {
         self.note_own_lag();
     }
 
-    /// Everything that was collected, as one append.
+    /// Returns everything collected for the log, as one append.
     pub(super) fn next_append(&mut self) -> Option<Action> {
         if self.failed {
             return None;
@@ -481,7 +498,7 @@ impl Server {
         self.history.hand_over(self.zab.committed()).map(Action::Append)
     }
 
-    /// Appends entries that were proposed here or came from the leader; those that the protocol itself decides on are made.
+    /// Appends entries proposed here, received from the leader, or made by the protocol itself.
     fn append(&mut self, seq: AppendSeq, from: Zxid, to: Zxid) {
         let mut next = Some(from);
         self.history.unsent_seq = Some(seq);
@@ -497,7 +514,7 @@ impl Server {
                 (_, Some(incoming)) if incoming.zxid == zxid => {
                     let Some(PeerEntry { payload, origin, .. }) = self.history.incoming.pop_front() else { return };
                     let origin = if origin == 0 { Origin::None } else { self.claim_forwarded(origin) };
-                    // It need not mean anything to this release: apply is total.
+                    // Entries that this release cannot decode are accepted too: apply is total.
                     if let Ok((header, txn)) = decode(&payload) {
                         self.history.continue_time(header.ensemble_ms, self.now);
                         self.prefetch(&txn);
@@ -514,7 +531,9 @@ impl Server {
         }
     }
 
-    /// What these asked for will not be, or is not told by anybody any more: their connections end, the outcome is unknown.
+    /// Closes the connections that wait for these entries, because the outcome is unknown.
+    ///
+    /// The entries were cut off, or no server will report their outcome to this one.
     pub(super) fn lose(&mut self, cut: &[Origin]) {
         for origin in cut {
             match *origin {
@@ -528,7 +547,7 @@ impl Server {
         }
     }
 
-    /// The first entry of an epoch, or one that changes the membership.
+    /// Returns an epoch's first entry, or one that changes the membership. `None` for any other.
     fn entry_of_the_protocol(&mut self, zxid: Zxid) -> Option<Bytes> {
         let config = [self.zab.pending_config(), Some(self.zab.config())];
         let config = config.into_iter().flatten().find(|config| config.version == zxid).map(zab::Config::encode);
@@ -555,8 +574,10 @@ impl Server {
             && self.history.next().is_some_and(|entry| entry.zxid <= self.zab.applicable())
     }
 
-    /// Applies what is committed, in order, from memory. An entry that needs a record waits for it, and so does one whose session asked for
-    /// something before it that needs one.
+    /// Applies committed entries in order, from memory.
+    ///
+    /// An entry waits if it needs a record from the base. It also waits if its session has an
+    /// earlier request without an outcome.
     pub(super) fn apply_committed(&mut self) {
         if self.history.waits() {
             return;
@@ -599,7 +620,7 @@ impl Server {
         self.admit_waiting();
     }
 
-    /// Installs an entry's changes, fires watches, fills the slot: one step, nothing in between.
+    /// Installs an entry's changes, fires watches and answers its requester, all in one step.
     fn on_applied(&mut self, mut applied: Applied) {
         let Some((zxid, origin)) = self.history.pass() else { return };
         self.let_go(Waiter::Apply);
@@ -622,12 +643,13 @@ impl Server {
         self.history.serves_from = self.zab.committed();
         match role {
             zab::Role::Looking => {
-                // A leader that hands over says so in the turn in which it stops to lead.
+                // A leader that hands over sends its last message in the turn in which it stops
+                // leading.
                 self.pump_streams();
                 self.clear_streams();
             }
             zab::Role::Leading => {
-                // All of its history is committed now, and applied before anything it proposes.
+                // All of its history is committed now, and is applied before anything it proposes.
                 let ensemble_ms = self.state.totals().ensemble_ms;
                 self.history.continue_time(ensemble_ms, self.now);
             }
@@ -638,8 +660,10 @@ impl Server {
         self.serve_if_ready();
     }
 
-    /// Clients are served when everything is applied that was committed as this server was taken in, the first entry of the leader's epoch among it.
-    /// Not earlier: what is read back from the log, or was missed while it was away, is older than anybody may be shown.
+    /// Starts serving clients once everything committed at this server's admission is applied.
+    ///
+    /// This includes the first entry of the leader's epoch. Before that, entries read back from the
+    /// log, or missed while the server was away, would show clients an outdated state.
     pub(super) fn serve_if_ready(&mut self) {
         let is_ready = !self.history.serving
             && self.zab.role() != zab::Role::Looking
@@ -647,7 +671,7 @@ impl Server {
             && self.state.applied() >= self.history.serves_from;
         if is_ready {
             self.history.serving = true;
-            // Whatever it was taken in by: a log that reached back to it will do as well as a snapshot.
+            // If the log sufficed to catch up, a rejected snapshot no longer matters.
             self.peers.not_taken = None;
             self.on_serving();
         }
@@ -656,7 +680,7 @@ impl Server {
     fn fire(&mut self, zxid: Zxid, fired: &Fired) {
         let Self { watches, connections, actions, .. } = self;
         watches.fire(fired.kind, &fired.path, &mut |conn| {
-            // A watch is used up even when its owner may not be told (surface 5.3).
+            // A watch is used up even when its owner may not see the event (surface 5.3).
             let told = connections.get(&conn).is_some_and(|connection| {
                 connection.phase != Phase::Closed && connection.identity.may(Perms::READ, &fired.acl)
             });
@@ -671,7 +695,7 @@ impl Server {
         });
     }
 
-    /// Tells whoever asked, and follows sessions.
+    /// Answers the requester of an entry, and updates the session table.
     fn settle(&mut self, zxid: Zxid, origin: Origin, outcome: Outcome) {
         match outcome {
             Outcome::SessionCreated(session) => {
@@ -724,8 +748,10 @@ fn reply_to_write(outcome: OpOutcome) -> Reply {
     }
 }
 
+/// Builds the reply to a multi.
+///
 /// # Errors
-/// What ZooKeeper stumbles over inside a multi fails all of it (surface 2.4).
+/// [`ErrorCode::MarshallingError`] fails the whole multi, as in ZooKeeper (surface 2.4).
 fn reply_to_multi(result: Result<Vec<OpOutcome>, tree::MultiFailure>) -> Result<Reply, ErrorCode> {
     let results = match result {
         Ok(outcomes) => outcomes.into_iter().map(result_of_op).collect(),
@@ -745,7 +771,7 @@ fn result_of_op(outcome: OpOutcome) -> OpResult {
     }
 }
 
-/// What each operation of a failed multi is told (surface 2.4).
+/// Returns the error that one operation of a failed multi reports (surface 2.4).
 fn code_at(at: usize, failure: tree::MultiFailure) -> Option<ErrorCode> {
     match at.cmp(&failure.at) {
         std::cmp::Ordering::Less => None,

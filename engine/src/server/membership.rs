@@ -1,4 +1,4 @@
-//! Who belongs to the ensemble, how the protocol is told of it, and how this server is told apart.
+//! Membership of the ensemble: operator commands, roles for display, and state comparison.
 
 use super::Server;
 use crate::action::LogRecord;
@@ -9,17 +9,20 @@ use bytes::Bytes;
 use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::{Kind, MEMBERS_MAX, Member, Refused};
 
-/// State is compared at each entry whose counter is a multiple of this, the first of an epoch among them.
+/// Interval between digest comparisons, in entries. Digests are compared where the counter is a
+/// multiple of it, including an epoch's first entry.
 const DIGEST_EVERY: u64 = 1024;
-/// Digests that are remembered; of each learner as many that are ahead.
+/// Maximum digests remembered for this server, and for each learner that is ahead.
 const DIGESTS_MAX: usize = 64;
-/// Heartbeats stay frequent for so long after the last write, milliseconds.
+/// Time that heartbeats stay frequent after the last write, in milliseconds.
 const BUSY_MS: u64 = 1000;
 
-/// Commands of an operator.
+/// Operator commands.
 impl Server {
-    /// Command: this server is about to stop. If it leads, another voter shall lead first: until [`Server::leads`] says no, or a second has
-    /// passed, it takes no proposals. Whoever drives the machine goes on with it meanwhile, and then ends the process.
+    /// Command: hands leadership to another voter before this server stops.
+    ///
+    /// The leader accepts no proposals until [`Server::leads`] returns false or one second has
+    /// passed. The caller keeps driving the machine meanwhile, and then ends the process.
     pub fn hand_over(&mut self, now: Now) {
         self.on_time(now);
         if !self.failed {
@@ -28,11 +31,14 @@ impl Server {
         }
     }
 
-    /// Command: these are the members from now on, if this server leads. Who was a member keeps the disk that counts; who comes new is here
-    /// already, as a learner, with the disk that it has. Committed when [`Server::applied`] reaches the zxid that comes back.
+    /// Command: changes the members, if this server leads. Returns the zxid of the change.
+    ///
+    /// A present member keeps its recorded disk. A new member must already be linked as a learner;
+    /// its current disk is recorded. The change is committed once [`Server::applied`] reaches the
+    /// returned zxid.
     ///
     /// # Errors
-    /// [`Refused`], and nothing has happened.
+    /// [`Refused`] if the change is not possible; nothing has happened then.
     pub fn reconfigure(&mut self, now: Now, members: &[(ServerId, Kind)]) -> Result<Zxid, Refused> {
         self.on_time(now);
         if members.len() > MEMBERS_MAX {
@@ -50,14 +56,14 @@ impl Server {
 }
 
 impl Server {
-    /// The configurations as the protocol knows them now.
+    /// Returns the protocol's current configurations as a log record.
     pub(super) fn configs(&self) -> LogRecord {
         let committed = Bytes::copy_from_slice(&self.zab.config().encode());
         let last_seen = self.zab.pending_config().map(|config| Bytes::copy_from_slice(&config.encode()));
         LogRecord::Config { last_seen: last_seen.unwrap_or_else(|| committed.clone()), committed }
     }
 
-    /// What this server is, for an operator; empty while it serves nobody.
+    /// Returns this server's role for an operator. Empty while it serves no clients.
     pub(super) fn role_name(&self) -> &'static str {
         if !self.is_serving() {
             return "";
@@ -65,7 +71,7 @@ impl Server {
         status::role_name(self.zab.role(), self.zab.config().members().len() == 1)
     }
 
-    /// Who follows or observes this server, if it leads.
+    /// Returns the status of each learner, if this server leads.
     pub(super) fn learner_statuses(&self) -> Vec<LearnerStatus> {
         let learner = |(id, acked, is_synced): (ServerId, Zxid, bool)| {
             let votes = self.zab.disk_of(id).is_some_and(|disk| self.zab.config().counts(id, disk));
@@ -76,28 +82,31 @@ impl Server {
         self.zab.learners().map(learner).collect()
     }
 
-    /// Voters that are heard, and whose disks are not those that count.
+    /// Returns linked voters that do not count, because their disk is not the recorded one.
     pub(super) fn uncounted(&self) -> Vec<ServerId> {
         let config = self.zab.config();
         let is_other = |id: ServerId| self.zab.disk_of(id).is_some_and(|disk| !config.counts(id, disk));
         config.voters().map(|voter| voter.id).filter(|&id| id != self.zab.id() && is_other(id)).collect()
     }
 
-    /// Entries that are committed and not applied, as far as this server knows; those of one epoch alone can be counted.
+    /// Returns the number of known commits not yet applied. The number is a lower bound across
+    /// epochs.
     pub(super) fn behind(&self) -> u64 {
         let (applied, committed) = (self.state.applied(), self.zab.committed());
         let before = if applied.epoch() == committed.epoch() { applied.counter() } else { 0 };
         if committed > applied { committed.counter().saturating_sub(before).max(1) } else { 0 }
     }
 
-    /// An entry is proposed: heartbeats are frequent from now on, and not only from the next one that is due. What is written may be durable and applied
-    /// by then, and the silence of a leader that stands still would be long enough to be told.
+    /// Makes heartbeats frequent at once, because an entry was proposed.
+    ///
+    /// A fast write may be durable and applied before the next idle heartbeat. If the leader then
+    /// froze, its learners would suspect it only after the idle interval's longer silence.
     pub(super) fn note_write(&mut self) {
         self.peers.wrote_ms = Some(self.now.mono_ms);
         self.zab.set_busy(self.now.mono_ms, true);
     }
 
-    /// Heartbeats follow the load.
+    /// Adapts the heartbeat rate to the load.
     pub(super) fn note_busy(&mut self) {
         let now_ms = self.now.mono_ms;
         if self.history.len() > 0 {
@@ -108,9 +117,9 @@ impl Server {
     }
 }
 
-/// Two servers that have applied the same entries have the same state.
+/// Servers that have applied the same entries must have the same state.
 impl Server {
-    /// After `zxid` was applied: at some entries a learner tells its leader its digest.
+    /// At certain entries, records the state digest and sends it to the leader.
     pub(super) fn note_digest(&mut self, zxid: Zxid) {
         if !zxid.counter().is_multiple_of(DIGEST_EVERY) || self.peers.len() == 0 {
             return;
@@ -129,7 +138,7 @@ impl Server {
         }
     }
 
-    /// A learner's digest: compared now, or when this server has come to that entry.
+    /// Compares a learner's digest now, or once this server reaches that entry.
     pub(super) fn on_digest(&mut self, peer: ServerId, zxid: Zxid, digest: u128) {
         if zxid > self.state.applied() {
             let said = self.peers.digests_said.entry(peer).or_default();
@@ -140,7 +149,7 @@ impl Server {
         }
         let own = self.peers.digests.iter().find(|(at, _)| *at == zxid);
         if own.is_some_and(|(_, own)| *own != digest) {
-            // An alarm, and no more: which of the two is wrong is not known here.
+            // Only raise an alarm: this server cannot know which of the two states is wrong.
             if let Some(left_out) = self.peers.notices.admit(("differs", peer), self.now.mono_ms) {
                 tracing::error!(peer = peer.as_u8(), zxid = %zxid, left_out, "this server's state and its peer's differ");
             }

@@ -1,4 +1,4 @@
-//! The server: one machine that routes what happens to the parts that decide.
+//! The server: one machine that routes each event to the part that decides on it.
 
 mod admission;
 mod connect;
@@ -47,26 +47,26 @@ pub use refusals::{Refusals, Refused};
 pub use state::BaseState;
 pub use touch::told_late_ms;
 
-/// What a server starts from.
+/// State and settings that a server starts from.
 #[derive(Debug)]
 pub struct Start {
-    /// Its bounds.
+    /// Resource bounds of the server.
     pub limits: Limits,
-    /// What its operator decided.
+    /// Settings chosen by the operator.
     pub settings: Settings,
-    /// Which member it is.
+    /// Id of this member.
     pub id: ServerId,
-    /// The members as the configuration file names them; they count until the ensemble is born.
+    /// Members named by the configuration file. They count until the ensemble is born.
     pub members: Config,
-    /// How long things may take among servers.
+    /// Timing of the protocol between servers.
     pub timing: Timing,
-    /// What its log says of the protocol.
+    /// Protocol state recovered from the log.
     pub recovered: zoolet_zab::Recovered,
-    /// What its base holds; `None` when nothing was ever written there.
+    /// State found in the base; `None` if no checkpoint was ever written.
     pub base: Option<BaseState>,
-    /// The chain hash after the last entry in the base; 0 when there is none.
+    /// Chain hash after the last entry in the base; 0 without one.
     pub chain_at_base: u128,
-    /// Entropy of the operating system: session secrets and hash seeds come from it.
+    /// Entropy from the operating system, for session secrets and hash seeds.
     pub seed: [u8; 32],
     /// Log bytes in use by entries above the durable checkpoint.
     pub log_bytes_used: u64,
@@ -74,17 +74,20 @@ pub struct Start {
 
 /// The whole server as one deterministic, sans-IO machine.
 ///
-/// Four kinds of methods:
-/// 1. **handle**: [`Server::handle`] for each thing that happened, then [`Server::handle_deadline`] once everything readable was handled: so
-///    silence is judged only after whatever was said.
-/// 2. **commands**: [`Server::start`], once, after every entry of the log was handed in as [`Event::Recovered`]; [`Server::hand_over`] before it is
-///    stopped; [`Server::reconfigure`].
-/// 3. **poll**: [`Server::poll_action`] until it says `None`. Actions are to be carried out in order.
-/// 4. **getters**: [`Server::next_deadline`], [`Server::is_serving`], [`Server::unapplied`], [`Server::digest`], [`Server::applied`],
-///    [`Server::sessions`], [`Server::sessions_taken`], [`Server::refusals`], [`Server::fetches_asked`], [`Server::account`],
-///    [`Server::counts`], [`Server::derived`].
+/// It has four kinds of methods:
+/// 1. **handle**: [`Server::handle`] for each event, then [`Server::handle_deadline`] once
+///    everything readable was handled. So silence is judged only after all pending input.
+/// 2. **commands**: [`Server::start`], once, after every entry of the log was handed in as
+///    [`Event::Recovered`]; [`Server::hand_over`] before a stop; [`Server::reconfigure`].
+/// 3. **poll**: [`Server::poll_action`] until it returns `None`. The caller carries out actions in
+///    order.
+/// 4. **getters**: [`Server::next_deadline`], [`Server::is_serving`], [`Server::unapplied`],
+///    [`Server::digest`], [`Server::applied`], [`Server::sessions`], [`Server::sessions_taken`],
+///    [`Server::refusals`], [`Server::fetches_asked`], [`Server::account`], [`Server::counts`],
+///    [`Server::derived`], [`Server::zab`], [`Server::leads`], [`Server::leader`],
+///    [`Server::under_way`], [`Server::refusal`], [`Server::refusing_writes`].
 ///
-/// It reads no clock, blocks on nothing and spawns nothing; equal events give equal actions.
+/// The server reads no clock, never blocks and spawns nothing. Equal events give equal actions.
 #[derive(Debug)]
 pub struct Server {
     limits: Limits,
@@ -98,17 +101,17 @@ pub struct Server {
     watches: WatchTable,
     fetches: Fetches,
     upkeep: Upkeep,
-    /// Requests taken since the start.
+    /// Requests accepted since the start.
     requests: u64,
-    /// Connections whose pipelines may go on.
+    /// Connections whose pipelines may continue.
     ready: VecDeque<ConnId>,
     /// Connections whose next request waits for room.
     waiting_for_room: BTreeSet<ConnId>,
-    /// What the identities of all connections take.
+    /// Bytes of the identities of all connections.
     identity_bytes: usize,
-    /// What the completions under way hold, and will hold when they are put together.
+    /// Bytes that completions in flight hold now and will hold once they are assembled.
     completing_bytes: u64,
-    /// Syncs that wait for a confirmation, and what they then wait to be applied.
+    /// Connections waiting for a quorum's confirmation, or for entries to be applied.
     syncs: syncs::Syncs,
     peers: Peers,
     healths: health::Healths,
@@ -117,16 +120,16 @@ pub struct Server {
     touches: Touches,
     joining: Joining,
     refusing: Refusing,
-    /// Keeps clients from choosing colliding names.
+    /// Hash seed that keeps clients from choosing colliding names.
     seed: u64,
     secrets: Secrets,
     actions: VecDeque<Action>,
-    /// Set by [`Action::Fail`]: nothing more is done.
+    /// Set with [`Action::Fail`]; the server does nothing afterwards.
     failed: bool,
 }
 
 impl Server {
-    /// A server as its log and base left it. `now` starts every timeout.
+    /// Creates a server from its recovered log and base. Every timeout starts at `now`.
     pub fn new(start: Start, now: Now) -> Self {
         let Start { limits, settings, id, members, timing, mut recovered, base, chain_at_base, seed, log_bytes_used } =
             start;
@@ -136,13 +139,14 @@ impl Server {
         let hash_seed = xxh3_128(&seed);
         let meta = base.as_ref().map(BaseState::meta);
         let state = State::new(base, limits.record_cache_bytes as usize, hash_seed as u64);
-        // A standalone server sends no entries to anybody.
+        // A standalone server sends no entries to peers.
         let is_alone = recovered.config.members().len() == 1;
         let kept_bytes_max = if is_alone { 0 } else { limits.outstanding_bytes_max as usize / 8 };
         let chain = (state.applied(), chain_at_base);
         let ensemble_ms = state.totals().ensemble_ms;
         let mut history = History::new(&limits, ensemble_ms, log_bytes_used, chain, kept_bytes_max, now);
-        // What is here is not all that was acknowledged: nothing of it is shown before a snapshot has taken its place.
+        // A damaged log may lack acknowledged entries: serve nothing before a snapshot has replaced
+        // the state.
         history.is_replaced = !recovered.is_whole;
         let mut sessions = SessionTable::default();
         for (id, session) in state.sessions() {
@@ -180,14 +184,14 @@ impl Server {
         }
     }
 
-    /// Command: take part in the ensemble.
+    /// Command: takes part in the ensemble.
     pub fn start(&mut self, now: Now) {
         self.now = now;
         self.zab.start(now.mono_ms);
         self.follow_zab();
     }
 
-    /// Handle: something happened.
+    /// Handle: processes one event.
     pub fn handle(&mut self, now: Now, event: Event) {
         self.on_time(now);
         if self.failed {
@@ -226,7 +230,7 @@ impl Server {
         self.actions.extend(self.history.late_events.drain(..));
     }
 
-    /// Handle: everything readable was handled; judge what time has passed.
+    /// Handle: judges elapsed time, after everything readable was handled.
     pub fn handle_deadline(&mut self, now: Now) {
         self.on_time(now);
         if !self.failed {
@@ -239,7 +243,7 @@ impl Server {
         }
     }
 
-    /// Poll: the next thing to do.
+    /// Poll: returns the next action.
     pub fn poll_action(&mut self) -> Option<Action> {
         while self.actions.is_empty() && !self.failed {
             self.follow_zab();
@@ -248,55 +252,62 @@ impl Server {
             }
             self.run_ready();
         }
-        // Before anything is said that follows from it.
+        // The append comes before any message that depends on it.
         self.next_append().or_else(|| self.actions.pop_front())
     }
 
-    /// When [`Server::handle_deadline`] wants to be called, on [`Now::mono_ms`]; now or earlier when there is work left.
+    /// Returns when [`Server::handle_deadline`] must run, on [`Now::mono_ms`].
+    ///
+    /// The time is now or in the past while work is left.
     pub fn next_deadline(&self) -> Option<u64> {
         if self.has_committed_work() {
             return Some(self.now.mono_ms);
         }
         let protocol = self.zab.next_deadline();
         let sessions = self.sessions_deadline();
-        // Only a leader reaps containers, while it serves.
+        // Containers are reaped only by a leader that serves.
         let may_reap = self.is_serving() && self.leads();
         let upkeep = self.upkeep.next_deadline(may_reap, self.state.totals().reapable > 0);
         protocol.into_iter().chain(sessions).chain(upkeep).chain(self.receive_at_ms()).min()
     }
 
-    /// Whether clients are served: this server leads, or follows an established leader, and its epoch's first entry is applied.
+    /// Returns whether clients are served.
+    ///
+    /// The server must lead, or follow an established leader, and have applied the first entry of
+    /// the leader's epoch.
     pub fn is_serving(&self) -> bool {
         self.history.is_serving() && !self.failed
     }
 
-    /// Entries handed in or proposed, and not yet applied.
+    /// Returns the number of entries recovered or proposed and not yet applied.
     pub fn unapplied(&self) -> usize {
         self.history.len()
     }
 
-    /// The digest of the applied state.
+    /// Returns the digest of the applied state.
     pub fn digest(&self) -> u128 {
         self.state.digest()
     }
 
-    /// The last applied entry.
+    /// Returns the zxid of the last applied entry.
     pub fn applied(&self) -> Zxid {
         self.state.applied()
     }
 
-    /// The protocol's part, to look at.
+    /// Returns the protocol machine, for inspection.
     pub fn zab(&self) -> &Zab {
         &self.zab
     }
 
-    /// Sessions, connected or not.
+    /// Returns the number of sessions, connected or not.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Everything that something is waited for with: connections, their requests, questions to the base and who waits for the
-    /// answers, entries, bytes of completions. 0 when nothing was left behind.
+    /// Returns the amount of unfinished work; 0 if nothing was left behind.
+    ///
+    /// It adds up connections, requests, fetches and their waiters, entries, and bytes of
+    /// completions.
     pub fn under_way(&self) -> usize {
         let waiting = self.ready.len() + self.waiting_for_room.len() + self.syncs.len() + self.joining.len();
         let unanswered = self.fetches.len() + self.history.len() + self.completing_bytes as usize;
@@ -304,19 +315,21 @@ impl Server {
         self.connections.len() + waiting + unanswered + across
     }
 
-    /// Questions put to the base since the start.
+    /// Returns the number of fetches from the base since the start.
     pub fn fetches_asked(&self) -> u64 {
         self.fetches.asked
     }
 
-    /// Charges every table and queue of the machine to its part of the budget. Whoever drives the machine calls this once a turn.
+    /// Charges every table and queue of the machine to its part of the budget.
+    ///
+    /// The caller invokes this once per turn.
     pub fn account(&self, budget: &Budget) {
         for (part, amount) in self.held() {
             budget.set(part, amount);
         }
     }
 
-    /// What the machine holds of each part that it holds.
+    /// Returns the amount held for each part of the budget that the machine uses.
     pub(crate) fn held(&self) -> [(Part, u64); 12] {
         let memory = self.state.memory_ref();
         [
@@ -342,7 +355,7 @@ impl Server {
         }
     }
 
-    /// Answers a request, unless its connection is closed already.
+    /// Answers a request, unless its connection is already closed.
     fn reply(&mut self, conn: ConnId, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
         if self.is_open(conn) {
             self.actions.push_back(Action::Reply { conn, xid, zxid, result });

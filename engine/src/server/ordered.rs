@@ -1,11 +1,12 @@
-//! The ordered form of a request: whatever depends on configuration or on the connection is resolved here, and travels as values.
+//! Conversion of requests to entries: values that depend on configuration or connection are
+//! resolved here.
 
 use crate::tree::acl::Identity;
 use crate::txn::{Op, Txn};
 use bytes::Bytes;
 use zoolet_model::{Create, CreateKind, CreateMode, ErrorCode, Path, Request, SessionId, Text, WriteOp, path};
 
-/// Calls `then` with the entry that a request of this session becomes.
+/// Calls `then` with the entry for a request of this session.
 pub(super) fn with_txn<R>(
     session: SessionId,
     identity: &Identity,
@@ -25,7 +26,7 @@ pub(super) fn with_txn<R>(
             then(&Txn::Multi { session, identity: identity.clone(), ops })
         }
         Request::Reconfig => then(&refusal(session, ErrorCode::ReconfigDisabled)),
-        // Of the rest only what is malformed becomes an entry.
+        // Of the remaining requests, only malformed writes become entries.
         Request::Malformed { .. }
         | Request::Unknown
         | Request::Exists { .. }
@@ -47,7 +48,7 @@ pub(super) fn with_txn<R>(
     }
 }
 
-/// The entry of a request that cannot be.
+/// Returns the entry of a request that already failed. Applying it reports `code`.
 pub(super) fn refusal(session: SessionId, code: ErrorCode) -> Txn<'static> {
     Txn::Write { session, identity: Identity::default(), op: Op::Refused(code) }
 }
@@ -59,7 +60,8 @@ fn resolve_acl(identity: &Identity, write: &WriteOp) -> Result<Bytes, ErrorCode>
     }
 }
 
-/// The checks that need no state, in ZooKeeper's order (surface 2.3); what fails them is ordered all the same.
+/// Runs the checks that need no state, in ZooKeeper's order (surface 2.3). A failed request is
+/// ordered all the same.
 fn op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Op<'a> {
     check_op(write, acl).unwrap_or_else(Op::Refused)
 }
@@ -69,7 +71,7 @@ fn check_op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Result
     match write {
         WriteOp::Create(Create { path, data, mode, with_stat, .. }) => {
             let (kind, sequential) = match *mode {
-                // As ZooKeeper without extended types: nothing would ever take it away.
+                // As in ZooKeeper without extended types: such a znode would never be removed.
                 CreateMode::Valid { kind: CreateKind::Ttl { .. }, .. } | CreateMode::Unimplemented => {
                     return Err(ErrorCode::Unimplemented);
                 }
@@ -99,7 +101,7 @@ fn check_op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Result
     }
 }
 
-/// The cheap look that create and delete take at a path before they look for its parent.
+/// Applies the cheap path check that create and delete make before looking up the parent.
 fn glance(path: &Text) -> Result<(), ErrorCode> {
     if path.contains('/') && !path.contains('\0') { Ok(()) } else { Err(ErrorCode::BadArguments) }
 }

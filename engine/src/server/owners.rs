@@ -1,7 +1,9 @@
-//! Which server, and which of its connections, a session is on: the leader knows, and asks nobody.
+//! Session ownership: the leader decides which connection of which server holds a session.
 //!
-//! A client that comes back shows its session and secret. Whatever server it came to, the leader decides: after a quorum confirmed that it leads, from a state that has everything
-//! committed by then. So "expired" is never said of a session that lives, nor "alive" of one that a newer leader ended.
+//! A returning client presents its session and secret to any server. The leader decides after a
+//! quorum has confirmed that it leads, from a state that contains everything committed by then. So
+//! a live session is never reported as expired, and a session that a newer leader ended is never
+//! reported as alive.
 
 use super::Server;
 use super::admission::{Admission, Need};
@@ -15,27 +17,28 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoolet_model::{ConnectReply, ConnectRequest, ServerId, SessionId, SessionSecret, Zxid};
 use zoolet_zab::{Epoch, Mutation, Round, mutation};
 
-/// A client that came back to this server, and whose session is being asked after.
+/// A returning client of this server whose session the leader is checking.
 #[derive(Clone, Copy, Debug)]
 struct Returning {
     session: SessionId,
     read_only_byte: bool,
-    /// Of this connection; known when the leader has answered.
+    /// Attachment of this connection; the default value until the leader has answered.
     since: Attachment,
 }
 
-/// A learner's list of the sessions of its process.
+/// A server's list of the sessions whose owners live in its current process.
 #[derive(Clone, Debug)]
 struct Living {
-    /// The last entry that was proposed when the list came: a session of a former process began at or before it.
+    /// Last entry proposed when the list arrived. Sessions of former processes were created at or
+    /// before it.
     up_to: Zxid,
     sessions: BTreeSet<SessionId>,
 }
 
-/// Leader: does this session live?
+/// Leader: a request to move a session to another connection.
 #[derive(Clone, Copy, Debug)]
 struct Question {
-    /// Where its owner is from now on, if it does.
+    /// The new place of the owner, if the session is alive.
     place: Place,
     session: SessionId,
     secret: Option<SessionSecret>,
@@ -43,15 +46,19 @@ struct Question {
     round: Round,
 }
 
-/// The same of all. Thousands come at once when a server is lost: each is looked at when its turn has come, and not before. One of a connection that has
-/// ended stays until then.
+/// All pending questions.
+///
+/// Thousands arrive at once when a server is lost, so each is examined only when its turn comes. A
+/// question whose connection has closed also stays queued until then.
 #[derive(Debug, Default)]
 struct Questions {
-    /// Not confirmed, in the order of their rounds.
+    /// Not yet confirmed by a quorum, in the order of their rounds.
     asked: VecDeque<Question>,
-    /// What has to be applied before each can be answered; never less than of the one before.
+    /// Confirmed questions with the zxid that must be applied before the answer. Zxids never
+    /// decrease.
     confirmed: VecDeque<(Zxid, Question)>,
-    /// Of sessions whose end is proposed and may never come: whoever asks waits until it is known.
+    /// Questions about sessions whose end is proposed and may never commit. They wait for the
+    /// outcome.
     ending: BTreeMap<SessionId, Vec<(Zxid, Question)>>,
 }
 
@@ -71,20 +78,23 @@ impl Questions {
     }
 }
 
-/// Sessions that come to another connection.
+/// Sessions that move between connections.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     returning: BTreeMap<ConnId, Returning>,
     questions: Questions,
-    /// Sessions that were begun in this very process, connected or not: of a former one nobody is left.
+    /// Sessions whose owners live in this process, connected or not. Owners in former processes are
+    /// gone.
     pub(super) of_this_process: BTreeSet<SessionId>,
-    /// Leader: the sessions of its own process that each learner named. A list stays until this leader has applied every session that it can be about, and
-    /// has ended the sessions that it does not name.
+    /// Leader: each server's list of the sessions of its current process.
+    ///
+    /// A list stays until this leader has applied every session that the list can cover, and has
+    /// ended the sessions missing from it.
     said_to_live: BTreeMap<ServerId, Living>,
 }
 
 impl Owners {
-    /// What waits here.
+    /// Returns the number of pending items.
     pub(super) fn len(&self) -> usize {
         self.returning.len() + self.questions.len() + self.said_to_live.len()
     }
@@ -99,7 +109,7 @@ impl Owners {
         self.returning.remove(&conn);
     }
 
-    /// A session is over: who asked after it can be told.
+    /// Requeues the questions that waited for this session's end.
     pub(super) fn ended(&mut self, session: SessionId) {
         for question in self.questions.ending.remove(&session).into_iter().flatten().rev() {
             self.questions.confirmed.push_front(question);
@@ -107,9 +117,10 @@ impl Owners {
     }
 }
 
-/// Every server.
+/// On every server.
 impl Server {
-    /// A client shows the session that it had. Its connection is answered by [`Server::on_revalidated`].
+    /// Asks the leader about a client's former session; [`Server::on_revalidated`] answers the
+    /// client.
     pub(super) fn ask_after_session(&mut self, conn: ConnId, request: &ConnectRequest) {
         let ConnectRequest { session, ref password, .. } = *request;
         let timeout_ms = self.negotiate(request.timeout_ms);
@@ -129,11 +140,13 @@ impl Server {
         }
     }
 
-    /// The leader's answer; this server itself may be the leader. What follows from it does so in [`Server::answer_syncs`].
+    /// Handles the leader's answer about a returning session. This server may itself lead.
+    ///
+    /// [`Server::answer_syncs`] continues once the state is applied far enough.
     pub(super) fn on_revalidated(&mut self, conn: ConnId, session: SessionId, up_to: Option<Zxid>, since: Attachment) {
         let returning = self.owners.returning.get_mut(&conn).filter(|returning| returning.session == session);
         let Some(returning) = returning else {
-            // It went away meanwhile.
+            // The connection closed meanwhile.
             return;
         };
         returning.since = since;
@@ -149,14 +162,16 @@ impl Server {
         self.syncs.wait(conn, Awaits::Session, up_to);
     }
 
-    /// Everything the client may have seen or done before is applied here.
+    /// Completes a session's return. Everything its client may have seen or done is applied here.
     pub(super) fn take_in(&mut self, conn: ConnId) {
         let Some(returning) = self.owners.returning.remove(&conn) else { return };
         let Returning { session, read_only_byte, since } = returning;
-        // The timeout that all servers have applied, and not the one that was asked for: a leader without room for the entry leaves it as it was.
+        // Use the timeout that all servers have applied, not the requested one. A leader without
+        // room for the renewal entry leaves the timeout unchanged.
         let Some((secret, timeout_ms)) = self.sessions.lookup(session).map(|live| (live.secret, live.timeout_ms))
         else {
-            // It ended meanwhile. When the client comes back the leader will say so.
+            // The session ended meanwhile. The leader reports it as expired when the client
+            // reconnects.
             return self.close(conn);
         };
         let place = Place::Here(conn);
@@ -175,9 +190,9 @@ impl Server {
     }
 }
 
-/// Learner.
+/// On a learner.
 impl Server {
-    /// A session of ours has come to another server, or was there before it was here.
+    /// Closes a connection because its session belongs to a connection on another server.
     pub(super) fn on_moved(&mut self, session: SessionId, conn: ConnId) {
         if self.connections.get(&conn).is_some_and(|connection| connection.session == session) {
             self.close(conn);
@@ -185,9 +200,9 @@ impl Server {
     }
 }
 
-/// Leader.
+/// On the leader.
 impl Server {
-    /// A learner asks whether a session lives that came to it.
+    /// Handles a learner's question whether a returning client's session is alive.
     pub(super) fn on_revalidate(
         &mut self,
         peer: ServerId,
@@ -206,7 +221,8 @@ impl Server {
             self.on_questions_confirmed(round, Some(self.state.applied()));
         }
         if self.zab.is_answered(round) {
-            // A leader that is a quorum by itself, and has observers. Thousands may ask before anything else is done.
+            // The leader is a quorum by itself and has observers. Thousands may ask before anything
+            // else runs.
             self.follow_zab();
         }
         true
@@ -219,7 +235,7 @@ impl Server {
         self.answer_syncs();
     }
 
-    /// Answers what the applied state is ready for; false when that was nothing.
+    /// Answers the questions that the applied state allows. Returns false if it answered none.
     pub(super) fn answer_questions(&mut self) -> bool {
         let mut is_any = false;
         while let Some((up_to, question)) = self.owners.questions.next(self.state.applied()) {
@@ -238,14 +254,15 @@ impl Server {
         if let Place::Here(conn) = place
             && !self.owners.returning.contains_key(&conn)
         {
-            // It went away meanwhile.
+            // The connection closed meanwhile.
             return;
         }
         let proved = self
             .sessions
             .lookup(session)
             .filter(|live| secret.is_some_and(|secret| super::connect::constant_time_eq(&secret.0, &live.secret.0)));
-        // What it asked for on its old connection, and is not committed yet, must not come after what it asks for on the new one.
+        // Writes requested on the old connection and not yet committed must not follow writes from
+        // the new one.
         let up_to = if mutation::is_on(Mutation::ClientAheadTaken) { Zxid::ZERO } else { up_to };
         let up_to = proved.map(|live| up_to.max(live.last_write));
         let since = Attachment { epoch: self.zab.epoch(), round: round.0 };
@@ -265,8 +282,11 @@ impl Server {
         }
     }
 
-    /// The owner of a session came back with this timeout. A timeout that changes becomes an entry: the next leader would grant the former one
-    /// otherwise, and this server too after a restart. Returns the entry that the client waits for.
+    /// Applies the timeout that a returning owner requested. Returns the entry that the client
+    /// waits for.
+    ///
+    /// A changed timeout becomes an entry. Otherwise the next leader, or this server after a
+    /// restart, would grant the former one.
     fn renew_session(&mut self, session: SessionId, timeout_ms: u32) -> Option<Zxid> {
         let now_ms = self.now.mono_ms;
         if mutation::is_on(Mutation::RenewalNotReplicated) {
@@ -275,7 +295,8 @@ impl Server {
         }
         self.sessions.touch(session, now_ms);
         let changes = self.sessions.lookup(session).is_some_and(|live| live.next_timeout_ms != timeout_ms);
-        // Without room for the entry the session keeps its timeout, which the client is told: coming back works while the disk does not.
+        // Without room for the entry the session keeps its timeout, and the client is told that
+        // one. So a session can return while the disk does not accept writes.
         let txn = Txn::RenewSession { session, timeout_ms };
         if !changes || self.admission(Need::Session) != Admission::Go || !self.propose(&txn, Origin::None) {
             return None;
@@ -285,23 +306,27 @@ impl Server {
         Some(zxid)
     }
 
-    /// A server says which sessions of its own process live: those of its former processes have no owner any more, and end at once.
+    /// Ends the sessions that a server's former processes left behind.
     ///
-    /// A learner says this once in an epoch, and its disk may be faster than this leader's. The list waits until the leader has applied every session that
-    /// was proposed before: one that is still to be applied would be passed over, and live on for its whole timeout.
+    /// A learner sends its list of live sessions once per epoch, and its disk may be faster than
+    /// this leader's. The list waits until the leader has applied every session proposed before it
+    /// arrived. A session applied later would be missed, and live on for its whole timeout.
     pub(super) fn on_living(&mut self, server: ServerId, sessions: BTreeSet<SessionId>) {
         let up_to = self.zab.last();
         self.owners.said_to_live.insert(server, Living { up_to, sessions });
         self.end_known_orphans();
     }
 
-    /// The leader serves: it knows all sessions there were when it began to lead, and none that were begun since.
+    /// Ends the sessions of this server's former processes, when it begins to lead.
+    ///
+    /// All sessions from before this leadership are applied by then, and no session has begun
+    /// since.
     pub(super) fn end_all_orphans(&mut self) {
         let sessions = self.owners.of_this_process.clone();
         self.on_living(self.zab.id(), sessions);
     }
 
-    /// Ends what former processes left, as far as this leader has applied what the lists are about.
+    /// Processes each list whose sessions are all applied; the others stay queued.
     pub(super) fn end_known_orphans(&mut self) {
         if self.owners.said_to_live.is_empty() || !self.is_serving() {
             return;
@@ -314,11 +339,14 @@ impl Server {
         }
     }
 
-    /// Whether all of them are ended. Nothing can be proposed while another server shall lead, and this one may go on.
+    /// Ends the orphaned sessions of `server`. Returns whether all of them were proposed.
+    ///
+    /// During a hand-over the leader cannot propose, and it may continue to lead if the hand-over
+    /// fails. The caller then retries.
     fn end_orphans(&mut self, server: ServerId, living: &Living) -> bool {
         for session in self.state.sessions_at_home(server) {
             let is_open = self.sessions.lookup(session).is_some_and(|live| !live.closing);
-            // A session that began behind the list is of the process that sent it.
+            // A session created after the list arrived belongs to the process that sent the list.
             let is_former = session.0 <= living.up_to.as_i64() && !living.sessions.contains(&session);
             if is_open && is_former {
                 if !self.propose(&Txn::CloseSession { session }, Origin::None) {
@@ -330,10 +358,15 @@ impl Server {
         true
     }
 
-    /// Applied is an entry of a session that did not ask for it on a connection of this server. One that is here nevertheless is half open: its client
-    /// went elsewhere, under a leader that died before this server was told. What waits on it must not come after that entry.
+    /// Closes a stale connection of a session whose entry came from elsewhere.
     ///
-    /// A session that is only coming to this leader stays: it waits for exactly such entries, which its former connection asked for.
+    /// Called after applying an entry of `session` that no connection of this server requested. A
+    /// connection still held here is half open: its client moved away under a leader that died
+    /// before this server was told. Requests waiting on that connection must not take effect after
+    /// the entry.
+    ///
+    /// A session that is just returning to this leader keeps its connection. It waits for exactly
+    /// such entries, which its former connection requested.
     pub(super) fn leave_to_its_owner(&mut self, session: SessionId) {
         let here = self.sessions.lookup(session).and_then(|live| live.conn());
         let is_coming = |conn: &ConnId| self.owners.returning.contains_key(conn);
@@ -343,7 +376,7 @@ impl Server {
         }
     }
 
-    /// Ends the connection that a session was on.
+    /// Closes the connection that a session was on.
     pub(super) fn evict(&mut self, session: SessionId, place: Place) {
         if mutation::is_on(Mutation::OldOwnerGoesOn) {
             return;
@@ -357,7 +390,7 @@ impl Server {
         }
     }
 
-    /// Whether a learner says this in the epoch that this server leads.
+    /// Returns whether this server leads in the epoch that a learner's message names.
     pub(super) fn leads_in(&self, epoch: Epoch) -> bool {
         self.leads() && self.zab.epoch() == epoch
     }

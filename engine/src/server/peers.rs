@@ -13,59 +13,62 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::{Config, Fault, Message, Role};
 
-/// What closes the link to a peer whose history cannot be, if no disk went back in time. Both sides read it, one of them no more than 128 bytes.
+/// Reason for closing the link to a peer with an impossible history. Such a history occurs only if
+/// a disk went back in time. Both sides show it; the remote side shows at most 128 bytes.
 const WENT_BACK: &str = "an older copy of a data directory was put back: the two differ in what is committed; ask zoolet status of the leader";
 
-/// It goes on for as long as the two are configured so. A server that stopped would do so again at every start.
+/// Reason for refusing entries that do not fit this server's log segments. The refusal repeats
+/// until both servers have the same setting. If the server stopped instead, it would stop again at
+/// every start.
 const TOO_LARGE: &str =
     "an entry is too large for a segment of this server's log: give all servers the same log_segment_bytes";
 
-/// Snapshots that a learner got one after the other.
+/// Consecutive snapshots sent to one learner.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Sent {
     pub(super) begun: u32,
-    /// Those of them that went out to the last byte, or that the learner gave up.
+    /// Those whose last byte was sent, or that the learner gave up.
     pub(super) over: u32,
 }
 
-/// What goes on between this server and the others.
+/// Links to peers and the transfers on them.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    /// What was said of them lately.
+    /// Rate limits for log messages about peers.
     pub(super) notices: Notices,
     streams: BTreeMap<ServerId, Stream>,
-    /// Streams that something happened to.
+    /// Streams that may have something to send.
     pub(super) to_pump: BTreeSet<ServerId>,
-    /// Questions put to the log since the start.
+    /// Log reads since the start.
     pub(super) reads: u64,
     /// Snapshots sent since the start.
     pub(super) transfers: u64,
-    /// Those that are being sent, and the last entry in each: the log goes on from there.
+    /// Transfers in flight with the last entry of each snapshot. The log continues from that entry.
     pub(super) sending: BTreeMap<TransferId, (ServerId, LinkId, Zxid)>,
-    /// Leader: how many were sent to each learner since it last had the initial history of an epoch.
+    /// Leader: snapshots sent to each learner since it last received an epoch's initial history.
     pub(super) snapshots: BTreeMap<ServerId, Sent>,
-    /// What the log was asked to keep.
+    /// Entry above which the log was asked to keep everything.
     pub(super) log_held: Option<Zxid>,
-    /// A snapshot for this server.
+    /// A snapshot announced to this server.
     pub(super) incoming: Option<Incoming>,
-    /// Why the last one was not taken, until one is or this server serves.
+    /// Why the last snapshot was rejected. Cleared by an accepted one, or when this server serves.
     pub(super) not_taken: Option<NotTaken>,
-    /// One that is the state from now on, and the base not yet.
+    /// A snapshot that is the state from now on, but not yet the base.
     pub(super) installing: Option<Installing>,
-    /// Digests of this server's state at points that all servers take it at.
+    /// Digests of this server's state at the entries where all servers take them.
     pub(super) digests: VecDeque<(Zxid, u128)>,
-    /// Those of learners, at points that this server has not come to.
+    /// Learners' digests at entries that this server has not reached.
     pub(super) digests_said: BTreeMap<ServerId, VecDeque<(Zxid, u128)>>,
-    /// Where the state of another server was not this one's.
+    /// First peer whose state differed from this server's, and the entry.
     pub(super) differs: Option<(ServerId, Zxid)>,
-    /// Since when this server leads, milliseconds.
+    /// Since when this server leads, in milliseconds.
     pub(super) led_since_ms: Option<u64>,
-    /// When something was written last, milliseconds.
+    /// Time of the last write, in milliseconds.
     pub(super) wrote_ms: Option<u64>,
 }
 
 impl Peers {
-    /// The stream of this very link.
+    /// Returns the stream of exactly this link.
     pub(super) fn stream(&mut self, peer: ServerId, link: LinkId) -> Option<&mut Stream> {
         self.streams.get_mut(&peer).filter(|stream| stream.link == link)
     }
@@ -82,23 +85,23 @@ impl Peers {
         self.streams.iter_mut().map(|(&peer, stream)| (peer, stream))
     }
 
-    /// Peers with a link that is up.
+    /// Returns the peers with a link that is up.
     pub(super) fn ids(&self) -> Vec<ServerId> {
         self.streams.keys().copied().collect()
     }
 
-    /// Links that are up.
+    /// Returns the number of links that are up.
     pub(super) fn len(&self) -> usize {
         self.streams.len()
     }
 
-    /// Everything that waits or is waited for.
+    /// Returns the number of waiting items and transfers in flight.
     pub(super) fn under_way(&self) -> usize {
         let waiting: usize = self.streams.values().map(Stream::len).sum();
         waiting + self.sending.len() + usize::from(self.incoming.is_some()) + usize::from(self.installing.is_some())
     }
 
-    /// What streams hold, bytes.
+    /// Returns the bytes held by streams.
     pub(super) fn bytes(&self) -> usize {
         self.streams.values().map(Stream::bytes).sum()
     }
@@ -107,7 +110,7 @@ impl Peers {
         self.streams.values().for_each(|stream| stream.derived(derived));
     }
 
-    /// Every stream is looked at again.
+    /// Schedules every stream to be examined again.
     pub(super) fn pump_all(&mut self) {
         self.to_pump.extend(self.streams.keys());
     }
@@ -139,7 +142,7 @@ impl Server {
         self.on_peer_lost(peer);
     }
 
-    /// The protocol drops a link.
+    /// Closes a link that the protocol drops.
     pub(super) fn close_link(&mut self, peer: ServerId, link: LinkId, fault: Fault) {
         let reason = match fault {
             Fault::WrongEnsemble => "its disk belongs to another ensemble",
@@ -154,7 +157,7 @@ impl Server {
         self.actions.push_back(Action::PeerClose { peer, link, reason });
     }
 
-    /// A peer said what no server of this release says.
+    /// Closes the link to a peer whose message no server of this release sends.
     pub(super) fn refuse_link(&mut self, peer: ServerId, link: LinkId, what: &'static str) {
         self.zab.handle_link_down(self.now.mono_ms, peer, link);
         self.close_link(peer, link, Fault::Protocol(what));
@@ -163,7 +166,7 @@ impl Server {
 
     pub(super) fn on_peer_message(&mut self, peer: ServerId, link: LinkId, message: PeerMessage) {
         if self.peers.stream(peer, link).is_none() {
-            // Of a link that was replaced or closed meanwhile.
+            // The message belongs to a link that was replaced or closed meanwhile.
             return;
         }
         match message {
@@ -173,7 +176,8 @@ impl Server {
                 self.on_snapshot_announced(Incoming::new(peer, link, transfer, meta, chain), *message);
             }
             PeerMessage::Forward { epoch, seq, conn, since, payload } if self.leads_in(epoch) => {
-                // What is proposed goes to the log and to the learners with everything else that is proposed until actions are polled.
+                // Return early: the proposal goes to the log and the learners together with all
+                // others made before actions are polled.
                 return self.on_forward(peer, link, Wanted { seq, conn, since, payload });
             }
             PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms } if self.leads_in(epoch) => {
@@ -212,13 +216,15 @@ impl Server {
             self.peers.to_pump.insert(peer);
         }
         if matches!(message, Message::Ping { .. }) {
-            // The Pong says whether there is room.
+            // The Pong reports whether the disk has room.
             self.note_health();
         }
         self.zab.handle_message(self.now.mono_ms, peer, link, message, None);
     }
 
-    /// Hands entries to the protocol, which says whether they are appended. One that changes the membership goes alone, with what it says.
+    /// Hands entries to the protocol, which decides whether they are appended.
+    ///
+    /// An entry that changes the membership goes alone, with its configuration.
     fn on_entries(&mut self, peer: ServerId, link: LinkId, message: Entries) {
         let Entries { attempt, epoch, from, to, committed, chain_before, entries } = message;
         let mut expected = Some(from);
@@ -233,7 +239,8 @@ impl Server {
         }
         if self.zab.is_awaited(peer, attempt, epoch, from) {
             if chain_before != self.history.chain() {
-                // Nothing of it may be written: its history and this one differ where they should be equal.
+                // Write nothing of this: the leader's history and this one differ where they must
+                // be equal.
                 self.zab.handle_diverged(self.now.mono_ms);
                 return self.follow_zab();
             }
@@ -261,7 +268,7 @@ impl Server {
         }
     }
 
-    /// Whom this server follows or observes, once that one is established.
+    /// Returns the server that this one follows or observes, once that leader is established.
     pub fn leader(&self) -> Option<ServerId> {
         match self.zab.role() {
             Role::Looking | Role::Leading => None,
@@ -274,7 +281,7 @@ impl Server {
         self.follow_zab();
     }
 
-    /// Everything readable was handled: the protocol judges silence.
+    /// Lets the protocol judge silence, after everything readable was handled.
     pub(super) fn on_protocol_due(&mut self) {
         self.note_busy();
         self.note_health();

@@ -1,4 +1,4 @@
-//! Requests of a session: determined once, strictly in order.
+//! Request pipelines: each request of a session is decided once, strictly in order.
 
 use super::Server;
 use super::admission::{Admission, need};
@@ -19,22 +19,22 @@ use std::sync::Arc;
 use zoolet_model::{AuthId, ErrorCode, Reply, Request, Text};
 use zoolet_zab::{Role, Round};
 
-/// The xid of every ping's reply, whatever the request's was (surface 13.1).
+/// The xid of every ping reply, regardless of the request's xid (surface 13.1).
 const PING_XID: i32 = -2;
 
-/// Requests that a connection without any keeps room for.
+/// Queue capacity that an idle connection keeps, in requests.
 const IDLE_ROOM: usize = 16;
 
-/// Identities of one connection: each of its writes carries them all.
+/// Maximum identities per connection; each of its writes carries them all.
 const IDENTITIES_MAX: usize = 64;
 
-/// What became of the request at the head of a pipeline.
+/// Result of one step on the request at the head of a pipeline.
 pub(super) enum Step {
-    /// It has an outcome, or is proposed: on to the next.
+    /// The request has an outcome or is proposed: continue with the next.
     Done,
-    /// It waits, and everything behind it.
+    /// The request waits, and so do all behind it.
     Wait(Waiting),
-    /// The same, and nothing but what it waits for can help.
+    /// Like `Wait`, but only the completion it waits for can unblock the pipeline.
     Block(Waiting),
 }
 
@@ -54,7 +54,7 @@ impl Server {
         self.ready.push_back(conn);
     }
 
-    /// Lets every pipeline go on that something happened to.
+    /// Runs every pipeline that has something new to do.
     pub(super) fn run_ready(&mut self) {
         if !self.touches.held_back.is_empty() && !self.is_outdated() {
             self.ready.extend(std::mem::take(&mut self.touches.held_back));
@@ -64,7 +64,7 @@ impl Server {
                 let syncs = self.syncs.len();
                 self.pump(conn);
                 if self.syncs.len() > syncs {
-                    // A server that decides alone has the answer at once.
+                    // A server that decides alone has its answer at once.
                     self.follow_zab();
                 }
             }
@@ -81,7 +81,10 @@ impl Server {
         self.connections.get(&conn).is_some_and(Connection::has_requests_before_writes)
     }
 
-    /// Whether an entry of this connection may be applied: everything asked before it has its outcome. Mostly it only has to be looked at.
+    /// Returns whether this connection's next entry may be applied.
+    ///
+    /// Every earlier request of the connection must have its outcome, which is usually the case
+    /// already.
     pub(super) fn is_next_of(&mut self, conn: ConnId) -> bool {
         if !self.has_requests_before_writes(conn) && !self.is_next_refused(conn) {
             return true;
@@ -92,7 +95,7 @@ impl Server {
 
     fn pump(&mut self, conn: ConnId) {
         if self.is_outdated() {
-            // It ends when that is judged, unless the leader is heard first.
+            // The connection is closed when staleness is judged, unless the leader is heard first.
             self.touches.held_back.insert(conn);
             return;
         }
@@ -104,7 +107,7 @@ impl Server {
         self.look_ahead(conn);
     }
 
-    /// Gives outcomes in order, until a request has to wait.
+    /// Decides requests in order until one has to wait.
     fn determine(&mut self, conn: ConnId) {
         loop {
             let Some(connection) = self.connections.get_mut(&conn) else { return };
@@ -113,7 +116,7 @@ impl Server {
             }
             let passed = connection.passed;
             let Some(head) = connection.pop() else {
-                // Thousands that waited once leave no room behind: most connections are idle.
+                // Free the queue after a burst of thousands of requests: most connections are idle.
                 if connection.waiting.capacity() > IDLE_ROOM {
                     connection.waiting = VecDeque::new();
                 }
@@ -147,9 +150,12 @@ impl Server {
         }
     }
 
-    /// Proposes writes that stand behind reads which wait for an earlier write: otherwise a session that sends both without waiting would
-    /// have one write in each batch of the log. Only reads of one record are passed over, and of data only what is known to be in memory: nothing
-    /// but a fetch of that record can keep them, and the entry behind them, from having an outcome.
+    /// Proposes writes that stand behind reads which wait for an earlier write.
+    ///
+    /// Without this, a session that pipelines reads and writes would get one write into each log
+    /// batch. The look-ahead passes over reads of a single record only, and over getData only if
+    /// the data is known to be in memory. So at most a fetch of that record can delay those reads,
+    /// and the entry behind them.
     fn look_ahead(&mut self, conn: ConnId) {
         loop {
             let Some(connection) = self.connections.get_mut(&conn) else { return };
@@ -173,12 +179,12 @@ impl Server {
                 Request::GetData { path, .. } => match tree::waits_for_bytes(&mut self.state, path) {
                     Ok(false) => connection.passed += 1,
                     Ok(true) => return,
-                    // It is looked at again when something else happens to this connection.
+                    // Examined again at the next event of this connection.
                     Err(what) => return self.fetch_ahead(what),
                 },
                 Request::Write(_) | Request::Multi(_) | Request::Malformed { write: true } | Request::Reconfig => {
                     let (births, need) = (ephemerals::births(request), need(request));
-                    // How many a session may own is judged when its turn comes.
+                    // The bound on ephemerals per session is checked when the write's turn comes.
                     if births > 0 || self.admission(need) != Admission::Go {
                         return;
                     }
@@ -207,14 +213,14 @@ impl Server {
         }
     }
 
-    /// What will be needed is fetched meanwhile, unless too much is under way already.
+    /// Prefetches a record, unless too many fetches are in flight.
     fn fetch_ahead(&mut self, what: FetchWhat) {
         if !self.fetches_are_many() {
             self.fetch(what, Waiter::Nobody);
         }
     }
 
-    /// What the request at the head waited for is here.
+    /// Resumes the request at the head: its record has arrived.
     pub(super) fn unblock(&mut self, conn: ConnId, number: u64) {
         if let Some(connection) = self.connections.get_mut(&conn)
             && connection.waiting.front().is_some_and(|head| head.number == number)
@@ -224,7 +230,7 @@ impl Server {
         }
     }
 
-    /// What the request at the head needs cannot be had.
+    /// Refuses the request at the head: a record it needs cannot be read.
     pub(super) fn refuse_head(&mut self, conn: ConnId, number: u64) {
         self.let_go(Waiter::Request(conn, number));
         let Some(connection) = self.connections.get_mut(&conn) else { return };
@@ -255,7 +261,7 @@ impl Server {
 
     fn step_write(&mut self, conn: ConnId, head: Waiting, identity: &Identity, writes_pending: bool) -> Step {
         let admission = match head.request {
-            // Ending a session takes next to nothing and frees what it held.
+            // Ending a session needs almost no room and frees everything it held.
             Request::CloseSession => self.admission_of_end(),
             _ => self.admission(need(&head.request)),
         };
@@ -265,7 +271,7 @@ impl Server {
                 self.waiting_for_room.insert(conn);
                 return Step::Wait(head);
             }
-            // Answers leave in order, so this one waits for the writes before it.
+            // Answers leave in order: this refusal waits for the writes before it.
             Admission::Refuse if writes_pending => return Step::Wait(head),
             Admission::Refuse => {
                 // It may have waited for records before.
@@ -286,7 +292,7 @@ impl Server {
                     self.reply(conn, head.xid, self.state.applied().as_i64(), Err(ErrorCode::SystemError));
                     return Step::Done;
                 }
-                // Should the base fail it is refused, and answers leave in order.
+                // If the base fails this request is refused, and answers leave in order.
                 Err(_) if writes_pending => return Step::Wait(head),
                 Err(stuck) => return self.stuck(conn, head, stuck, since),
             }
@@ -295,7 +301,7 @@ impl Server {
         Step::Done
     }
 
-    /// `births` is how many ephemerals it asks for.
+    /// Proposes a write that asks for `births` ephemerals.
     fn propose_write(&mut self, conn: ConnId, write: &Waiting, identity: &Identity, births: u32) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.proposed.push_back(write.number);
@@ -310,7 +316,8 @@ impl Server {
         let proposed = ordered::with_txn(session, identity, &write.request, |txn| {
             let payload = self.history.encode(self.now, txn);
             if payload.len() > self.limits.payload_bytes_max() {
-                // A small frame can ask for much: each `auth` entry becomes one for every identity. It could never be made durable.
+                // A small frame can produce a large entry: each `auth` ACL entry expands to one per
+                // identity. No log segment could hold this one.
                 return self.propose(&ordered::refusal(session, ErrorCode::BadArguments), origin);
             }
             self.propose_encoded(payload, txn, origin)
@@ -318,7 +325,7 @@ impl Server {
         if !proposed {
             self.close(conn);
         } else if self.leads() {
-            // Of what a learner forwards the leader notes it.
+            // For forwarded entries the leader records this.
             self.sessions.wrote(session, self.zab.last());
             if is_leaving {
                 self.sessions.close(session);
@@ -326,7 +333,7 @@ impl Server {
         }
     }
 
-    /// Everything that proposes nothing: reads, watches, auth, ping, sync.
+    /// Handles requests that propose nothing: reads, watches, auth, ping and sync.
     fn step_local(&mut self, conn: ConnId, head: Waiting, identity: &Arc<Identity>) -> Step {
         let zxid = self.state.applied().as_i64();
         let Waiting { xid, ref request, .. } = head;
@@ -356,7 +363,7 @@ impl Server {
             | Request::GetAllChildrenNumber { .. }
             | Request::MultiRead(_) => return self.read(conn, head, identity),
             Request::Write(_) | Request::Multi(_) | Request::Reconfig | Request::CloseSession => {
-                // is_write sent these the other way.
+                // Unreachable: `is_write` routes these to `step_write`.
                 (zxid, Err(ErrorCode::SystemError))
             }
         };
@@ -370,7 +377,8 @@ impl Server {
 
     fn read(&mut self, conn: ConnId, head: Waiting, identity: &Identity) -> Step {
         if self.completing_bytes >= u64::from(self.limits.outbound_bytes_max) && may_be_long(&head.request) {
-            // What is being put together already fills a client's share of memory; one more waits until some of it has gone out.
+            // Completions in flight already fill one client's share of memory: wait until some were
+            // sent.
             self.waiting_for_room.insert(conn);
             return Step::Wait(head);
         }
@@ -386,8 +394,9 @@ impl Server {
             Err(stuck) => return self.stuck(conn, head, stuck, since),
         };
         self.let_go(Waiter::Request(conn, head.number));
-        // Data may have become large since a write behind it was proposed. Everybody's writes wait for that one, so it may have as much again: nobody
-        // else can take that.
+        // The data may have become large after a write behind it was proposed. That write, and all
+        // clients' writes after it, wait for this read. So this read may use twice the share: no
+        // other read can claim the extra room.
         let all_wait_for_it = self.connections.get(&conn).is_some_and(|connection| !connection.proposed.is_empty());
         let room = u64::from(self.limits.outbound_bytes_max) * if all_wait_for_it { 2 } else { 1 };
         if matches!(decided, Ok(Determined::Pending(_))) && self.completing_bytes >= room {
@@ -471,8 +480,11 @@ impl Server {
         self.done(conn, xid, 0, Ok(Reply::Empty))
     }
 
-    /// A sync is answered when a quorum has confirmed, after it came, who leads, and everything committed by then is applied here. When the leader is lost
-    /// meanwhile the connection ends: asking the next one would be right too, but a client that is not answered finds another server sooner.
+    /// Answers a sync once a quorum confirms the leader and its commits are applied here.
+    ///
+    /// The confirmation must start after the sync arrived. If the leader is lost meanwhile the
+    /// connection closes. Asking the next leader would be correct too, but an unanswered client
+    /// finds another server sooner.
     fn sync(&mut self, conn: ConnId, head: Waiting) -> Step {
         let is_told = head.xid != PING_XID || self.tell_before_sync(conn);
         let Some(round) = self.confirm().filter(|_| is_told) else {
@@ -483,7 +495,7 @@ impl Server {
         Step::Block(head)
     }
 
-    /// Asks a quorum, from now on, who leads; `None` when this server knows nobody who does.
+    /// Starts a quorum confirmation of the leader. `None` if no leader is known.
     pub(super) fn confirm(&mut self) -> Option<Round> {
         self.zab.confirm(self.now.mono_ms).ok()
     }
@@ -497,7 +509,7 @@ impl Server {
     }
 }
 
-/// Requests that become an entry; the others are answered from the applied state.
+/// Returns whether a request becomes an entry. All others are answered from the applied state.
 fn is_write(request: &Request) -> bool {
     matches!(
         request,
@@ -509,8 +521,10 @@ fn is_write(request: &Request) -> bool {
     )
 }
 
-/// Requests that only a server answers that leads or follows: while it does neither, reads go on from what it has applied, for the short time that their
-/// connections are kept (surface 13.38).
+/// Returns whether only a leading or following server can answer this request.
+///
+/// Without a leader, reads continue from the applied state while their connections are kept, which
+/// is a short time (surface 13.38).
 fn needs_leader(request: &Request) -> bool {
     is_write(request) || matches!(request, Request::Ping | Request::Sync { .. })
 }
@@ -544,7 +558,7 @@ fn wanted_watch(request: &Request) -> Option<(&Text, WatchKind)> {
     }
 }
 
-/// Reads of which it costs something to find out that they must be put together off the core.
+/// Returns whether deciding if a read must be assembled off the core costs work.
 fn may_be_long(request: &Request) -> bool {
     matches!(
         request,
@@ -559,7 +573,7 @@ fn found(there: bool) -> Result<Reply, ErrorCode> {
     if there { Ok(Reply::Empty) } else { Err(ErrorCode::NoWatcher) }
 }
 
-/// Every identity of a connection as whoAmI shows it: of a digest only the user.
+/// Returns the identities that whoAmI shows. A digest is reduced to its user.
 fn who(identity: &Identity, skip_acl: bool) -> Vec<AuthId> {
     let entry = |scheme: &'static str, id: &str| AuthId { scheme: Text::from_static(scheme), id: id.into() };
     let mut ids: Vec<AuthId> = identity.ip.iter().map(|ip| entry("ip", &ip.to_string())).collect();

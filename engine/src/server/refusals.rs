@@ -1,4 +1,4 @@
-//! What clients were refused since the start, and who asked last: for metrics, and for the log of the process that drives the machine.
+//! Counts of refused requests since the start, with the last refused client, for metrics and logs.
 
 use super::Server;
 use crate::event::ConnId;
@@ -10,20 +10,20 @@ use std::net::IpAddr;
 /// Refusals since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Refusals {
-    /// Sessions not begun because there were as many as `sessions_max`.
+    /// Sessions refused because `sessions_max` was reached.
     pub sessions: u64,
-    /// Sessions not begun because clients of that address had their share of them.
+    /// Sessions refused because clients of that address had used up their share.
     pub sessions_of_address: Refused,
-    /// Proofs of the super user with a wrong password, and those that were not looked at because there had been too many.
+    /// Super-user proofs refused: wrong passwords, and attempts rejected unseen after too many.
     pub super_guesses: Refused,
 }
 
 /// Refusals of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Refused {
-    /// How many.
+    /// Number of refusals.
     pub count: u64,
-    /// The client that was refused last.
+    /// The client refused last.
     pub last: Option<IpAddr>,
 }
 
@@ -34,7 +34,7 @@ impl Refused {
     }
 }
 
-/// Sessions that are being created for connections of this server, with the sources that they were charged to.
+/// Sessions being created for connections of this server, with the source each is charged to.
 #[derive(Debug, Default)]
 pub(super) struct Joining(BTreeMap<ConnId, Option<Source>>);
 
@@ -43,23 +43,25 @@ impl Joining {
         self.0.len()
     }
 
-    /// The entry of its session is proposed, or on its way to the leader.
+    /// Charges `source` for a session in creation. Its entry is proposed, or on its way to the
+    /// leader.
     pub(super) fn begin(&mut self, sessions: &mut SessionTable, conn: ConnId, source: Option<Source>) {
         sessions.charge(source);
         sessions.release(self.0.insert(conn, source).flatten());
     }
 
-    /// The session is there. Gives back what it was charged to.
+    /// Ends the creation of a session. Returns the source it was charged to.
     pub(super) fn end(&mut self, conn: ConnId) -> Option<Source> {
         self.0.remove(&conn).flatten()
     }
 
-    /// The session will not be, or is not told of.
+    /// Releases the charge of a session in creation. The session will not exist, or this server
+    /// will not learn its outcome.
     pub(super) fn lose(&mut self, sessions: &mut SessionTable, conn: ConnId) {
         sessions.release(self.end(conn));
     }
 
-    /// Those whose network is known.
+    /// Returns the number of sessions in creation whose network is known.
     pub(super) fn sourced(&self) -> usize {
         self.0.values().flatten().count()
     }
@@ -69,7 +71,7 @@ impl Joining {
     }
 }
 
-/// What is refused, and what decides it.
+/// Refusal counts, and the state that decides refusals.
 #[derive(Debug, Default)]
 pub(super) struct Refusing {
     pub(super) refusals: Refusals,
@@ -77,17 +79,18 @@ pub(super) struct Refusing {
 }
 
 impl Server {
-    /// What clients were refused since the start.
+    /// Returns the refusals since the start.
     pub fn refusals(&self) -> Refusals {
         self.refusing.refusals
     }
 
-    /// Sessions, and those that are being created: what counts against `sessions_max`.
+    /// Returns the sessions that count against `sessions_max`, including those being created.
     pub fn sessions_taken(&self) -> usize {
         self.sessions.len() + self.joining.len() + self.forwards.joining()
     }
 
-    /// Whether one more session may begin here, of a client at this address; none of a client in this process.
+    /// Returns whether a client at this address may begin a session. `client` is `None` for a
+    /// client in this process.
     pub(super) fn has_room_for_session(&mut self, client: Option<IpAddr>, source: Option<Source>) -> bool {
         if self.is_full_of_sessions() {
             return false;
@@ -101,14 +104,16 @@ impl Server {
         has_room
     }
 
-    /// Whether there are as many sessions as there may be. Notes the refusal.
+    /// Returns whether `sessions_max` is reached, and counts the refusal if so.
     pub(super) fn is_full_of_sessions(&mut self) -> bool {
         let is_full = self.sessions_taken() >= self.limits.sessions_max as usize;
         self.refusing.refusals.sessions += u64::from(is_full);
         is_full
     }
 
-    /// Whether a proof of the super user may be looked at. A client in this process is not slowed: it has all of the server anyway.
+    /// Returns whether a super-user proof may be checked now.
+    ///
+    /// A client in this process is not rate limited: it has full access to the server anyway.
     pub(super) fn may_guess_super(&mut self, client: Option<IpAddr>) -> bool {
         let Some(client) = client else { return true };
         let may_try = self.refusing.guesses.may_try(network(client), self.now.mono_ms);
@@ -118,7 +123,7 @@ impl Server {
         may_try
     }
 
-    /// The super user's password was wrong.
+    /// Records a wrong super-user password.
     pub(super) fn on_wrong_super(&mut self, client: Option<IpAddr>) {
         if let Some(client) = client {
             self.refusing.guesses.on_wrong(network(client), self.now.mono_ms);

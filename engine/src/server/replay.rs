@@ -1,4 +1,4 @@
-//! setWatches: a client that comes back tells what it watched, up to a frame full of it.
+//! setWatches: a returning client sends the watches it had, up to a full frame of them.
 
 use super::Server;
 use super::fetches::Waiter;
@@ -9,15 +9,18 @@ use crate::tree::{self, Remembered, Stuck};
 use crate::watch::WatchKind;
 use zoolet_model::{ErrorCode, EventKind, Reply, Request, SetWatches, Text, WatchEvent};
 
-/// Paths that are looked at together: what they need from the base is fetched, and held in memory, at once.
+/// Paths processed together: their records are fetched at once and held in memory.
 const PATHS_AT_ONCE: usize = 1024;
 
-/// A watch that a client asks for again, and what it was set by; a lasting one misses nothing.
+/// A watch to restore and the read that set it. `None` for a persistent watch, which misses
+/// nothing.
 type Wanted<'a> = (&'a Text, WatchKind, Option<Remembered>);
 
 impl Server {
-    /// Goes on with the setWatches at the head of a pipeline, some paths at a time: what was missed is told, the rest is registered (surface
-    /// 5.5). There is room for all of it before the first is registered.
+    /// Continues the setWatches at the head of a pipeline, a batch of paths at a time.
+    ///
+    /// Missed events are sent; the other watches are registered (surface 5.5). Room for all of them
+    /// is checked before the first is registered.
     pub(super) fn set_watches(&mut self, conn: ConnId, mut head: Waiting) -> Step {
         let Request::SetWatches(watches) = &head.request else { return Step::Wait(head) };
         let zxid = self.state.applied().as_i64();
@@ -39,7 +42,8 @@ impl Server {
                 if let Some(kind) = *event {
                     self.notify(conn, WatchEvent { kind, path: path.clone(), zxid: -1 });
                 } else if self.watches.add(conn, path, kind).is_err() {
-                    // Others took the room while records were fetched. With its connection all of a client's watches go.
+                    // Other clients took the room during the fetches. Closing the connection
+                    // removes all its watches.
                     self.close(conn);
                     return Step::Done;
                 }
@@ -49,7 +53,7 @@ impl Server {
         self.done(conn, head.xid, zxid, Ok(Reply::Empty))
     }
 
-    /// For each watch the event that it missed.
+    /// Returns the missed event of each watch, if any.
     fn missed<'a>(
         &mut self,
         watches: impl Iterator<Item = Wanted<'a>>,
@@ -72,7 +76,7 @@ fn each(paths: &[Text], kind: WatchKind, set_by: Option<Remembered>) -> impl Ite
     paths.iter().map(move |path| (path, kind, set_by))
 }
 
-/// In the order in which ZooKeeper looks at them.
+/// Returns the watches in the order in which ZooKeeper examines them.
 fn wanted(watches: &SetWatches) -> impl Iterator<Item = Wanted<'_>> {
     let SetWatches { data, exist, child, persistent, persistent_recursive, .. } = watches;
     each(data, WatchKind::Data, Some(Remembered::Data))

@@ -1,4 +1,5 @@
-//! Snapshots: a generation of the base goes to a peer that is too far behind, and another's takes the place of all that is here.
+//! Snapshots: sending a generation of the base to a lagging peer, or replacing this server's state
+//! with one received.
 
 use super::Server;
 use super::fetches::Fetches;
@@ -10,9 +11,11 @@ use crate::session::SessionTable;
 use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::{AppendSeq, Message};
 
-/// After a snapshot that was not taken, the next is asked for so much later, milliseconds: each may wear the flash with a whole base.
+/// First delay before requesting another snapshot after a rejected one, in milliseconds. Each
+/// snapshot may wear the flash by a whole base.
 const NOT_TAKEN_PAUSE_MS: u64 = 1000;
-/// Twice as long after each, up to this. Its sender has it ready for a minute.
+/// Maximum of that delay, which doubles after each rejection. The sender keeps a snapshot ready for
+/// a minute.
 const NOT_TAKEN_PAUSE_MAX_MS: u64 = 32_000;
 
 /// A generation that can be sent.
@@ -20,7 +23,7 @@ const NOT_TAKEN_PAUSE_MAX_MS: u64 = 32_000;
 pub(super) struct Source {
     pub(super) generation: Generation,
     pub(super) meta: CheckpointMeta,
-    /// The chain hash after its last entry.
+    /// Chain hash after its last entry.
     pub(super) chain: u128,
 }
 
@@ -32,7 +35,7 @@ pub(super) struct Incoming {
     transfer: TransferId,
     meta: CheckpointMeta,
     chain: u128,
-    /// Its bytes are being received.
+    /// Whether its bytes are being received.
     is_asked: bool,
     received: Option<ReceivedSnapshot>,
 }
@@ -43,21 +46,21 @@ impl Incoming {
     }
 }
 
-/// The last snapshot was not taken.
+/// The last snapshot was rejected.
 #[derive(Debug)]
 pub(super) struct NotTaken {
     pub(super) reason: String,
-    /// When the next is asked for.
+    /// When to request the next snapshot, in milliseconds.
     pub(super) until_ms: u64,
     pause_ms: u64,
 }
 
-/// A snapshot that the log names, or will; then the base is switched.
+/// A received snapshot being installed: the log records it first, then the base is switched.
 #[derive(Debug)]
 pub(super) struct Installing {
-    /// Of the record that names it.
+    /// Append of the log record that names the snapshot.
     seq: AppendSeq,
-    /// That is durable.
+    /// Whether that record is durable.
     is_named: bool,
     is_asked: bool,
     base: u64,
@@ -68,7 +71,9 @@ pub(super) struct Installing {
 
 /// Sending.
 impl Server {
-    /// The base's generation, if it holds this much. Otherwise a checkpoint is made as soon as one can be that does.
+    /// Returns the base's generation if it includes `at_least`.
+    ///
+    /// Otherwise requests a checkpoint that does, and returns `None`.
     pub(super) fn snapshot_of(&mut self, at_least: Zxid) -> Option<Source> {
         if self.history.is_replaced {
             return None;
@@ -100,8 +105,10 @@ impl Server {
         self.actions.push_back(Action::SendSnapshot { peer, link, transfer, generation, chain, too_late });
     }
 
-    /// The last byte went out, or none will. Until it is written and verified over there the log may go on, and with it the snapshot may become
-    /// too old: then another one follows.
+    /// Handles the end of a transfer: the last byte was sent, or the transfer failed.
+    ///
+    /// The peer still has to write and verify the snapshot. Meanwhile the log moves on and may
+    /// outrun it; then the peer needs another snapshot.
     pub(super) fn on_snapshot_sent(&mut self, transfer: TransferId, result: Result<(), String>) {
         let Some((peer, link, _)) = self.peers.sending.remove(&transfer) else { return };
         self.hold_log();
@@ -115,13 +122,13 @@ impl Server {
             tracing::warn!(peer = peer.as_u8(), reason, left_out, "a snapshot was not sent");
         }
         if self.peers.stream(peer, link).is_some() {
-            // It would wait for the rest for ever: it asks anew, on another link.
+            // The peer would wait for the rest forever; on a new link it asks again.
             self.zab.handle_unreadable(self.now.mono_ms, peer);
             self.follow_zab();
         }
     }
 
-    /// What peers with a snapshot will need next stays in the log.
+    /// Keeps the entries after each snapshot in flight in the log.
     fn hold_log(&mut self) {
         let above = self.peers.sending.values().map(|&(_, _, zxid)| zxid).min();
         if self.peers.log_held != above {
@@ -139,7 +146,8 @@ impl Server {
             return self.refuse_link(peer, link, "a snapshot without a Snap");
         };
         self.zab.handle_message(self.now.mono_ms, peer, link, message, None);
-        // Of an attempt that is over, or of a server that leads no more: its bytes must not pass for those of the leader that there is now.
+        // The announcement may belong to a finished attempt or a deposed leader. Its bytes must not
+        // be taken for those of the current leader.
         if self.zab.awaits_snapshot(peer, attempt) {
             self.drop_incoming(|_| true);
             self.peers.incoming = Some(incoming);
@@ -150,7 +158,8 @@ impl Server {
         self.receive();
     }
 
-    /// Asks for the bytes, one snapshot at a time, and not at once after one that was not taken.
+    /// Starts the transfer of an announced snapshot. Transfers run one at a time, and not right
+    /// after a rejected one.
     pub(super) fn receive(&mut self) {
         let is_too_early = self.peers.not_taken.as_ref().is_some_and(|last| self.now.mono_ms < last.until_ms);
         if self.peers.installing.is_some() || is_too_early {
@@ -195,7 +204,7 @@ impl Server {
                 incoming.received = Some(received);
                 self.zab.handle_snapshot(self.now.mono_ms, zxid);
                 self.follow_zab();
-                // The protocol does not want it any more.
+                // Drop the snapshot if the protocol no longer wants it.
                 self.drop_incoming(|incoming| incoming.received.is_some());
             }
             Err(failure) => {
@@ -219,14 +228,16 @@ impl Server {
         self.peers.not_taken = Some(NotTaken { reason, until_ms: self.now.mono_ms + pause_ms, pause_ms });
     }
 
-    /// When a snapshot that waits is to be asked for.
+    /// Returns when to start the transfer of a waiting snapshot.
     pub(super) fn receive_at_ms(&self) -> Option<u64> {
         let waits = self.peers.incoming.as_ref().is_some_and(|incoming| !incoming.is_asked);
         self.peers.not_taken.as_ref().map(|last| last.until_ms).filter(|_| waits && self.peers.installing.is_none())
     }
 
-    /// The snapshot becomes the history with the append `seq`. Its entries are the state from then on, so nothing of the old history is
-    /// applied any more.
+    /// Makes the received snapshot the history, with the append `seq`.
+    ///
+    /// The snapshot's entries are the state from then on, so no entry of the old history is applied
+    /// any more.
     pub(super) fn replace_state(&mut self, seq: AppendSeq, zxid: Zxid) {
         let incoming = self.peers.incoming.take();
         let Some(Incoming { meta, chain, received: Some(ReceivedSnapshot { base, state }), .. }) = incoming else {
@@ -237,11 +248,13 @@ impl Server {
         self.lose(&cut);
         self.history.is_replaced = true;
         self.peers.installing = Some(Installing { seq, is_named: false, is_asked: false, base, state, meta, chain });
-        // Clients of the old state may have missed anything.
+        // Clients of the old state may have missed any number of changes.
         self.close_all();
     }
 
-    /// The base is not what was written. A member shows nothing more of it and gets a snapshot in its place; whether it does so.
+    /// Handles a damaged base; returns whether peers can repair it.
+    ///
+    /// A member serves nothing more from the base and asks for a snapshot to replace it.
     pub(super) fn lose_base(&mut self, what: &str) -> bool {
         let is_repairable = self.zab.config().voters().any(|voter| voter.id != self.zab.id());
         if is_repairable && !self.history.is_replaced {
@@ -259,7 +272,7 @@ impl Server {
         open.into_iter().for_each(|conn| self.close(conn));
     }
 
-    /// The log names the new base: the old one goes.
+    /// Switches to the new base once the log names it durably.
     pub(super) fn maybe_install(&mut self, persisted: AppendSeq) {
         if let Some(installing) = &mut self.peers.installing {
             installing.is_named |= installing.seq <= persisted;
@@ -267,7 +280,9 @@ impl Server {
         }
     }
 
-    /// Not while a checkpoint of the old state is being written: it would end up in the new base.
+    /// Installs the snapshot, but not while a checkpoint of the old state is being written.
+    ///
+    /// That checkpoint would end up in the new base.
     pub(super) fn install_when_quiet(&mut self) {
         let is_quiet = !self.upkeep.is_writing();
         let due = self.peers.installing.as_mut().filter(|it| is_quiet && it.is_named && !it.is_asked);

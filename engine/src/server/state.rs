@@ -1,4 +1,4 @@
-//! The replicated state as one server holds it: memory above a base, sessions in full.
+//! The replicated state as one server holds it: memory above a base, and every session.
 
 use crate::action::{Changes, CheckpointMeta, Generation};
 use crate::store::Memory;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use zoolet_model::{ServerId, SessionId, Zxid};
 use zoolet_zab::{Mutation, mutation};
 
-/// What a base holds, as far as it is needed at start.
+/// The part of a base's contents that is needed at start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BaseState {
     zxid: Zxid,
@@ -21,15 +21,15 @@ pub struct BaseState {
 }
 
 impl BaseState {
-    /// What the base knows of it.
+    /// Returns the checkpoint meta of this base.
     pub(super) fn meta(&self) -> CheckpointMeta {
         CheckpointMeta { zxid: self.zxid, digest: self.digest, totals: self.totals.encode() }
     }
 
-    /// From the meta record and every record under the tag [`key::SESSION`].
+    /// Reads the meta record and all records under the tag [`key::SESSION`].
     ///
     /// # Errors
-    /// [`NotARecord`] when a record was written by something else.
+    /// [`NotARecord`] if a record is not in the expected format.
     pub fn read(meta: &CheckpointMeta, sessions: impl IntoIterator<Item = (Key, Bytes)>) -> Result<Self, NotARecord> {
         let sessions = sessions
             .into_iter()
@@ -43,21 +43,21 @@ impl BaseState {
     }
 }
 
-/// The session that a key under the tag [`key::SESSION`] names.
+/// Returns the session named by a key under the tag [`key::SESSION`].
 fn session_of(key: &[u8]) -> Option<SessionId> {
     key.get(1..)?.try_into().ok().map(i64::from_be_bytes).map(SessionId)
 }
 
-/// A session, and how many ephemerals it owns; `None` is not known, of sessions that the base has.
+/// A session and its number of ephemerals. `None` if a session from the base is not counted yet.
 #[derive(Clone, Copy, Debug)]
 struct Owner {
     session: Session,
     ephemerals: Option<u32>,
 }
 
-/// Applied state.
+/// The applied state.
 ///
-/// Every session's record is in memory all the time: expiry needs them, and their number is bounded.
+/// All session records stay in memory: expiry needs them, and their number is bounded.
 #[derive(Debug)]
 pub(super) struct State {
     memory: Memory,
@@ -111,13 +111,13 @@ impl State {
         self.sessions.iter().map(|(&id, owner)| (id, owner.session)).collect()
     }
 
-    /// Sessions whose owners live in the process of this server, whichever of its processes that is.
+    /// Returns the sessions whose owners live in a process of this server, current or former.
     pub(super) fn sessions_at_home(&self, server: ServerId) -> Vec<SessionId> {
         let at_home = self.sessions.iter().filter(|(_, owner)| owner.session.home == Some(server));
         at_home.map(|(&id, _)| id).collect()
     }
 
-    /// Makes an entry's changes the state.
+    /// Installs an entry's changes.
     pub(super) fn install(&mut self, zxid: Zxid, applied: &mut Applied) {
         let changes = &mut applied.changes;
         for (key, change) in changes.iter().filter(|(key, _)| key.first() == Some(&key::SESSION)) {
@@ -133,7 +133,8 @@ impl State {
         for (key, change) in changes.iter().filter(|(key, _)| key.first() == Some(&key::EPHEMERAL)) {
             let owner = key.get(..9).and_then(session_of).and_then(|id| self.sessions.get_mut(&id));
             let Some(Owner { ephemerals: Some(count), .. }) = owner else { continue };
-            // A multi may delete and create the same ephemeral: only a record that was not there before the entry is one more.
+            // A multi may delete and recreate an ephemeral: count only records that did not exist
+            // before the entry.
             let drifts = mutation::is_on(Mutation::EphemeralsDrift);
             if change.is_birth() || (drifts && change.after.is_some()) {
                 *count += 1;
@@ -145,12 +146,12 @@ impl State {
         (self.applied, self.totals, self.digest) = (zxid, applied.totals, applied.digest);
     }
 
-    /// How many ephemerals a session owns, when that is known.
+    /// Returns how many ephemerals a session owns, if known.
     pub(super) fn ephemerals(&self, session: SessionId) -> Option<u32> {
         self.sessions.get(&session)?.ephemerals
     }
 
-    /// The sessions whose ephemerals are counted, and how many each owns.
+    /// Returns the sessions whose ephemerals are counted, with their counts.
     pub(super) fn owned(&self) -> impl Iterator<Item = (SessionId, u32)> + '_ {
         self.sessions.iter().filter_map(|(&id, owner)| Some((id, owner.ephemerals?)))
     }
@@ -161,7 +162,7 @@ impl State {
         }
     }
 
-    /// Freezes what the base does not have yet.
+    /// Freezes the changes that the base does not have yet, for a checkpoint.
     pub(super) fn freeze(&mut self) -> (Arc<Changes>, CheckpointMeta) {
         let meta = CheckpointMeta { zxid: self.applied, digest: self.digest, totals: self.totals.encode() };
         (self.memory.freeze(), meta)

@@ -1,4 +1,4 @@
-//! What goes to one peer, in order: messages, and ranges of entries whose bytes come from memory or from the log.
+//! Outgoing stream to one peer, in order: messages, and ranges of entries from memory or the log.
 
 use super::Server;
 use super::derived::Derived;
@@ -10,16 +10,16 @@ use std::collections::VecDeque;
 use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::{Attempt, Epoch, Message};
 
-/// What an entry takes beside its payload.
+/// Bytes that an entry takes besides its payload.
 const ENTRY_BYTES: usize = size_of::<PeerEntry>();
 
-/// Something that waits for its turn.
+/// An item waiting for its turn.
 #[derive(Debug)]
 enum Item {
     Message(PeerMessage),
     /// A Proposal.
     Range(Range),
-    /// A Snap: a generation of the base that holds this much.
+    /// A Snap: a generation of the base that includes at least this entry.
     Snap {
         at_least: Zxid,
         message: Box<Message>,
@@ -35,25 +35,25 @@ struct Range {
     committed: Zxid,
 }
 
-/// One peer's part of what this server sends.
+/// The outgoing stream to one peer.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) link: LinkId,
-    /// The learner's attempt that the stream is for.
+    /// The learner's attempt that this stream serves.
     attempt: Option<Attempt>,
     items: VecDeque<Item>,
-    /// The last entry that was sent, or that the learner had before.
+    /// The last entry sent, or the last one the learner had before.
     cursor: Zxid,
-    /// The log is being read for it.
+    /// The log read in flight for this stream.
     reading: Option<ReadId>,
-    /// What was read and not yet sent, and the chain hash before it.
+    /// Entries read and not yet sent, and the chain hash before them.
     read: VecDeque<(Zxid, Bytes)>,
     read_chain: u128,
     read_bytes: usize,
-    /// Entries that were sent and not yet acknowledged: the last of each message, and bytes.
+    /// Entries sent and not yet acknowledged: for each message its last zxid and its bytes.
     in_flight: VecDeque<(Zxid, usize)>,
     in_flight_bytes: usize,
-    /// Entries that the peer forwarded, with its numbers, as far as they are not sent.
+    /// Entries that the peer forwarded and that are not sent yet, with the peer's numbers.
     origins: VecDeque<(Zxid, u64)>,
 }
 
@@ -74,7 +74,7 @@ impl Stream {
         }
     }
 
-    /// What it holds, bytes.
+    /// Returns the bytes held by the stream.
     pub(super) fn bytes(&self) -> usize {
         self.in_flight_bytes + self.read_bytes
     }
@@ -88,17 +88,17 @@ impl Stream {
         ]);
     }
 
-    /// Things that wait for their turn.
+    /// Returns the number of waiting items.
     pub(super) fn len(&self) -> usize {
         self.items.len() + usize::from(self.reading.is_some())
     }
 
-    /// Forgets whatever waits: what it was for is over.
+    /// Drops everything queued, because its purpose is gone.
     fn clear(&mut self) {
         *self = Self::new(self.link);
     }
 
-    /// Everything of an older attempt is over.
+    /// Enters a learner's new attempt; drops everything queued for an older one.
     fn enter(&mut self, attempt: Attempt) {
         if self.attempt != Some(attempt) {
             self.clear();
@@ -106,7 +106,7 @@ impl Stream {
         }
     }
 
-    /// The peer has everything up to `to`, durably.
+    /// Handles an acknowledgement: the peer has everything up to `to` durably.
     pub(super) fn acked(&mut self, attempt: Attempt, to: Zxid) {
         if self.attempt != Some(attempt) {
             return;
@@ -119,7 +119,7 @@ impl Stream {
         }
     }
 
-    /// The peer's number of an entry that it forwarded itself.
+    /// Returns the peer's number for an entry that it forwarded. Returns 0 for any other entry.
     fn origin_of(&mut self, zxid: Zxid) -> u64 {
         while let Some(&(forwarded, seq)) = self.origins.front()
             && forwarded <= zxid
@@ -153,12 +153,13 @@ impl Server {
     /// Carries out one Send of the protocol.
     pub(super) fn say(&mut self, peer: ServerId, link: LinkId, message: Message) {
         if matches!(message, Message::NewLeader { .. }) {
-            // It has all of the initial history.
+            // The peer has been sent the whole initial history.
             self.peers.snapshots.remove(&peer);
         }
         let Some(stream) = self.peers.stream(peer, link) else { return };
         let item = match message {
-            // These may overtake: heartbeats are datagrams, and an election waits for nobody's log to be read.
+            // These may overtake: heartbeats are datagrams, and an election must not wait for a log
+            // read.
             Message::Ping { .. } | Message::Pong { .. } | Message::Notification(_) => {
                 return self.actions.push_back(Action::PeerSend { peer, link, message: zab(message) });
             }
@@ -183,8 +184,9 @@ impl Server {
                 stream.enter(attempt);
                 Item::Message(zab(message))
             }
-            // A learner's: they have attempts of its own. Whatever this server still had to say as that server's leader is over, and must not keep
-            // them waiting: nobody acknowledges it any more.
+            // This server is now the peer's learner and numbers the attempt. Messages queued as the
+            // peer's leader are obsolete. Drop them: the peer no longer acknowledges them, and they
+            // would block this message.
             Message::FollowerInfo { .. } => {
                 stream.clear();
                 Item::Message(zab(message))
@@ -195,7 +197,7 @@ impl Server {
         self.peers.to_pump.insert(peer);
     }
 
-    /// Says something to a peer, after everything that was said before; false when there is no link to it.
+    /// Queues a message behind everything sent before. Returns false without a link to the peer.
     pub(super) fn send_to(&mut self, peer: ServerId, message: PeerMessage) -> bool {
         let Some(stream) = self.peers.stream_of(peer) else { return false };
         stream.items.push_back(Item::Message(message));
@@ -204,27 +206,28 @@ impl Server {
         true
     }
 
-    /// Leader: this entry was forwarded on this link, and goes back with its number.
+    /// Leader: records the learner's number of an entry that was forwarded on this link. The entry
+    /// returns with this number.
     pub(super) fn note_origin(&mut self, peer: ServerId, link: LinkId, zxid: Zxid, seq: u64) {
         if let Some(stream) = self.peers.stream(peer, link) {
             stream.origins.push_back((zxid, seq));
         }
     }
 
-    /// This server does not lead any more, or does not know whom it follows: whatever waits was for nothing.
+    /// Drops all queued items, because this server stopped leading or does not know its leader.
     pub(super) fn clear_streams(&mut self) {
         self.peers.streams().for_each(Stream::clear);
         self.peers.snapshots.clear();
     }
 
-    /// Sends whatever can go.
+    /// Sends everything that can go now.
     pub(super) fn pump_streams(&mut self) {
         while let Some(peer) = self.peers.to_pump.pop_first() {
             while self.pump_stream(peer) {}
         }
     }
 
-    /// Sends the next thing, if it can go; false when it waits, or when there is none.
+    /// Sends the next item. Returns false if it must wait or the queue is empty.
     fn pump_stream(&mut self, peer: ServerId) -> bool {
         let window = self.window_bytes();
         let Some(stream) = self.peers.stream_of(peer) else { return false };
@@ -237,7 +240,8 @@ impl Server {
                 }
             }
             Some(&Item::Snap { at_least, .. }) => {
-                // While it waited for a checkpoint the membership may have changed, and the checkpoint may hold that change.
+                // While the Snap waited for a checkpoint, the membership may have changed, and the
+                // checkpoint may include that change.
                 let newest = self.zab.config().clone();
                 let Some(source) = self.snapshot_of(at_least.max(newest.version)) else { return false };
                 let Some(stream) = self.peers.stream_of(peer) else { return false };
@@ -261,7 +265,7 @@ impl Server {
                 stream.in_flight_bytes += bytes;
                 match stream.items.front_mut() {
                     Some(Item::Range(range)) if entries.to < range.to => {
-                        // All of a range is of one epoch.
+                        // A range lies within one epoch.
                         range.from = entries.to.next().unwrap_or(range.to);
                     }
                     _ => drop(stream.items.pop_front()),
@@ -272,7 +276,7 @@ impl Server {
         true
     }
 
-    /// As much of the beginning of a range as goes into one message; `None` while it is being read.
+    /// Returns the first part of a range that fits one message. `None` while it is being read.
     fn next_entries(&mut self, peer: ServerId, range: Range) -> Option<Entries> {
         let Range { attempt, epoch, from, to, committed } = range;
         let mut sent = Entries { attempt, epoch, from, to: from, committed, chain_before: 0, entries: Vec::new() };
@@ -311,7 +315,7 @@ impl Server {
         Some(sent)
     }
 
-    /// Asks the log for the beginning of a range, up to what is in memory.
+    /// Reads the start of a range from the log, up to the entries held in memory.
     fn read_log(&mut self, peer: ServerId, range: Range) {
         let oldest = self.history.oldest();
         let id = ReadId(self.peers.reads + 1);
@@ -341,11 +345,12 @@ impl Server {
                 stream.read_bytes = entries.iter().map(|(_, payload)| payload.len() + ENTRY_BYTES).sum();
                 stream.read = entries.into();
             }
-            // What cannot be read is in a checkpoint: the peer gets that.
+            // Entries that cannot be read are in a checkpoint: the peer gets that as a snapshot.
             Err(failure) => {
                 let is_next = matches!(stream.items.front(), Some(Item::Range(_)));
                 if let LogReadFailure::Unreadable(reason) = failure {
-                    // It was applied, so a checkpoint can be made that holds it. The log says nothing of its damage: this server remembers.
+                    // The entries were applied, so a checkpoint can include them. The log does not
+                    // report its damage, so raise its floor here.
                     if let Some(left_out) = self.peers.notices.admit("unreadable", self.now.mono_ms) {
                         tracing::warn!(
                             reason,
@@ -365,7 +370,7 @@ impl Server {
         self.pump_streams();
     }
 
-    /// Bytes of entries that may be under way to one peer.
+    /// Returns the maximum bytes of entries in flight to one peer.
     fn window_bytes(&self) -> usize {
         self.limits.outstanding_bytes_max as usize / 2 / self.peers.len().max(1)
     }

@@ -1,4 +1,4 @@
-//! Connections that wait until this server has applied so much.
+//! Connections that wait until this server has applied a certain entry.
 
 use super::Server;
 use crate::event::ConnId;
@@ -7,26 +7,29 @@ use std::collections::{BTreeMap, VecDeque};
 use zoolet_model::{Reply, Request, Zxid};
 use zoolet_zab::Round;
 
-/// What a connection waits with.
+/// The reason a connection waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Awaits {
-    /// The sync at its head, by its number.
+    /// The sync at the head of its pipeline, by number.
     Sync(u64),
     /// A reconnected session's writes from its old connection.
     OwnWrites,
-    /// The beginning of a connection that carries a session from another one.
+    /// The start of a connection that takes over a session from another connection.
     Session,
 }
 
-/// All of them. Thousands wait when a server's clients come back at once: nothing here looks at all for one. So one whose connection has ended stays until
-/// its turn.
+/// All waiting connections.
+///
+/// Thousands wait when a server's clients return at once, so no operation here scans all of them
+/// for one. An item whose connection has closed stays until its turn.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
-    /// What has to be applied is not known before the question is answered. In the order of the questions.
+    /// Items waiting for a quorum's answer, in the order of their rounds. The answer tells the
+    /// entry to wait for.
     asked: VecDeque<(Round, ConnId, Awaits)>,
-    /// By what has to be applied, then in the order in which they came.
+    /// Items waiting for an applied entry: ordered by its zxid, then by arrival.
     known: BTreeMap<(Zxid, u64), (ConnId, Awaits)>,
-    /// Of those so far.
+    /// Number of items ever added to `known`.
     numbers: u64,
 }
 
@@ -35,7 +38,7 @@ impl Syncs {
         self.asked.len() + self.known.len()
     }
 
-    /// The sync of this number waits for this question.
+    /// Makes the sync of this number wait for this round.
     pub(super) fn ask(&mut self, conn: ConnId, number: u64, round: Round) {
         self.asked.push_back((round, conn, Awaits::Sync(number)));
     }
@@ -45,7 +48,7 @@ impl Syncs {
         self.known.insert((up_to, self.numbers), (conn, awaits));
     }
 
-    /// Who waits for this question or an earlier one.
+    /// Removes and returns the items that wait for this round or an earlier one.
     fn asked_by(&mut self, round: Round) -> impl Iterator<Item = (ConnId, Awaits)> + use<> {
         let count = self.asked.partition_point(|&(asked, ..)| asked <= round);
         let asked: Vec<_> = self.asked.drain(..count).collect();
@@ -57,7 +60,7 @@ impl Syncs {
         (first.key().0 <= applied).then(|| first.remove())
     }
 
-    /// The connections of all.
+    /// Returns the connections of all items.
     pub(super) fn conns(self) -> impl Iterator<Item = ConnId> {
         let asked = self.asked.into_iter().map(|(_, conn, _)| conn);
         asked.chain(self.known.into_values().map(|(conn, _)| conn))
@@ -65,7 +68,7 @@ impl Syncs {
 }
 
 impl Server {
-    /// This question and all before it are answered; or, without `up_to`, never will be.
+    /// Handles the answer to this round and all earlier ones. `None` means the leader was lost.
     pub(super) fn on_syncs_confirmed(&mut self, round: Round, up_to: Option<Zxid>) {
         for (conn, awaits) in self.syncs.asked_by(round) {
             match up_to {
@@ -75,7 +78,9 @@ impl Server {
         }
     }
 
-    /// A session that reconnects may have writes under way from its old connection: what it asks now must see them.
+    /// Blocks a reconnected session until the writes of its old connection are applied.
+    ///
+    /// Its new requests must see those writes.
     pub(super) fn wait_for_own_writes(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let last = self.sessions.lookup(connection.session).map_or(Zxid::ZERO, |live| live.last_write);
@@ -85,13 +90,13 @@ impl Server {
         }
     }
 
-    /// Lets all go on for whom enough is applied, and answers whoever asked after a session.
+    /// Resumes connections whose entry is applied, and answers questions about sessions.
     pub(super) fn answer_syncs(&mut self) {
         loop {
             while let Some((conn, awaits)) = self.syncs.next(self.state.applied()) {
                 self.go_on(conn, awaits);
             }
-            // A session that is taken in here waits for its turn again.
+            // A session taken over here must wait for its own turn: loop.
             if !self.answer_questions() {
                 return;
             }

@@ -1,4 +1,4 @@
-//! Signs of life: who gave one, who must give one, and what the loss of a leader means to clients.
+//! Liveness of sessions: signs of life, expiry, and the effects of losing a leader.
 
 use super::Server;
 use super::history::Origin;
@@ -11,93 +11,104 @@ use std::collections::BTreeSet;
 use zoolet_model::{ServerId, SessionId, Zxid};
 use zoolet_zab::{self as zab, Mutation, Round, mutation};
 
-/// A learner tells its leader of a sign of life after so long at most, milliseconds. The leader waits so much longer for sessions of others.
+/// Maximum delay before a learner relays a sign of life, in milliseconds. The leader adds this
+/// delay to the deadline of each session on a learner.
 const TELL_MS: u64 = 200;
-/// Without a leader, connections are kept for so long at most, milliseconds.
+/// Longest grace period for connections while no leader is known, in milliseconds.
 const KEPT_MS: u64 = 2000;
-/// Lateness of a deadline that is taken for a pause of this server, milliseconds.
+/// Lateness of a deadline that counts as a pause of this server, in milliseconds.
 const LATE_MS: u64 = 200;
 
-/// By how much later than a server of an ensemble, which answers it, its leader may hear of a session's sign of life: a learner goes on answering until
-/// its leader was silent for too long, and a leader that others have deposed until it has missed its quorum for too long. What was told before that has
-/// arrived.
+/// Maximum delay before the leader learns that a follower's session is alive, in milliseconds.
+///
+/// A learner answers clients until its leader has been silent for `staleness_max_ms`. A deposed
+/// leader answers until it has missed its quorum for `quorum_ms`. Signs of life relayed before such
+/// an outage have arrived.
 pub fn told_late_ms(settings: &Settings, timing: &zab::Timing) -> u64 {
     u64::from(settings.staleness_max_ms.max(timing.quorum_ms)) + TELL_MS
 }
 
-/// A leader's suspicion: some session was silent for its timeout.
+/// A leader's suspicion that some session was silent for its whole timeout.
 #[derive(Clone, Copy, Debug)]
 struct Silence {
-    /// Asked after it was noticed.
+    /// Quorum confirmation requested after the silence was noticed.
     round: Round,
     noticed_ms: u64,
-    /// A quorum has answered: nobody else ends or continues sessions.
+    /// A quorum confirmed that this server still leads. So no other server ends or continues
+    /// sessions.
     is_confirmed: bool,
 }
 
-/// What is known of signs of life.
+/// Liveness state of this server.
 #[derive(Debug, Default)]
 pub(super) struct Touches {
-    /// Learner: when the leader is told of sessions that were heard of.
+    /// Learner: when to relay signs of life to the leader, in milliseconds.
     tell_at_ms: Option<u64>,
-    /// Leader.
+    /// Leader: the suspicion in progress.
     silence: Option<Silence>,
-    /// Since when there is no leader, while connections are kept all the same.
+    /// When this server lost its leader, in milliseconds. Set while connections are in their grace
+    /// period.
     lost_at_ms: Option<u64>,
-    /// When the next of those goes.
+    /// When the earliest grace period ends, in milliseconds.
     keep_until_ms: Option<u64>,
-    /// This server was paused. What it then reads of its leader may be as old, and if it led, others may have elected another one.
+    /// Set after a pause of this server. State received from the leader may be as old as the pause.
+    /// If this server led, another leader may have been elected meanwhile.
     paused: Option<Pause>,
-    /// Learner: connections that something happened to while the leader was silent for too long.
+    /// Learner: connections with pending work, held back while the leader has been silent for too
+    /// long.
     pub(super) held_back: BTreeSet<ConnId>,
 }
 
-/// A server was paused. What it is asked since then is answered when a quorum was asked again who leads. What it was asked before goes on: it may be shown what
-/// was known when it was asked, and entries that are to be applied wait for it.
+/// A pause of this server that is not over. It ends once a quorum has confirmed the leader and its
+/// commits are applied.
+///
+/// Requests that arrived after the pause wait until a quorum confirms the leader again. Requests
+/// from before the pause proceed: the state known when they were sent is fresh enough for them, and
+/// entries ready to be applied may wait for them.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
-    /// The last request that was taken before.
+    /// Number of the last request accepted before the pause.
     last: u64,
     waits_for: Answer,
 }
 
-/// What a server that was paused waits for.
+/// The condition that ends a pause.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    /// The answer,
+    /// A quorum must answer this confirmation round.
     Asked(Round),
-    /// and then to have applied all that was committed.
+    /// The round is answered. Everything committed by then, up to this zxid, must be applied.
     Behind(Zxid),
 }
 
 impl Touches {
-    /// Somebody was heard of.
+    /// Schedules a report to the leader within `TELL_MS` of a sign of life.
     pub(super) fn tell_soon(&mut self, now_ms: u64) {
         self.tell_at_ms.get_or_insert(now_ms + TELL_MS);
     }
 
-    /// Whether the request of this number was taken after a pause whose end is not reached.
+    /// Returns whether this request arrived after a pause that has not ended.
     pub(super) fn is_after_pause(&self, number: u64) -> bool {
         self.paused.is_some_and(|pause| number > pause.last)
     }
 }
 
-/// Every server.
+/// On every server.
 impl Server {
-    /// Whether this server leads, and may propose.
+    /// Returns whether this server leads and may propose.
     pub fn leads(&self) -> bool {
         self.zab.role() == zab::Role::Leading
     }
 
-    /// Whether nobody else decides.
+    /// Returns whether this server decides alone: it is the only member and has no peers.
     pub(super) fn is_alone(&self) -> bool {
         let only = self.zab.config().members();
         let is_this = only.len() == 1 && only[0].id == self.zab.id() && self.zab.pending_config().is_none();
-        // Who was a member may still be there, and serve clients.
+        // A removed member may still be linked, and serve clients.
         is_this && self.peers.len() == 0
     }
 
-    /// The clock has come here. A server that did nothing for longer than it ever waits was paused.
+    /// Advances the clock. A gap longer than any wait of this server counts as a pause.
     pub(super) fn on_time(&mut self, now: Now) {
         let gap_ms = now.mono_ms.saturating_sub(self.now.mono_ms);
         self.now = now;
@@ -106,7 +117,10 @@ impl Server {
         }
     }
 
-    /// Nobody was heard in that time. A leader wakes for each heartbeat, a learner before its leader's silence is too long.
+    /// Handles a pause of `gap_ms`, during which this server heard from no client or peer.
+    ///
+    /// In normal operation a leader wakes for each heartbeat, and a learner wakes before its
+    /// leader's silence becomes too long.
     fn on_gap(&mut self, gap_ms: u64) {
         if self.is_alone() {
             return;
@@ -115,10 +129,12 @@ impl Server {
             self.touches.silence = None;
             self.sessions.touch_all(self.now.mono_ms);
         }
-        // Without a leader their time may be over, and it is their requests that are read first.
+        // Without a leader, grace periods may have ended during the pause. Close those connections
+        // before their pending requests are handled.
         self.keep_connections();
         if gap_ms > u64::from(self.settings.staleness_max_ms) {
-            // What came after an earlier one that is not over may be answered from nothing older either.
+            // An earlier pause may be unresolved. Requests that arrived after it still need a fresh
+            // answer.
             let last = self.touches.paused.map_or(self.requests, |pause| pause.last);
             let round = self.confirm();
             self.touches.paused = round.map(|round| Pause { last, waits_for: Answer::Asked(round) });
@@ -128,14 +144,16 @@ impl Server {
         }
     }
 
-    /// The protocol's role changed. Called before anything else is done in the new one.
+    /// Handles a change of the protocol's role. Runs before any other work in the new role.
     ///
-    /// Whatever was asked of the former leader, or by it, has an unknown outcome: those connections end, because nothing else would be true.
+    /// Requests sent to the former leader, or proposed by it, have an unknown outcome. The server
+    /// closes their connections, because any reply could be false.
     pub(super) fn on_role(&mut self, role: zab::Role) {
         let has_unknown = |connection: &Connection| {
             !connection.proposed.is_empty() || matches!(connection.phase, Phase::Joining | Phase::Leaving)
         };
-        // What a paused server knows may be as old as the pause, and the leader that could have told is gone.
+        // The state of a paused server may be as old as the pause, and the leader that could
+        // confirm it is lost.
         let all = self.touches.paused.is_some();
         let unknown = self.connections.iter().filter(|(_, connection)| all || has_unknown(connection));
         let unknown = unknown.map(|(&conn, _)| conn);
@@ -153,7 +171,7 @@ impl Server {
         self.keep_connections();
     }
 
-    /// The first entry of the epoch that this server leads or follows in is applied: clients are served from now on.
+    /// Starts to serve clients once the first entry of the current leader's epoch is applied.
     pub(super) fn on_serving(&mut self) {
         self.touches.lost_at_ms = None;
         self.touches.keep_until_ms = None;
@@ -162,7 +180,7 @@ impl Server {
                 self.sessions.touch_all(self.now.mono_ms);
             }
         } else {
-            // The leader does not know yet whose sessions they are.
+            // A new leader does not know which connections hold the sessions: report all of them.
             self.connections.values_mut().for_each(|connection| connection.heard = true);
             self.tell_leader(Some(self.owners.of_this_process.iter().copied().collect()));
         }
@@ -172,7 +190,7 @@ impl Server {
         self.ready.extend(self.connections.keys());
     }
 
-    /// Without a leader every connection has its time.
+    /// Closes connections whose grace period without a leader is over.
     fn keep_connections(&mut self) {
         let Some(lost_at_ms) = self.touches.lost_at_ms else { return };
         let mut over = Vec::new();
@@ -189,18 +207,25 @@ impl Server {
         over.into_iter().for_each(|conn| self.close(conn));
     }
 
-    /// Whether what this server knows may be too old to be shown to somebody new.
+    /// Returns whether the applied state may be too old for new clients.
     pub(super) fn is_stale(&self) -> bool {
         self.touches.paused.is_some() || self.is_outdated()
     }
 
-    /// Whether it follows, and has not heard its leader, or not applied what that said, for too long.
+    /// Returns whether this learner's state is too old to serve.
+    ///
+    /// The state is too old once the leader was silent, or its commits stayed unapplied, for too
+    /// long.
     pub(super) fn is_outdated(&self) -> bool {
         self.stale_at_ms().is_some_and(|at_ms| at_ms <= self.now.mono_ms)
     }
 
-    /// A disk that refuses, or hangs, keeps entries from being applied that others have committed: what a learner shows gets old although it hears its
-    /// leader. While nothing is written anywhere it may go on showing it.
+    /// Returns when the learner's state becomes too old, in milliseconds. `None` unless it follows
+    /// a leader.
+    ///
+    /// A disk that refuses writes or hangs keeps committed entries from being applied. The
+    /// learner's state then ages although it hears its leader. It stays current while the ensemble
+    /// commits nothing.
     fn stale_at_ms(&self) -> Option<u64> {
         self.leader()?;
         let heard_ms = self.zab.leader_heard_ms(self.now.mono_ms)?;
@@ -209,25 +234,27 @@ impl Server {
         Some(current_ms + u64::from(self.settings.staleness_max_ms) + 1)
     }
 
-    /// A link to a peer is gone.
+    /// Forgets a peer whose link is gone.
     pub(super) fn on_peer_lost(&mut self, peer: ServerId) {
         self.forwards.forget_learner(peer);
     }
 
-    /// Every session is another's now: a snapshot took the place of the state, and all connections are closed.
+    /// Resets session state after a snapshot replaced the tree and all connections were closed.
     pub(super) fn on_state_replaced(&mut self) {
         self.forwards.clear();
         self.owners.clear();
         self.joining.lose_all(&mut self.sessions);
     }
 
-    /// Whether a session would end after a short silence: then heartbeats stay frequent.
+    /// Returns whether some session has a short timeout, which keeps heartbeats frequent.
     pub(super) fn has_short_sessions(&self) -> bool {
         self.sessions.has_short()
     }
 
-    /// When [`Server::on_sessions_due`] wants to be called. Silence is judged only while serving; a deadline that nothing comes of would wake
-    /// for ever.
+    /// Returns when [`Server::on_sessions_due`] must run, in milliseconds.
+    ///
+    /// Only a serving leader judges silence. A deadline without effect would wake the machine
+    /// forever.
     pub(super) fn sessions_deadline(&self) -> Option<u64> {
         let Touches { tell_at_ms, silence, keep_until_ms, .. } = self.touches;
         let silent = match silence {
@@ -236,13 +263,13 @@ impl Server {
             Some(Silence { is_confirmed: true, .. }) => Some(self.now.mono_ms),
             Some(Silence { is_confirmed: false, .. }) => None,
         };
-        // Those that were closed are gone only when whoever drives this machine says so.
+        // A closed connection stays in the table until the caller reports it disconnected.
         let is_open = |connection: &Connection| connection.phase != Phase::Closed;
         let stale = self.stale_at_ms().filter(|_| self.connections.values().any(is_open));
         [silent, tell_at_ms, keep_until_ms, stale].into_iter().flatten().min()
     }
 
-    /// Time has passed, and everything readable was handled.
+    /// Handles elapsed deadlines, after everything readable was handled.
     pub(super) fn on_sessions_due(&mut self) {
         let now_ms = self.now.mono_ms;
         if self.touches.keep_until_ms.is_some_and(|at| at <= now_ms) {
@@ -260,7 +287,7 @@ impl Server {
         }
     }
 
-    /// A session has come to this connection.
+    /// Notes a sign of life on this connection. On a learner, schedules the report to the leader.
     pub(super) fn heard_of(&mut self, conn: ConnId) {
         if self.leads() {
             return;
@@ -272,10 +299,12 @@ impl Server {
     }
 }
 
-/// Learner.
+/// On a learner.
 impl Server {
-    /// A connection ends. Nobody claims its session from then on, so what was heard of its owner since the leader was told last is told before: the
-    /// session would end early otherwise, by as much as lies between two pings.
+    /// Relays unreported signs of life before a connection ends.
+    ///
+    /// No connection claims the session afterwards. Without this report the session would expire
+    /// early, by up to one ping interval.
     pub(super) fn tell_before_end(&mut self, conn: ConnId) {
         let is_untold = |connection: &Connection| connection.phase == Phase::Open && connection.heard;
         if self.connections.get(&conn).is_some_and(is_untold) && self.leader().is_some() {
@@ -283,7 +312,8 @@ impl Server {
         }
     }
 
-    /// Tells the leader whose owners were heard of. Who waits for an answer counts as heard of, as often as it is told.
+    /// Reports live sessions to the leader. A client that waits for an answer counts as alive in
+    /// each report.
     fn tell_leader(&mut self, mut of_this_process: Option<Vec<SessionId>>) {
         self.touches.tell_at_ms = None;
         let (Some(leader), epoch) = (self.leader(), self.zab.epoch()) else { return };
@@ -311,10 +341,13 @@ impl Server {
     }
 }
 
-/// Every server.
+/// On every server.
 impl Server {
-    /// A sync that stands for a ping: its answer shows its owner that whoever ends sessions had heard of him after he sent it. So the leader is told before
-    /// it is asked. False when the session is over, and nothing is to be answered.
+    /// Tells the leader about a sync that replaces a ping. Returns false if the session is over.
+    ///
+    /// The answer to such a sync proves to the session's owner that the leader counted its sign of
+    /// life. So the leader must hear of it before it is asked. If this returns false, the sync gets
+    /// no answer.
     pub(super) fn tell_before_sync(&mut self, conn: ConnId) -> bool {
         let Some(session) = self.connections.get(&conn).map(|connection| connection.session) else { return false };
         let Some(leader) = self.leader() else {
@@ -325,10 +358,15 @@ impl Server {
     }
 }
 
-/// Leader.
+/// On the leader.
 impl Server {
-    /// A learner heard of this session, and asks who leads next. Where the session is about to end, or is elsewhere, its connection ends before that is
-    /// answered. One that is not known here ended before what will be answered, or begins, and has its whole time then.
+    /// Handles a sign of life that a learner reports just before its Sync.
+    ///
+    /// If the session is closing, or belongs to another connection, the learner is told to close
+    /// this connection. That message precedes the answer to the Sync. A session unknown here falls
+    /// under one of two cases:
+    /// - It ended before the state that the answer will name.
+    /// - It is still being created, and gets its full timeout on creation.
     pub(super) fn on_alive(&mut self, peer: ServerId, claim: Claim) {
         if self.is_owner(peer, claim) {
             self.touch_from(claim.session);
@@ -337,7 +375,7 @@ impl Server {
         }
     }
 
-    /// Sessions that a learner heard of.
+    /// Handles a learner's report of live sessions.
     pub(super) fn on_touch(&mut self, peer: ServerId, sessions: &[Claim], of_this_process: Option<Vec<SessionId>>) {
         if let Some(living) = of_this_process {
             self.on_living(peer, living.into_iter().collect());
@@ -352,12 +390,12 @@ impl Server {
         }
     }
 
-    /// Later than one's own: what a learner hears is told with a delay.
+    /// Touches a session on a learner's word, with `TELL_MS` added for the relay delay.
     pub(super) fn touch_from(&mut self, session: SessionId) {
         self.sessions.touch(session, self.now.mono_ms + TELL_MS);
     }
 
-    /// Silence is judged here, and only here: after everything readable was handled.
+    /// Expires silent sessions. Runs only after everything readable was handled.
     fn judge_silence(&mut self) {
         let now_ms = self.now.mono_ms;
         if mutation::is_on(Mutation::ExpireWithoutQuorum) {
@@ -366,14 +404,16 @@ impl Server {
         if self.is_alone() {
             let late = self.sessions.next_deadline().is_some_and(|due_ms| now_ms.saturating_sub(due_ms) > LATE_MS);
             if late {
-                // A server that slept or was paused heard nobody in that time: everybody gets a full timeout again.
+                // A server that slept or was paused heard no client meanwhile: every session gets a
+                // full timeout.
                 self.sessions.touch_all(now_ms);
             }
             return self.expire_silent_at(now_ms);
         }
         match self.touches.silence {
             None if self.sessions.expired(now_ms).is_some() => {
-                // A leader that was deposed without knowing may have missed every sign of life since.
+                // A leader that was deposed without noticing may have missed every sign of life
+                // since.
                 let round = self.confirm();
                 self.touches.silence = round.map(|round| Silence { round, noticed_ms: now_ms, is_confirmed: false });
                 self.follow_zab();
@@ -386,14 +426,15 @@ impl Server {
         }
     }
 
-    /// Ends the sessions whose silence had lasted its time then.
+    /// Ends the sessions whose timeout had elapsed at `then_ms`.
     fn expire_silent_at(&mut self, then_ms: u64) {
         while let Some(session) = self.sessions.expired(then_ms) {
             let conn = self.sessions.lookup(session).and_then(|live| live.conn());
             let busy =
                 conn.and_then(|conn| self.connections.get(&conn)).is_some_and(|carrier| carrier.outstanding() > 0);
             if busy || !self.propose(&Txn::CloseSession { session }, Origin::None) {
-                // It asked for something and waits for this server.
+                // The owner waits for an answer of this server, or no entry can be proposed now:
+                // try again after another timeout.
                 self.sessions.touch(session, self.now.mono_ms);
                 continue;
             }
@@ -402,7 +443,7 @@ impl Server {
         }
     }
 
-    /// A server that was paused goes on when it has caught up.
+    /// Ends a pause once this server has caught up.
     pub(super) fn maybe_resume(&mut self) {
         if let Some(Pause { waits_for: Answer::Behind(up_to), .. }) = self.touches.paused
             && self.state.applied() >= up_to
@@ -412,7 +453,9 @@ impl Server {
         }
     }
 
-    /// The answer to a question of [`Server::confirm`], and to all before it.
+    /// Handles the answer to a [`Server::confirm`] round and to all earlier rounds.
+    ///
+    /// `up_to` is `None` if the leader was lost before it answered.
     pub(super) fn on_confirmed(&mut self, round: Round, up_to: Option<Zxid>) {
         if let Some(silence) = self.touches.silence.as_mut().filter(|silence| silence.round <= round) {
             silence.is_confirmed = up_to.is_some();

@@ -1,4 +1,4 @@
-//! What a server does by itself: checkpoints, reaping, telling how it is.
+//! Background work of a server: checkpoints, reaping of containers, and status.
 
 use super::Server;
 use super::admission::Need;
@@ -15,31 +15,32 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use zoolet_model::{SessionId, Text, Zxid};
 
-/// A failed checkpoint is tried again after this long at first, milliseconds; then each time after twice as long.
+/// First delay before retrying a failed checkpoint, in milliseconds. Doubled after each failure.
 const CHECKPOINT_RETRY_MS: u64 = 1000;
 const CHECKPOINT_RETRY_MAX_MS: u64 = 30_000;
-/// Containers proposed for reaping in one turn.
+/// Maximum containers proposed for reaping in one turn.
 const REAP_AT_ONCE: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Upkeep {
     /// The last entry in the base.
     checkpointed: Zxid,
-    /// What the base holds, and the chain hash after it; `None` when nothing was ever written to it.
+    /// Contents of the base and the chain hash after it. `None` if no checkpoint was ever written.
     base: Option<(CheckpointMeta, u128)>,
-    /// What is being written, and the chain hash after it.
+    /// Changes being written by a checkpoint, and the chain hash after them.
     writing: Option<(Arc<Changes>, CheckpointMeta, u128)>,
-    /// A peer needs a checkpoint that holds this much.
+    /// A peer needs a checkpoint that includes this entry.
     wanted: Option<Zxid>,
     retry_at_ms: Option<u64>,
     retry_ms: u64,
     checkpoint_failure: Option<String>,
-    /// The disk has room for deletions only. They free space when they are in the base, so they are written there soon.
+    /// The disk has room for deletions only. Deletions free space once they reach the base, so
+    /// checkpoints follow soon.
     shortage: Option<Shortage>,
     checkpoints: u64,
     checkpoints_failed: u64,
     reap_at_ms: u64,
-    /// Whether anything was reapable when last looked.
+    /// Whether any container was reapable at the last look.
     reapable: bool,
     to_reap: VecDeque<Key>,
     pub(super) log_stalled: Option<Stall>,
@@ -54,7 +55,8 @@ pub(super) struct Stall {
 }
 
 impl Upkeep {
-    /// As in ZooKeeper, containers are looked at for the first time an interval after the start.
+    /// Creates the state at start. As in ZooKeeper, containers are first examined one interval
+    /// later.
     pub(super) fn new(base: Option<(CheckpointMeta, u128)>, now: Now, container_check_interval_ms: u32) -> Self {
         Self {
             checkpointed: base.as_ref().map_or(Zxid::ZERO, |(meta, _)| meta.zxid),
@@ -75,7 +77,7 @@ impl Upkeep {
         }
     }
 
-    /// Whether a checkpoint is being written.
+    /// Returns whether a checkpoint is being written.
     pub(super) fn is_writing(&self) -> bool {
         self.writing.is_some()
     }
@@ -88,17 +90,17 @@ impl Upkeep {
         self.shortage
     }
 
-    /// What the base holds, and the chain hash after it.
+    /// Returns the contents of the base and the chain hash after it.
     pub(super) fn base(&self) -> Option<&(CheckpointMeta, u128)> {
         self.base.as_ref()
     }
 
-    /// A checkpoint is to be made that holds this much, as soon as that is applied.
+    /// Requests a checkpoint that includes `at_least`, as soon as that entry is applied.
     pub(super) fn want_checkpoint(&mut self, at_least: Zxid) {
         self.wanted = self.wanted.max(Some(at_least));
     }
 
-    /// The base is another's snapshot.
+    /// Resets the state after a received snapshot has replaced the base.
     pub(super) fn replaced(&mut self, meta: CheckpointMeta, chain: u128) {
         self.checkpointed = meta.zxid;
         self.base = Some((meta, chain));
@@ -107,7 +109,8 @@ impl Upkeep {
         self.to_reap.clear();
     }
 
-    /// The reaper sleeps while nothing is reapable, so an idle server does.
+    /// Returns the next deadline. The reaper sets no deadline while nothing is reapable, so an idle
+    /// server sleeps.
     pub(super) fn next_deadline(&self, may_reap: bool, reapable: bool) -> Option<u64> {
         let reap = (may_reap && (reapable || !self.to_reap.is_empty())).then_some(self.reap_at_ms);
         [self.retry_at_ms, reap].into_iter().flatten().min()
@@ -115,17 +118,20 @@ impl Upkeep {
 }
 
 impl Server {
-    /// Starts a checkpoint when memory or the log asks for one. There is no age trigger: an idle server writes nothing.
+    /// Starts a checkpoint if memory, the log or a peer needs one.
+    ///
+    /// Age alone never starts one: an idle server writes nothing.
     pub(super) fn maybe_checkpoint(&mut self) {
         let memory = self.state.memory_ref();
         if memory.is_frozen() || self.upkeep.checkpoint_failure.is_some() || self.history.is_replaced {
             return;
         }
         let segment = u64::from(self.limits.log_segment_bytes);
-        // In a short ring writes wait for room before half of it is used: they would wait for ever.
+        // In a short ring, writes already wait for room before half of it is used; waiting for half
+        // would hang them forever.
         let half_ring =
             (segment * u64::from(self.limits.log_segments) / 2).min(self.log_room(Need::Write) - segment / 2);
-        // What the log said before it knew of the last checkpoint counts bytes that are free by now.
+        // A log report from before the last checkpoint counts bytes that are free by now.
         let log_knows = self.history.log_checkpoint() >= self.upkeep.checkpointed;
         let log_asks =
             log_knows && self.history.log_bytes_used() >= half_ring && self.state.applied() > self.upkeep.checkpointed;
@@ -168,7 +174,10 @@ impl Server {
         self.install_when_quiet();
     }
 
-    /// Memory and log go on while there is room; what is left of the changes by then is written later.
+    /// Schedules a retry of a failed checkpoint.
+    ///
+    /// Memory and the log absorb writes while they have room. The retry writes the changes that
+    /// still exist by then.
     pub(super) fn on_checkpoint_failed(&mut self, reason: String) {
         self.upkeep.checkpoints_failed += 1;
         self.upkeep.checkpoint_failure = Some(reason);
@@ -182,7 +191,7 @@ impl Server {
         self.note_health();
     }
 
-    /// Only what deletes is admitted while space is short.
+    /// Notes whether space is short; meanwhile only deletions are admitted.
     pub(super) fn on_space(&mut self, shortage: Option<Shortage>) {
         self.upkeep.shortage = shortage;
         if shortage.is_some() {
@@ -194,8 +203,10 @@ impl Server {
         self.note_health();
     }
 
-    /// The log cannot write now and keeps trying. Whoever waits for a write is told the only truth there is: the connection ends, the outcome
-    /// is unknown. New writes are refused until it resumes; reads go on.
+    /// Handles a log that cannot write now and keeps retrying.
+    ///
+    /// Connections that wait for a write are closed, because its outcome is unknown. New writes are
+    /// refused until the log resumes; reads continue.
     pub(super) fn on_log_stalled(&mut self, is_read_only: bool) {
         let since_ms = self.upkeep.log_stalled.map_or(self.now.mono_ms, |stall| stall.since_ms);
         self.upkeep.log_stalled = Some(Stall { since_ms, is_read_only });
@@ -231,8 +242,11 @@ impl Server {
         }
     }
 
-    /// Containers are looked at each interval, as in ZooKeeper. The looks that this server slept through, because nothing was reapable,
-    /// are over when something is: otherwise a container that becomes empty after an idle hour would go at once.
+    /// Realigns the reaping schedule when containers become reapable.
+    ///
+    /// Containers are examined once per interval, as in ZooKeeper, but the server skips this while
+    /// nothing is reapable. Without the realignment, a container that becomes empty after an idle
+    /// hour would be reaped at once.
     pub(super) fn note_reapable(&mut self) {
         let reapable = self.state.totals().reapable > 0;
         let was_reapable = std::mem::replace(&mut self.upkeep.reapable, reapable);
@@ -243,8 +257,9 @@ impl Server {
         }
     }
 
-    /// Proposes the deletion of containers that have had children and have none. Whether one still is reapable is decided when the entry is
-    /// applied.
+    /// Proposes the deletion of containers that have lost all their children.
+    ///
+    /// Applying the entry decides whether a container is still reapable.
     pub(super) fn reap(&mut self) {
         let interval_ms = u64::from(self.settings.container_check_interval_ms);
         if self.upkeep.to_reap.is_empty() {
@@ -338,7 +353,7 @@ impl Server {
         self.actions.push_back(Action::Status { ticket, status: Box::new(status) });
     }
 
-    /// Answers a question for a part of something long.
+    /// Answers a request for one page of a long list.
     pub(super) fn on_list(&mut self, ticket: u64, list: List) {
         let mut status = Status::default();
         match list {
@@ -355,7 +370,7 @@ impl Server {
         self.actions.push_back(Action::Status { ticket, status: Box::new(status) });
     }
 
-    /// Answers with what a session owns, or asks the base and is called again.
+    /// Answers with a session's ephemerals, or fetches them and is called again.
     pub(super) fn list_ephemerals(&mut self, ticket: u64, session: SessionId) {
         let (prefix, waiter) = (key::ephemerals_prefix(session), Waiter::List(ticket, session));
         let mut status = Status::default();

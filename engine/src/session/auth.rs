@@ -1,22 +1,23 @@
-//! How a connection proves who it is (surface 6.3).
+//! Authentication of a connection (surface 6.3).
 
 use base64ct::{Base64, Encoding};
 use sha1::{Digest, Sha1};
 use zoolet_model::{AuthId, Text};
 
-/// Bytes of a proof: every write of the connection carries the identity made of it.
+/// Maximum length of a proof, in bytes. Every write of the connection carries the identity derived
+/// from it.
 const PROOF_BYTES_MAX: usize = 1024;
 
-/// What an auth packet gained.
+/// The result of an auth packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Proved {
-    /// The new identity; the address needs none.
+    /// The new identity; `None` for the address, which needs none.
     pub id: Option<AuthId>,
-    /// Whether it passes every check from now on.
+    /// Whether the connection passes every check from now on.
     pub is_super: bool,
 }
 
-/// Checks an auth packet; `None` for an unknown scheme or an unusable proof.
+/// Checks an auth packet. `None` for an unknown scheme or an unusable proof.
 pub fn prove(scheme: Option<&str>, proof: Option<&[u8]>, super_digest: Option<&str>) -> Option<Proved> {
     match (scheme?, proof) {
         ("digest", Some(proof)) if proof.len() <= PROOF_BYTES_MAX => {
@@ -30,7 +31,7 @@ pub fn prove(scheme: Option<&str>, proof: Option<&[u8]>, super_digest: Option<&s
     }
 }
 
-/// Whether an auth packet claims to be the super user, with whatever password.
+/// Returns whether an auth packet claims to be the super user, with any password.
 pub fn names_super(scheme: Option<&str>, proof: Option<&[u8]>, super_digest: Option<&str>) -> bool {
     let user = |text: &[u8]| text.split(|&byte| byte == b':').next().unwrap_or_default().to_vec();
     match (scheme, proof, super_digest) {
@@ -39,14 +40,18 @@ pub fn names_super(scheme: Option<&str>, proof: Option<&[u8]>, super_digest: Opt
     }
 }
 
-/// `user:base64(sha1(user:password))`, over the whole proof; one without a colon is all user.
+/// Returns `user:base64(sha1(user:password))`, hashing the whole proof.
+///
+/// A proof without a colon is all user name.
 pub fn digest_id(proof: &[u8]) -> String {
     let user = proof.split(|&byte| byte == b':').next().unwrap_or_default();
     let hash = Sha1::digest(proof);
     format!("{}:{}", String::from_utf8_lossy(user), Base64::encode_string(&hash))
 }
 
-/// Makes session secrets from the entropy a server was started with: SHA-1 as a keyed function over inputs of one length.
+/// Generates session secrets from the server's startup entropy.
+///
+/// It uses SHA-1 as a keyed function over inputs of one length.
 #[derive(Clone)]
 pub struct Secrets {
     seed: [u8; 32],
@@ -60,12 +65,12 @@ impl std::fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// `seed` must come from the operating system's entropy, except in a simulation.
+    /// Creates a generator. `seed` must be operating-system entropy, except in a simulation.
     pub fn new(seed: [u8; 32]) -> Self {
         Self { seed, count: 0 }
     }
 
-    /// The next secret, never the same twice.
+    /// Returns the next secret, never the same twice.
     pub fn next_secret(&mut self) -> [u8; 16] {
         self.count += 1;
         let hash: [u8; 20] =
@@ -82,7 +87,7 @@ mod tests {
 
     #[test]
     fn digest_is_zookeepers() {
-        // The example of ZooKeeper's administrator guide: super:test.
+        // The example from ZooKeeper's administrator guide: super:test.
         assert_eq!(digest_id(b"super:test"), "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
         let proved = prove(Some("digest"), Some(b"super:test"), Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=")).unwrap();
         assert!(proved.is_super);

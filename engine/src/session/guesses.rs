@@ -1,28 +1,29 @@
-//! Slows clients that guess the password of the super user.
+//! Rate limit for guesses of the super user's password.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Wrong guesses that one network may make at once.
+/// Burst of wrong guesses allowed to one network.
 const AT_ONCE: u64 = 5;
-/// After those, one guess in this time, milliseconds.
+/// Interval between further guesses, in milliseconds.
 const EVERY_MS: u64 = 10_000;
-/// Networks remembered. When this many networks are guessing, attempts from any other are refused:
-/// a flood of addresses buys no guesses.
+/// Maximum networks remembered. While this many are guessing, attempts from any other network are
+/// refused: a flood of addresses buys no guesses.
 const NETWORKS_MAX: usize = 1024;
 
-/// Wrong guesses by network, as far as they still count.
+/// Recent wrong guesses by network.
 ///
-/// A guess is refused rather than answered late: a refusal holds no connection, no memory and no thread. It is refused before it is looked at, so the
-/// right password gets the same answer, and guessing fast tells nothing.
+/// A guess over the limit is refused rather than delayed: a refusal holds no connection, memory or
+/// thread. It is refused before the password is checked, so the right password gets the same answer
+/// and fast guessing reveals nothing.
 #[derive(Debug, Default)]
 pub struct Guesses {
-    /// When the network has paid for its wrong guesses, on the caller's clock.
+    /// Time at which a network's wrong guesses stop counting, on the caller's clock.
     paid_ms: BTreeMap<IpAddr, u64>,
 }
 
 impl Guesses {
-    /// Whether a guess from this network may be looked at now.
+    /// Returns whether a guess from this network may be checked now.
     pub fn may_try(&mut self, network: IpAddr, now_ms: u64) -> bool {
         match self.paid_ms.get(&network) {
             Some(&paid_ms) => paid_ms.saturating_sub(now_ms) <= (AT_ONCE - 1) * EVERY_MS,
@@ -35,7 +36,7 @@ impl Guesses {
         }
     }
 
-    /// A guess from this network was wrong.
+    /// Records a wrong guess from this network.
     pub fn on_wrong(&mut self, network: IpAddr, now_ms: u64) {
         let paid_ms = self.paid_ms.entry(network).or_insert(now_ms);
         *paid_ms = (*paid_ms).max(now_ms) + EVERY_MS;
@@ -49,7 +50,7 @@ mod tests {
     const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
-    /// Guesses, all wrong, that were looked at.
+    /// Makes `tries` wrong guesses; returns how many were checked.
     fn looked_at(guesses: &mut Guesses, network: IpAddr, tries: u64, now_ms: u64) -> u64 {
         let mut looked_at = 0;
         for _ in 0..tries {

@@ -1,4 +1,4 @@
-//! Sessions: who they are, how long they live, and the order their requests are answered in.
+//! Sessions: authentication, liveness, and the order in which requests are answered.
 
 mod auth;
 mod connection;

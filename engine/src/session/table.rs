@@ -1,4 +1,4 @@
-//! Which sessions live, until when, and on which connection.
+//! Live sessions, with their deadlines and connections.
 
 use crate::event::ConnId;
 use crate::network::Source;
@@ -8,84 +8,91 @@ use crate::tree::record::Session;
 use std::collections::{BTreeMap, BTreeSet};
 use zoolet_model::{ServerId, SessionId, SessionSecret, Zxid};
 
-/// Where a session's owner is: one place at a time.
+/// The place of a session's owner, one at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// On no connection that this server knows of. A leader that has just begun believes whoever speaks for it first.
+    /// On no known connection. A new leader accepts the first claim; a claim with a later
+    /// attachment supersedes it.
     Nowhere,
-    /// It has left the connection of this server that it was on. What another connection says for it now is late: whoever continues it
-    /// shows its secret first.
+    /// It left its connection on this server. Claims by other connections are outdated: a client
+    /// that continues the session presents its secret first.
     Left,
     /// On a connection of this server.
     Here(ConnId),
-    /// On a connection of another server. Only a leader knows.
+    /// On a connection of another server. Only a leader knows this place.
     There(ServerId, ConnId),
 }
 
 /// A session as its leader sees it.
 #[derive(Clone, Debug)]
 pub struct Live {
-    /// Negotiated, milliseconds.
+    /// Negotiated timeout, milliseconds.
     pub timeout_ms: u32,
-    /// Timeout of the newest proposed entry for this session, milliseconds; differs from
+    /// Timeout of the newest proposed entry for this session, milliseconds. Differs from
     /// `timeout_ms` while a renewal is in flight.
     pub next_timeout_ms: u32,
-    /// What its owner shows to continue it.
+    /// Secret that the owner presents to continue the session.
     pub secret: SessionSecret,
-    /// Where its owner is.
+    /// Place of the owner.
     pub place: Place,
-    /// Since when it is there, or was when it was last known to be anywhere.
+    /// Attachment of the session to its place, or to the last known one.
     pub since: Attachment,
-    /// Its end is proposed: it is continued by nobody.
+    /// Its end is proposed: no client can continue it.
     pub closing: bool,
     /// The newest entry proposed here that the session requested, or that renews it.
     pub last_write: Zxid,
-    /// The network that its client began it from, of sessions that were begun at this server's port.
+    /// Network of the client. Known only for a session begun at this server's port since its start.
     source: Option<Source>,
-    /// When silence ends it, milliseconds of the caller's clock.
+    /// Deadline by which the owner must be heard, milliseconds of the caller's clock.
     deadline_ms: u64,
-    /// The deadline it is filed under: not later than the real one, so that a touch costs nothing.
+    /// Deadline it is filed under in `due`. Never later than the real one, so that a touch costs
+    /// nothing.
     filed_ms: u64,
 }
 
 impl Live {
-    /// The connection of this server that it is on.
+    /// Returns the connection of this server that the session is on.
     pub fn conn(&self) -> Option<ConnId> {
         if let Place::Here(conn) = self.place { Some(conn) } else { None }
     }
 }
 
-/// Every replicated session with its liveness, which is not replicated: a server that starts grants each a full timeout.
+/// Every replicated session with its liveness.
 ///
-/// Invariants: `due` holds exactly one place per session that is not closing, at `filed_ms <= deadline_ms`. `of_source` counts, for each source, the
-/// sessions that have it and the [charges](SessionTable::charge) that no session has taken over yet.
+/// Liveness is not replicated: a server that starts grants each session a full timeout.
+///
+/// Invariants:
+/// - `due` holds exactly one entry per session that is not closing, at `filed_ms <= deadline_ms`.
+/// - `of_source` counts for each source its sessions, and the [charges](SessionTable::charge) that
+///   no session has taken over yet.
 #[derive(Debug, Default)]
 pub struct SessionTable {
     sessions: BTreeMap<SessionId, Live>,
     due: BTreeSet<(u64, SessionId)>,
-    /// How many have a short timeout.
+    /// Number of sessions with a short timeout.
     short: usize,
     of_source: BTreeMap<Source, u32>,
 }
 
-/// Timeouts below this are short: a leader that is lost must be found out sooner for them, milliseconds.
+/// Timeouts below this are short, milliseconds: a lost leader must be detected sooner for them.
 const SHORT_MS: u32 = 4000;
 
-/// What one session takes in the three B-trees that know it (replicated state, table, deadlines). They fill in order, which leaves six entries
-/// in a leaf for eleven; the rest is inner nodes.
+/// Bytes of one session in the three B-trees that hold it. These are the replicated state, the
+/// table and the deadlines. They fill in order, which leaves six entries in a leaf for eleven; the
+/// rest is inner nodes.
 const SESSION_BYTES: usize =
     (size_of::<(SessionId, Session, u64)>() + size_of::<(SessionId, Live)>() + size_of::<(u64, SessionId)>()) * 16 / 7;
 
-/// What one network's count takes in its B-tree.
+/// Bytes of one network's count in its B-tree.
 const SOURCE_BYTES: usize = size_of::<(Source, u32)>() * 16 / 7;
 
 impl SessionTable {
-    /// Sessions by what is counted for each network, those that are being created among them.
+    /// Returns the sum of the counts by network, including sessions being created.
     pub(crate) fn counted(&self) -> usize {
         self.of_source.values().map(|&count| count as usize).sum()
     }
 
-    /// Sessions whose network is known.
+    /// Returns the number of sessions whose network is known.
     pub(crate) fn sourced(&self) -> usize {
         self.sessions.values().filter(|live| live.source.is_some()).count()
     }
@@ -101,32 +108,33 @@ impl SessionTable {
         ]);
     }
 
-    /// Bytes of all sessions, with their place in the replicated state, and of the counts by network.
+    /// Returns the bytes of all sessions and of the counts by network. The sessions' part of the
+    /// replicated state is included.
     pub fn bytes(&self) -> usize {
         self.sessions.len() * SESSION_BYTES + self.of_source.len() * SOURCE_BYTES
     }
 
-    /// How many there are.
+    /// Returns the number of sessions.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no sessions.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
 
-    /// Whether some session ends after a short silence.
+    /// Returns whether some session has a short timeout.
     pub fn has_short(&self) -> bool {
         self.short > 0
     }
 
-    /// One session.
+    /// Returns a session.
     pub fn lookup(&self, id: SessionId) -> Option<&Live> {
         self.sessions.get(&id)
     }
 
-    /// A session begins, or is found in the state at start, with a full timeout.
+    /// Adds a session that begins, or is found at start, with a full timeout.
     pub fn insert(&mut self, id: SessionId, session: Session, now_ms: u64) {
         let deadline_ms = deadline(session.timeout_ms, now_ms);
         let Session { timeout_ms, secret, .. } = session;
@@ -151,7 +159,7 @@ impl SessionTable {
         self.due.insert((deadline_ms, id));
     }
 
-    /// A session is gone. Gives back the connection of this server that it was on.
+    /// Removes a session; returns the connection of this server that carried it.
     pub fn remove(&mut self, id: SessionId) -> Option<ConnId> {
         let live = self.sessions.remove(&id)?;
         self.short -= usize::from(live.timeout_ms < SHORT_MS);
@@ -160,19 +168,21 @@ impl SessionTable {
         live.conn()
     }
 
-    /// Sessions begun from this source, those that are being created included.
+    /// Returns the number of sessions from this source, including those being created.
     pub fn count_of(&self, source: Source) -> u32 {
         self.of_source.get(&source).copied().unwrap_or(0)
     }
 
-    /// A session is being created for a client of this source. [`SessionTable::release`] or [`SessionTable::began_from`] takes the charge over.
+    /// Charges a source for a session being created.
+    ///
+    /// [`SessionTable::release`] or [`SessionTable::began_from`] takes the charge over.
     pub fn charge(&mut self, source: Option<Source>) {
         if let Some(source) = source {
             *self.of_source.entry(source).or_default() += 1;
         }
     }
 
-    /// The session was not created, or is gone.
+    /// Releases a charge: the session was not created, or has ended.
     pub fn release(&mut self, source: Option<Source>) {
         let Some(source) = source else { return };
         if let Some(count) = self.of_source.get_mut(&source) {
@@ -183,7 +193,7 @@ impl SessionTable {
         }
     }
 
-    /// The session is there that `source` was charged for.
+    /// Transfers the charge of `source` to its created session.
     pub fn began_from(&mut self, id: SessionId, source: Option<Source>) {
         match self.sessions.get_mut(&id) {
             Some(live) => live.source = source,
@@ -191,7 +201,7 @@ impl SessionTable {
         }
     }
 
-    /// Takes over the sources of the sessions that `former` knew too.
+    /// Copies the sources of the sessions that `former` also has.
     pub fn adopt_sources(&mut self, former: &Self) {
         for (&id, source) in former.sessions.iter().filter_map(|(id, live)| Some((id, live.source?))) {
             self.charge(Some(source));
@@ -199,7 +209,7 @@ impl SessionTable {
         }
     }
 
-    /// Its owner has come to this place; gives back where it was.
+    /// Moves the owner to a new place; returns the former place.
     pub fn attach(&mut self, id: SessionId, place: Place, since: Attachment) -> Place {
         self.sessions.get_mut(&id).map_or(Place::Nowhere, |live| {
             live.since = since;
@@ -207,19 +217,19 @@ impl SessionTable {
         })
     }
 
-    /// Since when it is where it is.
+    /// Returns the attachment of a session to its place.
     pub fn since(&self, id: SessionId) -> Attachment {
         self.lookup(id).map_or(Attachment::default(), |live| live.since)
     }
 
-    /// It asked for this entry.
+    /// Records an entry that the session requested.
     pub fn wrote(&mut self, id: SessionId, zxid: Zxid) {
         if let Some(live) = self.sessions.get_mut(&id) {
             live.last_write = zxid;
         }
     }
 
-    /// Takes a session off a connection, if it still is on that one.
+    /// Detaches a session from a connection, if it is still on that one.
     pub fn detach(&mut self, id: SessionId, conn: ConnId) {
         if let Some(live) = self.sessions.get_mut(&id)
             && live.place == Place::Here(conn)
@@ -228,7 +238,8 @@ impl SessionTable {
         }
     }
 
-    /// A leadership ended: what only its leader knew is over, and ends that it proposed may never come.
+    /// Forgets state known only to a leader. Session ends that the leader proposed may never
+    /// commit.
     pub fn forget_leadership(&mut self) {
         for (&id, live) in &mut self.sessions {
             live.last_write = Zxid::ZERO;
@@ -243,20 +254,21 @@ impl SessionTable {
         }
     }
 
-    /// Sessions whose owners are on this server.
+    /// Iterates over sessions whose owners are on this server.
     pub fn here(&self) -> impl Iterator<Item = (SessionId, ConnId)> + '_ {
         self.sessions.iter().filter_map(|(&id, live)| Some((id, live.conn()?)))
     }
 
-    /// The owner gave a sign of life.
+    /// Extends a session's deadline after a sign of life.
     pub fn touch(&mut self, id: SessionId, now_ms: u64) {
         if let Some(live) = self.sessions.get_mut(&id) {
             live.deadline_ms = live.deadline_ms.max(deadline(live.timeout_ms, now_ms));
         }
     }
 
-    /// Notes that the owner came back and a renewal with this timeout is proposed: the session
-    /// lives at least as long as the longer of the two timeouts lets it.
+    /// Notes that the owner came back and a renewal with this timeout is proposed.
+    ///
+    /// The session lives at least as long as the longer of the two timeouts allows.
     pub fn begin_renewal(&mut self, id: SessionId, timeout_ms: u32, zxid: Zxid, now_ms: u64) {
         if let Some(live) = self.sessions.get_mut(&id) {
             (live.next_timeout_ms, live.last_write) = (timeout_ms, zxid);
@@ -264,8 +276,10 @@ impl SessionTable {
         }
     }
 
-    /// Serving begins, or this server was paused: nobody could speak to it, so every session has its whole timeout again. All are filed
-    /// anew, because a place in the past would look as if this server were late.
+    /// Gives every session its full timeout again, when serving begins or after a pause.
+    ///
+    /// No client could reach this server meanwhile. All sessions are refiled, because a deadline in
+    /// the past would look as if this server were late.
     pub fn touch_all(&mut self, now_ms: u64) {
         self.due.clear();
         for (&id, live) in self.sessions.iter_mut().filter(|(_, live)| !live.closing) {
@@ -275,7 +289,7 @@ impl SessionTable {
         }
     }
 
-    /// In how many milliseconds silence ends each session, soonest first.
+    /// Returns each session's remaining time in milliseconds, soonest first.
     pub fn deadlines(&self, now_ms: u64) -> Vec<(u64, SessionId)> {
         let mut all: Vec<_> =
             self.sessions.iter().map(|(&id, live)| (live.deadline_ms.saturating_sub(now_ms), id)).collect();
@@ -283,14 +297,14 @@ impl SessionTable {
         all
     }
 
-    /// Another timeout counts from now on: an entry that says so is applied.
+    /// Applies a renewal: the new timeout counts from now on.
     pub fn renew(&mut self, id: SessionId, timeout_ms: u32, now_ms: u64) {
         let deadline_ms = deadline(timeout_ms, now_ms);
         if let Some(live) = self.sessions.get_mut(&id) {
             self.short += usize::from(timeout_ms < SHORT_MS);
             self.short -= usize::from(live.timeout_ms < SHORT_MS);
             if live.next_timeout_ms == live.timeout_ms {
-                // A leader that proposed a later renewal keeps that one.
+                // A leader keeps the timeout of a later renewal that it has proposed.
                 live.next_timeout_ms = timeout_ms;
             }
             (live.timeout_ms, live.deadline_ms) = (timeout_ms, deadline_ms);
@@ -302,7 +316,7 @@ impl SessionTable {
         }
     }
 
-    /// Its end is proposed.
+    /// Marks a session whose end is proposed.
     pub fn close(&mut self, id: SessionId) {
         if let Some(live) = self.sessions.get_mut(&id) {
             live.closing = true;
@@ -310,12 +324,14 @@ impl SessionTable {
         }
     }
 
-    /// When to look again, on the caller's clock.
+    /// Returns when to look for expired sessions again, on the caller's clock.
     pub fn next_deadline(&self) -> Option<u64> {
         self.due.first().map(|&(due_ms, _)| due_ms)
     }
 
-    /// The next session whose silence lasted its timeout. Call [`SessionTable::close`] or [`SessionTable::touch`] on it, then again.
+    /// Returns the next session whose silence lasted its timeout.
+    ///
+    /// Call [`SessionTable::close`] or [`SessionTable::touch`] on it, then call this again.
     pub fn expired(&mut self, now_ms: u64) -> Option<SessionId> {
         loop {
             let &(filed_ms, id) = self.due.first()?;
@@ -333,7 +349,7 @@ impl SessionTable {
     }
 }
 
-/// Strictly after the timeout: a silence of exactly the timeout is still alive.
+/// Returns a deadline just after the timeout: a silence of exactly the timeout is still alive.
 fn deadline(timeout_ms: u32, now_ms: u64) -> u64 {
     now_ms + u64::from(timeout_ms) + 1
 }
@@ -436,7 +452,7 @@ mod tests {
         table.release(Some(source));
         table.remove(A);
         assert_eq!(table.count_of(source), 1);
-        // A snapshot took the place of the state, and still has B.
+        // A snapshot replaced the state, and still has B.
         let mut after = SessionTable::default();
         after.insert(B, Session { timeout_ms: 3000, secret: SessionSecret([0; 16]), home: None }, 10_000);
         after.adopt_sources(&table);

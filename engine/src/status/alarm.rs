@@ -1,4 +1,4 @@
-//! What an operator should do something about, each with what helps.
+//! Alarms: troubles that an operator should act on, each with a remedy.
 
 mod not_serving;
 
@@ -9,28 +9,36 @@ use crate::wear::shown_bytes;
 use zoolet_model::ServerId;
 use zoolet_zab::{Kind, Role};
 
-/// One thing that is not as it should be.
+/// One trouble.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Alarm {
-    /// What, in one line.
+    /// The trouble, in one line.
     pub what: String,
     /// What helps, in one line.
     pub remedy: String,
-    /// Whether the ensemble has a server less while it lasts, or is about to: who restarts servers one after another waits until it has gone. Others may last for years.
+    /// Whether the ensemble lacks a server, or is about to, while the trouble lasts.
+    ///
+    /// A rolling restart waits until these alarms are gone. The other alarms may last for years.
     pub holds_up: bool,
 }
 
-/// A server that has lacked an entry for this long stays behind, milliseconds.
+/// Lag after which a server counts as lagging, milliseconds.
 const LAG_MS: u64 = 10_000;
 
-/// A leader that was not heard for so long is told of, milliseconds: an idle one says something three times in a second, and with a majority that
-/// misses it another would lead by then.
+/// Silence of the leader that raises an alarm, milliseconds.
+///
+/// An idle leader sends three messages a second. By then, a majority that misses it would have
+/// elected another leader.
 const SILENT_MS: u64 = 2_000;
 
-/// A learner needs one snapshot to catch up; a second may be a link that broke.
+/// Snapshots to one learner that raise an alarm.
+///
+/// A learner needs one to catch up. A second may follow a broken link.
 const SNAPSHOTS: u32 = 3;
 
-/// Everything that `status` tells of, which is filled in but for its alarms. A pure function: who watches sees the same.
+/// Returns every alarm of `status`, which is complete except for its alarms.
+///
+/// A pure function: all monitors of the same status see the same alarms.
 pub fn alarms(status: &Status) -> Vec<Alarm> {
     let mut alarms = Vec::new();
     for (source, holds_up) in [(of_a_server_less as Source, true), (of_what_lasts, false)] {
@@ -39,10 +47,10 @@ pub fn alarms(status: &Status) -> Vec<Alarm> {
     alarms
 }
 
-/// Takes what is the matter, and what helps.
+/// Called with a trouble and its remedy.
 type Raise<'a> = dyn FnMut(String, &str) + 'a;
 
-/// Raises those that hold up, or those that do not.
+/// Raises either the alarms that hold up a rolling restart, or the others.
 type Source = fn(&Status, &mut Raise<'_>);
 
 fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
@@ -150,11 +158,12 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
     raise_missing(status, true, raise);
 }
 
-/// By how much there is too little.
+/// Formats the size of a shortage; empty when no size is known.
 fn by(lack: Lack) -> String {
     let (free, missing) = (shown_bytes(lack.free_bytes), shown_bytes(lack.missing_bytes));
     match lack.of {
-        // Enough is free by the file system's own figures, which some only estimate, and the reserve could not be made.
+        // The file system reports enough room, which some only estimate, but the reserve could not
+        // be made.
         _ if lack.missing_bytes == 0 => String::new(),
         Shortage::Disk => format!("; {free} are free, and {missing} more must be"),
         Shortage::Bound => format!("; {missing} less must be taken"),
@@ -206,7 +215,7 @@ fn of_what_lasts(status: &Status, raise: &mut Raise<'_>) {
     }
 }
 
-/// What other servers say of their disks.
+/// Raises the write refusals that other servers report.
 fn raise_refusals_of_others(status: &Status, raise: &mut Raise<'_>) {
     for member in &status.said {
         let Some(refusal) = member.health.refusal else { continue };
@@ -235,7 +244,7 @@ fn raise_refusals_of_others(status: &Status, raise: &mut Raise<'_>) {
     }
 }
 
-/// Whether no voter would take writes if it led, as far as this server knows.
+/// Returns whether every voter, as far as this server knows, would refuse writes.
 fn all_voters_refuse(status: &Status) -> bool {
     let refuses = |id: ServerId| match Some(id) == status.id {
         true => status.refusal.is_some(),
@@ -244,7 +253,9 @@ fn all_voters_refuse(status: &Status) -> bool {
     status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).all(|&(id, _)| refuses(id))
 }
 
-/// What is wrong with the disks of other servers, but for a lack of room: what costs the ensemble a server, or all else.
+/// Raises other servers' disk troubles, except lack of room.
+///
+/// Raises either the troubles that cost the ensemble a server, or the others.
 fn raise_disks_of_others(status: &Status, costs_a_server: bool, raise: &mut Raise<'_>) {
     for member in &status.said {
         let troubles = member.health.disk.iter().filter(|trouble| trouble.costs_a_server() == costs_a_server);
@@ -257,7 +268,7 @@ fn raise_disks_of_others(status: &Status, costs_a_server: bool, raise: &mut Rais
     }
 }
 
-/// Servers that stay behind, as this server knows or its leader says.
+/// Raises lagging and silent servers, seen here or reported by the leader.
 fn raise_lags(status: &Status, raise: &mut Raise<'_>) {
     const REMEDY: &str = "see its disk (fdatasync in its status), its processor and its link: one of them is too slow for what is written";
     for learner in status.learners.iter().filter(|learner| learner.is_synced && learner.behind_ms >= LAG_MS) {
@@ -288,16 +299,18 @@ fn raise_lags(status: &Status, raise: &mut Raise<'_>) {
     }
 }
 
-/// Those of the peers that are not reached and vote, or of those that do not: without one that observes the ensemble can do as well.
+/// Raises unreachable peers, either voters or others.
+///
+/// Without an observer the ensemble works as well.
 fn raise_missing(status: &Status, votes: bool, raise: &mut Raise<'_>) {
-    // The leader's silence has an alarm of its own.
+    // The leader's silence has another alarm.
     let is_told = |peer: &PeerStatus| {
         Some(peer.id) == status.leader && !status.role.is_empty() && status.leader_silent_ms > SILENT_MS
     };
     for peer in status.peers.iter().filter(|peer| is_voter(status, peer.id) == votes && !is_told(peer)) {
         let Some(silent_ms) = status.silent_ms(peer) else { continue };
         let remedy = match peer.refusal {
-            // It says what helps; what is refused is not helped by another port.
+            // The refusal names its own remedy; opening UDP does not help.
             Some(_) => "what its line says; and see that it runs",
             None => "see that it runs, and that UDP to it is open both ways",
         };
@@ -309,7 +322,7 @@ fn is_voter(status: &Status, id: ServerId) -> bool {
     status.members.contains(&(id, Kind::Voter))
 }
 
-/// While it still works.
+/// Returns the remedy for a worn disk that still works.
 fn replace_disk(status: &Status) -> &'static str {
     if status.members.len() > 1 {
         "replace it before it fails; an empty data directory is filled again by the other servers"
@@ -318,14 +331,16 @@ fn replace_disk(status: &Status) -> &'static str {
     }
 }
 
-/// Who belongs to an ensemble was decided at its birth: a server that only files name is none of its members, whichever of the files says so.
+/// Returns the alarm for voters listed in a file but outside the ensemble.
+///
+/// The members are fixed when the ensemble is born. Later changes to a file add no member.
 fn stranger(status: &Status) -> Option<String> {
     let is_member = |id: ServerId| status.members.iter().any(|(member, _)| *member == id);
     if !status.is_born || status.members.is_empty() {
         return None;
     }
     let members = list(status.members.iter().map(|(id, _)| *id));
-    // One that is meant to observe does that without being a member.
+    // A server named as an observer observes without being a member.
     let strangers = list(status.file_voters.iter().copied().filter(|&id| !is_member(id)));
     let is_meant_to_vote = status.id.is_some_and(|id| status.file_voters.contains(&id));
     match (own_kind(status).is_some(), strangers.is_empty()) {
@@ -340,7 +355,7 @@ fn stranger(status: &Status) -> Option<String> {
     }
 }
 
-/// What this server is among the members, if it is one of them.
+/// Returns this server's kind; `None` when it is no member.
 fn own_kind(status: &Status) -> Option<Kind> {
     status.members.iter().find(|(member, _)| Some(*member) == status.id).map(|(_, kind)| *kind)
 }
@@ -418,7 +433,7 @@ mod tests {
         assert_eq!(alarms(&alone), []);
         let observer = Status { id: ServerId::new(4), is_counted: false, ..healthy() };
         assert_eq!(alarms(&observer), []);
-        // One that files name as an observer since the ensemble was born: it observes, and that is what is wanted.
+        // A server named as an observer after the ensemble was born observes, as intended.
         let added = Status { id: ServerId::new(5), is_counted: false, ..healthy() };
         assert_eq!(alarms(&added), []);
     }
@@ -479,7 +494,7 @@ mod tests {
         }
     }
 
-    /// Whoever waits for those that last, between two boxes that get a newer version, waits for ever.
+    /// A rolling upgrade that waited for a lasting alarm would wait forever.
     #[test]
     fn what_costs_the_ensemble_no_server_holds_up_nobody() {
         let [two, observer] = [2, 4].map(|id| ServerId::new(id).unwrap());
@@ -553,7 +568,7 @@ mod tests {
         };
         assert_eq!(raised(|s| lost(s, 1_900)), [""; 0]);
         assert_eq!(raised(|s| lost(s, 34_900)), ["server 2 has not been reached for 34 s: no UDP reply"]);
-        // Its link is there until nothing came for 5 s.
+        // The link lasts until 5 s pass without a packet.
         assert_eq!(raised(|s| s.peers[0].heard_ms = Some(2_600)), ["server 2 has not been heard for 2 s"]);
         let between_learners = |heard_ms| {
             raised(|s| (s.role, s.leader, s.peers[0].heard_ms) = ("follower", ServerId::new(3), Some(heard_ms)))
@@ -562,7 +577,7 @@ mod tests {
         assert_eq!(between_learners(4_000), ["server 2 has not been heard for 4 s"]);
     }
 
-    /// Server 1 follows server 2, which says this of itself.
+    /// Server 1 follows server 2, which reports this health.
     fn follower(health: Health) -> Vec<String> {
         raised(|s| {
             (s.role, s.leader) = ("follower", ServerId::new(2));

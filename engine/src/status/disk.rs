@@ -1,39 +1,43 @@
-//! What is wrong with a server's disk, but for a lack of room.
+//! Troubles of a server's disk, other than lack of room.
 
 use super::Status;
 use crate::store::DeviceWear;
 
-/// A disk of which one sync in a hundred takes longer is slow, microseconds: a client waits for several.
+/// 99th percentile of sync times above which a disk is slow, microseconds.
+///
+/// A client waits for several syncs.
 const SLOW_US: u64 = 500_000;
 
-/// A disk that has not answered for so long stands still, milliseconds. It is several times what the slowest medium of a profile takes.
+/// Time without an answer after which a disk hangs, milliseconds.
+///
+/// It is several times the latency of the slowest medium in a profile.
 const HANGS_MS: u64 = 2_000;
 
-/// Percentiles of fewer syncs say nothing.
+/// Minimum number of syncs for a meaningful percentile.
 const SYNCS_MIN: u64 = 200;
 
-/// One thing that is wrong with a disk.
+/// One trouble of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiskTrouble {
-    /// One sync in a hundred takes half a second or more.
+    /// One sync in a hundred takes more than half a second.
     Slow,
-    /// The medium has used up most of its life, or of its spare blocks.
+    /// The medium has used up most of its life or of its spare blocks.
     Worn,
-    /// More is written to the medium than its budget for a day.
+    /// More is written to the medium than its daily budget.
     OverBudget,
-    /// A pass over the base found what was not written so.
+    /// A scrub of the base found bytes that differ from those written.
     Damaged,
-    /// A write of the log, or a question to the base, has not been answered for two seconds.
+    /// A log write or a base read has been unanswered for two seconds.
     Hangs,
     /// The data directory, or a file in it, was removed, moved away or replaced.
     Gone,
 }
 
 impl DiskTrouble {
-    /// All of them.
+    /// Every trouble.
     pub const ALL: [Self; 6] = [Self::Slow, Self::Worn, Self::OverBudget, Self::Damaged, Self::Hangs, Self::Gone];
 
-    /// The bit that stands for it between servers. Never used for anything else again.
+    /// Returns the trouble's bit in messages between servers. A bit is never reused.
     const fn bit(self) -> u8 {
         match self {
             Self::Slow => 1,
@@ -45,12 +49,12 @@ impl DiskTrouble {
         }
     }
 
-    /// Whether the ensemble has a server less while it lasts.
+    /// Returns whether the ensemble lacks a server while the trouble lasts.
     pub(super) const fn costs_a_server(self) -> bool {
         matches!(self, Self::Damaged | Self::Hangs | Self::Gone)
     }
 
-    /// For an operator: "its disk is slow".
+    /// Returns the trouble for an operator, such as "its disk is slow".
     pub fn what(self) -> &'static str {
         match self {
             Self::Slow => "its disk is slow",
@@ -77,32 +81,35 @@ impl DiskTrouble {
     }
 }
 
-/// What is wrong with a server's disk. It travels with the server's [`Health`](crate::peer::Health), so that every other server tells it too.
+/// A set of disk troubles.
+///
+/// It travels with the server's [`Health`](crate::peer::Health), so every other server reports it
+/// too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskTroubles(u8);
 
 impl DiskTroubles {
-    /// Of a status whose disk and flash are filled in.
+    /// Returns the troubles shown by a status whose `disk` and `flash` are set.
     pub fn of(status: &Status) -> Self {
         DiskTrouble::ALL.into_iter().filter(|trouble| trouble.is_in(status)).collect()
     }
 
-    /// As it stands between servers. Bits that this release does not know are kept, and not shown.
+    /// Decodes the set from a message. Bits unknown to this release are kept but not shown.
     pub fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    /// The same.
+    /// Encodes the set for a message.
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether this is one of them.
+    /// Returns whether the set contains `trouble`.
     pub fn contains(self, trouble: DiskTrouble) -> bool {
         self.0 & trouble.bit() != 0
     }
 
-    /// Those that this release knows.
+    /// Returns the troubles that this release knows.
     pub fn iter(self) -> impl Iterator<Item = DiskTrouble> {
         DiskTrouble::ALL.into_iter().filter(move |&trouble| self.contains(trouble))
     }
@@ -114,19 +121,19 @@ impl FromIterator<DiskTrouble> for DiskTroubles {
     }
 }
 
-/// How long one sync in a hundred takes at least, microseconds, if that is too long.
+/// Returns the 99th percentile of sync times, microseconds; `None` while acceptable.
 pub(super) fn slow_us(status: &Status) -> Option<u64> {
     let (syncs, p99_us) = (counted(status, "log_fdatasyncs"), counted(status, "fdatasync_us_p99"));
     (syncs >= SYNCS_MIN && p99_us > SLOW_US).then_some(p99_us)
 }
 
-/// For how long the disk has not answered, milliseconds, if that is too long.
+/// Returns how long the disk has not answered, milliseconds; `None` while acceptable.
 pub(super) fn hangs_ms(status: &Status) -> Option<u64> {
     let awaited_ms = counted(status, "disk_awaited_ms");
     (awaited_ms >= HANGS_MS).then_some(awaited_ms)
 }
 
-/// What is wrong when somebody removed, moved away or replaced what a server keeps.
+/// Alarm text for [`DiskTrouble::Gone`].
 pub const DATA_DIRECTORY_GONE: &str = "the data directory, or a file in it, was removed, moved away or replaced: \
                                        the next start of this server will not find what it writes now";
 

@@ -1,37 +1,37 @@
-//! What is written to the medium, and what that makes of it.
+//! Bytes written to the storage medium, and the wear that results.
 
 use crate::store::{Cause, DeviceWear, Written};
 use crate::wear::{Forecast, Medium, shown_bytes};
 
-/// What is written to the medium. Whoever drives the machine knows it; the machine itself leaves it empty.
+/// Bytes written to the storage medium. The driver fills it in; the machine leaves it out.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlashStatus {
     /// Bytes by cause since the start.
     pub written: Written,
-    /// Bytes of the entries that were written to the log for: requests as they are ordered, with their headers.
+    /// Bytes of logged entries: ordered requests with their headers.
     pub entry_bytes: u64,
-    /// What it takes, as the profile says.
+    /// The medium's figures, from the profile.
     pub medium: Medium,
-    /// What was written lately, without what is only made ready once.
+    /// Bytes written lately, without one-time preparation.
     pub forecast: Forecast,
-    /// Whether that is more than the budget.
+    /// Whether the recent writes exceed the budget.
     pub is_over_budget: bool,
-    /// What the device says of itself.
+    /// The device's own wear report; `None` when it gives none.
     pub device: Option<DeviceWear>,
 }
 
 impl FlashStatus {
-    /// What was written for what was to be kept, hundredths; `None` before anything was.
+    /// Returns bytes written per byte of entries, percent; `None` before the first entry.
     pub fn amplification_percent(&self) -> Option<u64> {
         self.written.recurring().saturating_mul(100).checked_div(self.entry_bytes)
     }
 
-    /// How long a new medium lasts at the present rate, days.
+    /// Returns a new medium's life in days at the present rate.
     pub fn life_days(&self) -> Option<u64> {
         self.medium.life_days(self.forecast.bytes_per_day?)
     }
 
-    /// That more is written than the budget, how much, and what for; a line for people.
+    /// Formats the over-budget alarm: how much is written, and the main cause.
     pub fn over_budget(&self) -> String {
         let recurring = Cause::ALL.into_iter().filter(|cause| *cause != Cause::Prepared);
         let most = recurring.max_by_key(|cause| self.written.of(*cause)).unwrap_or(Cause::Log);

@@ -5,8 +5,10 @@ use crate::budget::allocated;
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 
-/// What a cached key costs beside the allocations of key and record: its share of a map that is about two thirds full, and what makes
-/// the record's bytes shared.
+/// Overhead of a cached key beyond the allocations of key and record.
+///
+/// Its share of a map about two thirds full, and the bookkeeping for shared ownership of the
+/// record.
 const ENTRY_BYTES: usize = 108;
 
 /// A number that grows each time the young generation is sealed.
@@ -14,28 +16,31 @@ pub(crate) type Stamp = u64;
 
 type Records = HashMap<Key, Option<Bytes>, KeyHash>;
 
-/// A bounded cache in generations: what is used moves to the young one; when that holds half the bound it is sealed, and the oldest is
-/// dropped whole. So nothing is linked or counted per use.
+/// A bounded cache of generations, without per-use bookkeeping.
 ///
-/// Whoever waits for several records must find all of them when the last has come, also in a cache without room for them. It notes the
-/// [`RecordCache::stamp`] when it looks: what it found then is in that generation or a later one, and those are not dropped while it
-/// waits. Only what waiters need can exceed the bound, and only while they wait.
+/// A used record moves to the young generation. When that generation reaches half the bound, it is
+/// sealed, and the oldest generation is dropped whole.
+///
+/// A caller that waits for several records must find all of them when the last one arrives, even in
+/// a cache too small for them. It notes the [`RecordCache::stamp`] at its lookups. The records
+/// found are in that generation or a later one, and these generations stay while the caller waits.
+/// Only records for waiting callers can exceed the bound.
 #[derive(Debug)]
 pub(super) struct RecordCache {
     young: Records,
     young_bytes: usize,
     /// Sealed generations with their bytes, newest first.
     sealed: VecDeque<(Records, usize)>,
-    /// The young generation's number; sealed ones count down from it.
+    /// Number of the young generation; sealed generations count down from it.
     stamp: Stamp,
-    /// Generations from this one on must stay.
+    /// Generations from this one on must stay; `None` if no caller waits.
     needed: Option<Stamp>,
     bytes_max: usize,
 }
 
 impl RecordCache {
     pub(super) fn new(bytes_max: usize, seed: u64) -> Self {
-        // Seeded, so that no client can choose names that collide.
+        // The seed keeps clients from choosing names whose hashes collide.
         let young = HashMap::with_hasher(KeyHash::new(seed));
         Self { young, young_bytes: 0, sealed: VecDeque::new(), stamp: 0, needed: None, bytes_max }
     }
@@ -44,18 +49,18 @@ impl RecordCache {
         self.young_bytes + self.sealed.iter().map(|(_, bytes)| bytes).sum::<usize>()
     }
 
-    /// The same, counted from the records.
+    /// Recomputes [`RecordCache::bytes`] from the records.
     pub(super) fn counted_bytes(&self) -> usize {
         let generations = self.sealed.iter().map(|(records, _)| records).chain([&self.young]);
         generations.flatten().map(|(key, record)| cost(key, record.as_ref())).sum()
     }
 
-    /// The generation that whatever is found now is in, at least.
+    /// Returns the oldest generation that can hold a record looked up from now on.
     pub(super) fn stamp(&self) -> Stamp {
         self.stamp
     }
 
-    /// The record or its absence, if known.
+    /// Returns the record or its absence; `None` if unknown.
     pub(super) fn lookup(&mut self, key: &[u8]) -> Option<Option<Bytes>> {
         if let Some(record) = self.young.get(key) {
             return Some(record.clone());
@@ -65,7 +70,7 @@ impl RecordCache {
         Some(record)
     }
 
-    /// The same key, as the young generation holds it.
+    /// Returns the young generation's copy of the key, to share its allocation.
     pub(super) fn key(&self, key: &[u8]) -> Option<&Key> {
         self.young.get_key_value(key).map(|(key, _)| key)
     }
@@ -82,7 +87,7 @@ impl RecordCache {
         self.take_sealed(key);
     }
 
-    /// Generations from `needed` on must stay; `None` when nobody waits.
+    /// Keeps all generations from `needed` on; `None` if no caller waits.
     pub(super) fn keep_from(&mut self, needed: Option<Stamp>) {
         self.needed = needed;
         self.trim();
@@ -107,7 +112,8 @@ impl RecordCache {
         Some((key, record))
     }
 
-    /// One sealed generation is the cache's other half; the others are there for waiters alone.
+    /// Drops the oldest generations. One sealed generation is half of the cache; more stay only for
+    /// waiting callers.
     fn trim(&mut self) {
         while self.sealed.len() > 1 {
             let oldest = self.stamp - self.sealed.len() as Stamp;
@@ -167,7 +173,8 @@ mod tests {
         }
         assert!((100..200).all(|n| cache.lookup(&key(n)).is_some()));
         assert_eq!(cache.lookup(&key(1)), None, "it was there before anybody waited");
-        // A later look of the same waiter: all it needs was found again, so all of it is young.
+        // The same caller looks again: it finds all its records again, so they move to the young
+        // generation.
         cache.keep_from(Some(cache.stamp()));
         assert!(cache.bytes() <= 1500);
         cache.keep_from(None);

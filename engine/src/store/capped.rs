@@ -1,10 +1,13 @@
-//! A disk of which only so much is taken.
+//! A disk with a limit on the bytes that its files occupy.
 //!
-//! A box has one disk, and more to keep on it than this: what the data directory may take is a bound like any other. What is beyond it is answered as a full
-//! disk is, so that everything that is known of full disks holds: the reserve, refused writes, deletes that go on.
+//! A box has one disk, and other programs need room on it too, so the data directory has a byte
+//! bound. Writes beyond the bound fail like writes to a full disk. Everything that handles full
+//! disks then applies: the reserve, refused writes, deletions that still succeed.
 //!
-//! What counts is what the files take on the device. How much that is the file system says, and nobody asks it for every write: what is written is taken off
-//! what was left when it was last asked, as if nothing of it had been there before, and when nothing is left that way it is asked again.
+//! The bound applies to the bytes that files occupy on the device. The file system knows that
+//! number, but is not asked for each write. Instead each write is subtracted in full from the room
+//! left at the last count, as if it overwrote nothing. A write that exceeds this estimate triggers
+//! a new count.
 
 use super::disk::{Disk, DiskFile};
 use super::log::BLOCK_BYTES;
@@ -13,7 +16,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// `disk`, but no more than so many bytes of it; 0 is no bound.
+/// Limits `disk` to `bytes_max` bytes on the device; 0 means no limit.
 pub fn capped(disk: Arc<dyn Disk>, bytes_max: u64) -> Arc<dyn Disk> {
     if bytes_max == 0 {
         return disk;
@@ -25,14 +28,18 @@ pub fn capped(disk: Arc<dyn Disk>, bytes_max: u64) -> Arc<dyn Disk> {
 struct Share {
     disk: Arc<dyn Disk>,
     bytes_max: u64,
-    /// At least so many bytes may still be taken; below zero when it is not known.
+    /// Lower bound of the room left, in bytes.
+    ///
+    /// A write that exceeds it forces a new count. Negative if unknown.
     left: AtomicI64,
-    /// Held shared while something is written that takes room, and alone by whoever counts: what is on its way to the device is not in what that says.
+    /// Held shared by a write that takes room, and exclusively during a count.
+    ///
+    /// The file system's figures do not include data still on its way to the device.
     writing: RwLock<()>,
 }
 
 impl Share {
-    /// Runs `write`, which takes so many bytes at most.
+    /// Runs `write`, which takes at most `bytes` more on the device.
     fn take<T>(&self, bytes: u64, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         if bytes == 0 {
             return write();
@@ -63,13 +70,13 @@ pub(super) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// What these files take on the device.
+/// Returns the bytes that these files occupy on the device.
 pub(super) fn taken_bytes<'a>(disk: &dyn Disk, names: impl Iterator<Item = &'a String>) -> io::Result<u64> {
     let mut taken = 0;
     for name in names {
         match disk.taken_bytes(name) {
             Ok(bytes) => taken += bytes,
-            // Others remove files meanwhile.
+            // The file may have been removed since it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -89,7 +96,7 @@ impl Disk for CappedDisk {
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let file = self.0.disk.open(name)?;
         let bytes = file.len()?;
-        // One that takes less than it is long has holes.
+        // A file that occupies less than its length has holes.
         let ready = if self.0.disk.taken_bytes(name)? < bytes { NEVER } else { bytes };
         Ok(self.file(file, ready))
     }
@@ -128,18 +135,18 @@ impl Disk for CappedDisk {
     }
 }
 
-/// Nothing of a file with holes is known to have its room.
+/// `ready` of a file with holes: no write is known to hit allocated space.
 const NEVER: u64 = u64::MAX;
 
 struct CappedFile {
     share: Arc<Share>,
     file: Arc<dyn DiskFile>,
-    /// Bytes from the beginning that have their room: who overwrites takes none.
+    /// Allocated bytes at the start of the file; overwriting them takes no room.
     ready: AtomicU64,
 }
 
 impl CappedFile {
-    /// Runs `write`, after which the file has room for this.
+    /// Runs `write`, after which the file has room for `range`.
     fn take<T>(&self, range: Range<u64>, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let block = u64::from(BLOCK_BYTES);
         let (first, end) = (range.start / block * block, range.end.div_ceil(block) * block);
@@ -151,7 +158,7 @@ impl CappedFile {
             return write();
         }
         if range.start > ready {
-            // What lies between is a hole from now on.
+            // The gap before this write is a hole from now on.
             self.ready.store(NEVER, Relaxed);
             return self.share.take(end - first, write);
         }
@@ -184,7 +191,7 @@ impl DiskFile for CappedFile {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         self.file.set_len(bytes)?;
-        // What is cut off gives its room back. What is added has none: it is a hole.
+        // Truncation returns the space it cuts. An extension adds a hole without space.
         if self.ready.load(Relaxed) != NEVER {
             self.ready.fetch_min(bytes, Relaxed);
         }

@@ -1,4 +1,4 @@
-//! Records newer than those below them: a memtable.
+//! The memtable: records newer than the layer below.
 
 use super::key::{Key, KeyHash, end_of_prefix};
 use crate::budget::allocated;
@@ -7,95 +7,100 @@ use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 
-/// What a key costs beside its allocation: its share of a hash table that is about two thirds full.
+/// Overhead of a key beyond its allocation, in bytes.
+///
+/// Its share of a hash table about two thirds full.
 const KEY_BYTES: usize = 76;
-/// What a record costs beside its allocation: what makes its bytes shared.
+/// Overhead of a record beyond its allocation: the bookkeeping for shared ownership, in bytes.
 const RECORD_BYTES: usize = 32;
-/// What a name costs beside its bytes: its share of a B-tree leaf. It shares the record's key, and is counted as if it had its own: what makes a key
-/// shared is not counted elsewhere.
+/// Overhead of a name beyond its bytes: its share of a B-tree leaf, in bytes.
+///
+/// A name shares the key of its record, but is charged as if it had a copy. The surcharge covers
+/// the reference counts of keys, which are not counted elsewhere.
 const NAME_BYTES: usize = 44;
 
 /// Changed records, or their absence.
 ///
-/// Most changes replace a record that is there: they are found by hash alone. What lives is kept in order only where it differs from what
-/// is below, because only those names can change a list of children.
+/// Most changes replace an existing record and need only a hash lookup. Only keys whose existence
+/// differs from the layer below are also kept in order, because only they can change a list of
+/// children.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     records: HashMap<Key, Option<Bytes>, KeyHash>,
-    /// Keys whose existence was changed here, in order.
+    /// Keys created or deleted here, in order.
     names: BTreeMap<Key, Life>,
-    /// What all this takes in memory.
+    /// Memory charged for all of this, in bytes.
     bytes: usize,
 }
 
-/// What became of a key here.
+/// How the existence of a key changed here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Life {
-    /// It is here, and nothing below has it: if it dies again, nothing is left to write.
+    /// Exists here and not below. Deleting it leaves nothing to write.
     Born,
-    /// It is below, and not here.
+    /// Exists below; deleted here.
     Dead,
-    /// It is below, died and was born again.
+    /// Exists below; deleted and created again here.
     Reborn,
 }
 
 impl Changes {
-    /// None. `seed` keeps clients from choosing names that collide.
+    /// Creates an empty memtable. `seed` keeps clients from choosing names whose hashes collide.
     pub(super) fn with_seed(seed: u64) -> Self {
         Self { records: HashMap::with_hasher(KeyHash::new(seed)), names: BTreeMap::new(), bytes: 0 }
     }
 
-    /// None, with the same seed.
+    /// Takes all changes and leaves an empty memtable with the same seed.
     pub(super) fn take(&mut self) -> Self {
         let empty = Self { records: HashMap::with_hasher(*self.records.hasher()), names: BTreeMap::new(), bytes: 0 };
         std::mem::replace(self, empty)
     }
 
-    /// How many records.
+    /// Returns the number of records, absences included.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// What they take in memory, bytes.
+    /// Returns the memory charged for the changes, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The same, counted from the records and names.
+    /// Recomputes [`Changes::bytes`] from records and names.
     pub(super) fn counted_bytes(&self) -> usize {
         let records = self.records.iter();
         let records = records.map(|(key, record)| key_cost(key) + record.as_ref().map_or(0, record_cost));
         records.sum::<usize>() + self.names.keys().map(name_cost).sum::<usize>()
     }
 
-    /// The record, or its absence; `None` when what is below stands.
+    /// Returns the record or its absence; `None` if the key is unchanged here.
     pub fn get(&self, key: &[u8]) -> Option<&Option<Bytes>> {
         self.records.get(key)
     }
 
-    /// The same key, as it is held here.
+    /// Returns the stored copy of the key, to share its allocation.
     pub(super) fn key(&self, key: &[u8]) -> Option<&Key> {
         self.records.get_key_value(key).map(|(key, _)| key)
     }
 
-    /// In any order.
+    /// Iterates in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = (&Key, &Option<Bytes>)> {
         self.records.iter()
     }
 
-    /// In key order.
+    /// Returns all changes in key order.
     pub fn in_order(&self) -> Vec<(&Key, &Option<Bytes>)> {
         let mut all: Vec<_> = self.records.iter().collect();
         all.sort_unstable_by_key(|&(key, _)| key);
         all
     }
 
-    /// Changes a record, whatever is below.
+    /// Sets or deletes a record without regard to the layer below.
     pub fn insert(&mut self, key: Key, record: Option<Bytes>) {
         match record {
             Some(record) => self.set(key, record, true, |_| {}),
@@ -103,7 +108,10 @@ impl Changes {
         }
     }
 
-    /// Puts a record here. `existed` says whether there was one before, here or below; a key that is new here is told.
+    /// Sets a record.
+    ///
+    /// `existed` says whether the record existed before, here or below. Calls `is_new` if this
+    /// memtable did not hold the key.
     pub(super) fn set(&mut self, key: Key, record: Bytes, existed: bool, is_new: impl FnOnce(&Key)) {
         self.bytes += record_cost(&record);
         match self.records.entry(key) {
@@ -126,7 +134,9 @@ impl Changes {
         }
     }
 
-    /// Takes a record away. False when nothing is left to write: it was born here.
+    /// Deletes a record; returns false if nothing is left to write.
+    ///
+    /// This is the case for a record created here.
     pub(super) fn remove(&mut self, key: &[u8]) -> bool {
         if self.names.get(key) == Some(&Life::Born) {
             self.forget(key);
@@ -170,7 +180,10 @@ impl Changes {
         }
     }
 
-    /// Lays newer changes over these. Calls `gone` with each key of which nothing is left to write: born in the older, dead in the newer.
+    /// Applies newer changes on top of these.
+    ///
+    /// Calls `gone` with each key created in the older and deleted in the newer memtable: nothing
+    /// is left to write for it.
     pub(super) fn lay_over(&mut self, newer: Self, mut gone: impl FnMut(Key)) {
         for (key, record) in newer.records {
             let life = match (self.names.get(&key), newer.names.get(&key)) {
@@ -179,9 +192,11 @@ impl Changes {
                     gone(key);
                     continue;
                 }
-                // It died and was born again since, but below the older there still is nothing.
+                // The key was deleted and created again since, but still does not exist below the
+                // older memtable.
                 (Some(Life::Born), Some(_)) => Some(Life::Born),
-                // "Nothing below" was said of the older, which had taken it away.
+                // The older memtable had deleted the key, so the newer one saw nothing below. The
+                // key does exist below the older one.
                 (Some(Life::Dead), Some(Life::Born)) => Some(Life::Reborn),
                 (older, None) => older.copied(),
                 (_, Some(newer)) => Some(*newer),
@@ -204,7 +219,9 @@ impl Changes {
         }
     }
 
-    /// Keys under a prefix whose existence was changed here, in order, and whether they are there now.
+    /// Iterates the keys under a prefix created or deleted here, in order.
+    ///
+    /// The flag says whether the key exists now.
     pub(super) fn names_under<'a>(&'a self, prefix: &[u8]) -> impl Iterator<Item = (&'a Key, bool)> + use<'a> {
         let end = end_of_prefix(prefix);
         let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -227,7 +244,7 @@ impl<const N: usize> From<[(Key, Option<Bytes>); N]> for Changes {
     }
 }
 
-/// In any order.
+/// Iterates in arbitrary order.
 impl IntoIterator for Changes {
     type Item = (Key, Option<Bytes>);
     type IntoIter = std::collections::hash_map::IntoIter<Key, Option<Bytes>>;
@@ -237,7 +254,7 @@ impl IntoIterator for Changes {
     }
 }
 
-/// In key order.
+/// Iterates in key order.
 impl<'a> IntoIterator for &'a Changes {
     type Item = (&'a Key, &'a Option<Bytes>);
     type IntoIter = std::vec::IntoIter<Self::Item>;
@@ -263,7 +280,8 @@ fn name_cost(key: &Key) -> usize {
 mod tests {
     use super::*;
 
-    /// One layer's history of random births, deaths and replacements over `below`; what is there afterwards.
+    /// Plays random creations, deletions and replacements over `below`; returns the resulting
+    /// state.
     fn play(changes: &mut Changes, below: &BTreeMap<Key, Bytes>, seed: &mut u64) -> BTreeMap<Key, Bytes> {
         let mut now = below.clone();
         for _ in 0..40 {
@@ -309,7 +327,7 @@ mod tests {
             let now = play(&mut changes, &below, &mut seed);
             assert_eq!(overlaid(&below, &changes), now);
             assert_eq!(overlaid_names(&below, &changes), now.keys().cloned().collect::<Vec<_>>());
-            // Nothing is written of what was born and died here.
+            // A key created and deleted here must leave nothing to write.
             assert!(changes.iter().all(|(key, record)| record.is_some() || below.contains_key(key)));
         }
     }

@@ -1,41 +1,45 @@
-//! What the kernel shows of the device below a directory: how much of its life is used.
+//! Wear of the flash device below a directory, as the kernel reports it.
 //!
-//! Plain files that everybody may read, below `/sys`; no tool is called and no device is asked. So this is known of eMMC and UFS, whose registers the kernel
-//! shows as it read them when it found the device (at the start of the box, mostly), and of nothing else: it shows no file for the wear of SD cards, of NVMe
-//! (`percentage_used`) and of SATA drives (SMART).
+//! Reads only world-readable files under `/sys`; no tool is run and no device is queried. Wear is
+//! therefore known only for eMMC and UFS, whose registers the kernel read when it found the device,
+//! mostly at boot. The kernel exposes no wear file for SD cards, NVMe (`percentage_used`) or SATA
+//! drives (SMART).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Devices below devices: LUKS on LVM on a partition is three.
+/// Levels of stacked devices to follow; LUKS on LVM on a partition is three.
 const DEPTH_MAX: usize = 8;
-/// A device that has used so much of its life is to be replaced, hundredths.
+/// Used life from which a device should be replaced, in percent.
 const WORN_PERCENT: u8 = 80;
 
-/// How worn a device says it is.
+/// Wear that a device reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceWear {
-    /// Its name: `mmcblk0`.
+    /// Kernel name, such as `mmcblk0`.
     pub device: String,
-    /// At least so much of its life is used, and ten more at most, hundredths; 100 when all of it is. Of the part that is worn most. `None`: it does not say.
+    /// Used life in percent, rounded down to tens.
+    ///
+    /// 100 if all of it is used. Refers to the most worn part of the device. `None` if the device
+    /// does not report it.
     pub used_percent: Option<u8>,
-    /// What is left of the blocks that take the place of worn ones.
+    /// State of the spare blocks; `None` if the device does not report it.
     pub spare: Option<SpareBlocks>,
 }
 
-/// What is left of the blocks that take the place of worn ones.
+/// Remaining blocks that can replace worn ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum SpareBlocks {
-    /// Enough.
+    /// Enough are left.
     Normal,
-    /// Four fifths of them are used.
+    /// Four fifths are used.
     Warning,
-    /// Nine tenths of them are used.
+    /// Nine tenths are used.
     Urgent,
 }
 
 impl SpareBlocks {
-    /// Its name in status.
+    /// Returns the name in the status.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Normal => "normal",
@@ -46,16 +50,17 @@ impl SpareBlocks {
 }
 
 impl DeviceWear {
-    /// Of the devices below the file system that `directory` is on, the one that is worn most; `None` when the kernel says nothing of any.
+    /// Returns the most worn device below the directory's file system.
     ///
-    /// A file system of no single device of its own (btrfs, overlayfs, UBIFS, tmpfs, nfs) leads to none.
+    /// `None` if the kernel reports no wear. That includes file systems without a single block
+    /// device: btrfs, overlayfs, UBIFS, tmpfs, nfs.
     pub fn below(directory: &Path) -> Option<Self> {
         use std::os::unix::fs::MetadataExt;
         let device = fs::metadata(directory).ok()?.dev();
         Self::look(Path::new("/sys"), rustix::fs::major(device), rustix::fs::minor(device))
     }
 
-    /// The same of a device number, where `sys` is the kernel's; in tests it is not.
+    /// Looks up a device number; tests pass another `sys` than the kernel's `/sys`.
     fn look(sys: &Path, major: u32, minor: u32) -> Option<Self> {
         let place = fs::canonicalize(sys.join(format!("dev/block/{major}:{minor}"))).ok()?;
         let mut disks = Vec::new();
@@ -66,12 +71,12 @@ impl DeviceWear {
     fn of_disk(disk: &Path) -> Option<Self> {
         let device = disk.file_name()?.to_str()?.to_owned();
         let found = |used_percent: Option<u8>, spare| Self { device: device.clone(), used_percent, spare };
-        // Two registers in one line: of the cells that keep one bit each, and of the others.
+        // One line holds two registers: wear of the single-bit (SLC) cells, and of the others.
         if let Ok(life) = fs::read_to_string(disk.join("device/life_time")) {
             let used = life.split_whitespace().filter_map(used_percent).max();
             return Some(found(used, spare(&disk.join("device/pre_eol_info"))));
         }
-        // UFS shows them at the host controller, above the disk.
+        // UFS reports at the host controller, an ancestor of the disk.
         let health = disk.ancestors().map(|place| place.join("health_descriptor")).find(|place| place.is_dir())?;
         let register =
             |name: &str| fs::read_to_string(health.join(name)).ok().and_then(|text| used_percent(text.trim()));
@@ -89,7 +94,7 @@ impl DeviceWear {
         }
     }
 
-    /// What somebody should do something about, if anything.
+    /// Returns a message for the operator if the device needs attention.
     pub fn trouble(&self) -> Option<String> {
         let (device, used) = (&self.device, self.used_percent.unwrap_or_default());
         match self.severity() {
@@ -102,7 +107,7 @@ impl DeviceWear {
     }
 }
 
-/// What is the matter with a device, the worst last: of several below one file system that one is told.
+/// How urgent a device's condition is, worst last. With several devices, the worst one is reported.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Severity {
     None,
@@ -112,7 +117,7 @@ enum Severity {
     SparesGone,
 }
 
-/// The whole disks that a partition, or a device made of others, is on.
+/// Collects the whole disks below a partition or a stacked device.
 fn add_disks(place: &Path, depth: usize, disks: &mut Vec<PathBuf>) {
     let below: Vec<PathBuf> = fs::read_dir(place.join("slaves"))
         .map(|slaves| slaves.filter_map(|slave| fs::canonicalize(slave.ok()?.path()).ok()).collect())
@@ -126,7 +131,9 @@ fn add_disks(place: &Path, depth: usize, disks: &mut Vec<PathBuf>) {
     }
 }
 
-/// JESD84-B51, DEVICE_LIFE_TIME_EST_TYP: 1 for up to a tenth of its life, 11 for more than all of it, 0 for what is not defined.
+/// Decodes DEVICE_LIFE_TIME_EST_TYP (JESD84-B51).
+///
+/// 1 is up to a tenth of the life, 11 is beyond all of it, 0 is undefined.
 fn used_percent(register: &str) -> Option<u8> {
     match hex(register)? {
         tenth @ 1..=10 => Some((tenth - 1) * 10),
@@ -135,7 +142,7 @@ fn used_percent(register: &str) -> Option<u8> {
     }
 }
 
-/// The same, PRE_EOL_INFO.
+/// Decodes PRE_EOL_INFO (JESD84-B51).
 fn spare(file: &Path) -> Option<SpareBlocks> {
     match hex(fs::read_to_string(file).ok()?.trim())? {
         1 => Some(SpareBlocks::Normal),
@@ -154,7 +161,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// A kernel's `/sys`, as far as it is looked at.
+    /// A fake `/sys` with the files that are read.
     struct Sys(PathBuf);
 
     impl Sys {
@@ -164,7 +171,7 @@ mod tests {
             Self(root)
         }
 
-        /// A file, and the directories above it.
+        /// Creates a file and its parent directories.
         fn file(&self, path: &str, text: &str) -> &Self {
             let path = self.0.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -172,7 +179,7 @@ mod tests {
             self
         }
 
-        /// A link from below `dev/block` or a directory of slaves.
+        /// Creates a link under `dev/block` or under a `slaves` directory.
         fn link(&self, from: &str, to: &str) -> &Self {
             let from = self.0.join(from);
             fs::create_dir_all(from.parent().unwrap()).unwrap();
@@ -180,7 +187,7 @@ mod tests {
             self
         }
 
-        /// An eMMC of two partitions: 179:0 whole, 179:2 the second.
+        /// Creates an eMMC: 179:0 is the whole disk, 179:2 its second partition.
         fn emmc(&self, life_time: &str, pre_eol_info: &str) -> &Self {
             let card = "devices/platform/fe340000.mmc/mmc_host/mmc0/mmc0:0001";
             self.file(&format!("{card}/life_time"), life_time)
@@ -226,7 +233,8 @@ mod tests {
     #[test]
     fn what_is_encrypted_or_made_of_several_leads_to_the_disks_below() {
         let sys = Sys::new("slaves");
-        // LUKS (254:1) on a volume (254:0) on the eMMC's partition and another disk's.
+        // LUKS (254:1) on a logical volume (254:0) that spans the eMMC's partition and another
+        // disk's partition.
         sys.emmc("0x04 0x01\n", "0x01\n")
             .link("devices/virtual/block/dm-1/slaves/dm-0", "devices/virtual/block/dm-0")
             .link("devices/virtual/block/dm-0/slaves/mmcblk0p2", "dev/block/179:2")
@@ -234,7 +242,7 @@ mod tests {
             .link("devices/virtual/block/dm-0/slaves/sda1", "devices/pci/ata1/sda/sda1")
             .link("dev/block/254:1", "devices/virtual/block/dm-1");
         assert_eq!(sys.look(254, 1), Some(emmc(Some(30), Some(SpareBlocks::Normal))));
-        // One that is below itself is no reason to go on for ever.
+        // A device listed as its own slave must not cause endless recursion.
         sys.link("devices/virtual/block/dm-2/slaves/dm-2", "devices/virtual/block/dm-2")
             .link("dev/block/254:2", "devices/virtual/block/dm-2");
         assert_eq!(sys.look(254, 2), None);
@@ -244,7 +252,7 @@ mod tests {
     fn of_several_devices_the_one_that_is_worn_most_is_told_whatever_the_others_say_of_their_spare_blocks() {
         let sys = Sys::new("several");
         sys.emmc("0x02 0x01\n", "0x01\n");
-        // UFS that says nothing of its spare blocks.
+        // A UFS device that does not report its spare blocks.
         let host = "devices/platform/1d84000.ufshc";
         sys.file(&format!("{host}/health_descriptor/life_time_estimation_a"), "0x0b\n")
             .file(&format!("{host}/host0/target0:0:0/0:0:0:0/block/sda/sda3/partition"), "3\n")
@@ -274,7 +282,7 @@ mod tests {
         let sys = Sys::new("none");
         sys.file("devices/pci/nvme0/nvme0n1/size", "1\n").link("dev/block/259:0", "devices/pci/nvme0/nvme0n1");
         assert_eq!(sys.look(259, 0), None);
-        // A file system without a device of its own.
+        // A file system without a block device.
         assert_eq!(sys.look(0, 37), None);
         assert_eq!(DeviceWear::below(Path::new("/proc")), None);
         assert_eq!(DeviceWear::below(Path::new("/nowhere")), None);

@@ -1,14 +1,15 @@
-//! The digest of a state: a hash of a multiset of records that is updated by difference.
+//! The digest of a state: an incremental hash of its multiset of records.
 //!
-//! XXH3-128 of each record, summed with wrap-around: what is added can be taken away again, in any order. It finds faults, not
-//! forgeries: whoever can choose records can make two states with one digest.
+//! It sums the XXH3-128 of all records with wrap-around, so records can be added and removed in any
+//! order. It detects faults, not forgeries: an attacker that chooses records can construct two
+//! states with the same digest.
 
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_128};
 
-/// The hash of one record: over the key's length (8 bytes, little-endian), the key and the value.
+/// Hashes one record: the key's length (8 bytes, little-endian), the key and the value.
 pub fn record_hash(key: &[u8], value: &[u8]) -> u128 {
     let length = (key.len() as u64).to_le_bytes();
-    // One call over one buffer takes a third of the time, and nearly every record fits.
+    // Hashing one contiguous buffer takes a third of the time, and nearly every record fits.
     let mut buffer = [0; 512];
     let bytes = length.len() + key.len() + value.len();
     if let Some(buffer) = buffer.get_mut(..bytes) {
@@ -24,7 +25,7 @@ pub fn record_hash(key: &[u8], value: &[u8]) -> u128 {
     hash.digest128()
 }
 
-/// `digest` after one record took another's place; `None` stands for absence.
+/// Returns `digest` after one record was replaced; `None` stands for absence.
 pub fn replaced(digest: u128, key: &[u8], old: Option<&[u8]>, new: Option<&[u8]>) -> u128 {
     let taken = old.map_or(0, |old| record_hash(key, old));
     let given = new.map_or(0, |new| record_hash(key, new));

@@ -1,12 +1,13 @@
-//! What the store asks of a disk: one directory of named files.
+//! The disk interface of the store: one directory of named files.
 //!
-//! The real one is [`super::FsDisk`]; the simulator's keeps what a process crash and what a power loss would leave apart. Every
-//! error keeps its [`std::io::ErrorKind`], because a full disk and a read-only one are answered, while a failed
-//! [`DiskFile::sync`] is fatal.
+//! [`super::FsDisk`] is the real one. The simulator's disk distinguishes the effects of a process
+//! crash and of a power loss. Every error keeps its [`std::io::ErrorKind`]: a full or read-only
+//! disk is handled, while a failed [`DiskFile::sync`] is fatal.
 
 use std::{io, ops::Range, sync::Arc};
 
-/// Zeroes of one write. An allocator keeps what a thread had once, so a server that nobody uses holds so much of them for ever.
+/// Bytes of zeroes per write. The allocator never returns a thread's buffer, so even an idle server
+/// retains this much.
 const ZEROES_BYTES: usize = 32 << 10;
 
 /// One directory. Names are plain file names, never paths.
@@ -14,31 +15,31 @@ pub trait Disk: Send + Sync {
     /// Opens an existing file for reading and writing.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] when there is none.
+    /// [`io::ErrorKind::NotFound`] if the file does not exist.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
     /// Creates an empty file; the name is durable only after [`Disk::sync_directory`].
     ///
     /// # Errors
-    /// [`io::ErrorKind::AlreadyExists`] when there is one.
+    /// [`io::ErrorKind::AlreadyExists`] if the file exists.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
     /// Removes a file; durable only after [`Disk::sync_directory`].
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] when there is none.
+    /// [`io::ErrorKind::NotFound`] if the file does not exist.
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Renames over `to`; durable only after [`Disk::sync_directory`].
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] when there is no `from`.
+    /// [`io::ErrorKind::NotFound`] if `from` does not exist.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// The names of all files, sorted.
+    /// Returns the names of all files, sorted.
     ///
     /// # Errors
-    /// Whatever reading the directory says.
+    /// The error from reading the directory.
     fn list(&self) -> io::Result<Vec<String>>;
 
     /// Makes creations, removals and renames durable.
@@ -47,49 +48,54 @@ pub trait Disk: Send + Sync {
     /// Fatal, as for [`DiskFile::sync`].
     fn sync_directory(&self) -> io::Result<()>;
 
-    /// Bytes that can still be written.
+    /// Returns the bytes that can still be written.
     ///
     /// # Errors
-    /// Whatever asking the file system says.
+    /// The file system's error.
     fn free_bytes(&self) -> io::Result<u64>;
 
-    /// Bytes that a file takes on the device, which are not those in it: holes take none, and what is reserved takes its room before it is written.
+    /// Returns the bytes that a file occupies on the device.
+    ///
+    /// This differs from its length: holes occupy nothing, and reserved space counts before it is
+    /// written.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] when there is none.
+    /// [`io::ErrorKind::NotFound`] if the file does not exist.
     fn taken_bytes(&self, name: &str) -> io::Result<u64>;
 
-    /// Whether the next start will find what is written now: the directory is at its path, and each open file has its
-    /// name in it. Files that somebody removed, moved away or replaced stay open, and are written on.
+    /// Returns whether the next start will find the data written now.
+    ///
+    /// The directory must be at its path and hold each open file under its name. A file that
+    /// another program removed, moved or replaced stays open, and writes to it still succeed.
     ///
     /// # Errors
-    /// Whatever asking the file system says; then nothing is known.
+    /// The file system's error; the answer is then unknown.
     fn is_in_place(&self) -> io::Result<bool>;
 }
 
 #[allow(clippy::len_without_is_empty, reason = "nothing asks a file that")]
 /// One file. Positions are byte offsets; a write beyond the end extends the file.
 pub trait DiskFile: Send + Sync {
-    /// Bytes in the file.
+    /// Returns the length in bytes.
     ///
     /// # Errors
-    /// Whatever the device says.
+    /// The device's error.
     fn len(&self) -> io::Result<u64>;
 
     /// Fills `buffer` from `offset`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] when the file is shorter.
+    /// [`io::ErrorKind::UnexpectedEof`] if the file ends before.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 
-    /// Writes all of `bytes` at `offset`; not durable before [`DiskFile::sync`].
+    /// Writes all of `bytes` at `offset`; durable only after [`DiskFile::sync`].
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`], [`io::ErrorKind::ReadOnlyFilesystem`] or the device's error; then any part may have been
-    /// written.
+    /// [`io::ErrorKind::StorageFull`], [`io::ErrorKind::ReadOnlyFilesystem`] or the device's error.
+    /// Any part may then have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Writes zeroes, in pieces, where nothing is yet, so that blocks are there to be overwritten.
+    /// Writes zeroes over an unused range, in pieces, to allocate its blocks.
     ///
     /// # Errors
     /// As for [`DiskFile::write_at`].
@@ -105,26 +111,30 @@ pub trait DiskFile: Send + Sync {
     /// Makes every write and length change of this file durable (fdatasync).
     ///
     /// # Errors
-    /// Fail-stop: the kernel may already have dropped the pages, so a second call proves nothing.
+    /// Fatal: the kernel may already have dropped the pages, so a second call proves nothing.
     fn sync(&self) -> io::Result<()>;
 
-    /// Cuts or extends with zeroes.
+    /// Truncates the file, or extends it with zeroes.
     ///
     /// # Errors
     /// As for [`DiskFile::write_at`].
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 
-    /// Extends to `bytes` with space that is really reserved, so that later writes inside cannot run out of it. Never shrinks. Says how many bytes were
-    /// written for that: none where space can be reserved without.
+    /// Extends the file to `bytes` of reserved space.
+    ///
+    /// Later writes inside cannot run out of space. Never shrinks. Returns the bytes written to
+    /// reserve the space: 0 where the file system can reserve without writing.
     ///
     /// # Errors
     /// As for [`DiskFile::write_at`].
     fn allocate(&self, bytes: u64) -> io::Result<u64>;
 
-    /// Makes the next reads come from the device, as far as the file has nothing unwritten. After a failed sync the page cache
-    /// may show what is not on the device and will never be written; a process that starts after that must not believe it.
+    /// Drops this file's cached pages, so that reads reach the device.
+    ///
+    /// Unwritten pages stay. After a failed sync, the page cache may hold data that is not on the
+    /// device and never will be. A process that starts afterwards must not trust the cache.
     ///
     /// # Errors
-    /// Whatever the device says.
+    /// The device's error.
     fn forget_cached(&self) -> io::Result<()>;
 }

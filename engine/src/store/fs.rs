@@ -1,4 +1,4 @@
-//! A directory of the real file system.
+//! A [`Disk`] on a directory of the real file system.
 
 use super::disk::{Disk, DiskFile};
 use super::marker::MARKER;
@@ -12,30 +12,33 @@ use std::{
     sync::Arc,
 };
 
-/// The file whose lock says that a process uses the directory, and whose text says which. Never listed.
+/// Lock file; its lock marks the directory as in use.
+///
+/// Its text is the holder's process id. [`Disk::list`] leaves it out.
 const LOCK: &str = "LOCK";
 
-/// Mode of a file in a directory that one process holds: ACLs keep znodes from clients, and this keeps them from other
-/// users of the machine.
+/// Mode of files in a locked directory. ACLs protect znodes from clients; this mode protects the
+/// files from other users of the machine.
 const PRIVATE: u32 = 0o600;
 
-/// Mode of a file in a directory that others use too.
+/// Mode of files in a directory shared with others.
 const PUBLIC: u32 = 0o644;
 
-/// Mode bits of the group and of everybody else.
+/// Permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
 /// How the log uses its segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strategy {
-    /// A ring of preallocated, already written segments, overwritten in place: cheapest where a block stays where it is.
+    /// Overwrite a ring of preallocated, already written segments in place. Cheapest where the file
+    /// system keeps a block where it is.
     Recycle,
-    /// New segments grow and old ones are deleted: on a file system that writes elsewhere anyway, overwriting in place
-    /// costs a copy and reserves nothing.
+    /// Let new segments grow and delete old ones. On a file system that relocates blocks on each
+    /// write, overwriting in place costs a copy and preallocation reserves nothing.
     Append,
 }
 
-/// What a directory is on, as far as the kernel's number of it says (linux/magic.h).
+/// File system type, as identified by the kernel's magic number (linux/magic.h).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "they are called what everybody calls them")]
 pub enum FileSystem {
@@ -48,12 +51,12 @@ pub enum FileSystem {
     Overlay,
     Nfs,
     Fuse,
-    /// Any other one, with its number.
+    /// Any other type, with its magic number.
     Other(u32),
 }
 
 impl FileSystem {
-    /// The one with that number.
+    /// Returns the type with this magic number.
     pub const fn of_magic(magic: u32) -> Self {
         match magic {
             0xef53 => Self::Ext,
@@ -69,7 +72,7 @@ impl FileSystem {
         }
     }
 
-    /// The kernel's number of it.
+    /// Returns the kernel's magic number.
     pub const fn magic(self) -> u32 {
         match self {
             Self::Ext => 0xef53,
@@ -85,7 +88,7 @@ impl FileSystem {
         }
     }
 
-    /// As people call it.
+    /// Returns the common name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ext => "ext4",
@@ -101,7 +104,9 @@ impl FileSystem {
         }
     }
 
-    /// The log strategy that suits it. What is not known to overwrite in place is treated as if it did not.
+    /// Returns the log strategy that suits this file system.
+    ///
+    /// A type not known to overwrite blocks in place gets [`Strategy::Append`].
     pub const fn strategy(self) -> Strategy {
         match self {
             Self::Ext | Self::Xfs | Self::Tmpfs => Strategy::Recycle,
@@ -111,7 +116,7 @@ impl FileSystem {
         }
     }
 
-    /// What that makes of the log, for people.
+    /// Returns how the log uses its segments here, in words for the operator.
     pub const fn use_of_log(self) -> &'static str {
         match self.strategy() {
             Strategy::Recycle => "overwrites its segments in place",
@@ -119,7 +124,7 @@ impl FileSystem {
         }
     }
 
-    /// What whoever keeps data there should know.
+    /// Returns a warning for data kept here, if the file system needs one.
     pub const fn warning(self) -> Option<&'static str> {
         match self {
             Self::Tmpfs => Some("tmpfs is memory: what is kept there is gone with the power; put the data on a disk"),
@@ -132,49 +137,56 @@ impl FileSystem {
     }
 }
 
-/// A directory of the real file system, held by this process alone until dropped. Files are made, found, renamed and removed in the directory that was
-/// opened, wherever somebody moves it.
+/// A directory of the real file system, locked until dropped unless shared.
+///
+/// All operations use the opened directory itself, so they follow it if another program moves it.
 #[derive(Debug)]
 pub struct FsDisk {
     path: PathBuf,
     directory: File,
-    /// This lock and the directory's go with the descriptor, so a killed process leaves none behind. `None` in a directory that is everybody's.
+    /// The lock file, or `None` in a shared directory. Its lock and the directory's lock end with
+    /// their descriptors, so a killed process leaves none behind.
     lock: Option<File>,
     names: Arc<Names>,
 }
 
 impl FsDisk {
-    /// Opens an existing directory and locks it. What is made there only its owner may read, whatever the process's umask is.
+    /// Opens an existing directory and locks it.
+    ///
+    /// Only the owner can read new files, regardless of the umask.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] when another process holds it, [`io::ErrorKind::NotFound`] when there is none.
+    /// [`io::ErrorKind::ResourceBusy`] if another process holds the directory,
+    /// [`io::ErrorKind::NotFound`] if it does not exist, else the file system's error.
     pub fn open(path: &Path) -> io::Result<Self> {
         let directory = File::open(path)?;
-        // The file has a name, which somebody may remove; the directory is what is used, so it is locked too.
+        // Lock the directory too: another program may remove the lock file and create a new one.
         match directory.try_lock() {
             Err(TryLockError::WouldBlock) => return Err(in_use(path)),
-            // Some file systems lock no directories; then the file alone must do.
+            // Some file systems cannot lock directories; the lock file alone must do there.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let lock = Some(lock(path)?);
         Ok(Self { path: path.to_path_buf(), directory, lock, names: Arc::default() })
     }
 
-    /// Opens an existing directory that others use too: nothing is locked, and nothing left in it. What is made there everybody may read, whatever the
-    /// process's umask is.
+    /// Opens an existing directory that other programs use too.
+    ///
+    /// Takes no lock and creates no lock file. All users can read new files, regardless of the
+    /// umask.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] when there is none.
+    /// [`io::ErrorKind::NotFound`] if the directory does not exist, else the file system's error.
     pub fn shared(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_path_buf(), directory: File::open(path)?, lock: None, names: Arc::default() })
     }
 
-    /// What it is on.
+    /// Returns the type of the directory's file system.
     ///
     /// # Errors
-    /// Whatever asking the file system says.
+    /// The error from `fstatfs`.
     pub fn file_system(&self) -> io::Result<FileSystem> {
-        // Signed on some machines, of 32 bits on others.
+        // `f_type` is signed on some machines and has 32 bits on others.
         #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "it is a number of 32 bits")]
         Ok(FileSystem::of_magic(rustix::fs::fstatfs(&self.directory)?.f_type as u32))
     }
@@ -182,16 +194,17 @@ impl FsDisk {
     fn file(&self, name: &str, flags: OFlags, mode: u32) -> io::Result<FsFile> {
         let name = plain(name)?;
         let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
-        // Numbers of mode bits are narrower on some systems.
+        // `RawMode` is narrower than `u32` on some systems.
         let mode = Mode::from_raw_mode(mode as RawMode);
-        // A signal interrupts an open on some file systems, such as FUSE and NFS.
+        // A signal can interrupt `openat` on some file systems, such as FUSE and NFS.
         let open = || rustix::io::retry_on_intr(|| rustix::fs::openat(&self.directory, name, flags, mode));
         let open = || Ok(File::from(open()?));
         let (file, id) = self.names.open(name, open)?;
         Ok(FsFile { file, id, names: Arc::clone(&self.names) })
     }
 
-    /// Whether it is a file and no link, directory or device. Some file systems do not say so in a list.
+    /// Returns whether a name is a regular file. Some file systems list no types; `statat` tells
+    /// there.
     fn is_file(&self, name: &str, listed: FileType) -> io::Result<bool> {
         if listed != FileType::Unknown {
             return Ok(listed == FileType::RegularFile);
@@ -201,7 +214,7 @@ impl FsDisk {
     }
 }
 
-/// A name of a file in the directory itself.
+/// Checks that a name is a plain file name, and not the lock file's name.
 fn plain(name: &str) -> io::Result<&str> {
     let is_plain = !name.is_empty() && name != "." && name != ".." && name != LOCK && !name.contains(['/', '\0']);
     if is_plain {
@@ -212,10 +225,10 @@ fn plain(name: &str) -> io::Result<&str> {
 }
 
 fn lock(path: &Path) -> io::Result<File> {
-    // Who may open the file may lock it, and keep the server from starting.
+    // Another user who can open the lock file could lock it and keep the server from starting.
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(PRIVATE);
-    // Through a link the file that it leads to, anybody's, would be emptied.
+    // Following a symbolic link would truncate the file it leads to, even if another user owns it.
     options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
     let mut file = options.open(path.join(LOCK)).map_err(|error| match rustix::io::Errno::from_io_error(&error) {
         Some(rustix::io::Errno::LOOP) => io::Error::other("LOCK is a symbolic link: remove it"),
@@ -227,40 +240,48 @@ fn lock(path: &Path) -> io::Result<File> {
         Err(TryLockError::WouldBlock) => return Err(in_use(path)),
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    // For people who wonder who holds the directory; a full disk must not keep the server from starting.
+    // The process id helps an operator find the holder. Ignore errors: a full disk must not prevent
+    // the start.
     let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
     Ok(file)
 }
 
-/// Gives a file its mode, which the umask may have lessened. File systems without modes, such as
-/// FAT, refuse to change them: there the mount says who may read.
+/// Sets a file's mode exactly, despite the umask.
+///
+/// File systems without modes, such as FAT, refuse the change; there the mount options decide who
+/// can read.
 fn has_mode(file: &File, mode: u32) -> io::Result<()> {
     if file.metadata()?.permissions().mode() & 0o777 == mode {
         return Ok(());
     }
     match file.set_permissions(Permissions::from_mode(mode)) {
-        // Another user's file, or a file system without modes: `make_private` says so.
+        // The file belongs to another user, or the file system has no modes. `make_private` reports
+        // a directory that stays accessible.
         Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported) => Ok(()),
         other => other,
     }
 }
 
-/// What [`make_private`] found and did.
+/// Result of [`make_private`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
-    /// The mode bits that the directory had.
+    /// Mode bits of the directory before the change.
     pub mode: u32,
-    /// How many of its files others could read or write.
+    /// Number of files that others could access before the change.
     pub files: usize,
-    /// Whether others may still enter: this process does not own the directory, or the file system has no modes.
+    /// Whether others can still access the directory.
+    ///
+    /// Three causes: this process does not own it, or the file system has no modes or is read-only.
     pub is_still_open: bool,
 }
 
-/// Takes a data directory and its files from other users of the machine: 0700 and 0600. Returns `None` if none of it was
-/// theirs. Files named in `except` stay as they are, and so do symbolic links and directories.
+/// Removes other users' access to a data directory (0700) and its files (0600).
+///
+/// Returns `None` if other users had no access. Files named in `except`, symbolic links and
+/// subdirectories keep their modes.
 ///
 /// # Errors
-/// Whatever reading the directory says.
+/// The error from reading the directory or changing a mode.
 pub fn make_private(path: &Path, except: &[&str]) -> io::Result<Option<Opened>> {
     let mode = fs::metadata(path)?.permissions().mode() & 0o7777;
     let mut opened = Opened { mode, files: 0, is_still_open: false };
@@ -269,7 +290,7 @@ pub fn make_private(path: &Path, except: &[&str]) -> io::Result<Option<Opened>> 
     }
     for entry in fs::read_dir(path)? {
         let entry = entry?;
-        // Of the entry itself, not of what a link leads to.
+        // Metadata of the entry itself, not of a link's target.
         let Ok(metadata) = entry.metadata() else { continue };
         let mode = metadata.permissions().mode() & 0o7777;
         let is_kept = entry.file_name().to_str().is_some_and(|name| except.contains(&name));
@@ -281,22 +302,22 @@ pub fn make_private(path: &Path, except: &[&str]) -> io::Result<Option<Opened>> 
     Ok((mode & OTHERS != 0 || opened.files > 0).then_some(opened))
 }
 
-/// Whether others have no rights there afterwards.
+/// Removes other users' rights; returns whether they are gone.
 fn takes_from_others(path: &Path, mode: u32) -> io::Result<bool> {
     match fs::set_permissions(path, Permissions::from_mode(mode & !OTHERS)) {
-        // FAT takes some modes and keeps its own.
+        // FAT accepts some modes without applying them.
         Ok(()) => Ok(fs::metadata(path)?.permissions().mode() & OTHERS == 0),
         Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported) => Ok(false),
-        // Another process removed it.
+        // Another process removed the file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-        // Some file system shut itself off; whatever writes next says so.
+        // The file system has turned read-only after an error; the next write reports it.
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(false),
         Err(error) => Err(error),
     }
 }
 
 fn in_use(path: &Path) -> io::Error {
-    // Only for the message: a holder that has not written its number yet is still a holder.
+    // The process id is used only in the message: a holder may not have written it yet.
     let holder = fs::read_to_string(path.join(LOCK)).unwrap_or_default();
     let holder = if holder.is_empty() { "another process".into() } else { format!("process {holder}") };
     io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is in use by {holder}", path.display()))
@@ -329,7 +350,7 @@ impl Disk for FsDisk {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.directory)? {
             let entry = entry?;
-            // A name that is no text was not made by us, nor was a directory.
+            // Skip directories and names that are not UTF-8: zoolet creates neither.
             if let Ok(name) = entry.file_name().to_str()
                 && name != LOCK
                 && self.is_file(name, entry.file_type())?
@@ -352,7 +373,7 @@ impl Disk for FsDisk {
 
     fn taken_bytes(&self, name: &str) -> io::Result<u64> {
         let stat = rustix::fs::statat(&self.directory, plain(name)?, AtFlags::empty())?;
-        // In units of 512 bytes, whatever the file system's blocks are.
+        // `st_blocks` counts units of 512 bytes regardless of the block size.
         Ok(u64::try_from(stat.st_blocks).unwrap_or(0) * 512)
     }
 
@@ -412,7 +433,8 @@ impl DiskFile for FsFile {
             match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
                 Ok(()) => return Ok(0),
                 Err(Errno::INTR) => {}
-                // UBIFS and NFS before 4.2 have no fallocate: writing is the only way to reserve.
+                // UBIFS and NFS before 4.2 have no fallocate; writing is the only way to reserve
+                // space.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.fill_to(bytes),
                 Err(error) => return Err(error.into()),
             }
@@ -480,7 +502,7 @@ mod tests {
         assert_eq!(make_private(&dir.0, &["site.key"]).unwrap(), None);
     }
 
-    /// A directory that is held, with its marker and a file that is open.
+    /// Creates a locked directory with its marker and one open file.
     fn kept(dir: &TempDir) -> (PathBuf, FsDisk, Arc<dyn DiskFile>) {
         let path = dir.0.join("data");
         fs::create_dir(&path).unwrap();
@@ -527,7 +549,7 @@ mod tests {
         assert!(disk.is_in_place().unwrap(), "it was to be removed");
     }
 
-    /// So that whoever puts it back has all of it.
+    /// The server keeps working in the moved directory, so moving it back loses nothing.
     #[test]
     fn a_directory_that_is_moved_is_noticed_and_worked_in_on() {
         let dir = TempDir::new("moved");

@@ -1,4 +1,4 @@
-//! Keys of the replicated state: one byte that says what kind of record, then the name.
+//! Keys of the replicated state: a tag byte, then the name.
 //!
 //! | tag | then | value |
 //! |---|---|---|
@@ -8,7 +8,7 @@
 //! | `e` | session id, then the path | nothing: this session owns this ephemeral |
 //! | `r` | path | nothing: this container or TTL znode may be reaped |
 //!
-//! Siblings lie next to each other, because no path holds a 0x00. The root is `n` 0x00.
+//! Siblings are adjacent, because no path contains 0x00. The root is `n` 0x00.
 
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -16,25 +16,29 @@ use zoolet_model::{SessionId, path::parent_and_name};
 
 /// Tag of a znode.
 pub const ZNODE: u8 = b'n';
-/// Tag of data too large to sit in its znode's record.
+/// Tag of data too large for its znode's record.
 pub const DATA: u8 = b'd';
 /// Tag of a session.
 pub const SESSION: u8 = b's';
 /// Tag of an ephemeral in its owner's list.
 pub const EPHEMERAL: u8 = b'e';
-/// Tag of a znode that the reaper looks at.
+/// Tag of a znode that the reaper checks.
 pub const REAPABLE: u8 = b'r';
 
-/// The key of a record, shared by all who hold it: a question to the base, both tables of the memtable, the record cache.
+/// The key of a record.
+///
+/// All holders share one allocation: a fetch from the base, both tables of the memtable, the record
+/// cache.
 pub type Key = Arc<[u8]>;
 
-/// Hashes keys, seeded, so that no client can choose names that collide. One pass over the bytes, without the state that a hasher of
-/// pieces carries.
+/// Hashes keys with a seed, so that clients cannot choose colliding names.
+///
+/// Hashes in one pass, without the state of an incremental hasher.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyHash(u64);
 
 impl KeyHash {
-    /// With this seed.
+    /// Creates a hasher with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -48,7 +52,7 @@ impl std::hash::BuildHasher for KeyHash {
     }
 }
 
-/// One key's hash in the making.
+/// The hash of one key while it is computed.
 #[derive(Debug)]
 pub struct KeyHasher(u64);
 
@@ -58,7 +62,8 @@ impl std::hash::Hasher for KeyHasher {
     }
 
     fn write_usize(&mut self, _length: usize) {
-        // The length that goes before the bytes of a slice: a key is one slice, whose hash knows its own length.
+        // Ignore the length prefix of a slice: a key is a single slice, and its hash covers the
+        // length.
     }
 
     fn finish(&self) -> u64 {
@@ -66,12 +71,12 @@ impl std::hash::Hasher for KeyHasher {
     }
 }
 
-/// The key of `path`'s znode; `None` when no znode can have this path.
+/// Returns the key of `path`'s znode; `None` if no znode can have this path.
 pub fn znode(path: &str) -> Option<Key> {
     placed(ZNODE, path)
 }
 
-/// The key of `path`'s data.
+/// Returns the key of `path`'s data; `None` if no znode can have this path.
 pub fn data(path: &str) -> Option<Key> {
     placed(DATA, path)
 }
@@ -80,8 +85,10 @@ fn placed(tag: u8, path: &str) -> Option<Key> {
     with_placed(tag, path, |key| key.into())
 }
 
-/// Calls `look` with the key of `path`'s znode; `None` when no znode can have this path. Allocates nothing for paths of usual
-/// length: a read in memory does little else.
+/// Calls `look` with the key of `path`'s znode.
+///
+/// Returns `None` if no znode can have this path. Does not allocate for paths of usual length: a
+/// read from memory does little else.
 pub fn with_znode<R>(path: &str, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
     with_placed(ZNODE, path, look)
 }
@@ -91,7 +98,7 @@ fn with_placed<R>(tag: u8, path: &str, look: impl FnOnce(&[u8]) -> R) -> Option<
     Some(with_concat([&[tag], parent.as_bytes(), &[0], name.as_bytes()], look))
 }
 
-/// Calls `look` with the parts in a row: on the stack, unless they are long.
+/// Calls `look` with the concatenated parts; allocates only beyond 256 bytes.
 fn with_concat<R, const N: usize>(parts: [&[u8]; N], look: impl FnOnce(&[u8]) -> R) -> R {
     let mut key = [0; 256];
     let mut bytes = 0;
@@ -103,7 +110,9 @@ fn with_concat<R, const N: usize>(parts: [&[u8]; N], look: impl FnOnce(&[u8]) ->
     look(&key[..bytes])
 }
 
-/// Appends the key of `path` under `tag`; false, with `key` untouched, when no znode can have this path.
+/// Appends the key of `path` under `tag`.
+///
+/// Returns false and leaves `key` unchanged if no znode can have this path.
 pub fn push_placed(key: &mut Vec<u8>, tag: u8, path: &str) -> bool {
     let Some((parent, name)) = parts(path) else { return false };
     key.push(tag);
@@ -113,7 +122,7 @@ pub fn push_placed(key: &mut Vec<u8>, tag: u8, path: &str) -> bool {
     true
 }
 
-/// Parent and name of a path that a znode can have; both empty for the root.
+/// Splits a valid path into parent and name; both are empty for the root.
 fn parts(path: &str) -> Option<(&str, &str)> {
     if path == "/" {
         return Some(("", ""));
@@ -123,60 +132,62 @@ fn parts(path: &str) -> Option<(&str, &str)> {
     parent_and_name(path).filter(|(_, name)| possible && !name.is_empty())
 }
 
-/// What every child of `path` has as its key's beginning; the rest is the child's name.
+/// Returns the key prefix of `path`'s children; the child's name follows it.
 pub fn children_prefix(path: &str) -> Key {
     with_concat([&[ZNODE], path.as_bytes(), &[0]], |key| key.into())
 }
 
-/// What every descendant of `path` below its children has as its key's beginning.
+/// Returns the key prefix of `path`'s descendants below its children.
 pub fn descendants_prefix(path: &str) -> Key {
     let path = if path == "/" { "" } else { path };
     with_concat([&[ZNODE], path.as_bytes(), b"/"], |key| key.into())
 }
 
-/// The key of a session.
+/// Returns the key of a session.
 pub fn session(id: SessionId) -> Key {
     session_bytes(id).into()
 }
 
-/// The same, without an allocation.
+/// Returns the key of a session, without an allocation.
 pub fn session_bytes(id: SessionId) -> [u8; 9] {
     let mut key = [SESSION; 9];
     key[1..].copy_from_slice(&id.0.to_be_bytes());
     key
 }
 
-/// Whether a record of this key says all by being there: it is found among its neighbours and never looked up.
+/// Returns whether records of this key carry no value.
+///
+/// A mark is found by scanning its neighbours and never looked up by its key.
 pub(super) fn is_mark(key: &[u8]) -> bool {
     matches!(key.first(), Some(&(EPHEMERAL | REAPABLE)))
 }
 
-/// What every ephemeral of a session has as its key's beginning; the rest is the path.
+/// Returns the key prefix of a session's ephemerals; the path follows it.
 pub fn ephemerals_prefix(id: SessionId) -> Key {
     with_concat([&[EPHEMERAL], &id.0.to_be_bytes()], |key| key.into())
 }
 
-/// The key of one ephemeral in its owner's list.
+/// Returns the key of one ephemeral in its owner's list.
 pub fn ephemeral(id: SessionId, path: &str) -> Key {
     with_ephemeral(id, path, |key| key.into())
 }
 
-/// Calls `look` with it, on the stack where it is of usual length.
+/// Calls `look` with the key of an ephemeral; does not allocate for usual lengths.
 pub fn with_ephemeral<R>(id: SessionId, path: &str, look: impl FnOnce(&[u8]) -> R) -> R {
     with_concat([&[EPHEMERAL], &id.0.to_be_bytes(), path.as_bytes()], look)
 }
 
-/// The key of a znode that the reaper looks at.
+/// Returns the key of a znode that the reaper checks.
 pub fn reapable(path: &str) -> Key {
     with_reapable(path, |key| key.into())
 }
 
-/// Calls `look` with it, on the stack where it is of usual length.
+/// Calls `look` with the key that [`reapable`] returns; does not allocate for usual lengths.
 pub fn with_reapable<R>(path: &str, look: impl FnOnce(&[u8]) -> R) -> R {
     with_concat([&[REAPABLE], path.as_bytes()], look)
 }
 
-/// The first key after all that begin with `prefix`; `None` when there is none.
+/// Returns the first key after all keys with this prefix, if any.
 pub fn end_of_prefix(prefix: &[u8]) -> Option<Key> {
     let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut end = prefix[..=last].to_vec();

@@ -1,45 +1,54 @@
-//! The file that says whose directory this is, and whether a log was born in it.
+//! The marker file: claims a directory and records the log's creation.
 //!
-//! At birth: the marker without a log, then the base, then the log, then the marker with the log, each durable before the next begins. So a
-//! crash leaves a marker that promises too little, never too much: where it names no log, one that is there is believed and named; where it
-//! names one, a log that is not there was lost.
+//! The first start makes four things durable, each before the next begins:
+//! 1. the marker without a log
+//! 2. the base
+//! 3. the log
+//! 4. the marker with the log
+//!
+//! A crash therefore leaves a marker that records too little, never too much. If the marker names
+//! no log, an existing log is trusted and then recorded. If the marker names a log, a missing log
+//! was lost.
 
 use super::disk::Disk;
 use std::io;
 
-/// Its name.
+/// Name of the marker file.
 pub const MARKER: &str = "ZOOLET";
-/// A marker that a crash left unfinished.
+/// Name of a marker that is still being written; a crash can leave it.
 pub const MARKER_UNFINISHED: &str = "ZOOLET.new";
 
-/// The first line; the number rises with a layout that older releases cannot read.
+/// The first line. The number rises with each layout that older releases cannot read.
 const FIRST_LINE: &str = "zoolet data directory, format 1";
-/// Longer ones are not ours.
+/// Bytes read at most; no valid marker is longer.
 const BYTES_MAX: u64 = 4096;
 
-/// What the marker says.
+/// Contents of the marker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Marker {
-    /// There is none.
+    /// The file does not exist.
     Absent,
-    /// The directory is zoolet's; its first start has not come to the end, or was one of a commit before the first release.
+    /// The directory belongs to zoolet, but no log is recorded.
+    ///
+    /// The first start did not finish, or a development version from before the first release made
+    /// it.
     Unborn,
-    /// A log was born here.
+    /// A log was created here.
     Born {
-        /// Of which disk its facts say that they are.
+        /// The disk incarnation in the log's facts.
         disk_incarnation: u128,
     },
     /// A later release made this directory.
     Later,
-    /// Nothing that a release wrote.
+    /// No release writes this.
     Damaged,
 }
 
 impl Marker {
-    /// Reads it.
+    /// Reads the marker.
     ///
     /// # Errors
-    /// Whatever the disk says.
+    /// The disk's error; a missing file is [`Marker::Absent`].
     pub fn read(disk: &dyn Disk) -> io::Result<Self> {
         let file = match disk.open(MARKER) {
             Ok(file) => file,
@@ -51,7 +60,7 @@ impl Marker {
         Ok(Self::parse(&bytes))
     }
 
-    /// What bytes of such a file say.
+    /// Decodes the bytes of a marker file.
     pub fn parse(bytes: &[u8]) -> Self {
         let Ok(text) = std::str::from_utf8(bytes) else { return Self::Damaged };
         let mut lines = text.lines();
@@ -66,7 +75,7 @@ impl Marker {
         }
     }
 
-    /// Why a directory with this marker is not opened, and what helps; one line.
+    /// Returns one line: why this directory is refused, and a remedy if any.
     pub fn refusal(self) -> Option<&'static str> {
         match self {
             Self::Absent | Self::Unborn | Self::Born { .. } => None,
@@ -78,24 +87,24 @@ impl Marker {
         }
     }
 
-    /// Says whose directory this is, unless that is said.
+    /// Writes a marker without a log, unless a marker exists.
     ///
     /// # Errors
-    /// Whatever the disk says.
+    /// The disk's error.
     pub fn claim(disk: &dyn Disk) -> io::Result<()> {
         if Self::read(disk)? == Self::Absent { write(disk, &format!("{FIRST_LINE}\n")) } else { Ok(()) }
     }
 
-    /// Says that a log was born here; durable afterwards.
+    /// Records durably that a log was created here.
     ///
     /// # Errors
-    /// Whatever the disk says.
+    /// The disk's error.
     pub fn record_birth(disk: &dyn Disk, disk_incarnation: u128) -> io::Result<()> {
         write(disk, &format!("{FIRST_LINE}\nlog {disk_incarnation:032x}\n"))
     }
 }
 
-/// Whole or not at all.
+/// Replaces the marker atomically and durably.
 fn write(disk: &dyn Disk, text: &str) -> io::Result<()> {
     match disk.remove(MARKER_UNFINISHED) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

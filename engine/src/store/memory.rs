@@ -1,4 +1,4 @@
-//! Memory above the base: the memtable, the frozen one being written, and the record cache.
+//! Memory above the base: the active memtable, the frozen memtable and the record cache.
 
 use super::cache::{RecordCache, Stamp};
 use super::changes::Changes;
@@ -11,24 +11,28 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The applied state newer than the base, and recently used records of the base.
+/// Applied state newer than the base, and recently used records of the base.
 ///
-/// A look-up goes through three layers, newest first: active memtable, frozen memtable, cache. The cache holds only keys that neither
-/// memtable has; the base is asked only for keys that no layer knows, one question at a time per key, and a record changes only while it is in
-/// memory. So an answer from the base is never older than what memory knows.
+/// A lookup goes through three layers, newest first: active memtable, frozen memtable, cache. Three
+/// rules ensure that an answer from the base is never older than memory:
+/// - The cache holds only keys that neither memtable holds.
+/// - The base is asked only for keys unknown to all layers, with one fetch per key at a time.
+/// - A record changes only while it is in memory.
 #[derive(Debug)]
 pub struct Memory {
     active: Changes,
     frozen: Option<Arc<Changes>>,
     cache: RecordCache,
-    /// Keys under a prefix as the base of this generation has them.
+    /// The base's keys under each fetched prefix, in the current generation.
     ranges: BTreeMap<Key, Vec<Key>>,
     generation: Generation,
     slates: Slates,
 }
 
 impl Memory {
-    /// Nothing in memory, over a base of the first generation. `seed` keeps clients from choosing colliding names.
+    /// Creates an empty memory above a base of the first generation.
+    ///
+    /// `seed` keeps clients from choosing names whose hashes collide.
     pub fn new(cache_bytes_max: usize, seed: u64) -> Self {
         Self {
             active: Changes::with_seed(seed),
@@ -40,27 +44,27 @@ impl Memory {
         }
     }
 
-    /// The state of the base that unknown records are to be fetched from.
+    /// Returns the generation of the base to fetch unknown records from.
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Bytes of the active memtable.
+    /// Returns the bytes of the active memtable.
     pub fn active_bytes(&self) -> usize {
         self.active.bytes()
     }
 
-    /// Bytes of both memtables.
+    /// Returns the bytes of both memtables.
     pub fn memtable_bytes(&self) -> usize {
         self.active.bytes() + self.frozen.as_ref().map_or(0, |frozen| frozen.bytes())
     }
 
-    /// Bytes of what records and keys are written on again and again.
+    /// Returns the bytes of the reusable buffers for records and keys.
     pub fn slate_bytes(&self) -> usize {
         self.slates.bytes()
     }
 
-    /// Bytes of the record cache.
+    /// Returns the bytes of the record cache.
     pub fn cache_bytes(&self) -> usize {
         self.cache.bytes()
     }
@@ -74,12 +78,12 @@ impl Memory {
         ]);
     }
 
-    /// Whether a checkpoint is being written.
+    /// Returns whether a checkpoint is in progress.
     pub fn is_frozen(&self) -> bool {
         self.frozen.is_some()
     }
 
-    /// Installs what an entry changed.
+    /// Installs the changes of one entry.
     pub fn install(&mut self, changes: impl IntoIterator<Item = (Key, Change)>) {
         for (key, Change { existed, after }) in changes {
             self.set(key, existed, after);
@@ -90,19 +94,19 @@ impl Memory {
         let Self { active, cache, .. } = self;
         match after {
             Some(record) => active.set(key, record, existed, |key| cache.remove(key)),
-            // Born and dead in one entry: what there is has not changed.
+            // Created and deleted in one entry: nothing has changed.
             None if !existed => {}
             None if active.remove(&key) => cache.remove(&key),
-            // Nobody asks for a mark by its key, so that it is gone is nothing to remember.
+            // Marks are never looked up by key, so their absence need not be cached.
             None if key::is_mark(&key) => {}
             None => cache.insert(key, None),
         }
     }
 
-    /// Freezes the memtable: what a checkpoint writes. A new one begins.
+    /// Freezes the active memtable for a checkpoint and starts a new one.
     ///
     /// # Panics
-    /// When one is frozen already.
+    /// If a memtable is already frozen.
     pub fn freeze(&mut self) -> Arc<Changes> {
         assert!(self.frozen.is_none(), "one checkpoint at a time");
         let frozen = Arc::new(self.active.take());
@@ -110,54 +114,63 @@ impl Memory {
         frozen
     }
 
-    /// The frozen memtable is in the base, which is now of this generation. Gives it back: dropping it takes milliseconds, which another
-    /// thread has.
+    /// Releases the frozen memtable: the base now holds it, as of `generation`.
+    ///
+    /// Returns the memtable, so that another thread can spend the milliseconds of freeing it.
     pub fn thaw(&mut self, generation: Generation) -> Option<Arc<Changes>> {
         self.ranges.clear();
         self.generation = generation;
         self.frozen.take()
     }
 
-    /// The checkpoint did not happen: what was frozen is newer than the base still. What has been deleted since is not written next time,
-    /// which may be what makes room for the rest.
+    /// Merges the frozen memtable back after a failed checkpoint.
+    ///
+    /// The next checkpoint skips records that were created in the frozen memtable and deleted
+    /// since. That may free the space it needs.
     pub fn unfreeze(&mut self) {
         let Some(frozen) = self.frozen.take() else { return };
         let newer = self.active.take();
         self.active = Arc::unwrap_or_clone(frozen);
-        // Between the two a key may have been born and have died, which left its absence in the cache.
+        // A key deleted in the frozen memtable may have been created and deleted again since, which
+        // cached its absence. The cache must not hold a memtable's keys.
         self.active.iter().for_each(|(key, _)| self.cache.remove(key));
         self.active.lay_over(newer, |key| self.cache.insert(key, None));
     }
 
-    /// Remembers what the base said of a key that memory did not know.
+    /// Caches the base's answer for a key unknown to memory.
     pub fn fetched(&mut self, key: Key, record: Option<Bytes>) {
         debug_assert!(self.active.get(&key).is_none(), "a record changes only while it is in memory");
         self.cache.insert(key, record);
     }
 
-    /// Remembers the base's keys under a prefix, while the base stays of this generation.
+    /// Keeps the base's keys under a prefix until the generation changes.
+    ///
+    /// Ignores keys of another generation.
     pub fn fetched_keys(&mut self, prefix: Key, keys: Vec<Key>, generation: Generation) {
         if generation == self.generation {
             self.ranges.insert(prefix, keys);
         }
     }
 
-    /// Forgets the base's keys under a prefix: they were needed once.
+    /// Drops the base's keys under a prefix after use.
     pub fn forget_keys(&mut self, prefix: &[u8]) {
         self.ranges.remove(prefix);
     }
 
-    /// What is newer than the base.
+    /// Returns what the memtables hold for a key: a record or its absence.
     fn newest(&self, key: &[u8]) -> Option<&Option<Bytes>> {
         self.active.get(key).or_else(|| self.frozen.as_ref().and_then(|frozen| frozen.get(key)))
     }
 
-    /// What whoever looks now and then waits must name in [`Memory::keep_from`], so that it finds again what it found.
+    /// Returns the stamp to pass to [`Memory::keep_from`].
+    ///
+    /// A caller that looks up records and then waits for others uses it to find the same records
+    /// again.
     pub(crate) fn stamp(&self) -> Stamp {
         self.cache.stamp()
     }
 
-    /// Everything found since the oldest look of those who wait stays in memory.
+    /// Keeps everything looked up since `oldest`, the earliest stamp of a waiting caller.
     pub(crate) fn keep_from(&mut self, oldest: Option<Stamp>) {
         self.cache.keep_from(oldest);
     }
@@ -259,7 +272,7 @@ mod tests {
         memory.fetched(key("a"), Some(Bytes::from_static(b"old")));
         install(&mut memory, &[("a", true, None)]);
         assert_eq!(found(&mut memory, "a"), Found::Absent);
-        // Born again and dead again: the base still has the first one.
+        // Created and deleted again: the base still holds the first record.
         install(&mut memory, &[("a", false, Some("new"))]);
         install(&mut memory, &[("a", true, None)]);
         assert_eq!(memory.freeze().get(&key("a")), Some(&None));

@@ -1,7 +1,8 @@
-//! What is handed to a device, counted by what it is for.
+//! Counts bytes written to a device, by cause.
 //!
-//! At the one seam that every write of the store passes, so that nothing of it is left out. What a file system writes of its own (journal, inodes,
-//! directories) is not seen here, and what a device makes of the blocks it is given neither.
+//! Every write of the store passes through this layer, so the count is complete. It excludes writes
+//! of the file system itself (journal, inodes, directories) and write amplification inside the
+//! device.
 
 use super::base;
 use super::disk::{Disk, DiskFile};
@@ -11,28 +12,31 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What bytes are written for.
+/// Why bytes are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
     /// Batches of the log.
     Log,
-    /// Space made ready before it is used: zeroes in segments of the log, once in the life of each, and where a file system reserves nothing without writing.
+    /// Space prepared before use.
+    ///
+    /// Zeroes for each new log segment, once, and space that the file system can reserve only by
+    /// writing.
     Prepared,
     /// Checkpoints and merges.
     Base,
-    /// Bases that come from peers.
+    /// Bases received from peers.
     Snapshot,
-    /// Images beside the store.
+    /// Images outside the store.
     Image,
-    /// All else: the marker.
+    /// Anything else: the marker, and the noise in the reserve file.
     Other,
 }
 
 impl Cause {
-    /// Every one.
+    /// All causes.
     pub const ALL: [Self; 6] = [Self::Log, Self::Prepared, Self::Base, Self::Snapshot, Self::Image, Self::Other];
 
-    /// Its name in status and metrics.
+    /// Returns the name in status and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Log => "log",
@@ -50,22 +54,22 @@ impl Cause {
 pub struct Written([u64; Cause::ALL.len()]);
 
 impl Written {
-    /// Those of one cause.
+    /// Returns the bytes of one cause.
     pub const fn of(&self, cause: Cause) -> u64 {
         self.0[cause as usize]
     }
 
-    /// All of them.
+    /// Returns the bytes of all causes.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Without [`Cause::Prepared`], which says nothing of days to come.
+    /// Returns the total without [`Cause::Prepared`], which does not predict future writes.
     pub fn recurring(&self) -> u64 {
         self.total() - self.of(Cause::Prepared)
     }
 
-    /// These, with so many more of one cause.
+    /// Returns these counts plus `bytes` of one cause.
     #[must_use]
     pub fn with(mut self, cause: Cause, bytes: u64) -> Self {
         self.0[cause as usize] += bytes;
@@ -73,15 +77,15 @@ impl Written {
     }
 }
 
-/// Counts what all disks that share it are given.
+/// Counts the writes of all disks that share it.
 #[derive(Debug)]
 pub struct Meter {
     bytes: [AtomicU64; Cause::ALL.len()],
-    /// Whose files are no snapshot's.
+    /// Id of the current base; writes to any other base count as snapshot.
     base: AtomicU64,
 }
 
-/// No base is current yet: those that are made at the start are nobody else's.
+/// No base is current yet: a base created at the start counts as [`Cause::Base`].
 const ANY_BASE: u64 = u64::MAX;
 
 impl Default for Meter {
@@ -91,12 +95,12 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// What was written so far.
+    /// Returns the bytes written so far.
     pub fn written(&self) -> Written {
         Written(std::array::from_fn(|cause| self.bytes[cause].load(Relaxed)))
     }
 
-    /// This is the base that is written to; what is written to another one is a snapshot that comes in.
+    /// Sets the current base; writes to any other base count as [`Cause::Snapshot`].
     pub fn serve_base(&self, id: u64) {
         self.base.store(id, Relaxed);
     }
@@ -110,7 +114,7 @@ impl Meter {
 pub struct MeteredDisk<D> {
     disk: D,
     meter: Arc<Meter>,
-    /// What everything on it is for; `None` of a store, whose files say it.
+    /// The cause of all writes; `None` for a store, where the file name tells.
     cause: Option<Cause>,
 }
 
@@ -121,12 +125,12 @@ impl<D> std::fmt::Debug for MeteredDisk<D> {
 }
 
 impl<D> MeteredDisk<D> {
-    /// The disk of a store.
+    /// Wraps the disk of a store.
     pub const fn new(disk: D, meter: Arc<Meter>) -> Self {
         Self { disk, meter, cause: None }
     }
 
-    /// A disk that is written for one thing.
+    /// Wraps a disk whose writes all have one cause.
     pub const fn all_for(disk: D, meter: Arc<Meter>, cause: Cause) -> Self {
         Self { disk, meter, cause: Some(cause) }
     }
@@ -175,11 +179,11 @@ impl<D: Disk> Disk for MeteredDisk<D> {
     }
 }
 
-/// What a file is, as its name says.
+/// Kind of a file, by its name.
 #[derive(Clone, Copy)]
 enum Kind {
     All(Cause),
-    /// Of the base of this number.
+    /// A file of the base with this id.
     Base(u64),
 }
 
@@ -199,7 +203,9 @@ struct MeteredFile {
     file: Arc<dyn DiskFile>,
     meter: Arc<Meter>,
     kind: Kind,
-    /// The last block of the last write that was not synced since: the next one may go on in it, and the page goes to the device once.
+    /// Last block written since the last sync.
+    ///
+    /// If the next write starts in the same block, the page reaches the device only once.
     last_block: AtomicU64,
 }
 
@@ -214,7 +220,7 @@ impl MeteredFile {
         }
     }
 
-    /// Counted also when it fails: some of it may have been written.
+    /// Counts a write in advance: a failed write may have written a part.
     fn count(&self, cause: Cause, bytes: Range<u64>) {
         if bytes.is_empty() {
             return;

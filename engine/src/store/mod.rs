@@ -1,4 +1,7 @@
-//! Storage in three layers: the log (every durable fact), memory (what is newer than the base), the base (immutable sorted files).
+//! Storage in three layers: log, memory and base.
+//!
+//! The log holds every durable fact. Memory holds the state newer than the base. The base holds the
+//! state as of a checkpoint, in redb and in immutable sorted files.
 
 pub mod base;
 mod cache;

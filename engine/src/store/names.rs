@@ -1,4 +1,4 @@
-//! The names under which the open files of a directory are kept, to tell them from what somebody else put there.
+//! Names of a directory's open files, to detect replacement by another program.
 
 use rustix::fs::{AtFlags, Stat, statat};
 use rustix::io::Errno;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs::File, io};
 
-/// A file or a directory, by whatever path it is reached. While it is open no other one has its number.
+/// Identity of a file or directory, independent of its path. Unique while the file is open.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct FileId {
     device: u64,
@@ -26,7 +26,7 @@ impl FileId {
     }
 }
 
-/// What a name leads to; `None` when it leads nowhere.
+/// Returns the file that a name refers to; `None` if it does not exist.
 fn found(directory: impl AsFd, name: &str) -> io::Result<Option<FileId>> {
     match statat(directory, name, AtFlags::empty()) {
         Ok(stat) => Ok(Some(FileId::of(&stat))),
@@ -42,21 +42,23 @@ pub(super) struct Names(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     open: BTreeMap<FileId, Open>,
-    /// Renames and removals that have begun and not ended.
+    /// Renames and removals in progress.
     under_way: usize,
-    /// Those that have begun since the start.
+    /// Renames and removals started so far.
     begun: u64,
 }
 
 #[derive(Debug)]
 struct Open {
-    /// Where the next start will look for it; `None` if that is nowhere, or not known.
+    /// Name under which the next start will look for the file.
+    ///
+    /// `None` if the file has no name or its name is unknown.
     name: Option<String>,
     handles: usize,
 }
 
 impl Inner {
-    /// Which state of the names this is; `None` while it is changing.
+    /// Returns a number for the current state of the names; `None` during a change.
     fn state(&self) -> Option<u64> {
         (self.under_way == 0).then_some(self.begun)
     }
@@ -70,13 +72,13 @@ impl Names {
     /// Opens a file under a name, until [`Names::close`].
     ///
     /// # Errors
-    /// Those of `open`.
+    /// Errors from `open`.
     pub(super) fn open(&self, name: &str, open: impl FnOnce() -> io::Result<File>) -> io::Result<(File, FileId)> {
         let before = self.lock().state();
         let file = open()?;
         let id = FileId::of_open(&file)?;
         let mut inner = self.lock();
-        // Renamed or removed meanwhile, it may have another name by now, or none.
+        // A rename or removal during the open may have changed the name, so it is unknown.
         let is_known = before.is_some() && before == inner.state();
         let open = inner.open.entry(id).or_insert(Open { name: None, handles: 0 });
         open.handles += 1;
@@ -96,10 +98,10 @@ impl Names {
         }
     }
 
-    /// Renames a file, or removes it where `to` is `None`.
+    /// Renames a file, or removes it if `to` is `None`.
     ///
     /// # Errors
-    /// Those of `change`.
+    /// Errors from `change`.
     pub(super) fn change(
         &self,
         from: &str,
@@ -114,7 +116,7 @@ impl Names {
         let changed = change();
         let mut inner = self.lock();
         inner.under_way -= 1;
-        // A file that this process wants to be gone is not missed.
+        // A file that this process wants to remove is not missed if it is already gone.
         let is_gone = to.is_none() && changed.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         if changed.is_ok() || is_gone {
             for open in inner.open.values_mut() {
@@ -128,11 +130,14 @@ impl Names {
         changed
     }
 
-    /// Whether the directory is at `path`, has a file `needed`, and has each open file under its name.
+    /// Returns whether the next start will find the directory and its files.
+    ///
+    /// The directory must be at `path`, contain a file `needed`, and hold each open file under its
+    /// name.
     ///
     /// # Errors
-    /// Whatever asking the file system says, [`io::ErrorKind::WouldBlock`] when names change meanwhile; then nothing is
-    /// known.
+    /// The file system's error, or [`io::ErrorKind::WouldBlock`] if names change meanwhile. The
+    /// answer is then unknown.
     pub(super) fn are_in_place(&self, directory: &File, path: &Path, needed: &str) -> io::Result<bool> {
         let at_path = match rustix::fs::stat(path) {
             Ok(stat) => Some(FileId::of(&stat)),
@@ -142,7 +147,7 @@ impl Names {
         if at_path != Some(FileId::of_open(directory)?) {
             return Ok(false);
         }
-        // Looked at without the lock: a disk that hangs here must not keep the log from its files.
+        // Check without the lock: if the disk hangs here, the log must still reach its files.
         let (state, open) = {
             let inner = self.lock();
             let named = |(id, open): (&FileId, &Open)| Some((*id, open.name.clone()?));
@@ -152,7 +157,7 @@ impl Names {
         for (id, name) in open {
             match found(directory, &name) {
                 Ok(found) if found == Some(id) => {}
-                // What is surely wrong counts more than what is not known.
+                // A certain mismatch outweighs an error.
                 Ok(_) => outcome = Ok(false),
                 Err(error) if matches!(outcome, Ok(true)) => outcome = Err(error),
                 Err(_) => {}
@@ -171,7 +176,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    /// A directory with a file `a` that is open.
+    /// A directory with an open file `a`.
     struct Scene {
         path: PathBuf,
         directory: File,

@@ -1,4 +1,4 @@
-//! Opening what is stored: the log first, because it says which base is current.
+//! Opens the store: the log first, because it names the current base.
 
 use super::base::{Base, BaseError, Options};
 use super::disk::Disk;
@@ -17,62 +17,76 @@ use std::sync::Arc;
 use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::{AppendSeq, Config, EnsembleId, Incarnation, Recovered};
 
-/// What a server starts from.
+/// Everything a server starts from.
 pub struct Store {
-    /// The log, its tail durable.
+    /// The log; its tail is durable.
     pub log: Log,
-    /// The base that the log names.
+    /// The base that the log names, or an empty stand-in for it.
     pub base: Base,
     /// Disk space that only deletions use.
     pub reserve: Reserve,
-    /// What the log says of the protocol.
+    /// Protocol state, as recorded in the log.
     pub recovered: Recovered,
-    /// Everything that the log says, as it was found: ensemble, disk, configurations, the snapshot that was coming in.
+    /// All facts found in the log: ensemble, disk, configurations and the snapshot being received.
     pub facts: Facts,
-    /// Entries above it can be read from the log.
+    /// The log can return every entry above this zxid.
     pub log_floor: Zxid,
-    /// The chain hash after the last entry in the base; with each entry after it comes the next ([`super::log::chain_after`]).
+    /// Log's chain hash after the last entry in the base.
+    ///
+    /// [`super::log::chain_after`] extends it entry by entry. 0 if the store is damaged and the log
+    /// no longer has the hash.
     pub chain_at_base: u128,
-    /// What the base holds; `None` when nothing was ever written to it.
+    /// State in the base; `None` if no checkpoint was ever written.
     pub state: Option<BaseState>,
-    /// Whether all of this can be believed.
+    /// Whether the log and the base are complete.
     pub health: Health,
-    /// File and byte offset of a batch that a crash had left incomplete.
+    /// File and byte offset of an incomplete batch left by a crash.
     pub torn_tail: Option<(String, u64)>,
 }
 
-/// What is left of what this server had acknowledged. One that is alone must be whole; a member of an ensemble gets from its peers what it lost,
-/// and counts nowhere until it has.
+/// How much of the acknowledged state is still on this disk.
+///
+/// A standalone server must be whole. A damaged member of an ensemble recovers from its peers and
+/// counts in no quorum until then.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Health {
-    /// All of it.
+    /// Everything.
     Whole,
-    /// The log: promise, epochs and history are what they were, and entries above [`Store::log_floor`] can be read. The base is an empty one that
-    /// stands in until a snapshot comes.
+    /// The log is intact, but the base is lost.
+    ///
+    /// Promise, epochs and history are known, and entries above [`Store::log_floor`] can be read.
+    /// An empty base stands in until a snapshot arrives.
     BaseLost {
-        /// For an operator.
+        /// Reason, for the operator.
         what: String,
     },
-    /// The base, as it was, and the log but for some entries between that and [`Store::log_floor`]: promise, epochs and history are known, and what comes
-    /// after the base cannot be applied until a snapshot comes.
+    /// The base is intact, but the log lost entries between the base and [`Store::log_floor`].
+    ///
+    /// Promise, epochs and history are known. Nothing after the base can be applied until a
+    /// snapshot arrives.
     LogDamaged {
-        /// For an operator.
+        /// Reason, for the operator.
         what: String,
     },
-    /// The promise, and what names ensemble and peers: the log's end is not known. The log is a new one, of a new disk, and the base empty.
+    /// The log is lost, so its last entry is unknown.
+    ///
+    /// Only the promise, the ensemble and the peers are known. The store has a new log with a new
+    /// disk incarnation, and an empty base.
     LogLost {
-        /// For an operator.
+        /// Reason, for the operator.
         what: String,
-        /// The disk that this was.
+        /// Incarnation of the lost disk, if known.
         former: Option<u128>,
     },
-    /// Base and log, as they were; the log says that it took the place of a lost one, or that its history is not what its leader's was, and no snapshot has
-    /// come since.
+    /// An earlier start or the leader found damage that no snapshot has repaired yet.
+    ///
+    /// Log and base are readable. The log records that it replaced a lost log, or that its history
+    /// differs from the leader's history.
     Unrepaired,
 }
 
 impl Health {
-    /// Whether this server may count.
+    /// Returns whether this server may count in a quorum.
     pub fn is_whole(&self) -> bool {
         match self {
             Self::Whole => true,
@@ -96,17 +110,17 @@ impl fmt::Display for Health {
 /// Why a store cannot be opened.
 #[derive(Debug)]
 pub enum OpenError {
-    /// The log cannot.
+    /// The log cannot be opened.
     Log(LogError),
-    /// The base cannot.
+    /// The base cannot be opened.
     Base(BaseError),
-    /// The base opens, and what it holds cannot be right.
+    /// Log and base open, but their contents are wrong or do not fit together.
     Damaged(String),
-    /// A part of the base cannot be read: a lost sector, or a device that answers nothing.
+    /// A part of the base cannot be read: lost sector, or unresponsive device.
     Unreadable(String),
-    /// The marker could not be read or written.
+    /// The marker file cannot be read or written.
     Marker(io::Error),
-    /// The directory is not one that this release made and left whole.
+    /// The marker and the log do not describe a complete directory of this release.
     Directory(String),
 }
 
@@ -147,11 +161,14 @@ impl From<BaseFailure> for OpenError {
 }
 
 impl Store {
-    /// Opens log and base, or makes them on a disk that never had any; then `incarnation` names it. For a server that is alone: nobody could
-    /// give back what is lost, so it refuses.
+    /// Opens the store of a standalone server, or creates it on an empty disk.
+    ///
+    /// A new log gets `incarnation` as the disk's number. Damage is an error, because no peer could
+    /// restore the lost state.
     ///
     /// # Errors
-    /// [`OpenError`]; nothing was changed but the log's torn tail, leftovers of snapshots, and a marker that said less than is true.
+    /// [`OpenError`]. A failed call may have cut the log's torn tail, removed leftovers of
+    /// snapshots, or completed a marker that recorded less than the log proves.
     pub fn open(
         disk: Arc<dyn Disk>,
         strategy: Strategy,
@@ -161,11 +178,13 @@ impl Store {
         Self::open_as(disk, strategy, limits, incarnation, false)
     }
 
-    /// The same for a member of an ensemble: what is damaged it says in [`Store::health`] instead of refusing. `incarnation` must be a new number
-    /// each time: a log that is lost is replaced by one of a new disk.
+    /// Opens the store of an ensemble member; reports damage in [`Store::health`].
+    ///
+    /// `incarnation` must be a new number for each call: a lost log is replaced by the log of a new
+    /// disk.
     ///
     /// # Errors
-    /// [`OpenError`], but not for damage.
+    /// [`OpenError`], but not for damage to the log or the base.
     pub fn open_member(
         disk: Arc<dyn Disk>,
         strategy: Strategy,
@@ -192,7 +211,8 @@ impl Store {
         }
         let Parts { mut log, base, state, appended, torn_tail, mut health } = opening.open(marker)?;
         if marker == Marker::Unborn {
-            // Before anything is acknowledged: from here on a log that is not there was lost.
+            // Record the birth before anything is acknowledged: from now on, a missing log counts
+            // as lost.
             Marker::record_birth(&**disk, log.facts().disk_incarnation).map_err(OpenError::Marker)?;
         }
         let base_zxid = base.meta().zxid;
@@ -216,24 +236,27 @@ impl Store {
             log.recycle(base_zxid);
             chain_at(&log, base_zxid)?
         } else {
-            // No checkpoint will make room before a snapshot has come: what is committed yields when it must.
+            // No checkpoint can free segments before a snapshot arrives. Keep committed entries
+            // until an append needs their segments.
             log.hold(Some(log.floor()));
             log.recycle(log.facts().watermark);
             log.chain_at(base_zxid).unwrap_or(0)
         };
         let (facts, log_floor) = (log.facts().clone(), log.floor());
         let mut recovered = recovered(&facts, appended);
-        // A checkpoint that no later batch followed is not in any watermark.
+        // The last watermark in the log may be older than the checkpoint in the base.
         recovered.committed = recovered.committed.max(base_zxid);
         (recovered.floor, recovered.is_whole) = (log_floor, health.is_whole());
         let reserve = Reserve::open(Arc::clone(disk), limits);
         Ok(Self { log, base, reserve, recovered, facts, log_floor, chain_at_base, state, health, torn_tail })
     }
 
-    /// Hands every entry that the base does not have to `visit`, committed or not, in order; none where the store is not whole.
+    /// Passes every entry above the base to `visit`, committed or not, in order.
+    ///
+    /// Passes nothing if the store is not whole.
     ///
     /// # Errors
-    /// [`ReplayError`] of the log or of `visit`.
+    /// [`ReplayError`] from the log or from `visit`.
     pub fn replay<E>(&self, mut visit: impl FnMut(Event) -> Result<(), E>) -> Result<(), ReplayError<E>> {
         if !self.health.is_whole() {
             return Ok(());
@@ -242,8 +265,11 @@ impl Store {
     }
 }
 
-/// What the facts say of the protocol. The configuration may be newer than the history: it came with an older snapshot, or this log took the place of one
-/// that was lost. A disk that was a member once stays one: it never goes back to a configuration file.
+/// Derives the protocol's starting state from the facts.
+///
+/// The configuration may be newer than the history: a snapshot brings the newest membership, and a
+/// replacement log keeps the lost log's membership. A disk that was once a member stays a member:
+/// it never returns to the configuration file.
 fn recovered(facts: &Facts, appended: AppendSeq) -> Recovered {
     let alone = Config::standalone(ServerId::STANDALONE);
     let born = Config::decode(&facts.config_committed).filter(|config| !is_torn_birth(facts, config));
@@ -266,8 +292,11 @@ fn recovered(facts: &Facts, appended: AppendSeq) -> Recovered {
     }
 }
 
-/// A birth whose entry is not in the history never was: a crash came between the two. No other configuration has the number of an epoch's first entry, and
-/// who learns of a birth that was has not entered its epoch yet.
+/// Returns whether a crash separated a birth's configuration from its log entry.
+///
+/// Such a birth never happened. Only a birth's configuration has the zxid of an epoch's first
+/// entry. A server that learns of a completed birth has not yet entered its epoch, so `current` is
+/// lower there.
 fn is_torn_birth(facts: &Facts, config: &Config) -> bool {
     let is_birth = config.version.counter() == 0;
     is_birth && config.version > facts.last && config.version.epoch() <= facts.current
@@ -282,7 +311,7 @@ pub(super) fn base_options(limits: &Limits) -> Options {
     }
 }
 
-/// How a store is to be opened.
+/// Parameters of one opening.
 struct Opening {
     disk: Arc<dyn Disk>,
     options: LogOptions,
@@ -291,7 +320,7 @@ struct Opening {
     is_member: bool,
 }
 
-/// What was opened.
+/// The opened log and base.
 struct Parts {
     log: Log,
     base: Base,
@@ -322,7 +351,7 @@ impl Opening {
         let (base, state, health) = self.open_or_stand_in(opened.facts.base_id)?;
         let base_zxid = base.meta().zxid;
         if self.is_member && base_zxid > opened.facts.last {
-            // It was durable in the log before it was committed.
+            // An entry is durable in the log before it is committed, so this log has lost its end.
             let what = format!("the base ends at {base_zxid}, and the log ends at {}", opened.facts.last);
             drop((log, base));
             return self.replace(marker, &what);
@@ -330,11 +359,16 @@ impl Opening {
         Ok(Parts { log, base, state, appended: opened.appended, torn_tail: opened.torn_tail, health })
     }
 
-    /// The base that the log names. Where a member finds it lost, an empty one stands in: the log goes on naming the lost one, and no file of that is removed
-    /// before a later start finds a snapshot in its place, complete and named. So who gives up too early has a snapshot to wait for, and loses nothing.
+    /// Opens the base that the log names, or an empty stand-in.
     ///
-    /// What cannot be read once may be a bus that did not answer. What cannot be read twice is lost if the device works else: it has to take the empty base,
-    /// and sync it. Where it does not, the server does not start, and is as it was when the device answers again.
+    /// A member gets the stand-in if the base is lost. The log still names the lost base, and its
+    /// files stay until a later start finds a complete snapshot that the log names instead. A wrong
+    /// verdict therefore costs a snapshot transfer, but no data.
+    ///
+    /// A failed read is retried once, because the bus may not have responded. After a second
+    /// failure the base counts as lost, provided that the device still accepts and syncs the empty
+    /// base. Otherwise the server does not start, and nothing has changed when the device responds
+    /// again.
     fn open_or_stand_in(&self, id: u64) -> Result<(Base, Option<BaseState>, Health), OpenError> {
         let opened = match self.open_base(id) {
             Err(OpenError::Unreadable(_)) => self.open_base(id),
@@ -361,7 +395,9 @@ impl Opening {
         Ok((base, state))
     }
 
-    /// Of former starts that found the base lost as well. A disk that is too full for a snapshot would have one more after each.
+    /// Removes the empty stand-ins of earlier starts that found the same base lost.
+    ///
+    /// Without this, a disk too full for a snapshot would gain one more base at each start.
     fn remove_stand_ins(&self, lost: u64) -> Result<(), OpenError> {
         for id in Base::list(&*self.disk)?.into_iter().filter(|&id| id != lost) {
             if is_leftover(&self.disk, id, self.base_options)? {
@@ -371,21 +407,26 @@ impl Opening {
         Ok(())
     }
 
-    /// An empty one, of an id that no other has.
+    /// Creates an empty base under an unused id.
     fn new_base(&self) -> Result<Base, OpenError> {
         let id = Base::list(&*self.disk)?.last().map_or(0, |id| id + 1);
         Ok(Base::create(Arc::clone(&self.disk), id, self.base_options)?)
     }
 
-    /// A new log and an empty base. The old base stays as it is until there is another with something in it: it may be the last of its kind.
+    /// Replaces a lost log with a new log and an empty base.
+    ///
+    /// The old base stays until a base with records replaces it: it may be the last copy of its
+    /// contents.
     fn replace(&self, marker: Marker, what: &str) -> Result<Parts, OpenError> {
         let known = if let Marker::Born { disk_incarnation } = marker { Some(disk_incarnation) } else { None };
         let salvaged = Log::salvage(&*self.disk, known)?;
         let former = salvaged.disk_incarnation;
-        // Whoever draws the number of the disk that is lost must not be taken for it.
+        // If the caller passes the lost disk's own number, the new disk must still differ from it.
         let incarnation = if former == Some(self.incarnation) { !self.incarnation } else { self.incarnation };
         let base = self.new_base()?;
-        // Before the log: with the old log there is damage, whatever the marker says.
+        // Write the marker before the log. After a crash in between, the next start finds the same
+        // damaged log and repeats the replacement, regardless of the marker. A log that opens but
+        // ends before the base is then refused by `check_disk`.
         Marker::record_birth(&*self.disk, incarnation).map_err(OpenError::Marker)?;
         let log = Log::replace(Arc::clone(&self.disk), self.options, &salvaged, incarnation, base.id())?;
         let appended = log.appended();
@@ -398,11 +439,11 @@ fn gone() -> OpenError {
     OpenError::Directory(LOG_GONE.to_owned())
 }
 
-/// What to do, for an operator.
+/// Advice for the operator when the log is missing.
 const LOG_GONE: &str = "the log is gone: ZOOLET says that there was one, and no segment (seg-NN.log) that can be read is left; bring its files back, or, if \
      what was stored here may be lost, empty the directory and start again";
 
-/// The same.
+/// Refusal for a standalone server whose log needs a snapshot.
 const UNREPAIRED: &str = "the log says that what was stored here is not all of it, and only a snapshot of the other servers of its ensemble can mend that";
 
 fn check_disk(marker: Marker, disk_incarnation: u128) -> Result<(), OpenError> {
@@ -416,8 +457,10 @@ fn check_disk(marker: Marker, disk_incarnation: u128) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// A base without records, then the log that names it: a crash in between leaves a disk without a log, where both are made again. A base
-/// that has records was once named by a log, and is never taken for such a leftover.
+/// Creates a base without records, then the log that names it.
+///
+/// A crash in between leaves no log, so the next start creates both again. A base with records was
+/// once named by a log and never counts as a leftover.
 fn create(
     disk: Arc<dyn Disk>,
     options: LogOptions,
@@ -437,7 +480,7 @@ fn create(
     Ok((log, base, appended))
 }
 
-/// Whether a base has no records.
+/// Returns whether a base has no records or was never completed.
 fn is_leftover(disk: &Arc<dyn Disk>, id: u64, options: Options) -> Result<bool, OpenError> {
     match Base::open(Arc::clone(disk), id, options) {
         Ok(base) => Ok(base.meta().zxid == Zxid::ZERO),

@@ -1,7 +1,9 @@
 //! Disk space that only deletions use.
 //!
-//! A file that holds nothing but space. A checkpoint, a merge or a log that finds no room gives it up and goes on; from then on only what deletes is
-//! admitted, until there is room for everything again and the file is made anew. A file, and not a sum, because others write to the disk too.
+//! The reserve is a file whose only purpose is to occupy space. When a checkpoint, a merge or the
+//! log runs out of room, the server removes the file and retries. From then on only deletions are
+//! admitted, until there is room for everything again and the file is recreated. A byte count would
+//! not do, because other programs write to the same disk.
 
 use super::base::{self, Base, BaseError};
 use super::capped::{signed, taken_bytes};
@@ -19,35 +21,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 use xxhash_rust::xxh3::xxh3_64;
 
 const NAME: &str = "reserve";
-/// What a smaller reserve is a multiple of.
+/// Granularity of a reserve that had to be reduced, in bytes.
 const BLOCK_BYTES: u64 = 4096;
-/// Bytes of one write of noise.
+/// Bytes per write when the file is filled with noise.
 const NOISE_BYTES: usize = 32 << 10;
 
-/// The space that is kept, and what else must be free for writes to be admitted.
+/// The reserve file, and the space that must be free before writes are admitted.
 pub struct Reserve {
     disk: Arc<dyn Disk>,
     bytes: u64,
-    /// What the log may still grow to.
+    /// Bytes of the log at its full size.
     log_bytes_max: u64,
-    /// What all files may take together; 0 is no bound but the disk.
+    /// Bytes that all files may occupy together; 0 is no bound.
     bytes_max: u64,
-    /// What they took when that was looked at last.
+    /// Bytes that all files occupied at the last check.
     taken_bytes: AtomicU64,
-    /// How large the file is; 0 without one.
+    /// Bytes in the reserve file; 0 if there is no file.
     held_bytes: AtomicU64,
     is_short: AtomicBool,
-    /// How much of the base's file may have checksums in memory.
+    /// Bytes of redb's file that may have checksums in memory.
     checksummed_bytes_max: u64,
-    /// What is short, or would be first.
+    /// The resource that is short, or has the least room left.
     least: Mutex<Shortage>,
-    /// What was said last of [`Reserve::shortage`]. It is locked while the file is given up or made: the log's thread and that of the checkpoints do both.
+    /// The last reported [`Reserve::shortage`].
+    ///
+    /// Locked while the file is removed or created, which the log thread and the checkpoint thread
+    /// both do.
     told: Mutex<Option<Shortage>>,
-    /// By how many bytes the last look found too few free.
+    /// Bytes missing at the last check.
     missing_bytes: AtomicU64,
-    /// What it found free on the disk.
+    /// Bytes free on the disk at the last check.
     free_bytes: AtomicU64,
-    /// The most of the disk that was free at any look beside the reserve and what may be needed.
+    /// Most spare bytes at any check: beyond the reserve, the log and merges.
     spare_bytes_max: AtomicI64,
 }
 
@@ -61,7 +66,11 @@ impl fmt::Debug for Reserve {
 }
 
 impl Reserve {
-    /// Makes the file, if there is room for it; what an earlier process left is used again.
+    /// Takes over the reserve file of an earlier process, if there is one.
+    ///
+    /// The reserve is as large as the disk allows: at least as large as that file, and at most
+    /// [`Limits::disk_reserve_bytes`]. The file itself is created or extended by
+    /// [`Reserve::settle`].
     pub fn open(disk: Arc<dyn Disk>, limits: &Limits) -> Self {
         let mut reserve = Self {
             disk,
@@ -88,8 +97,10 @@ impl Reserve {
         reserve
     }
 
-    /// The bytes of the file that an earlier process left, which is cut if it is larger than `wanted`. It is not made anew in the size that fits: on a full
-    /// disk another program would take the space first.
+    /// Returns the size of an earlier process's file, after cutting it to `wanted`.
+    ///
+    /// The file is not replaced by one of the size that fits: on a full disk, another program would
+    /// take the freed space first.
     fn find(&self, wanted: u64) -> io::Result<u64> {
         let file = self.disk.open(NAME)?;
         let there = file.len()?;
@@ -99,38 +110,42 @@ impl Reserve {
         Ok(there.min(wanted))
     }
 
-    /// Whether only what deletes should be admitted.
+    /// Returns whether only deletions should be admitted.
     pub fn is_short(&self) -> bool {
         self.is_short.load(Relaxed)
     }
 
-    /// What is too small, while it is.
+    /// Returns the resource that is short; `None` if writes are admitted.
     pub fn shortage(&self) -> Option<Shortage> {
         self.is_short().then(|| *lock(&self.least))
     }
 
-    /// What is too small, and by how much, while it is.
+    /// Returns the resource that is short, and the missing bytes.
+    ///
+    /// `None` if writes are admitted.
     pub fn lack(&self) -> Option<Lack> {
         let [free_bytes, missing_bytes] = [&self.free_bytes, &self.missing_bytes].map(|bytes| bytes.load(Relaxed));
         self.shortage().map(|of| Lack { of, free_bytes, missing_bytes })
     }
 
-    /// What all files took together at the last look.
+    /// Returns the bytes that all files occupied at the last check.
     pub fn taken_bytes(&self) -> u64 {
         self.taken_bytes.load(Relaxed)
     }
 
-    /// Bytes of the disk that are free or taken by this server's files: the most that it can ever have.
+    /// Returns the bytes within reach: free space plus this server's files.
     ///
     /// # Errors
-    /// The error of the disk that cannot say it.
+    /// The disk's error if it cannot report its files or its free space.
     pub fn reachable_bytes(&self) -> io::Result<u64> {
         let names = self.disk.list()?;
         Ok(taken_bytes(&*self.disk, names.iter())? + self.disk.free_bytes()?)
     }
 
-    /// The reserve that the disk can hold. Deletes on a full disk could not be merged without one, and would free nothing: a disk that is too small for
-    /// the whole reserve keeps half of its room beyond the log's ring.
+    /// Returns the reserve that fits on the disk, in bytes.
+    ///
+    /// Without a reserve, deletions on a full disk could not be merged and would free nothing. A
+    /// disk too small for the whole reserve therefore keeps half of its room beyond the log's ring.
     fn fitting_bytes(&self) -> u64 {
         let beyond_ring = self.reachable_bytes().map_or(u64::MAX, |bytes| bytes.saturating_sub(self.log_bytes_max));
         if beyond_ring >= self.bytes + self.bytes / 4 {
@@ -139,19 +154,21 @@ impl Reserve {
         (beyond_ring / 2 / BLOCK_BYTES * BLOCK_BYTES).min(self.bytes)
     }
 
-    /// [`Base::checkpoint`], from the reserve if there is no other room.
+    /// Writes a checkpoint; gives up the reserve if there is no other room.
     ///
     /// # Errors
-    /// As [`BaseError`] says.
+    /// [`BaseError`] from [`Base::checkpoint`].
     pub fn checkpoint(&self, base: &Base, checkpoint: &Checkpoint) -> Result<(), BaseError> {
         self.with_room(|| base.checkpoint(checkpoint))
     }
 
-    /// [`Base::merge`], eagerly while space is short, and from the reserve if there is no other room. While memory is short, redb's file is cut when
-    /// there is nothing to merge.
+    /// Merges one step; gives up the reserve if there is no other room.
+    ///
+    /// [`Base::merge`] runs eagerly while space is short. While memory is short and nothing is left
+    /// to merge, redb's file is truncated. Returns whether more is left to merge.
     ///
     /// # Errors
-    /// As [`BaseError`] says.
+    /// [`BaseError`] from [`Base::merge`] or [`Base::compact`].
     pub fn merge(&self, base: &Base) -> Result<bool, BaseError> {
         self.with_room(|| {
             let more = base.merge(self.is_short())?;
@@ -169,8 +186,11 @@ impl Reserve {
         }
     }
 
-    /// Gives the space up for the log, if that found the disk full: a delete cannot be recorded before the log grows. Returns what is short from now on, if
-    /// another attempt helps. The machine has to be told first: it would admit what takes the space that deletes need.
+    /// Gives up the reserve for a log that found the disk full.
+    ///
+    /// A delete cannot be recorded before the log grows. Returns the shortage from now on if a
+    /// retry can succeed, else `None`. The caller tells the state machine first: otherwise newly
+    /// admitted writes would take the space that deletions need.
     pub fn make_way(&self, stalled: &io::Error) -> Option<Shortage> {
         if !is_full(stalled) || !self.give_up() {
             return None;
@@ -189,23 +209,30 @@ impl Reserve {
         self.held_bytes.swap(0, Relaxed) > 0 && self.disk.remove(NAME).is_ok()
     }
 
-    /// Looks how much room there is; makes the file again when there is enough. Says whether [`Reserve::shortage`] changed
-    /// since it last was called. For after each checkpoint and merge, and now and then while space is short.
+    /// Checks the available room and recreates the file if there is enough.
+    ///
+    /// Returns whether [`Reserve::shortage`] differs from the last report by `settle` or
+    /// [`Reserve::make_way`]. Called after each checkpoint and merge, and periodically while space
+    /// is short.
     pub fn settle(&self, base: &Base) -> bool {
         let mut told = lock(&self.told);
         let was_short = self.is_short();
-        // What cannot be found out is no reason to refuse writes: a checkpoint that fails is.
+        // A failed check is no reason to refuse writes; a checkpoint that fails is.
         let is_short = self.look(base, was_short).unwrap_or(was_short);
         self.is_short.store(is_short, Relaxed);
         let shortage = self.shortage();
         std::mem::replace(&mut *told, shortage) != shortage
     }
 
-    /// Writes are admitted only while every run could be merged and the log could grow to its full size: what deletes frees nothing
-    /// before it is merged, and a merge needs the room of its runs twice.
+    /// Returns whether room is short.
+    ///
+    /// Writes are admitted only while every run could be merged and the log could grow to its full
+    /// size. A deletion frees nothing until it is merged, and a merge needs the space of its runs
+    /// twice.
     fn look(&self, base: &Base, was_short: bool) -> io::Result<bool> {
         let room = self.room(base)?;
-        // What the bound leaves is never more than the disk has: where both say the same it is the bound that is met.
+        // On a tie the bound comes first: a capped disk never reports more free than its bound
+        // leaves.
         let rooms =
             [(room.of_bound, Shortage::Bound), (room.of_disk, Shortage::Disk), (room.of_memory, Shortage::Memory)];
         let (free, least) = rooms.into_iter().min_by_key(|(free, _)| *free).unwrap_or((room.of_disk, Shortage::Disk));
@@ -213,24 +240,26 @@ impl Reserve {
         let held = self.held_bytes.load(Relaxed);
         let to_make = self.bytes - held;
         let beyond_reserve = self.most_beyond_reserve(room.of_disk - signed(to_make));
-        // A disk that is hardly larger than log and reserve never has the whole margin free, whatever is deleted.
+        // Cap the margin: on a disk hardly larger than log and reserve, even deleting everything
+        // would not free all of it.
         let margin = if was_short { margin_bytes(self.bytes).min(beyond_reserve / 2) } else { 0 };
         let needed = signed(margin + to_make);
         self.missing_bytes.store((needed - free).max(0).unsigned_abs(), Relaxed);
         if free < needed {
-            // Without its reserve a server goes on where there is room for all but the reserve itself: a small disk is no full one.
+            // Without its reserve, a server admits writes as long as everything but the reserve has
+            // room: a small disk does not count as full.
             return Ok(was_short || free < 0);
         }
-        // Where it cannot be made for another reason than room, a server goes on without it, too.
+        // If creating the file fails for another reason than space, the server runs without it.
         Ok(to_make > 0 && self.make(held).is_err_and(|error| held == 0 && is_full(&error)))
     }
 
-    /// How much there ever was beside the reserve, with what there is now.
+    /// Returns the most bytes ever free beyond the reserve, the current check included.
     fn most_beyond_reserve(&self, now: i64) -> u64 {
         self.spare_bytes_max.fetch_max(now, Relaxed).max(now).max(0).unsigned_abs()
     }
 
-    /// Makes the file, or makes the one of `held` bytes larger. Without the room for that it stays as it was.
+    /// Creates the file, or extends a file of `held` bytes. Without enough room nothing changes.
     fn make(&self, held: u64) -> io::Result<()> {
         let file = if held == 0 { self.disk.create(NAME) } else { self.disk.open(NAME) };
         let made = file.and_then(|file| self.fill(&*file, held).inspect_err(|_| drop(file.set_len(held))));
@@ -245,12 +274,12 @@ impl Reserve {
     fn fill(&self, file: &dyn DiskFile, from: u64) -> io::Result<()> {
         match file.allocate(self.bytes)? {
             0 => Ok(()),
-            // It was written, for it could not be reserved.
+            // The file system cannot reserve space, so `allocate` wrote zeroes.
             _ => fill_with_noise(file, from..self.bytes),
         }
     }
 
-    /// What is left when every run is merged and the log has its full size.
+    /// Computes the room left after merging all runs and growing the log fully.
     fn room(&self, base: &Base) -> io::Result<Room> {
         let names = self.disk.list()?;
         let (of_bases, others) = names.iter().partition::<Vec<_>, _>(|name| base::id_of(name).is_some());
@@ -276,27 +305,34 @@ impl Reserve {
     }
 }
 
-/// The smallest bound of the disk ([`Limits::disk_bytes_max`]) that leaves a server its work, bytes: with its log and its reserve at their full sizes, the
-/// checkpoint of all that memory may hold leaves writes admitted, also after space was short. A bound below that would be met by every checkpoint.
+/// Returns the smallest useful [`Limits::disk_bytes_max`], in bytes.
+///
+/// With log and reserve at full size, a checkpoint of a full memtable still leaves writes admitted,
+/// even after a shortage. Every checkpoint would exceed a smaller bound.
 pub fn disk_bytes_min(limits: &Limits) -> u64 {
     let reserve = u64::from(limits.disk_reserve_bytes);
-    // What is frozen is one memtable, and records that fill blocks badly make twice as much of it.
+    // A checkpoint writes one memtable; records that fill blocks badly double its size.
     let run = Part::Memtable.limit(limits);
     let taken = Part::Log.limit(limits) + reserve + run;
     taken + second_base_bytes(run, 0) + run + margin_bytes(reserve)
 }
 
-/// A member whose own base is of no use gets another one beside it, of about this size; of which so much is there.
+/// Returns the bytes still needed for a second base beside the current one.
+///
+/// A member whose base is unusable receives a snapshot as a second base of about the same size.
+/// `coming` bytes of it are already there.
 const fn second_base_bytes(own: u64, coming: u64) -> u64 {
     base::copy_bytes_max(own).saturating_sub(coming)
 }
 
-/// Room comes back by more than a little, or not at all: no swinging between the two.
+/// Returns the extra room that must be free before a shortage ends; prevents flapping.
 const fn margin_bytes(reserve: u64) -> u64 {
     reserve / 8
 }
 
-/// Bytes that do not get fewer when a file system compresses them, as UBIFS does: zeroes would keep no room at all there.
+/// Fills a range with bytes that do not compress.
+///
+/// Compressing file systems such as UBIFS would reserve no space for zeroes.
 fn fill_with_noise(file: &dyn DiskFile, range: Range<u64>) -> io::Result<()> {
     let mut piece = Vec::with_capacity(NOISE_BYTES);
     for at in range.clone().step_by(NOISE_BYTES) {
@@ -308,11 +344,11 @@ fn fill_with_noise(file: &dyn DiskFile, range: Range<u64>) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes that nothing needs; below zero where there are too few.
+/// Spare bytes for each resource; negative if there are too few.
 struct Room {
     of_disk: i64,
     of_bound: i64,
-    /// Of the base's file, with checksums in memory.
+    /// Bytes of redb's file that may still get checksums in memory.
     of_memory: i64,
 }
 
@@ -334,7 +370,7 @@ mod tests {
     use bytes::Bytes;
     use zoolet_model::Zxid;
 
-    /// With no bound but that of memory.
+    /// A base and a reserve with no bound except memory.
     struct Trial {
         directory: std::path::PathBuf,
         disk: Arc<dyn Disk>,
@@ -360,7 +396,7 @@ mod tests {
             Self { directory, disk, base, reserve, zxid: 0 }
         }
 
-        /// A checkpoint that sets data of half a page, or deletes it, and its merge into redb.
+        /// Checkpoints half-page values, or their deletion, and merges everything into redb.
         fn write(&mut self, numbers: Range<u32>, value: Option<&[u8]>) {
             self.zxid += 1;
             let meta = CheckpointMeta { zxid: Zxid::from_bits(self.zxid).unwrap(), digest: 0, totals: Bytes::new() };
@@ -388,12 +424,14 @@ mod tests {
         assert!(reserve.settle(base) && reserve.shortage().is_none());
     }
 
-    /// redb makes its file twice as long when it is full. The new half has no checksums: a bound of the length would refuse half of what it says.
+    /// redb doubles a full file, and the new half has no checksums yet.
+    ///
+    /// A bound on the file length would therefore refuse writes at half of the allowed memory.
     #[test]
     fn the_empty_half_of_a_file_that_redb_doubled_takes_no_memory() {
         let mut trial = Trial::new("doubled");
         let mut numbers = 0..250;
-        // Until it has just been doubled.
+        // Stop right after a doubling.
         while trial.base.checksummed_bytes() < 4 << 20
             || trial.base.file_bytes() < trial.base.checksummed_bytes() / 3 * 5
         {
@@ -423,7 +461,7 @@ mod tests {
         let memory_bytes = trial.base.memory_bytes();
         trial.write(20..4000, None);
         assert!(trial.base.checksummed_bytes() < before / 2 && trial.base.memory_bytes() < memory_bytes);
-        // What grows again is found again, also by the next process.
+        // The truncated file grows again; another process must find all records in it.
         trial.write(0..2000, Some(&[4; 2000]));
         let base = Base::open(Arc::clone(&trial.disk), 0, Options::default()).unwrap();
         let (mut found, reader) = (0, base.reader());

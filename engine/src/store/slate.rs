@@ -1,27 +1,33 @@
-//! Memory that records and their keys are written in, wiped, and written again.
+//! Slates: reusable buffers for short-lived records and keys.
 
 use super::key::Key;
 use crate::budget::allocated;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 
-/// How many there are of each kind. A lock that is taken and released needs three for records: two for its parent's, before and after, and its own.
+/// Slates of each kind.
+///
+/// Taking and releasing a lock needs three for records: the parent's record before and after, and
+/// the lock's own record.
 const SLATES: usize = 16;
-/// What is longer has memory of its own.
+/// Largest record or key on a slate, in bytes.
 const SLATE_BYTES: usize = 256;
-/// What makes the bytes of a record shared, and those of a key.
+/// Overhead for shared ownership of a record or a key, in bytes.
 const RECORD_SHARED_BYTES: usize = 40;
 const KEY_SHARED_BYTES: usize = 16;
-/// How many of those of records are looked at each time, so that who finds none has not looked for long. One more than a lock needs.
+/// Record slates probed per allocation; bounds the cost of a miss. One more than a lock needs.
 const LOOKS: usize = 4;
-/// So many times none is found that can be wiped before one is given up for a new one.
+/// Misses until a slate in use is replaced by a new one.
 const PATIENCE: u32 = 64;
 
-/// A few records and keys that are written over when nobody else has them any more: so what changes often, or lives for a moment, costs no
-/// allocation, and what stays takes the memory that it needs.
+/// A small pool of buffers, each reused once no other holder is left.
 ///
-/// Slates are known here for as long as they are in the set. Who has one need not give it back: as long as he has it, it is not wiped. Those that
-/// stay are given up for new ones, slowly, and are then memory as any other.
+/// Records that change often or live briefly then cost no allocation, and long-lived records occupy
+/// only the memory they need.
+///
+/// A holder need not return a slate: no slate is overwritten while it has another holder. A slate
+/// that stays in use is slowly replaced in the pool by a new one, and is ordinary memory from then
+/// on.
 #[derive(Debug, Default)]
 pub(super) struct Slates {
     records: Set<Bytes>,
@@ -29,13 +35,15 @@ pub(super) struct Slates {
 }
 
 impl Slates {
-    /// What they take, bytes.
+    /// Returns the memory of all slates in the pool, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let keys = self.keys.slates.iter().map(|key| allocated(KEY_SHARED_BYTES + key.len()));
         self.records.slates.len() * (allocated(SLATE_BYTES) + allocated(RECORD_SHARED_BYTES)) + keys.sum::<usize>()
     }
 
-    /// The record on a slate; `None` when it is long, or there is none.
+    /// Writes a record on a free slate.
+    ///
+    /// `None` if the record is too long or no slate is free.
     pub(super) fn record(&mut self, record: &[u8]) -> Option<Bytes> {
         let wipe = |slate: &mut Bytes| {
             if !slate.is_unique() {
@@ -50,7 +58,7 @@ impl Slates {
         if record.len() <= SLATE_BYTES { self.records.write(LOOKS, wipe, || wipeable(record)) } else { None }
     }
 
-    /// The key, on a slate if there is one of its length.
+    /// Writes a key on a free slate of the same length, else allocates.
     pub(super) fn key(&mut self, key: &[u8]) -> Key {
         let wipe = |slate: &mut Key| {
             let wiped = if slate.len() == key.len() { Arc::get_mut(slate) } else { None };
@@ -61,7 +69,9 @@ impl Slates {
     }
 }
 
-/// A record of the kind of [`Bytes`] that can be wiped: a part of what can grow.
+/// Creates a record whose buffer can be overwritten later.
+///
+/// Only a [`Bytes`] split off a growable buffer allows that.
 fn wipeable(record: &[u8]) -> Bytes {
     let mut whole = BytesMut::with_capacity(SLATE_BYTES);
     whole.extend_from_slice(record);
@@ -71,9 +81,9 @@ fn wipeable(record: &[u8]) -> Bytes {
 #[derive(Debug)]
 struct Set<T> {
     slates: Vec<T>,
-    /// The one that was looked at last.
+    /// Index of the slate probed last.
     turn: usize,
-    /// How often none could be wiped.
+    /// Number of allocations that found no slate.
     missed: u32,
 }
 
@@ -84,7 +94,9 @@ impl<T> Default for Set<T> {
 }
 
 impl<T: Clone> Set<T> {
-    /// One of the next `looks` that `wipe` has written on, or a new one where there is room for it.
+    /// Probes the next `looks` slates for one that `wipe` can overwrite.
+    ///
+    /// Adds a new slate while the pool has room.
     fn write(&mut self, looks: usize, wipe: impl Fn(&mut T) -> bool, new: impl FnOnce() -> T) -> Option<T> {
         for _ in 0..self.slates.len().min(looks) {
             self.turn = (self.turn + 1) % self.slates.len();
@@ -102,7 +114,7 @@ impl<T: Clone> Set<T> {
         if !self.missed.is_multiple_of(PATIENCE) {
             return None;
         }
-        // Somebody has this one: it was looked at.
+        // Replace the slate probed last, which `wipe` could not overwrite.
         let slate = new();
         self.slates[self.turn] = slate.clone();
         Some(slate)

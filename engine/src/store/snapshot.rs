@@ -1,8 +1,13 @@
-//! A peer's snapshot, taken in: the base that this server serves once the log says so.
+//! Receives a peer's snapshot as a new base, current once the log names it.
 //!
-//! In this order, each durable before the next: `SnapBegin` in the log; the new base, whole and verified ([`SnapshotSink`]); `SnapEnd` in the log,
-//! which makes it the current one; then [`super::base::Base::retire`] for the old one. Until SnapEnd the old base and the old history stand, and a
-//! server that starts again finds them; from then on the new ones. What belongs to neither is removed at the next start.
+//! Four steps, each durable before the next:
+//! 1. `SnapBegin` in the log
+//! 2. the new base, complete and verified ([`SnapshotSink`])
+//! 3. `SnapEnd` in the log, which makes the new base current
+//! 4. [`super::base::Base::retire`] for the old base
+//!
+//! A restart before SnapEnd finds the old base and history; a later restart finds the new ones.
+//! Each start removes files that belong to neither.
 
 use super::{
     base::{Base, BaseSink},
@@ -13,26 +18,30 @@ use super::{
 use crate::{limits::Limits, server::BaseState};
 use std::sync::Arc;
 
-/// Takes the bytes of a [`super::image::SnapshotSource`] in order. Dropped before it is finished, it leaves nothing.
+/// Takes the bytes of a [`super::image::SnapshotSource`] in order.
+///
+/// Dropped before it is finished, it removes its files.
 #[derive(Debug)]
 pub struct SnapshotSink(BaseSink);
 
-/// A snapshot that is whole, verified and durable.
+/// A snapshot that is complete, verified and durable.
 #[derive(Debug)]
 pub struct Received {
-    /// Of the id that it was begun with; not current before the log's SnapEnd.
+    /// The base, under the id passed to [`SnapshotSink::begin`]; not current before SnapEnd.
     pub base: Base,
-    /// The log's chain hash after the last entry in it, for SnapEnd.
+    /// The log's chain hash after the snapshot's last entry, for SnapEnd.
     pub chain: u128,
-    /// What it holds; `None` when it is that of the empty history.
+    /// State in the snapshot; `None` for the empty history.
     pub state: Option<BaseState>,
 }
 
 impl SnapshotSink {
-    /// Begins a base of this id, which must not be the current one: what an earlier attempt left of it is removed.
+    /// Begins a base with this id, which must not be the current base.
+    ///
+    /// Removes files that an earlier attempt left under this id.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's error.
     pub fn begin(disk: Arc<dyn Disk>, base: u64, limits: &Limits) -> Result<Self, ImageError> {
         if Base::list(&*disk)?.contains(&base) {
             Base::remove(&*disk, base)?;
@@ -40,28 +49,31 @@ impl SnapshotSink {
         Ok(Self(Base::receive(disk, base, base_options(limits))?))
     }
 
-    /// Where the next chunk begins.
+    /// Returns the offset of the next chunk.
     pub fn received(&self) -> u64 {
         self.0.received()
     }
 
-    /// Bytes of the whole snapshot, once its first block is here.
+    /// Returns the length of the whole snapshot in bytes.
+    ///
+    /// `None` until its first block has arrived.
     pub fn bytes(&self) -> Option<u64> {
         self.0.bytes()
     }
 
-    /// Takes the bytes from [`SnapshotSink::received`] on, any number of them.
+    /// Takes the next bytes, any number of them, from [`SnapshotSink::received`] on.
     ///
     /// # Errors
-    /// [`ImageError::Damaged`] when they are no snapshot's, else what the disk says. After an error it is of no use.
+    /// [`ImageError::Damaged`] if the bytes are not a snapshot, [`ImageError::NoRoom`] if the base
+    /// will not fit, else the disk's error. The sink is unusable after an error.
     pub fn write(&mut self, chunk: &[u8]) -> Result<(), ImageError> {
         self.0.write(chunk)
     }
 
-    /// Verifies the whole and makes it durable.
+    /// Verifies the whole snapshot and makes it durable.
     ///
     /// # Errors
-    /// [`ImageError::Damaged`] when something is missing or wrong, else what the disk says.
+    /// [`ImageError::Damaged`] if bytes are missing or wrong, else the disk's error.
     pub fn finish(self) -> Result<Received, ImageError> {
         let (base, chain) = self.0.finish()?;
         let state = read_state(&base).map_err(|error| match error {

@@ -1,21 +1,21 @@
-//! Permissions: who a connection is, what an ACL allows, and how an ACL is stored (surface 6).
+//! Permissions: identities of a connection, and the meaning and encoding of ACLs (surface 6).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use std::net::IpAddr;
 use zoolet_model::{AclEntry, AuthId, ErrorCode, Perms, RequestedAcl, Text, open_acl};
 
-/// Everything a permission check needs to know of a connection.
+/// The identity of a connection, as permission checks see it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
     /// Passes every check: the configured super digest, or skipACL.
     pub is_super: bool,
-    /// The address it comes from; an embedded session has none.
+    /// Address of the client; `None` for an embedded session.
     pub ip: Option<IpAddr>,
-    /// What it proved, in order, without the address.
+    /// Proven identities in order, without the address.
     pub ids: Vec<AuthId>,
 }
 
-/// Stored bytes that are no ACL.
+/// The stored bytes are not an ACL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotAnAcl;
 
@@ -25,8 +25,10 @@ const IP: &str = "ip";
 const DIGEST: &str = "digest";
 const AUTH: &str = "auth";
 
-/// The stored form: empty for the open ACL, which nearly every znode has; else per entry the permissions (4 bytes), and scheme
-/// and id with a 4-byte length each, little-endian.
+/// Encodes an ACL for storage.
+///
+/// The open ACL, which nearly every znode has, is empty. Otherwise each entry is its permissions (4
+/// bytes), then scheme and id, each preceded by a 4-byte length. All integers are little-endian.
 pub fn encode(acl: &[AclEntry]) -> Bytes {
     let mut bytes = BytesMut::new();
     if !is_open(acl) {
@@ -41,23 +43,24 @@ pub fn encode(acl: &[AclEntry]) -> Bytes {
     bytes.freeze()
 }
 
-/// Whether this is what [`open_acl`] gives; looked at in place, because nearly every create asks.
+/// Returns whether this equals [`open_acl`]. It compares in place, because nearly every create
+/// calls it.
 fn is_open(acl: &[AclEntry]) -> bool {
     matches!(acl, [AclEntry { perms: Perms::ALL, scheme, id }] if scheme == WORLD && id == ANYONE)
 }
 
-/// Whether the bytes can be read back, without reading them into anything.
+/// Checks that the bytes can be decoded, without building the entries.
 ///
 /// # Errors
-/// [`NotAnAcl`] when the bytes were not written by [`encode`].
+/// [`NotAnAcl`] if the bytes were not written by [`encode`].
 pub fn check(bytes: &[u8]) -> Result<(), NotAnAcl> {
     entries(bytes).try_for_each(|entry| entry.map(drop))
 }
 
-/// Reads the stored form.
+/// Decodes a stored ACL.
 ///
 /// # Errors
-/// [`NotAnAcl`] when the bytes were not written by [`encode`].
+/// [`NotAnAcl`] if the bytes were not written by [`encode`].
 pub fn decode(bytes: &[u8]) -> Result<Vec<AclEntry>, NotAnAcl> {
     if bytes.is_empty() {
         return Ok(open_acl());
@@ -69,7 +72,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<AclEntry>, NotAnAcl> {
 
 type Borrowed<'a> = (Perms, &'a str, &'a str);
 
-/// The entries, without copying.
+/// Iterates over the entries without copying them.
 fn entries(mut rest: &[u8]) -> impl Iterator<Item = Result<Borrowed<'_>, NotAnAcl>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -98,7 +101,7 @@ fn take_text(bytes: &[u8]) -> Result<(&str, &[u8]), NotAnAcl> {
 }
 
 impl Identity {
-    /// Whether the stored ACL allows any of `perms` (any-bit, surface 6.2).
+    /// Returns whether the stored ACL grants any of `perms` (any-bit, surface 6.2).
     pub fn may(&self, perms: Perms, acl: &[u8]) -> bool {
         acl.is_empty()
             || self.is_super
@@ -115,10 +118,13 @@ impl Identity {
         }
     }
 
-    /// The ACL to store for what a client asked: `auth` expanded, every entry checked, duplicates gone (surface 6.4).
+    /// Resolves a requested ACL to the stored form (surface 6.4).
+    ///
+    /// `auth` entries are expanded, every entry is checked, and duplicates are removed.
     ///
     /// # Errors
-    /// [`ErrorCode::InvalidAcl`]; [`ErrorCode::MarshallingError`] for an entry without the id that its scheme needs, as ZooKeeper answers it.
+    /// [`ErrorCode::InvalidAcl`]; [`ErrorCode::MarshallingError`] for an entry without the id that
+    /// its scheme needs, as in ZooKeeper.
     pub fn resolve(&self, requested: Option<&[RequestedAcl]>) -> Result<Bytes, ErrorCode> {
         let requested = requested.filter(|acl| !acl.is_empty()).ok_or(ErrorCode::InvalidAcl)?;
         if *requested == *RequestedAcl::open() {
@@ -149,7 +155,7 @@ impl Identity {
     }
 }
 
-/// What getACL shows to a caller without ADMIN: digest ids cut to `user:x` (surface 6.5).
+/// Hides digest hashes from getACL callers without ADMIN, as `user:x` (surface 6.5).
 pub fn redact(acl: &mut [AclEntry]) {
     for entry in acl.iter_mut().filter(|entry| entry.scheme == DIGEST) {
         if let Some((user, _)) = entry.id.split_once(':') {
@@ -158,7 +164,7 @@ pub fn redact(acl: &mut [AclEntry]) {
     }
 }
 
-/// An address with how many of its bits count.
+/// An address and the length of its network prefix, in bits.
 struct Network {
     address: IpAddr,
     bits: u32,

@@ -1,6 +1,6 @@
-//! What an entry does: a function of the state and of the entry, and of nothing else.
+//! Applies entries. The result is a function of the state and the entry alone.
 //!
-//! Total: any bytes have an outcome. The order of checks is ZooKeeper's (surface 2.3, 13.7).
+//! Apply is total: any bytes have an outcome. Checks run in ZooKeeper's order (surface 2.3, 13.7).
 
 use super::acl::Identity;
 use super::attempt::{Attempt, Stop};
@@ -14,23 +14,23 @@ use crate::txn::{self, Op, Txn};
 use bytes::Bytes;
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Perms, SessionId, Stat, Text, Zxid, path};
 
-/// What one entry did.
+/// The effects of one entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Applied {
-    /// For whoever asked.
+    /// Result for the requester.
     pub outcome: Outcome,
-    /// Records to install, all of them or none.
+    /// Records to install, all or none.
     pub changes: Overlay,
     /// Watches to fire, in order.
     pub fired: Vec<Fired>,
-    /// The counts afterwards.
+    /// Totals after the entry.
     pub totals: Totals,
-    /// The digest afterwards.
+    /// Digest after the entry.
     pub digest: u128,
     names: Names,
 }
 
-/// What an entry is tried in, empty: memory that is used again.
+/// Empty buffers for trying an entry, reused between entries.
 #[derive(Debug, Default)]
 pub struct Buffers {
     changes: Overlay,
@@ -38,11 +38,11 @@ pub struct Buffers {
     names: Names,
 }
 
-/// What an entry larger than this took is given back.
+/// Maximum capacity of reused buffers, in items. Larger buffers are freed.
 const BUFFERED: usize = 64;
 
 impl Applied {
-    /// What is left when everything was installed and fired.
+    /// Returns the buffers, emptied, for the next entry.
     pub fn into_buffers(self) -> Buffers {
         let Self { mut changes, mut fired, names, .. } = self;
         if changes.capacity() > BUFFERED || fired.capacity() > BUFFERED {
@@ -54,48 +54,49 @@ impl Applied {
     }
 }
 
-/// Something a watch may have waited for.
+/// An event that may fire watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fired {
-    /// What happened.
+    /// Kind of event.
     pub kind: EventKind,
-    /// To which znode.
+    /// The znode it happened to.
     pub path: Text,
-    /// The stored ACL that decides who may be told (surface 5.3): the znode's own, its last one, or its parent's.
+    /// The stored ACL that decides which clients receive the event (surface 5.3). It is the znode's
+    /// own, its last one, or its parent's.
     pub acl: Bytes,
 }
 
-/// What an entry came to.
+/// The result of one entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// A no-op, or bytes that mean nothing to this release.
+    /// A no-op, or bytes that this release cannot decode.
     Nothing,
     /// A single operation.
     Write(Result<OpOutcome, ErrorCode>),
-    /// Several, all or none; what failed, and where.
+    /// Several operations, all applied or none; the error names the failed one.
     Multi(Result<Vec<OpOutcome>, MultiFailure>),
     /// A session began.
     SessionCreated(Session),
     /// A session ended, or had ended before.
     SessionClosed(SessionId),
-    /// A session has this timeout from now on, milliseconds; `None` when it had ended before.
+    /// A session's new timeout in milliseconds. `None` if the session had ended before.
     SessionRenewed(SessionId, Option<u32>),
-    /// A container was looked at; true when it went.
+    /// A container was examined; true if it was deleted.
     Reaped(bool),
 }
 
-/// Where a multi failed.
+/// The failed operation of a multi.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MultiFailure {
-    /// Operations in it.
+    /// Number of operations in the multi.
     pub ops: usize,
-    /// The first that failed.
+    /// Index of the first operation that failed.
     pub at: usize,
-    /// Why.
+    /// Reason of the failure.
     pub code: ErrorCode,
 }
 
-/// What one operation came to.
+/// The result of one successful operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are the operations'")]
 pub enum OpOutcome {
@@ -109,7 +110,7 @@ pub enum OpOutcome {
 /// Applies one entry.
 ///
 /// # Errors
-/// [`Stuck`] when a record is not in memory; the state is as before.
+/// [`Stuck`] if a record is not in memory or is damaged; the state is unchanged.
 pub fn apply(
     view: &mut impl View,
     totals: Totals,
@@ -146,7 +147,7 @@ pub fn apply(
     }
 }
 
-/// Whom an operation is done for.
+/// The session and identity that request an operation.
 #[derive(Clone, Copy)]
 struct Asker<'a> {
     session: SessionId,
@@ -256,7 +257,7 @@ impl<V: View> Attempt<'_, V> {
             data: self.put_data(&path, None, data),
             acl,
         };
-        // Sticks at the maximum, and then neither count nor pzxid move on (surface 4, overflow).
+        // At the maximum, neither the count nor pzxid moves any more (surface 4, overflow).
         let counted = parent_znode.creates < i32::MAX;
         let grown = Znode {
             creates: parent_znode.creates + i32::from(counted),
@@ -320,14 +321,14 @@ impl<V: View> Attempt<'_, V> {
         Ok(changed.stat())
     }
 
-    /// Ends a session and everything that lived with it, in one step (surface 2.3, closeSession).
+    /// Ends a session and deletes its ephemerals in one step (surface 2.3, closeSession).
     fn close(&mut self, id: SessionId) -> Result<(), Stop> {
         let session = key::session(id);
         let Some(record) = self.get(&session)? else { return Ok(()) };
         let prefix = key::ephemerals_prefix(id);
         let owned = self.view.keys_under(&prefix).ok_or(Stop::Missing)?;
         let paths: Vec<&str> = owned.iter().filter_map(|key| std::str::from_utf8(&key[prefix.len()..]).ok()).collect();
-        // Siblings mostly follow one another: their parent is looked up and changed once for all of them.
+        // Siblings are mostly adjacent: their parent is looked up and changed once for all of them.
         let families: Vec<&[&str]> = paths.chunk_by(|one, next| parent_of(one) == parent_of(next)).collect();
         for family in &families {
             for need in parent_of(family[0]).iter().chain(*family).map(|path| Need::Znode(path)) {
@@ -352,7 +353,7 @@ impl<V: View> Attempt<'_, V> {
         Ok(())
     }
 
-    /// Replaces the timeout of a session; false when there is no such session any more.
+    /// Replaces a session's timeout; returns false if the session has ended.
     fn renew(&mut self, id: SessionId, timeout_ms: u32) -> Result<bool, Stop> {
         let key = key::session(id);
         let Some(record) = self.get(&key)? else { return Ok(false) };
@@ -383,7 +384,7 @@ fn match_version(asked: i32, version: i32) -> Result<(), Stop> {
     if asked == -1 || asked == version { Ok(()) } else { Err(ErrorCode::BadVersion.into()) }
 }
 
-/// Separates ZooKeeper's answers from what stops an attempt.
+/// Separates ZooKeeper errors from reasons to abandon the attempt.
 fn settle<T>(done: Result<T, Stop>) -> Result<Result<T, ErrorCode>, Stop> {
     match done {
         Ok(value) => Ok(Ok(value)),

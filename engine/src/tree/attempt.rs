@@ -1,6 +1,7 @@
-//! One entry being tried over the state: what it looks at, and the changes it lays on top.
+//! An attempt to apply one entry: its lookups, and its changes laid over the state.
 //!
-//! The rules of each operation are in [`mod@super::apply`]; here records, the digest and the counts are kept true to one another.
+//! The rules of each operation are in [`mod@super::apply`]. This module keeps records, digest and
+//! totals consistent.
 
 use super::apply::Fired;
 use super::needs::{Names, foreseen_names, needs};
@@ -16,11 +17,11 @@ use zoolet_model::{ErrorCode, EventKind, Path, SessionId, Text};
 
 /// Why an operation stopped.
 pub(super) enum Stop {
-    /// A record is not in memory; which one is noted.
+    /// A record is not in memory; it is listed in `missing`.
     Missing,
-    /// A record is not what was written.
+    /// A record is damaged.
     Damaged(&'static str),
-    /// ZooKeeper's answer.
+    /// ZooKeeper's error for the client.
     Failed(ErrorCode),
 }
 
@@ -45,13 +46,13 @@ impl Loaded {
     }
 }
 
-/// A znode whose children die.
+/// A parent whose children are being deleted.
 pub(super) struct Bereaved {
     path: Text,
     acl: Bytes,
 }
 
-/// One entry being tried: changes are laid over the state and installed only when all of it succeeded.
+/// An attempt to apply one entry. Its changes are installed only if all of it succeeds.
 pub(super) struct Attempt<'a, V> {
     pub(super) view: &'a mut V,
     pub(super) payload: &'a Bytes,
@@ -66,14 +67,14 @@ pub(super) struct Attempt<'a, V> {
 }
 
 impl<V: View> Attempt<'_, V> {
-    /// Asks for everything at once that the entry is known to need: one round of fetches instead of one per record.
+    /// Requests all records that the entry is known to need, in one round of fetches.
     pub(super) fn want(&mut self, txn: &Txn<'_>) {
         let Self { view, missing, .. } = self;
         needs(txn, &mut |need| missing.extend(need.missing_in(*view)));
         foreseen_names(txn, *view, missing);
     }
 
-    /// Refuses what a session that has ended asks for.
+    /// Fails with `SessionExpired` if the session has ended.
     pub(super) fn live(&mut self, session: SessionId) -> Result<(), Stop> {
         let key = key::session_bytes(session);
         let lives = match self.changes.get(&key) {
@@ -115,7 +116,8 @@ impl<V: View> Attempt<'_, V> {
         }
     }
 
-    /// Lays a change over the state. `before` is the hash of the record that was there.
+    /// Lays a change over the state. `before` is the hash of the record it replaces, if one
+    /// existed.
     pub(super) fn put(&mut self, key: Key, before: Option<u128>, after: Option<Bytes>) {
         if let Some(before) = before {
             self.digest = self.digest.wrapping_sub(before);
@@ -126,9 +128,12 @@ impl<V: View> Attempt<'_, V> {
         self.changes.put(key, Change { existed: before.is_some(), after });
     }
 
-    /// `is_brief` says that this record may soon be replaced: by the next child, or because it goes.
+    /// Replaces a znode's record.
+    ///
+    /// `is_brief` means that the record may be replaced or deleted soon, for example by the next
+    /// child's creation.
     fn put_znode(&mut self, path: &str, before: Option<&Loaded>, after: Option<&Znode<'_>>, is_brief: bool) {
-        // It was loaded by this path, or its path is valid: there is such a key.
+        // The key exists: the znode was loaded by this path, or the path was validated.
         if let Some(key) = key::with_znode(path, |key| self.view.key(key)) {
             let before = before.map(|loaded| record_hash(&key, &loaded.record));
             let after = after
@@ -146,14 +151,14 @@ impl<V: View> Attempt<'_, V> {
         }
     }
 
-    /// Puts data where it belongs and says what the znode's record holds of it.
+    /// Stores data in its place and returns its form in the znode's record.
     pub(super) fn put_data<'d>(&mut self, path: &str, before: Option<&Znode<'_>>, data: Option<&'d [u8]>) -> Data<'d> {
         let old = before.and_then(|znode| if let Data::Large { hash, .. } = znode.data { Some(hash) } else { None });
         let large = data.filter(|bytes| bytes.len() > INLINE_DATA_MAX);
         if (old.is_some() || large.is_some())
             && let Some(key) = key::data(path)
         {
-            // Copied: a slice would keep the whole buffer that many entries share.
+            // Copy the data: a slice would keep alive the whole buffer, which many entries share.
             let after = large.map(Bytes::copy_from_slice);
             let hash = large.map_or(0, |bytes| record_hash(&key, bytes));
             self.put(key, old, after);
@@ -164,9 +169,10 @@ impl<V: View> Attempt<'_, V> {
         data.map_or(Data::Null, Data::Inline)
     }
 
-    /// Replaces a znode's record, and keeps the reaper's list true.
+    /// Replaces a znode's record and updates the reaper's marks.
     pub(super) fn replace(&mut self, path: &str, loaded: &Loaded, before: &Znode<'_>, after: &Znode<'_>) {
-        // Data that is set is not: to look for a slate for each of a thousand busy znodes costs more than memory does.
+        // setData uses no slate: searching one for each of a thousand busy znodes costs more than
+        // allocating.
         self.put_znode(path, Some(loaded), Some(after), before.num_children != after.num_children);
         self.mark_reapable(path, before.is_reapable(), after.is_reapable());
     }
@@ -180,7 +186,7 @@ impl<V: View> Attempt<'_, V> {
         }
     }
 
-    /// Puts a znode into the tree; its parent is the caller's.
+    /// Adds a znode to the tree; the caller updates its parent.
     pub(super) fn birth(&mut self, path: &str, znode: &Znode<'_>) {
         self.put_znode(path, None, Some(znode), true);
         self.totals.znodes += 1;
@@ -192,7 +198,9 @@ impl<V: View> Attempt<'_, V> {
         }
     }
 
-    /// Takes children off a znode's count, before they die. Says who is to hear of each.
+    /// Subtracts `deaths` children from a znode before they are deleted.
+    ///
+    /// Returns the path and ACL of the parent, for the events of the deletions.
     pub(super) fn shrink(&mut self, path: Text, loaded: &Loaded, deaths: i32) -> Result<Bereaved, Stop> {
         let znode = loaded.znode()?;
         let shrunk = Znode { num_children: znode.num_children.wrapping_sub(deaths), pzxid: self.zxid, ..znode };
@@ -200,7 +208,7 @@ impl<V: View> Attempt<'_, V> {
         Ok(Bereaved { acl: loaded.acl(&znode), path })
     }
 
-    /// Takes a znode out of the tree; its parent has been shrunk.
+    /// Removes a znode from the tree. Its parent was already updated by `shrink`.
     pub(super) fn death(&mut self, path: &Text, loaded: &Loaded, parent: &Bereaved) -> Result<(), Stop> {
         let znode = loaded.znode()?;
         self.put_znode(path, Some(loaded), None, false);
@@ -222,18 +230,18 @@ impl<V: View> Attempt<'_, V> {
         self.fired.push(Fired { kind, path, acl });
     }
 
-    /// The path of a parent, which is part of its child's: the entry's own text where it has a name.
+    /// Returns a parent's path, shared with the entry's text except for the root.
     pub(super) fn parent_text(&self, parent: &str) -> Text {
         if parent == "/" { Path::ROOT.text().clone() } else { self.text(parent) }
     }
 
-    /// The text of the entry itself, shared.
+    /// Returns a part of the entry's own text, shared.
     pub(super) fn text(&self, part: &str) -> Text {
         Text::from_utf8_lossy(self.payload.slice_ref(part.as_bytes()))
     }
 }
 
-/// What a znode adds to ZooKeeper's approximate_data_size.
+/// Returns a znode's share of ZooKeeper's approximate_data_size.
 fn weight(path: &str, znode: &Znode<'_>) -> u64 {
     path.len() as u64 + u64::from(znode.data.length())
 }

@@ -7,10 +7,11 @@ use crate::store::digest::record_hash;
 use crate::store::key;
 use zoolet_model::{AclEntry, Perms, Text};
 
-/// The records, counts and digest of a newly born tree.
+/// Returns the records, totals and digest of a new tree.
 ///
-/// Nobody created these znodes, so the count of creates is zero and the shown cversion negative, as in ZooKeeper (surface 4):
-/// `/` -1, `/zookeeper` -2. The configuration may be read by anyone and written by super alone.
+/// No create is counted for these znodes, so the displayed cversion is negative, as in ZooKeeper
+/// (surface 4): `/` -1, `/zookeeper` -2. Every client may read the configuration znode; only super
+/// may write it.
 pub fn birth() -> (Changes, Totals, u128) {
     let read_only = acl::encode(&[AclEntry {
         perms: Perms::READ,

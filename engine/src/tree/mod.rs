@@ -1,7 +1,8 @@
-//! The tree of znodes: what an entry does to it and what a read sees of it.
+//! The tree of znodes: the effects of entries and the results of reads.
 //!
-//! It knows nothing of peers, quorums or connections. It looks at the state through [`View`], which may answer "not in memory";
-//! then nothing has happened yet, and the same call is made again once the record was fetched.
+//! It knows nothing of peers, quorums or connections. It reads the state through [`View`], which
+//! may answer "not in memory". Nothing has changed in that case, and the caller repeats the call
+//! once the record was fetched.
 
 pub mod acl;
 mod apply;

@@ -1,4 +1,4 @@
-//! What an entry is known to need before its turn comes, so that it is fetched while the log syncs.
+//! Records an entry is known to need before its turn, so that they are fetched while the log syncs.
 
 use super::record::Znode;
 use super::view::{Found, View};
@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use zoolet_model::{SessionId, Text, path::parent_and_name};
 
-/// A record that an entry is known to need before anything else is known.
+/// A record that an entry is known to need before its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need<'a> {
-    /// The znode of this path, if one can have it.
+    /// The znode at this path, if the path can name one.
     Znode(&'a str),
-    /// The list of what this session owns.
+    /// The list of this session's ephemerals.
     Ephemerals(SessionId),
 }
 
-/// Names everything that an entry is known to need, so that it is fetched while the log syncs.
+/// Lists everything that an entry is known to need.
 pub fn needs<'a>(txn: &Txn<'a>, need: &mut impl FnMut(Need<'a>)) {
     match txn {
         Txn::Write { op, .. } => op_needs(op, need),
@@ -51,9 +51,10 @@ fn path_needs<'a>(path: &'a str, need: &mut impl FnMut(Need<'a>)) {
     need(Need::Znode(path));
 }
 
-/// The names that an entry's sequential znodes will have if nothing comes between, as far as memory does not know them. Without this a multi of
-/// many would be tried once for each, and everybody's writes would wait for it.
-/// They are added to `missing`.
+/// Adds the likely names of an entry's sequential znodes to `missing`, if not in memory.
+///
+/// The names hold if no other entry comes between. Without this, a multi with many sequential
+/// creates would be tried once per create, and delay all other writes.
 pub fn foreseen_names(txn: &Txn<'_>, view: &mut impl View, missing: &mut Vec<FetchWhat>) {
     let ops = match txn {
         Txn::Write { op, .. } => std::slice::from_ref(op),
@@ -74,7 +75,7 @@ pub fn foreseen_names(txn: &Txn<'_>, view: &mut impl View, missing: &mut Vec<Fet
         }
         return;
     }
-    // Each parent's next number; `None` while its record is not in memory.
+    // The next number under each parent; `None` while its record is not in memory.
     let mut numbers: BTreeMap<&str, Option<i32>> = BTreeMap::new();
     for op in ops {
         let Op::Create { path, sequential, .. } = *op else { continue };
@@ -87,25 +88,27 @@ pub fn foreseen_names(txn: &Txn<'_>, view: &mut impl View, missing: &mut Vec<Fet
     }
 }
 
-/// How many children a znode has had; `None` when its record is not in memory.
+/// Returns how many children a znode has ever had. `None` if its record is not in memory.
 fn creates_in(path: &str, view: &mut impl View) -> Option<i32> {
     match key::with_znode(path, |key| view.record(key))? {
         Found::Record(record) => Znode::decode(&record).ok().map(|znode| znode.creates),
-        // Perhaps the entry itself creates it.
+        // The entry itself may create the parent.
         Found::Absent => Some(0),
         Found::Unknown => None,
     }
 }
 
-/// Makes the names of sequential znodes, in memory that a few of them share; it goes when nobody has any of them.
+/// Builds names of sequential znodes in a buffer that a few names share.
+///
+/// The buffer is freed when the last of them is dropped.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Names(BytesMut);
 
-/// What a name that somebody keeps may keep with it, bytes.
+/// Size of the buffer that names share, in bytes. A retained name keeps all of it alive.
 const NAMES_BYTES: usize = 1024;
 
 impl Names {
-    /// What a sequential znode is called.
+    /// Returns the name of a sequential znode.
     pub(super) fn text(&mut self, asked: &str, number: i32) -> Text {
         with_sequential(asked, number, |name| {
             if self.0.capacity() < name.len() {
@@ -117,7 +120,7 @@ impl Names {
     }
 }
 
-/// Calls `look` with what a sequential znode is called, on the stack where that is of usual length.
+/// Calls `look` with a sequential znode's name, built on the stack if it is short enough.
 fn with_sequential<R>(asked: &str, number: i32, look: impl FnOnce(&str) -> R) -> R {
     let mut name = [0; 256];
     let mut rest = &mut name[..];
@@ -134,7 +137,7 @@ fn missing_name(asked: &str, number: i32, view: &mut impl View) -> Option<FetchW
 }
 
 impl Need<'_> {
-    /// What to fetch, unless memory has it.
+    /// Returns the fetch for this need; `None` if memory has the record.
     pub fn missing_in(self, view: &mut impl View) -> Option<FetchWhat> {
         match self {
             Need::Znode(path) => {
@@ -148,7 +151,9 @@ impl Need<'_> {
     }
 }
 
-/// The parent as create and delete see it: `/` is in `/`, so that creating it says NodeExists (surface 13.12).
+/// Returns the parent as create and delete see it.
+///
+/// The parent of `/` is `/`, so that creating it fails with NodeExists (surface 13.12).
 pub(super) fn parent_of(path: &str) -> Option<&str> {
     if path == "/" { Some("/") } else { parent_and_name(path).map(|(parent, _)| parent) }
 }

@@ -1,48 +1,48 @@
-//! What one entry changes, laid over the state until all of it has succeeded.
+//! The changes of one entry, laid over the state until the whole entry has succeeded.
 
 use crate::store::key::Key;
 use bytes::Bytes;
 use std::collections::HashMap;
 
-/// One record before and after an entry.
+/// A change of one record by an entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// Whether there was one.
+    /// Whether the record existed before the entry.
     pub existed: bool,
-    /// What there is now.
+    /// The record after the entry; `None` if it is deleted.
     pub after: Option<Bytes>,
 }
 
 impl Change {
-    /// Whether the entry made a record where there was none before it.
+    /// Returns whether the entry created the record.
     pub fn is_birth(&self) -> bool {
         !self.existed && self.after.is_some()
     }
 
-    /// Whether the entry took a record away that was there before it.
+    /// Returns whether the entry deleted the record.
     pub fn is_death(&self) -> bool {
         self.existed && self.after.is_none()
     }
 }
 
-/// Up to this many changes are looked through; most entries make one or two.
+/// Up to this many changes are searched linearly. Most entries make one or two.
 const LOOKED_THROUGH: usize = 16;
 
-/// The changes of one entry, each key once, in the order in which they were first made.
+/// The changes of one entry: each key once, in the order of first change.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Overlay {
     changes: Vec<(Key, Change)>,
-    /// Where each key is, once there are many.
+    /// Index of each key in `changes`, once there are many.
     places: HashMap<Key, usize>,
 }
 
 impl Overlay {
-    /// What an earlier part of the entry made of a record.
+    /// Returns the change that an earlier part of the entry made to a record.
     pub fn get(&self, key: &[u8]) -> Option<&Change> {
         self.place(key).map(|at| &self.changes[at].1)
     }
 
-    /// Changes a record. Whether there was one before the entry is what its first change says.
+    /// Adds or updates a change. `existed` is kept from the record's first change.
     pub(super) fn put(&mut self, key: Key, change: Change) {
         if let Some(at) = self.place(&key) {
             self.changes[at].1.after = change.after;
@@ -64,34 +64,34 @@ impl Overlay {
         self.places.get(key).copied()
     }
 
-    /// Forgets all of it.
+    /// Removes all changes.
     pub(super) fn clear(&mut self) {
         self.changes.clear();
         self.places.clear();
     }
 
-    /// In the order in which they were first made.
+    /// Iterates over the changes in the order of first change.
     pub fn iter(&self) -> impl Iterator<Item = (&Key, &Change)> {
         self.changes.iter().map(|(key, change)| (key, change))
     }
 
-    /// Takes all of it out, in that order; the memory stays.
+    /// Removes and returns all changes in the order of first change. The memory stays allocated.
     pub fn drain(&mut self) -> impl Iterator<Item = (Key, Change)> + '_ {
         self.places.clear();
         self.changes.drain(..)
     }
 
-    /// How many changes it has memory for.
+    /// Returns the number of changes that fit without allocating.
     pub(super) fn capacity(&self) -> usize {
         self.changes.capacity()
     }
 
-    /// The keys alone.
+    /// Iterates over the keys.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.changes.iter().map(|(key, _)| key)
     }
 
-    /// Whether nothing changes.
+    /// Returns whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What a read sees. Its outcome is decided here, from memory; only bytes may be left to the base.
+//! Reads. The outcome is decided here from memory; only bytes may be left to fetch from the base.
 
 use super::acl::{self, Identity};
 use super::record::{Data, Znode};
@@ -14,13 +14,13 @@ use zoolet_model::{
 /// A decided read.
 #[derive(Debug)]
 pub(crate) enum Determined {
-    /// All of it.
+    /// The complete reply.
     Reply(Reply),
-    /// The outcome stands; the bytes are in the base.
+    /// The outcome is final. Bytes still have to be read from the base.
     Pending(Pending),
 }
 
-/// Why a read has no outcome, or a bad one.
+/// Why a read has no outcome, or fails.
 enum Stop {
     Missing(FetchWhat),
     Damaged(&'static str),
@@ -44,11 +44,13 @@ fn settle<T>(done: Result<T, Stop>) -> Decided<T> {
     }
 }
 
-/// Decides a read. Paths are not validated: what cannot name a znode names none, and the empty path is `/` (surface 7.4).
-/// Watches are the caller's: they depend on the outcome.
+/// Decides a read; `None` for requests that read nothing from the tree.
+///
+/// Paths are not validated: an invalid path names no znode, and the empty path is `/` (surface
+/// 7.4). The caller registers watches, because they depend on the outcome.
 ///
 /// # Errors
-/// [`Stuck`] when a record is not in memory. Requests that read nothing of the tree have no outcome here: `None`.
+/// [`Stuck`] if a record is not in memory or is damaged.
 pub(crate) fn read(
     view: &mut impl View,
     identity: &Identity,
@@ -82,10 +84,10 @@ pub(crate) fn read(
     Some(settle(done))
 }
 
-/// The znode's Stat, without any permission check: what setWatches compares.
+/// Returns a znode's Stat without a permission check, for setWatches.
 ///
 /// # Errors
-/// [`Stuck`] when its record is not in memory.
+/// [`Stuck`] if its record is not in memory or is damaged.
 fn exists(view: &mut impl View, path: &str) -> Result<Option<Stat>, Stuck> {
     let found = find(view, path).and_then(|record| record.map(|record| Ok(decode(&record)?.stat())).transpose());
     match settle(found)? {
@@ -94,21 +96,21 @@ fn exists(view: &mut impl View, path: &str) -> Result<Option<Stat>, Stuck> {
     }
 }
 
-/// What a watch was set by, before its client lost the connection.
+/// The read that set a watch, before its client lost the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Remembered {
-    /// A znode's data.
+    /// The data of a znode.
     Data,
-    /// There being no znode.
+    /// The absence of a znode.
     Absence,
-    /// A znode's children.
+    /// The children of a znode.
     Children,
 }
 
-/// The event that a watch missed since `since_zxid`, when it did (surface 5.5).
+/// Returns the event that a watch missed since `since_zxid`, if any (surface 5.5).
 ///
 /// # Errors
-/// [`Stuck`] when the record is not in memory.
+/// [`Stuck`] if the record is not in memory or is damaged.
 pub(crate) fn missed(
     view: &mut impl View,
     set_by: Remembered,
@@ -142,7 +144,7 @@ fn data(view: &mut impl View, identity: &Identity, path: &str) -> Result<Determi
 
 type KnownData = Result<(Option<Bytes>, Stat), (Key, Stat)>;
 
-/// The data if it is in memory, else where it is.
+/// Returns the data if it is in memory, or else its key.
 fn known_data(view: &mut impl View, path: &str, record: &Bytes) -> Result<KnownData, Stop> {
     let znode = decode(record)?;
     let stat = znode.stat();
@@ -160,10 +162,12 @@ fn known_data(view: &mut impl View, path: &str, record: &Bytes) -> Result<KnownD
     })
 }
 
-/// Whether a getData of this path would have bytes to wait for that only the base has. It may change with the next entry.
+/// Returns whether a getData of this path would have to wait for bytes from the base.
+///
+/// The next entry may change the answer.
 ///
 /// # Errors
-/// What must be fetched before that is known.
+/// The fetch that is needed to answer.
 pub(crate) fn waits_for_bytes(view: &mut impl View, path: &str) -> Result<bool, FetchWhat> {
     let known = match find(view, path) {
         Ok(Some(record)) => known_data(view, path, &record).map(|known| known.is_err()),
@@ -173,7 +177,7 @@ pub(crate) fn waits_for_bytes(view: &mut impl View, path: &str) -> Result<bool, 
     match known {
         Ok(waits) => Ok(waits),
         Err(Stop::Missing(what)) => Err(what),
-        // Whoever reads it is told.
+        // The read itself will report the error.
         Err(Stop::Damaged(_) | Stop::Failed(_)) => Ok(true),
     }
 }
@@ -188,7 +192,8 @@ fn children(view: &mut impl View, identity: &Identity, path: &str, with_stat: bo
     })
 }
 
-/// The names if memory has all of them, which their number tells, else where they are.
+/// Returns the names if memory has all of them, or else a listing. Their number tells whether all
+/// are there.
 fn known_children(view: &mut impl View, path: &str, num_children: i32) -> Result<Names, Listing> {
     if num_children == 0 {
         return Ok(Names::default());
@@ -213,7 +218,9 @@ fn get_acl(view: &mut impl View, identity: &Identity, path: &str) -> Result<Repl
     Ok(Reply::Acl(entries, znode.stat()))
 }
 
-/// This session's ephemerals; null, blank and `/` ask for all, anything else is a textual prefix (surface 2.3).
+/// Returns this session's ephemerals.
+///
+/// A null, blank or `/` prefix selects all; any other prefix is compared as text (surface 2.3).
 fn ephemerals(view: &mut impl View, session: SessionId, prefix: Option<&Text>) -> Determined {
     let filter = prefix.filter(|prefix| !prefix.trim().is_empty() && *prefix != "/").cloned().unwrap_or_default();
     let prefix = key::ephemerals_prefix(session);
@@ -226,18 +233,20 @@ fn descendants(view: &mut impl View, identity: &Identity, path: &str) -> Result<
     if decode(&record)?.num_children == 0 {
         return Ok(Determined::Reply(Reply::Count(0)));
     }
-    // Everything below `/` begins as its children do. The empty path reads the root too, but the only "child" of that name is
-    // the root itself, and ZooKeeper counts it (surface 2.3).
+    // Keys below `/` all start like those of its children. The empty path also reads the root, but
+    // its only "child" of that name is the root itself, and ZooKeeper counts it (surface 2.3).
     let deeper = key::descendants_prefix(path);
     let prefixes = if path == "/" { vec![deeper] } else { vec![key::children_prefix(path), deeper] };
     let listing = |prefix: Key| Listing { expected: 0, filter: Text::EMPTY, newer: view.newer(&prefix), prefix };
     Ok(Determined::Pending(Pending::Count { listings: prefixes.into_iter().map(listing).collect() }))
 }
 
-/// A multiRead of more reads is put together off the core even when memory has all of it: its size is judged there.
+/// Maximum reads of a multiRead assembled on the core. A larger one is completed off the core,
+/// where its size is checked, even if memory has all its data.
 const READS_IN_MEMORY_MAX: usize = 8;
 
-/// Each read by itself, all of one state, up to the first that is none (surface 2.5).
+/// Decides each read of a multiRead by itself. All use one state, up to the first unreadable read
+/// (surface 2.5).
 fn multi(view: &mut impl View, identity: &Identity, reads: &[ReadOp]) -> Decided<Determined> {
     let mut missing = Vec::new();
     let mut results = Vec::with_capacity(reads.len());
@@ -286,7 +295,7 @@ fn children_of_many(view: &mut impl View, identity: &Identity, path: &str) -> Re
     })
 }
 
-/// The record of a znode that is there and that `identity` may use for `perms`.
+/// Returns the record of an existing znode that grants `identity` any of `perms`.
 fn readable(view: &mut impl View, identity: &Identity, perms: Perms, path: &str) -> Result<Bytes, Stop> {
     let record = find(view, path)?.ok_or(ErrorCode::NoNode)?;
     if identity.may(perms, decode(&record)?.acl) { Ok(record) } else { Err(ErrorCode::NoAuth.into()) }

@@ -1,14 +1,16 @@
-//! How a znode and a session are stored: rkyv archives, read in place.
+//! Stored form of znodes and sessions: rkyv archives, read in place.
 
 use super::acl;
 use bytes::Bytes;
 use rkyv::{Archive, Serialize, rancor::Failure, ser::writer::Buffer, with::InlineAsBox};
 use zoolet_model::{AclEntry, CreateKind, ServerId, SessionId, SessionSecret, Stat};
 
-/// Data longer than this lives in a record of its own, so that a child's birth does not rewrite its parent's megabyte.
+/// Longest data stored inside a znode's record, in bytes. Longer data has a separate record, so
+/// that a child's birth does not rewrite its parent's megabyte.
 pub const INLINE_DATA_MAX: usize = 1024;
 
-/// Stored bytes passed their checksum and still are no record: a bug or an unknown format, never served.
+/// Stored bytes passed their checksum but are not a record: a bug or an unknown format, never
+/// served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotARecord;
 
@@ -23,21 +25,22 @@ pub struct Znode<'a> {
     pub pzxid: i64,
     /// Wall clock of the creation, milliseconds since 1970.
     pub ctime: i64,
-    /// Wall clock of the last setData.
+    /// Wall clock of the last setData, milliseconds since 1970.
     pub mtime: i64,
-    /// Count of setData.
+    /// Number of setData calls.
     pub version: i32,
-    /// Children ever created: ZooKeeper's internal cversion, the source of sequence numbers. Sticks at its maximum.
+    /// Number of children ever created: ZooKeeper's internal cversion, the source of sequence
+    /// numbers. Stays at its maximum.
     pub creates: i32,
-    /// Count of setACL.
+    /// Number of setACL calls.
     pub aversion: i32,
-    /// Direct children.
+    /// Number of direct children.
     pub num_children: i32,
-    /// What kind of znode.
+    /// Kind of znode.
     pub kind: Kind,
-    /// Its data, or where that is.
+    /// Data, or where it is stored.
     pub data: Data<'a>,
-    /// Its ACL as [`acl::encode`] stores it.
+    /// ACL in the form of [`acl::encode`].
     pub acl: &'a [u8],
 }
 
@@ -54,13 +57,14 @@ pub enum Kind {
 /// The data of a stored znode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Data<'a> {
-    /// Null, which is not empty.
+    /// Null, which differs from empty.
     Null,
-    /// Here.
+    /// Data inside the record.
     Inline(&'a [u8]),
-    /// In its own record, whose hash is kept here so that the digest can change without reading it.
+    /// Data in a separate record. Its hash is kept here, so that the digest can change without
+    /// reading that record.
     Large {
-        /// Bytes.
+        /// Length in bytes.
         length: u32,
         /// `store::digest::record_hash` of that record.
         hash: u128,
@@ -68,7 +72,7 @@ pub enum Data<'a> {
 }
 
 impl Kind {
-    /// For a create by `session`.
+    /// Returns the kind of a znode that `session` creates.
     pub fn of(kind: CreateKind, session: SessionId) -> Self {
         match kind {
             CreateKind::Persistent => Self::Persistent,
@@ -108,7 +112,7 @@ impl Data<'_> {
     const INLINE: u8 = 1;
     const LARGE: u8 = 2;
 
-    /// Bytes of data; null has none.
+    /// Returns the length of the data in bytes; null counts 0.
     pub fn length(&self) -> u32 {
         match self {
             Self::Null => 0,
@@ -118,7 +122,8 @@ impl Data<'_> {
     }
 }
 
-/// The archive of a znode. Its layout is pinned by the golden bytes below and described in docs/FORMATS.md.
+/// The archive of a znode. Its layout is pinned by the golden bytes below and described in
+/// docs/FORMATS.md.
 #[derive(Archive, Serialize)]
 struct Stored<'a> {
     czxid: i64,
@@ -144,10 +149,10 @@ const _: () = assert!(size_of::<ArchivedStored<'static>>() == 86);
 const _: () = assert!(align_of::<ArchivedStored<'static>>() == 1);
 
 impl<'a> Znode<'a> {
-    /// Reads a record in place.
+    /// Decodes a record in place.
     ///
     /// # Errors
-    /// [`NotARecord`].
+    /// [`NotARecord`] if the bytes are not a znode.
     pub fn decode(record: &'a [u8]) -> Result<Self, NotARecord> {
         let stored = rkyv::access::<ArchivedStored<'_>, Failure>(record).map_err(|_| NotARecord)?;
         let bytes: &'a [u8] = &stored.data;
@@ -176,12 +181,12 @@ impl<'a> Znode<'a> {
         })
     }
 
-    /// Writes the record.
+    /// Encodes the record.
     pub fn encode(&self) -> Bytes {
         self.encode_on(|_| None)
     }
 
-    /// Writes the record, where it is short on what `slate` gives for it, if that gives anything.
+    /// Encodes the record. A short record is written into memory from `slate`, if that returns any.
     pub(super) fn encode_on(&self, slate: impl FnOnce(&[u8]) -> Option<Bytes>) -> Bytes {
         let (kind, kind_detail) = self.kind.to_parts();
         let hash;
@@ -216,7 +221,10 @@ impl<'a> Znode<'a> {
         )
     }
 
-    /// What clients are shown: creates and deletes of children are added up, container and TTL owners hidden (surface 4).
+    /// Returns the Stat that clients see.
+    ///
+    /// Its cversion counts creates and deletes of children. Containers and TTL znodes show no owner
+    /// (surface 4).
     pub fn stat(&self) -> Stat {
         Stat {
             czxid: self.czxid,
@@ -233,15 +241,16 @@ impl<'a> Znode<'a> {
         }
     }
 
-    /// The ACL as clients see it.
+    /// Returns the ACL that clients see.
     ///
     /// # Errors
-    /// [`NotARecord`].
+    /// [`NotARecord`] if the stored ACL is invalid.
     pub fn acl_entries(&self) -> Result<Vec<AclEntry>, NotARecord> {
         acl::decode(self.acl).map_err(|_| NotARecord)
     }
 
-    /// Whether the reaper may delete it: a container that has had children and has none.
+    /// Returns whether the reaper may delete this znode. It must be a container that has lost all
+    /// its children.
     pub fn is_reapable(&self) -> bool {
         self.kind == Kind::Container && self.num_children == 0 && self.creates > 0
     }
@@ -250,15 +259,15 @@ impl<'a> Znode<'a> {
 /// A stored session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Session {
-    /// Negotiated, milliseconds.
+    /// Negotiated timeout, milliseconds.
     pub timeout_ms: u32,
-    /// What its owner shows to continue it.
+    /// Secret that the owner presents to continue the session.
     pub secret: SessionSecret,
-    /// The server in whose process its owner lives, if it does.
+    /// Server in whose process the owner lives; `None` for a remote client.
     pub home: Option<ServerId>,
 }
 
-/// The archive of a session. Before it stands the id of its home, if it has one.
+/// The archive of a session. The id of its home, if any, precedes it as one byte.
 #[derive(Archive, Serialize)]
 struct StoredSession {
     timeout_ms: u32,
@@ -268,10 +277,10 @@ struct StoredSession {
 const _: () = assert!(size_of::<ArchivedStoredSession>() == 20);
 
 impl Session {
-    /// Reads a record.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// [`NotARecord`].
+    /// [`NotARecord`] if the bytes are not a session.
     pub fn decode(record: &[u8]) -> Result<Self, NotARecord> {
         let (home, record) = match record {
             [home, record @ ..] if record.len() == size_of::<ArchivedStoredSession>() => {
@@ -283,7 +292,7 @@ impl Session {
         Ok(Self { timeout_ms: stored.timeout_ms.to_native(), secret: SessionSecret(stored.secret), home })
     }
 
-    /// Writes the record.
+    /// Encodes the record.
     pub fn encode(&self) -> Bytes {
         let stored = StoredSession { timeout_ms: self.timeout_ms, secret: self.secret.0 };
         let archive = archive(&stored, size_of::<ArchivedStoredSession>(), |_| None);
@@ -294,20 +303,20 @@ impl Session {
     }
 }
 
-/// The replicated counts that no record holds.
+/// Replicated totals that no record holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Znodes, built-in ones included.
+    /// Znodes, including the built-in ones.
     pub znodes: u64,
     /// Bytes of paths and data.
     pub data_bytes: u64,
-    /// Ephemerals.
+    /// Ephemerals of all sessions.
     pub ephemerals: u64,
-    /// Znodes the reaper should look at.
+    /// Containers that may be reaped.
     pub reapable: u64,
     /// Ensemble time of the last entry, milliseconds.
     pub ensemble_ms: u64,
-    /// Which rules apply entries: raised by an entry of its own, never lowered.
+    /// Version of the rules that apply entries: raised by a dedicated entry, never lowered.
     pub semantics: u32,
 }
 
@@ -324,10 +333,10 @@ struct StoredTotals {
 const _: () = assert!(size_of::<ArchivedStoredTotals>() == 44);
 
 impl Totals {
-    /// Reads them from a checkpoint's meta record.
+    /// Decodes the totals from a checkpoint's meta record.
     ///
     /// # Errors
-    /// [`NotARecord`].
+    /// [`NotARecord`] if the bytes are not totals.
     pub fn decode(record: &[u8]) -> Result<Self, NotARecord> {
         let stored = rkyv::access::<ArchivedStoredTotals, Failure>(record).map_err(|_| NotARecord)?;
         Ok(Self {
@@ -340,7 +349,7 @@ impl Totals {
         })
     }
 
-    /// Writes them for a checkpoint's meta record.
+    /// Encodes the totals for a checkpoint's meta record.
     pub fn encode(&self) -> Bytes {
         let Self { znodes, data_bytes, ephemerals, reapable, ensemble_ms, semantics } = *self;
         let stored = StoredTotals { znodes, data_bytes, ephemerals, reapable, ensemble_ms, semantics };
@@ -353,7 +362,7 @@ type Serializer<'a, 'b> = rkyv::rancor::Strategy<
     Failure,
 >;
 
-/// Most records are not longer.
+/// Length that most records do not exceed, in bytes.
 const SHORT: usize = 256;
 
 fn archive(
@@ -366,7 +375,8 @@ fn archive(
         write(value, place);
         return slate(place).unwrap_or_else(|| shared(place));
     }
-    // One byte to spare makes the buffer shareable from the start: the first clone of an exact one would allocate.
+    // With one spare byte the buffer is shareable from the start; the first clone of an exact one
+    // would allocate.
     let mut long = Vec::with_capacity(bytes + 1);
     long.resize(bytes, 0);
     write(value, &mut long);
@@ -379,8 +389,10 @@ fn write(value: &impl for<'a, 'b> Serialize<Serializer<'a, 'b>>, place: &mut [u8
     debug_assert!(written.is_ok_and(|written| written.len() == bytes), "the place has the record's size");
 }
 
-/// A short record in one allocation, with the count of those who share it: a `Vec` that becomes [`Bytes`] takes two. Of the sizes that an allocator
-/// gives, the smallest that will do.
+/// Returns a short record in a single allocation, including its reference count.
+///
+/// A `Vec` converted to [`Bytes`] takes two. The allocation has the smallest allocator size class
+/// that fits.
 fn shared(record: &[u8]) -> Bytes {
     match record.len() {
         0..=32 => shared_in::<32>(record),
@@ -452,7 +464,8 @@ mod tests {
         }
         expected.extend(2u32.to_le_bytes());
         expected.extend([1, 1]);
-        // Relative pointers, each followed by its length: back to "dd" from byte 73, to "a" from byte 81.
+        // Relative pointers, each followed by its length: back to "dd" from byte 73, to "a" from
+        // byte 81.
         for (offset, length) in [(-73i32, 2u32), (-79, 1)] {
             expected.extend(offset.to_le_bytes());
             expected.extend(length.to_le_bytes());

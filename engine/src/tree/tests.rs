@@ -1,4 +1,5 @@
-//! Rules of apply that are easiest to see on a bare state; everything else is compared with the reference in the simulator.
+//! Apply rules that are easiest to test on a bare state. The simulator compares everything else
+//! with the reference.
 
 use super::acl::Identity;
 use super::record::{Data, Znode};
@@ -11,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use zoolet_model::{CreateKind, ErrorCode, EventKind, SessionId, SessionSecret, Zxid};
 
-/// A whole state in memory, of which some records can be hidden.
+/// A whole state in memory; some records can be hidden.
 struct Whole {
     records: BTreeMap<Key, Bytes>,
     hidden: BTreeSet<Key>,
@@ -225,7 +226,7 @@ fn all_names_of_a_multi_of_sequential_znodes_are_asked_for_at_once() {
     whole.create("/a/one", CreateKind::Persistent).unwrap();
     let numbered = |number: usize| key::znode(&format!("/a/n{number:010}")).unwrap();
     whole.hidden = (0..200).map(numbered).collect();
-    // What else is born under the parent counts too.
+    // Other children created under the parent advance the sequence too.
     let mut ops = vec![create("/a/n", CreateKind::Ephemeral, true), create("/a/two", CreateKind::Persistent, false)];
     ops.extend((0..50).map(|_| create("/a/n", CreateKind::Persistent, true)));
     let txn = Txn::Multi { session: SESSION, identity: Identity::default(), ops };

@@ -1,27 +1,27 @@
-//! How the tree looks at the state.
+//! The tree's view of the state.
 
 use crate::action::FetchWhat;
 use crate::store::key::Key;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// What memory knows of a record.
+/// Result of looking up a record in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// This is it.
+    /// The record.
     Record(Bytes),
-    /// There is none.
+    /// The record does not exist.
     Absent,
-    /// Only the base knows.
+    /// Memory does not know: the base must be read.
     Unknown,
 }
 
-/// The applied state as far as it is in memory.
+/// The applied state, as far as it is in memory.
 pub trait View {
-    /// One record.
+    /// Looks up a record.
     fn record(&mut self, key: &[u8]) -> Found;
 
-    /// Whether there is such a record; `None` when only the base knows.
+    /// Returns whether a record exists; `None` if the base must be read.
     fn holds(&mut self, key: &[u8]) -> Option<bool> {
         match self.record(key) {
             Found::Record(_) => Some(true),
@@ -30,28 +30,30 @@ pub trait View {
         }
     }
 
-    /// This key, to be kept; shared with the state where that has it already.
+    /// Returns an owned copy of this key, shared with the state if the state has it.
     fn key(&mut self, key: &[u8]) -> Key {
         key.into()
     }
 
-    /// This record, written where one was that nobody has any more; `None` when it is to have memory of its own.
+    /// Returns this record written into reused memory. `None` if it needs a new allocation.
     fn slate(&mut self, _record: &[u8]) -> Option<Bytes> {
         None
     }
 
-    /// Every key under a prefix, in order; `None` when the base must be asked.
+    /// Returns every key under a prefix, in order. `None` if the base must be read.
     fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>>;
 
-    /// What memory knows better than the base of the keys under a prefix: rest of the key, and whether it is there.
+    /// Returns the keys under a prefix whose state in memory is newer than the base.
+    ///
+    /// Each item is the rest of the key after the prefix, and whether the key exists.
     fn newer(&self, prefix: &[u8]) -> BTreeMap<Key, bool>;
 }
 
-/// Why a call could not be finished now. Nothing has changed.
+/// Why a call cannot finish now. Nothing has changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stuck {
-    /// Fetch these and call again.
+    /// Records are missing: fetch them and call again.
     Missing(Vec<FetchWhat>),
-    /// A record is not what was written: the state cannot be trusted.
+    /// A record is damaged: the state cannot be trusted.
     Damaged(&'static str),
 }

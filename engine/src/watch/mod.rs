@@ -1,10 +1,12 @@
-//! Watches: who is told when which znode changes.
+//! Watches: which connections are told when a znode changes.
 //!
-//! A watch is (connection, path, kind), and a set: repeating it changes nothing. The four kinds coexist on one path, as in ZooKeeper
-//! 3.9. Paths are the text a client sent, never validated: one that no znode can have just never fires.
+//! Watches are a set of (connection, path, kind): repeating one changes nothing. The four kinds
+//! coexist on one path, as in ZooKeeper 3.9. Paths are the text that a client sent, unvalidated; a
+//! watch on an impossible path never fires.
 //!
-//! The table knows neither znodes nor permissions. [`WatchTable::fire`] names connections in the order of their numbers, so equal
-//! inputs give equal outputs; no iteration order of a hash table is ever seen.
+//! The table knows neither znodes nor permissions. [`WatchTable::fire`] reports connections in
+//! numeric order, so equal inputs give equal outputs. No result depends on the iteration order of a
+//! hash table.
 
 mod listing;
 mod paths;
@@ -20,16 +22,16 @@ use std::{collections::BTreeMap, mem::size_of};
 use watchers::{KindSet, WATCHER_BYTES};
 use zoolet_model::{AddWatchMode, EventKind, WatcherType, path::parent_and_name};
 
-/// What a watch waits for, and how often.
+/// The events that a watch waits for, and how often it fires.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum WatchKind {
-    /// One creation, change of data or deletion (getData, exists).
+    /// The next creation, data change or deletion (getData, exists).
     Data,
-    /// One change among the children, or the deletion (getChildren).
+    /// The next change of the children, or the deletion (getChildren).
     Child,
-    /// All of both, until removed.
+    /// All events of `Data` and `Child`, until removed.
     Persistent,
-    /// Creations, changes of data and deletions of the znode and all below it, until removed.
+    /// Creations, data changes and deletions in the whole subtree, until removed.
     PersistentRecursive,
 }
 
@@ -42,7 +44,7 @@ impl From<AddWatchMode> for WatchKind {
     }
 }
 
-/// The table holds as many watches as it may.
+/// The watch table is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooMany;
 
@@ -51,14 +53,16 @@ pub struct TooMany;
 pub struct WatchTable {
     watches: u32,
     watches_max: u32,
-    /// What the table may take, because clients choose the paths and a path may be long.
+    /// Maximum bytes of the table. Clients choose the paths, and a path may be long.
     bytes_max: usize,
-    /// Watches of kind `PersistentRecursive`. While there are none, nobody looks at ancestors.
+    /// Watches of kind `PersistentRecursive`. While 0, `fire` skips the ancestors.
     recursive: u32,
     /// (connection, path) pairs with at least one kind.
     pairs: u32,
     paths: Paths,
-    /// The reverse direction, so that a connection's end costs what that connection holds. Invariant: every pair is listed here.
+    /// Paths by connection, so that dropping a connection costs only its own watches.
+    ///
+    /// Invariant: every pair is listed here.
     connections: BTreeMap<ConnId, Watched>,
     /// Scratch of [`WatchTable::fire`].
     matched: Vec<ConnId>,
@@ -73,24 +77,28 @@ enum Watched {
     Many(Box<WatchedPaths>),
 }
 
-/// Invariant: `live` of the listed ids, counted once each, are watched by the connection. The others are stale: a watch that fired
-/// leaves its id behind, because finding it would cost a search. A stale id may meanwhile name another path; whoever walks the list asks
-/// the path's own watchers, so that is harmless.
+/// A list of watched paths that may contain stale ids.
+///
+/// Invariant: `live` distinct ids in the list are watched by the connection. The others are stale:
+/// a fired watch leaves its id behind, because finding it would cost a search. A stale id may now
+/// name another path. That is harmless, because readers of the list also check the path's watchers.
 #[derive(Debug, Default)]
 struct WatchedPaths {
     live: u32,
     ids: Vec<PathId>,
 }
 
-/// Stale ids a list may hold beyond the number of its live ones.
+/// Stale ids allowed in a list beyond the number of its live ones.
 const STALE_SLACK: usize = 16;
 
-/// What `fire` remembers between calls, entries.
+/// Entries of scratch memory that `fire` keeps between calls.
 const SCRATCH_MAX: usize = 1024;
 
 impl WatchTable {
-    /// An empty table for at most `watches_max` watches, and for about `bytes_max` bytes. `seed` must not be known to clients: it keeps them from choosing paths that
-    /// collide. It has no influence on any result.
+    /// Creates an empty table for `watches_max` watches in about `bytes_max` bytes.
+    ///
+    /// `seed` must be secret: it keeps clients from choosing paths that collide. It influences no
+    /// result.
     pub fn new(watches_max: u32, bytes_max: usize, seed: u128) -> Self {
         Self {
             watches: 0,
@@ -105,33 +113,35 @@ impl WatchTable {
         }
     }
 
-    /// Watches, all kinds together.
+    /// Returns the number of watches of all kinds.
     pub fn watches(&self) -> u32 {
         self.watches
     }
 
-    /// Paths with a watch.
+    /// Returns the number of watched paths.
     pub fn paths(&self) -> u32 {
         self.paths.len()
     }
 
-    /// Connections with a watch.
+    /// Returns the number of connections with a watch.
     pub fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// Bytes in use, estimated in O(1) from the table's own counts; `tests/watch_memory.rs` holds it to what an allocator counts.
+    /// Returns the estimated bytes in use, in O(1).
+    ///
+    /// `engine/sim/tests/watch_memory.rs` compares the estimate with an allocator's count.
     pub fn bytes(&self) -> usize {
         let (pairs, paths, connections) = (self.pairs as usize, self.paths.len() as usize, self.connections.len());
-        // The first watcher of a path and the first path of a connection need no memory of their own. Arrays and B-tree leaves are
-        // about two thirds full.
+        // The first watcher of a path and the first path of a connection are stored inline. Arrays
+        // and B-tree leaves are about two thirds full.
         self.paths.bytes()
             + (pairs - paths) * WATCHER_BYTES * 3 / 2
             + connections * size_of::<(ConnId, Watched)>() * 2
             + (pairs - connections) * size_of::<PathId>() * 3 / 2
     }
 
-    /// Its numbers, and the same counted from who watches which path.
+    /// Appends the table's counters, each with its recount from the watchers.
     pub(crate) fn derived(&self, derived: &mut Vec<Derived>) {
         let (mut watches, mut recursive, mut paths, mut text_bytes) = (0, 0, 0, 0);
         let mut pairs: BTreeMap<ConnId, usize> = BTreeMap::new();
@@ -162,7 +172,7 @@ impl WatchTable {
         ]);
     }
 
-    /// Whether all of these may be added, none of them being there yet.
+    /// Returns whether watches on all `paths` may be added, assuming that each is new.
     pub fn has_room_for<'a>(&self, paths: impl Iterator<Item = &'a str>) -> bool {
         let (mut watches, mut bytes) = (self.watches as usize, self.bytes());
         for path in paths {
@@ -172,7 +182,7 @@ impl WatchTable {
         watches <= self.watches_max as usize && bytes <= self.bytes_max
     }
 
-    /// Whether `conn` watches `path` in this way; `Any` is in any way.
+    /// Returns whether `conn` watches `path` with this kind; `Any` matches every kind.
     pub fn contains(&self, conn: ConnId, path: &str, kind: WatcherType) -> bool {
         self.paths.find(path).is_some_and(|id| self.paths.watchers(id).kinds(conn).intersects(KindSet::from(kind)))
     }
@@ -180,7 +190,7 @@ impl WatchTable {
     /// Registers a watch.
     ///
     /// # Errors
-    /// [`TooMany`] when it would be one more than the table may hold; nothing changed.
+    /// [`TooMany`] when the table has no room for it; nothing changed.
     pub fn add(&mut self, conn: ConnId, path: &str, kind: WatchKind) -> Result<(), TooMany> {
         let kinds = KindSet::from(kind);
         let known = self.paths.find(path);
@@ -202,7 +212,9 @@ impl WatchTable {
         Ok(())
     }
 
-    /// Takes back the watches of `conn` on `path` of this kind; `Any` is all of them. False when there was none.
+    /// Removes watches of `conn` on `path` of this kind; `Any` removes all.
+    ///
+    /// Returns false when there was nothing to remove.
     pub fn remove(&mut self, conn: ConnId, path: &str, kind: WatcherType) -> bool {
         let Some(id) = self.paths.find(path) else { return false };
         let (removed, gone) = self.take(conn, id, KindSet::from(kind));
@@ -212,7 +224,7 @@ impl WatchTable {
         removed
     }
 
-    /// Forgets every watch of a connection, at the cost of those alone.
+    /// Drops every watch of a connection, at a cost proportional to their number.
     pub fn drop_connection(&mut self, conn: ConnId) {
         match self.connections.remove(&conn) {
             None => {}
@@ -227,9 +239,12 @@ impl WatchTable {
         }
     }
 
-    /// Something happened to `path`: calls `out` once for each connection that watches for it, in the order of their numbers, and uses
-    /// up the one-shot watches among them. A caller that may not show the event to a connection drops it; the watch is used up all the
-    /// same (surface 5.3). Whoever creates or deletes a znode fires it first, then NodeChildrenChanged on its parent.
+    /// Calls `out` once for each connection that watches for this event.
+    ///
+    /// Connections come in numeric order. The matching one-shot watches are used up, even when the
+    /// caller may not show the event to a connection and drops it (surface 5.3). When a znode is
+    /// created or deleted, the caller fires its event first, then NodeChildrenChanged on its
+    /// parent.
     pub fn fire(&mut self, kind: EventKind, path: &str, out: &mut impl FnMut(ConnId)) {
         if self.watches == 0 {
             return;
@@ -289,8 +304,10 @@ impl WatchTable {
         }
     }
 
-    /// Takes `kinds` of `conn` off a path, stale ids included: whether any was there, and whether none is left. Does not touch the
-    /// connection's list.
+    /// Removes `kinds` of `conn` from a path, whose id may be stale.
+    ///
+    /// Returns whether any were removed, and whether `conn` stopped watching the path. Does not
+    /// change the connection's list.
     fn take(&mut self, conn: ConnId, id: PathId, kinds: KindSet) -> (bool, bool) {
         let Some(watchers) = self.paths.watchers_if_any(id) else { return (false, false) };
         let (taken, gone) = watchers.remove(conn, kinds);
@@ -303,7 +320,7 @@ impl WatchTable {
         (taken != KindSet::EMPTY, gone)
     }
 
-    /// Adds a path to the list of a connection.
+    /// Adds a path to a connection's list.
     fn list(&mut self, conn: ConnId, id: PathId) {
         match self.connections.get_mut(&conn) {
             None => {
@@ -318,7 +335,7 @@ impl WatchTable {
         }
     }
 
-    /// Counts one path less for a connection; its id stays behind as a stale one.
+    /// Counts one path less for a connection. The path's id stays in the list as stale.
     fn unlist(&mut self, conn: ConnId) {
         let last = match self.connections.get_mut(&conn) {
             None => false,
@@ -348,8 +365,10 @@ impl Watched {
 }
 
 impl WatchedPaths {
-    /// Keeps the list at most about twice as long as it must be. Rare enough to be free on average: it halves the list, and only
-    /// as many adds or fires as it drops can fill it again.
+    /// Keeps the list at most about twice as long as its live part.
+    ///
+    /// The amortized cost is constant: it at least halves the list, and only as many adds or fires
+    /// as it removed fill it again.
     fn forget_stale(&mut self, conn: ConnId, paths: &Paths) {
         if self.ids.len() <= 2 * self.live as usize + STALE_SLACK {
             return;
@@ -362,7 +381,7 @@ impl WatchedPaths {
     }
 }
 
-/// The kinds that an event on their own path concerns (surface 5.3).
+/// Returns the kinds on the event's own path that the event concerns (surface 5.3).
 fn interested(event: EventKind) -> KindSet {
     let data = KindSet::from(WatchKind::Data) | WatchKind::Persistent.into() | WatchKind::PersistentRecursive.into();
     match event {
@@ -372,7 +391,7 @@ fn interested(event: EventKind) -> KindSet {
     }
 }
 
-/// The kinds that the event uses up: the one-shot ones it concerns.
+/// Returns the kinds that the event uses up: the one-shot ones that it concerns.
 fn consumed_by(event: EventKind) -> KindSet {
     interested(event) & (KindSet::from(WatchKind::Data) | WatchKind::Child.into())
 }

@@ -1,29 +1,30 @@
-//! The watched paths, each stored once and named by a small number.
+//! The watched paths, each stored once and named by a small id.
 //!
-//! A hash table of numbers (linear probing, deletion by moving back) over chunks of entries. The standard map would hold every path a second time
-//! for the way back from number to text, and doubles its memory at once; chunks grow by what is needed.
+//! A hash table of ids (linear probing, backward-shift deletion) over chunks of entries. The
+//! standard map would store every path twice, for the way back from id to text, and doubles its
+//! memory at once. Chunks grow as needed.
 
 use super::watchers::Watchers;
 use crate::budget::allocated;
 use crate::event::ConnId;
 use std::{hash::Hasher, mem::size_of};
 
-/// Names a watched path while it is watched; may name another one later.
+/// Names a watched path while it is watched; later it may name another path.
 pub(super) type PathId = u32;
 
 #[derive(Debug)]
 pub(super) struct Paths {
     seed: (u64, u64),
     len: u32,
-    /// Grow by half: twice as many would leave more of them vacant.
+    /// Grows by half; doubling would leave more slots vacant.
     slots: Vec<Slot>,
-    /// Each has room for `CHUNK` and is full before the next begins.
+    /// Each chunk has capacity `CHUNK` and is full before the next one begins.
     chunks: Vec<Vec<Entry>>,
     first_free: PathId,
     text_bytes: usize,
 }
 
-/// Invariant: an occupied slot's position is reached from its hash without passing a vacant one.
+/// Invariant: probing from a slot's hash reaches it without passing a vacant slot.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     hash: u32,
@@ -38,12 +39,12 @@ enum Entry {
 
 const NONE: PathId = PathId::MAX;
 const VACANT: Slot = Slot { hash: 0, id: NONE };
-/// What a watched path takes beside its text: its entry, its slots and its number in the list of its watcher.
+/// Bytes per watched path beside its text: entry, slots, listed id.
 pub(super) const PATH_BYTES: usize = size_of::<Entry>() + 2 * size_of::<Slot>() + 2 * size_of::<PathId>();
 const CHUNK: usize = 256;
 const SLOTS_MIN: usize = 16;
 
-// Where pointers are shorter it is less.
+// Smaller where pointers are shorter.
 const _: () = assert!(size_of::<Entry>() <= 32);
 
 impl Paths {
@@ -66,7 +67,7 @@ impl Paths {
         self.slots.len() * size_of::<Slot>() + self.chunks.len() * CHUNK * size_of::<Entry>() + self.text_bytes
     }
 
-    /// What the texts take, bytes.
+    /// Returns the bytes of the texts.
     pub(super) fn text_bytes(&self) -> usize {
         self.text_bytes
     }
@@ -86,9 +87,9 @@ impl Paths {
         }
     }
 
-    /// Adds a path that is not there, without watchers: the caller adds one.
+    /// Adds an absent path, without watchers. The caller must add one.
     pub(super) fn insert(&mut self, path: &str) -> PathId {
-        // Full enough to be small, empty enough that a miss looks at few slots.
+        // At most 4/5 full: small, and a miss probes few slots.
         if (self.len as usize + 1) * 5 > self.slots.len() * 4 {
             self.resize((self.slots.len() * 3 / 2).max(SLOTS_MIN));
         }
@@ -100,7 +101,7 @@ impl Paths {
         id
     }
 
-    /// The watchers of a path that is there.
+    /// Returns the watchers of a path; none when the id names no path.
     pub(super) fn watchers(&self, id: PathId) -> &Watchers {
         match self.entry(id) {
             Entry::Used { watchers, .. } => watchers,
@@ -108,7 +109,7 @@ impl Paths {
         }
     }
 
-    /// The watchers of a path that is there.
+    /// Returns the watchers of a path that must be watched.
     pub(super) fn watchers_mut(&mut self, id: PathId) -> &mut Watchers {
         match self.watchers_if_any(id) {
             Some(watchers) => watchers,
@@ -116,7 +117,7 @@ impl Paths {
         }
     }
 
-    /// The watchers of a number that may be stale.
+    /// Returns the watchers of an id that may be stale.
     pub(super) fn watchers_if_any(&mut self, id: PathId) -> Option<&mut Watchers> {
         match self.chunks.get_mut(id as usize / CHUNK)?.get_mut(id as usize % CHUNK)? {
             Entry::Used { watchers, .. } => Some(watchers),
@@ -124,12 +125,12 @@ impl Paths {
         }
     }
 
-    /// Whether `conn` watches the path that the number names now, if it names one.
+    /// Returns whether `conn` watches the path that the id names now.
     pub(super) fn is_watched_by(&self, id: PathId, conn: ConnId) -> bool {
         self.watchers(id).kinds(conn).len() > 0
     }
 
-    /// Forgets a path when nobody watches it any more.
+    /// Removes a path that has no watchers left.
     pub(super) fn remove_if_unwatched(&mut self, id: PathId) {
         let Entry::Used { text, watchers } = self.entry(id) else { return };
         if !watchers.is_empty() {
@@ -143,7 +144,7 @@ impl Paths {
         self.chunks[id as usize / CHUNK][id as usize % CHUNK] = Entry::Free { next };
         self.first_free = id;
         if self.len == 0 {
-            // The only moment at which no number is in use, so the chunks can go.
+            // With no id in use, the chunks can be freed.
             self.chunks = Vec::new();
             self.first_free = NONE;
             self.slots = Vec::new();
@@ -154,16 +155,16 @@ impl Paths {
 
     fn entry(&self, id: PathId) -> &Entry {
         const GONE: &Entry = &Entry::Free { next: NONE };
-        // A stale number may lie beyond the chunks after they were all given back.
+        // A stale id may lie beyond the chunks, once they were freed.
         self.chunks.get(id as usize / CHUNK).and_then(|chunk| chunk.get(id as usize % CHUNK)).unwrap_or(GONE)
     }
 
-    /// Above every number in use.
+    /// Returns a bound above every id in use.
     pub(super) fn end(&self) -> PathId {
         (self.chunks.len() * CHUNK) as PathId
     }
 
-    /// The path that a number names, if it names one now.
+    /// Returns the path that the id names now; `None` for a free id.
     pub(super) fn text(&self, id: PathId) -> Option<&str> {
         match self.entry(id) {
             Entry::Used { text, .. } => Some(text),
@@ -188,7 +189,7 @@ impl Paths {
         (last * CHUNK + self.chunks[last].len() - 1) as PathId
     }
 
-    /// SipHash under a secret seed: clients choose the paths, and must not be able to choose ones that collide.
+    /// SipHash with a secret seed: clients choose the paths, but cannot choose colliding ones.
     fn hash(&self, path: &str) -> u32 {
         #[expect(deprecated, reason = "its successor in the standard library takes no seed")]
         let mut hasher = std::hash::SipHasher::new_with_keys(self.seed.0, self.seed.1);
@@ -196,7 +197,7 @@ impl Paths {
         hasher.finish() as u32
     }
 
-    /// Where the search for a hash begins; `None` without slots.
+    /// Returns the slot where the probe for a hash begins; `None` without slots.
     fn home(&self, hash: u32) -> Option<usize> {
         // Scales the hash to the table, which has fewer than 2^32 slots.
         if self.slots.is_empty() { None } else { Some(((u64::from(hash) * self.slots.len() as u64) >> 32) as usize) }
@@ -206,7 +207,7 @@ impl Paths {
         if at + 1 == self.slots.len() { 0 } else { at + 1 }
     }
 
-    /// Slots from one to another, around the end.
+    /// Returns the slots from one position to another, wrapping around.
     fn distance(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.slots.len() - from }
     }
@@ -224,7 +225,7 @@ impl Paths {
         while self.slots[hole].id != id {
             hole = self.after(hole);
         }
-        // Move back whatever was pushed past the hole, so that no search ends at it too early.
+        // Shift back the entries displaced past the hole, so that no probe stops there early.
         let mut at = self.after(hole);
         while self.slots[at].id != NONE {
             let home = self.home(self.slots[at].hash).unwrap_or_default();

@@ -15,10 +15,12 @@ fn fired(table: &mut WatchTable, kind: EventKind, path: &str) -> Vec<u64> {
 const EVERY_KIND: [WatchKind; 4] = [Data, Child, Persistent, PersistentRecursive];
 const EVERY_EVENT: [EventKind; 4] = [NodeCreated, NodeDeleted, NodeDataChanged, NodeChildrenChanged];
 
-/// A registration, and what it is told.
+/// A registration, and the events that it must get.
 type Cell<'a> = (WatchKind, &'a str, &'a [(EventKind, &'a str)]);
 
-/// One row of surface 5.3: what each registration gets when something happens to /p/n, and whether it is used up.
+/// One row of surface 5.3: the events per registration when /p/n changes.
+///
+/// Also checks that a one-shot watch is used up and that the others stay.
 fn row(operation: &[(EventKind, &str)], cells: [Cell<'_>; 10]) {
     for (kind, on, expected) in cells {
         let mut table = table();
@@ -30,7 +32,7 @@ fn row(operation: &[(EventKind, &str)], cells: [Cell<'_>; 10]) {
         assert_eq!(events, expected, "{kind:?} on {on}");
         let one_shot = matches!(kind, Data | Child);
         assert_eq!(table.watches() == 0, one_shot && !expected.is_empty(), "{kind:?} on {on}");
-        // A second time: one-shot watches stay silent, the others do not.
+        // A second time, one-shot watches stay silent and the others fire again.
         let again: Vec<_> = operation.iter().flat_map(|&(event, path)| fired(&mut table, event, path)).collect();
         assert_eq!(again.len(), if one_shot { 0 } else { expected.len() }, "{kind:?} on {on}");
     }
@@ -195,7 +197,7 @@ fn events_go_out_in_the_order_of_connection_numbers() {
     for connections in [2u64, 5, 16, 17, 300] {
         let mut table = table();
         for n in 0..connections {
-            // Every residue once, in a scattered order.
+            // Every residue once, in scattered order.
             let conn = ConnId(n * 7 % connections + 1);
             table.add(conn, "/a/b", Data).unwrap();
             table.add(conn, "/a", PersistentRecursive).unwrap();
@@ -215,7 +217,7 @@ fn paths_are_text_and_need_not_be_valid() {
         table.add(ConnId(1), path, Data).unwrap();
         assert!(table.contains(ConnId(1), path, WatcherType::Data));
     }
-    // None of them is an ancestor of a real path, so none hears of one.
+    // None of them is an ancestor of a real path, so none fires.
     assert_eq!(fired(&mut table, NodeCreated, "/a/b"), [] as [u64; 0]);
     assert_eq!(fired(&mut table, NodeCreated, "/"), [] as [u64; 0]);
     table.drop_connection(ConnId(1));
@@ -255,7 +257,7 @@ fn a_list_of_fired_watches_stays_short() {
     assert!(list.ids.len() <= 2 + STALE_SLACK, "{}", list.ids.len());
 }
 
-/// The table against a set of triples that does everything the slow way.
+/// Compares the table with a set of triples that uses linear scans.
 #[test]
 fn the_table_equals_a_plain_set_under_random_use() {
     use std::collections::BTreeSet;
@@ -323,7 +325,7 @@ fn the_table_equals_a_plain_set_under_random_use() {
     }
 }
 
-/// Every row of the list, from all of its pages, and how many pages there were.
+/// Reads every page of a list; returns its rows and the number of pages.
 fn listed(table: &WatchTable, by: ListedBy) -> (Vec<(u64, String)>, usize) {
     let (mut rows, mut pages, mut from) = (Vec::new(), 0, Some(Mark::default()));
     while let Some(mark) = from {
@@ -343,7 +345,7 @@ fn the_list_has_every_watch_on_data_once_in_groups_whatever_came_and_went() {
     let mut seed = 1u64;
     for _ in 0..20_000 {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // A few connections watch a lot, a few paths are watched by many.
+        // A few connections watch much, and a few paths have many watchers.
         let conn = if seed >> 60 < 8 { 1 + (seed >> 50) % 3 } else { 1 + (seed >> 40) % 2000 };
         let path = if seed >> 56 & 7 == 0 { "/popular".to_owned() } else { format!("/p{}", (seed >> 20) % 30_000) };
         if (seed >> 12).is_multiple_of(5) {
@@ -353,7 +355,7 @@ fn the_list_has_every_watch_on_data_once_in_groups_whatever_came_and_went() {
             table.add(ConnId(conn), &path, WatchKind::Data).unwrap();
             expected.insert((conn, path));
         }
-        // These are not in it.
+        // Child watches are not listed.
         table.add(ConnId(conn), &format!("/children/{}", seed % 50), WatchKind::Child).unwrap();
     }
     for by in [ListedBy::Connection, ListedBy::Path] {
@@ -382,7 +384,7 @@ fn a_page_of_the_list_ends_where_paths_are_long_or_nothing_is_found() {
         let (rows, pages) = listed(&table, by);
         assert_eq!((rows.len(), pages >= 4), (20, true), "{pages} pages");
     }
-    // Much to look at and nothing to show, in one connection and in many.
+    // Many slots to examine and no rows to list, in one connection and in many.
     let mut table = WatchTable::new(1_000_000, 1 << 30, 7);
     for number in 0..150_000 {
         table.add(ConnId(number / 3 * 3 % 75_000), &format!("/{number}"), WatchKind::Child).unwrap();

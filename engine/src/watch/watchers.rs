@@ -26,7 +26,7 @@ impl KindSet {
         self.0.count_ones()
     }
 
-    /// 1 when the recursive kind is in the set, else 0.
+    /// Returns 1 when the set contains the recursive kind, else 0.
     pub(super) const fn recursive(self) -> u32 {
         (self.0 & Self::RECURSIVE).count_ones()
     }
@@ -73,14 +73,17 @@ impl BitAnd for KindSet {
     }
 }
 
-/// What one more watcher of a path costs, bytes; exact for the usual path with few of them.
+/// Bytes per further watcher of a path; exact for a path with few watchers.
 pub(super) const WATCHER_BYTES: usize = size_of::<Watcher>();
 
-/// The most watchers that lie in one sorted array; beyond it insertion in the middle would cost too much.
+/// Maximum watchers in a sorted array; inserting into a longer one is slow.
 const FEW_MAX: usize = 16;
 
-/// Who watches a path. Most watched paths have one watcher, so that case needs no memory of its own; a popular path has as many as
-/// there are connections, so nothing may take time proportional to their number but a fire that tells them all.
+/// The connections that watch a path, and how.
+///
+/// Most watched paths have one watcher, which is stored inline. A popular path may have as many
+/// watchers as there are connections. So only a fire that tells them all may take time proportional
+/// to their number.
 #[derive(Debug)]
 pub(super) enum Watchers {
     None,
@@ -88,7 +91,7 @@ pub(super) enum Watchers {
     Several(Box<Several>),
 }
 
-/// Both in the order of connection numbers.
+/// Both are ordered by connection number.
 #[derive(Debug)]
 pub(super) enum Several {
     Few(Vec<Watcher>),
@@ -104,7 +107,7 @@ impl Watchers {
         matches!(self, Self::None)
     }
 
-    /// How `conn` watches.
+    /// Returns the kinds that `conn` watches.
     pub(super) fn kinds(&self, conn: ConnId) -> KindSet {
         match self {
             Self::None => KindSet::EMPTY,
@@ -138,7 +141,9 @@ impl Watchers {
         }
     }
 
-    /// Takes `kinds` from those of `conn`: which were there, and whether the connection stopped watching by that.
+    /// Removes `kinds` from those of `conn`.
+    ///
+    /// Returns the removed kinds, and whether `conn` stopped watching by that.
     pub(super) fn remove(&mut self, conn: ConnId, kinds: KindSet) -> (KindSet, bool) {
         let old = self.kinds(conn);
         let (taken, left) = (old & kinds, old.without(kinds));
@@ -157,7 +162,7 @@ impl Watchers {
         (taken, left == KindSet::EMPTY)
     }
 
-    /// Calls `found` with each connection that watches in one of `wanted`, in order.
+    /// Calls `found` with each connection that watches one of `wanted`, in order.
     pub(super) fn each(&self, wanted: KindSet, found: &mut impl FnMut(ConnId)) {
         let mut visit = |conn: ConnId, kinds: KindSet| {
             if kinds.intersects(wanted) {
@@ -174,7 +179,9 @@ impl Watchers {
         }
     }
 
-    /// Calls `found` with each connection above `after` and how it watches, in order, until it says false.
+    /// Calls `found` with each connection above `after` and its kinds, until it returns false.
+    ///
+    /// Connections come in order.
     pub(super) fn each_after(&self, after: Option<ConnId>, found: &mut impl FnMut(ConnId, KindSet) -> bool) {
         let first = after.map_or(Bound::Unbounded, Bound::Excluded);
         match self {
@@ -197,8 +204,10 @@ impl Watchers {
         }
     }
 
-    /// Calls `found` with each connection that watches in one of `wanted`, in order, the kinds of `consumed` that this takes from it,
-    /// and whether it stopped watching by that.
+    /// Fires: calls `found` with each connection that watches one of `wanted`, in order.
+    ///
+    /// Removes `consumed` from its kinds. `found` also gets the removed kinds, and whether the
+    /// connection stopped watching by that.
     pub(super) fn trigger(
         &mut self,
         wanted: KindSet,
@@ -232,7 +241,7 @@ impl Watchers {
         }
     }
 
-    /// Goes back to the smaller form when few are left.
+    /// Returns to a smaller representation when few watchers are left.
     fn shrink(&mut self) {
         let Self::Several(several) = self else { return };
         match &mut **several {
@@ -270,7 +279,7 @@ impl Several {
         }
     }
 
-    /// Gives a connection that watches these kinds from now on.
+    /// Replaces the kinds of a connection that is present; empty removes it.
     fn set(&mut self, conn: ConnId, kinds: KindSet) {
         match self {
             Self::Few(few) => few.retain_mut(|(c, k)| {

@@ -1,18 +1,18 @@
-//! Why a server serves nobody, from what it knows itself.
+//! Explains why this server does not serve, from its own knowledge.
 
 use super::list;
 use crate::status::Status;
 use zoolet_model::ServerId;
 use zoolet_zab::{Kind, Role};
 
-/// The voters of the configuration that counts here, and which of them this server reaches.
+/// The voters in this server's configuration, by reachability.
 struct Voters {
     count: usize,
-    /// Those that are not heard, this server never among them.
+    /// Silent voters, other than this server.
     missing: Vec<ServerId>,
-    /// Those that are heard whose disks do not count.
+    /// Reachable voters whose disks do not count.
     uncounted: Vec<ServerId>,
-    /// Those that count and are here: this server, if it does, among them.
+    /// Reachable voters whose disks count, including this server.
     counted: usize,
 }
 
@@ -35,7 +35,7 @@ impl Voters {
     }
 }
 
-/// What is the matter, and what helps; a line each.
+/// Returns the trouble and its remedy, one line each.
 pub(super) fn why(status: &Status) -> (String, &'static str) {
     let voters = Voters::of(status);
     let joins = status.leader.filter(|&leader| status.peers.iter().any(|peer| peer.id == leader));
@@ -79,14 +79,14 @@ pub(super) fn why(status: &Status) -> (String, &'static str) {
     }
 }
 
-/// A leader that others have.
+/// A leader of other servers.
 struct Other {
     leader: ServerId,
-    /// Who says that it leads, or follows it.
+    /// Server that leads or follows it, and reported that.
     shown_by: ServerId,
 }
 
-/// The leader that a server which is heard follows or is, unless it is this one.
+/// Returns the leader that a reachable server reports, unless it is this server.
 fn other_leader(status: &Status) -> Option<Other> {
     let is_heard = |id: ServerId| status.peers.iter().any(|peer| peer.id == id && status.hears(peer));
     let others = status.said.iter().filter(|member| is_heard(member.id)).filter_map(|member| {
@@ -97,11 +97,11 @@ fn other_leader(status: &Status) -> Option<Other> {
         };
         (status.id != Some(leader)).then_some(Other { leader, shown_by: member.id })
     });
-    // Who leads knows it best.
+    // Prefer the leader's own report.
     others.min_by_key(|other| other.leader != other.shown_by)
 }
 
-/// Nothing is born without everybody.
+/// An ensemble is born only when all its voters have met.
 fn unborn(voters: &Voters) -> (String, &'static str) {
     let count = voters.count;
     if voters.missing.is_empty() {
@@ -145,7 +145,7 @@ mod tests {
         ServerId::new(id).unwrap()
     }
 
-    /// Server 1 of three voters and an observer; those in `linked` are reached.
+    /// Server 1 of three voters and an observer; peers in `linked` are reachable.
     fn said(linked: &[u8], change: impl FnOnce(&mut Status)) -> String {
         let mut status = healthy();
         status.role = "";
@@ -178,7 +178,7 @@ mod tests {
                 "no leader: 1 of 3 voters are here and count, and 2 must; emptied or replaced: 2",
             ),
             (said(&[3], |_| ()), "no leader: 2 of 3 voters are here and elect one"),
-            // Cut off a moment ago: the links end only 5 s later.
+            // The network failed a moment ago; links end only after 5 s.
             (
                 said(&[2, 3], |s| s.peers.iter_mut().for_each(|peer| peer.heard_ms = Some(2_100))),
                 "no leader: 1 of 3 voters are here and count, and 2 must; not reached: 2, 3",
@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// A leader that refuses this server leaves it without one, while the others have one.
+    /// A leader refuses this server, while the others follow that leader.
     #[test]
     fn a_server_that_others_serve_without_does_not_wait_for_an_election() {
         let said_by =
@@ -207,12 +207,12 @@ mod tests {
         for (linked, said_so, expected) in [
             (&[2, 3][..], &[(2, follows(3))][..], "not following server 3, which server 2 follows"),
             (&[2, 3], &[(2, follows(3)), (3, Role::Leading)], "not following server 3"),
-            // Its link is cut, and that of the others is not.
+            // Only this server's link to the leader is cut.
             (&[2], &[(2, follows(3))], "not following server 3, which server 2 follows"),
             (&[3], &[(3, Role::Looking)], elects),
-            // It is elected, and has not got all that a leader needs.
+            // This server is elected, but does not yet have everything that a leader needs.
             (&[2], &[(2, follows(1))], elects),
-            // What a server said before its link was gone may be over.
+            // A report from before the link broke may be outdated.
             (&[3], &[(2, follows(3))], elects),
         ] {
             assert_eq!(says(linked, said_so), expected, "{said_so:?}");

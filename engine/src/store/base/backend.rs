@@ -1,28 +1,41 @@
-//! redb's storage on our disk: accounted, checksummed, and quiet between checkpoints.
+//! redb's storage backend on a [`Disk`]: accounted, checksummed, and without writes between
+//! transactions.
 //!
 //! # Why no crash gives a false alarm and no flip is missed
 //!
-//! redb is a copy-on-write tree: a block that the durable header leads to is never written again before a newer header is
-//! durable. We keep three more rules.
+//! redb is a copy-on-write tree. A block that the durable header leads to is not overwritten before
+//! a newer header is durable. The backend adds three rules:
 //!
-//! 1. redb's header is not in the base file but in the side file, twice, each copy with its own checksum and sequence. It
-//!    changes only inside a checkpoint, when redb calls `sync_data`, in this order: write the checksum table, sync the side
-//!    file, sync the base file; write the first copy, sync; write the second copy, sync.
-//! 2. A table block is written over the older of its two copies, and a new process syncs the side file before it trusts it.
-//! 3. When the copies of the header differ after a crash, they are made equal before any other block is written.
+//! 1. redb's header is not in the base file but in the side file, twice. Each copy has its own
+//!    checksum and sequence number. The header changes only inside a transaction, when redb calls
+//!    `sync_data`. The order is fixed: write the checksum table, sync the side file, sync the base
+//!    file. Then write and sync the first copy, then the second copy.
+//! 2. A table block overwrites the older of its two copies. A new process syncs the side file
+//!    before it trusts it.
+//! 3. If the copies of the header differ after a crash, they are made equal before any other block
+//!    is written.
 //!
-//! *Crash before the first copy is durable*: the next process finds the old header, in the second copy or in both. Blocks it
-//! leads to were not touched; the table block that covers them is either the old copy or the new one, and both say the same about
-//! them, because entries change only for blocks that were free. So every block that can be read matches its checksum: no false
-//! alarm. What a torn write left in free blocks is never read. *Crash after it*: table and blocks were durable before, so the
-//! new state is whole. A header is one block with one checksum, so it is never half of each.
+//! The crashes:
 //!
-//! *A flip in a block*: its entry was durable before the header that leads to it; every read compares. *In a table block*: the
-//! other copy takes its place; where that is older, its entries do not match, which is damage and no wrong answer. *In a
-//! header*: the other copy is equal (3), so nothing is lost. *In the base file's first block*: nobody reads it.
+//! - *Before the first copy is durable*: the next process finds the old header, in the second copy
+//!   or in both. The blocks that it leads to were not touched. The table block that covers them is
+//!   the old copy or the new one. Both agree about these blocks, because entries change only for
+//!   blocks that were free. So every reachable block matches its checksum, and there is no false
+//!   alarm. A torn write in a free block is never read.
+//! - *After it*: table and blocks were durable before, so the new state is complete. The header is
+//!   one block with one checksum, so a mix of two headers is invalid.
 //!
-//! redb's own two-phase commit is what rules 1 and 3 need from it: without it redb might trust a header whose pages were never
-//! synced, and its recovery would compare checksums of the whole file.
+//! The flips:
+//!
+//! - *In a block*: its checksum was durable before the header that leads to it, and every read
+//!   compares.
+//! - *In a table block*: the other copy takes its place. If that copy is older, its entries do not
+//!   match. This is reported as damage and gives no wrong answer.
+//! - *In a header*: the other copy is equal (rule 3), so nothing is lost.
+//! - *In the base file's first block*: that block is never read.
+//!
+//! Rules 1 and 3 require redb's own two-phase commit. Without it redb might trust a header whose
+//! pages were never synced, and its recovery would verify checksums of the whole file.
 
 use super::{
     BaseError,
@@ -42,23 +55,26 @@ use std::{
 };
 use zoolet_zab::{Mutation, mutation};
 
-/// Left free on the disk whatever redb asks for: a file system without any room fails in places nobody tests.
+/// Free space kept on the disk in addition to redb's needs, bytes.
+///
+/// A file system without any space fails in untested places.
 pub(super) const SPARE_BYTES: u64 = 64 << 10;
 
-/// What redb may do at the moment.
+/// Operations that redb may do at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Mode {
-    /// Between checkpoints. redb marks its header "in use" when it opens; that stays in memory, so that opening writes nothing
-    /// and works on a full or read-only disk.
+    /// Between transactions. redb marks its header "in use" when it opens. The mark stays in
+    /// memory, so opening writes nothing and works on a full or read-only disk.
     Quiet,
-    /// Inside a checkpoint.
+    /// Inside a transaction, or while redb lays out or compacts its file.
     Writing,
-    /// Given up: redb's closing commit must not happen behind the back of whoever opened the file next.
+    /// Abandoned. The closing commit of this redb must not write to files that have been opened
+    /// again.
     Shut,
 }
 
-/// One opening of a base's two files; clones share it.
+/// One opening of a base's two files. Clones share it.
 #[derive(Clone)]
 pub(super) struct Backend(Arc<Shared>);
 
@@ -68,13 +84,13 @@ struct Shared {
     side: Side,
     ledger: Arc<Ledger>,
     mode: AtomicU8,
-    /// The first thing that went wrong: redb only repeats that something did.
+    /// The first error. redb only repeats that an operation failed.
     fault: Mutex<Option<BaseError>>,
-    /// What the running checkpoint writes at most, by estimate.
+    /// Estimated maximum of bytes that the current transaction writes.
     estimate: AtomicU64,
-    /// Whether blocks were written since the table and both files were last synced.
+    /// True if blocks were written since the table and both files were last synced.
     unsynced: AtomicBool,
-    /// The pages that the running checkpoint has written, by offset.
+    /// Offsets of the pages that the current transaction has written.
     written: Mutex<HashSet<u64>>,
 }
 
@@ -99,7 +115,7 @@ impl Backend {
         }))
     }
 
-    /// A checkpoint begins that may write this many bytes.
+    /// Begins a transaction that writes at most about `estimate` bytes.
     pub(super) fn begin_writing(&self, estimate: u64) -> io::Result<()> {
         self.0.estimate.store(estimate, Ordering::Relaxed);
         self.0.noting(self.0.side.seal())?;
@@ -108,23 +124,26 @@ impl Backend {
         Ok(())
     }
 
-    /// The checkpoint is durable.
+    /// Ends the transaction, which is durable now.
     pub(super) fn end_writing(&self) {
         *self.0.written() = HashSet::new();
         self.0.mode.store(Mode::Quiet as u8, Ordering::Release);
     }
 
-    /// Nothing passes any more.
+    /// Refuses every operation from now on.
     pub(super) fn shut(&self) {
         self.0.mode.store(Mode::Shut as u8, Ordering::Release);
     }
 
-    /// Whether somebody opened the files anew.
+    /// Returns true if this opening was abandoned because the files were opened again.
     pub(super) fn is_shut(&self) -> bool {
         self.0.mode() == Mode::Shut
     }
 
-    /// Does what enters redb. What that asserts about a file that our checksums cannot tell from a good one is damage, the first thing that went wrong.
+    /// Runs `work`, which calls redb. A panic of redb becomes damage.
+    ///
+    /// redb asserts some properties of its file that the checksums cannot verify. Such a panic is
+    /// stored as the first error, unless there is one already.
     pub(super) fn guarded<T, E: From<BaseError>>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         senseless::guarded(&self.0.disk, self.0.side.id(), work).unwrap_or_else(|| {
             let damage = senseless::damage();
@@ -133,7 +152,7 @@ impl Backend {
         })
     }
 
-    /// The first thing that went wrong.
+    /// Returns the first error.
     pub(super) fn fault(&self) -> Option<BaseError> {
         self.0.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -142,8 +161,9 @@ impl Backend {
         self.0.base.len()
     }
 
-    /// That the file is as long as redb's header says. redb panics over some files that were cut, which tells
-    /// nobody what is wrong.
+    /// Checks that the file is as long as redb's header says.
+    ///
+    /// redb panics over some truncated files, without a useful message.
     pub(super) fn check_length(&self) -> Result<(), BaseError> {
         let mut header = [0; HEADER_BYTES];
         self.0.side.read_header(0, &mut header)?;
@@ -154,12 +174,12 @@ impl Backend {
         Ok(())
     }
 
-    /// Bytes of the file up to the end of the highest block with a checksum in memory.
+    /// Returns the bytes of the file up to its highest block with a checksum in memory.
     pub(super) fn checksummed_bytes(&self) -> u64 {
         self.0.side.checksummed_bytes()
     }
 
-    /// Bytes of the checksums in memory.
+    /// Returns the memory of the checksums, bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.0.side.memory_bytes()
     }
@@ -235,9 +255,12 @@ impl Shared {
         result
     }
 
-    /// Whether the file holds exactly this already. redb evicts dirty leaves when its cache is small, reads each again to sum it
-    /// up when it commits, and writes it once more, unchanged: without this a checkpoint wears the flash twice. Only what this
-    /// checkpoint wrote is spared: older equal bytes may be in the page cache alone, of a process whose sync failed.
+    /// Returns true if the file already holds exactly these bytes.
+    ///
+    /// With a small cache redb evicts dirty leaves. At the commit it reads each again to compute
+    /// its checksum and writes it once more, unchanged. Without this check a transaction would wear
+    /// the flash twice. Only pages that this transaction wrote are skipped. Older equal bytes may
+    /// exist in the page cache only, left by a process whose sync failed.
     fn holds(&self, offset: u64, bytes: &[u8]) -> bool {
         let mut block = [0; BLOCK];
         (offset..)
@@ -259,9 +282,12 @@ impl Shared {
         Ok(())
     }
 
-    /// redb doubles its file and then uses little of the new half: after fifty checkpoints of 10,000 among a million znodes, 259 of
-    /// 514 MiB. So nothing is reserved: a block takes space when it is written first, and keeps it. A checkpoint runs out of space
-    /// here, where it asks for more than there is, or in a write, when somebody else took the rest meanwhile.
+    /// Extends the file without reserving space.
+    ///
+    /// redb doubles its file and then uses little of the new half: 259 of 514 MiB after fifty
+    /// checkpoints of 10,000 among a million znodes. So a block takes space when it is first
+    /// written, and keeps it. A transaction runs out of space here if it needs more than is free.
+    /// It runs out of space in a write if another writer took the rest meanwhile.
     fn grow(&self, now: u64, bytes: u64) -> io::Result<()> {
         let needed = self.estimate.load(Ordering::Relaxed).min(bytes - now) + SPARE_BYTES;
         if self.disk.free_bytes()? < needed {
@@ -289,10 +315,13 @@ impl Shared {
     }
 }
 
-/// Bytes of the file that redb's header describes (its format 3): a page, then regions of a few header pages and data pages each, the
-/// last of them smaller. 0 of a header that was not written yet.
+/// Returns the length of the file that redb's header describes (redb format 3), bytes.
+///
+/// The file is one page, then regions of a few header pages and data pages each. The last region is
+/// smaller. Returns 0 if the header was not written yet.
 fn layout_bytes(header: &[u8; HEADER_BYTES]) -> u64 {
-    // From the twelfth byte on: page size, header pages and data pages of a region, whole regions, data pages of the last one.
+    // From offset 12: page size, header pages and data pages per region, whole regions, data pages
+    // of the last region.
     let number =
         |at: usize| u64::from(u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]));
     let (page_bytes, header_pages, data_pages) = (number(12), number(16), number(20));
@@ -324,12 +353,13 @@ impl StorageBackend for Backend {
     }
 }
 
-/// Where in the header, for what redb keeps in its first block.
+/// Returns the offset within the header; `None` outside redb's part of the first block.
 fn in_header(offset: u64) -> Option<usize> {
     usize::try_from(offset).ok().filter(|&offset| offset < HEADER_BYTES)
 }
 
-/// The number of the first block; redb's pages are whole blocks.
+/// Returns the number of the first block. Fails unless the range consists of whole blocks, like all
+/// of redb's pages.
 fn whole_blocks(offset: u64, bytes: usize) -> io::Result<u64> {
     if offset.is_multiple_of(BLOCK as u64) && bytes.is_multiple_of(BLOCK) {
         Ok(offset / BLOCK as u64)

@@ -1,4 +1,4 @@
-//! Blocks that are asked for again and again.
+//! Cache of frequently requested blocks.
 
 use super::{BaseError, run::RunId};
 use crate::{budget::allocated, store::image::format::BLOCK};
@@ -7,19 +7,22 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// A block of one file: the file's number, the block's.
+/// A block's address: the number of its run, and its number in the file.
 type Address = (u64, u64);
 
-/// Each block has one place, which it gets when it is asked for twice in a row there: a walk through everything pushes nothing out.
+/// A direct-mapped cache. Each block has one slot, and enters it when that slot misses on it twice
+/// in a row.
+///
+/// So a walk through all blocks evicts nothing.
 pub(super) struct BlockCache {
     slots: Box<[Mutex<Slot>]>,
-    /// Places that hold a block.
+    /// Number of slots that hold a block.
     blocks: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Slot {
-    /// Who was asked for last without being here.
+    /// The block that the slot last missed on.
     asked: Option<Address>,
     held: Option<(Address, Box<[u8; BLOCK]>)>,
 }
@@ -29,12 +32,12 @@ impl BlockCache {
         Self { slots: (0..bytes / BLOCK).map(|_| Mutex::default()).collect(), blocks: AtomicUsize::new(0) }
     }
 
-    /// Bytes it takes in memory.
+    /// Returns bytes in memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         (size_of_val(&*self.slots) + self.blocks.load(Ordering::Relaxed) * allocated(BLOCK)) as u64
     }
 
-    /// Gives `look` the block, which `read` fills in and checks when it is not here.
+    /// Calls `look` with the block. On a miss, `read` fills in and checks the block first.
     pub(super) fn with<R>(
         &self,
         run: RunId,
@@ -49,7 +52,7 @@ impl BlockCache {
                 return Ok(look(bytes));
             }
             if slot.asked.replace(address) == Some(address) {
-                // Empty while it is read: what cannot be read is not here.
+                // The slot is empty during the read, so that a failed read leaves no block in it.
                 self.blocks.fetch_sub(usize::from(slot.held.is_some()), Ordering::Relaxed);
                 let mut bytes = slot.held.take().map_or_else(|| Box::new([0; BLOCK]), |(_, bytes)| bytes);
                 read(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! How we use redb: every setting, every table, one place.
+//! How redb is used: every setting and every table.
 
 use super::{BaseError, backend::Backend, record, run::DELETED, senseless::ours, side::BLOCK};
 use crate::store::key::{self, Key};
@@ -12,39 +12,43 @@ type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
 type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
 pub(super) type Entries = Range<'static, &'static [u8], &'static [u8]>;
 
-/// Every record but those of tag `d`.
+/// Every record except those with tag `d`.
 const RECORDS: Definition = TableDefinition::new("records");
-/// Tag `d`: large data, in a table of its own so that the birth of a child does not rewrite its parent's megabyte.
+/// Records with tag `d`: large data. In its own table, so that the birth of a child does not
+/// rewrite its parent's megabyte.
 const DATA: Definition = TableDefinition::new("data");
-/// One entry: how far merges have come.
+/// One entry: the progress of merges.
 const META: Definition = TableDefinition::new("meta");
 const META_KEY: &[u8] = b"merged";
-/// What redb begins with, about.
+/// Approximate size of a new redb file, bytes.
 const CREATION_BYTES: u64 = 4 << 20;
 
-/// What moving pages takes beside those that are free already, about.
+/// Approximate space that moving pages takes beyond the free pages, bytes.
 const COMPACTION_BYTES: u64 = 256 << 10;
 
-/// What a page in redb's memory takes beside itself: its allocation, and its place in a table. With 9,000 to 16,000 pages read, an
-/// allocator that counts found 120 to 123 bytes.
+/// Memory that redb takes per page in memory, beside the page itself, bytes.
+///
+/// It covers the allocation and the page's place in a table. With 9,000 to 16,000 pages read, a
+/// counting allocator found 120 to 123 bytes.
 const PAGE_OVERHEAD_BYTES: usize = 128;
-/// What redb takes when it is open and has read nothing, found in the same way; 45 KiB more with a file of 257 MiB.
+/// Memory of an open redb that has read nothing, bytes. Measured in the same way; 45 KiB more with
+/// a file of 257 MiB.
 const OPEN_BYTES: usize = 64 << 10;
 
-/// How far merges have come.
+/// Progress of merges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
-    /// Nothing in redb is newer than this.
+    /// redb holds nothing newer than this entry.
     pub(super) zxid: Zxid,
-    /// Transactions so far.
+    /// Number of transactions so far.
     pub(super) steps: u64,
 }
 
-/// What one transaction writes: changes in key order, all in one piece of memory.
+/// The changes of one transaction in key order, in one buffer.
 #[derive(Default)]
 pub(super) struct Step {
     bytes: Vec<u8>,
-    /// For each change, where its key ends and where its stored value does; an empty one deletes.
+    /// End of the key and end of the stored value of each change. An empty value is a deletion.
     ends: Vec<(usize, usize)>,
 }
 
@@ -69,7 +73,7 @@ impl Step {
         self.bytes.len()
     }
 
-    /// Takes back the later half, and returns its first key.
+    /// Removes the later half and returns its first key.
     pub(super) fn halve(&mut self) -> Key {
         let kept = self.len() / 2;
         let start = self.start(kept);
@@ -79,18 +83,23 @@ impl Step {
         first
     }
 
-    /// What writing it takes at most: each change its own leaf, and its value; then branches, allocator state and free lists.
+    /// Returns an upper bound on the bytes that writing the step takes.
+    ///
+    /// Each change counts for a leaf page and its value. Branches, allocator state and free lists
+    /// come on top.
     pub(super) fn estimate_bytes(&self) -> u64 {
         let leaves = self.iter().map(|(key, stored)| {
             let bytes = key.len() + stored.len();
-            // redb gives a value beyond a page a power of two of pages.
+            // redb gives a value larger than a page a power of two of pages.
             BLOCK as u64 + if bytes > BLOCK / 2 { 2 * bytes as u64 } else { 0 }
         });
         let leaves: u64 = leaves.sum();
         leaves + leaves / 8 + 64 * BLOCK as u64
     }
 
-    /// The same where all its keys come after those that are there: full pages, but what is larger than one.
+    /// Returns the same bound for keys that all come after the stored ones.
+    ///
+    /// Appending fills pages completely. Only values larger than a page waste space.
     pub(super) fn appended_bytes(&self) -> u64 {
         let bytes = self.bytes.len() as u64;
         2 * bytes + 64 * BLOCK as u64
@@ -110,9 +119,9 @@ impl Step {
 
 /// One opening: redb over one [`Backend`]. Dropping it writes nothing.
 ///
-/// Whatever has redb read its file goes through [`Backend::guarded`].
+/// Every call that lets redb read its file goes through [`Backend::guarded`].
 pub(super) struct Opened {
-    /// There until it is dropped.
+    /// `Some` until dropped.
     database: Option<Database>,
     pub(super) backend: Backend,
 }
@@ -121,7 +130,7 @@ impl Drop for Opened {
     fn drop(&mut self) {
         self.backend.shut();
         let database = self.database.take();
-        // It reads what it would say good-bye to.
+        // redb reads its file while it closes.
         let _ = self.backend.guarded(|| {
             drop(database);
             Ok::<(), BaseError>(())
@@ -129,7 +138,7 @@ impl Drop for Opened {
     }
 }
 
-/// One state of redb, held.
+/// A held state of redb.
 pub(super) struct Snapshot {
     records: Table,
     data: Table,
@@ -138,7 +147,8 @@ pub(super) struct Snapshot {
 }
 
 impl Opened {
-    /// Opens what the backend holds; `cache_bytes` bounds redb's pages in memory, of which at most half are dirty ones.
+    /// Opens the backend's files. `cache_bytes` bounds redb's pages in memory, of which at most
+    /// half are dirty.
     pub(super) fn open(backend: Backend, cache_bytes: usize) -> Result<Self, BaseError> {
         backend.check_length()?;
         let database = backend.guarded(|| {
@@ -148,13 +158,13 @@ impl Opened {
         Ok(Self { database: Some(database), backend })
     }
 
-    /// Lays out an empty database; it has no state before the first commit.
+    /// Lays out an empty database. It has no state before the first commit.
     pub(super) fn create(backend: Backend, cache_bytes: usize) -> Result<Self, BaseError> {
         backend.begin_writing(CREATION_BYTES)?;
         Self::open(backend, cache_bytes)
     }
 
-    /// Bytes in memory: redb's pages, what it keeps beside them, and our checksums.
+    /// Returns bytes in memory: redb's pages, its overhead, and the checksums.
     pub(super) fn memory_bytes(&self) -> usize {
         let pages = self.database().cache_stats().used_bytes();
         pages + pages / BLOCK * PAGE_OVERHEAD_BYTES + OPEN_BYTES + self.backend.memory_bytes()
@@ -177,7 +187,8 @@ impl Opened {
         snapshot.ok_or_else(|| BaseError::Damaged("redb does not say how far merges have come".into()))
     }
 
-    /// Writes a step in one durable transaction; how many bytes of values it took out, or replaced.
+    /// Writes a step in one durable transaction. Returns the bytes of values that it removed or
+    /// replaced.
     pub(super) fn commit(&self, step: &Step, mark: Mark) -> Result<u64, BaseError> {
         let mut freed = 0;
         let mut write = || {
@@ -197,8 +208,12 @@ impl Opened {
         Ok(freed)
     }
 
-    /// Takes records whose keys come after all that it has, in key order, packing pages full: `fill` calls its argument with each key and its stored
-    /// value. For a file that this process has made: redb reads nothing else here, and what panics in `fill` is no word on it.
+    /// Appends records in key order, packing pages full.
+    ///
+    /// All keys must come after the stored ones. `fill` calls its argument with each key and its
+    /// stored value. Use it only on a file that this process created. redb then reads only bytes
+    /// that this process wrote, so the call is not guarded. A panic in `fill` does not mean that
+    /// the file is damaged.
     pub(super) fn load<E: From<BaseError>>(
         &self,
         estimate: u64,
@@ -227,8 +242,10 @@ impl Opened {
         written.map_err(|error| classify(&self.backend, error).into())
     }
 
-    /// Moves pages together and gives the end of the file back. False when somebody holds a snapshot. Commit after it: only then opening
-    /// after a crash reads little again.
+    /// Moves pages together and cuts off the free end of the file.
+    ///
+    /// Returns false if a snapshot is held. Commit afterwards: only then does an opening after a
+    /// crash read little.
     pub(super) fn compact(&mut self) -> Result<bool, BaseError> {
         self.backend.begin_writing(COMPACTION_BYTES)?;
         let Self { database, backend } = self;
@@ -248,8 +265,9 @@ impl Opened {
     ) -> Result<(), redb::Error> {
         self.backend.begin_writing(estimate)?;
         let mut transaction = self.database().begin_write()?;
-        // Two phases: pages and checksums are durable before the header that leads to them is written. Quick repair: the state of
-        // the page allocator goes into every commit, so that opening after a crash reads a few pages and not the whole file.
+        // Two-phase commit: pages and checksums are durable before the header that leads to them is
+        // written. Quick repair: every commit holds the state of the page allocator. So an opening
+        // after a crash reads a few pages, not the whole file.
         transaction.set_two_phase_commit(true);
         transaction.set_quick_repair(true);
         body(&transaction)?;
@@ -259,11 +277,11 @@ impl Opened {
     }
 }
 
-/// Why an answer did not come.
+/// Why redb did not answer a question.
 pub(super) enum Trouble {
-    /// This question met it.
+    /// This question met the error.
     Own(BaseError),
-    /// redb refuses since somebody else's question or step met an error.
+    /// redb refuses to answer because an earlier question or step met an error.
     Latched,
 }
 
@@ -285,7 +303,7 @@ impl From<StorageError> for Trouble {
 }
 
 impl Snapshot {
-    /// The stored value of a key.
+    /// Calls `look` with the stored value of a key; `None` if there is no such key.
     pub(super) fn stored<R>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> R) -> Result<Option<R>, Trouble> {
         let table = if in_data(key) { &self.data } else { &self.records };
         self.backend.guarded(|| {
@@ -295,14 +313,14 @@ impl Snapshot {
         })
     }
 
-    /// The entries of one stretch of keys, from `from` on.
+    /// Returns the entries of one stretch of keys, from `from` on.
     pub(super) fn entries(&self, stretch: &Stretch, from: Bound<&[u8]>) -> Result<Entries, Trouble> {
         let table = if stretch.in_data { &self.data } else { &self.records };
         let to = stretch.to.map_or(Bound::Unbounded, Bound::Excluded);
         self.backend.guarded(|| Ok(table.range::<&[u8]>((from, to))?))
     }
 
-    /// Shows the next of these entries; whether there was one.
+    /// Calls `show` with the next entry. Returns false if there are no more entries.
     pub(super) fn show_next(&self, entries: &mut Entries, show: impl FnOnce(&[u8], &[u8])) -> Result<bool, Trouble> {
         self.backend.guarded(|| {
             let next = entries.next().transpose()?;
@@ -316,7 +334,7 @@ impl Snapshot {
     }
 }
 
-/// Keys that one table holds without a gap.
+/// A range of keys that all live in one table.
 #[derive(Debug)]
 pub(super) struct Stretch {
     in_data: bool,
@@ -324,7 +342,8 @@ pub(super) struct Stretch {
     pub(super) to: Option<&'static [u8]>,
 }
 
-/// Both tables as one sequence of keys: the data's keys lie together, in the middle of the records'.
+/// Both tables as one sequence of keys. Keys of data lie together, between the keys of the other
+/// records.
 pub(super) static STRETCHES: [Stretch; 3] = [
     Stretch { in_data: false, from: b"", to: Some(&[key::DATA]) },
     Stretch { in_data: true, from: &[key::DATA], to: Some(&[key::DATA + 1]) },
@@ -334,11 +353,12 @@ pub(super) static STRETCHES: [Stretch; 3] = [
 fn builder(cache_bytes: usize) -> Builder {
     let mut builder = Builder::new();
     builder.set_cache_size(cache_bytes);
-    // Page size (4 KiB = our checksummed block) and region size (4 GiB) are redb's own: it lets nobody change them.
+    // redb does not let callers change the page size (4 KiB, one checksummed block) or the region
+    // size (4 GiB).
     builder
 }
 
-/// Whether a record lives in the second table.
+/// Returns true if a record lives in the data table.
 fn in_data(key: &[u8]) -> bool {
     key.first() == Some(&key::DATA)
 }
@@ -365,7 +385,10 @@ fn decode_mark(bytes: &[u8]) -> Option<Mark> {
     })
 }
 
-/// What redb's error means, once the backend's own first word on it is heard: redb only repeats that something failed.
+/// Returns the meaning of redb's error.
+///
+/// The fault that the backend noted first takes precedence, because redb only repeats that an
+/// operation failed.
 pub(super) fn classify(backend: &Backend, error: redb::Error) -> BaseError {
     if let Some(fault) = backend.fault() {
         return fault;

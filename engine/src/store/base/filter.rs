@@ -1,31 +1,32 @@
-//! Which keys a run surely does not hold: a Bloom filter whose bits of one key lie in one cache line.
+//! The filter of a run: a Bloom filter that keeps all bits of a key in one cache line.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes that hold all bits of one key.
 const LINE: usize = 64;
-/// Bits for each key: about one wrong "maybe" in a hundred.
+/// Bits per key. The rate of false positives is about one in a hundred.
 const BITS_PER_KEY: usize = 10;
-/// Bits set for each key.
+/// Bits set per key.
 const PROBES: u32 = 6;
 
-/// Answers "surely not" or "maybe". An empty one always says "maybe".
+/// Answers "surely not" or "maybe". An empty filter always answers "maybe".
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Filter(Vec<u8>);
 
-/// What a filter looks at.
+/// Returns the hash of a key that filters use.
 pub(super) fn hash(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
 
 impl Filter {
-    /// For this many keys.
+    /// Creates a filter with room for this many keys.
     pub(super) fn for_keys(keys: u64) -> Self {
         let bits = usize::try_from(keys).unwrap_or(usize::MAX / 16).saturating_mul(BITS_PER_KEY);
         Self(vec![0; bits.div_ceil(LINE * 8).max(1) * LINE])
     }
 
-    /// As it was stored; one of a length that no filter has says "maybe" to everything.
+    /// Restores a stored filter. If the length is not a filter's, the result always answers
+    /// "maybe".
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         if bytes.len().is_multiple_of(LINE) { Self(bytes.to_vec()) } else { Self::default() }
     }
@@ -47,14 +48,15 @@ impl Filter {
     }
 }
 
-/// The upper half of the hash chooses the line.
+/// Selects the line by the upper half of the hash.
 fn line_of(hash: u64, bytes: usize) -> Option<std::ops::Range<usize>> {
     let lines = (bytes / LINE) as u64;
     let line = usize::try_from(((hash >> 32) * lines) >> 32).ok().filter(|_| lines > 0)?;
     Some(line * LINE..(line + 1) * LINE)
 }
 
-/// The lower half chooses the bits: nine bits of it times an odd number, for each probe.
+/// Selects the bits by the lower half of the hash: for each probe, the top nine bits of its product
+/// with an odd number.
 fn bits_of(hash: u64) -> impl Iterator<Item = usize> {
     let low = hash as u32;
     (0..PROBES).map(move |probe| {
@@ -85,7 +87,8 @@ mod tests {
         assert!(!Filter::for_keys(0).may_hold(7));
     }
 
-    /// It is stored: another choice of bits would deny what an older file holds.
+    /// Filters are stored. With another choice of bits, a filter would deny keys that an older file
+    /// holds.
     #[test]
     fn golden_filter() {
         let mut filter = Filter::for_keys(100);

@@ -1,7 +1,9 @@
-//! Where znodes live for good: redb, opened again whenever an error has latched it.
+//! The permanent store of znodes: redb, reopened after every error.
 //!
-//! redb answers nothing after an error, so it is opened anew, over the same files. Whoever holds a state gets another snapshot then: what redb has got
-//! since of runs that he holds himself changes no answer of his. Only when it has got newer ones than he knows of, his generation ends.
+//! redb answers nothing after an error, so it is reopened over the same files. Then every held
+//! state gets a new snapshot. Merges since the old snapshot do not change the answers of a state
+//! that holds the merged runs itself. If redb has merged newer runs, the held generation ends: its
+//! reads fail.
 
 use super::{
     BaseError,
@@ -25,7 +27,8 @@ use std::{
 };
 use zoolet_model::Zxid;
 
-/// Attempts at one question; each but the first follows somebody else's error, mended.
+/// Attempts per question. Each attempt after the first follows another caller's error and a
+/// reopening.
 const ATTEMPTS_MAX: usize = 8;
 
 pub(super) struct Home {
@@ -33,23 +36,25 @@ pub(super) struct Home {
     id: u64,
     cache_bytes: usize,
     ledger: Arc<Ledger>,
-    /// Open for good: a disk that has become read-only lets nobody open them again, and is read on.
+    /// Opened once and kept open. On a disk that has become read-only they could not be opened
+    /// again, but stay readable.
     files: OnceLock<Files>,
-    /// Held by whoever writes or opens again. `None`: opening again failed; the next question or step tries once more.
+    /// Held by the thread that writes or reopens. `None` after reopening failed; the next question
+    /// or step retries.
     opened: Mutex<Option<Opened>>,
     pins: Mutex<Vec<Weak<Pin>>>,
-    /// Bytes written and bytes of values taken out since redb was last compacted.
+    /// Bytes written plus bytes of values removed since redb was last compacted.
     loose_bytes: AtomicU64,
-    /// Bytes of the file, as last seen.
+    /// Length of redb's file when last measured, bytes.
     bytes: AtomicU64,
-    /// Those of them that have checksums in memory.
+    /// Bytes of that file with checksums in memory.
     checksummed_bytes: AtomicU64,
-    /// Bytes in memory, as last seen.
+    /// Bytes in memory when last measured.
     memory_bytes: AtomicU64,
     is_garbage: AtomicBool,
 }
 
-/// redb's file, and the one with its checksums.
+/// redb's file and the side file with its checksums.
 struct Files {
     base: Arc<dyn DiskFile>,
     side: Arc<dyn DiskFile>,
@@ -58,7 +63,7 @@ struct Files {
 impl Drop for Home {
     fn drop(&mut self) {
         if *self.is_garbage.get_mut() {
-            // redb may say good-bye to its file when it is closed.
+            // redb may write to its file while it closes.
             *self.opened.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
             let _ = self.disk.remove(&home_name(self.id));
             let _ = self.disk.remove(&side_name(self.id));
@@ -84,7 +89,7 @@ impl Home {
         })
     }
 
-    /// Makes the files and fills them.
+    /// Creates the files and lets `fill` fill them.
     pub(super) fn create<T, E: From<BaseError>>(&self, fill: impl FnOnce(&Opened) -> Result<T, E>) -> Result<T, E> {
         let opened = self.create_files().and_then(|backend| Opened::create(backend, self.cache_bytes))?;
         let filled = fill(&opened)?;
@@ -114,7 +119,7 @@ impl Home {
         let Files { base, side } = self.files()?;
         let bytes = base.len()?;
         if bytes < BLOCK as u64 {
-            // redb would take it for a new one.
+            // redb would treat the empty file as a new database.
             return Err(BaseError::Damaged(format!("{home_name} is empty")));
         }
         let side = Side::open(side.clone(), self.id, self.ledger.clone()).map_err(|error| error.of(&side_name))?;
@@ -135,12 +140,12 @@ impl Home {
         self.look_at_sizes(place.as_ref());
     }
 
-    /// Nobody will open it again once it is closed.
+    /// Lets the files be removed once they are closed; they are never opened again.
     pub(super) fn set_garbage(&self) {
         self.is_garbage.store(true, Ordering::Release);
     }
 
-    /// How large its file is, and what it takes in memory, now.
+    /// Measures the length of the file and its memory.
     fn look_at_sizes(&self, opened: Option<&Opened>) {
         if let Some(opened) = opened {
             self.bytes.store(opened.backend.file_bytes().unwrap_or(0), Ordering::Relaxed);
@@ -149,7 +154,7 @@ impl Home {
         self.memory_bytes.store(opened.map_or(0, Opened::memory_bytes) as u64, Ordering::Relaxed);
     }
 
-    /// redb as it is open, opened again where it has to be.
+    /// Returns the open redb, reopening it if necessary.
     fn whole<'a>(&self, opened: &'a mut Option<Opened>) -> Result<&'a mut Opened, BaseError> {
         if opened.as_ref().is_none_or(|opened| opened.backend.fault().is_some()) {
             if opened.take().is_some() {
@@ -160,13 +165,13 @@ impl Home {
         opened.as_mut().ok_or_else(|| BaseError::Io("redb is closed".into()))
     }
 
-    /// Holds redb's state for the base's state at `zxid`.
+    /// Holds redb's current state for the base's state at `zxid`.
     pub(super) fn pin(self: &Arc<Self>, zxid: Zxid) -> Result<Arc<Pin>, BaseError> {
         let snapshot = self.whole(&mut self.opened())?.snapshot()?;
         Ok(self.pin_with(zxid, Some(Arc::new(snapshot))))
     }
 
-    /// Holds nothing; asks for it when it must.
+    /// Returns a pin that holds no snapshot. It takes one when first asked.
     pub(super) fn unpinned(self: &Arc<Self>) -> Arc<Pin> {
         self.pin_with(Zxid::ZERO, None)
     }
@@ -184,24 +189,25 @@ impl Home {
         self.pins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One durable transaction, of runs in which nothing is newer than `zxid`.
+    /// Writes a step in one durable transaction. Its runs hold nothing newer than `zxid`.
     pub(super) fn write(&self, step: &Step, zxid: Zxid) -> Result<(), BaseError> {
         let mut opened = self.opened();
-        // A smaller step than the one that failed may do with less.
+        // A smaller step than the failed one may need less space.
         let missing = self.ledger.missing_bytes().min(step.estimate_bytes() + SPARE_BYTES);
         if missing > 0 && self.disk.free_bytes()? < missing {
             return Err(BaseError::NoSpace);
         }
         let before = self.ledger.bytes_written.now();
         let database = self.whole(&mut opened)?;
-        // Counted from what redb has, not from what anybody holds: a step of which nobody heard that it is durable has had its number.
+        // The count continues from redb's own mark, not from a held state. A step that became
+        // durable without being reported has used its number.
         let mark = Mark { zxid, steps: database.snapshot()?.mark.steps + 1 };
         let outcome = database.commit(step, mark);
         let freed = *outcome.as_ref().unwrap_or(&0);
         self.loose_bytes.fetch_add(self.ledger.bytes_written.now() - before + freed, Ordering::Relaxed);
         let outcome = outcome.map(drop).or_else(|error| {
-            // When only the second copy of the header could not be written, the step is durable all the same. When opening fails
-            // too, whoever asks next tries again.
+            // If only the second copy of the header could not be written, the step is durable all
+            // the same. If reopening fails too, the next question retries it.
             let is_durable = |opened: &mut Opened| opened.snapshot().is_ok_and(|snapshot| snapshot.mark == mark);
             let done = self.reopen(&mut opened).is_ok_and(is_durable);
             if done && !self.ledger.sync_failed() { Ok(()) } else { Err(error) }
@@ -213,7 +219,9 @@ impl Home {
         outcome
     }
 
-    /// One durable transaction, of records whose keys come after all that redb has. After an error it may have them or not.
+    /// Appends records in one durable transaction. All keys must come after redb's keys.
+    ///
+    /// After an error redb may hold the records or not.
     pub(super) fn append(&self, step: &Step, zxid: Zxid) -> Result<(), BaseError> {
         let mut opened = self.opened();
         let before = self.ledger.bytes_written.now();
@@ -232,11 +240,17 @@ impl Home {
         self.whole(opened)
     }
 
-    /// Gives space back to the file system, if there may be some to give and nobody holds a state that redb could not answer for
-    /// afterwards. Who lacks fewer than a thirty-second of the file says how many: less is worth the work then, but not next to nothing, for all
-    /// of redb is read.
+    /// Gives free space in redb's file back to the file system.
+    ///
+    /// Does nothing in two cases:
+    ///
+    /// - A held state is older than redb's. Without its snapshot redb could no longer answer for
+    ///   it.
+    /// - Too little may be free. The threshold is `missing_bytes`, but at least 1/1024 and at most
+    ///   1/32 of the file; without `missing_bytes` it is 1/32. Freeing less is not worth reading
+    ///   all of redb.
     pub(super) fn compact(&self, missing_bytes: Option<u64>) -> Result<(), BaseError> {
-        // Its file has holes, at most about as large as what it holds.
+        // The file's length includes holes, which are at most about as large as its content.
         let much = self.bytes() / 32;
         let enough = missing_bytes.map_or(much, |missing| missing.clamp(much / 32, much));
         if self.loose_bytes.load(Ordering::Relaxed) < enough {
@@ -253,7 +267,8 @@ impl Home {
         if outcome.is_err() {
             let _ = self.reopen(&mut opened);
         }
-        // Who held a state before holds it again. Where that fails he asks for it himself.
+        // Every pin that held the current state holds it again. Without a snapshot, a pin takes one
+        // when it is next asked.
         let snapshot = self.whole(&mut opened).and_then(|opened| opened.snapshot()).ok().map(Arc::new);
         pins.iter().filter(|pin| pin.zxid >= mark.zxid).for_each(|pin| pin.put(snapshot.clone()));
         self.look_at_sizes(opened.as_ref());
@@ -269,7 +284,8 @@ impl Home {
         Ok(())
     }
 
-    /// Bytes in memory. While somebody writes, as they were before: nobody should wait for him just to know this.
+    /// Returns bytes in memory. During a write it returns the last value, because the caller should
+    /// not wait for the writer.
     pub(super) fn memory_bytes(&self) -> u64 {
         if let Ok(opened) = self.opened.try_lock() {
             self.memory_bytes.store(opened.as_ref().map_or(0, Opened::memory_bytes) as u64, Ordering::Relaxed);
@@ -277,21 +293,27 @@ impl Home {
         self.memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of redb's file up to the highest block that ever was written, since it was last cut there: each block has a checksum in memory.
+    /// Returns the bytes of redb's file up to its highest block with a checksum in memory.
+    ///
+    /// This is the highest block written since the file was last cut there.
     pub(super) fn checksummed_bytes(&self) -> u64 {
         self.checksummed_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of redb's file; it has holes, so what it takes on the disk is less.
+    /// Returns the length of redb's file, bytes. The file has holes, so it takes less space on the
+    /// disk.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// A state of redb that is held, for a state of the base. redb opened again, another snapshot comes in its place.
+/// A held state of redb for one state of the base.
+///
+/// When redb is reopened, another snapshot takes the place of the held one.
 pub(super) struct Pin {
     home: Arc<Home>,
-    /// Of the base's state: what redb has got up to here is in its runs too.
+    /// Last entry of the base's state. The state's runs also hold everything that was merged into
+    /// redb up to here.
     zxid: Zxid,
     mark: Option<Mark>,
     snapshot: RwLock<Option<Arc<Snapshot>>>,
@@ -304,12 +326,12 @@ impl fmt::Debug for Pin {
 }
 
 impl Pin {
-    /// The same state of redb for a later state of the base.
+    /// Returns a pin of the same redb state for a later state of the base.
     pub(super) fn at(&self, zxid: Zxid) -> Arc<Self> {
         self.home.pin_with(zxid, self.snapshot())
     }
 
-    /// How far merges had come at least.
+    /// Returns a lower bound on the number of redb's transactions.
     pub(super) fn steps(&self) -> u64 {
         self.snapshot().map(|snapshot| snapshot.mark).or(self.mark).map_or(0, |mark| mark.steps)
     }
@@ -333,7 +355,10 @@ impl Pin {
         *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = snapshot;
     }
 
-    /// redb answers nothing more after an error, whoever met it: then it is opened again and the question asked again.
+    /// Asks redb a question.
+    ///
+    /// redb answers nothing after an error of any caller. Then it is reopened and the question is
+    /// asked again.
     fn ask<T>(&self, mut question: impl FnMut(&Snapshot) -> Result<T, Trouble>) -> Result<T, BaseError> {
         for _ in 0..ATTEMPTS_MAX {
             if let Some(snapshot) = self.snapshot() {
@@ -341,7 +366,8 @@ impl Pin {
                     Ok(answer) => return Ok(answer),
                     Err(Trouble::Own(failure)) if !snapshot.backend.is_shut() => {
                         if snapshot.backend.fault().is_some() {
-                            // For everybody else; if it does not work, the next question says so.
+                            // Reopens redb for later callers. If this fails, the next question
+                            // reports it.
                             let _ = self.mend();
                         }
                         return Err(failure);
@@ -370,12 +396,12 @@ pub(super) struct HomeCursor {
     stretch: usize,
     /// `None` before the first record of a stretch, and after an error.
     entries: Option<Entries>,
-    /// What it stands on; `None` at the end.
+    /// Key and stored value of the current record; `None` at the end.
     at: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl HomeCursor {
-    /// Stands on the first record from `key` on.
+    /// Returns a cursor at the first record at or after `key`.
     pub(super) fn seek(pin: Arc<Pin>, key: &[u8]) -> Result<Self, BaseError> {
         let stretch = STRETCHES.iter().position(|stretch| stretch.to.is_none_or(|to| key < to)).unwrap_or(0);
         let mut cursor = Self { pin, stretch, entries: None, at: Some((key.to_vec(), Vec::new())) };
@@ -398,7 +424,7 @@ impl HomeCursor {
         }
     }
 
-    /// Goes to the next record; `from` is where it begins when redb must be asked anew.
+    /// Moves to the next record. If redb must be asked anew, the search begins at `from`.
     fn step(&mut self, from: Bound<&[u8]>) -> Result<(), BaseError> {
         let Self { pin, stretch, entries, at } = self;
         let first = *stretch;
@@ -431,7 +457,7 @@ impl HomeCursor {
     }
 }
 
-/// Nobody opens a base that was not completed, so a file that is gone was lost.
+/// An incomplete base is never opened, so a missing file was lost.
 fn missing_is_damage(error: io::Error) -> BaseError {
     if error.kind() == io::ErrorKind::NotFound { BaseError::Damaged("it is gone".into()) } else { error.into() }
 }

@@ -1,4 +1,4 @@
-//! A new base from an image: how a snapshot becomes what a server serves.
+//! Builds a base from an image file.
 
 use super::{
     Base, BaseError, Options,
@@ -16,11 +16,14 @@ use crate::{
 use std::sync::Arc;
 
 impl Base {
-    /// Makes a base of what an image holds, every record checked and the whole held against the image's digest. Complete and
-    /// durable when it returns; which base is current only the log says.
+    /// Makes a base from an image, complete and durable on return.
+    ///
+    /// Every record is verified, and all records together are compared with the image's digest.
+    /// Only the log makes the base current.
     ///
     /// # Errors
-    /// As [`ImageError`] says; files of this id, also those that a crash in here left, must be removed first.
+    /// See [`ImageError`]. Files with this id must be removed first, including files left by a
+    /// crash during this call.
     pub fn install(disk: Arc<dyn Disk>, id: u64, options: Options, image: &Image) -> Result<Self, ImageError> {
         Self::create_with(disk, id, options, |opened| fill(opened, image))
     }

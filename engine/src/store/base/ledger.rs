@@ -1,4 +1,4 @@
-//! What the base has done to its files.
+//! Counts of the base's file operations.
 
 use crate::store::disk::{Disk, DiskFile};
 use std::{
@@ -6,20 +6,20 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-/// What the base has done to its files since the process opened it.
+/// File operations of the base since this process opened it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Bytes written, whatever for.
+    /// Bytes written, for any purpose.
     pub base_bytes_written: u64,
-    /// Those of them that merges wrote.
+    /// Bytes of these that merges wrote.
     pub merge_bytes_written: u64,
     /// Bytes read.
     pub base_bytes_read: u64,
     /// Syncs of files and of the directory.
     pub syncs: u64,
-    /// Files of checkpoints that wait to be merged, now.
+    /// Current number of runs that wait to be merged.
     pub runs: u64,
-    /// How often redb was opened again after an error.
+    /// Number of times that redb was reopened after an error.
     pub reopenings: u64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Ledger {
     pub(super) bytes_read: Count,
     pub(super) syncs: Count,
     pub(super) reopenings: Count,
-    /// Bytes in memory of the tables and filters of open files, whoever holds them.
+    /// Memory of the tables and filters of all open runs, bytes.
     pub(super) table_bytes: Count,
     sync_failed: AtomicBool,
     missing_bytes: AtomicU64,
@@ -65,12 +65,15 @@ impl Ledger {
         }
     }
 
-    /// Syncs, once: what the kernel makes of a failed sync nobody can know, so after one nothing is written any more.
+    /// Syncs a file; fails without a sync if an earlier one failed.
+    ///
+    /// After a failed sync the state of the unsynced blocks is unknown, so nothing is written any
+    /// more.
     pub(super) fn sync(&self, file: &dyn DiskFile) -> io::Result<()> {
         self.syncing(|| file.sync())
     }
 
-    /// The same for names.
+    /// Syncs the directory under the same rule.
     pub(super) fn sync_directory(&self, disk: &dyn Disk) -> io::Result<()> {
         self.syncing(|| disk.sync_directory())
     }
@@ -83,7 +86,9 @@ impl Ledger {
         sync().inspect_err(|_| self.sync_failed.store(true, Ordering::Release))
     }
 
-    /// Free bytes without which the next step would fail as the last one did; 0 when it did not.
+    /// Returns the free bytes that the next step needs in order not to fail like the last one.
+    ///
+    /// 0 if the last step did not run out of space.
     pub(super) fn missing_bytes(&self) -> u64 {
         self.missing_bytes.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Which files make up the base: one small file, replaced whole.
+//! The manifest: the list of the base's files, one small file that is replaced as a whole.
 
 use super::{
     BaseError,
@@ -9,16 +9,18 @@ use bytes::Bytes;
 use zoolet_model::Zxid;
 
 const MAGIC: [u8; 8] = *b"zltbase\x03";
-/// No manifest is longer: totals are 44 bytes, and runs wait for merges before there are hundreds.
+/// Maximum length of a manifest, bytes. Totals have 44 bytes, and merges keep the number of runs
+/// below hundreds.
 pub(super) const BYTES_MAX: usize = 1 << 20;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Manifest {
     pub(super) meta: CheckpointMeta,
     /// Newest first.
     pub(super) runs: Vec<RunId>,
-    /// How many steps of merges redb has got at least: an older redb file is no stand-in.
+    /// Least number of transactions that redb's file has seen. An older redb file in its place has
+    /// fewer, and is refused.
     pub(super) steps: u64,
 }
 

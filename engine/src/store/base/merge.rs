@@ -1,12 +1,14 @@
-//! Merging runs, in steps that are short enough for a checkpoint to come between.
+//! Merges runs, in steps short enough to let a checkpoint come between.
 //!
-//! Runs pile up, one for each checkpoint. When there are enough of them, redb gets them: each step writes what the runs say of the next keys, from
-//! where the last step stopped, in one durable transaction. The runs stay until the last step: until then they say the same as redb, so a
-//! crash between two steps costs only the work, and beginning again changes nothing. In key order each page of redb is copied once for all
-//! its changes.
+//! Each checkpoint adds a run. When there are enough runs, they are merged into redb. Each step
+//! takes the runs' records for the next keys and writes them in one durable transaction. The runs
+//! stay until the last step, and until then they say the same as redb. So a crash between two steps
+//! costs only the work, and starting over changes nothing. In key order, redb copies each page once
+//! for all its changes.
 //!
-//! Where redb is much larger than the runs, hardly a page would have more than one change: then the runs become one run; unless its table and filter would take
-//! too much memory, which grow with the number of its records.
+//! If redb is much larger than the runs, hardly any page would have more than one change. Then the
+//! runs are merged into one run instead. The exception is a run whose table and filter would take
+//! too much memory, since they grow with its records.
 
 use super::{
     BaseError, Core,
@@ -19,12 +21,15 @@ use crate::store::key::Key;
 use std::{ops::ControlFlow, sync::Arc};
 use zoolet_model::Zxid;
 
-/// redb's file may be this many times the runs' size before they become one run: it is half empty, and doubles.
+/// Runs become one run if redb's file is more than this many times their size. redb's file is half
+/// empty, because redb doubles it.
 const HOME_TIMES: u64 = 8;
-/// What a record counts for in a step beside its bytes: the smallest are many to a page, but each is work.
+/// Bytes that a record counts for in a step, beside its own.
+///
+/// Many small records fit into a page, but each of them costs work.
 const RECORD_BYTES: usize = 64;
 
-/// A merge that has begun, of the oldest runs.
+/// A merge of the oldest runs, in progress.
 pub(super) enum Merge {
     IntoHome(IntoHome),
     IntoRun(IntoRun),
@@ -33,20 +38,20 @@ pub(super) enum Merge {
 /// A merge into redb.
 pub(super) struct IntoHome {
     runs: Vec<Arc<Run>>,
-    /// Keys below are done.
+    /// Keys below this one are merged.
     from: Key,
-    /// Stands there; `None` when that must be found again.
+    /// Positioned at `from`; `None` if the position must be searched again.
     walk: Option<Walk>,
-    /// Nothing in the runs is newer.
+    /// The runs hold nothing newer than this entry.
     zxid: Zxid,
     left_bytes: u64,
-    /// Its memory is used again by the next one.
+    /// The buffer is reused by the next step.
     step: Step,
-    /// The last step found no room.
+    /// The last step ran out of space.
     lacked_space: bool,
 }
 
-/// A merge into one run, which is being written.
+/// A merge into one run that is being written.
 pub(super) struct IntoRun {
     runs: Vec<Arc<Run>>,
     walk: Walk,
@@ -55,11 +60,12 @@ pub(super) struct IntoRun {
 }
 
 impl Merge {
-    /// What should be merged now, if anything. `eagerly`: space is short, and merging frees some.
+    /// Begins the merge that is due; `None` if nothing is due. With `eagerly`, space is short and
+    /// merging frees some.
     fn begin(core: &Core, version: &Version, numbers: &mut u64, eagerly: bool) -> Result<Option<Self>, BaseError> {
         let runs = version.runs.clone();
         let enough = if eagerly { 1 } else { core.options.runs_max };
-        // While one run is made of them it has a table too, which is there twice when it is finished.
+        // The merged run has a table too, and memory holds it twice when the run is finished.
         let are_tables_large = version.table_bytes() >= core.options.table_bytes_max / 4;
         if runs.is_empty() || runs.len() < enough && !are_tables_large {
             return Ok(None);
@@ -87,14 +93,16 @@ impl Merge {
         }
     }
 
-    /// What is still to be done, in the bytes that steps count, at most.
+    /// Returns an upper bound on the remaining work, in the bytes that steps count.
     pub(super) fn left_bytes(&self) -> u64 {
         match self {
             Self::IntoHome(IntoHome { left_bytes, .. }) | Self::IntoRun(IntoRun { left_bytes, .. }) => *left_bytes,
         }
     }
 
-    /// It found no room, and there are newer runs: what they delete need not be written first.
+    /// Returns true if the merge ran out of space and newer runs exist.
+    ///
+    /// Then it starts over with the newer runs: records that they delete need not be written.
     fn is_stuck(&self, version: &Version) -> bool {
         match self {
             Self::IntoHome(into) => into.lacked_space && version.runs.len() > into.runs.len(),
@@ -103,13 +111,15 @@ impl Merge {
     }
 }
 
-/// What merging these runs is, in the bytes that steps count, at most.
+/// Returns an upper bound on the work of merging these runs, in the bytes that steps count.
 pub(super) fn left_bytes(runs: &[Arc<Run>]) -> u64 {
     runs.iter().map(|run| run.bytes() + run.records() * RECORD_BYTES as u64).sum()
 }
 
-/// One step of the merge under way, or of the one that should begin; false when there is nothing to do. `spare_bytes`: what a
-/// merge into redb leaves free; one into a run can be given up.
+/// Does one step of the current merge, or begins one. Returns false if nothing is due.
+///
+/// A step of a merge into redb leaves `spare_bytes` free. A merge into a run need not, because it
+/// can be abandoned.
 pub(super) fn step(
     core: &Core,
     merge: &mut Option<Merge>,
@@ -134,7 +144,8 @@ pub(super) fn step(
             Ok(true) => Some(Merge::IntoHome(into)),
             Ok(false) => None,
             Err(error) => {
-                // redb has what the steps before wrote: a merge that began anew after each error might never end.
+                // redb holds the earlier steps, so the merge goes on after an error. If each error
+                // started it over, it might never end.
                 into.walk = None;
                 into.lacked_space = error == BaseError::NoSpace;
                 *merge = Some(Merge::IntoHome(into));
@@ -147,7 +158,7 @@ pub(super) fn step(
 }
 
 impl IntoHome {
-    /// One transaction; whether there is more to do.
+    /// Does one transaction. Returns true if more remains.
     fn step(&mut self, core: &Core, version: &Version, spare_bytes: u64) -> Result<bool, BaseError> {
         let next = self.gather(core, spare_bytes)?;
         core.need_space(self.step.estimate_bytes() + spare_bytes)?;
@@ -169,12 +180,14 @@ impl IntoHome {
         }
     }
 
-    /// What the step counts for.
+    /// Returns the bytes that the step counts for.
     fn step_bytes(&self) -> u64 {
         (self.step.bytes() + self.step.len() * RECORD_BYTES) as u64
     }
 
-    /// Takes what the runs say of the next keys into the step; the first key after them, if there is one.
+    /// Collects the runs' records for the next keys into the step.
+    ///
+    /// Returns the first key after them; `None` at the end.
     fn gather(&mut self, core: &Core, spare_bytes: u64) -> Result<Option<Key>, BaseError> {
         let walk = match &mut self.walk {
             Some(walk) => walk,
@@ -191,7 +204,8 @@ impl IntoHome {
             step.push(key, stored);
             ControlFlow::Continue(())
         })?;
-        // With little room, a small step: what it frees is room for the next.
+        // With little free space the step is made small. The space that it frees serves the next
+        // one.
         let room = core.disk.free_bytes()?.saturating_sub(SPARE_BYTES + spare_bytes);
         while step.estimate_bytes() > room && step.len() > 1 {
             next = Some(step.halve());
@@ -202,7 +216,7 @@ impl IntoHome {
 }
 
 impl IntoRun {
-    /// Writes a little more, or the end; after an error what there is of the run is removed.
+    /// Writes some more records, or finishes the run. After an error the unfinished run is removed.
     fn step(mut self, core: &Core, version: &Version) -> Result<Option<Self>, BaseError> {
         let Self { runs, walk, writer, left_bytes } = &mut self;
         let (mut outcome, stop) = (Ok(()), writer.bytes() + core.options.merge_step_bytes);
@@ -231,7 +245,7 @@ fn finish(core: &Core, version: &Version, writer: RunWriter) -> Result<Arc<Run>,
     Ok(Arc::new(run))
 }
 
-/// The oldest runs are in redb, or in one run: they go.
+/// Returns the version without its oldest runs, which are merged now.
 fn without(version: &Version, runs: &[Arc<Run>]) -> Version {
     let mut next = version.clone();
     next.runs.truncate(version.runs.len() - runs.len());

@@ -1,22 +1,33 @@
 //! The base: applied state as of a checkpoint, in redb and in immutable sorted files above it.
 //!
-//! A checkpoint writes its changes as one new file, a *run*, in key order. A look-up asks the runs, newest first, then redb; most runs say
-//! "surely not" from a filter in memory. When enough runs have piled up redb gets them (`merge.rs`), sorted: a checkpoint of random
-//! znodes alone would have it copy a page for each of them. Which files make up the base the *manifest* says, a small file that is
-//! replaced whole; which base is current the log says.
+//! A checkpoint writes its changes in key order as one new file, a *run*. A look-up asks the runs,
+//! newest first, then redb. Most runs answer "surely not" from a filter in memory. When enough runs
+//! have piled up, they are merged into redb in key order (`merge.rs`). A single checkpoint of
+//! random znodes would make redb copy one page per znode; merging many at once shares these copies.
+//!
+//! The *manifest*, a small file that is always replaced as a whole, names the files of the base.
+//! The log says which base is current.
 //!
 //! # Why no crash gives a false alarm and no flip is missed
 //!
-//! No byte of a run or a manifest is ever written again. A run is complete and synced, and its name too, before a manifest names it;
-//! a manifest is complete and synced before it is renamed into place, and the directory is synced before anybody is told. So a crash leaves the
-//! old manifest or the new one, and either leads to whole files; what else lies there is removed when the base is opened next. Whoever
-//! opens it syncs the directory first: what a crashed process renamed may live in the page cache alone. What redb has got of
-//! runs that the manifest still names it will get again, and until then they answer before it. Runs that redb has got wholly the manifest
-//! forgets only after redb's transaction is durable, and it says how many of those there were.
+//! No byte of a run or a manifest is ever written again. Every step is durable before the next one:
 //!
-//! The manifest has a checksum and holds the hash of each run, so that no other file can stand in for it. Every block of a run has a CRC32C
-//! that is checked whenever it is read, from the table of first keys to the last record, and every record one over key and value. How
-//! redb's pages are guarded stands at the top of `backend.rs`.
+//! 1. A run and its name are synced before a manifest names the run.
+//! 2. A manifest is synced before it is renamed into place.
+//! 3. The directory is synced before the change is reported.
+//!
+//! So a crash leaves the old manifest or the new one, and either leads to complete files. All other
+//! files are removed when the base is opened next. Opening syncs the directory first, because a
+//! rename by a crashed process may exist in the page cache only.
+//!
+//! An interrupted merge leaves redb with parts of runs that the manifest still names. These runs
+//! are merged again, and until then they take precedence over redb. The manifest drops fully merged
+//! runs only after redb's transaction is durable. It also records the number of merge transactions.
+//!
+//! The manifest has a checksum and holds the hash of each run, so no other file can stand in for a
+//! run. Every block of a run, from the table of first keys to the last record, has a CRC32C. It is
+//! checked on every read. Every record has a CRC32C over key and value as well. The top of
+//! `backend.rs` explains how redb's pages are guarded.
 
 mod backend;
 mod cache;
@@ -65,25 +76,31 @@ use std::{
 use version::Version;
 use zoolet_model::Zxid;
 
-/// While a merge has room there are never more runs than this many times those that make merges begin. From half of that on a checkpoint does its part of
-/// the merge first: otherwise one of them would have to wait for all of it.
+/// Maximum number of runs, as a multiple of [`Options::runs_max`], while merges have space.
+///
+/// From half of this limit on, each checkpoint first does its share of the merge. Otherwise one
+/// checkpoint would have to wait for the whole merge.
 const RUNS_LIMIT: usize = 4;
-/// The same while no merge has room: what would free some are deletes, which come in checkpoints. Each run is one more file that is open.
+/// The same limit while no merge has space.
+///
+/// Deletes would free space, and deletes arrive in checkpoints, so more checkpoints are let
+/// through. Each run is one more open file.
 const RUNS_LIMIT_WITHOUT_ROOM: usize = 2 * RUNS_LIMIT;
 
-/// What any file of a base without records may have.
+/// Largest file of a base without records, bytes.
 const NEWBORN_BYTES_MAX: u64 = 2 << 20;
 
 /// How a base uses memory and disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Bytes of blocks kept in memory: a quarter of the runs, the rest of redb.
+    /// Bytes of blocks kept in memory: a quarter for the runs, the rest for redb.
     pub cache_bytes: usize,
-    /// Bytes of records that one step of a merge takes, about; 16 KiB at least.
+    /// Approximate bytes of records that one merge step takes; at least 16 KiB.
     pub merge_step_bytes: u64,
-    /// Runs from which on they are merged; 1 at least.
+    /// Number of runs at which a merge begins; at least 1.
     pub runs_max: usize,
-    /// Bytes of memory that the tables and filters of runs take, about, those of a run that is being made of them included.
+    /// Approximate bound on the memory of the runs' tables and filters, bytes. The run that a merge
+    /// is writing counts too.
     pub table_bytes_max: u64,
 }
 
@@ -93,16 +110,18 @@ impl Default for Options {
     }
 }
 
-/// Why the base could not be made, opened or brought forward.
+/// Why creating, opening or updating the base failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BaseError {
-    /// The disk is full. What was served is served on, and the same checkpoint may be tried again.
+    /// The disk is full. Reads go on, and the same checkpoint may be retried.
     NoSpace,
-    /// Stored bytes are not what was written: the base must be replaced.
+    /// Stored bytes differ from the bytes written. The base must be replaced.
     Damaged(String),
-    /// More than a format or this machine has numbers for. What is stored is sound, and what was served is served on.
+    /// A number exceeds the range of the format or of this machine. Stored data is sound, and reads
+    /// go on.
     TooLarge(String),
-    /// The device said no. After a failed sync every later checkpoint says so too ([`Base::sync_failed`]).
+    /// The device reported an error. After a failed sync, every later checkpoint fails too
+    /// ([`Base::sync_failed`]).
     Io(String),
 }
 
@@ -117,7 +136,7 @@ impl BaseError {
         }
     }
 
-    /// The same, and of which file.
+    /// Adds the file name to the message.
     fn of(self, name: &str) -> Self {
         let say = |what: String| if what.contains(name) { what } else { format!("{name}: {what}") };
         match self {
@@ -168,7 +187,7 @@ impl From<BaseError> for BaseFailure {
     }
 }
 
-/// The base, open. Clones share it; dropping the last one writes nothing.
+/// An open base. Clones share it; dropping the last one writes nothing.
 #[derive(Clone)]
 pub struct Base(Arc<Core>);
 
@@ -185,16 +204,16 @@ struct Core {
     ledger: Arc<Ledger>,
     cache: Arc<BlockCache>,
     home: Arc<Home>,
-    /// Held by whoever writes.
+    /// Held by the thread that writes.
     writing: Mutex<Writing>,
     live: RwLock<Live>,
 }
 
 struct Writing {
-    /// The number of the next file.
+    /// Number of the next run file.
     numbers: u64,
     merge: Option<Merge>,
-    /// Another base is current.
+    /// The log names another base as the current one.
     is_retired: bool,
 }
 
@@ -210,10 +229,13 @@ struct Live {
 }
 
 impl Base {
-    /// Makes an empty base: zxid 0, digest 0, no records. Complete and durable when it returns.
+    /// Creates an empty base: zxid 0, digest 0, no records.
+    ///
+    /// The base is complete and durable on return.
     ///
     /// # Errors
-    /// As [`BaseError`] says; files of this id, also those that a crash in here left, must be removed first.
+    /// See [`BaseError`]. Files with this id must be removed first, including files left by a crash
+    /// during this call.
     pub fn create(disk: Arc<dyn Disk>, id: u64, options: Options) -> Result<Self, BaseError> {
         Self::create_with(disk, id, options, |opened| {
             opened.commit(&Step::default(), Mark { zxid: Zxid::ZERO, steps: 1 })?;
@@ -221,11 +243,13 @@ impl Base {
         })
     }
 
-    /// Opens a base that [`Base::create`] or [`Base::install`] completed: reads what must be in memory, about 30 bytes for each of its blocks,
-    /// and removes what a crash left.
+    /// Opens a base that [`Base::create`] or [`Base::install`] completed.
+    ///
+    /// Reads the tables that must be in memory, about 30 bytes per block of a run. Removes files
+    /// left by a crash.
     ///
     /// # Errors
-    /// As [`BaseError`] says.
+    /// See [`BaseError`].
     pub fn open(disk: Arc<dyn Disk>, id: u64, options: Options) -> Result<Self, BaseError> {
         let core = Core::new(disk, id, options);
         let manifest = Manifest::decode(id, &read_manifest(&*core.disk, id)?)?;
@@ -242,13 +266,13 @@ impl Base {
         Ok(Self(Arc::new(core)))
     }
 
-    /// Removes the files of a base that nobody has open.
+    /// Removes the files of a base that is not open.
     ///
     /// # Errors
-    /// As [`BaseError`] says.
+    /// See [`BaseError`].
     pub fn remove(disk: &dyn Disk, id: u64) -> Result<(), BaseError> {
         let names = disk.list()?;
-        // The manifest first: without it the others are nobody's.
+        // The manifest goes first: without it the other files belong to no base.
         let (manifest, others): (Vec<_>, Vec<_>) =
             names.iter().filter(|name| id_of(name) == Some(id)).partition(|name| **name == manifest_name(id));
         for name in manifest.into_iter().chain(others) {
@@ -257,31 +281,34 @@ impl Base {
         Ok(disk.sync_directory()?)
     }
 
-    /// The ids of all bases on a disk, whole or not, ascending.
+    /// Returns the ids of all bases on a disk, complete or not, ascending.
     ///
     /// # Errors
-    /// As [`BaseError`] says.
+    /// See [`BaseError`].
     pub fn list(disk: &dyn Disk) -> Result<Vec<u64>, BaseError> {
         let ids: BTreeSet<u64> = disk.list()?.iter().filter_map(|name| id_of(name)).collect();
         Ok(ids.into_iter().collect())
     }
 
-    /// Removes the files of every other base: a crash left them, of a snapshot that never was complete, or of the base that one replaced. For
-    /// whoever knows that this one is current.
+    /// Removes the files of every other base. The caller must know that this base is current.
+    ///
+    /// A crash left the others: an incomplete snapshot, or the base that this one replaced.
     pub fn remove_others(&self) {
         let core = &self.0;
         for id in Self::list(&*core.disk).unwrap_or_default() {
             if id != core.id {
-                // On a read-only disk it stays, and harms nobody.
+                // On a read-only disk the files stay, which does no harm.
                 let _ = Self::remove(&*core.disk, id);
             }
         }
     }
 
-    /// Whether a base of this id was never completed: it has no manifest, nor a file of which one must have told.
+    /// Returns true if the base with this id was never completed.
+    ///
+    /// Such a base has no manifest and no file that only a complete base can have.
     ///
     /// # Errors
-    /// As [`BaseError`] says.
+    /// See [`BaseError`].
     pub fn is_unfinished(disk: &Arc<dyn Disk>, id: u64) -> Result<bool, BaseError> {
         let newborn = [unfinished_name(id), home_name(id), side_name(id), note_name(id)];
         for name in disk.list()?.iter().filter(|name| id_of(name) == Some(id)) {
@@ -291,14 +318,15 @@ impl Base {
             }
         }
         let home = Home::new(disk, id, NEWBORN_BYTES_MAX as usize, &Arc::default());
-        // What cannot be opened was never completed: it is too small to hold much, and a base that is complete has a manifest.
+        // A redb file that cannot be opened was never completed: it is too small to hold much, and
+        // a complete base has a manifest.
         Ok(home.pin(Zxid::ZERO).and_then(|pin| pin.mark()).is_ok_and(|mark| mark.zxid > Zxid::ZERO).not())
     }
 
-    /// Makes the checkpoint's changes and its meta true, durably and at once. Readers go on meanwhile.
+    /// Applies a checkpoint's changes and meta, durably and atomically. Reads go on meanwhile.
     ///
     /// # Errors
-    /// As [`BaseError`] says. Then the base serves what it served before.
+    /// See [`BaseError`]. After an error the base serves the same state as before.
     pub fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), BaseError> {
         let core = &self.0;
         let mut writing = core.writing();
@@ -322,11 +350,13 @@ impl Base {
         core.publish(next)
     }
 
-    /// Does one step of what merging there is to do; false when there is none. What the base holds stays the same. `eagerly`: also when few
-    /// files have piled up, because space is short.
+    /// Does one merge step; returns false if there is nothing to merge.
+    ///
+    /// The content of the base does not change. With `eagerly`, a merge begins even with few runs,
+    /// because space is short.
     ///
     /// # Errors
-    /// As [`BaseError`] says. Then everything is as before.
+    /// See [`BaseError`]. After an error the base is unchanged.
     pub fn merge(&self, eagerly: bool) -> Result<bool, BaseError> {
         let mut writing = self.0.writing();
         writing.check_current()?;
@@ -334,23 +364,29 @@ impl Base {
         merge::step(&self.0, merge, numbers, eagerly, 0)
     }
 
-    /// Cuts off the end of redb's file, if what may be free in it is as much as is missing: for when [`Base::merge`] has nothing to do.
+    /// Returns unused space at the end of redb's file to the file system.
+    ///
+    /// Does nothing if too little may be free. The threshold is `missing_bytes`, but at least
+    /// 1/1024 and at most 1/32 of the file. Call it when [`Base::merge`] has nothing to do.
     ///
     /// # Errors
-    /// As [`BaseError`] says. Then everything is as before.
+    /// See [`BaseError`]. After an error the base is unchanged.
     pub fn compact(&self, missing_bytes: u64) -> Result<(), BaseError> {
         let writing = self.0.writing();
         writing.check_current()?;
         self.0.home.compact(Some(missing_bytes))
     }
 
-    /// The log names another base now: this one's files go when nobody reads them any more. Nothing more is written to it. Waits for whoever
-    /// writes to it.
+    /// Retires this base, because the log now names another one.
+    ///
+    /// Waits for a write in progress; nothing is written to this base afterwards. Its files are
+    /// removed when their last reader is dropped.
     pub fn retire(&self) {
         let core = &self.0;
         let mut writing = core.writing();
         (writing.merge, writing.is_retired) = (None, true);
-        // Without it the others are nobody's. What stays behind is removed at the next start.
+        // Without the manifest the other files belong to no base. Files left here are removed at
+        // the next start.
         let _ = core.disk.remove(&manifest_name(core.id));
         core.version().runs.iter().for_each(|run| run.set_garbage());
         core.home.set_garbage();
@@ -367,48 +403,56 @@ impl Base {
         Scrub::of(self.reader())
     }
 
-    /// Which state the base is in.
+    /// Returns the meta of the state that the base holds.
     pub fn meta(&self) -> CheckpointMeta {
         self.0.live().version.meta.clone()
     }
 
-    /// The number of that state in this process: 0 as opened, one more after each checkpoint.
+    /// Returns the number of that state in this process: 0 when opened, one more after each
+    /// checkpoint.
     pub fn generation(&self) -> Generation {
         self.0.live().generation
     }
 
-    /// Whether a sync failed in this process. Then no checkpoint succeeds any more and the server must stop: what the kernel made
-    /// of the unsynced blocks nobody can know. Reads go on until it does.
+    /// Returns true if a sync failed in this process.
+    ///
+    /// No later checkpoint succeeds, and the server must stop: the kernel may have dropped the
+    /// unsynced blocks. Reads go on until it stops.
     pub fn sync_failed(&self) -> bool {
         self.0.ledger.sync_failed()
     }
 
-    /// The number in its files' names.
+    /// Returns the id in the names of the base's files.
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
-    /// Bytes of its files; that of redb has holes, so what it takes on the disk is less.
+    /// Returns the total length of the base's files, bytes. redb's file has holes, so it takes less
+    /// space on the disk.
     pub fn file_bytes(&self) -> u64 {
         self.run_bytes() + self.0.home.bytes()
     }
 
-    /// Bytes of redb's file whose checksums are in memory: up to the highest block that was written. redb makes its file twice as long when it is full.
+    /// Returns the bytes of redb's file whose checksums are in memory.
+    ///
+    /// They end at the highest block written. redb doubles its file when it is full, so the file
+    /// may be longer.
     pub fn checksummed_bytes(&self) -> u64 {
         self.0.home.checksummed_bytes()
     }
 
-    /// Bytes of what is still to be merged.
+    /// Returns the bytes of the runs, which are still to be merged.
     pub fn run_bytes(&self) -> u64 {
         self.0.version().run_bytes()
     }
 
-    /// Bytes it takes in memory: blocks, tables and filters of runs, and redb. Never waits for whoever writes.
+    /// Returns the memory of the base, bytes: cached blocks, tables and filters of runs, and redb.
+    /// Never waits for a writer.
     pub fn memory_bytes(&self) -> u64 {
         self.0.cache.memory_bytes() + self.0.ledger.table_bytes.now() + self.0.home.memory_bytes()
     }
 
-    /// What has been done to the files since the base was opened.
+    /// Returns counts of file operations since the base was opened.
     pub fn counters(&self) -> Counters {
         Counters { runs: self.0.version().runs.len() as u64, ..self.0.ledger.counters() }
     }
@@ -433,7 +477,8 @@ impl Base {
                 Ok(Self(Arc::new(core)))
             }
             Err(error) => {
-                // What is half made must not keep the space that was lacking; whoever tries again removes it anyway.
+                // An incomplete base must not keep the space that was lacking. If removal fails,
+                // the next attempt removes the files.
                 let _ = Self::remove(&*core.disk, id);
                 Err(error)
             }
@@ -442,7 +487,7 @@ impl Base {
 }
 
 impl Core {
-    /// Of no state yet.
+    /// Creates the core without any state.
     fn new(disk: Arc<dyn Disk>, id: u64, options: Options) -> Self {
         let ledger = Arc::<Ledger>::default();
         let run_cache_bytes = options.cache_bytes / 4;
@@ -498,7 +543,8 @@ impl Core {
         self.disk.list().is_ok_and(|names| names.iter().any(|found| found == name))
     }
 
-    /// Removes files that no manifest names, and says which number no file has had.
+    /// Removes files that the manifest does not name. Returns a number above those of all runs
+    /// found.
     fn remove_strangers(&self, runs: &[Arc<Run>]) -> Result<u64, BaseError> {
         let known: BTreeSet<u64> = runs.iter().map(|run| run.id().number).collect();
         let mut numbers = 0;
@@ -508,7 +554,7 @@ impl Core {
             let is_known = [manifest_name(self.id), home_name(self.id), side_name(self.id)].contains(name)
                 || number.is_some_and(|number| known.contains(&number));
             if !is_known {
-                // On a read-only disk it stays, and harms nobody.
+                // On a read-only disk the file stays, which does no harm.
                 let _ = self.disk.remove(name);
             }
         }
@@ -521,7 +567,10 @@ impl Core {
         RunWriter::create(&self.disk, run_name(self.id, number), number, &self.ledger, &self.cache, keys)
     }
 
-    /// Writers may be faster than merges are between checkpoints; then they wait, each a little. `needed_bytes`: what the checkpoint takes.
+    /// Does this checkpoint's share of the merge. `needed_bytes`: space that the checkpoint takes.
+    ///
+    /// Checkpoints may arrive faster than the steps between them can merge. Then each checkpoint
+    /// waits a little.
     fn merge_before_checkpoint(&self, writing: &mut Writing, needed_bytes: u64) -> Result<(), BaseError> {
         let limit = self.options.runs_max.saturating_mul(RUNS_LIMIT);
         let (Writing { numbers, merge, .. }, version) = (writing, self.version());
@@ -529,12 +578,14 @@ impl Core {
         if runs >= begin {
             let merging = merge.as_ref().map_or(&version.runs, Merge::runs);
             let left_bytes = merge.as_ref().map_or_else(|| merge::left_bytes(merging), Merge::left_bytes);
-            // A merge of so many runs is done when as many new ones have come: so there are never more than twice of them.
+            // The rest of the merge is spread over the coming checkpoints. It ends by the time
+            // there are as many new runs as it merges, so there are at most `limit` runs.
             let checkpoints = (begin + merging.len().min(begin)).saturating_sub(runs).max(1) as u64;
             for _ in 0..left_bytes.div_ceil(self.options.merge_step_bytes).div_ceil(checkpoints) {
                 match merge::step(self, merge, numbers, false, needed_bytes) {
                     Ok(_) => {}
-                    // On a full disk it is the checkpoints that bring the deletes: they count before the merge.
+                    // On a full disk the checkpoint goes before the merge, because checkpoints
+                    // bring the deletes.
                     Err(BaseError::NoSpace) => break,
                     Err(error) => return Err(error),
                 }
@@ -542,14 +593,16 @@ impl Core {
         }
         self.merge_what_is_too_much(merge, numbers, needed_bytes)?;
         if matches!(merge, Some(Merge::IntoRun(_))) && self.need_space(needed_bytes).is_err() {
-            // Its half of a run goes with it.
+            // Dropping the merge removes its half-written run.
             *merge = None;
         }
         Ok(())
     }
 
-    /// Until there are few enough runs, and little enough memory of their tables. Where the runs alone are too many, a checkpoint goes before a merge that has
-    /// no room beside it, for a while.
+    /// Merges until the number of runs and the memory of their tables are within bounds.
+    ///
+    /// If only the number of runs is too high and a merge lacks space, the checkpoint may go first.
+    /// [`RUNS_LIMIT_WITHOUT_ROOM`] bounds this.
     fn merge_what_is_too_much(
         &self,
         merge: &mut Option<Merge>,
@@ -594,11 +647,14 @@ impl Core {
         writer.finish(zxid)
     }
 
-    /// Makes this the state of the base; the next process finds it too. Its new files are complete and synced, their names not yet.
+    /// Makes `next` the state of the base, durably.
+    ///
+    /// Its new files must be complete and synced. This call makes their names durable.
     fn publish(&self, next: Version) -> Result<(), BaseError> {
         let before = self.version();
         if let Err(error) = self.write_manifest(&next.manifest()) {
-            // Nobody names them. If the sync failed that comes last, the next process may find them named: then they must stay.
+            // No manifest names the new files. If the last sync failed, the next process may still
+            // find the new manifest, so its files must stay.
             if !self.ledger.sync_failed() {
                 mark_garbage(&next, &before);
             }
@@ -633,13 +689,13 @@ impl Core {
     }
 }
 
-/// What `old` has and `new` does not goes when nobody holds it any more.
+/// Marks runs that only `old` has. Each is removed when its last holder drops it.
 fn mark_garbage(old: &Version, new: &Version) {
     let kept: BTreeSet<u64> = new.runs.iter().map(|run| run.id().number).collect();
     old.runs.iter().filter(|run| !kept.contains(&run.id().number)).for_each(|run| run.set_garbage());
 }
 
-/// What a run of these takes at most.
+/// Returns an upper bound on the size of a run with these changes, bytes.
 fn estimate_bytes(changes: &Changes) -> u64 {
     let records: u64 =
         changes.iter().map(|(key, value)| run::record_bytes(key, value.as_ref().map_or(0, Bytes::len))).sum();
@@ -648,7 +704,7 @@ fn estimate_bytes(changes: &Changes) -> u64 {
 
 fn read_manifest(disk: &dyn Disk, id: u64) -> Result<Vec<u8>, BaseError> {
     let file = disk.open(&manifest_name(id)).map_err(|error| {
-        // Nobody opens a base that was not completed, so a manifest that is gone was lost.
+        // An incomplete base is never opened, so a missing manifest was lost.
         if error.kind() == io::ErrorKind::NotFound {
             BaseError::Damaged("its manifest is gone".into())
         } else {

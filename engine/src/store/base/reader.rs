@@ -1,4 +1,4 @@
-//! Reading one state of the base, while the next one is being written.
+//! Reads one state of the base while the next one is being written.
 
 use super::version::Version;
 use crate::{
@@ -8,9 +8,11 @@ use crate::{
 use bytes::Bytes;
 use std::{fmt, sync::Arc};
 
-/// Reads one generation of the base until dropped, on any thread. Clones share the hold.
+/// Reads one generation of the base on any thread, and holds it until dropped. Clones share the
+/// hold.
 ///
-/// A held generation costs space: files that later checkpoints replace are removed when nobody holds them.
+/// A held generation costs space: files that merges replace are removed only after the last reader
+/// is dropped.
 #[derive(Clone)]
 pub struct BaseReader {
     pub(super) generation: Generation,
@@ -24,17 +26,18 @@ impl fmt::Debug for BaseReader {
 }
 
 impl BaseReader {
-    /// The state it reads.
+    /// Returns the generation that it reads.
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Which state that is.
+    /// Returns the meta of that state.
     pub fn meta(&self) -> CheckpointMeta {
         self.version.meta.clone()
     }
 
-    /// Calls `visit` with every key and stored value from `from` up to, not including, `to`, in order, until it says false.
+    /// Calls `visit` with each key and stored value in `from..to`, in key order, until it returns
+    /// false.
     pub(crate) fn scan(
         &self,
         from: &[u8],

@@ -1,7 +1,13 @@
-//! A new base from the bytes of an image, as they come: how a snapshot of a peer becomes what a server serves.
+//! Builds a base from a peer's snapshot while the bytes of its image arrive.
 //!
-//! The records go into an empty redb as they come, so that no table of them is in memory, which would grow with the tree. What is believed is what has been seen whole: each record has its checksum, all follow in
-//! order, they add up to the digest and to their number, and the bytes to their hash. Only then the manifest is written that makes files a base.
+//! Records go into an empty redb as they arrive. So no table of them is kept in memory, which would
+//! grow with the tree. The manifest turns the files into a base. It is written only after the whole
+//! image is verified:
+//!
+//! - Every record matches its checksum.
+//! - The keys ascend.
+//! - The records add up to the digest and to the number in the header.
+//! - The bytes match the hash.
 
 use super::{
     Base, BaseError, Core, Options,
@@ -25,26 +31,31 @@ use std::{fmt, ops::Range, sync::Arc};
 use xxhash_rust::xxh3::Xxh3Default;
 use zoolet_model::Zxid;
 
-/// No record is larger: frames are smaller.
+/// Largest extent, bytes. Frames are smaller, and so is every record.
 const EXTENT_BYTES_MAX: usize = 64 << 20;
-/// Totals are 44 bytes.
+/// Largest totals, bytes. They have 44.
 const TOTALS_BYTES_MAX: u64 = 64 << 10;
-/// Beside its records: what redb takes without any, the manifest, and what redb must see free before it lets its file grow for the last records
-/// ([`APPEND_BYTES`], and a large one).
+/// Free space needed beside the records, bytes.
+///
+/// It covers an empty redb and the manifest. Space must also be free before redb's file grows for
+/// the last records ([`APPEND_BYTES`] and a large one).
 const SPARE_BYTES: u64 = 4 << 20;
-/// Bytes of records that redb gets at once, about. Each time costs it four syncs; of a snapshot of 1 GiB that is 5 s on an SD card, which takes 100 s for the
-/// bytes.
+/// Approximate bytes of records per transaction of redb.
+///
+/// A transaction costs four syncs. For a snapshot of 1 GiB they take 5 s on an SD card, where the
+/// bytes take 100 s.
 const APPEND_BYTES: usize = 1 << 20;
 
-/// Takes the bytes of an image in order. Dropped before it is finished, it leaves nothing.
+/// Accepts the bytes of an image in order. If it is dropped before it is finished, it leaves
+/// nothing.
 pub struct BaseSink {
     core: Option<Arc<Core>>,
     header: Option<Header>,
-    /// What redb has not got yet.
+    /// Records that redb does not have yet.
     step: Step,
-    /// Bytes taken.
+    /// Bytes accepted.
     received: u64,
-    /// Those of them that are not read yet: the beginning of an extent.
+    /// Accepted bytes not decoded yet: the beginning of an extent.
     waiting: Vec<u8>,
     hash: Xxh3Default,
     digest: u128,
@@ -67,17 +78,17 @@ impl Drop for BaseSink {
         if let Some(core) = self.core.take() {
             let (disk, id) = (core.disk.clone(), core.id);
             drop(core);
-            // What stays behind is removed at the next start.
+            // Files left here are removed at the next start.
             let _ = Base::remove(&*disk, id);
         }
     }
 }
 
 impl Base {
-    /// Begins a base that a peer's image fills. Which base is current only the log says.
+    /// Begins a base that a peer's image fills. Only the log makes it current.
     ///
     /// # Errors
-    /// As [`BaseError`] says; files of this id must be removed first.
+    /// See [`BaseError`]. Files with this id must be removed first.
     pub fn receive(disk: Arc<dyn Disk>, id: u64, options: Options) -> Result<BaseSink, BaseError> {
         if disk.list()?.iter().any(|name| id_of(name) == Some(id)) {
             return Err(BaseError::Io(format!("there is a base {id} already")));
@@ -101,20 +112,22 @@ impl Base {
 }
 
 impl BaseSink {
-    /// Where the next chunk begins.
+    /// Returns the offset of the next chunk in the image, bytes.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Bytes of the whole image, once its first block is here.
+    /// Returns the length of the image, bytes; `None` before its first block has arrived.
     pub fn bytes(&self) -> Option<u64> {
         self.header.as_ref().map(|header| header.file_bytes)
     }
 
-    /// Takes the bytes from [`BaseSink::received`] on, any number of them.
+    /// Accepts the next bytes, from [`BaseSink::received`] on. A chunk may have any length.
     ///
     /// # Errors
-    /// [`ImageError::Damaged`] when they cannot be an image's, else what the disk says. After an error it is of no use.
+    /// [`ImageError::Damaged`] if the bytes cannot belong to an image, [`ImageError::NoRoom`] if
+    /// the disk is too full, otherwise the error of the disk. After an error the sink must be
+    /// dropped.
     pub fn write(&mut self, mut chunk: &[u8]) -> Result<(), ImageError> {
         while !chunk.is_empty() {
             let Some(header) = &self.header else {
@@ -163,7 +176,8 @@ impl BaseSink {
             return Err(damaged("it has no room for its records"));
         }
         let core = self.core.as_ref().ok_or_else(finished)?;
-        // A sender of an earlier build does not say what redb takes; of records beyond a page that is up to twice what is sent.
+        // An earlier build sends no `room`. The length of its image then takes the place of `room`,
+        // although redb needs up to twice that for records larger than a page.
         let (free_bytes, needed_bytes) = (core.disk.free_bytes()?, copy_bytes_max(header.file_bytes.max(header.room)));
         if free_bytes < needed_bytes {
             return Err(ImageError::NoRoom { free_bytes, needed_bytes });
@@ -172,7 +186,7 @@ impl BaseSink {
         Ok(())
     }
 
-    /// Reads the extents that are here whole.
+    /// Decodes the extents that have arrived completely.
     fn read_extents(&mut self) -> Result<(), ImageError> {
         let mut at = 0;
         while let Some(bytes) = extent_bytes(&self.waiting[at..])? {
@@ -207,10 +221,12 @@ impl BaseSink {
         Ok(())
     }
 
-    /// Says whether it is all true, and makes it a base: complete and durable when this returns. With the log's chain hash after its last entry.
+    /// Verifies the image and makes it a base, complete and durable on return.
+    ///
+    /// Also returns the log's chain hash after the last entry in the base.
     ///
     /// # Errors
-    /// [`ImageError::Damaged`] when something is missing or wrong, else what the disk says.
+    /// [`ImageError::Damaged`] if a part is missing or wrong, otherwise the error of the disk.
     pub fn finish(mut self) -> Result<(Base, u128), ImageError> {
         let header = self.header.clone().ok_or_else(|| damaged("it ends in its header"))?;
         if self.received != header.file_bytes || !self.waiting.is_empty() {
@@ -236,14 +252,19 @@ impl BaseSink {
     }
 }
 
-/// What must be free for a base that is made of a snapshot, where redb's leaves take so many bytes: an eighth goes to branches, the checksums of a file that
-/// redb doubles, and pages that are copied and not free again yet. That redb's file is two to five times as long as what came costs nothing: a block takes
-/// space when it is written. A bound of the disk that is to have room for a second base beside one that takes `bytes` must leave as much.
+/// Returns the free bytes needed to build a base whose redb leaves take `bytes`.
+///
+/// An eighth is added for branches, for the checksums of a file that redb doubles, and for copied
+/// pages that are not free again yet. The file of redb becomes two to five times as long as the
+/// received image. The length costs nothing, because a block takes space only when it is written. A
+/// disk bound with room for a second base beside one of `bytes` must leave this much.
 pub const fn copy_bytes_max(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 8).saturating_add(SPARE_BYTES)
 }
 
-/// How long the extent is that begins so; `None` while too little of it is here to know.
+/// Returns the length of the extent that begins with `bytes`.
+///
+/// `None` if too few bytes have arrived to tell.
 fn extent_bytes(bytes: &[u8]) -> Result<Option<usize>, ImageError> {
     let number = |at: usize| {
         let four = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
@@ -268,7 +289,7 @@ fn extent_bytes(bytes: &[u8]) -> Result<Option<usize>, ImageError> {
     }
 }
 
-/// What of `range` lies in `length` bytes from `from` on, from there.
+/// Returns the part of `length` bytes, which start at offset `from`, that lies in `range`.
 fn part_of(range: &Range<u64>, from: u64, length: usize) -> Range<usize> {
     let within = |at: u64| at.saturating_sub(from).min(length as u64) as usize;
     within(range.start)..within(range.end)
@@ -286,7 +307,7 @@ fn finished() -> ImageError {
 mod tests {
     use super::*;
 
-    /// On a 32-bit machine too.
+    /// Must hold on 32-bit machines too.
     #[test]
     fn totals_that_come_after_four_gibibytes_are_found() {
         let (start, end) = ((5 << 30) + 100, (5 << 30) + 144);

@@ -1,29 +1,32 @@
 //! A stored value: the record's bytes, then the CRC32C of key and bytes.
 //!
-//! Base and image store the same. The key is under the checksum, so that a value found at a wrong key is damage too.
+//! The base and the image store the same form. The checksum covers the key, so a value under a
+//! wrong key is damage too.
 
 use bytes::Bytes;
 use zoolet_zab::{Mutation, mutation};
 
-/// What a stored value is longer than its record, bytes.
+/// Bytes that a stored value adds to its record.
 pub(crate) const CHECKSUM_BYTES: usize = 4;
 
 /// Appends the stored form of a record.
 pub(crate) fn seal(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    // At once: for four bytes more a large one would be given twice the room.
+    // Reserved exactly: otherwise the last four bytes could double the buffer of a large value.
     out.reserve_exact(value.len() + CHECKSUM_BYTES);
     out.extend_from_slice(value);
     out.extend_from_slice(&checksum(key, value).to_le_bytes());
 }
 
-/// The record in a stored value; `None` when it is damaged.
+/// Returns the record in a stored value; `None` if it is damaged.
 pub(crate) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Option<&'a [u8]> {
     let (value, sum) = stored.split_at_checked(stored.len().checked_sub(CHECKSUM_BYTES)?)?;
     let is_right = || sum == checksum(key, value).to_le_bytes();
     (mutation::is_on(Mutation::PageUnverified) || is_right()).then_some(value)
 }
 
-/// A copy that clones without allocating: `Bytes` made of a buffer with room to spare is shared from the start.
+/// Returns a copy that clones without allocating.
+///
+/// A `Bytes` made of a buffer with spare capacity is shared from the start.
 pub(crate) fn shared(value: &[u8]) -> Bytes {
     let mut buffer = Vec::with_capacity(value.len() + 1);
     buffer.extend_from_slice(value);

@@ -1,7 +1,8 @@
-//! One immutable sorted file of the base: an image's extents, without the claim to be a whole tree.
+//! One immutable sorted file of the base, in the format of an image's extents.
 //!
-//! It holds the changes of one checkpoint, or of several merged, deletions included. Every
-//! block has a CRC32C that is checked on every read, and so has every record; the manifest holds the hash of the whole file.
+//! Unlike an image, a run is not a whole tree. It holds the changes of one checkpoint, or of
+//! several merged, including deletions. Every block and every record has a CRC32C that is checked
+//! on every read. The manifest holds the hash of the whole file.
 
 use super::{
     BaseError,
@@ -30,13 +31,17 @@ use std::{
 use zoolet_model::Zxid;
 use zoolet_zab::{Mutation, mutation};
 
-/// What a run stores for a key that is gone: no record's stored value is empty.
+/// The stored value of a deleted key. The stored value of a record is never empty.
 pub(super) const DELETED: &[u8] = &[];
 
-/// No run has this number or a higher one: at a thousand checkpoints a second it would take a hundred million years.
+/// Run numbers are below this. A thousand checkpoints a second would reach it in a hundred million
+/// years.
 pub(super) const NUMBERS_END: u64 = 1 << 62;
 
-/// What a record takes in a run, with what is left empty in its block when all are like it, and with its part of the table.
+/// Returns the bytes that a record takes in a run.
+///
+/// This includes its share of the table, and the unused rest of its block if all records are of
+/// this size.
 pub(super) fn record_bytes(key: &[u8], value_bytes: usize) -> u64 {
     let (room, bytes) = (BLOCK - 4, 12 + key.len() + value_bytes + record::CHECKSUM_BYTES);
     let bytes = if bytes > room { (bytes + 4).next_multiple_of(BLOCK) } else { BLOCK / (room / bytes) };
@@ -44,16 +49,18 @@ pub(super) fn record_bytes(key: &[u8], value_bytes: usize) -> u64 {
     (bytes + table) as u64
 }
 
-/// What the manifest says of a file.
+/// Identity of a run in the manifest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RunId {
-    /// In its name; never used twice.
+    /// Number in the file's name; never reused.
     pub(super) number: u64,
-    /// XXH3-128 of everything after its first block.
+    /// XXH3-128 of everything after the first block.
     pub(super) hash: u128,
 }
 
-/// An open file. It is removed when the last who holds it lets go, if the base no longer needs it by then.
+/// An open run.
+///
+/// If the base no longer needs the file, dropping the last holder removes it.
 pub(super) struct Run {
     disk: Arc<dyn Disk>,
     name: String,
@@ -79,17 +86,19 @@ impl Drop for Run {
     fn drop(&mut self) {
         self.ledger.table_bytes.take(self.memory_bytes());
         if *self.is_garbage.get_mut() {
-            // What stays behind is removed when the base is opened next.
+            // A file left here is removed when the base is opened next.
             let _ = self.disk.remove(&self.name);
         }
     }
 }
 
-/// What a file says of a key: a record, or that it is gone.
+/// A run's answer for a key: its record, or `None` if it was deleted.
 pub(super) type Said = Option<Bytes>;
 
 impl Run {
-    /// Opens a file and reads what must be in memory to find a record with one read: about 30 bytes for each of its blocks, and a filter.
+    /// Opens a run and loads its table and filter.
+    ///
+    /// With both in memory a look-up takes one read. The table takes about 30 bytes per block.
     pub(super) fn open(
         disk: &Arc<dyn Disk>,
         name: String,
@@ -109,7 +118,7 @@ impl Run {
             .chunks_exact(4)
             .map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]))
             .collect();
-        // Table and filter lie side by side and start on a block.
+        // The table and the filter are adjacent and start at a block boundary.
         let mut sparse = read(header.sparse.start..header.checksums.start)?;
         check_blocks(&name, &checksums, header.sparse.start / BLOCK_BYTES, &sparse)?;
         let table_bytes = in_memory(length(&header.sparse))?;
@@ -135,7 +144,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Bytes it takes in memory; they do not change.
+    /// Returns bytes in memory, which never change.
     pub(super) fn memory_bytes(&self) -> u64 {
         let tables = [self.sparse.capacity(), self.filter.as_bytes().len(), self.checksums.capacity() * 4];
         let tables: usize = tables.into_iter().map(allocated).sum();
@@ -146,7 +155,7 @@ impl Run {
         self.id
     }
 
-    /// Bytes of the file.
+    /// Returns the length of the file, bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -155,17 +164,17 @@ impl Run {
         self.records
     }
 
-    /// Nobody will open it again.
+    /// Lets the file be removed once its last holder is dropped; it is never opened again.
     pub(super) fn set_garbage(&self) {
         self.is_garbage.store(true, Ordering::Release);
     }
 
-    /// Whether a look-up is worth a read.
+    /// Returns false if the filter rules out this key's hash.
     pub(super) fn may_hold(&self, hash: u64) -> bool {
         self.filter.may_hold(hash)
     }
 
-    /// What it says of a key, if anything.
+    /// Returns the run's answer for a key; `None` if the run does not hold the key.
     pub(super) fn find(&self, key: &[u8]) -> Result<Option<Said>, BaseError> {
         let Some(at) = self.sparse().position(key)? else { return Ok(None) };
         let (first_key, blocks) = self.sparse().entry(at)?;
@@ -205,14 +214,19 @@ impl Run {
     }
 }
 
-/// The record in a stored value.
+/// Returns the record in a stored value, checked against its checksum.
 pub(super) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], BaseError> {
     record::unseal(key, stored)
         .ok_or_else(|| BaseError::Damaged(format!("record {} does not match its checksum", key.escape_ascii())))
 }
 
-/// Whether the table can be that of this file: its extents follow one another up to the table, their first keys ascend, and there is
-/// room for as many records as the header says. That they begin with these keys is seen when they are walked through.
+/// Checks that the table can belong to this file.
+///
+/// - Extents are contiguous up to the table.
+/// - Their first keys ascend.
+/// - They have room for as many records as the header says.
+///
+/// A cursor checks later that each extent begins with its key.
 fn check_table(header: &Header, sparse: &[u8]) -> Result<(), String> {
     let sparse = Sparse(sparse);
     let (mut end, mut last) = (BLOCK_BYTES, None);
@@ -243,17 +257,17 @@ fn check_blocks(name: &str, checksums: &[u32], first: u64, bytes: &[u8]) -> Resu
 
 /// Walks one file in key order.
 ///
-/// A record that fills more than a block has an extent of its own, and that is read only when somebody asks for it: dozens of runs that are
-/// walked together may all stand on one that is as long as a frame.
+/// A record larger than a block has an extent to itself, which is read only on demand. Dozens of
+/// runs that are walked together may each be at a record as long as a frame.
 pub(super) struct Cursor {
     run: Arc<Run>,
-    /// The extent it is in, and how many there are.
+    /// The current extent, and the number of extents.
     extent: usize,
     extents: usize,
-    /// Of the extent; while that is unread, the key it begins with.
+    /// Bytes of the current extent. While it is unread, the key it begins with.
     bytes: Vec<u8>,
     is_unread: bool,
-    /// The record it stands on, and how many the extent has; equal at the end.
+    /// The current record, and the number of records in the extent. Equal at the end.
     slot: usize,
     slots: usize,
     key: Range<usize>,
@@ -261,7 +275,7 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// Stands on the first record from `key` on.
+    /// Returns a cursor at the first record at or after `key`.
     pub(super) fn seek(run: Arc<Run>, key: &[u8]) -> Result<Self, BaseError> {
         let (extents, extent) = (run.sparse().len(), run.sparse().position(key)?.unwrap_or(0));
         let (bytes, at) = (Vec::new(), 0..0);
@@ -270,7 +284,7 @@ impl Cursor {
         if extents > 0 {
             cursor.enter()?;
             if cursor.key() < Some(key) {
-                // What is unread is one record, which ends before `key`.
+                // An unread extent holds one record, which comes before `key`.
                 cursor.slot = if cursor.is_unread { cursor.slots } else { Extent(&cursor.bytes).first_from(key)? };
                 cursor.settle()?;
             }
@@ -278,18 +292,19 @@ impl Cursor {
         Ok(cursor)
     }
 
-    /// The key it stands on; `None` at the end.
+    /// Returns the current key; `None` at the end.
     pub(super) fn key(&self) -> Option<&[u8]> {
         (self.slot < self.slots).then(|| &self.bytes[self.key.clone()])
     }
 
-    /// The stored value it stands on, which has been [read](Self::read); empty for a deletion.
+    /// Returns the current stored value, which must have been [read](Self::read). Empty for a
+    /// deletion.
     pub(super) fn stored(&self) -> &[u8] {
         debug_assert!(!self.is_unread, "what was not read would look like a deletion");
         &self.bytes[self.stored.clone()]
     }
 
-    /// Reads the extent it is in, if that was put off.
+    /// Reads the current extent if that was deferred.
     pub(super) fn read(&mut self) -> Result<(), BaseError> {
         if self.is_unread {
             self.load()?;
@@ -307,7 +322,7 @@ impl Cursor {
         self.settle()
     }
 
-    /// Goes to the next extent when this one is used up.
+    /// Moves to the next extent when this one is used up.
     fn settle(&mut self) -> Result<(), BaseError> {
         if self.slot < self.slots {
             return self.stand();
@@ -326,7 +341,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Stands on the first record of its extent.
+    /// Moves to the first record of the current extent.
     fn enter(&mut self) -> Result<(), BaseError> {
         self.slot = 0;
         let (first_key, blocks) = self.run.sparse().entry(self.extent)?;
@@ -358,7 +373,7 @@ impl Cursor {
             true => last_key < self.run.sparse().entry(self.extent + 1)?.0,
             false => true,
         };
-        // Elsewhere `find` would look for a record in another extent than the one that has it.
+        // Otherwise `find` would look in a different extent from the one that holds the record.
         if self.slots > 0 && extent.entry(0)?.0 == first_key && is_before_next {
             Ok(())
         } else {
@@ -367,7 +382,7 @@ impl Cursor {
     }
 }
 
-/// A file in the making. Dropped before it is finished, it is removed.
+/// A run being written. If it is dropped before it is finished, its file is removed.
 pub(super) struct RunWriter {
     disk: Arc<dyn Disk>,
     name: String,
@@ -388,7 +403,7 @@ impl Drop for RunWriter {
 }
 
 impl RunWriter {
-    /// `keys` is how many there will be at most, for a file that wants a filter.
+    /// Creates the file. `keys` is the maximum number of keys, for a run that gets a filter.
     pub(super) fn create(
         disk: &Arc<dyn Disk>,
         name: String,
@@ -410,7 +425,7 @@ impl RunWriter {
         })
     }
 
-    /// In key order; a stored value, or [`DELETED`].
+    /// Appends a stored value or [`DELETED`]. Keys must ascend.
     pub(super) fn push(&mut self, key: &[u8], stored: &[u8]) -> Result<(), BaseError> {
         if let Some(filter) = &mut self.filter {
             filter.add(filter::hash(key));
@@ -421,17 +436,17 @@ impl RunWriter {
         }
     }
 
-    /// Bytes so far.
+    /// Returns the bytes written so far.
     pub(super) fn bytes(&self) -> u64 {
         self.writer.as_ref().map_or(0, Writer::bytes)
     }
 
-    /// Makes it durable; its name only with the next sync of the directory.
+    /// Makes the file durable. Its name becomes durable with the next sync of the directory.
     pub(super) fn finish(mut self, zxid: Zxid) -> Result<Run, BaseError> {
         let Some(writer) = self.writer.take() else { return Err(BaseError::Io("a run was finished twice".into())) };
         let filter = self.filter.take().unwrap_or_default();
         let finished = writer.finish(zxid, 0, filter.as_bytes()).map_err(BaseError::from).and_then(|header| {
-            // It is read again, and would be there three times.
+            // Opening reads the filter again. Without this drop, memory would hold it three times.
             drop(filter);
             self.ledger.sync(&*self.file)?;
             self.ledger.bytes_written.add(header.file_bytes);

@@ -1,4 +1,4 @@
-//! Reading the whole base now and then, slowly, to find what no question would find.
+//! Reads the whole base slowly from time to time, to find damage in records that no request reads.
 
 use super::{Base, BaseReader, record};
 use crate::{
@@ -6,24 +6,29 @@ use crate::{
     store::digest::record_hash,
 };
 
-/// One pass over one generation. It holds the generation, so what is replaced meanwhile stays on the disk; [`Scrub::follow`] lets go of it.
+/// One pass over one generation.
+///
+/// It holds the generation, so files that are replaced meanwhile stay on the disk.
+/// [`Scrub::follow`] releases it.
 pub struct Scrub {
     reader: BaseReader,
-    /// What the records must add up to; nothing when the pass has seen several generations.
+    /// Digest that the records must add up to; `None` once the pass has read several generations.
     expected: Option<u128>,
     next: Vec<u8>,
     digest: u128,
     records: u64,
 }
 
-/// How far a scrub is.
+/// Progress of a scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scrubbed {
-    /// More is left.
+    /// More records remain.
     More,
-    /// All is read, every record matches its checksum, and the whole the digest of the checkpoint, if it was read in one generation.
+    /// Every record was read and matches its checksum.
+    ///
+    /// If the pass stayed in one generation, the records also add up to the checkpoint's digest.
     Sound {
-        /// Records read.
+        /// Number of records read.
         records: u64,
     },
 }
@@ -34,8 +39,10 @@ impl Scrub {
         Self { reader, expected, next: Vec::new(), digest: 0, records: 0 }
     }
 
-    /// Goes on in the base's present generation. Every record is still held against its own checksum, but there is no state any more
-    /// that the whole could be compared with.
+    /// Continues in the base's current generation.
+    ///
+    /// Every record is still verified by its own checksum. The digest is not, because the pass no
+    /// longer reads a single state.
     pub fn follow(&mut self, base: &Base) {
         let reader = base.reader();
         if reader.generation() != self.reader.generation() {
@@ -44,10 +51,11 @@ impl Scrub {
         self.reader = reader;
     }
 
-    /// Reads records until they are `bytes` or more, or all.
+    /// Reads records until their size reaches `bytes`, or to the end.
     ///
     /// # Errors
-    /// Damage, also when the records do not add up to the checkpoint's digest. After any error this pass is over.
+    /// [`BaseFailure::Damaged`] if a record or the sum of all records is wrong, or the error of the
+    /// disk. After any error the pass is over.
     pub fn step(&mut self, bytes: usize) -> Result<Scrubbed, BaseFailure> {
         let Self { reader, expected, next, digest, records } = self;
         let from = std::mem::take(next);
@@ -79,41 +87,43 @@ impl Scrub {
     }
 }
 
-/// The first pass begins this long after the start, milliseconds: a server that is started often still gets one.
+/// Delay of the first pass after the start, milliseconds. Short, so that a server with frequent
+/// starts still gets a pass.
 const FIRST_AFTER_MS: u64 = 10 * 60_000;
-/// From the beginning of one pass to that of the next, milliseconds.
+/// Interval between the beginnings of two passes, milliseconds.
 const EVERY_MS: u64 = 24 * 3_600_000;
-/// From one step to the next, milliseconds.
+/// Interval between two steps, milliseconds.
 const STEP_MS: u64 = 1000;
-/// Read in one step: a quarter of a MiB each second is a thousandth of a core.
+/// Bytes read per step. A quarter of a MiB per second takes a thousandth of a core.
 const STEP_BYTES: usize = 256 << 10;
 
-/// What may be written while a pass holds one generation, beside a quarter of the base.
+/// Bytes that may be written while a pass holds one generation, beside a quarter of the base.
 const HELD_BYTES: u64 = 1 << 20;
 
-/// Scrubs the base again and again: once a day, and slowly.
+/// Scrubs the base slowly, once a day.
 ///
-/// A pass holds a generation, so what is merged meanwhile stays on the disk. When that becomes too much the pass goes on with a later
-/// generation; whoever is short of space ends it.
+/// A pass holds a generation, so files that merges replace stay on the disk. If they become too
+/// large, the pass continues in a newer generation. A shortage of disk space ends the pass.
 pub struct Patrol {
     next_at_ms: u64,
     began_at_ms: u64,
-    /// And what the base had written when its generation was the present one.
+    /// The pass, and the bytes that the base had written when the pass took its generation.
     scrub: Option<(Scrub, u64)>,
 }
 
 impl Patrol {
-    /// Times are of one clock that only grows, milliseconds.
+    /// Creates a patrol. All times are milliseconds of one monotonic clock.
     pub fn new(now_ms: u64) -> Self {
         Self { next_at_ms: now_ms + FIRST_AFTER_MS, began_at_ms: now_ms, scrub: None }
     }
 
-    /// When [`Patrol::step`] has something to do.
+    /// Returns the time at which [`Patrol::step`] is next due.
     pub fn next_at_ms(&self) -> u64 {
         self.next_at_ms
     }
 
-    /// Reads a little, if it is time. At the end of a pass it says how many records are sound, or what is wrong.
+    /// Reads one step if it is due. At the end of a pass, returns the number of sound records or
+    /// the failure.
     pub fn step(&mut self, base: &Base, now_ms: u64) -> Option<Result<u64, BaseFailure>> {
         if now_ms < self.next_at_ms {
             return None;
@@ -143,8 +153,11 @@ impl Patrol {
         Some(outcome)
     }
 
-    /// Whether the pass may go on although there is too little of something. It ends where files that it holds take room on the disk. While memory
-    /// is short, which may last, it lets go of the past instead: who holds that keeps the file from being cut.
+    /// Reacts to a shortage. Returns true if the pass may go on.
+    ///
+    /// A shortage on the disk or under its bound ends the pass, because the held files take space.
+    /// A shortage of memory may last, so the pass goes on, but in the current generation. Holding
+    /// an older one would keep redb's file from being cut.
     pub fn make_way(&mut self, shortage: Shortage, base: &Base, now_ms: u64) -> bool {
         match shortage {
             Shortage::Disk | Shortage::Bound => self.give_up(now_ms),
@@ -158,7 +171,7 @@ impl Patrol {
         shortage == Shortage::Memory
     }
 
-    /// Ends the pass, because the files that it holds are in the way; the next one begins an hour later.
+    /// Ends the pass, because its files are in the way. The next pass begins an hour later.
     pub fn give_up(&mut self, now_ms: u64) {
         if self.scrub.take().is_some() {
             self.next_at_ms = now_ms + 3_600_000;

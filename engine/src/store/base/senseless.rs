@@ -1,8 +1,9 @@
-//! A file that redb cannot make sense of, although every checksum is right: it panics over some of those.
+//! Panics of redb over a file with correct checksums.
 //!
-//! Where panics unwind, this one is caught, and is damage like any other. Where they do not, or where a destructor of redb's panics as well, it ends the process,
-//! and would end each one after it. So whoever runs a process has its panic hook ask [`PanicNote::due`], and leave that note beside the file: whoever opens the
-//! base next finds the same damage.
+//! If panics unwind, such a panic is caught and counts as damage. It ends the process if panics
+//! abort, or if a destructor of redb panics during the unwinding. Then it would end every later
+//! process too. So the process's panic hook asks [`PanicNote::due`] and leaves that note beside the
+//! file. The next opening of the base finds the note and reports the same damage.
 
 use super::BaseError;
 use crate::store::disk::Disk;
@@ -16,13 +17,16 @@ use std::{
 const SENSELESS: &str = "redb cannot make sense of its file";
 
 thread_local! {
-    /// While redb is at work on this thread: where a note of its panic belongs. A hook is called on the thread that panics, and told nothing of that.
+    /// While redb runs on this thread: the note to leave if it panics.
+    ///
+    /// A panic hook runs on the panicking thread, but has no other way to tell that redb was at
+    /// work.
     static AT_WORK: RefCell<Option<AtWork>> = const { RefCell::new(None) };
 }
 
 struct AtWork {
     note: PanicNote,
-    /// What it does is given up: a second panic cannot be caught.
+    /// A first panic is unwinding. A second one cannot be caught.
     is_panicking: bool,
 }
 
@@ -40,7 +44,9 @@ impl fmt::Debug for PanicNote {
 }
 
 impl PanicNote {
-    /// For a panic hook: the note to leave, if redb is what panics on this thread and the process ends with it.
+    /// Returns the note that a panic hook must leave, if any.
+    ///
+    /// A note is due if redb panics on this thread and the panic ends the process.
     pub fn due() -> Option<Self> {
         let due = |at_work: &RefCell<Option<AtWork>>| {
             let mut at_work = at_work.try_borrow_mut().ok()?;
@@ -51,10 +57,10 @@ impl PanicNote {
         AT_WORK.try_with(due).ok()?
     }
 
-    /// Leaves it, durably.
+    /// Writes the note durably.
     ///
     /// # Errors
-    /// What the disk says. Then the next process ends in the same way.
+    /// The error of the disk. Without the note the next process ends in the same way.
     pub fn leave(&self) -> io::Result<()> {
         let file = self.disk.create(&note_name(self.base))?;
         file.write_at(0, b"redb panicked over the file of this base, and the server ended.\n")?;
@@ -63,7 +69,7 @@ impl PanicNote {
     }
 }
 
-/// Does what enters redb; `None` where redb panics.
+/// Runs `work`, which calls redb; `None` if redb panics.
 pub(super) fn guarded<T>(disk: &Arc<dyn Disk>, base: u64, work: impl FnOnce() -> T) -> Option<T> {
     let note = PanicNote { disk: Arc::clone(disk), base };
     let around = AT_WORK.replace(Some(AtWork { note, is_panicking: false }));
@@ -72,12 +78,12 @@ pub(super) fn guarded<T>(disk: &Arc<dyn Disk>, base: u64, work: impl FnOnce() ->
     match done {
         Ok(done) => Some(done),
         Err(_) if is_redbs => None,
-        // A bug of ours, and no word on the file.
+        // A bug outside redb, which does not mean that the file is damaged.
         Err(panic) => resume_unwind(panic),
     }
 }
 
-/// What redb has us do meanwhile.
+/// Runs code that redb calls back. A panic in it is not redb's.
 pub(super) fn ours<T>(work: impl FnOnce() -> T) -> T {
     let around = AT_WORK.take();
     let done = work();
@@ -85,12 +91,12 @@ pub(super) fn ours<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// What such a panic says of the file.
+/// Returns the error for such a panic.
 pub(super) fn damage() -> BaseError {
     BaseError::Damaged(SENSELESS.into())
 }
 
-/// Refuses a file over which a former process has ended.
+/// Refuses a file over which an earlier process ended.
 pub(super) fn look_for_note(disk: &dyn Disk, base: u64) -> Result<(), BaseError> {
     let note = note_name(base);
     if !disk.list()?.contains(&note) {
@@ -123,7 +129,7 @@ mod tests {
             assert_eq!(guarded(2, || std::panic::panic_any("redb's")), None::<()>);
             [PanicNote::due(), PanicNote::due()].map(|due| due.map(|note| note.base))
         });
-        // The first could still be caught.
+        // The first panic could still be caught.
         assert_eq!(due, Some([None, Some(1)]));
         assert!(PanicNote::due().is_none());
     }

@@ -1,7 +1,9 @@
-//! The side file of a base: redb's header, twice, and a CRC32C for every block of the base file.
+//! The side file of a base: two copies of redb's header, and a CRC32C for every block of the base
+//! file.
 //!
-//! Nothing live is overwritten in place. A table block goes where the older of its two copies is; the header, which decides
-//! which state is the durable one, is written first over one copy and, when that is durable, over the other.
+//! Nothing live is overwritten in place. A table block overwrites the older of its two copies. The
+//! header decides which state is the durable one. It is written over one copy and, once that copy
+//! is durable, over the other.
 
 use super::{BaseError, ledger::Ledger};
 use crate::{budget::allocated, store::disk::DiskFile};
@@ -10,9 +12,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
 
-/// Bytes that share a checksum, in the base and in the image: redb's page.
+/// Bytes covered by one checksum in the base and in the image; redb's page size.
 pub(super) const BLOCK: usize = 4096;
-/// The part of the base's first block that redb uses: it lives here, and nowhere else.
+/// Bytes of the base's first block that redb uses. They are stored only in the side file.
 pub(super) const HEADER_BYTES: usize = 512;
 
 const MAGIC: [u8; 8] = *b"zltbase\x01";
@@ -20,18 +22,19 @@ const MAGIC_END: usize = 8;
 const ID_END: usize = 16;
 const SEQUENCE_END: usize = 24;
 const HEADER_END: usize = SEQUENCE_END + HEADER_BYTES;
-/// Checksums in one table block.
+/// Checksums per table block.
 const ENTRIES: usize = 1020;
-/// Checksums that memory grows by. By doubling there would be room for twice as many as the bound of them.
+/// Growth step of the checksums in memory. Doubling could take twice the memory that their bound
+/// allows.
 const GROWTH: usize = 4096;
 const TABLE_SEQUENCE: usize = ENTRIES * 4;
 const TABLE_CHECKSUM: usize = TABLE_SEQUENCE + 8;
-/// Where the table begins: behind the two copies of the header.
+/// Start of the table, after the two copies of the header.
 const TABLE_OFFSET: u64 = 2 * BLOCK as u64;
 
 type Block = [u8; BLOCK];
 
-/// The side file of one base, open.
+/// The open side file of one base.
 pub(super) struct Side {
     file: Arc<dyn DiskFile>,
     id: u64,
@@ -42,9 +45,9 @@ pub(super) struct Side {
 
 /// Invariant: one copy on the disk always holds `durable`; both do when `sealed`.
 struct Header {
-    /// What redb wrote last.
+    /// The header as redb last wrote it.
     current: [u8; HEADER_BYTES],
-    /// What the next process would find.
+    /// The header that the next process would find.
     durable: [u8; HEADER_BYTES],
     sequence: u64,
     sealed: bool,
@@ -93,7 +96,7 @@ impl TableBlock {
 }
 
 impl Side {
-    /// Of a new base: no header yet, no checksums.
+    /// Starts the side file of a new base: no header yet, no checksums.
     pub(super) fn create(file: Arc<dyn DiskFile>, id: u64, ledger: Arc<Ledger>) -> Self {
         let header = Header {
             current: [0; HEADER_BYTES],
@@ -105,19 +108,20 @@ impl Side {
         Self { file, id, ledger, header: Mutex::new(header), table: RwLock::default() }
     }
 
-    /// Reads header and table.
+    /// Reads the header and the table.
     pub(super) fn open(file: Arc<dyn DiskFile>, id: u64, ledger: Arc<Ledger>) -> Result<Self, BaseError> {
         let header = Header::read(&*file, id)?;
         let table = Table::read(&*file, id)?;
         Ok(Self { file, id, ledger, header: Mutex::new(header), table: RwLock::new(table) })
     }
 
-    /// Of which base.
+    /// Returns the id of the base.
     pub(super) const fn id(&self) -> u64 {
         self.id
     }
 
-    /// Makes durable what open found: after a mere crash it may live only in the page cache.
+    /// Makes durable the content that `open` read: after a crash of the process it may exist in the
+    /// page cache only.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.ledger.sync(&*self.file)
     }
@@ -129,7 +133,7 @@ impl Side {
         Ok(())
     }
 
-    /// Changes the header in memory; [`Side::persist_header`] makes it count.
+    /// Changes the header in memory; [`Side::persist_header`] makes the change durable.
     pub(super) fn write_header(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
         let mut header = self.header();
         let part = header.current.get_mut(offset..offset + bytes.len()).ok_or_else(beyond_header)?;
@@ -137,13 +141,13 @@ impl Side {
         Ok(())
     }
 
-    /// Bytes of the table in memory.
+    /// Returns the memory of the table, bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         allocated(table.checksums.capacity() * 4) + allocated(table.blocks.capacity() * size_of::<TableBlock>())
     }
 
-    /// Bytes of the base file up to the end of the highest block with a checksum in memory.
+    /// Returns the bytes of the base file up to its highest block with a checksum in memory.
     pub(super) fn checksummed_bytes(&self) -> u64 {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         (table.checksums.len() * BLOCK) as u64
@@ -154,13 +158,16 @@ impl Side {
         header.current != header.durable
     }
 
-    /// The CRC32C of a block as it was written last; 0 for one that never was.
+    /// Returns the CRC32C of a block as last written; 0 if it was never written.
     pub(super) fn checksum(&self, block: u64) -> u32 {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         usize::try_from(block).ok().and_then(|block| table.checksums.get(block)).copied().unwrap_or(0)
     }
 
-    /// Notes, in memory, what blocks from `first` on are about to hold; whether any checksum changed.
+    /// Records, in memory, the checksums of `blocks`, which are about to be written from block
+    /// `first` on.
+    ///
+    /// Returns true if any checksum changed.
     pub(super) fn note(&self, first: u64, blocks: &[u8]) -> io::Result<bool> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let first = usize::try_from(first).map_err(io::Error::other)?;
@@ -177,18 +184,18 @@ impl Side {
         Ok(changed)
     }
 
-    /// The base file ends after this many blocks: what was known of later ones is forgotten.
+    /// Forgets the checksums of all blocks from `blocks` on, where the base file now ends.
     pub(super) fn truncate(&self, blocks: u64) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.truncate(usize::try_from(blocks).unwrap_or(usize::MAX));
     }
 
-    /// Reserves the space that the checksums of this many blocks need.
+    /// Reserves space for the checksums of this many blocks.
     pub(super) fn reserve(&self, blocks: u64) -> io::Result<()> {
         self.file.allocate(TABLE_OFFSET + blocks.div_ceil(ENTRIES as u64) * 2 * BLOCK as u64).map(drop)
     }
 
-    /// Writes what was noted since the last time; durable only after [`Side::sync`].
+    /// Writes the changed table blocks; durable only after [`Side::sync`].
     pub(super) fn write_table(&self) -> io::Result<()> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let Table { checksums, blocks } = &mut *table;
@@ -203,8 +210,10 @@ impl Side {
         Ok(())
     }
 
-    /// Brings both copies of the header to what the next process would find. Before anything of an older state is
-    /// overwritten: a flip in the only newest copy would otherwise bring the older state back.
+    /// Makes both copies of the header equal to the durable one.
+    ///
+    /// This must happen before any block of an older state is overwritten. Otherwise a flip in the
+    /// only newest copy would bring the older state back.
     pub(super) fn seal(&self) -> io::Result<()> {
         let mut header = self.header();
         if header.sealed {
@@ -217,8 +226,11 @@ impl Side {
         Ok(())
     }
 
-    /// Makes the header durable: when the first copy is, the new state holds; the second is its insurance. Call it when
-    /// everything that the header leads to is durable, and only on a sealed one.
+    /// Makes the header durable.
+    ///
+    /// Once the first copy is durable, the new state counts; the second copy is insurance.
+    /// Everything that the header leads to must be durable before the call, and both copies must be
+    /// equal ([`Side::seal`]).
     pub(super) fn persist_header(&self) -> io::Result<()> {
         let mut header = self.header();
         assert!(header.sealed, "the header's first copy would be overwritten while it is the only one");
@@ -251,7 +263,7 @@ impl Header {
             let mut block = [0; BLOCK];
             file.read_at(copy.offset(), &mut block).map(|()| (copy, block))
         });
-        // A device that cannot read one copy may well read the other: that is what it is there for.
+        // If the device cannot read one copy, it may still be able to read the other.
         let found: Vec<(Twin, u64, [u8; HEADER_BYTES])> = copies
             .iter_mut()
             .filter_map(|copy| copy.as_ref().ok())
@@ -278,13 +290,15 @@ impl Table {
             file.read_at(table_offset(number), &mut pair)?;
             table.push(number, id, &pair);
         }
-        // The side file is reserved for as many blocks as the base file may have, holes included.
+        // The side file is reserved for all blocks of the base file, including holes. Memory needs
+        // the checksums up to the last written block only.
         let written = table.checksums.iter().rposition(|checksum| *checksum != 0).map_or(0, |last| last + 1);
         table.checksums.truncate(written);
         Ok(table)
     }
 
-    /// Two invalid copies are blocks never written, or damage: either way no block they cover can be read.
+    /// Adds a table block from its two copies. If both are invalid, the block was never written or
+    /// is damaged. Either way no block that it covers can be read.
     fn push(&mut self, number: u64, id: u64, pair: &[u8]) {
         let copies = [(Twin::First, &pair[..BLOCK]), (Twin::Second, &pair[BLOCK..])];
         let valid = copies.into_iter().filter_map(|(copy, block)| {
@@ -316,8 +330,11 @@ impl Table {
         self.blocks.resize_with(table_blocks, TableBlock::never_written);
     }
 
-    /// Table blocks stay known, and are to be written once more: the next process should not find what was forgotten, and tells the newer of two
-    /// copies by their sequence.
+    /// Forgets the checksums from `blocks` on, and marks their table blocks dirty so that the next
+    /// process does not find them.
+    ///
+    /// The table blocks themselves are kept, because their sequence numbers tell the newer of two
+    /// copies.
     fn truncate(&mut self, blocks: usize) {
         if self.checksums.len() > blocks {
             let changed = blocks / ENTRIES..self.checksums.len().div_ceil(ENTRIES);
@@ -365,13 +382,14 @@ fn encode_table_block(id: u64, number: u64, sequence: u64, entries: &[u32]) -> B
     block
 }
 
-/// Its sequence, when it is valid.
+/// Returns the sequence number; `None` if the block is invalid.
 fn decode_table_block(id: u64, number: u64, block: &[u8]) -> Option<u64> {
     let checksum = table_block_checksum(id, number, block).to_le_bytes();
     (block[TABLE_CHECKSUM..TABLE_CHECKSUM + 4] == checksum).then(|| u64_at(block, TABLE_SEQUENCE))
 }
 
-/// Over base and place too: a block that a device wrote to the wrong place is invalid there.
+/// Covers the base's id and the block's position too, so a block that the device wrote to the wrong
+/// place is invalid there.
 fn table_block_checksum(id: u64, number: u64, block: &[u8]) -> u32 {
     let place = crc32c::crc32c_append(crc32c::crc32c(&id.to_le_bytes()), &number.to_le_bytes());
     crc32c::crc32c_append(place, &block[..TABLE_CHECKSUM])

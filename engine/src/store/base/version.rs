@@ -1,4 +1,4 @@
-//! One state of the base: which files hold it, and how they are read as one.
+//! One state of the base: its files, and reading them as one.
 
 use super::{
     BaseError, filter,
@@ -10,10 +10,10 @@ use crate::action::CheckpointMeta;
 use bytes::Bytes;
 use std::{ops::ControlFlow, sync::Arc};
 
-/// Runs that never change, above a state of redb.
+/// Immutable runs above a state of redb.
 ///
-/// Invariant: what a run says of a key counts before what older runs and redb say. Whatever redb has got of these runs already makes no
-/// difference.
+/// Invariant: a run's answer for a key takes precedence over older runs and redb. So it makes no
+/// difference whether redb already holds some of these runs.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
     pub(super) meta: CheckpointMeta,
@@ -32,7 +32,7 @@ impl Version {
         self.runs.iter().map(|run| run.bytes()).sum()
     }
 
-    /// Bytes of memory that the tables and filters of the runs take.
+    /// Returns the memory of the runs' tables and filters, bytes.
     pub(super) fn table_bytes(&self) -> u64 {
         self.runs.iter().map(|run| run.memory_bytes()).sum()
     }
@@ -53,7 +53,8 @@ impl Version {
         Ok(walk)
     }
 
-    /// Calls `visit` with every key and stored value from `from` up to, not including, `to`, in order, until it says false.
+    /// Calls `visit` with each key and stored value in `from..to`, in key order, until it returns
+    /// false.
     pub(super) fn scan(
         &self,
         from: &[u8],
@@ -102,28 +103,28 @@ impl Source {
     }
 }
 
-/// Several files read as one, in key order; of equal keys the newest file's counts.
+/// Reads several files as one, in key order. For equal keys the newest file counts.
 pub(super) struct Walk {
     /// Newest first.
     sources: Vec<Source>,
-    /// Of the record visited last; its memory is used again.
+    /// Key of the last visited record, in a reused buffer.
     key: Vec<u8>,
 }
 
 impl Walk {
-    /// Only runs, in this order, from `key` on.
+    /// Walks only `runs`, newest first, from `key` on.
     pub(super) fn of_runs(runs: &[Arc<Run>], key: &[u8]) -> Result<Self, BaseError> {
         let source = |run: &Arc<Run>| Cursor::seek(run.clone(), key).map(Source::Run);
         let sources = runs.iter().map(source).collect::<Result<_, _>>()?;
         Ok(Self { sources, key: Vec::new() })
     }
 
-    /// The key that is visited next; `None` at the end.
+    /// Returns the key to be visited next; `None` at the end.
     pub(super) fn key(&self) -> Option<&[u8]> {
         self.sources.iter().filter_map(Source::key).min()
     }
 
-    /// Visits one record after another until `visit` breaks: then that record is the next one still.
+    /// Visits records until `visit` breaks. That record then remains the next one.
     pub(super) fn run(&mut self, mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<(), BaseError> {
         loop {
             let mut least: Option<(&[u8], usize)> = None;

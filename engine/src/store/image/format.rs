@@ -1,34 +1,38 @@
-//! The bytes of an image. Everything read from a file is checked against its bounds before it is used: an image that was not
-//! verified may give wrong answers, never a panic.
+//! The bytes of an image.
+//!
+//! Every number read from a file is checked against its bounds before use. An unverified image may
+//! therefore give wrong answers, but never a panic.
 
 use super::{ImageError, damaged, too_large};
 use std::ops::Range;
 use zoolet_model::Zxid;
 
-/// What is aligned, checksummed and read at once.
+/// Unit of alignment, checksums and reads, in bytes.
 pub(in crate::store) const BLOCK: usize = 4096;
-/// The same, of positions in a file.
+/// [`BLOCK`] in the type of file positions.
 pub(in crate::store) const BLOCK_BYTES: u64 = BLOCK as u64;
 
 pub(super) const MAGIC: [u8; 8] = *b"zltimg\0\x01";
 
-/// The first block, decoded and checked. Ranges are byte ranges of the file, which may be longer than what a 32-bit machine can hold in memory: they are made
-/// `usize` only by [`in_memory`].
+/// The first block, decoded and checked.
+///
+/// Ranges are byte ranges of the file, which may exceed the memory of a 32-bit machine. Only
+/// [`in_memory`] converts them to `usize`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::store) struct Header {
     pub(in crate::store) zxid: Zxid,
     pub(in crate::store) digest: u128,
     pub(in crate::store) records: u64,
-    /// Starts on a block, as do the checksums.
+    /// Starts on a block boundary, as do the checksums.
     pub(in crate::store) sparse: Range<u64>,
     pub(in crate::store) totals: Range<u64>,
     pub(in crate::store) checksums: Range<u64>,
     pub(in crate::store) file_bytes: u64,
     /// XXH3-128 of everything after the first block.
     pub(in crate::store) hash: u128,
-    /// The log's chain hash after the entry `zxid`; 0 where nobody knows it.
+    /// The log's chain hash after the entry `zxid`; 0 if unknown.
     pub(in crate::store) chain: u128,
-    /// What a base's tree takes that is made of a stream, at most, in bytes; 0 where nobody counted it.
+    /// Upper bound of redb's bytes for a base built from this stream; 0 if not computed.
     pub(in crate::store) room: u64,
 }
 
@@ -68,7 +72,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Without a file whose length it could be held against; that of a stream too.
+    /// Decodes the header of a file or a stream, without checking the file's length.
     pub(in crate::store) fn decode_alone(block: &[u8]) -> Result<Self, ImageError> {
         if !block.starts_with(&MAGIC) {
             return Err(damaged("it does not begin as an image of this version does"));
@@ -102,12 +106,18 @@ impl Header {
         header.makes_sense().then_some(header)
     }
 
-    /// What goes from server to server has neither table nor checksums, which the sender would have to hold in memory and the receiver does not need.
+    /// Returns whether this is the header of a stream between servers.
+    ///
+    /// A stream has no sparse table and no checksums: the sender would have to hold them in memory,
+    /// and the receiver does not need them.
     fn is_stream(&self) -> bool {
         self.sparse.is_empty() && self.checksums.is_empty()
     }
 
-    /// Invariant: header, records, sparse table, totals, checksums, in this order, and a checksum for every block between; or a [stream](Self::is_stream).
+    /// Checks the layout: header, records, sparse table, totals, checksums, in this order.
+    ///
+    /// Every block between header and checksums has a checksum, except in a
+    /// [stream](Self::is_stream).
     fn makes_sense(&self) -> bool {
         let Self { sparse, totals, checksums, .. } = self;
         sparse.start >= BLOCK_BYTES
@@ -120,8 +130,12 @@ impl Header {
     }
 }
 
-/// Records in key order: count (4 bytes), their places (4 bytes each, from the start of the extent), then for each its key's
-/// length (4), its stored value's length (4), key, stored value. Numbers are little-endian.
+/// Records in key order.
+///
+/// Layout; numbers are little-endian and take 4 bytes:
+/// - number of records
+/// - offset of each record from the start of the extent
+/// - each record: key length, length of the stored value, key, stored value
 pub(in crate::store) struct Extent<'a>(pub(in crate::store) &'a [u8]);
 
 impl<'a> Extent<'a> {
@@ -129,7 +143,7 @@ impl<'a> Extent<'a> {
         number(self.0, 0)
     }
 
-    /// Key and place of the stored value.
+    /// Returns a record's key and the range of its stored value.
     pub(in crate::store) fn entry(&self, slot: usize) -> Result<(&'a [u8], Range<usize>), ImageError> {
         let at = number(self.0, place_of(slot))?;
         let (key, value) = (number(self.0, at)?, number(self.0, at.saturating_add(4))?);
@@ -143,7 +157,7 @@ impl<'a> Extent<'a> {
         text(self.0, at.saturating_add(8), number(self.0, at)?)
     }
 
-    /// The first record whose key is `key` or comes after it.
+    /// Returns the slot of the first record whose key is `key` or greater.
     pub(in crate::store) fn first_from(&self, key: &[u8]) -> Result<usize, ImageError> {
         let (mut low, mut high) = (0, self.len()?);
         while low < high {
@@ -167,7 +181,7 @@ impl<'a> Extent<'a> {
     }
 }
 
-/// One extent in the making.
+/// Builds one extent.
 #[derive(Default)]
 pub(in crate::store) struct ExtentBuilder {
     places: Vec<u32>,
@@ -184,12 +198,14 @@ impl ExtentBuilder {
         &self.first_key
     }
 
-    /// Whether a record of this size still fits into one block; the first always does, in as many blocks as it needs.
+    /// Returns whether a record of this size still fits into one block.
+    ///
+    /// The first record always fits: its extent takes the blocks it needs.
     pub(in crate::store) fn has_room(&self, key: &[u8], stored: &[u8]) -> bool {
         self.is_empty() || 4 + (self.places.len() + 1) * 4 + self.entries.len() + 8 + key.len() + stored.len() <= BLOCK
     }
 
-    /// False when the record is too large for the format (4 GiB).
+    /// Appends a record; returns false if the format cannot hold it (4 GiB).
     pub(in crate::store) fn push(&mut self, key: &[u8], stored: &[u8]) -> bool {
         let (Ok(key_bytes), Ok(stored_bytes)) = (u32::try_from(key.len()), u32::try_from(stored.len())) else {
             return false;
@@ -206,10 +222,10 @@ impl ExtentBuilder {
         true
     }
 
-    /// Appends the extent, filled up to whole blocks, and starts the next.
+    /// Appends the extent to `out`, padded to whole blocks, and starts the next one.
     pub(in crate::store) fn finish(&mut self, out: &mut Vec<u8>) {
         let entries = 4 + self.places.len() as u32 * 4;
-        // At once: to be filled up a large one would be given twice the room.
+        // Reserve once: padding a large extent could double the buffer's capacity.
         out.reserve(entries as usize + self.entries.len() + BLOCK);
         out.extend_from_slice(&(self.places.len() as u32).to_le_bytes());
         for place in self.places.drain(..) {
@@ -220,8 +236,12 @@ impl ExtentBuilder {
     }
 }
 
-/// The first key of every extent: count (4 bytes), their places (4 bytes each, from the start of the table), then for each the
-/// extent's first block (4), its number of blocks (4), the key's length (4), the key.
+/// The first key of every extent.
+///
+/// Layout; numbers are little-endian and take 4 bytes:
+/// - number of extents
+/// - offset of each entry from the start of the table
+/// - each entry: the extent's first block, its number of blocks, key length, key
 pub(in crate::store) struct Sparse<'a>(pub(in crate::store) &'a [u8]);
 
 impl<'a> Sparse<'a> {
@@ -229,7 +249,7 @@ impl<'a> Sparse<'a> {
         number(self.0, 0).unwrap_or(0)
     }
 
-    /// First key and byte range.
+    /// Returns an extent's first key and its byte range in the file.
     pub(in crate::store) fn entry(&self, at: usize) -> Result<(&'a [u8], Range<u64>), ImageError> {
         let place = number(self.0, place_of(at))?;
         let (block, blocks) = (number(self.0, place)? as u64, number(self.0, place.saturating_add(4))? as u64);
@@ -242,7 +262,7 @@ impl<'a> Sparse<'a> {
         text(self.0, place.saturating_add(12), number(self.0, place.saturating_add(8))?)
     }
 
-    /// The extent that holds `key` if any does; `None` when `key` comes before all.
+    /// Returns the only extent that can hold `key`; `None` if `key` precedes all extents.
     pub(in crate::store) fn position(&self, key: &[u8]) -> Result<Option<usize>, ImageError> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -257,7 +277,7 @@ impl<'a> Sparse<'a> {
     }
 }
 
-/// The sparse table in the making.
+/// Builds the sparse table.
 #[derive(Default)]
 pub(in crate::store) struct SparseBuilder {
     places: Vec<u32>,
@@ -265,7 +285,7 @@ pub(in crate::store) struct SparseBuilder {
 }
 
 impl SparseBuilder {
-    /// False when the image is too large for the format.
+    /// Appends an extent; returns false if the image is too large for the format.
     pub(in crate::store) fn push(&mut self, key: &[u8], first_block: u64, blocks: usize) -> bool {
         let numbers = [u32::try_from(first_block), u32::try_from(blocks), u32::try_from(key.len())];
         let (Ok(place), [Ok(first_block), Ok(blocks), Ok(key_bytes)]) = (u32::try_from(self.entries.len()), numbers)
@@ -280,7 +300,7 @@ impl SparseBuilder {
         true
     }
 
-    /// The table; `None` when it is too large for the format.
+    /// Returns the table; `None` if it is too large for the format.
     pub(in crate::store) fn finish(self) -> Option<Vec<u8>> {
         let entries = u32::try_from(4 + self.places.len() * 4).ok()?;
         u32::try_from(entries as usize + self.entries.len()).ok()?;
@@ -294,21 +314,23 @@ impl SparseBuilder {
     }
 }
 
-/// Of the entry's place, in extents and in the sparse table. Saturating, here and above: on a 32-bit machine a damaged number
-/// could otherwise wrap around to one that looks right.
+/// Position of an entry's offset, in an extent or in the sparse table.
+///
+/// Arithmetic saturates here and above: on a 32-bit machine a damaged number could otherwise wrap
+/// around to a plausible position.
 const fn place_of(entry: usize) -> usize {
     entry.saturating_mul(4).saturating_add(4)
 }
 
-/// Bytes of a range.
+/// Returns a range's length in bytes.
 pub(in crate::store) fn length(range: &Range<u64>) -> u64 {
     range.end.saturating_sub(range.start)
 }
 
-/// A length, to be held in memory.
+/// Converts a length in bytes for use in memory.
 ///
 /// # Errors
-/// [`ImageError::TooLarge`] on a machine that cannot: the file may be as sound as can be.
+/// [`ImageError::TooLarge`] if this machine cannot hold that much; the file may be sound.
 pub(in crate::store) fn in_memory(bytes: u64) -> Result<usize, ImageError> {
     usize::try_from(bytes).map_err(|_| too_large("a part of it is larger than this machine can hold"))
 }
@@ -360,7 +382,7 @@ mod tests {
         assert_eq!(Header::decode(&block, 12296), Ok(header()));
     }
 
-    /// An earlier build reads over it, and sends zeroes in its place.
+    /// Earlier builds ignore `room` when they read it, and write zeroes there.
     #[test]
     fn golden_room_of_a_stream() {
         let stream = Header { room: 0x0102, sparse: 8192..8192, totals: 8192..8202, ..header() };
@@ -393,7 +415,7 @@ mod tests {
         }
     }
 
-    /// Positions in a file, on a 32-bit machine too.
+    /// File positions beyond 4 GiB must survive on a 32-bit machine too.
     #[test]
     fn header_and_table_say_places_beyond_four_gibibytes() {
         let start = 5 << 30;

@@ -1,7 +1,8 @@
 //! The image: one immutable file of the whole tree.
 //!
-//! Page-aligned and position-independent: snapshot, backup, catch-up transfer and last-known-good are this file. It is written
-//! once ([`fn@write`]), renamed into place, verified once ([`Image::verify`]), and opened in the time it takes to read one block.
+//! Snapshot, backup, catch-up transfer and last-known-good all use this format. It is page-aligned
+//! and position-independent. An image is written once ([`fn@write`]), renamed into place and
+//! verified once ([`Image::verify`]). Opening one takes the time of reading one block.
 //!
 //! | part | holds |
 //! |---|---|
@@ -43,20 +44,21 @@ use xxhash_rust::xxh3::Xxh3Default;
 pub enum ImageError {
     /// The disk is full.
     NoSpace,
-    /// The disk, or what may be taken of it, has less left than the base takes that the image becomes. Nothing was written.
+    /// Too little room for the resulting base, on the disk or under its byte bound. No record was
+    /// written.
     NoRoom {
-        /// That are left.
+        /// Bytes still free.
         free_bytes: u64,
-        /// That it may take.
+        /// Bytes the base may occupy.
         needed_bytes: u64,
     },
-    /// The bytes are no image, or not what was written.
+    /// The bytes are not an image, or were changed after they were written.
     Damaged(String),
-    /// More than the format or this machine has numbers for. Nothing is wrong with what is stored.
+    /// A size exceeds the format or this machine's memory. The stored data is sound.
     TooLarge(String),
-    /// The device said no.
+    /// The device reported an error.
     Io(String),
-    /// What the image was to be made of could not be read.
+    /// The state to make the image from could not be read.
     Source(BaseFailure),
 }
 
@@ -110,8 +112,8 @@ impl From<ImageError> for BaseFailure {
 
 /// An image, open for reading.
 ///
-/// Every value read is checked against its own checksum. That nothing is missing only [`Image::verify`] proves: call it once
-/// for a file that comes from elsewhere.
+/// Every value read is checked against its checksum. Only [`Image::verify`] proves that nothing is
+/// missing; call it once for a file that comes from elsewhere.
 #[derive(Clone, Debug)]
 pub struct Image {
     header: Header,
@@ -122,10 +124,10 @@ pub struct Image {
 
 #[derive(Clone)]
 enum Source {
-    /// The whole file; slices of it borrow the mapping.
+    /// The whole mapped file; slices of it share the mapping.
     #[cfg_attr(not(feature = "mmap"), allow(dead_code, reason = "without mmap nothing maps"))]
     Mapped(Bytes),
-    /// The file, and a checksum for every block from the first after the header.
+    /// The file, and a checksum for every block after the header.
     Read { file: Arc<dyn DiskFile>, checksums: Arc<[u32]> },
 }
 
@@ -138,7 +140,7 @@ impl fmt::Debug for Source {
     }
 }
 
-/// Whether a file begins as an image does, whatever has become of the rest.
+/// Returns whether a file starts like an image, even if the rest is damaged.
 pub fn is_one(path: &std::path::Path) -> bool {
     use std::io::Read;
     let mut begins = [0; format::MAGIC.len()];
@@ -146,10 +148,10 @@ pub fn is_one(path: &std::path::Path) -> bool {
 }
 
 impl Image {
-    /// Maps a file. Reads one block, allocates nothing that grows with the image.
+    /// Maps a file; reads one block, and allocates nothing that grows with the image.
     ///
-    /// A file that somebody truncates, or a sector that cannot be read, kills the process that reads it through the map
-    /// (SIGBUS): where that is too much, use [`Image::open_pread`].
+    /// Truncating the mapped file, or an unreadable sector, kills the reading process (SIGBUS). Use
+    /// [`Image::open_pread`] where that is unacceptable.
     ///
     /// # Errors
     /// As [`ImageError`] says.
@@ -162,8 +164,10 @@ impl Image {
         Ok(Self { header, totals, sparse, source: Source::Mapped(file) })
     }
 
-    /// Opens a file that is read with explicit reads, each block checked. Reads the sparse table and the checksums, together
-    /// about 30 bytes per block of the image, and keeps them.
+    /// Opens a file for explicit reads, with every block checked.
+    ///
+    /// Reads the sparse table and the checksums and keeps them: about 30 bytes per block of the
+    /// image.
     ///
     /// # Errors
     /// As [`ImageError`] says.
@@ -176,7 +180,7 @@ impl Image {
         let checksums =
             checksums.chunks_exact(4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]])).collect();
         let source = Source::Read { file, checksums };
-        // Sparse table and totals lie side by side and start on a block.
+        // Sparse table and totals are adjacent and start on a block boundary.
         let whole = header.sparse.start..header.checksums.start;
         let both = Bytes::from(source.blocks(whole.clone())?.into_owned());
         let within = |range: &Range<u64>| slice(&both, &(range.start - whole.start..range.end - whole.start));
@@ -184,25 +188,29 @@ impl Image {
         Ok(Self { header, totals, sparse, source })
     }
 
-    /// Which state this is.
+    /// Returns the zxid, digest and totals of the state in the image.
     pub fn meta(&self) -> CheckpointMeta {
         CheckpointMeta { zxid: self.header.zxid, digest: self.header.digest, totals: self.totals.clone() }
     }
 
-    /// How many records it holds.
+    /// Returns the number of records.
     pub fn records(&self) -> u64 {
         self.header.records
     }
 
-    /// Bytes of the file.
+    /// Returns the length of the file in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.header.file_bytes
     }
 
-    /// Reads everything: every block's checksum, the whole file's hash, the sparse table, order, count and digest of the records.
+    /// Reads and checks the whole image.
+    ///
+    /// Checks every block's checksum, the file's hash, the sparse table, and the order, count and
+    /// digest of the records.
     ///
     /// # Errors
-    /// [`ImageError::Damaged`] says what does not match.
+    /// [`ImageError::Damaged`] names the first mismatch; else [`ImageError::Io`] or
+    /// [`ImageError::TooLarge`].
     pub fn verify(&self) -> Result<(), ImageError> {
         self.verify_blocks()?;
         let sparse = Sparse(&self.sparse);
@@ -217,7 +225,7 @@ impl Image {
             let bytes = self.extent(at)?;
             let extent = Extent(&bytes);
             if extent.entry(0)?.0 != first_key {
-                // `get` would look for a record in another extent than the one that has it.
+                // `get` would search the wrong extent.
                 return Err(damaged("its sparse table does not say with which key an extent begins"));
             }
             for slot in 0..extent.len()? {
@@ -240,7 +248,7 @@ impl Image {
         Ok(())
     }
 
-    /// The record of a key. From a map it is borrowed and nothing is allocated.
+    /// Returns the record of a key; borrowed from a mapped file, without allocation.
     ///
     /// # Errors
     /// [`ImageError::Damaged`] and [`ImageError::Io`].
@@ -260,7 +268,7 @@ impl Image {
         }
     }
 
-    /// Calls `visit` with the name of every child of `path`, in order, until it says false.
+    /// Calls `visit` with each child name of `path`, in order, until it returns false.
     ///
     /// # Errors
     /// [`ImageError::Damaged`] and [`ImageError::Io`].
@@ -278,7 +286,9 @@ impl Image {
         if nameless { Err(damaged("the name of a child is no text")) } else { Ok(()) }
     }
 
-    /// Calls `visit` with every key and record from `from` up to, not including, `to`, in order, until it says false.
+    /// Calls `visit` with each record in `from..to`, in key order, until it returns false.
+    ///
+    /// `to` is exclusive; `None` scans to the end.
     ///
     /// # Errors
     /// [`ImageError::Damaged`] and [`ImageError::Io`].
@@ -312,7 +322,7 @@ impl Image {
     }
 
     fn verify_blocks(&self) -> Result<(), ImageError> {
-        /// Bytes read at once.
+        /// Bytes per read.
         const STRIDE: u64 = 64 * BLOCK_BYTES;
         let mut hash = Xxh3Default::new();
         let sums = self.header.checksums.clone();
@@ -322,7 +332,8 @@ impl Image {
         while from < end {
             let bytes = self.source.raw(from..end.min(from + STRIDE))?;
             hash.update(&bytes);
-            // Each block has one; what comes after the blocks are the checksums themselves, which have none.
+            // The checksums at the end of the file have no checksums themselves; only the hash
+            // covers them.
             let blocks = from / BLOCK_BYTES..sums.start / BLOCK_BYTES;
             for (block, (bytes, sum)) in blocks.zip(bytes.chunks(BLOCK).zip(&mut checksums)) {
                 if *sum != crc32c::crc32c(bytes).to_le_bytes() {
@@ -336,7 +347,7 @@ impl Image {
 }
 
 impl Source {
-    /// Whole blocks, checked where they are read explicitly.
+    /// Returns whole blocks; explicit reads check each block, a mapped file does not.
     fn blocks(&self, range: Range<u64>) -> Result<Cow<'_, [u8]>, ImageError> {
         let bytes = self.raw(range.clone())?;
         if let Self::Read { checksums, .. } = self {
@@ -375,7 +386,7 @@ impl BaseRead for Image {
     }
 }
 
-/// Of bytes that are in memory.
+/// Slices bytes that are in memory.
 fn slice(bytes: &Bytes, range: &Range<u64>) -> Result<Bytes, ImageError> {
     Ok(bytes.slice(in_memory(range.start)?..in_memory(range.end)?))
 }

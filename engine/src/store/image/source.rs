@@ -1,9 +1,12 @@
-//! An image that is nowhere: its bytes are made of a pinned generation of the base whenever somebody asks for some of them.
+//! An image generated on demand from a pinned generation, never stored.
 //!
-//! One pass over the generation finds how long it is and what the header says; where some extents begin is kept, few enough of them whatever the size. Then any
-//! stretch of it can be made again, always with the same bytes: a stream that broke off goes on where it was. Nothing is written, and the server goes on: what
-//! it writes meanwhile is of later generations. Table and checksums of an image are left out: they grow with the tree, and a receiver makes a base of
-//! the records alone.
+//! One pass over the generation yields the header and the total length, and keeps the starts of
+//! some extents, at most `PLACES_MAX`. Any range can then be generated again, always with the same
+//! bytes, so an interrupted stream resumes where it stopped. Nothing is written, and the server
+//! meanwhile writes later generations.
+//!
+//! The stream has no sparse table and no checksums. Both grow with the tree, and the receiver
+//! builds a base from the records alone.
 
 use super::{
     ImageError, damaged,
@@ -27,19 +30,19 @@ use std::{
 use xxhash_rust::xxh3::Xxh3Default;
 use zoolet_model::Zxid;
 
-/// Places that are kept of one image.
+/// Maximum number of extent starts kept for one image.
 const PLACES_MAX: usize = 256;
-/// Where a longer key stands no place is kept.
+/// Longest key kept with an extent start, in bytes; the first extent is exempt.
 const PLACE_KEY_BYTES_MAX: usize = 1 << 10;
 
 /// The image of one generation, in chunks.
 pub struct SnapshotSource {
     reader: BaseReader,
     header: Header,
-    /// Everything behind the extents.
+    /// Everything after the extents.
     tail: Vec<u8>,
     places: Places,
-    /// Where the next stretch begins if it follows the last one.
+    /// Start of the last extent that was read; resumes a sequential read.
     next: Mutex<Option<Place>>,
 }
 
@@ -53,10 +56,14 @@ impl fmt::Debug for SnapshotSource {
 }
 
 impl SnapshotSource {
-    /// Reads the generation once, checked against its digest. `chain` is the log's chain hash after the generation's last entry.
+    /// Reads the generation once and checks it against its digest.
+    ///
+    /// `chain` is the log's chain hash after the generation's last entry.
     ///
     /// # Errors
-    /// [`ImageError::Source`].
+    /// - [`ImageError::Source`] if the generation cannot be read or does not match its digest.
+    /// - [`ImageError::Damaged`] if a record does not match its checksum.
+    /// - [`ImageError::TooLarge`] if a record exceeds the format.
     pub fn open(reader: BaseReader, chain: u128) -> Result<Self, ImageError> {
         let mut survey = Survey::new();
         let (mut digest, mut outcome) = (0_u128, Ok(()));
@@ -80,30 +87,31 @@ impl SnapshotSource {
         Ok(Self { reader, header, tail, places, next: Mutex::default() })
     }
 
-    /// Bytes of the whole image.
+    /// Returns the length of the whole image in bytes.
     pub fn bytes(&self) -> u64 {
         self.header.file_bytes
     }
 
-    /// The last entry in it.
+    /// Returns the zxid of the last entry in the image.
     pub fn zxid(&self) -> Zxid {
         self.header.zxid
     }
 
-    /// The log's chain hash after it.
+    /// Returns the log's chain hash after the last entry in the image.
     pub fn chain(&self) -> u128 {
         self.header.chain
     }
 
-    /// The bytes from `offset` on, `bytes_max` of them or as many as there are.
+    /// Returns up to `bytes_max` bytes from `offset` on; fewer only at the end.
     ///
     /// # Errors
-    /// [`ImageError::Source`], also when the base does not give what it gave before.
+    /// [`ImageError::Source`] if the base cannot be read or now returns different records;
+    /// [`ImageError::TooLarge`] if a size exceeds the format or memory.
     pub fn read(&self, offset: u64, bytes_max: usize) -> Result<Vec<u8>, ImageError> {
         let end = offset.saturating_add(bytes_max as u64).min(self.bytes());
         let mut bytes = Vec::with_capacity(in_memory(end.saturating_sub(offset))?);
         let tail = self.header.sparse.start;
-        // Each part from where the one before ended.
+        // Each part starts where the previous one ended.
         let at = |bytes: &Vec<u8>| offset + bytes.len() as u64;
         if at(&bytes) < end && at(&bytes) < BLOCK_BYTES {
             append_part(&mut bytes, &self.header.encode(), 0, offset, end);
@@ -119,7 +127,7 @@ impl SnapshotSource {
         Ok(bytes)
     }
 
-    /// What the extents have between `from` and `to`.
+    /// Appends the extents' bytes between `from` and `to`.
     fn append_extents(&self, bytes: &mut Vec<u8>, from: u64, to: u64) -> Result<(), ImageError> {
         let begin = self.place_before(from)?;
         let (mut extent, mut made, mut at) = (ExtentBuilder::default(), Vec::new(), begin.at);
@@ -157,7 +165,7 @@ impl SnapshotSource {
         Ok(())
     }
 
-    /// The nearest known one.
+    /// Returns the nearest known extent start at or before `byte`.
     fn place_before(&self, byte: u64) -> Result<Place, ImageError> {
         let next = self.next.lock().unwrap_or_else(PoisonError::into_inner).take();
         let kept = self.places.before(byte).cloned();
@@ -165,14 +173,14 @@ impl SnapshotSource {
     }
 }
 
-/// Where an extent begins, and with which key.
+/// Position and first key of an extent.
 #[derive(Clone)]
 struct Place {
     at: u64,
     key: Key,
 }
 
-/// Some of an image's, as far apart as it takes to have few.
+/// Starts of some extents; their minimum distance doubles whenever the list is full.
 struct Places {
     places: Vec<Place>,
     apart: u64,
@@ -202,13 +210,13 @@ impl Places {
         self.places.get(after.checked_sub(1)?)
     }
 
-    /// Whether an extent that begins here began with another key.
+    /// Returns whether the first pass saw a different key at this position.
     fn is_another(&self, at: u64, key: &[u8]) -> bool {
         self.before(at).is_some_and(|place| place.at == at && *place.key != *key)
     }
 }
 
-/// The first pass.
+/// The first pass over the generation.
 struct Survey {
     extent: ExtentBuilder,
     made: Vec<u8>,
@@ -274,7 +282,10 @@ impl Survey {
     }
 }
 
-/// What redb takes of the extents, at most: a leaf for each, which is a power of two of blocks, and its key in the branches above.
+/// Upper bound of redb's bytes for the extents.
+///
+/// Each extent becomes a leaf, rounded up to a power of two of blocks, and its key goes into the
+/// branches above.
 #[derive(Default)]
 struct Room {
     bytes: u64,
@@ -284,20 +295,23 @@ struct Room {
 impl Room {
     fn add(&mut self, extent_bytes: u64, key_bytes: u64) {
         let leaf = (extent_bytes / BLOCK_BYTES).next_power_of_two() * BLOCK_BYTES;
-        // A branch is a power of two of blocks, too.
+        // Count the key twice, because a branch is rounded up to a power of two of blocks too.
         self.bytes += leaf + 2 * key_bytes;
         self.largest_leaf = self.largest_leaf.max(leaf);
     }
 
-    /// A leaf lies at a multiple of its size: what is left free before the largest may be as much.
+    /// Returns the bound, with one more largest leaf.
+    ///
+    /// A leaf starts at a multiple of its size, so up to that much space may stay free before the
+    /// largest leaf.
     const fn bytes_max(&self) -> u64 {
         self.bytes + self.largest_leaf
     }
 }
 
-/// What of `part`, which begins at `start`, lies between `from` and `to`.
+/// Appends the bytes of `part` between `from` and `to`; `part` begins at `start`.
 fn append_part(bytes: &mut Vec<u8>, part: &[u8], start: u64, from: u64, to: u64) {
-    // No part is longer than a `usize` says, whatever position it is asked for.
+    // The clamped offset is at most `part.len()`, so it fits a `usize`.
     let within = |at: u64| at.saturating_sub(start).min(part.len() as u64) as usize;
     bytes.extend_from_slice(&part[within(from)..within(to)]);
 }

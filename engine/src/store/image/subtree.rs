@@ -12,8 +12,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use zoolet_model::{Path, Stat, Zxid};
 
-/// Znodes that an image is made of. They are put down as persistent ones that everybody may use, and their counts of children are those of the image: whoever reads it is
-/// nobody's session.
+/// The znodes of an image.
+///
+/// Each znode is stored as persistent and with the open ACL, because a reader of the image has no
+/// session. Child counts cover only the znodes in the image.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Subtree {
     records: BTreeMap<Key, Bytes>,
@@ -22,7 +24,10 @@ pub struct Subtree {
 }
 
 impl Subtree {
-    /// One more znode, with so many children here. A path that is there already, or that no znode can have, is left out.
+    /// Adds a znode with `num_children` children in this image.
+    ///
+    /// A path that no znode can have is ignored. A path that was added before keeps its record, but
+    /// counts again in the totals.
     pub fn add(&mut self, path: &Path, data: Option<&[u8]>, stat: &Stat, num_children: i32) {
         let (Some(place), Some(data_place)) = (key::znode(path.as_str()), key::data(path.as_str())) else { return };
         let data = match data {
@@ -60,25 +65,27 @@ impl Subtree {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Returns whether no znode was added.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Bytes of paths and data.
+    /// Returns the bytes of all paths and data.
     pub fn bytes(&self) -> u64 {
         self.totals.data_bytes
     }
 
-    /// Of everything in it: equal ones make equal images, but for their zxid.
+    /// Returns the digest of all records.
+    ///
+    /// Equal digests mean equal images, except for the zxid.
     pub fn digest(&self) -> u128 {
         self.digest
     }
 
-    /// Writes it as [`write()`](super::write()) does.
+    /// Writes the image as [`write()`](super::write()) does.
     ///
     /// # Errors
-    /// As [`ImageError`] says; what `name` was before is then untouched.
+    /// As [`ImageError`] says; an existing image is then untouched.
     pub fn write(&self, disk: &dyn Disk, name: &str, zxid: Zxid) -> Result<u64, ImageError> {
         let meta = CheckpointMeta { zxid, digest: self.digest, totals: self.totals.encode() };
         super::write(disk, name, self, &meta)
@@ -99,7 +106,9 @@ impl BaseRead for Subtree {
 }
 
 impl Image {
-    /// The data of a znode and its stat; `None` when it is not there. From a map nothing is copied.
+    /// Returns a znode's data and stat; `None` if it does not exist.
+    ///
+    /// Copies nothing from a mapped file.
     ///
     /// # Errors
     /// [`ImageError::Damaged`] and [`ImageError::Io`].

@@ -1,4 +1,6 @@
-//! Writing an image: one pass over the source, under a temporary name, renamed when it is whole and durable.
+//! Writes an image in one pass over the source.
+//!
+//! The file has a temporary name until it is complete and durable, and is then renamed.
 
 use super::{
     ImageError,
@@ -18,14 +20,16 @@ use std::{io, sync::Arc};
 use xxhash_rust::xxh3::Xxh3Default;
 use zoolet_model::Zxid;
 
-/// Bytes written at once.
+/// Bytes per write.
 const STRIDE: usize = 64 * BLOCK;
 
-/// Writes what `source` holds, which must be the state that `meta` describes, as the image `name`, and returns its length in
-/// bytes. An image of that name is replaced, at once and whole. Needs about 30 bytes of memory per block of the image.
+/// Writes the state in `source` as image `name`; returns its length in bytes.
+///
+/// `meta` must describe that state. An existing image of this name is replaced atomically. Needs
+/// about 30 bytes of memory per block of the image.
 ///
 /// # Errors
-/// As [`ImageError`] says; what `name` was before is then untouched.
+/// As [`ImageError`] says; an existing image is then untouched.
 pub fn write(disk: &dyn Disk, name: &str, source: &dyn BaseRead, meta: &CheckpointMeta) -> Result<u64, ImageError> {
     let unfinished = format!("{name}.tmp");
     remove_if_there(disk, &unfinished)?;
@@ -36,7 +40,7 @@ pub fn write(disk: &dyn Disk, name: &str, source: &dyn BaseRead, meta: &Checkpoi
         Ok(bytes)
     });
     if written.is_err() {
-        // The space may be what was lacking.
+        // Free the file's space: a full disk may be the cause.
         let _ = remove_if_there(disk, &unfinished);
     }
     written
@@ -49,10 +53,10 @@ fn remove_if_there(disk: &dyn Disk, name: &str) -> io::Result<()> {
     }
 }
 
-/// A sorted file in the making.
+/// Writes one sorted file: an image, or a run of the base.
 pub(in crate::store) struct Writer {
     file: Arc<dyn DiskFile>,
-    /// Whole blocks that wait to be written at `end`.
+    /// Bytes buffered for position `end`.
     waiting: Vec<u8>,
     end: u64,
     checksums: Vec<u8>,
@@ -73,7 +77,7 @@ fn write_all(mut writer: Writer, source: &dyn BaseRead, meta: &CheckpointMeta) -
     Ok(header.file_bytes)
 }
 
-/// Every record of `source`; their digest.
+/// Pushes every record of `source` and returns their digest.
 fn fill(writer: &mut Writer, source: &dyn BaseRead) -> Result<u128, ImageError> {
     let mut stored = Vec::new();
     let (mut digest, mut outcome) = (0_u128, Ok(()));
@@ -111,12 +115,12 @@ impl Writer {
         }
     }
 
-    /// Bytes so far, about.
+    /// Returns the approximate length so far, in bytes.
     pub(in crate::store) fn bytes(&self) -> u64 {
         self.end + self.waiting.len() as u64
     }
 
-    /// The next record in key order.
+    /// Appends the next record in key order.
     pub(in crate::store) fn push(&mut self, key: &[u8], stored: &[u8]) -> Result<(), ImageError> {
         if !self.extent.has_room(key, stored) {
             self.finish_extent()?;
@@ -135,7 +139,7 @@ impl Writer {
         if self.waiting.len() >= STRIDE { self.write_out() } else { Ok(()) }
     }
 
-    /// Writes the whole blocks that wait.
+    /// Writes the whole blocks in the buffer.
     fn write_out(&mut self) -> Result<(), ImageError> {
         let rest = self.waiting.split_off(self.waiting.len() / BLOCK * BLOCK);
         for block in self.waiting.chunks(BLOCK) {
@@ -153,7 +157,7 @@ impl Writer {
         self.file.write_at(at, bytes)
     }
 
-    /// Writes what is left, the header last, and gives it; the caller syncs.
+    /// Writes the rest, the header last, and returns the header. The caller syncs.
     pub(in crate::store) fn finish(mut self, zxid: Zxid, digest: u128, totals: &[u8]) -> Result<Header, ImageError> {
         if !self.extent.is_empty() {
             self.finish_extent()?;
@@ -168,7 +172,7 @@ impl Writer {
         self.waiting.resize(self.waiting.len().next_multiple_of(BLOCK), 0);
         self.write_out()?;
 
-        // The checksums themselves have none: the hash covers them.
+        // The checksums have no checksums themselves; the hash covers them.
         let checksums = self.end..self.end + self.checksums.len() as u64;
         self.hash.update(&self.checksums);
         self.put(self.end, &self.checksums)?;
@@ -188,7 +192,7 @@ impl Writer {
         Ok(header)
     }
 
-    /// A table, which may be as large as memory allows, but not twice.
+    /// Appends in pieces: memory may not hold a table twice.
     fn append(&mut self, bytes: &[u8]) -> Result<(), ImageError> {
         for piece in bytes.chunks(STRIDE) {
             self.waiting.extend_from_slice(piece);
@@ -210,13 +214,13 @@ mod tests {
     use crate::store::{FsDisk, disk::Disk, image::Image};
     use bytes::Bytes;
 
-    /// A writer that has written up to here already, of which nothing is there but a hole.
+    /// A writer positioned at `end`; the file before it is a hole.
     fn beyond(file: Arc<dyn DiskFile>, end: u64) -> Writer {
         let checksums = vec![0; usize::try_from((end / BLOCK_BYTES - 1) * 4).unwrap()];
         Writer { end, checksums, ..Writer::new(file) }
     }
 
-    /// With a file of this name in a directory of its own.
+    /// Runs `test` with an empty file in a temporary directory.
     fn with_file<T>(name: &str, test: impl FnOnce(&FsDisk, Arc<dyn DiskFile>) -> T) -> T {
         let directory = std::env::temp_dir().join(format!("zoolet-write-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
@@ -232,7 +236,7 @@ mod tests {
         stored
     }
 
-    /// On a 32-bit machine too, whose `usize` says nothing beyond 4 GiB.
+    /// Must hold on a 32-bit machine too, whose `usize` ends at 4 GiB.
     #[test]
     fn records_beyond_four_gibibytes_are_written_where_they_are_found() {
         with_file("beyond", |disk, file| {
@@ -251,7 +255,7 @@ mod tests {
         });
     }
 
-    /// It would cost a leader its base, which is sound.
+    /// Reported as damage, this error would make a leader discard its sound base.
     #[test]
     fn what_the_format_has_no_numbers_for_is_no_damage() {
         let error = with_file("too-large", |_, file| {

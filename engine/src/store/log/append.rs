@@ -1,4 +1,5 @@
-//! Appending: drafts batches from what waits, and makes each durable with one write and one fdatasync.
+//! Appends: drafts batches from pending records, and makes each durable with one write and one
+//! fdatasync.
 
 use super::{
     AppendError, END_BYTES, Facts, Log, LogError, Persisted, ReadError,
@@ -14,12 +15,12 @@ use crate::store::Strategy;
 use zoolet_model::Zxid;
 use zoolet_zab::{AppendSeq, Mutation, mutation};
 
-/// A batch is closed once it has this many bytes; a larger record is a batch by itself.
+/// Size at which a batch is closed, bytes. A larger record is a batch by itself.
 const BATCH_BYTES: usize = 512 << 10;
-/// Capacity that the batch buffer keeps between appends.
+/// Capacity of the batch buffer kept between appends, bytes.
 const BUFFER_KEPT_BYTES: usize = 256 << 10;
 
-/// A batch in the buffer, and what is true once it is durable.
+/// A batch in the buffer, and the log's state once it is durable.
 struct Draft {
     header: Header,
     facts: Facts,
@@ -27,20 +28,24 @@ struct Draft {
     entries: u64,
     entry_bytes: u64,
     cuts: Vec<Cut>,
-    /// Of which state the base is that becomes the current one.
+    /// Last entry of the base that becomes the current one.
     base: Option<Zxid>,
 }
 
-/// The one command that makes records durable.
+/// The command that makes records durable.
 impl Log {
-    /// Makes all of `appends` durable, as one batch unless a segment ends or a truncation stands among them. Records with
-    /// numbers that are durable already are passed over, so a stalled call may simply be repeated. An append without
-    /// records makes its watermark durable.
+    /// Makes all of `appends` durable.
+    ///
+    /// They become one batch, unless a segment ends or `appends` contains a truncation. Records
+    /// whose numbers are already durable are skipped, so a stalled call may be repeated as it is.
+    /// An append without records makes its watermark durable.
     ///
     /// # Errors
-    /// [`AppendError::Stalled`] leaves the log as it was but for a leading part of `appends`; after [`AppendError::Fatal`] every further call fails. That is
-    /// also what an append gets that continues another history than this one ([`Append::expect`]): whoever asks for it should have known, and nothing of it is
-    /// written.
+    /// - [`AppendError::Stalled`]: a leading part of `appends` may be durable; otherwise the log is
+    ///   unchanged.
+    /// - [`AppendError::Fatal`]: every further call fails. An append that continues another history
+    ///   ([`Append::expect`]) fails in this way too, and none of its records is written. The caller
+    ///   should have checked the history.
     pub fn append(&mut self, appends: &[Append]) -> Result<Persisted, AppendError> {
         self.check_alive()?;
         let outcome = self.append_all(appends);
@@ -81,7 +86,7 @@ impl Log {
         Ok(Persisted { seq: self.appended(), used_bytes: self.used_bytes() })
     }
 
-    /// The next batch of what is not durable yet; `None` when everything is.
+    /// Drafts the next batch; `None` if everything is durable.
     fn draft(&mut self, appends: &[Append]) -> Result<Option<(Draft, Vec<u8>)>, AppendError> {
         let first = appends.iter().flat_map(|append| self.waiting(append)).next().map(|(_, record)| record);
         if first.is_none() && !self.is_watermark_news(appends) {
@@ -91,7 +96,8 @@ impl Log {
         let room = self.ring.live.back().map_or(0, |newest| newest.bytes.saturating_sub(taken)) as usize;
         let rotates = HEADER_BYTES + first.map_or(0, encoded_bytes) > room;
         let room = if rotates { self.options.segment_bytes.saturating_sub(END_BYTES) as usize } else { room };
-        // A promise or a truncation must not wait for the checkpoint that can only come after it: facts may take one segment more.
+        // A promise or a truncation must not wait for a checkpoint that can only come after it. So
+        // facts may take one extra segment.
         let is_tight = rotates || self.ring.live.len() > self.options.segments as usize;
         let is_for_facts = is_tight && self.ring.is_full(&self.options, self.checkpoint);
         if is_for_facts && first.is_some_and(|record| matches!(record, LogRecord::Entry { .. })) {
@@ -116,7 +122,8 @@ impl Log {
             for (taken, (seq, record)) in self.waiting(append).enumerate() {
                 let bytes = encoded_bytes(record);
                 let is_over = buffer.len() + bytes > if records == 0 { room } else { room.min(BATCH_BYTES) };
-                // The chain hash at a truncation's end is looked up in what is durable.
+                // The chain hash at a truncation's end is read from durable batches, so a
+                // truncation begins a batch.
                 let is_cut = matches!(record, LogRecord::Truncate { .. });
                 let is_late = is_for_facts && matches!(record, LogRecord::Entry { .. });
                 if is_over || is_late || (is_cut && records > 0) {
@@ -146,7 +153,8 @@ impl Log {
                 }
                 records += 1;
             }
-            // The watermark speaks of the history after all of the append's records: a later one may cut off entries below it.
+            // The watermark applies to the history after all records of its append, because a later
+            // record may cut off entries below it.
             watermark = watermark.max(append.watermark);
         }
         if diverges && records == 0 && watermark.min(facts.last) <= facts.watermark {
@@ -162,26 +170,28 @@ impl Log {
         Ok(Some((Draft { header, facts, records, entries, entry_bytes, cuts, base }, buffer)))
     }
 
-    /// The records of `append` that are not durable yet, with their numbers.
+    /// Returns the records of `append` that are not durable yet, with their numbers.
     fn waiting<'a>(&self, append: &'a Append) -> impl Iterator<Item = (u64, &'a LogRecord)> + use<'a> {
         let first = (append.seq.0 + 1).saturating_sub(append.records.len() as u64);
         let durable = usize::try_from(self.next_seq.0.saturating_sub(first)).unwrap_or(usize::MAX);
         (first..).zip(&append.records).skip(durable)
     }
 
-    /// Whether `append` continues another history than one with this chain hash. What a stall has divided was looked at before.
+    /// Returns true if `append` continues a different history than the one with this chain hash.
+    ///
+    /// An append that a stall has split was checked when its first part was written.
     fn diverges(&self, append: &Append, chain: u128) -> bool {
         let is_whole = append.seq.0 + 1 >= self.next_seq.0 + append.records.len() as u64;
         !append.records.is_empty() && is_whole && append.expect.is_some_and(|expect| expect != chain)
     }
 
-    /// Whether an append without records says more than the log does.
+    /// Returns true if an append without records raises the log's watermark.
     fn is_watermark_news(&self, appends: &[Append]) -> bool {
         let silent = appends.iter().filter(|append| append.records.is_empty());
         silent.map(|append| append.watermark.min(self.facts.last)).any(|watermark| watermark > self.facts.watermark)
     }
 
-    /// The header of a batch that follows what is durable.
+    /// Returns the header of a batch that follows the durable ones.
     fn header(&self, is_first: bool, watermark: Zxid, batch: &[u8]) -> Header {
         let newest = self.ring.live.back().map_or(self.ring.before, |segment| segment.incarnation);
         Header {
@@ -197,8 +207,9 @@ impl Log {
         }
     }
 
-    /// One write, one fdatasync, and where a segment begins, one of each more to end the one before; the draft's facts are the log's after the
-    /// first.
+    /// Makes a batch durable with one write and one fdatasync, then adopts the draft's facts.
+    ///
+    /// If the batch begins a segment, another write and fdatasync end the segment before it.
     fn persist(&mut self, draft: Draft, mut buffer: Vec<u8>) -> Result<(), AppendError> {
         let Draft { header, facts, records, entries, entry_bytes, cuts, base } = draft;
         header.seal(facts.disk_incarnation, &mut buffer);
@@ -243,7 +254,7 @@ impl Log {
         self.next_seq = AppendSeq(header.append_seq_after(records));
         cuts.iter().for_each(|cut| self.ring.cut(cut.to, |_| true));
         self.keep_cuts(cuts);
-        // What the new base does not have is needed, also where the one before had it.
+        // Entries above the new base are needed, even if the previous base held them.
         if let Some(zxid) = base {
             (self.checkpoint, self.hold) = (zxid, None);
         }
@@ -257,7 +268,8 @@ impl Log {
         self.end_segment()
     }
 
-    /// Nothing is acknowledged from a new segment before the one before it says that there is one.
+    /// Ends the segment before the newest. Nothing is acknowledged from a new segment before the
+    /// one before it records that a next one exists.
     fn end_segment(&mut self) -> Result<(), AppendError> {
         if let Some(end) = &self.end {
             self.counters.padding_bytes += end.write(self.facts.disk_incarnation)?;
@@ -267,7 +279,7 @@ impl Log {
         Ok(())
     }
 
-    /// The facts for a segment's first batch.
+    /// Returns the facts record for a segment's first batch.
     fn facts_record(&self) -> Record<'static> {
         let file_bytes = match self.options.strategy {
             Strategy::Recycle => u64::from(self.options.segment_bytes),
@@ -280,7 +292,7 @@ impl Log {
         Record::Facts { facts: Box::new(facts), file_bytes }
     }
 
-    /// The chain hash after `to`, an entry of the history where a truncation is to end.
+    /// Returns the chain hash after `to`, the entry at which a truncation ends.
     fn chain_of_cut(&self, to: Zxid) -> Result<u128, AppendError> {
         match self.chain_at(to) {
             Ok(chain) => Ok(chain),
@@ -291,8 +303,10 @@ impl Log {
     }
 }
 
-/// How far an append with this watermark commits while `rest`, its last records, is not durable: nothing that one of those cuts off. A snapshot
-/// takes the place of everything, so the history before it gains nothing.
+/// Returns the watermark that an append may commit while its last records, `rest`, are not durable.
+///
+/// An entry that a record in `rest` cuts off must not be committed. A snapshot in `rest` replaces
+/// the whole history, so nothing before it is committed.
 fn watermark_before<'a>(watermark: Zxid, rest: impl Iterator<Item = &'a LogRecord>) -> Zxid {
     if mutation::is_on(Mutation::WatermarkAtFirstRecord) {
         return watermark;

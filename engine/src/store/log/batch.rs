@@ -1,4 +1,4 @@
-//! Batches as bytes: a header of 64 bytes, records, padding to a block.
+//! Encodes batches: a header of 64 bytes, records, and padding to a block.
 
 use super::{
     BLOCK_BYTES,
@@ -8,16 +8,16 @@ use zoolet_model::Zxid;
 
 pub(super) const HEADER_BYTES: usize = 64;
 const MAGIC: [u8; 4] = *b"zlog";
-/// The newest format this release writes and reads.
+/// Newest format that this release writes and reads.
 pub(super) const VERSION: u16 = 1;
 /// The batch is the first of its segment and starts with the facts.
 const FLAG_FIRST: u16 = 1;
-/// The batch has no records and ends its segment: the one that follows was begun.
+/// The batch has no records and ends its segment, because the next segment was begun.
 const FLAG_END: u16 = 2;
-/// The checksum covers everything behind it: the rest of the header and the records.
+/// The checksum covers everything from here on: the rest of the header and the records.
 const COVERED: usize = 8;
 
-/// What stands before a batch's records.
+/// The header before a batch's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     pub(super) version: u16,
@@ -25,19 +25,19 @@ pub(super) struct Header {
     pub(super) is_end: bool,
     /// Bytes of the records.
     pub(super) payload_bytes: u32,
-    /// Which life of its segment wrote it.
+    /// Incarnation of the segment.
     pub(super) incarnation: u64,
-    /// The number of its first numbered record: one more than that of the last one before it.
+    /// Number of the first numbered record: one more than the last number before the batch.
     pub(super) append_seq: u64,
-    /// Entries up to here are committed; at most the last entry of this batch.
+    /// Entries up to this one are committed; at most the last entry of this batch.
     pub(super) watermark: Zxid,
-    /// The last entry before it.
+    /// Last entry before the batch.
     pub(super) last: Zxid,
-    /// The chain hash before it.
+    /// Chain hash before the batch.
     pub(super) chain: u128,
 }
 
-/// What seeds a checksum: nothing that another disk or another life of the segment wrote can look valid.
+/// Seed of a checksum. It makes batches of another disk or an earlier use of the file invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Seed {
     pub(super) disk_incarnation: u128,
@@ -55,12 +55,14 @@ impl Seed {
 }
 
 impl Header {
-    /// Bytes that the batch takes without padding.
+    /// Returns the bytes of the batch without padding.
     pub(super) fn batch_bytes(&self) -> usize {
         HEADER_BYTES + self.payload_bytes as usize
     }
 
-    /// Completes a batch: `batch` holds room for the header and then the records. Pads it to whole blocks.
+    /// Fills in the header of `batch` and pads it to whole blocks.
+    ///
+    /// `batch` has space for the header, followed by the records.
     pub(super) fn seal(&self, disk_incarnation: u128, batch: &mut Vec<u8>) {
         debug_assert_eq!(batch.len(), self.batch_bytes(), "the header tells the length");
         let end = batch.len();
@@ -79,7 +81,8 @@ impl Header {
         batch.resize(end.next_multiple_of(BLOCK_BYTES as usize), 0);
     }
 
-    /// Reads a header that may be anything; `None` when it is none. The checksum is not looked at yet.
+    /// Reads a header from arbitrary bytes; `None` if they are not a header. Does not check the
+    /// checksum.
     pub(super) fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         if bytes[0..4] != MAGIC {
             return None;
@@ -98,7 +101,9 @@ impl Header {
         })
     }
 
-    /// Whether `batch`, header and records without padding, is what was sealed. A version we do not know is not judged here.
+    /// Returns true if `batch`, header and records without padding, matches its checksum.
+    ///
+    /// The version is not checked here.
     pub(super) fn is_intact(&self, disk_incarnation: u128, batch: &[u8]) -> bool {
         let Some(stored) = batch.get(4..8) else { return false };
         let seed = Seed { disk_incarnation, incarnation: self.incarnation };
@@ -110,15 +115,16 @@ impl Header {
     }
 }
 
-/// The disk incarnation that the facts in a segment's first batch claim. They are covered by the checksum it seeds, so a false
-/// claim is found out.
+/// Returns the disk incarnation that the facts in a segment's first batch claim.
+///
+/// The checksum seeded with it covers these facts, so a false claim is detected.
 pub(super) fn claimed_disk_incarnation(batch: &[u8]) -> Option<u128> {
     let at = HEADER_BYTES + RECORD_HEADER_BYTES;
     let claim = batch.get(at..at + 16)?;
     Some(u128::from_le_bytes(claim.try_into().ok()?))
 }
 
-/// The records' length for the header.
+/// Returns the length of the records, for the header.
 pub(super) fn payload_bytes(batch: &[u8]) -> u32 {
     length(batch.len() - HEADER_BYTES)
 }

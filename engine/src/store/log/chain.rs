@@ -1,17 +1,18 @@
-//! The chain hash: one number that stands for a whole history.
+//! The chain hash: one number that identifies a whole history.
 
 use super::record::kind;
 use xxhash_rust::xxh3::xxh3_128;
 use zoolet_model::Zxid;
 
-/// The chain hash after the entry `zxid`, when `prev` was the one before it. Two histories with the same chain hash at the same
-/// zxid are the same; the hash of the empty history is 0.
+/// Returns the chain hash after the entry `zxid`, given the one before it.
+///
+/// Two histories with the same chain hash at the same zxid are equal. The empty history has hash 0.
 pub fn chain_after(prev: u128, zxid: Zxid, payload: &[u8]) -> u128 {
     let mut link = [0; 41];
     link[..16].copy_from_slice(&prev.to_le_bytes());
     link[16..24].copy_from_slice(&zxid.to_bits().to_le_bytes());
     link[24] = kind::ENTRY;
-    // The payload's own hash instead of its bytes: nothing is copied to lay it beside the rest.
+    // The payload's hash takes the place of its bytes, so the payload is not copied.
     link[25..].copy_from_slice(&xxh3_128(payload).to_le_bytes());
     xxh3_128(&link)
 }

@@ -1,5 +1,7 @@
-//! The end of a segment: a batch without records in the last block of its file. It is written when the first batch of the next segment is
-//! durable and before anybody is told of that; so where it stands, there was a next one.
+//! The end of a segment: a batch without records in the last block of its file.
+//!
+//! It is written when the first batch of the next segment is durable, before that batch is
+//! acknowledged. So its presence proves that there was a next segment.
 
 use super::{
     AppendError, BLOCK_BYTES, END_BYTES, LogError, LogOptions,
@@ -20,8 +22,10 @@ pub(super) struct End {
 }
 
 impl End {
-    /// What ends `segment`, whose batches end at `tail`, when `next` is the header of a batch that says where they end. `None` when the file
-    /// is full to its last block, as those before the first release were.
+    /// Returns the end of `segment`, whose batches end at `tail`.
+    ///
+    /// `next` is the header of a batch that follows them. Returns `None` if the file is full to its
+    /// last block, as files written before the first release can be.
     pub(super) fn of(
         segment: &Segment,
         tail: u64,
@@ -38,7 +42,7 @@ impl End {
         Ok(Some(Self { file: segment.file.clone(), at, header }))
     }
 
-    /// Makes it durable; says how many bytes were written.
+    /// Makes the end durable. Returns the bytes written.
     pub(super) fn write(&self, disk_incarnation: u128) -> Result<u64, AppendError> {
         let mut batch = vec![0; HEADER_BYTES];
         self.header.seal(disk_incarnation, &mut batch);
@@ -48,7 +52,7 @@ impl End {
     }
 }
 
-/// Where the segment of this incarnation is ended; `None` when it is not.
+/// Returns where the segment of this incarnation is ended; `None` if it is not.
 pub(super) fn find(reader: &mut Reader<'_>, incarnation: u64, disk_incarnation: u128) -> Result<Option<u64>, LogError> {
     let at = last_block(reader.file_bytes());
     let is_end = reader.header(at)?.is_some_and(|header| header.is_end && header.incarnation == incarnation);
@@ -56,7 +60,7 @@ pub(super) fn find(reader: &mut Reader<'_>, incarnation: u64, disk_incarnation: 
     Ok(is_intact.then_some(at))
 }
 
-/// The last whole block of a file of so many bytes.
+/// Returns the offset of the last whole block in a file of `file_bytes`.
 fn last_block(file_bytes: u64) -> u64 {
     (file_bytes / BLOCK * BLOCK).saturating_sub(BLOCK)
 }

@@ -1,7 +1,9 @@
-//! Reading entries for a peer that lacks them, while the log goes on.
+//! Reads entries for a peer that lacks them, while the log goes on.
 //!
-//! A [`LogReader`] knows what was durable when it was made and shares the segments' files, so any thread may read. A segment that is used again
-//! meanwhile is found out: its batches have another incarnation then, and the ring says so before it writes the first of them.
+//! A [`LogReader`] knows what was durable when it was created. It shares the segments' files, so
+//! any thread may read. A segment may be recycled during a read. The reader notices, because the
+//! new batches have another incarnation, and the ring announces it before it writes the first of
+//! them.
 
 use super::{BLOCK_BYTES, Log, LogError, batch::Header, read::Reader, record::Record, ring::Segment, walk::decode};
 use bytes::Bytes;
@@ -15,24 +17,25 @@ use std::{
 };
 use zoolet_model::Zxid;
 
-/// Places remembered, one for each peer that catches up; the oldest goes first.
+/// Positions remembered, one per peer that catches up. The oldest is evicted first.
 const PLACES_MAX: usize = 16;
 
-/// A part of the history.
+/// A contiguous part of the history.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entries {
-    /// The chain hash before the first of them.
+    /// Chain hash before the first entry.
     pub chain: u128,
-    /// In order, committed or not.
+    /// Entries in order, committed or not.
     pub entries: Vec<(Zxid, Bytes)>,
 }
 
 /// Why entries cannot be read.
 #[derive(Debug)]
 pub enum ReadError {
-    /// The history does not have the entry that they should follow, or not any more: whoever asks needs a snapshot.
+    /// The history lacks the entry that they should follow, or has dropped it. The peer needs a
+    /// snapshot.
     Gone,
-    /// They should be there and cannot be read.
+    /// They should be in the log but cannot be read.
     Log(LogError),
 }
 
@@ -53,13 +56,16 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// A cut of the history, by Truncate or SnapEnd: what was appended before the record `seq` and is above `to` is no part of it.
+/// A cut of the history by Truncate or SnapEnd.
+///
+/// It removes every entry above `to` that was appended before the record `seq`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cut {
     pub(super) seq: u64,
-    /// Nothing is kept of the history before a snapshot, also where that ends later than it did.
+    /// Last entry kept. A snapshot keeps nothing of the history before it, even if the snapshot
+    /// ends later, so this is [`Zxid::ZERO`].
     pub(super) to: Zxid,
-    /// Where the history goes on: `to`, or the end of the snapshot.
+    /// Entry after which the history goes on: `to`, or the last entry of the snapshot.
     pub(super) end: Zxid,
 }
 
@@ -80,18 +86,21 @@ impl Cut {
     }
 }
 
-/// Where a read ended: the next chunk begins there. Also when the entry was cut off since and appended again, which was later.
+/// Where a read ended, so that the next chunk begins there.
+///
+/// It stays valid if the entry was cut off since and appended again, because the new copy stands
+/// later in the log.
 struct Place {
     zxid: Zxid,
     incarnation: u64,
-    /// The batch that has `zxid`.
+    /// Position of the batch that holds `zxid`.
     at: u64,
 }
 
-/// What all readers of a log share with it.
+/// State that all readers of a log share with it.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// Segments of an older incarnation are used again, or gone.
+    /// Segments with an older incarnation are recycled or removed.
     pub(super) oldest: AtomicU64,
     places: Mutex<VecDeque<Place>>,
 }
@@ -102,12 +111,12 @@ impl Shared {
     }
 }
 
-/// What a log had durable at one moment, for reading on any thread.
+/// The durable content of a log at one moment. Any thread can read it.
 #[derive(Clone)]
 pub struct LogReader {
-    /// Those that can be read, the oldest first.
+    /// Readable segments, oldest first.
     segments: Vec<Segment>,
-    /// The end of the newest.
+    /// End of the newest segment.
     tail: u64,
     disk_incarnation: u128,
     floor: Zxid,
@@ -125,7 +134,7 @@ impl fmt::Debug for LogReader {
 
 /// Reading for peers.
 impl Log {
-    /// What is durable now, for reading on another thread.
+    /// Returns a reader of everything that is durable now, for any thread.
     pub fn reader(&self) -> LogReader {
         LogReader {
             segments: self
@@ -145,41 +154,41 @@ impl Log {
         }
     }
 
-    /// As [`LogReader::read_entries`].
+    /// See [`LogReader::read_entries`].
     ///
     /// # Errors
-    /// As [`LogReader::read_entries`].
+    /// See [`LogReader::read_entries`].
     pub fn read_entries(&self, after: Zxid, to: Zxid, bytes_max: usize) -> Result<Entries, ReadError> {
         self.reader().read_entries(after, to, bytes_max)
     }
 
-    /// The chain hash after the entry `zxid` of the history.
+    /// Returns the chain hash after the entry `zxid` of the history.
     ///
     /// # Errors
-    /// As [`LogReader::read_entries`].
+    /// See [`LogReader::read_entries`].
     pub fn chain_at(&self, zxid: Zxid) -> Result<u128, ReadError> {
         self.reader().read_entries(zxid, zxid, 0).map(|read| read.chain)
     }
 
-    /// The entries above it can be read; it grows as segments are used again.
+    /// Returns the entry above which all entries can be read. It grows as segments are recycled.
     pub fn floor(&self) -> Zxid {
         let start = self.oldest().map_or(self.facts.last, |segment| segment.start_last);
         self.live_cuts().fold(start, |floor, cut| if cut.to == cut.end { floor.min(cut.to) } else { cut.end })
     }
 
-    /// The oldest segment that can be read.
+    /// Returns the oldest readable segment.
     fn oldest(&self) -> Option<&Segment> {
         self.ring.live.iter().find(|segment| segment.incarnation >= self.readable)
     }
 
-    /// The cuts in segments that can be read.
+    /// Returns the cuts in readable segments.
     fn live_cuts(&self) -> impl Iterator<Item = &Cut> {
         let before = self.oldest().map_or(self.facts.cuts, |segment| segment.start_cuts);
         let count = usize::try_from(self.facts.cuts - before).unwrap_or(usize::MAX);
         self.cuts.iter().skip(self.cuts.len().saturating_sub(count))
     }
 
-    /// What was cut just now, and nothing of segments that are gone.
+    /// Adds new cuts, and drops those in segments that are gone.
     pub(super) fn keep_cuts(&mut self, cuts: Vec<Cut>) {
         self.cuts.extend(cuts);
         let before = self.ring.live.front().map_or(0, |segment| segment.start_cuts);
@@ -189,7 +198,7 @@ impl Log {
     }
 }
 
-/// What a walk knows between two records.
+/// State of a walk between two records.
 struct At {
     seq: u64,
     last: Zxid,
@@ -222,7 +231,7 @@ impl At {
     }
 }
 
-/// What is collected on the way.
+/// The request, and the entries collected so far.
 struct Wish {
     after: Zxid,
     to: Zxid,
@@ -239,23 +248,28 @@ impl Wish {
 }
 
 impl LogReader {
-    /// The entries above it can be read.
+    /// Returns the entry above which all entries can be read.
     pub fn floor(&self) -> Zxid {
         self.floor
     }
 
-    /// The last entry that was durable when this reader was made.
+    /// Returns the last entry that was durable when this reader was created.
     pub fn last(&self) -> Zxid {
         self.last
     }
 
-    /// The entries after `after`, an entry of the history or [`Zxid::ZERO`], up to `to` or the last durable one, as many as have `bytes_max` bytes of
-    /// payload or just more; at least one, if there is one.
+    /// Returns the entries after `after`, up to `to` or the last durable entry.
     ///
-    /// Begins at the segment that has `after`; the chunk that follows another begins at the batch where that ended.
+    /// `after` is an entry of the history or [`Zxid::ZERO`]. Reading stops after the entry that
+    /// brings the payloads to `bytes_max` bytes or more. At least one entry is returned, if there
+    /// is one.
+    ///
+    /// The read begins at the segment that holds `after`. A chunk that follows another begins at
+    /// the batch where that one ended.
     ///
     /// # Errors
-    /// [`ReadError::Gone`] and [`ReadError::Log`].
+    /// [`ReadError::Gone`] if the history does not have `after`, or not any more.
+    /// [`ReadError::Log`] if the entries cannot be read.
     pub fn read_entries(&self, after: Zxid, to: Zxid, bytes_max: usize) -> Result<Entries, ReadError> {
         if after == self.last {
             return Ok(Entries { chain: self.chain, entries: Vec::new() });
@@ -275,7 +289,7 @@ impl LogReader {
         }
     }
 
-    /// Segment and batch from which on everything after `after` is found.
+    /// Returns a segment and a batch from which every entry after `after` can be found.
     fn place_of(&self, after: Zxid) -> (usize, u64) {
         let places = self.shared.places();
         let place = places.iter().find(|place| place.zxid == after);
@@ -289,7 +303,7 @@ impl LogReader {
         })
     }
 
-    /// The last entry found is in this batch.
+    /// Remembers that the last entry found is in this batch.
     fn remember(&self, wish: &Wish, segment: &Segment, at: u64) {
         let Some(&(zxid, _)) = wish.found.as_ref().and_then(|found| found.entries.last()) else { return };
         let place = Place { zxid, incarnation: segment.incarnation, at };
@@ -301,7 +315,7 @@ impl LogReader {
         places.push_back(place);
     }
 
-    /// Whether what was appended as `seq` is in the history.
+    /// Returns true if the entry `zxid`, appended as record `seq`, is still in the history.
     fn survives(&self, seq: u64, zxid: Zxid) -> bool {
         self.cuts.iter().all(|cut| cut.seq < seq || zxid <= cut.to)
     }
@@ -365,7 +379,7 @@ impl LogReader {
         Ok(())
     }
 
-    /// Whether the history that counts ends here with the entry that is asked for.
+    /// Begins to collect entries once the walk has just passed the surviving entry `after`.
     fn look(&self, now: &At, wish: &mut Wish) {
         if wish.found.is_none() && now.last == wish.after && self.survives(now.seq, wish.after) {
             wish.found = Some(Entries { chain: now.chain, entries: Vec::new() });

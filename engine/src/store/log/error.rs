@@ -1,37 +1,38 @@
-//! What can go wrong with a log, and who is to blame.
+//! Errors of the log, by cause.
 
 use std::{fmt, io};
 
-/// The log cannot be opened or read. Each is one line for an operator.
+/// Why the log cannot be opened or read. Each is one line for an operator.
 #[derive(Debug)]
 pub enum LogError {
-    /// There is no log here: none was ever born completely.
+    /// There is no log: none was ever created completely.
     Empty,
-    /// There already is a log here.
+    /// There already is a log.
     Exists,
-    /// Records that were durable are not what they were. Nothing may be voted or served as if the log were whole.
+    /// Durable records have changed or are missing. The server must neither vote nor serve as if
+    /// the log were whole.
     Damaged {
-        /// Which file.
+        /// The file.
         file: String,
-        /// Where in it, bytes.
+        /// Position in the file, bytes.
         offset: u64,
-        /// What is wrong.
+        /// The problem found.
         what: String,
     },
     /// A newer release wrote this.
     Unsupported {
-        /// Which file.
+        /// The file.
         file: String,
-        /// What this release does not know.
+        /// The part that this release does not know.
         what: String,
     },
-    /// The options contradict themselves.
+    /// The options are invalid.
     Options(&'static str),
-    /// The device or the file system said no.
+    /// The device or the file system returned an error.
     Io {
-        /// Which file; empty for the directory.
+        /// The file; empty for the directory.
         file: String,
-        /// What it said.
+        /// The error returned.
         error: io::Error,
     },
 }
@@ -71,19 +72,25 @@ impl std::error::Error for LogError {
     }
 }
 
-/// An append did not become durable.
+/// Why an append did not become durable.
 #[derive(Debug)]
 pub enum AppendError {
-    /// The disk is full or read-only, or the ring is full until a checkpoint ([`io::ErrorKind::WouldBlock`]). Records of this call that are not durable are
-    /// nowhere; the same call, with more behind it if need be, may be repeated at any time.
+    /// The disk is full or read-only, or the ring is full until a checkpoint
+    /// ([`io::ErrorKind::WouldBlock`]).
+    ///
+    /// Records of this call that are not durable were not kept. The same call may be repeated at
+    /// any time, with more appends behind it.
     Stalled(io::Error),
-    /// Nobody knows what the disk holds now, or the caller asked for something that would break a promise. The log takes no
-    /// further call; the server must stop.
+    /// The content of the disk is unknown, or the caller asked for a record that would break a
+    /// promise.
+    ///
+    /// The log refuses every further call, and the server must stop.
     Fatal(io::Error),
 }
 
 impl AppendError {
-    /// Sorts what a write or an allocation said. A failed sync never comes here: it is always fatal.
+    /// Classifies the error of a write or an allocation. A failed sync is always fatal and never
+    /// comes here.
     pub(super) fn of_write(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::QuotaExceeded => {
@@ -93,7 +100,7 @@ impl AppendError {
         }
     }
 
-    /// While a log is made or opened.
+    /// Converts the error while a log is created or opened.
     pub(super) fn of_recovery(self, file: &str) -> LogError {
         match self {
             Self::Stalled(error) | Self::Fatal(error) => LogError::io(file, error),
@@ -122,12 +129,12 @@ impl std::error::Error for AppendError {
     }
 }
 
-/// A replay ended early.
+/// Why a replay ended early.
 #[derive(Debug)]
 pub enum ReplayError<E> {
     /// The log could not be read, or does not continue the base.
     Log(LogError),
-    /// The caller's visitor said so.
+    /// The caller's visitor returned this error.
     Visit(E),
 }
 
@@ -148,7 +155,7 @@ impl<E: fmt::Display> fmt::Display for ReplayError<E> {
 
 impl<E: fmt::Debug + fmt::Display> std::error::Error for ReplayError<E> {}
 
-/// What made the log stop, kept to be told again.
+/// The error that stopped the log, kept to be returned again.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     kind: io::ErrorKind,

@@ -1,4 +1,4 @@
-//! The facts: what a log says besides its entries, and how each record changes it.
+//! The facts: the state that a log records besides its entries, and how each record changes it.
 
 use super::{
     chain::chain_after,
@@ -8,49 +8,55 @@ use bytes::Bytes;
 use zoolet_model::Zxid;
 use zoolet_zab::{Epoch, SPANS_MAX, Span, Spans};
 
-/// Everything the first batch of a segment restates.
+/// Everything that the first batch of a segment restates.
 ///
-/// Invariants, checked at every record: epochs and the watermark never go back, `current <= accepted`, `watermark <= last`, the
-/// history has no gaps, and a truncation removes nothing below the watermark.
+/// These invariants are checked at every record:
+///
+/// - Epochs and the watermark never go back.
+/// - `current <= accepted` and `watermark <= last`.
+/// - The history has no gaps.
+/// - A truncation removes nothing at or below the watermark.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
-    /// Of which ensemble this server is a member; 0 before its birth.
+    /// Ensemble of which this server is a member; 0 before its birth.
     pub ensemble_id: u128,
-    /// This disk's own number, drawn when the log was created.
+    /// Number of this disk, drawn when the log was created.
     pub disk_incarnation: u128,
-    /// The newest epoch promised (Zab's f.p).
+    /// Newest promised epoch (Zab's f.p).
     pub accepted: Epoch,
-    /// The newest epoch whose initial history is here (Zab's f.a).
+    /// Newest epoch whose initial history is in this log (Zab's f.a).
     pub current: Epoch,
-    /// The newest configuration known to be committed, as the membership encodes it.
+    /// Newest configuration known to be committed, as the membership encodes it.
     pub config_committed: Bytes,
-    /// The newest configuration seen.
+    /// Newest configuration seen.
     pub config_last_seen: Bytes,
-    /// Which base file is current.
+    /// Id of the current base.
     pub base_id: u64,
-    /// The snapshot that is coming in.
+    /// The snapshot that is being received.
     pub receiving: Option<Receiving>,
-    /// Entries up to here are known to be committed.
+    /// Entries up to this one are known to be committed.
     pub watermark: Zxid,
-    /// The last entry of the history.
+    /// Last entry of the history.
     pub last: Zxid,
-    /// The chain hash after it.
+    /// Chain hash after the last entry.
     pub chain: u128,
-    /// The history, epoch by epoch; the oldest of more than 64 are forgotten.
+    /// The history, epoch by epoch. Only the newest 64 are remembered.
     pub spans: Spans,
-    /// This server counts nowhere until a snapshot has taken the place of what is here: this log took that of one that was lost, or its history is not what
-    /// its leader's is.
+    /// True if this server counts nowhere until a snapshot has replaced its state.
+    ///
+    /// Either this log replaced a lost one, or its history differs from its leader's.
     pub is_damaged: bool,
-    /// How often history was cut, by Truncate or SnapEnd: whether a reader has to look ahead.
+    /// Number of cuts of the history, by Truncate or SnapEnd. It tells a reader whether to look
+    /// ahead.
     pub cuts: u64,
 }
 
-/// A snapshot that began and did not end.
+/// A snapshot that began and has not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Receiving {
-    /// The last entry in it.
+    /// Last entry in the snapshot.
     pub zxid: Zxid,
-    /// The base file it is written to.
+    /// Id of the base to which it is written.
     pub base_id: u64,
 }
 
@@ -59,12 +65,12 @@ const RECEIVING: u8 = 1;
 const DAMAGED: u8 = 2;
 
 impl Facts {
-    /// Of an empty disk.
+    /// Returns the facts of an empty disk.
     pub fn birth(ensemble_id: u128, disk_incarnation: u128) -> Self {
         Self { ensemble_id, disk_incarnation, ..Self::default() }
     }
 
-    /// What must hold of facts that somebody else put together.
+    /// Checks the invariants of facts that were decoded or given by the caller.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         if self.current > self.accepted {
             return Err("the current epoch is newer than the accepted one");
@@ -78,7 +84,7 @@ impl Facts {
         Ok(())
     }
 
-    /// Lets one record pass.
+    /// Applies one record. Fails with the invariant that it breaks.
     pub(super) fn pass(&mut self, record: &Record<'_>) -> Result<(), &'static str> {
         match record {
             Record::Facts { facts: restated, .. } => {
@@ -110,7 +116,8 @@ impl Facts {
                 if *to < self.watermark || *to > self.last {
                     return Err("a truncation removes committed entries or adds some");
                 }
-                // Of a forgotten epoch the chain hash vouches: whoever appends this has read it where the entry stands.
+                // `spans` may have forgotten the epoch. Then the chain hash vouches, because the
+                // log read it at this entry.
                 if !self.spans.may_contain(*to) {
                     return Err("a truncation ends at an entry that is not in the history");
                 }
@@ -123,7 +130,8 @@ impl Facts {
             }
             Record::SnapBegin { zxid, base } => self.receiving = Some(Receiving { zxid: *zxid, base_id: *base }),
             Record::SnapEnd { base, zxid, chain } => {
-                // A SnapBegin may stand before it or not: what no SnapEnd names is nothing, and is removed at the next start.
+                // A SnapEnd needs no SnapBegin before it. A base that no SnapEnd names does not
+                // count, and is removed at the next start.
                 if self.receiving.is_some_and(|receiving| receiving != Receiving { zxid: *zxid, base_id: *base }) {
                     return Err("another snapshot ends than the one that began");
                 }
@@ -138,7 +146,8 @@ impl Facts {
                 self.cuts += 1;
             }
             Record::Birth { ensemble } => {
-                // A birth comes before the entry that it is of: of a crash in between is left one that never was, and another may follow.
+                // A birth precedes the entry that completes it. A crash in between leaves an
+                // ensemble that never existed, and another birth may follow.
                 self.ensemble_id = *ensemble;
             }
             Record::Damaged => self.is_damaged = true,
@@ -146,13 +155,13 @@ impl Facts {
         Ok(())
     }
 
-    /// Lets a batch's watermark pass, after its records.
+    /// Applies a batch's watermark, after its records.
     pub(super) fn commit(&mut self, watermark: Zxid) {
         self.watermark = self.watermark.max(watermark.min(self.last));
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        // First, because the checksum of the batch around it is seeded with it (batch.rs).
+        // Comes first, because it seeds the checksum of the batch around it (batch.rs).
         put_u128(out, self.disk_incarnation);
         put_u128(out, self.ensemble_id);
         put_u32(out, self.accepted.as_u32());
@@ -215,7 +224,10 @@ impl Facts {
     }
 }
 
-/// Whether `zxid` can come directly after `last`: its successor, or the no-op of a later epoch. Nothing is of epoch 0.
+/// Returns true if `zxid` can come directly after `last`: its successor, or the no-op of a later
+/// epoch.
+///
+/// No entry belongs to epoch 0.
 fn follows(last: Zxid, zxid: Zxid) -> bool {
     if zxid.epoch() > last.epoch() { zxid.counter() == 0 } else { last != Zxid::ZERO && last.next() == Some(zxid) }
 }

@@ -1,16 +1,19 @@
 //! The log: every durable fact of this server, in a recycled ring of preallocated segments.
 //!
-//! A *batch* is what one write and one fdatasync make durable: a header, records, padding to 4 KiB. One batch is in flight at a
-//! time, and a block that holds an acknowledged record is never written again before its whole segment is recycled. So an
-//! invalid batch with nothing after it is a torn tail, which was never acknowledged and is overwritten, while a valid batch
-//! after an invalid one proves damage. Bytes: docs/FORMATS.md.
+//! A *batch* is the unit of one write and one fdatasync: a header, records, and padding to 4 KiB.
+//! One batch is in flight at a time. A block with an acknowledged record is not overwritten until
+//! its whole segment is recycled. So an invalid batch with nothing after it is a torn tail, which
+//! was never acknowledged and is overwritten. A valid batch after an invalid one proves damage.
+//! docs/FORMATS.md specifies the bytes.
 //!
-//! Each *segment* starts with a batch that restates all [`Facts`], so that no record of an older segment is needed to know
-//! them. Segments are numbered by *incarnation*: a recycled one gets the next number, and every checksum in it is seeded with
-//! that number, so nothing of its former life can look valid.
+//! Each *segment* starts with a batch that restates all [`Facts`], so no record of an older segment
+//! is needed to know them. Segments are numbered by *incarnation*: a recycled segment gets the next
+//! number. Every checksum in a segment is seeded with its incarnation, so batches from an earlier
+//! use of the file are never valid.
 //!
-//! When the first batch of a segment is durable, and before that is told to anybody, the one before it is *ended* by a batch in its
-//! last block. So a newest segment that is ended has lost the one that followed it: nothing acknowledged goes in silence with a file.
+//! Once the first batch of a segment is durable, a batch in the last block of the previous segment
+//! *ends* that one. Only then is the first batch acknowledged. So if the newest segment is ended,
+//! its successor is lost. Acknowledged records never disappear unnoticed with a file.
 //!
 //! Everything here is synchronous and belongs to the log thread.
 
@@ -44,33 +47,35 @@ use std::{collections::VecDeque, sync::Arc};
 use zoolet_model::Zxid;
 use zoolet_zab::AppendSeq;
 
-/// What the device and every file system we know of write in one piece or page: batches start on multiples of it.
+/// Alignment of batches, bytes. The device and all known file systems write units of this size.
 pub const BLOCK_BYTES: u32 = 4096;
 
-/// Shape of the log on disk.
+/// Layout of the log on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogOptions {
-    /// Bytes of one segment: a multiple of [`BLOCK_BYTES`], at least four of them.
+    /// Bytes per segment: a multiple of [`BLOCK_BYTES`], at least four times it.
     pub segment_bytes: u32,
-    /// Segments there may be at most, at least 2.
+    /// Maximum number of segments; at least 2.
     pub segments: u32,
-    /// Overwrite segments in place, or make new ones and delete the old.
+    /// Whether segments are overwritten in place, or created anew and deleted.
     pub strategy: Strategy,
 }
 
-/// Kept free in every segment for its header and the facts: 64 epochs and two configurations of 3 KiB.
+/// Bytes reserved in every segment for its header and the facts: 64 epochs and two configurations
+/// of 3 KiB.
 const FACTS_BYTES: u32 = 2 * BLOCK_BYTES;
-/// Kept free in every segment for the batch that ends it.
+/// Bytes reserved in every segment for the batch that ends it.
 const END_BYTES: u32 = BLOCK_BYTES;
 
-/// The largest payload of an entry that surely fits a segment of so many bytes.
+/// Returns the largest payload that always fits into a segment of `segment_bytes`, bytes.
 pub const fn payload_bytes_max(segment_bytes: u32) -> u32 {
     segment_bytes.saturating_sub(FACTS_BYTES + END_BYTES)
 }
 
 impl LogOptions {
-    /// The largest payload of an entry that surely fits, bytes. Whoever admits requests must not let a larger one through: it could
-    /// never be made durable.
+    /// Returns the largest payload of an entry that always fits, bytes.
+    ///
+    /// Admission must refuse a larger one, because it could never become durable.
     pub const fn payload_bytes_max(&self) -> u32 {
         payload_bytes_max(self.segment_bytes)
     }
@@ -87,73 +92,78 @@ impl LogOptions {
     }
 }
 
-/// What [`Log::open`] found.
+/// The state that [`Log::open`] found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
-    /// The facts as of the last durable record.
+    /// Facts as of the last durable record.
     pub facts: Facts,
-    /// The number of the last record; the next one is one more.
+    /// Number of the last record. The next record gets the next number.
     pub appended: AppendSeq,
-    /// File and byte offset of a batch that a crash had left incomplete: it was never acknowledged and is not there any more.
+    /// File and byte offset of a batch that a crash left incomplete. It was never acknowledged and
+    /// is not part of the log.
     pub torn_tail: Option<(String, u64)>,
 }
 
-/// The answer to an append: what is durable now.
+/// The answer to an append: the durable part of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Persisted {
-    /// Every append up to here.
+    /// Every append up to this number is durable.
     pub seq: AppendSeq,
-    /// Bytes of the ring that hold entries above the durable checkpoint, in whole segments except for the newest.
+    /// Bytes of the ring with entries above the durable checkpoint: whole segments, and the used
+    /// part of the newest.
     pub used_bytes: u64,
 }
 
-/// What the log has done since it was opened.
+/// Counts of operations since the log was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Successful calls of [`Log::append`] that wrote something.
+    /// Successful calls of [`Log::append`] that wrote data.
     pub appends: u64,
     /// Batches written.
     pub batches: u64,
-    /// Syncs of a file's data, those that prepare segments included.
+    /// Syncs of file data, including those that prepare segments.
     pub fdatasyncs: u64,
     /// Entries made durable.
     pub entries: u64,
-    /// Bytes of entries with their record headers.
+    /// Bytes of entries, including their record headers.
     pub entry_bytes: u64,
-    /// Bytes of all other records: facts restated, promises, epochs and so on.
+    /// Bytes of all other records, such as restated facts, promises and epochs.
     pub fact_bytes: u64,
-    /// Bytes of batch headers and of padding.
+    /// Bytes of batch headers and padding.
     pub padding_bytes: u64,
-    /// Zeroes written once into new segments.
+    /// Zeroes written once into new segments, bytes.
     pub prepared_bytes: u64,
 }
 
 /// The log of one server.
 ///
-/// Invariants: `facts` and `next_seq` describe exactly what is durable; the newest segment's blocks before `tail` hold
-/// acknowledged records, those from `tail` on none.
+/// Invariants:
+///
+/// - `facts` and `next_seq` describe exactly the durable records.
+/// - In the newest segment, blocks before `tail` hold acknowledged records, and blocks from `tail`
+///   on hold none.
 pub struct Log {
     disk: Arc<dyn Disk>,
     options: LogOptions,
     facts: Facts,
     next_seq: AppendSeq,
     ring: Ring,
-    /// Where in the newest segment the next batch goes.
+    /// Offset of the next batch in the newest segment.
     tail: u64,
-    /// Everything up to here is in a durable checkpoint of the base.
+    /// A durable checkpoint of the base holds everything up to here.
     checkpoint: Zxid,
-    /// Somebody will need the entries above it.
+    /// Entries above this one will be needed.
     hold: Option<Zxid>,
-    /// The cuts in the live segments, as far as they can be read, in order.
+    /// Cuts in the live segments, as far as these can be read, in order.
     cuts: VecDeque<Cut>,
-    /// Segments of an older incarnation are damaged, or of no use because a later one is.
+    /// Segments of an older incarnation are damaged, or useless because a later one is.
     readable: u64,
-    /// What ends the segment before the newest, while that is not durable.
+    /// End of the segment before the newest, until it is durable.
     end: Option<End>,
-    /// The batch being built; its capacity is kept between appends.
+    /// The batch being built. Its capacity is kept between appends.
     buffer: Vec<u8>,
     counters: Counters,
-    /// Set by the first error that leaves the disk in an unknown state; nothing is tried after it.
+    /// The first error that left the disk in an unknown state. Every later call fails.
     failure: Option<Failure>,
 }
 
@@ -165,32 +175,34 @@ impl std::fmt::Debug for Log {
 
 /// Getters.
 impl Log {
-    /// The facts as of the last durable record.
+    /// Returns the facts as of the last durable record.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// The number of the last durable record.
+    /// Returns the number of the last durable record.
     pub fn appended(&self) -> AppendSeq {
         AppendSeq(self.next_seq.0 - 1)
     }
 
-    /// What has been done since it was opened.
+    /// Returns counts of operations since the log was opened.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Bytes of the ring that hold entries above the durable checkpoint, in whole segments except for the newest.
+    /// Returns the bytes of the ring with entries above the durable checkpoint.
+    ///
+    /// These are whole segments, and the used part of the newest.
     pub fn used_bytes(&self) -> u64 {
         if self.checkpoint >= self.facts.last { 0 } else { self.ring.bytes_since(self.checkpoint, self.tail) }
     }
 
-    /// The durable checkpoint up to which segments may be used again.
+    /// Returns the durable checkpoint up to which segments may be recycled.
     pub fn checkpoint(&self) -> Zxid {
         self.checkpoint
     }
 
-    /// Bytes of the whole ring.
+    /// Returns the bytes of the whole ring.
     pub fn capacity_bytes(&self) -> u64 {
         u64::from(self.options.segment_bytes) * u64::from(self.options.segments)
     }
@@ -198,7 +210,9 @@ impl Log {
 
 /// Commands, other than [`Log::append`].
 impl Log {
-    /// Everything up to `durable_checkpoint` is durable in the base: segments that hold nothing newer may be used again.
+    /// Allows segments without entries above `durable_checkpoint` to be recycled.
+    ///
+    /// The base must hold everything up to it durably.
     pub fn recycle(&mut self, durable_checkpoint: Zxid) {
         self.checkpoint = self.checkpoint.max(durable_checkpoint);
         if self.options.strategy == Strategy::Append && self.failure.is_none() {
@@ -206,18 +220,23 @@ impl Log {
         }
     }
 
-    /// Keeps the segments with entries above `above`, also those that a checkpoint has, for whoever will need them; until it is called again, or
-    /// until an append needs the room: nobody who lags stops the log.
+    /// Holds the segments with entries above `above`, even if a checkpoint covers them. `None`
+    /// holds nothing.
+    ///
+    /// The hold lasts until the next call, or until the log names a new base. An append that needs
+    /// the space recycles held segments too, so a lagging peer cannot stop the log.
     pub fn hold(&mut self, above: Option<Zxid>) {
         self.hold = above;
         self.recycle(self.checkpoint);
     }
 
-    /// Does one bounded step (at most 256 KiB) of making the next segment ready, so that no append has to wait for it. For idle
-    /// moments; true while there is more to do.
+    /// Does one bounded step (at most 256 KiB) of preparing the next segment.
+    ///
+    /// Call it in idle moments, so that no append waits for the preparation. Returns true if more
+    /// remains.
     ///
     /// # Errors
-    /// As [`Log::append`]; a stall only means that there is no next segment yet.
+    /// See [`Log::append`]. A stall only means that there is no next segment yet.
     pub fn prepare_ahead(&mut self) -> Result<bool, AppendError> {
         self.check_alive()?;
         let outcome =

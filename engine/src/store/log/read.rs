@@ -1,4 +1,4 @@
-//! Reads batches of one segment through a window, so that memory stays bounded.
+//! Reads batches of one segment through a window, which bounds memory.
 
 use super::{
     BLOCK_BYTES, LogError,
@@ -6,14 +6,14 @@ use super::{
 };
 use crate::store::disk::DiskFile;
 
-/// Read at first, and at once when reading goes on; a larger batch is read whole.
+/// Window of the first read and largest window, bytes. A larger batch is read as a whole.
 const WINDOW_BYTES: std::ops::RangeInclusive<u64> = 16 << 10..=256 << 10;
 
 pub(super) struct Reader<'a> {
     file: &'a dyn DiskFile,
     name: &'a str,
     file_bytes: u64,
-    /// Where the window starts.
+    /// Offset of the window in the file.
     at: u64,
     window: Vec<u8>,
 }
@@ -28,18 +28,20 @@ impl<'a> Reader<'a> {
         self.file_bytes
     }
 
-    /// The header at `at`, intact or not; `None` when nothing there looks like one.
+    /// Returns the header at `at`, intact or not; `None` if the bytes are not a header.
     pub(super) fn header(&mut self, at: u64) -> Result<Option<Header>, LogError> {
         Ok(self.bytes(at, HEADER_BYTES as u64)?.and_then(|bytes| bytes.first_chunk()).and_then(Header::parse))
     }
 
-    /// Whether a whole block of zeroes starts at `at`, or the file ends there.
+    /// Returns true if a block of zeroes starts at `at`, or the file ends there.
     pub(super) fn is_blank(&mut self, at: u64) -> Result<bool, LogError> {
         let count = self.file_bytes.saturating_sub(at).min(u64::from(BLOCK_BYTES));
         Ok(self.bytes(at, count)?.is_none_or(|block| block.iter().all(|&byte| byte == 0)))
     }
 
-    /// The intact batch at `at`: its header and its records. Without `disk_incarnation` the claim of its own facts is believed.
+    /// Returns the intact batch at `at`: its header and its records.
+    ///
+    /// Without `disk_incarnation`, the batch's own facts name the disk.
     pub(super) fn batch(
         &mut self,
         at: u64,
@@ -67,7 +69,8 @@ impl<'a> Reader<'a> {
         }
         let window_end = self.at + self.window.len() as u64;
         if at < self.at || at + count > window_end {
-            // A look at a segment's start is cheap, a walk through all of it takes few reads.
+            // A look at the start of a segment stays cheap, and a walk through all of it takes few
+            // reads.
             let window = (2 * self.window.len() as u64).clamp(*WINDOW_BYTES.start(), *WINDOW_BYTES.end());
             let wanted = count.max(window).min(self.file_bytes - at);
             self.window.resize(wanted as usize, 0);

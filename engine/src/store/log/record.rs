@@ -1,4 +1,4 @@
-//! Records as bytes: `length u32, kind u8, body`, little-endian.
+//! Encodes records: `length u32, kind u8, body`, little-endian.
 
 use super::facts::Facts;
 use crate::action::LogRecord;
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use zoolet_model::Zxid;
 use zoolet_zab::Epoch;
 
-/// Length and kind.
+/// Bytes of the length and the kind.
 pub(super) const RECORD_HEADER_BYTES: usize = 5;
 
 /// The kind byte of each record. Never reused, never renumbered.
@@ -23,13 +23,14 @@ pub(super) mod kind {
     pub(super) const DAMAGED: u8 = 10;
 }
 
-/// A record as it stands in a segment: [`LogRecord`] and what the log itself adds.
+/// A record as stored in a segment: a [`LogRecord`] or an addition of the log.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Record<'a> {
-    /// All facts as of the record before; the first record of every segment, and nowhere else. It has no append number.
+    /// All facts as of the record before. Only the first record of a segment is of this kind. It
+    /// has no append number.
     Facts {
         facts: Box<Facts>,
-        /// Bytes of the segment's file, which does not change any more; 0 when it grows.
+        /// Length of the segment's file, bytes; 0 if the file grows.
         file_bytes: u64,
     },
     Entry {
@@ -38,7 +39,7 @@ pub(super) enum Record<'a> {
     },
     Promise(Epoch),
     Epoch(Epoch),
-    /// With the chain hash at `to`, so that a reader that starts behind `to` can go on.
+    /// Includes the chain hash at `to`, so that a reader that starts after `to` can continue.
     Truncate {
         to: Zxid,
         chain: u128,
@@ -62,17 +63,19 @@ pub(super) enum Record<'a> {
     Damaged,
 }
 
-/// Why bytes are no record.
+/// Why bytes are not a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Malformed {
-    /// A kind of a newer release.
+    /// Written by a newer release.
     UnknownKind(u8),
-    /// Right checksum, wrong content: what wrote it was wrong.
+    /// The checksum is right and the content is wrong, so the writer was faulty.
     Content(&'static str),
 }
 
 impl<'a> Record<'a> {
-    /// The record as the log keeps it. `chain` is the chain hash at the `to` of a Truncate, else unused.
+    /// Returns the record as the log keeps it.
+    ///
+    /// `chain` is the chain hash at a Truncate's `to`; it is unused for other records.
     pub(super) fn of(record: &'a LogRecord, chain: u128) -> Self {
         match record {
             LogRecord::Entry { zxid, payload } => Self::Entry { zxid: *zxid, payload },
@@ -89,7 +92,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Whether an append number counts it.
+    /// Returns true if the record takes an append number.
     pub(super) fn is_numbered(&self) -> bool {
         !matches!(self, Self::Facts { .. })
     }
@@ -149,7 +152,7 @@ impl<'a> Record<'a> {
         out[start + 4] = kind;
     }
 
-    /// Takes one record off the front.
+    /// Decodes one record and removes it from the front.
     pub(super) fn decode(bytes: &mut &'a [u8]) -> Result<Self, Malformed> {
         let mut input = Input(bytes);
         let length = input.u32()? as usize;
@@ -159,7 +162,7 @@ impl<'a> Record<'a> {
         let record = match kind {
             kind::FACTS => {
                 let facts = Box::new(Facts::decode(&mut body)?);
-                // Before the first release it was not there.
+                // Facts written before the first release end here.
                 let file_bytes = if body.0.is_empty() { 0 } else { body.u64()? };
                 Self::Facts { facts, file_bytes }
             }
@@ -178,7 +181,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Bytes that `record` takes in a batch.
+/// Returns the bytes that `record` takes in a batch.
 pub(super) fn encoded_bytes(record: &LogRecord) -> usize {
     RECORD_HEADER_BYTES
         + match record {
@@ -192,7 +195,7 @@ pub(super) fn encoded_bytes(record: &LogRecord) -> usize {
         }
 }
 
-/// Lengths are bounded by the segment, whose bytes are a u32.
+/// Converts a length. A record fits into a segment, whose length is a `u32`.
 pub(super) fn length(bytes: usize) -> u32 {
     debug_assert!(u32::try_from(bytes).is_ok(), "a record outgrew every segment");
     bytes as u32
@@ -219,7 +222,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Bytes not decoded yet.
+/// Bytes that are not decoded yet.
 pub(super) struct Input<'a>(pub(super) &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -277,7 +280,7 @@ impl<'a> Input<'a> {
 mod tests {
     use super::*;
 
-    /// Bytes of every kind of record, each mutated in every byte and cut at every length.
+    /// Takes records of every kind, changes each byte and cuts them at each length.
     #[test]
     fn arbitrary_bytes_are_a_record_or_malformed_but_never_a_panic() {
         let mut facts = Facts::birth(1, 2);
@@ -309,7 +312,7 @@ mod tests {
                     other[at] = value;
                     let mut other = other.as_slice();
                     if let Ok(record) = Record::decode(&mut other) {
-                        // What decodes can be let pass, rightly or not.
+                        // Any record that decodes, right or wrong, must not make `pass` panic.
                         let _ = Facts::birth(1, 2).pass(&record);
                     }
                 }

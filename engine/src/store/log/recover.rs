@@ -1,4 +1,4 @@
-//! Creating and opening a log: which segments are alive, where the tail is, and whether anything durable is missing.
+//! Creates and opens a log: finds the live segments, the tail, and missing durable records.
 
 use super::{
     BLOCK_BYTES, Counters, Facts, Log, LogError, LogOptions, Opened, ReplayError,
@@ -17,7 +17,7 @@ use std::{collections::VecDeque, convert::Infallible, sync::Arc};
 use zoolet_model::Zxid;
 use zoolet_zab::AppendSeq;
 
-/// A file of the log as it lies there.
+/// A file of the log as found on the disk.
 struct Seen {
     name: String,
     file: Arc<dyn DiskFile>,
@@ -28,18 +28,22 @@ struct Seen {
 enum Content {
     /// Never used as a segment.
     Blank,
-    /// Its first batch is not intact.
+    /// The first batch is not intact.
     Broken,
-    /// A segment, of this or of an earlier turn of the ring.
+    /// A segment, of the present turn of the ring or an earlier one.
     Intact(Box<First>),
 }
 
 /// Creating and opening.
 impl Log {
-    /// Creates a log whose first batch states `birth`. What an earlier attempt left behind is used.
+    /// Creates a log whose first batch states `birth`. Files from an earlier attempt are reused.
     ///
     /// # Errors
-    /// [`LogError::Exists`] when there is one.
+    /// - [`LogError::Exists`]: there already is a log.
+    /// - [`LogError::Options`]: the options or `birth` are invalid.
+    /// - [`LogError::Damaged`]: a file holds batches of a log that cannot be read.
+    /// - [`LogError::Unsupported`]: a newer release wrote a file of the log.
+    /// - [`LogError::Io`]: the disk failed, or is full.
     pub fn create(disk: Arc<dyn Disk>, options: LogOptions, birth: Facts) -> Result<Self, LogError> {
         options.check()?;
         birth.check().map_err(LogError::Options)?;
@@ -55,10 +59,15 @@ impl Log {
         Ok(log)
     }
 
-    /// Opens the log of this directory. Everything reported is durable, also what a crash had left in the page cache only.
+    /// Opens the log of this directory.
+    ///
+    /// Everything reported is durable, including records that a crash had left in the page cache
+    /// only.
     ///
     /// # Errors
-    /// [`LogError::Empty`] when none was ever born completely, [`LogError::Damaged`] when something durable is missing.
+    /// - [`LogError::Empty`]: no log was ever created completely.
+    /// - [`LogError::Damaged`]: durable records are missing or have changed.
+    /// - [`LogError::Options`], [`LogError::Unsupported`] and [`LogError::Io`].
     pub fn open(disk: Arc<dyn Disk>, options: LogOptions) -> Result<(Self, Opened), LogError> {
         options.check()?;
         let mut seen = look(&*disk)?;
@@ -67,8 +76,9 @@ impl Log {
                 refuse_orphans(&seen)?;
                 return Err(LogError::Empty);
             };
-            // A crash may have left the tail in the page cache only. And a tail whose sync failed may be shown there for ever
-            // without being on the device: what is believed is what the device gives back.
+            // A crash may have left the tail in the page cache only. If the sync of a tail failed,
+            // the page cache may show it forever without it being on the device. So the tail is
+            // synced and read back from the device.
             newest.file.sync().map_err(|error| LogError::io(&newest.name, error))?;
             newest.file.forget_cached().map_err(|error| LogError::io(&newest.name, error))?;
             let again = look_at(&*disk, newest.name.clone())?;
@@ -82,7 +92,7 @@ impl Log {
 
         let disk_incarnation = first.facts.disk_incarnation;
         for unused in seen.iter().filter(|seen| !matches!(seen.content, Content::Intact(_))) {
-            // Zeroes too may stand where a device lost a block.
+            // A device that lost a block may return zeroes for it, so blank files are checked too.
             refuse_lost_start(unused, disk_incarnation, newest.incarnation)?;
         }
         refuse_lost_end(&newest, &first)?;
@@ -116,8 +126,10 @@ impl Log {
         Ok((log, opened))
     }
 
-    /// Where the history was cut in the live segments. Most logs have no such place, and are not read for it. What is damaged there may not be
-    /// needed any more: then only what follows can be read.
+    /// Finds the cuts of the history in the live segments.
+    ///
+    /// Most logs have no cuts, and are not read for this. A damaged segment may not be needed any
+    /// more. Then only the segments after it can be read.
     fn find_cuts(&mut self) -> Result<(), LogError> {
         for start in 0..self.ring.live.len() {
             let segment = &self.ring.live[start];
@@ -147,7 +159,9 @@ impl Log {
         Ok(())
     }
 
-    /// A crash may have left the segment before the newest, which starts with `start`, without its end; it gets it with the next append.
+    /// Returns the end that the segment before the newest lacks, if a crash prevented it.
+    ///
+    /// `start` is the header with which the newest segment starts. The next append writes the end.
     fn missing_end(&self, start: Header) -> Result<Option<End>, LogError> {
         let Some(before) = self.ring.live.len().checked_sub(2).and_then(|position| self.ring.live.get(position)) else {
             return Ok(None);
@@ -164,7 +178,7 @@ impl Log {
             Ok((walk, tail)) if (walk.next_seq, walk.facts.chain) == (start.append_seq, start.chain) => {
                 End::of(before, tail, &self.options, start).map_err(|error| error.of_recovery(&before.name))
             }
-            // What is damaged there may not be needed any more; whoever reads it is told.
+            // The damaged part may not be needed any more. A reader that needs it gets the error.
             Ok(_) | Err(ReplayError::Log(LogError::Damaged { .. } | LogError::Unsupported { .. })) => Ok(None),
             Err(ReplayError::Log(error)) => Err(error),
             Err(ReplayError::Visit(never)) => match never {},
@@ -201,7 +215,8 @@ impl Log {
 }
 
 impl Ring {
-    /// Sorts the other files: what leads up to the newest segment without a gap is alive, the rest is of no use any more.
+    /// Sorts the other files. Segments that lead up to the newest without a gap are live; all
+    /// others are no longer needed.
     fn adopt(&mut self, mut seen: Vec<Seen>, disk_incarnation: u128, options: &LogOptions) -> Result<(), LogError> {
         seen.sort_by_key(|seen| std::cmp::Reverse(seen.content.incarnation()));
         for seen in seen {
@@ -231,7 +246,8 @@ impl Ring {
             self.stale.push(seen.name);
             return;
         }
-        // A file that was a segment is written all over; any other may have been left half prepared.
+        // A file that was a segment is written in full. Any other file may have been left half
+        // prepared.
         let is_written = seen.bytes == segment_bytes && !matches!(seen.content, Content::Blank);
         let stage = if is_written { Stage::Ready } else { Stage::Allocate };
         self.free.push(Spare { name: seen.name, file: seen.file, stage });
@@ -257,7 +273,7 @@ impl Content {
     }
 }
 
-/// Every file of the log, with its first batch.
+/// Returns every file of the log with its first batch.
 fn look(disk: &dyn Disk) -> Result<Vec<Seen>, LogError> {
     let names = disk.list().map_err(|error| LogError::io("", error))?;
     names.into_iter().filter(|name| is_segment(name)).map(|name| look_at(disk, name)).collect()
@@ -295,8 +311,10 @@ fn take_newest(seen: &mut Vec<Seen>) -> Option<Segment> {
     }
 }
 
-/// Tells a torn tail from damage. One batch is in flight at a time, so what is behind a torn one was never written: an intact
-/// batch of the same life of the segment shows that the broken one had been acknowledged.
+/// Tells a torn tail from damage. Returns the position of a torn tail.
+///
+/// One batch is in flight at a time, so nothing was written after a torn batch. An intact batch of
+/// the same incarnation after it proves that the broken batch had been acknowledged.
 fn judge_tail(newest: &Segment, tail: u64, disk_incarnation: u128) -> Result<Option<(String, u64)>, LogError> {
     let mut reader = Reader::new(&newest.name, &*newest.file)?;
     let mut at = tail + u64::from(BLOCK_BYTES);
@@ -314,7 +332,7 @@ fn judge_tail(newest: &Segment, tail: u64, disk_incarnation: u128) -> Result<Opt
     Ok(is_torn.then(|| (newest.name.clone(), tail)))
 }
 
-/// What the newest segment says itself of what is lost: the end of its file, or the segment that followed it.
+/// Fails if the newest segment shows that the end of its file or its successor is lost.
 fn refuse_lost_end(newest: &Segment, first: &First) -> Result<(), LogError> {
     let mut reader = Reader::new(&newest.name, &*newest.file)?;
     let bytes = reader.file_bytes();
@@ -328,8 +346,11 @@ fn refuse_lost_end(newest: &Segment, first: &First) -> Result<(), LogError> {
     }
 }
 
-/// A segment without an intact first batch was never begun, unless batches follow that are newer than all we know. A power cut leaves
-/// none: the second batch of a segment is written when the first is durable, and what an older life left there is older than `newest`.
+/// Fails if a file without an intact first batch was a segment newer than all known ones.
+///
+/// Without an intact first batch a segment was never begun, unless newer batches follow in its
+/// file. A power cut leaves no such batches. The second batch of a segment is written when the
+/// first is durable, and leftovers of an older incarnation are older than `newest`.
 fn refuse_lost_start(unused: &Seen, disk_incarnation: u128, newest: u64) -> Result<(), LogError> {
     let mut reader = Reader::new(&unused.name, &*unused.file)?;
     let mut at = u64::from(BLOCK_BYTES);
@@ -346,7 +367,9 @@ fn refuse_lost_start(unused: &Seen, disk_incarnation: u128, newest: u64) -> Resu
     Ok(())
 }
 
-/// Without any intact segment nothing can be checked; but a log that only failed to be born has no second batch.
+/// Fails if batches remain without any intact segment.
+///
+/// Then nothing can be verified. A log whose creation was interrupted has no second batch.
 fn refuse_orphans(seen: &[Seen]) -> Result<(), LogError> {
     for seen in seen {
         let mut reader = Reader::new(&seen.name, &*seen.file)?;

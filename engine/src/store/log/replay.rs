@@ -1,4 +1,4 @@
-//! Replay: the surviving history after a zxid, in order.
+//! Replays the surviving history after a zxid, in order.
 
 use super::{
     Log, LogError, ReplayError,
@@ -10,11 +10,14 @@ use zoolet_model::Zxid;
 
 /// Reading back.
 impl Log {
-    /// Calls `visit` with every entry after `after`, committed or not, in order. `after` is the zxid of a durable checkpoint; which
-    /// of the entries may be applied before a new epoch commits the rest, [`super::Facts::watermark`] says.
+    /// Calls `visit` with every entry after `after`, in order, committed or not.
+    ///
+    /// `after` is the last entry of a durable checkpoint. [`super::Facts::watermark`] bounds the
+    /// entries that may be applied before a new epoch commits the rest.
     ///
     /// # Errors
-    /// [`LogError::Damaged`] also when the log does not continue `after`; else what `visit` returned.
+    /// [`LogError::Damaged`] also if the log does not continue `after`; otherwise the error of
+    /// `visit`.
     pub fn replay<E>(
         &self,
         after: Zxid,

@@ -1,4 +1,4 @@
-//! The segments: which are live, which is next, and how a new one is made ready.
+//! The ring of segments: which are live, which is next, and how the next one is prepared.
 
 use super::{AppendError, Counters, LogOptions, entries::Shared};
 use crate::store::{
@@ -12,7 +12,7 @@ use std::{
 };
 use zoolet_model::Zxid;
 
-/// Zeroes written in one step of preparing a segment.
+/// Zeroes written per step of preparing a segment, bytes.
 const FILL_BYTES: u64 = 256 << 10;
 
 /// A segment that holds records.
@@ -20,29 +20,30 @@ const FILL_BYTES: u64 = 256 << 10;
 pub(super) struct Segment {
     pub(super) name: String,
     pub(super) file: Arc<dyn DiskFile>,
-    /// Bytes it may hold.
+    /// Capacity, bytes.
     pub(super) bytes: u64,
-    /// Which life of the file this is; the ring's are consecutive.
+    /// Counts the uses of segment files. The live segments have consecutive incarnations.
     pub(super) incarnation: u64,
-    /// The last entry before its first batch that is in the history still, or a later one.
+    /// Of the entries before the first batch, the last one still in the history, or a later one.
     pub(super) start_last: Zxid,
-    /// How often history had been cut before its first batch.
+    /// Number of cuts of the history before the first batch.
     pub(super) start_cuts: u64,
 }
 
-/// A file that holds nothing needed.
+/// A file without needed records.
 pub(super) struct Spare {
     pub(super) name: String,
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) stage: Stage,
 }
 
-/// How far a file is on its way to being a segment.
+/// Progress of turning a file into a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
-    /// Its space is not reserved.
+    /// Space is not reserved yet.
     Allocate,
-    /// Zeroes are written up to here: a block that was never written costs the file system's journal at every first write.
+    /// Zeroes are written up to this offset. Otherwise the first write to each block would also
+    /// write to the file system's journal.
     Fill(u64),
     /// File and name are not durable.
     Sync,
@@ -56,23 +57,24 @@ pub(super) enum Stage {
 #[derive(Default)]
 pub(super) struct Ring {
     pub(super) live: VecDeque<Segment>,
-    /// Files of earlier lives, found at start.
+    /// Files of earlier uses, found at the start.
     pub(super) free: Vec<Spare>,
-    /// Files to be removed: of the wrong size, or of no use to the strategy.
+    /// Files to be removed: of the wrong size, or unusable under the strategy.
     pub(super) stale: Vec<String>,
-    /// Names that no new file may have.
+    /// Names that new files must not get.
     pub(super) taken: Vec<String>,
-    /// The incarnation that the first segment follows.
+    /// Incarnation before that of the first segment.
     pub(super) before: u64,
     /// The next segment.
     pub(super) spare: Option<Spare>,
-    /// For whoever reads on another thread.
+    /// Shared with readers on other threads.
     pub(super) shared: Arc<Shared>,
 }
 
 impl Ring {
-    /// The newest segment whose first batch says that everything before it is at or below `zxid`: nothing older is needed to
-    /// continue from there.
+    /// Returns the index of the newest segment with no entry above `zxid` before it.
+    ///
+    /// No older segment is needed to continue from `zxid`.
     pub(super) fn start_of(&self, zxid: Zxid) -> Option<usize> {
         self.live.iter().rposition(|segment| segment.start_last <= zxid)
     }
@@ -83,7 +85,8 @@ impl Ring {
         self.live.range(start.min(full)..full).map(|segment| segment.bytes).sum::<u64>() + tail
     }
 
-    /// Makes `spare` ready, however long it takes. What is held goes last.
+    /// Prepares `spare` completely, however long it takes. Held segments are recycled last, the
+    /// oldest first.
     pub(super) fn make_ready(
         &mut self,
         disk: &dyn Disk,
@@ -112,7 +115,7 @@ impl Ring {
         Ok(self.spare.insert(spare))
     }
 
-    /// One step of preparing a new segment ahead of need; true while there is more to do.
+    /// Does one step of preparing the next segment in advance. Returns true if more remains.
     pub(super) fn prepare_step(
         &mut self,
         disk: &dyn Disk,
@@ -126,7 +129,8 @@ impl Ring {
             }
             return Ok(spare.stage != Stage::Ready);
         }
-        // What can be recycled stays readable until it is needed, and a growing log costs nothing to begin.
+        // A recyclable segment stays readable until it is needed. A growing log needs no
+        // preparation.
         let is_waiting = options.strategy == Strategy::Recycle
             && self.free.is_empty()
             && self.recyclable(checkpoint) == 0
@@ -137,7 +141,8 @@ impl Ring {
         Ok(is_waiting)
     }
 
-    /// Removes every segment that is not needed from `checkpoint` on. What cannot be removed now is tried again.
+    /// Removes every segment that is not needed to continue from `checkpoint`. A removal that fails
+    /// is retried later.
     pub(super) fn delete_up_to(&mut self, disk: &dyn Disk, checkpoint: Zxid) {
         while self.recyclable(checkpoint) > 0 && disk.remove(&self.live[0].name).is_ok() {
             self.let_go();
@@ -145,7 +150,7 @@ impl Ring {
         self.stale.retain(|name| disk.remove(name).is_err());
     }
 
-    /// Whether no segment can be begun before a checkpoint.
+    /// Returns true if no segment can be begun before the next checkpoint.
     pub(super) fn is_full(&self, options: &LogOptions, checkpoint: Zxid) -> bool {
         self.spare.is_none()
             && self.free.is_empty()
@@ -153,14 +158,17 @@ impl Ring {
             && self.recyclable(checkpoint) == 0
     }
 
-    /// The history was cut in the segments that `began` before it: what came before them and is above `to` is needed by nobody any more.
+    /// Cuts the history at `to`, for the segments that `began` before the cut.
+    ///
+    /// Entries above `to` that precede these segments are no longer needed.
     pub(super) fn cut(&mut self, to: Zxid, began: impl Fn(&Segment) -> bool) {
         for segment in self.live.iter_mut().filter(|segment| began(segment)) {
             segment.start_last = segment.start_last.min(to);
         }
     }
 
-    /// The oldest segment is used again, or gone; said before anything of it is written.
+    /// Drops the oldest segment, which will be recycled or removed. Readers see this before any of
+    /// it is overwritten.
     fn let_go(&mut self) -> Option<Segment> {
         let oldest = self.live.pop_front();
         let next = oldest.as_ref().map_or(0, |segment| segment.incarnation + 1);
@@ -168,7 +176,9 @@ impl Ring {
         oldest
     }
 
-    /// How many segments, the oldest first, hold nothing newer than `checkpoint`, restated by a later one.
+    /// Returns how many of the oldest segments can be recycled.
+    ///
+    /// They hold no entry above `checkpoint`, and a later segment restates their facts.
     fn recyclable(&self, checkpoint: Zxid) -> usize {
         self.start_of(checkpoint).unwrap_or(0)
     }
@@ -188,7 +198,7 @@ impl Ring {
             return Ok(spare);
         }
         while self.recyclable(checkpoint) > 0 {
-            // The one more that facts may take goes again.
+            // The extra segment for facts is removed again.
             let fits = options.strategy == Strategy::Recycle
                 && self.live[0].bytes == u64::from(options.segment_bytes)
                 && self.live.len() <= options.segments as usize;
@@ -226,11 +236,11 @@ impl Ring {
 
 pub(super) fn full() -> AppendError {
     let what = "every segment holds entries that no checkpoint has yet";
-    // Of another kind than a full disk: the space of others would not help.
+    // Differs from the kind for a full disk: freeing space on the disk would not help.
     AppendError::Stalled(io::Error::new(io::ErrorKind::WouldBlock, what))
 }
 
-/// What may be used again while segments are held.
+/// Returns the entry up to which segments may be recycled while `hold` is set.
 pub(super) fn held(checkpoint: Zxid, hold: Option<Zxid>) -> Zxid {
     hold.map_or(checkpoint, |hold| checkpoint.min(hold))
 }

@@ -1,11 +1,15 @@
-//! What is left of a damaged log, and a new one in its place.
+//! Salvages a damaged log and puts a new one in its place.
 //!
-//! For a member of an ensemble only: what it lost its peers have. A log whose end is not known says too little: whoever voted by it could let go of
-//! what is committed. So the new one is of a new disk, without a history, and its server counts nowhere until a leader has synced it. Only
-//! the promise is kept, and what names ensemble and peers: no intact batch, of any life of any segment, knows a newer one afterwards.
+//! Only a member of an ensemble does this, because its peers have the lost entries. A log with an
+//! unknown end is incomplete: a vote based on it could drop committed entries. So the new log
+//! belongs to a new disk and has no history. Its server counts nowhere until a leader has
+//! synchronized it. Only the promise, the ensemble and the peers are kept. The promise is the
+//! newest in any intact batch of any segment, including earlier uses of its file.
 //!
-//! The new log's first segment is durable before a file of the old one is touched, and a directory with segments of two disks is damaged: so a
-//! crash on the way only means that it is done again. The old files are renamed, not removed: they may be the last to hold something.
+//! The new log's first segment is durable before any old file is touched, and a directory with
+//! segments of two disks counts as damaged. So after a crash in between, the replacement is
+//! repeated. The old files are renamed, not removed, because they may be the last copy of some
+//! data.
 
 use super::{
     BLOCK_BYTES, Facts, Log, LogError, LogOptions, read::Reader, record::Record, recover::is_segment, ring::Ring,
@@ -15,19 +19,19 @@ use crate::store::disk::Disk;
 use std::sync::Arc;
 use zoolet_zab::{AppendSeq, Epoch};
 
-/// Before the name of a file of a log that was replaced.
+/// Prefix of the files of a replaced log.
 const LOST: &str = "lost-";
 
-/// What a damaged log still says.
+/// The information that could be read from a damaged log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Salvaged {
-    /// Promise, ensemble and configurations; nothing else of it is known.
+    /// Promise, ensemble and configurations. The other facts are unknown.
     pub facts: Facts,
-    /// Which disk it was, if that is known.
+    /// Incarnation of the disk; `None` if unknown.
     pub disk_incarnation: Option<u128>,
-    /// The newest incarnation of a segment that was begun.
+    /// Highest incarnation of any segment.
     newest: u64,
-    /// The append numbers of the ensemble and of the configurations.
+    /// Append numbers of the ensemble and of the configurations.
     ensemble_seq: u64,
     config_seq: u64,
 }
@@ -64,8 +68,9 @@ impl Salvaged {
 }
 
 impl Log {
-    /// What every intact batch says, also those of a log that was replaced before. `known`: a disk whose batches count, beside those that a
-    /// segment's first batch names.
+    /// Collects the facts from every intact batch, including batches of logs replaced earlier.
+    ///
+    /// Batches of the disk `known` count, and of every disk that a segment's first batch names.
     ///
     /// # Errors
     /// [`LogError::Io`].
@@ -77,7 +82,7 @@ impl Log {
         let mut disks: Vec<u128> = known.into_iter().collect();
         for name in &names {
             let file = disk.open(name).map_err(|error| LogError::io(name, error))?;
-            // What cannot be read at all says nothing; it must not hide what the others say.
+            // An unreadable file contributes nothing, and must not hide the others.
             if let Ok(Some(first)) = first_facts(&mut Reader::new(name, &*file)?, name) {
                 if first.incarnation > salvaged.newest {
                     (salvaged.newest, salvaged.disk_incarnation) =
@@ -108,10 +113,11 @@ impl Log {
         Ok(salvaged)
     }
 
-    /// A new log in the place of a damaged one, of a disk that is called `disk_incarnation` from now on.
+    /// Creates a new log in place of a damaged one. Its disk is called `disk_incarnation` from now
+    /// on.
     ///
     /// # Errors
-    /// [`LogError::Io`].
+    /// [`LogError::Io`], or [`LogError::Options`] for invalid options.
     pub fn replace(
         disk: Arc<dyn Disk>,
         options: LogOptions,
@@ -122,7 +128,8 @@ impl Log {
         options.check()?;
         let names = disk.list().map_err(|error| LogError::io("", error))?;
         let old: Vec<String> = names.into_iter().filter(|name| is_segment(name)).collect();
-        // Empty as it is, it must not pass for one that never held anything: at its next start neither.
+        // The new log is empty, but must not pass for one that never held entries, not even at its
+        // next start.
         let facts = Facts { disk_incarnation, base_id, is_damaged: true, ..salvaged.facts.clone() };
         let ring = Ring { taken: old.clone(), before: salvaged.newest, ..Ring::default() };
         let mut log = Self::new(disk, options, facts, AppendSeq(1), ring, 0);
@@ -136,21 +143,23 @@ impl Log {
         Ok(log)
     }
 
-    /// Removes what [`Log::replace`] put aside: the server is whole again.
+    /// Removes the files that [`Log::replace`] renamed, once the server is whole again.
     pub fn remove_lost(disk: &dyn Disk) {
         for name in disk.list().unwrap_or_default() {
             if name.strip_prefix(LOST).is_some_and(is_segment) {
-                // On a read-only disk it stays, and harms nobody.
+                // On a read-only disk the file stays, which does no harm.
                 let _ = disk.remove(&name);
             }
         }
     }
 
-    /// Whether everything after `after`, which the base ends with, can be read; else what is wrong, and from then on only what follows the
-    /// damage is read ([`Log::floor`]).
+    /// Checks that everything after `after`, the base's last entry, can be read.
+    ///
+    /// Returns the damage if not. From then on only the part after the damage is read
+    /// ([`Log::floor`]).
     ///
     /// # Errors
-    /// [`LogError::Io`].
+    /// [`LogError::Io`], or [`LogError::Unsupported`] if a newer release wrote the log.
     pub fn find_damage(&mut self, after: zoolet_model::Zxid) -> Result<Option<LogError>, LogError> {
         use super::{ReplayError, walk::Walk};
         use std::convert::Infallible;

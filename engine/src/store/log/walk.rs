@@ -1,4 +1,5 @@
-//! Lets the records of consecutive segments pass, exactly as they were appended, and checks everything that ties them together.
+//! Walks the records of consecutive segments as they were appended, and verifies that they continue
+//! each other.
 
 use super::{
     BLOCK_BYTES, Facts, LogError, ReplayError,
@@ -8,19 +9,19 @@ use super::{
     ring::Segment,
 };
 
-/// One record on its way.
+/// One record of a walk.
 pub(super) struct Step<'a> {
-    /// The facts before it.
+    /// The facts before the record.
     pub(super) before: &'a Facts,
-    /// Its append number; of restated facts, that of the next record.
+    /// The record's append number. For restated facts, the number of the next record.
     pub(super) seq: u64,
     pub(super) record: &'a Record<'a>,
 }
 
-/// Where a walk stands.
+/// Position of a walk.
 pub(super) struct Walk {
     pub(super) facts: Facts,
-    /// The append number of the next record.
+    /// Append number of the next record.
     pub(super) next_seq: u64,
 }
 
@@ -36,7 +37,7 @@ impl Walk {
         }
     }
 
-    /// Walks all of `segments`, the oldest first, and ends at `tail` in the newest.
+    /// Walks all `segments`, the oldest first, and ends at `tail` in the newest.
     pub(super) fn all<'a, E>(
         segments: impl Iterator<Item = &'a Segment>,
         tail: u64,
@@ -54,8 +55,10 @@ impl Walk {
         Ok(Some(walk))
     }
 
-    /// Walks one segment up to `stop`, or without it to the first batch that is not intact; returns where that is. `before` is
-    /// the segment before and its end: a first batch that does not continue it shows damage there.
+    /// Walks one segment up to `stop`, and returns the offset where it ended.
+    ///
+    /// Without `stop` it ends at the first batch that is not intact. `before` is the previous
+    /// segment with its end. If the first batch does not continue it, the damage is there.
     pub(super) fn segment<E>(
         &mut self,
         segment: &Segment,
@@ -66,7 +69,8 @@ impl Walk {
         let mut reader = Reader::new(&segment.name, &*segment.file)?;
         let mut at = 0;
         while stop != Some(at) {
-            // An older life of the segment may have left intact batches, even a newer release's; they are not of this one.
+            // An earlier use of the file may have left intact batches, even from a newer release.
+            // They do not belong to this segment.
             let is_ours = reader.header(at)?.is_some_and(|header| header.incarnation == segment.incarnation);
             let batch = if is_ours { reader.batch(at, Some(self.facts.disk_incarnation))? } else { None };
             let is_next = |header: &Header| header.is_first == (at == 0) && !header.is_end;
@@ -107,20 +111,21 @@ impl Walk {
     }
 }
 
-/// Append numbers, incarnations and cuts grow by one. Larger ones were never written, and what is added to one below cannot overflow.
+/// Maximum append number, incarnation or number of cuts. They grow by one, so larger ones were
+/// never written, and additions to smaller ones cannot overflow.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
-/// What the first batch of a segment says.
+/// Content of a segment's first batch.
 pub(super) struct First {
     pub(super) facts: Facts,
     pub(super) incarnation: u64,
-    /// The append number of the first record.
+    /// Append number of the first record.
     pub(super) next_seq: u64,
-    /// Bytes that the file had when the segment was begun; 0 when it grows.
+    /// Length of the file when the segment was begun, bytes; 0 if it grows.
     pub(super) file_bytes: u64,
 }
 
-/// Reads the first batch of a file; `None` when it is not intact.
+/// Reads the first batch of a file; `None` if it is not intact.
 pub(super) fn first_facts(reader: &mut Reader<'_>, name: &str) -> Result<Option<First>, LogError> {
     let Some((header, mut records)) = reader.batch(0, None)? else { return Ok(None) };
     if !header.is_first {

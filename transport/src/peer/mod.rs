@@ -1,17 +1,21 @@
-//! Links between servers: QUIC, one endpoint a server.
+//! Links between servers: QUIC, with one endpoint per server.
 //!
-//! Everything runs on the tasks of one tokio runtime of one thread, which is not the client port's: a flood of clients must not keep a heartbeat waiting.
-//! A link is one connection; when it goes, whatever was on the way goes with it, and the next link begins anew. Each lane of it
-//! ([`zoolet_engine::peer::Lane`]) is a one-way stream of its own, but heartbeats, which are datagrams; a snapshot has a stream of low priority that
-//! whoever receives it opens, because only that side knows where to go on.
+//! All tasks run on one single-threaded tokio runtime. The client port has another runtime, so a
+//! flood of clients cannot delay a heartbeat. A link is one connection. Data in flight is lost when
+//! the connection ends, and the next link starts afresh.
+//!
+//! Each lane of a link ([`zoolet_engine::peer::Lane`]) is a one-way stream, except heartbeats,
+//! which are datagrams. Each snapshot travels on a low-priority stream. The receiver opens that
+//! stream, because only the receiver knows the offset at which to resume.
 //!
 //! | part | what it does |
 //! |---|---|
-//! | `codec` | messages and their bytes; reads nothing, writes nothing |
-//! | `trust` | keys, and who is let in |
-//! | `links` | dials, accepts, tells of two connections which one stays |
+//! | `codec` | encodes and decodes messages; does no I/O |
+//! | `trust` | keys, and which servers are admitted |
+//! | `links` | dials, accepts, chooses one connection per pair of servers |
 //!
-//! What a peer's bytes do wrong closes that link and no other; what a stranger does costs little and tells it nothing.
+//! Invalid bytes from a peer close that peer's link only. An unproved peer can consume little and
+//! learns nothing.
 
 pub mod codec;
 mod links;

@@ -1,4 +1,4 @@
-//! The one UDP port of a server that all its links share.
+//! The UDP port that all links of a server share.
 
 use super::links::{Links, bind};
 use super::seam::{Outbox, PeerEvents};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use zoolet_engine::Budget;
 use zoolet_engine::budget::Part;
 
-/// A bound port, not yet served.
+/// A bound port that does not serve yet.
 #[derive(Debug)]
 pub struct PeerPort {
     settings: PeerSettings,
@@ -24,11 +24,14 @@ pub struct PeerPort {
 }
 
 impl PeerPort {
-    /// Binds the socket; needs no runtime. What waits for peers is charged to [`Part::Links`], which is allowed what the settings allow; QUIC says of nothing
-    /// how much it holds, so what its windows allow is in that limit and never charged.
+    /// Binds the socket. Needs no runtime.
+    ///
+    /// Sets the limit of [`Part::Links`] to the bytes that the settings allow for all peers. Queued
+    /// bytes are charged to it. QUIC's windows are inside the limit but never charged, because
+    /// quinn does not report how much memory it holds.
     ///
     /// # Errors
-    /// When the address cannot be had, or two members have one key.
+    /// The address cannot be bound, or two members have the same key (`InvalidInput`).
     pub fn bind(settings: PeerSettings, budget: Arc<Budget>) -> io::Result<Self> {
         let pins = Pins::new();
         for member in &settings.members {
@@ -44,23 +47,26 @@ impl PeerPort {
         Ok(Self { settings, gate, socket, local_address, table: Arc::default(), budget })
     }
 
-    /// Where it listens.
+    /// Returns the address the socket is bound to.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
     }
 
-    /// What is known of the peers, from now on to the end.
+    /// Returns the table of peers, which the running port keeps current.
     pub fn table(&self) -> Arc<PeerTable> {
         self.table.clone()
     }
 
-    /// Keeps links to all members until `stop`, on the tasks of the runtime that this is called on, which should serve nothing else.
+    /// Keeps links to all members until `stop`. The current runtime should serve nothing else.
     ///
-    /// Every PeerUp is followed by one PeerDown, also when this ends because of `stop`: then the peers are told that this server goes, after everything
-    /// that was pushed before. Each snapshot that was begun comes to its one event, unless it is dropped or a disk is still at it when this ends.
+    /// Every PeerUp is followed by exactly one PeerDown, also when `stop` ends the run. On `stop`
+    /// the links first send everything that was pushed before, then tell the peers that this server
+    /// stops. Each snapshot transfer reports its one event, unless it is dropped or a disk call is
+    /// still running when this returns.
     ///
     /// # Errors
-    /// For people: the port cannot be served. Nothing was begun then, or a task has failed.
+    /// A message for the operator: the port cannot be served and nothing was started, or a task
+    /// failed.
     pub async fn run(
         self,
         events: Arc<dyn PeerEvents>,

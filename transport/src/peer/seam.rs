@@ -1,4 +1,4 @@
-//! Where the links meet the machine: events one way, instructions the other, both in batches.
+//! Batched queues between the links and the engine: events in, instructions out.
 
 use std::fmt;
 use std::mem;
@@ -8,106 +8,113 @@ use zoolet_engine::Event;
 use zoolet_engine::peer::{LinkId, PeerMessage, ReceivedSnapshot, TransferId};
 use zoolet_model::ServerId;
 
-/// Takes events to the machine: PeerUp, PeerDown, PeerMessage, SnapshotSent, SnapshotReceived, and nothing else.
+/// Delivers events from the links to the engine.
+///
+/// Only these events: PeerUp, PeerDown, PeerMessage, SnapshotSent, SnapshotReceived.
 pub trait PeerEvents: Send + Sync + 'static {
-    /// Drains `events`, in order. Never blocks.
+    /// Drains `events` in order. Never blocks.
     fn submit(&self, events: &mut Vec<Event>);
 }
 
-/// The bytes of a snapshot that is sent. Its calls may block for a disk, and are made where that hurts nobody.
+/// Source of an outgoing snapshot's bytes.
+///
+/// Its methods may block on disk, so the links call them on blocking threads.
 pub trait SnapshotBytes: Send + 'static {
-    /// Opens it, before the first read.
+    /// Opens the snapshot. Called once, before the first read.
     ///
     /// # Errors
-    /// For people.
+    /// A message for the operator.
     fn open(&mut self) -> Result<SnapshotSize, String>;
 
-    /// The bytes from `offset` on, at most `bytes_max` of them and at least one.
+    /// Returns between 1 and `bytes_max` bytes, starting at `offset`.
     ///
     /// # Errors
-    /// For people. Nothing more is read then.
+    /// A message for the operator. The links do not read again after an error.
     fn read(&mut self, offset: u64, bytes_max: usize) -> Result<Vec<u8>, String>;
 }
 
-/// How much there is to send.
+/// Size of an outgoing snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SnapshotSize {
-    /// Bytes in all.
+    /// Total bytes.
     pub bytes: u64,
 }
 
-/// Where the bytes of a snapshot go that comes in. Its calls may block for a disk, and are made where that hurts nobody.
+/// Destination of an incoming snapshot's bytes.
 ///
-/// Dropped before [`SnapshotTaker::finish`], it keeps what it has for the next transfer of the same snapshot, if it likes.
+/// Its methods may block on disk, so the links call them on blocking threads. If it is dropped
+/// before [`SnapshotTaker::finish`], it may keep the bytes received, so that the next transfer of
+/// the same snapshot can resume.
 pub trait SnapshotTaker: Send + 'static {
-    /// Opens it: says how many bytes are here already, of an earlier transfer that broke off.
+    /// Opens the destination; returns the bytes kept from an earlier, interrupted transfer.
     ///
     /// # Errors
-    /// For people.
+    /// A message for the operator.
     fn open(&mut self) -> Result<u64, String>;
 
-    /// Takes the next bytes.
+    /// Appends the next bytes.
     ///
     /// # Errors
-    /// For people. Nothing more is written then.
+    /// A message for the operator. The links do not write again after an error.
     fn write(&mut self, bytes: &[u8]) -> Result<(), String>;
 
-    /// All bytes are here: verifies the whole and makes it durable.
+    /// Verifies the complete snapshot and makes it durable.
     ///
     /// # Errors
-    /// For people.
+    /// A message for the operator.
     fn finish(self: Box<Self>) -> Result<ReceivedSnapshot, String>;
 }
 
-/// What the machine wants of the links.
+/// A command from the engine to the links.
 pub enum Instruction {
-    /// As [`zoolet_engine::Action::PeerSend`].
+    /// See [`zoolet_engine::Action::PeerSend`].
     Send {
-        /// To whom.
+        /// The receiver.
         peer: ServerId,
-        /// On which link.
+        /// The link to send on.
         link: LinkId,
-        /// What.
+        /// The message.
         message: PeerMessage,
     },
-    /// As [`zoolet_engine::Action::PeerClose`]. PeerDown comes back.
+    /// See [`zoolet_engine::Action::PeerClose`]. Answered by PeerDown.
     Close {
-        /// Whose.
+        /// The link's peer.
         peer: ServerId,
-        /// Which.
+        /// The link to close.
         link: LinkId,
-        /// Why, for people.
+        /// The reason, for the operator.
         reason: &'static str,
     },
-    /// As [`zoolet_engine::Action::SendSnapshot`]. SnapshotSent comes back.
+    /// See [`zoolet_engine::Action::SendSnapshot`]. Answered by SnapshotSent.
     SendSnapshot {
-        /// To whom.
+        /// The receiver.
         peer: ServerId,
-        /// On which link.
+        /// The link to send on.
         link: LinkId,
-        /// Its number.
+        /// The number of this transfer.
         transfer: TransferId,
-        /// Its bytes.
+        /// The snapshot's bytes.
         source: Box<dyn SnapshotBytes>,
-        /// How many before it came too late: each of them doubles the rate at which this one may go.
+        /// Earlier snapshots that reached this peer too late. Each one doubles this transfer's
+        /// rate.
         too_late: u32,
     },
-    /// As [`zoolet_engine::Action::ReceiveSnapshot`]. SnapshotReceived comes back.
+    /// See [`zoolet_engine::Action::ReceiveSnapshot`]. Answered by SnapshotReceived.
     ReceiveSnapshot {
-        /// From whom.
+        /// The sender.
         peer: ServerId,
-        /// On which link.
+        /// The link to receive on.
         link: LinkId,
-        /// The sender's number.
+        /// The sender's number for this transfer.
         transfer: TransferId,
-        /// Where it goes.
+        /// The destination.
         taker: Box<dyn SnapshotTaker>,
     },
-    /// As [`zoolet_engine::Action::DropSnapshot`]. Nothing comes back.
+    /// See [`zoolet_engine::Action::DropSnapshot`]. Has no answer.
     DropSnapshot {
-        /// From whom.
+        /// The sender.
         peer: ServerId,
-        /// The sender's number.
+        /// The sender's number for this transfer.
         transfer: TransferId,
     },
 }
@@ -124,7 +131,7 @@ impl fmt::Debug for Instruction {
     }
 }
 
-/// Instructions on their way from other threads to the links.
+/// Queue of instructions from other threads to the links.
 #[derive(Debug, Default)]
 pub struct Outbox {
     queue: Mutex<Vec<Instruction>>,
@@ -132,12 +139,15 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// An empty one.
+    /// Returns an empty queue.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Drains `instructions`, in order. Never blocks for longer than it takes to move them. The vector comes back empty and with room in it.
+    /// Moves `instructions` to the queue, in order.
+    ///
+    /// Blocks only for the time of the move. The vector comes back empty, usually with spare
+    /// capacity.
     pub fn push(&self, instructions: &mut Vec<Instruction>) {
         if instructions.is_empty() {
             return;
@@ -150,13 +160,13 @@ impl Outbox {
             queue.append(instructions);
         }
         drop(queue);
-        // One wake-up for all that is pushed until they are taken.
+        // One wake-up covers all instructions pushed until the links take them.
         if was_empty {
             self.arrived.notify_one();
         }
     }
 
-    /// Swaps what is there into `instructions`, which must be empty; waits until there is something.
+    /// Waits for instructions and swaps them into `instructions`, which must be empty.
     pub async fn take(&self, instructions: &mut Vec<Instruction>) {
         loop {
             mem::swap(&mut *lock(&self.queue), instructions);
@@ -168,7 +178,9 @@ impl Outbox {
     }
 }
 
-/// Locks. What these locks protect is whole after every statement, so a thread that died with one leaves it usable.
+/// Locks `mutex`, even if a thread panicked while it held the lock.
+///
+/// The protected data is consistent after every statement, so a poisoned lock is still usable.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What the links need to know before they begin.
+//! Configuration of the links.
 
 use super::codec;
 use super::links::LANES;
@@ -9,79 +9,93 @@ use zoolet_engine::Limits;
 use zoolet_engine::peer::Incarnation;
 use zoolet_model::ServerId;
 
-/// A server of the ensemble, as configured.
+/// A configured server of the ensemble.
 #[derive(Clone, Debug)]
 pub struct PeerMember {
-    /// Its id.
+    /// The server's id.
     pub id: ServerId,
-    /// Where it is dialled, "host:port" each (an IPv6 address in brackets), tried in order. A name is resolved anew each time.
+    /// Addresses to dial, in order, each as "host:port". An IPv6 address is in brackets. Names are
+    /// resolved again for each attempt.
     pub addresses: Vec<String>,
-    /// The key that it must have; `None` leaves that to [`PeerSettings::trust`].
+    /// The key that the server must have; `None` leaves the decision to [`PeerSettings::trust`].
     pub key: Option<PublicKey>,
 }
 
-/// 34 MB/s over 10 ms, of one stream.
+/// Smallest window of a link: one stream moves 34 MB/s over 10 ms.
 const WINDOW_BYTES_MIN: u32 = 1 << 20;
-/// 100 MB/s over 40 ms, of one stream.
+/// Largest window of a link: one stream moves 100 MB/s over 40 ms.
 const WINDOW_BYTES_MAX: u32 = 12 << 20;
 
-/// Bytes that may wait for one lane of one peer, of a server with these limits. All that a leader has under way to its learners at a time is half of
-/// `outstanding_bytes_max` and one message for each; when a learner begins anew, what was said before may still wait. What a learner forwards has a bound of its
-/// own, 2 MiB and an entry, which is less than this with the limits of every profile, and more only where `outstanding_bytes_max` and a segment together are about
-/// 2 MiB or less.
+/// Returns the bytes that may wait for one lane of one peer.
+///
+/// A leader has at most half of `outstanding_bytes_max` and one message per learner in flight to
+/// its learners. The factor of two covers a learner that starts again while earlier messages still
+/// wait.
+///
+/// A learner's forwarded writes have a separate bound: 2 MiB and one entry. That is below this
+/// limit in every profile. It exceeds this limit only if `outstanding_bytes_max` and a log segment
+/// together are about 2 MiB or less.
 pub fn lane_bytes_max(limits: &Limits) -> usize {
     (limits.outstanding_bytes_max as usize / 2).saturating_add(codec::frame_bytes_max(limits)).saturating_mul(2)
 }
 
-/// Bytes that QUIC may hold of one link, each way, of a server with these limits: what is under way has been asked for or is asked of others, so it need not be
-/// more than that.
+/// Returns the bytes that QUIC may hold for one link, in each direction.
+///
+/// In-flight bytes belong to outstanding requests. The window therefore follows
+/// `outstanding_bytes_max`, between 1 and 12 MiB.
 pub fn window_bytes(limits: &Limits) -> u32 {
     limits.outstanding_bytes_max.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
 }
 
-/// Bytes that links to so many peers may take, of a server with these limits.
+/// Returns the bytes that the links to `peers` peers may use.
 pub fn link_bytes_max(limits: &Limits, peers: usize) -> u64 {
     peers as u64 * of_one_link(lane_bytes_max(limits), window_bytes(limits))
 }
 
-/// What waits in its lanes, what was sent and is not acknowledged, and what came and is not read.
+/// Sums the bytes queued on all lanes and both of QUIC's windows.
 fn of_one_link(lane_bytes_max: usize, window_bytes: u32) -> u64 {
     LANES as u64 * lane_bytes_max as u64 + 2 * u64::from(window_bytes)
 }
 
-/// How one server is linked to the others.
+/// Settings of one server's links to all others.
 #[derive(Debug)]
 pub struct PeerSettings {
     /// This server.
     pub id: ServerId,
-    /// This life of its disk.
+    /// The incarnation of this server's disk.
     pub disk: Incarnation,
-    /// This process: a random number, another at each start.
+    /// Random number that identifies this process, drawn at each start.
     pub process: u64,
-    /// The UDP address that others dial.
+    /// The UDP address that other servers dial.
     pub listen: SocketAddr,
-    /// All servers of the ensemble. The addresses of this one are what it tells the others of itself.
+    /// All servers of the ensemble. This server advertises its own addresses from this list.
     pub members: Vec<PeerMember>,
-    /// Who is let in.
+    /// How a peer proves that it may link to this server.
     pub trust: Trust,
-    /// This server's key.
+    /// This server's key pair.
     pub identity: Identity,
-    /// The file that keeps addresses which were learned, for the day when the configured ones lead nowhere; `None` keeps none.
+    /// File of learned addresses; `None` keeps none. They help when the configured ones are stale.
     pub hints: Option<PathBuf>,
-    /// Bytes of one message at most, as [`super::codec::frame_bytes_max`] has them of the servers' limits: not what a client may send at most.
+    /// Largest message between servers, in bytes, from [`super::codec::frame_bytes_max`].
+    ///
+    /// Computed from the servers' limits. A client request has a separate limit.
     pub frame_bytes_max: usize,
-    /// Bytes that may wait for one lane of one peer, as [`super::lane_bytes_max`] has them of the servers' limits. With more its link is closed.
+    /// Bytes that may wait for one lane of one peer, from [`super::lane_bytes_max`]. The link is
+    /// closed when a lane exceeds this.
     pub lane_bytes_max: usize,
-    /// Bytes of one link that are sent and not acknowledged, and as many that came and are not read, as [`super::window_bytes`] has them of the servers' limits.
+    /// Window of one link per direction, in bytes, from [`super::window_bytes`].
+    ///
+    /// Bounds the sent bytes without acknowledgement, and separately the received bytes not yet
+    /// read.
     pub window_bytes: u32,
-    /// What all snapshots that are being sent take together, bytes in a second.
+    /// Rate limit of all outgoing snapshots together, in bytes per second.
     pub bulk_bytes_per_second: u64,
-    /// The site: servers of another one are refused.
+    /// Name of this server's site. Servers of other sites are refused.
     pub site: String,
 }
 
 impl PeerSettings {
-    /// Bytes that the link to one peer may take.
+    /// Returns the bytes that the link to one peer may use.
     pub fn link_bytes_max(&self) -> u64 {
         of_one_link(self.lane_bytes_max, self.window_bytes)
     }
@@ -91,7 +105,7 @@ impl PeerSettings {
 mod tests {
     use super::*;
 
-    /// What QUIC holds is in the sum that a profile's ceiling is held against.
+    /// This sum is checked against a profile's memory ceiling, so it must include QUIC's windows.
     #[test]
     fn the_windows_of_quic_are_in_the_bound_of_the_links() {
         let mib = 1 << 20;

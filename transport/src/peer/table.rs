@@ -1,4 +1,4 @@
-//! What is known of the peers, for operators.
+//! State of the peers, for operators.
 
 use super::seam::lock;
 use quinn::Connection;
@@ -8,37 +8,37 @@ use std::sync::Mutex;
 use std::time::Instant;
 use zoolet_model::ServerId;
 
-/// Why there is no link to a peer, in one line for people.
+/// Why there is no link to a peer, for the operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// What is the matter, and what helps.
+    /// The cause and the remedy, as one line.
     pub line: String,
-    /// Since when.
+    /// When this cause first appeared.
     pub since: Instant,
 }
 
-/// What is known of one peer, for operators.
+/// State of one peer, for operators.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PeerFigures {
-    /// The address of the link, or the one that was dialled last.
+    /// Address of the link, or the address dialled last.
     pub address: Option<SocketAddr>,
-    /// Whether there is a link.
+    /// Whether a link exists.
     pub is_linked: bool,
-    /// When something came on the link last, at the latest look; `None` without one.
+    /// When the link was last seen to receive something; `None` without a link.
     pub heard_at: Option<Instant>,
-    /// Round trip as the link measures it, microseconds; 0 without one.
+    /// Round-trip time measured by the link, in microseconds; 0 without a link.
     pub round_trip_us: u64,
-    /// Bytes sent to it on links since the start, datagrams of UDP counted whole without headers.
+    /// Bytes of UDP payload sent to the peer on links since the start.
     pub bytes_sent: u64,
-    /// Bytes got from it, likewise.
+    /// Bytes of UDP payload received from the peer on links since the start.
     pub bytes_received: u64,
-    /// Packets that links took for lost since the start.
+    /// Packets that the links declared lost since the start.
     pub packets_lost: u64,
-    /// Links since the start.
+    /// Number of links since the start.
     pub links: u64,
-    /// Why there is none, or why the one before this one ended at once.
+    /// Why there is no link, or why the previous link ended at once.
     pub refusal: Option<Refusal>,
-    /// Since when there is none, or none that stood; `None` while there is one.
+    /// When the last lasting link ended, or the start. `None` while a link exists.
     pub missing_since: Option<Instant>,
 }
 
@@ -57,21 +57,25 @@ impl PeerFigures {
     }
 }
 
-/// [`PeerFigures`] of every peer, kept by the links and read by anybody. What a link counts is asked of it when somebody reads: keeping it costs nothing.
+/// [`PeerFigures`] of every peer, written by the links.
+///
+/// The counters of a live link are read from quinn on demand, so keeping them costs nothing.
 #[derive(Debug, Default)]
 pub struct PeerTable(Mutex<BTreeMap<ServerId, Row>>);
 
 #[derive(Debug, Default)]
 struct Row {
-    /// Without what the present link adds.
+    /// Excludes the counters of the current link.
     figures: PeerFigures,
     link: Option<Connection>,
-    /// Frames that had come on the link at the last look.
+    /// Frames that the link had received at the last look.
     frames: u64,
 }
 
 impl Row {
-    /// Looks whether anything came on the link since the last look. Frames count, which only the peer can send; packets anybody can.
+    /// Updates `heard_at` if the link received frames since the last look.
+    ///
+    /// Counts frames, because only the peer can produce them. Anyone can send packets.
     fn look(&mut self) {
         let Some(connection) = &self.link else { return };
         let came = connection.stats().frame_rx;
@@ -93,26 +97,28 @@ impl Row {
 }
 
 impl PeerTable {
-    /// All of them.
+    /// Returns the figures of all peers.
     pub fn figures(&self) -> BTreeMap<ServerId, PeerFigures> {
         let mut rows = lock(&self.0);
         rows.values_mut().for_each(Row::look);
         rows.iter().map(|(&peer, row)| (peer, row.now())).collect()
     }
 
-    /// Looks whether anything came from this peer: called so often that operators learn when it was heard.
+    /// Checks whether the peer was heard. The caller's interval bounds the error of `heard_at`.
     pub(super) fn look(&self, peer: ServerId) {
         if let Some(row) = lock(&self.0).get_mut(&peer) {
             row.look();
         }
     }
 
-    /// A peer of whom nothing is known yet.
+    /// Adds a peer that has no link yet.
     pub(super) fn expect(&self, peer: ServerId) {
         lock(&self.0).entry(peer).or_default().figures.missing_since = Some(Instant::now());
     }
 
-    /// There is a link, at `address`. Whether it lasts is not known, so what was the matter is still said.
+    /// Records a new link at `address`.
+    ///
+    /// The link may end at once, so an earlier refusal stays until [`PeerTable::stands`].
     pub(super) fn linked(&self, peer: ServerId, address: SocketAddr, connection: Connection) {
         let mut rows = lock(&self.0);
         let row = rows.entry(peer).or_default();
@@ -124,7 +130,7 @@ impl PeerTable {
         row.link = Some(connection);
     }
 
-    /// Its link lasts.
+    /// Records that the link has lasted; clears the refusal.
     pub(super) fn stands(&self, peer: ServerId) {
         let mut rows = lock(&self.0);
         let figures = &mut rows.entry(peer).or_default().figures;
@@ -132,7 +138,7 @@ impl PeerTable {
         figures.missing_since = None;
     }
 
-    /// It is gone.
+    /// Records the end of the link.
     pub(super) fn unlinked(&self, peer: ServerId) {
         let mut rows = lock(&self.0);
         let row = rows.entry(peer).or_default();
@@ -144,7 +150,7 @@ impl PeerTable {
         }
     }
 
-    /// It is being dialled there.
+    /// Records the address being dialled, unless a link exists.
     pub(super) fn dialled(&self, peer: ServerId, address: SocketAddr) {
         let mut rows = lock(&self.0);
         let figures = &mut rows.entry(peer).or_default().figures;
@@ -153,7 +159,7 @@ impl PeerTable {
         }
     }
 
-    /// Why there is none, unless there is one. The same line again leaves it as old as it is.
+    /// Records why there is no link, unless one exists. An unchanged line keeps its age.
     pub(super) fn refused(&self, peer: ServerId, line: String) {
         let mut rows = lock(&self.0);
         let figures = &mut rows.entry(peer).or_default().figures;
@@ -162,7 +168,9 @@ impl PeerTable {
         }
     }
 
-    /// Why it gave a connection up that was no link here yet; unless another one stands by now, whose end this would be taken for.
+    /// Records why the peer closed a connection before it became a link.
+    ///
+    /// Ignored while a lasting link exists, because the line would read as the end of that link.
     pub(super) fn given_up(&self, peer: ServerId, line: String) {
         let mut rows = lock(&self.0);
         let figures = &mut rows.entry(peer).or_default().figures;
@@ -171,7 +179,7 @@ impl PeerTable {
         }
     }
 
-    /// Why its link ends, which there still is.
+    /// Records why the current link is closed.
     pub(super) fn closed(&self, peer: ServerId, line: String) {
         lock(&self.0).entry(peer).or_default().figures.refuse(line);
     }

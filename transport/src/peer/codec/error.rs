@@ -1,43 +1,45 @@
-//! Bytes of a peer that mean nothing.
+//! Errors of decoding a peer's bytes.
 
 use super::Kind;
 use core::fmt;
 
-/// Why bytes of a peer were not understood. Nothing that follows them on their stream means anything: the link closes.
+/// Why bytes from a peer could not be decoded.
+///
+/// The rest of the stream cannot be interpreted, so the link is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CodecError {
-    /// A frame longer than this server's limits let its sender make one: noise, or limits that differ between servers.
+    /// The frame exceeds this server's limit: garbage, or the servers' limits differ.
     TooLong {
-        /// What it announced, bytes after the length itself.
+        /// Announced length in bytes, without the length field.
         length: usize,
-        /// What is allowed, bytes.
+        /// Largest length allowed, in bytes.
         max: usize,
     },
-    /// A frame, or a datagram, without a kind.
+    /// A frame or datagram that ends before its kind.
     Empty,
-    /// A kind that this release does not know: a newer one's, or noise.
+    /// A kind unknown to this release: from a later one, or garbage.
     UnknownKind(u8),
-    /// A kind that never comes here.
+    /// A kind that is not allowed at this place.
     Misplaced {
-        /// Which.
+        /// The frame's kind.
         kind: Kind,
-        /// Where it came, for people.
+        /// Where the frame arrived, for the operator.
         place: &'static str,
     },
-    /// A frame that ends before what it has to say.
+    /// A frame that ends before its last field.
     TooShort(Kind),
-    /// A frame with something behind what it has to say.
+    /// A frame with bytes after its last field.
     Trailing {
-        /// Which.
+        /// The frame's kind.
         kind: Kind,
-        /// How much, bytes.
+        /// Number of extra bytes.
         bytes: usize,
     },
-    /// A value that nobody may send.
+    /// A value outside its allowed range.
     Invalid {
-        /// Of which frame.
+        /// Kind of the frame that holds the value.
         kind: Kind,
-        /// What, for people.
+        /// The value, for the operator.
         what: &'static str,
     },
 }

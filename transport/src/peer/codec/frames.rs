@@ -1,39 +1,48 @@
-//! From what a stream brings to messages.
+//! Splits a stream's bytes into frames and decodes them.
 
 use super::reader::{Read, Reader};
 use super::{CodecError, message};
 use bytes::{Buf, Bytes, BytesMut};
 use zoolet_engine::peer::{Lane, PeerMessage};
 
-/// Frames up to this length share buffers of this size, so that many small ones cost few allocations; a longer one has its own when so much of it
-/// has come: a length alone never costs more than this.
+/// Size of the receive buffers that several small frames share.
+///
+/// Shared buffers save allocations for small frames. A longer frame gets a buffer of its full size
+/// only after a shared buffer has filled with its bytes. So an announced length alone never
+/// allocates more than this.
 pub const SHARED_BYTES: usize = 32 << 10;
-/// The length that every frame begins with.
+/// Bytes of the length field that starts every frame.
 pub(super) const LENGTH_BYTES: usize = 4;
 
-/// The messages of one lane, from its bytes in pieces of any size.
+/// Decodes the messages of one lane from chunks of any size.
 ///
-/// What is decoded shares the buffer of its frame, which has been copied once out of what was received: entries that are kept for long keep
-/// neither packets alive nor more than [`SHARED_BYTES`] of their neighbours.
+/// Each frame is copied once out of the received packets, and decoded values share the frame's
+/// buffer. Entries that live long therefore pin no packets, and at most [`SHARED_BYTES`] of
+/// neighbouring frames.
 #[derive(Debug)]
 pub struct Frames {
     lane: Lane,
     frame_bytes_max: usize,
-    /// The beginning of the next frame, its length first; behind it, room.
+    /// Start of the next frame, including its length field. The spare capacity takes the rest.
     frame: BytesMut,
-    /// What came and was not looked at.
+    /// Received bytes that are not in a frame yet.
     received: Bytes,
-    /// Set once: nothing that follows means anything.
+    /// Set on the first error: the rest of the stream cannot be decoded.
     failed: Option<CodecError>,
 }
 
 impl Frames {
-    /// Of a stream that carries `lane`. `frame_bytes_max`: bytes of a frame at most without its length, as [`super::frame_bytes_max`] says.
+    /// Returns a decoder for a stream that carries `lane`.
+    ///
+    /// `frame_bytes_max` bounds a frame without its length field, see [`super::frame_bytes_max`].
     pub fn new(lane: Lane, frame_bytes_max: usize) -> Self {
         Self { lane, frame_bytes_max, frame: BytesMut::new(), received: Bytes::new(), failed: None }
     }
 
-    /// Adds what was received. Cheap when [`Frames::next`] has said `None` since the last time, and else copied.
+    /// Adds received bytes.
+    ///
+    /// Free of copies if [`Frames::next`] has returned `None` since the last call; otherwise both
+    /// chunks are copied.
     pub fn push(&mut self, received: Bytes) {
         if self.received.is_empty() {
             self.received = received;
@@ -42,10 +51,10 @@ impl Frames {
         }
     }
 
-    /// The next message; `None` until more comes.
+    /// Returns the next message; `None` until more bytes arrive.
     ///
     /// # Errors
-    /// What the peer said wrong, again with every call from then on.
+    /// The peer sent an invalid frame. Every later call returns the same error.
     #[allow(clippy::should_implement_trait, reason = "an iterator ends, and this goes on when more has come")]
     pub fn next(&mut self) -> Result<Option<PeerMessage>, CodecError> {
         if let Some(error) = self.failed {
@@ -58,7 +67,7 @@ impl Frames {
         result
     }
 
-    /// The next frame without its length, when it is whole.
+    /// Returns the next complete frame, without its length field.
     fn take(&mut self) -> Result<Option<Bytes>, CodecError> {
         if !self.fill(LENGTH_BYTES) {
             return Ok(None);
@@ -68,14 +77,14 @@ impl Frames {
         if !self.fill(bytes) {
             return Ok(None);
         }
-        // A frame that has its own buffer takes it along, and nobody else holds it.
+        // A frame that fills its buffer takes the whole buffer, so nothing else pins it.
         let has_more_room = self.frame.capacity() > bytes;
         let mut frame = if has_more_room { self.frame.split_to(bytes) } else { std::mem::take(&mut self.frame) };
         frame.advance(LENGTH_BYTES);
         Ok(Some(frame.freeze()))
     }
 
-    /// Moves what was received to the frame until that has `bytes`; false when it does not suffice.
+    /// Moves received bytes to the frame until it has `bytes`. Returns `false` if they run out.
     fn fill(&mut self, bytes: usize) -> bool {
         while self.frame.len() < bytes && self.received.has_remaining() {
             self.make_room(bytes);
@@ -86,10 +95,12 @@ impl Frames {
         self.frame.len() >= bytes
     }
 
-    /// Room for more of a frame of `bytes`, though not for all of it as long as that is only said.
+    /// Makes room for more of a frame of `bytes`.
+    ///
+    /// Allocates the full size only after the frame has filled the current buffer.
     fn make_room(&mut self, bytes: usize) {
         if self.frame.capacity() < bytes.min(SHARED_BYTES) {
-            // The same buffer again if nobody holds a part of it any more.
+            // Reuses the allocation if no decoded frame holds a part of it.
             self.frame.reserve(SHARED_BYTES - self.frame.len());
         } else if self.frame.len() == self.frame.capacity() {
             let mut own = BytesMut::with_capacity(bytes);
@@ -99,7 +110,7 @@ impl Frames {
     }
 }
 
-/// The message that is all of `frame`, which came on `lane`.
+/// Decodes the one message in `frame`, which arrived on `lane`.
 pub(super) fn decode(frame: Bytes, lane: Lane) -> Read<PeerMessage> {
     let place = match lane {
         Lane::Datagram => "as a datagram",
@@ -112,7 +123,7 @@ pub(super) fn decode(frame: Bytes, lane: Lane) -> Read<PeerMessage> {
     if message.lane() == lane { Ok(message) } else { Err(misplaced) }
 }
 
-/// The length of the frame that `bytes` begin with; `None` before it is there.
+/// Returns the first frame's announced length; `None` if the length field is incomplete.
 pub(super) fn announced(bytes: &[u8], max: usize) -> Result<Option<usize>, CodecError> {
     let Some(length) = bytes.first_chunk().copied().map(u32::from_le_bytes) else { return Ok(None) };
     match usize::try_from(length) {

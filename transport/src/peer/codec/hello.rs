@@ -1,4 +1,4 @@
-//! What two servers say first.
+//! The first message between two servers.
 
 use super::reader::{Read, Reader};
 use super::writer;
@@ -6,48 +6,58 @@ use bytes::{BufMut, Bytes, BytesMut};
 use zoolet_model::ServerId;
 use zoolet_zab::Incarnation;
 
-/// The minor version of what this release says. A release says nothing that its predecessor does not understand before an operator has made the upgrade
-/// final; the major version is the link's protocol name.
+/// Minor version of this release's messages.
+///
+/// A release sends only messages that its predecessor understands, until an operator makes the
+/// upgrade final. The major version is in the link's protocol name (ALPN).
 pub const MINOR_VERSION: u16 = 0;
-/// Addresses in one Hello at most.
+/// Maximum number of addresses in one Hello.
 pub const ADDRESSES_MAX: usize = 8;
-/// Bytes of an address at most: a name of 253, a colon, a port.
+/// Maximum bytes of an address: name 253, colon, port 5.
 pub const ADDRESS_BYTES_MAX: usize = 253 + 1 + 5;
-/// Bytes of the name of a site at most.
+/// Maximum bytes of a site's name.
 pub const SITE_BYTES_MAX: usize = 128;
-/// Bytes of an extension at most.
+/// Maximum bytes of the extension.
 pub const EXTENSION_BYTES_MAX: usize = 1024;
 
-/// Who speaks, and to whom it believes to speak. On a stream of its own, before anything else: the dialler's first, and the acceptor's only when
-/// that has proved itself. Which ensemble its disk belongs to is not among it: a disk may get its ensemble while links live, so notifications say it, and
-/// the machine judges it.
+/// Names the sender and the server it believes to be talking to.
+///
+/// Each side sends one Hello on the connection's first stream, before any other message. The
+/// dialler sends first; the acceptor answers only after the dialler has proved itself.
+///
+/// The Hello does not name the ensemble, because a disk may join one while links are up.
+/// Notifications carry the ensemble, and the engine checks it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hello {
     /// The sender's [`MINOR_VERSION`].
     pub minor_version: u16,
-    /// The name of its site, empty without one; what is longer than [`SITE_BYTES_MAX`] is cut off.
+    /// Name of the sender's site, or empty. The encoder truncates it to [`SITE_BYTES_MAX`].
     pub site: String,
     /// The sender.
     pub from: ServerId,
-    /// Whom it believes to speak to.
+    /// The server that the sender believes it is talking to.
     pub to: ServerId,
-    /// Of its process: drawn anew with each start.
+    /// Random number of the sender's process, drawn at each start.
     pub process: u64,
-    /// How long that process has lived, milliseconds.
+    /// Age of the sender's process, in milliseconds. Counted from the start of its links.
     pub process_age_ms: u64,
-    /// Of its disk.
+    /// Incarnation of the sender's disk.
     pub disk: Incarnation,
-    /// Where it can be dialled, `host:port` each, [`ADDRESSES_MAX`] at most. One that is longer than [`ADDRESS_BYTES_MAX`] is left out.
+    /// Addresses of the sender, each as `host:port`, at most [`ADDRESSES_MAX`].
+    ///
+    /// The encoder leaves out an address longer than [`ADDRESS_BYTES_MAX`].
     pub addresses: Vec<String>,
-    /// That it knows the secret of its site.
+    /// Proof that the sender knows the site key; `None` without a site key.
     pub proof: Option<[u8; 32]>,
-    /// What a later release adds, at most [`EXTENSION_BYTES_MAX`] bytes; this one says nothing here and passes it over. Kept all the same: the proof is
-    /// made of everything that is said.
+    /// Fields of later releases, at most [`EXTENSION_BYTES_MAX`] bytes.
+    ///
+    /// This release sends none and ignores those it receives. It keeps the bytes, because the proof
+    /// covers the whole Hello.
     pub extension: Bytes,
 }
 
 impl Hello {
-    /// The body behind the kind.
+    /// Appends the body, which follows the kind.
     pub(super) fn encode(&self, out: &mut BytesMut) {
         let Self { minor_version, site, from, to, process, process_age_ms, disk, .. } = self;
         let Self { addresses, proof, extension, .. } = self;
@@ -88,7 +98,7 @@ fn addresses(reader: &mut Reader) -> Read<Vec<String>> {
     (0..count).map(|_| reader.text(ADDRESS_BYTES_MAX)).collect()
 }
 
-/// A copy, so that a Hello that is kept for long does not keep what came with it.
+/// Reads and copies the extension, so that a Hello does not pin the receive buffer.
 fn extension(reader: &mut Reader) -> Read<Bytes> {
     let extension = reader.counted_bytes()?;
     if extension.len() > EXTENSION_BYTES_MAX {

@@ -1,18 +1,21 @@
-//! What a frame is: its fifth byte.
+//! The kind of a frame: its fifth byte.
 
-/// Kinds with their numbers; a list of its own could lack one.
+/// Declares the kinds once, so that `ALL` and `from_byte` cannot omit one.
 macro_rules! kinds {
     ($($kind:ident = $byte:literal,)*) => {
-        /// The kind of a frame, named as its message is. Numbers are never used for anything else again; those of one lane stand together.
+        /// The kind of a frame, named after its message.
+        ///
+        /// A number is never reused. Zab messages start at 1, where 15 and 16 are datagrams. Other
+        /// messages of the log lane start at 32, the forward lane at 48, openings of streams at 64.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[allow(missing_docs, reason = "the names are those of the messages")]
         pub enum Kind { $($kind = $byte,)* }
 
         impl Kind {
-            /// Every kind of this release.
+            /// Every kind that this release knows.
             pub const ALL: &'static [Self] = &[$(Self::$kind,)*];
 
-            /// The number that stands for it.
+            /// Returns the kind's number in a frame.
             pub const fn byte(self) -> u8 {
                 self as u8
             }

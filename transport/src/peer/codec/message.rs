@@ -1,4 +1,4 @@
-//! What servers say to each other.
+//! The messages between servers.
 
 use super::reader::{Read, Reader};
 use super::{CodecError, Kind, writer, zab};
@@ -10,14 +10,16 @@ use zoolet_engine::status::{DiskTroubles, Refusal};
 use zoolet_model::{ErrorCode, ServerId, SessionSecret};
 use zoolet_zab::{MEMBERS_MAX, Role};
 
-/// Bytes of Entries before the first entry, kind included, and of each entry before its payload.
+/// Sizes of the headers of an Entries message and of each entry, in bytes.
+///
+/// The message's header includes the kind.
 pub(super) const ENTRIES_BYTES: usize = 1 + 4 + 4 + 8 + 8 + 16 + 4;
 pub(super) const ENTRY_BYTES: usize = 8 + 4;
-/// Bytes of a Touch without what it lists, kind included.
+/// Bytes of a Touch message without its lists, including the kind.
 pub(super) const TOUCH_BYTES: usize = 1 + 4 + 4 + 1 + 4;
-/// Bytes of a claim in a Touch.
+/// Bytes of one claim in a Touch message.
 pub(super) const CLAIM_BYTES: usize = 8 + 8 + 4 + 8;
-/// Bytes of a session in a Touch.
+/// Bytes of one session in a Touch message.
 pub(super) const SESSION_BYTES: usize = 8;
 
 pub(super) fn kind_of(message: &PeerMessage) -> Kind {
@@ -37,7 +39,7 @@ pub(super) fn kind_of(message: &PeerMessage) -> Kind {
     }
 }
 
-/// The body behind the kind.
+/// Appends the body, which follows the kind.
 pub(super) fn encode(message: &PeerMessage, out: &mut BytesMut) {
     match message {
         PeerMessage::Zab(message) => zab::encode(message, out),
@@ -100,7 +102,7 @@ pub(super) fn encode(message: &PeerMessage, out: &mut BytesMut) {
     }
 }
 
-/// Numbers of roles and refusals; never used for anything else again.
+/// Numbers of roles and refusals. A number is never reused.
 mod health {
     use super::{Refusal, Shortage};
 
@@ -109,7 +111,7 @@ mod health {
     pub(super) const FOLLOWING: u8 = 2;
     pub(super) const OBSERVING: u8 = 3;
 
-    /// 0 is none, and 255 what a later release says and this one does not know.
+    /// 0 stands for no refusal. An unknown number, from a later release, decodes as `Other`.
     pub(super) const REFUSALS: [(u8, Refusal); 7] = [
         (1, Refusal::Shortage(Shortage::Disk)),
         (2, Refusal::Shortage(Shortage::Bound)),
@@ -143,7 +145,7 @@ fn put_health(out: &mut BytesMut, said: &Health) {
     out.put_u8(disk.bits());
 }
 
-/// Entries follow one another, so the place of the first says those of all.
+/// The entries are consecutive, so only the first zxid is encoded.
 fn put_entries(out: &mut BytesMut, message: &Entries) {
     let Entries { attempt, epoch, from, to, committed, chain_before, entries } = message;
     debug_assert_eq!(entries.last().map(|last| last.zxid), Some(*to), "a message ends with its last entry");
@@ -170,10 +172,10 @@ fn put_claim(out: &mut BytesMut, claim: &Claim) {
     writer::attachment(out, claim.since);
 }
 
-/// The message that is all of a frame.
+/// Decodes the one message in a frame.
 pub(super) fn decode(mut reader: Reader) -> Read<PeerMessage> {
     let message = body(&mut reader)?;
-    // It is only shown, so a later release may add to it.
+    // Health is only displayed, so a later release may append fields to it.
     if !matches!(message, PeerMessage::Health(_)) {
         reader.end()?;
     }
@@ -281,7 +283,7 @@ fn read_health(reader: &mut Reader) -> Read<Health> {
         behind: reader.u64()?,
         silent: few_servers(reader)?,
         lagging: few_servers(reader)?,
-        // Earlier builds end here.
+        // Earlier builds end the message here.
         disk: DiskTroubles::from_bits(if reader.left() > 0 { reader.u8()? } else { 0 }),
     })
 }

@@ -1,12 +1,14 @@
-//! The bytes of everything that servers say to each other. Pure.
+//! The encoding of all messages between servers. Pure functions, no I/O.
 //!
-//! All of it is frames (docs/FORMATS.md, "Between servers"): a length, a kind, a body; but the bytes of a snapshot, which are the image itself. The first
-//! frame of a stream says what the stream is ([`Opening`]); a lane is a row of messages ([`encode`], [`Frames`]); a datagram is one message without the
-//! length ([`encode_datagram`], [`decode_datagram`]).
+//! Everything is a frame of a length, a kind and a body (docs/FORMATS.md, "Between servers"). The
+//! one exception is a snapshot's bytes, which are the raw image. The first frame of a stream says
+//! how the stream is used ([`Opening`]). A lane is a sequence of messages ([`encode`], [`Frames`]).
+//! A datagram is one message without the length field ([`encode_datagram`], [`decode_datagram`]).
 //!
-//! Every value has one form, so what decodes encodes to the same bytes; what nobody may send is refused here, and its frame named. A
-//! decoder takes no more memory than what came justifies: a payload is a slice of its frame, and room for a list is made when its
-//! elements are seen to be there.
+//! Every message except Health has exactly one encoding, so a decoded message encodes to the same
+//! bytes. Decoders reject invalid values and name the frame's kind in the error. A decoder
+//! allocates no more than the received bytes justify. A payload is a slice of its frame. A list is
+//! allocated only after its length was checked against the rest of the frame.
 
 mod error;
 mod frames;
@@ -28,30 +30,33 @@ use bytes::{BufMut, Bytes, BytesMut};
 use zoolet_engine::Limits;
 use zoolet_engine::peer::{CLAIMS_MAX, ENTRIES_BYTES_MAX, Lane, PeerEntry, PeerMessage};
 
-/// Appends one frame.
+/// Appends `message` as one frame.
 pub fn encode(message: &PeerMessage, out: &mut BytesMut) {
     writer::frame(out, message::kind_of(message), |out| message::encode(message, out));
 }
 
-/// Appends a message of [`Lane::Datagram`] as one datagram is: without a length.
+/// Appends a message of [`Lane::Datagram`] as a frame without its length field.
 pub fn encode_datagram(message: &PeerMessage, out: &mut BytesMut) {
     debug_assert_eq!(message.lane(), Lane::Datagram, "what may not be lost goes on a stream");
     out.put_u8(message::kind_of(message).byte());
     message::encode(message, out);
 }
 
-/// The message that is all of a datagram.
+/// Decodes the one message in a datagram.
 ///
 /// # Errors
-/// What is wrong with it.
+/// [`CodecError`]: the datagram is not exactly one valid message of [`Lane::Datagram`].
 pub fn decode_datagram(datagram: Bytes) -> Result<PeerMessage, CodecError> {
     frames::decode(datagram, Lane::Datagram)
 }
 
-/// Bytes of the longest frame, without its length, that a server with these limits sends: one entry that is as large as its log takes, a whole batch of
-/// small ones, or all its sessions.
+/// Returns the longest frame, in bytes, of servers with these limits.
+///
+/// Does not count the length field. The longest frame is the largest entry of the log, a full batch
+/// of small entries, or a Touch that lists all sessions.
 pub fn frame_bytes_max(limits: &Limits) -> usize {
-    // Then what the machine takes for a full batch is not longer here.
+    // The engine counts `size_of::<PeerEntry>()` for each entry of a batch, so a full batch is no
+    // longer on the wire.
     const { assert!(message::ENTRY_BYTES <= size_of::<PeerEntry>()) };
     let payloads = limits.payload_bytes_max().max(ENTRIES_BYTES_MAX);
     let sessions = CLAIMS_MAX * message::CLAIM_BYTES + limits.sessions_max as usize * message::SESSION_BYTES;

@@ -1,4 +1,4 @@
-//! What a stream begins with.
+//! The first frame of a stream.
 
 use super::frames::{LENGTH_BYTES, announced};
 use super::reader::{Read, Reader};
@@ -6,23 +6,23 @@ use super::{CodecError, Hello, Kind, writer};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use zoolet_engine::peer::{Lane, TransferId};
 
-/// Bytes of a frame that a stream may begin with, at most: whoever has proved nothing yet makes nobody hold more.
+/// Maximum bytes of a stream's first frame. Bounds the memory that an unproved peer can consume.
 pub const OPENING_BYTES_MAX: usize = 4096;
-/// Bytes of a refusal's reason at most.
+/// Maximum bytes of a refusal's reason.
 pub const REASON_BYTES_MAX: usize = 256;
 
-/// The first frame of a stream: what the rest of it is.
+/// The first frame of a stream; determines how the rest is read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Opening {
-    /// Who speaks. Nothing follows.
+    /// The sender introduces itself. Nothing follows.
     Hello(Hello),
-    /// The frames of a lane follow, see [`super::Frames`].
+    /// The frames of one lane follow, see [`super::Frames`].
     Lane(StreamLane),
-    /// The receiver of a snapshot asks for its bytes. Nothing follows; the answer comes the other way.
+    /// The receiver of a snapshot requests its bytes. The reply comes on the same stream.
     SnapshotRequest(SnapshotRequest),
 }
 
-/// A lane that is a stream.
+/// A lane that travels on a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StreamLane {
     /// [`Lane::Log`].
@@ -32,7 +32,7 @@ pub enum StreamLane {
 }
 
 impl StreamLane {
-    /// As messages say it.
+    /// Converts to the [`Lane`] of messages.
     pub fn lane(self) -> Lane {
         match self {
             Self::Log => Lane::Log,
@@ -41,32 +41,32 @@ impl StreamLane {
     }
 }
 
-/// Which snapshot's bytes are asked for, and from where on.
+/// Requests a snapshot's bytes from an offset on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SnapshotRequest {
-    /// The sender's number.
+    /// The sender's number for this transfer.
     pub transfer: TransferId,
-    /// Bytes that are there already, of an earlier transfer that broke off.
+    /// Bytes that the receiver kept from an earlier, interrupted transfer.
     pub offset: u64,
 }
 
 /// The answer to a [`SnapshotRequest`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SnapshotReply {
-    /// The bytes from the offset on follow, as they are, to the end of the stream.
+    /// The raw bytes from the offset to the end follow.
     Bytes {
-        /// Bytes of the snapshot in all, those before the offset among them.
+        /// Total bytes of the snapshot, including those before the offset.
         bytes: u64,
     },
-    /// Nothing follows.
+    /// The request is refused. Nothing follows.
     Refused {
-        /// For people. What is longer than [`REASON_BYTES_MAX`] is cut off.
+        /// The reason, for the operator. The encoder truncates it to [`REASON_BYTES_MAX`].
         reason: String,
     },
 }
 
 impl Opening {
-    /// Appends it.
+    /// Appends the opening as one frame.
     pub fn encode(&self, out: &mut BytesMut) {
         match self {
             Self::Hello(hello) => writer::frame(out, Kind::Hello, |out| hello.encode(out)),
@@ -85,10 +85,10 @@ impl Opening {
         }
     }
 
-    /// Takes it off the front of what has come of a stream; `None` until it is whole.
+    /// Removes the opening from the front of `received`; `None` until it is complete.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// [`CodecError`]: the first frame is invalid or not an opening.
     pub fn take(received: &mut BytesMut) -> Result<Option<Self>, CodecError> {
         let Some(frame) = take_frame(received)? else { return Ok(None) };
         let mut reader = Reader::new(frame, "at the beginning of a stream")?;
@@ -111,7 +111,7 @@ impl Opening {
 }
 
 impl SnapshotReply {
-    /// Appends it.
+    /// Appends the reply as one frame.
     pub fn encode(&self, out: &mut BytesMut) {
         writer::frame(out, Kind::SnapshotReply, |out| match self {
             Self::Bytes { bytes } => {
@@ -125,10 +125,12 @@ impl SnapshotReply {
         });
     }
 
-    /// Takes it off the front of what has come of a stream; `None` until it is whole. The bytes of the snapshot may stand behind it.
+    /// Removes the reply from the front of `received`; `None` until it is complete.
+    ///
+    /// Bytes of the snapshot may follow it in `received`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// [`CodecError`]: the first frame is invalid or not a reply.
     pub fn take(received: &mut BytesMut) -> Result<Option<Self>, CodecError> {
         let Some(frame) = take_frame(received)? else { return Ok(None) };
         let mut reader = Reader::new(frame, "as the answer to a SnapshotRequest")?;
@@ -149,7 +151,7 @@ impl SnapshotReply {
     }
 }
 
-/// Takes the first frame off, without its length; `None` until it is whole.
+/// Removes the first frame, without its length field; `None` until it is complete.
 fn take_frame(received: &mut BytesMut) -> Result<Option<Bytes>, CodecError> {
     match announced(received, OPENING_BYTES_MAX)? {
         Some(length) if received.len() >= LENGTH_BYTES + length => {

@@ -1,4 +1,4 @@
-//! Reads little-endian values from a frame, and gives its errors their frame's name.
+//! Reads little-endian values from a frame; errors carry the frame's kind.
 
 use super::{CodecError, Kind};
 use bytes::Bytes;
@@ -6,21 +6,21 @@ use zoolet_engine::peer::Attachment;
 use zoolet_model::{ServerId, SessionId, Zxid};
 use zoolet_zab::{Attempt, Credentials, EnsembleId, Epoch};
 
-/// What a read gives.
+/// Result of a read.
 pub(super) type Read<T> = Result<T, CodecError>;
 
-/// A place in a frame. Bytes that it hands out share the frame.
+/// A position in a frame. Returned bytes share the frame's buffer.
 #[derive(Debug)]
 pub(super) struct Reader {
     frame: Bytes,
     at: usize,
     kind: Kind,
-    /// Where the frame came, for people.
+    /// Where the frame arrived, for the operator.
     place: &'static str,
 }
 
 impl Reader {
-    /// Behind the kind that `frame` begins with.
+    /// Starts after the kind, the first byte of `frame`.
     pub(super) fn new(frame: Bytes, place: &'static str) -> Read<Self> {
         let &byte = frame.first().ok_or(CodecError::Empty)?;
         let kind = Kind::from_byte(byte).ok_or(CodecError::UnknownKind(byte))?;
@@ -31,7 +31,7 @@ impl Reader {
         self.kind
     }
 
-    /// The end of the frame has to be here.
+    /// Fails unless the whole frame was read.
     pub(super) fn end(&self) -> Read<()> {
         match self.left() {
             0 => Ok(()),
@@ -39,7 +39,7 @@ impl Reader {
         }
     }
 
-    /// Bytes not yet read.
+    /// Returns the number of unread bytes.
     pub(super) fn left(&self) -> usize {
         self.frame.len() - self.at
     }
@@ -48,12 +48,12 @@ impl Reader {
         CodecError::Invalid { kind: self.kind, what }
     }
 
-    /// A frame of this kind never comes here.
+    /// Returns the error for a kind that is not allowed at this place.
     pub(super) fn misplaced(&self) -> CodecError {
         CodecError::Misplaced { kind: self.kind, place: self.place }
     }
 
-    /// A frame inside the frame: its kind stands for the rest.
+    /// Reads the kind of a nested frame, which takes the rest.
     pub(super) fn nested(&mut self) -> Read<Kind> {
         let byte = self.u8()?;
         Kind::from_byte(byte).ok_or(CodecError::UnknownKind(byte))
@@ -83,7 +83,7 @@ impl Reader {
         self.array().map(u128::from_le_bytes)
     }
 
-    /// One form for each value: what is neither 0 nor 1 is refused.
+    /// Accepts only 0 and 1, so that each value has one encoding.
     pub(super) fn bool(&mut self) -> Read<bool> {
         match self.u8()? {
             0 => Ok(false),
@@ -92,18 +92,20 @@ impl Reader {
         }
     }
 
-    /// What follows a flag, if the flag is set.
+    /// Reads a flag and, if it is set, a value.
     pub(super) fn option<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<Option<T>> {
         if self.bool()? { read(self).map(Some) } else { Ok(None) }
     }
 
-    /// How many things of at least `bytes` each follow. More than the rest of the frame can hold are refused before anybody makes room for them.
+    /// Reads the length of a list whose elements have at least `bytes` each.
+    ///
+    /// Rejects a length that the rest of the frame cannot hold, before the caller allocates.
     pub(super) fn count(&mut self, bytes: usize) -> Read<usize> {
         let count = self.u32()? as usize;
         if count > self.left() / bytes { Err(CodecError::TooShort(self.kind)) } else { Ok(count) }
     }
 
-    /// The next `length` bytes.
+    /// Returns the next `length` bytes.
     pub(super) fn bytes(&mut self, length: usize) -> Read<Bytes> {
         if length > self.left() {
             return Err(CodecError::TooShort(self.kind));
@@ -113,13 +115,13 @@ impl Reader {
         Ok(self.frame.slice(start..self.at))
     }
 
-    /// Bytes behind their number.
+    /// Reads a length and that many bytes.
     pub(super) fn counted_bytes(&mut self) -> Read<Bytes> {
         let length = self.u32()? as usize;
         self.bytes(length)
     }
 
-    /// Things of exactly `bytes` each behind their number.
+    /// Reads a length and that many elements of exactly `bytes` each.
     pub(super) fn vector<T>(&mut self, bytes: usize, read: impl Fn(&mut Self) -> Read<T>) -> Read<Vec<T>> {
         let count = self.count(bytes)?;
         let mut things = Vec::with_capacity(count);
@@ -135,7 +137,7 @@ impl Reader {
         Ok(bytes)
     }
 
-    /// Text of at most `max` bytes that can be shown as it is.
+    /// Reads at most `max` bytes of printable UTF-8 text.
     pub(super) fn text(&mut self, max: usize) -> Read<String> {
         let length = usize::from(self.u16()?);
         if length > max {

@@ -6,7 +6,7 @@ use zoolet_engine::peer::Attachment;
 use zoolet_model::{SessionId, Zxid};
 use zoolet_zab::{Credentials, Epoch};
 
-/// Appends one frame: room for the length, kind and body, then the length.
+/// Appends one frame; fills in its length after the body is written.
 pub(super) fn frame(out: &mut BytesMut, kind: Kind, body: impl FnOnce(&mut BytesMut)) {
     let start = out.len();
     out.put_u32_le(0);
@@ -20,7 +20,7 @@ pub(super) fn bool(out: &mut BytesMut, value: bool) {
     out.put_u8(value.into());
 }
 
-/// A flag, and what follows it if it is set.
+/// Appends a flag and, if it is set, the value.
 pub(super) fn option<T>(out: &mut BytesMut, value: Option<T>, write: impl FnOnce(&mut BytesMut, T)) {
     bool(out, value.is_some());
     if let Some(value) = value {
@@ -32,13 +32,13 @@ pub(super) fn count(out: &mut BytesMut, count: usize) {
     out.put_u32_le(length(count));
 }
 
-/// Bytes behind their number.
+/// Appends a length and the bytes.
 pub(super) fn bytes(out: &mut BytesMut, bytes: &[u8]) {
     count(out, bytes.len());
     out.put_slice(bytes);
 }
 
-/// A text without control characters, of which as much goes out as `max` bytes hold.
+/// Appends text, truncated to `max` bytes at a character boundary. Omits control characters.
 pub(super) fn text(out: &mut BytesMut, text: &str, max: usize) {
     let start = out.len();
     out.put_u16_le(0);
@@ -74,7 +74,7 @@ pub(super) fn attachment(out: &mut BytesMut, since: Attachment) {
     out.put_u64_le(since.round);
 }
 
-/// A length or a number of things. Nothing that a server says to another comes near 4 GiB: segments of the log are smaller.
+/// Converts a length or count. No message comes near 4 GiB, because log segments are smaller.
 fn length(of: usize) -> u32 {
     debug_assert!(u32::try_from(of).is_ok());
     u32::try_from(of).unwrap_or(u32::MAX)

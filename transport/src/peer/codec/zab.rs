@@ -1,4 +1,4 @@
-//! The protocol's own messages.
+//! The messages of the Zab protocol.
 
 use super::Kind;
 use super::reader::{Read, Reader};
@@ -8,11 +8,15 @@ use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::{Attempt, Config, Epoch, Message, Notification, SPANS_MAX, Servers, Span};
 use zoolet_zab::{Spans, Stance};
 
-/// Of a Pong, beside the age of its sender's oldest append, which is less than 25 days: that its disk has no room for writes. Before there was this
-/// bit it was 0, and a release that does not know it takes the sender for one whose disk is slow.
+/// Flag in a Pong's append age: no room for writes on disk.
+///
+/// The age is capped below this bit, at 24.8 days in milliseconds. Releases without the flag always
+/// sent 0 here. They read the flag as a huge age, so they treat the sender's disk as slow.
 const NO_ROOM: u32 = 1 << 31;
 
-/// What a notification's sender does, as one byte; another names whom, or is 0.
+/// Encodes the stance of a Notification's sender in one byte.
+///
+/// The next byte is the server voted for or followed, or 0.
 mod stance {
     pub(super) const LOOKING: u8 = 0;
     pub(super) const LEADING: u8 = 1;
@@ -42,7 +46,7 @@ pub(super) fn kind_of(message: &Message) -> Kind {
     }
 }
 
-/// The body behind the kind.
+/// Appends the body, which follows the kind.
 pub(super) fn encode(message: &Message, out: &mut BytesMut) {
     match message {
         Message::Notification(notification) => put_notification(out, notification),
@@ -103,7 +107,7 @@ pub(super) fn encode(message: &Message, out: &mut BytesMut) {
     }
 }
 
-/// What every message but a notification begins with.
+/// Appends the attempt and the epoch, which start every message except Notification.
 fn begin(out: &mut BytesMut, attempt: Attempt, epoch: Epoch) {
     out.put_u32_le(attempt.0);
     writer::epoch(out, epoch);
@@ -138,7 +142,7 @@ fn put_spans(out: &mut BytesMut, spans: &Spans) {
     }
 }
 
-/// The body of a message of this kind, which is one of the protocol's.
+/// Decodes the body of a Zab message of this kind.
 pub(super) fn decode(kind: Kind, reader: &mut Reader) -> Read<Message> {
     if kind == Kind::Notification {
         return notification(reader).map(Message::Notification);
@@ -219,7 +223,7 @@ fn servers(reader: &mut Reader) -> Read<Servers> {
     Ok(servers)
 }
 
-/// Checked here, because a history that cannot be would end the process of whoever reckons with it.
+/// Validates the history here, because the engine panics on an invalid one.
 fn spans(reader: &mut Reader) -> Read<Spans> {
     let count = usize::from(reader.u8()?);
     if count > SPANS_MAX {

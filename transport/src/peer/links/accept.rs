@@ -1,4 +1,4 @@
-//! Who knocks, and what strangers may cost.
+//! Accepts connections, and bounds the cost of unproved peers.
 
 use super::Links;
 use super::closing::{self, refusal_line};
@@ -15,26 +15,28 @@ use tokio::time::timeout;
 use zoolet_engine::network::network;
 use zoolet_model::ServerId;
 
-/// What a stranger gets to prove itself.
+/// Time for an accepted connection to prove itself.
 const PROOF: Duration = Duration::from_secs(2);
-/// What one that has proved itself gets to become a link: this server may be dialling it itself.
+/// Time for a proved connection to become the link.
+///
+/// It may have to wait, because this server may be dialling the same peer.
 const ADMISSION: Duration = Duration::from_secs(5);
 
-/// Of those that were not looked at, and what they sent.
+/// Maximum connection attempts that wait to be looked at, and buffered bytes of each.
 const KNOCKS_MAX: usize = 32;
 const KNOCK_BYTES: u64 = 16 << 10;
 
-/// Bounds what waits before anybody looks at it.
+/// Bounds the connection attempts that wait to be looked at.
 pub(super) fn bound(server: &mut ServerConfig) {
     server
         .max_incoming(KNOCKS_MAX)
         .incoming_buffer_size(KNOCK_BYTES)
         .incoming_buffer_size_total(KNOCK_BYTES * KNOCKS_MAX as u64)
-        // A server is known by its key, and what changes its address on the way is better taken for somebody new.
+        // Peers are known by their keys. A peer whose address changes must connect again.
         .migration(false);
 }
 
-/// Hears whoever knocks, for ever.
+/// Accepts connections, for ever.
 pub(super) async fn run(links: Arc<Links>) {
     let places = Arc::new(Places::default());
     let mut tasks = JoinSet::new();
@@ -61,10 +63,10 @@ fn open(links: &Arc<Links>, places: &Arc<Places>, incoming: Incoming, tasks: &mu
     let is_members = links.members().any(|member| member.is_found_at(remote));
     match places.knock(remote, is_members, incoming.remote_address_validated(), Instant::now()) {
         Knock::Heard(place) => drop(tasks.spawn(hear(links.clone(), incoming, remote, place))),
-        // One that was asked before and did not do it is dropped.
+        // quinn always allows a retry to an address that is not validated, so this cannot fail.
         Knock::Retried => drop(incoming.retry()),
         Knock::Ignored => {
-            // One matter for all: an address that was not shown may be anybody's.
+            // All share one rate limit: an unvalidated address may be forged.
             let line = format!("{remote} and others begin more handshakes than are heard: some are not answered");
             links.of_strangers.warn("ignored", &line);
             incoming.ignore();
@@ -78,7 +80,7 @@ async fn hear(links: Arc<Links>, incoming: Incoming, remote: SocketAddr, place: 
         Ok(connecting) => connecting,
         Err(error) => return tracing::debug!("{who}: {error}"),
     };
-    // With the future goes the connection.
+    // Dropping this future at the timeout closes the connection.
     let heard = timeout(PROOF, async {
         let connection = connecting.await?;
         match links.hear(connection.clone(), &who).await {
@@ -111,19 +113,20 @@ async fn hear(links: Arc<Links>, incoming: Incoming, remote: SocketAddr, place: 
 }
 
 impl Links {
-    /// A line about somebody who came and is refused.
+    /// Warns about a refused connection.
     fn warn_of(&self, remote: SocketAddr, refused: &Refused) {
         self.of_strangers.warn((network(remote.ip()), mem::discriminant(&refused.why)), &refused.to_string());
-        // Without a proof it may claim to be any server: status would tell an operator what a stranger wants to be done.
+        // Without a proof the peer may claim to be any server. The status of that server must not
+        // show a remedy that an attacker chose.
         if let Some(claimed) = refused.claimed.filter(|&claimed| refused.is_known && self.member(claimed).is_some()) {
             self.table.refused(claimed, refused.to_string());
         }
     }
 
-    /// A line about somebody who came and went, if that has to do with who the two are.
+    /// Warns about a connection that ended early, if an identity was the cause.
     fn warn_of_end(&self, remote: SocketAddr, proved: Option<ServerId>, error: &ConnectionError) {
         if proved.is_none() && matches!(error, ConnectionError::ApplicationClosed(_)) {
-            // The reason is a stranger's own word: it could have an operator stop a server that is well.
+            // An unproved peer chose this reason. It could make an operator stop a healthy server.
             return tracing::debug!("{remote} left before it proved itself: {error}");
         }
         let Some(line) = refusal_line(self, &remote.to_string(), error) else {

@@ -1,14 +1,24 @@
-//! Which connection becomes the link.
+//! Chooses which connection becomes the link.
 //!
-//! Either side may dial, so two servers may have several connections at a time, and must agree on one without a word about it:
+//! Either side may dial, so two servers may have several connections at a time. They must agree on
+//! one without an extra message:
 //!
-//! - of connections that come about at the same time, the one that the smaller id dialled stays: that server decides on one connection after the other,
-//!   and on nothing else until the one that it dials has come to its end. The other one always answers, or the two would wait for each other;
-//! - a link that lives is not given up for another one to the same process. Who is asked for a second one makes sure that the first one lives.
+//! - Of concurrent connections, the one dialled by the server with the smaller id stays. That
+//!   server, the decider, judges one connection at a time. While it dials, it judges no other until
+//!   that attempt has ended. The other server always answers at once; otherwise both would wait for
+//!   each other.
+//! - A live link is kept over a new connection from the same process. Before a server rejects the
+//!   new connection, it probes the old link.
 //!
-//! A peer that comes as another process has started again, unless the former process still answers from elsewhere, or lived when this one had begun:
-//! then two live servers have one id, and the one that came later is refused, on either side. The second reason is for a former process that stands
-//! still when it is asked. When its link ends it is gone, and makes room.
+//! A new process under the same id is normally a restart, and its link replaces the old one. There
+//! are two exceptions:
+//!
+//! - The old process still answers from another address.
+//! - The old process was alive after the new one had started. This covers an old process that is
+//!   suspended while it is probed.
+//!
+//! In both cases two live servers share one id, and the later one is refused, whichever side
+//! dialled. Once the old link ends, its process counts as gone and the new one is accepted.
 
 use super::closing::{self, Closing};
 use super::greeting::{self, Failed, Proven};
@@ -20,21 +30,22 @@ use std::sync::Arc;
 use zoolet_engine::Event;
 use zoolet_model::ServerId;
 
-/// What becomes of a connection that has proved itself.
+/// Decision about a proved connection.
 #[derive(PartialEq, Eq)]
 enum Verdict {
-    /// It is the link; one that there was is over.
+    /// It becomes the link and replaces an older one.
     Welcome,
-    /// There is one, and it lives.
+    /// A live link exists already.
     Duplicate,
 }
 
 impl Links {
-    /// Takes a connection that this server accepted, or closes it.
+    /// Makes an accepted connection the link, or closes it.
     pub(super) async fn admit(self: &Arc<Self>, mut proven: Proven) -> Result<(), Failed> {
         let wanted = proven.hello.to;
         if wanted != self.settings.id {
-            // The address is wrong there. Nothing but this tells it who is here, and nothing comes of it whatever it says.
+            // The dialler's address list is wrong. Only this answer tells it which server is here.
+            // The result does not matter, because the connection is refused in any case.
             let _ = self.answer(&mut proven).await;
             return Err(proven.guest.refuse(Some(proven.hello.from), Why::AsksForAnother { wanted }).into());
         }
@@ -53,7 +64,9 @@ impl Links {
             self.turn_away(member.id, &proven);
             return Ok(());
         }
-        // Whoever decides decides on nothing else meanwhile. Whoever does not must not keep the other waiting, who may be at its own dialling.
+        // The decider keeps the member's `door` locked while it answers, so it judges one
+        // connection at a time. The other server must not: the decider may be dialling, and both
+        // would wait.
         let door = if decides {
             self.answer(&mut proven).await?;
             door
@@ -61,7 +74,7 @@ impl Links {
             drop(door);
             self.answer(&mut proven).await?;
             let door = member.door().await;
-            // While it kept its word back, another may have become the link.
+            // Another connection may have become the link while `door` was unlocked.
             if self.verdict(&member, &proven).await? == Verdict::Duplicate {
                 self.turn_away(member.id, &proven);
                 return Ok(());
@@ -73,7 +86,7 @@ impl Links {
         Ok(linked?)
     }
 
-    /// Makes a connection that this server dials the link, or closes it. True if there is a link then.
+    /// Makes a dialled connection the link, or closes it.
     pub(super) async fn dial(
         self: &Arc<Self>,
         member: &Arc<Member>,
@@ -101,7 +114,7 @@ impl Links {
         Ok(linked?)
     }
 
-    /// Whether this server decides between connections to that one, which come to it one by one.
+    /// Returns whether this server is the decider of the pair.
     fn decides(&self, member: &Member) -> bool {
         self.settings.id < member.id
     }
@@ -118,7 +131,8 @@ impl Links {
         if is_same_process {
             return Ok(if lives { Verdict::Duplicate } else { Verdict::Welcome });
         }
-        // A connection that has ended says nothing of who lives: this machine may have slept, and its clock with it.
+        // Once the connection has ended, the ages prove nothing: this machine may have been
+        // suspended, and its clock with it.
         let has_ended = link.connection.close_reason().is_some();
         if !lives && (has_ended || !link.lived_beside(proven.began())) {
             return Ok(Verdict::Welcome);
@@ -127,7 +141,9 @@ impl Links {
         Err(proven.guest.refuse(Some(member.id), Why::LiveTwice { first }))
     }
 
-    /// A copied data directory under another id has the key of its original.
+    /// Refuses a key that is live under another id.
+    ///
+    /// A copied data directory has its original's key.
     fn judge_key(&self, member: &Member, proven: &Proven) -> Result<(), Refused> {
         let mut others = self.members().filter(|other| other.id != member.id).filter_map(|other| other.link());
         match others.find(|link| link.key == proven.key()) {
@@ -139,7 +155,9 @@ impl Links {
         }
     }
 
-    /// It does not become the link. Its peer may have given it up before.
+    /// Closes a connection that does not become the link.
+    ///
+    /// If the peer has closed it before, records the reason.
     fn turn_away(&self, peer: ServerId, proven: &Proven) {
         match proven.connection.close_reason() {
             Some(error) => closing::keep_why(self, peer, proven.remote, &error),
@@ -147,13 +165,16 @@ impl Links {
         }
     }
 
-    /// Makes it the link. The machine hears of the end of the one before first.
+    /// Makes a connection the link.
+    ///
+    /// The engine receives the PeerDown of the previous link first.
     async fn link(self: &Arc<Self>, member: &Arc<Member>, proven: Proven) -> Result<(), Refused> {
         if let Some(before) = member.link() {
             Closing::Duplicate.close(&before.connection, "");
             member.unlinked().await;
         }
-        // The door is this member's alone: the same key may have come in at another one meanwhile. From here on nothing is waited for.
+        // `door` covers only this member, so the same key may have been linked as another member
+        // meanwhile. Nothing awaits from here on.
         self.judge_key(member, &proven)?;
         if proven.connection.close_reason().is_some() {
             self.turn_away(member.id, &proven);

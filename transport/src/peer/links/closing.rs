@@ -1,4 +1,4 @@
-//! Why a connection is closed, as the peer is told, and what its end says to people.
+//! Close codes of connections, and their explanation for the operator.
 
 use super::Links;
 use crate::peer::trust::{Refused, Why, close_code};
@@ -6,27 +6,27 @@ use quinn::{ApplicationClose, Connection, ConnectionError, VarInt};
 use std::net::SocketAddr;
 use zoolet_model::ServerId;
 
-/// Codes of closes that have nothing to do with trust, whose own are in [`close_code`]. Numbers are for ever.
+/// Close codes other than those of trust, see [`close_code`]. A number is never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Closing {
     /// This server stops.
     Going,
-    /// There is a link already, or another connection became one.
+    /// A link exists already, or another connection became the link.
     Duplicate,
-    /// It has proved itself, and is no member.
+    /// The peer has proved itself but is not a member.
     NoMember,
-    /// It takes nothing any more.
+    /// The peer does not read.
     DoesNotRead,
-    /// It said what no server says.
+    /// The peer violated the protocol.
     Protocol,
-    /// The machine wants no link to it.
+    /// The engine dropped the link.
     Dropped,
 }
 
 const ALL: [Closing; 6] =
     [Closing::Going, Closing::Duplicate, Closing::NoMember, Closing::DoesNotRead, Closing::Protocol, Closing::Dropped];
 
-/// More of a text than this is not sent, and not believed.
+/// Maximum bytes of a close's text, both sent and read.
 const TEXT_BYTES_MAX: usize = 128;
 
 impl Closing {
@@ -41,19 +41,21 @@ impl Closing {
         }
     }
 
-    /// Closes with it. `text` is for people.
+    /// Closes `connection` with this code. `text` is for the peer's operator.
     pub(super) fn close(self, connection: &Connection, text: &str) {
         close(connection, self.code(), text);
     }
 
-    /// With what the peer closed.
+    /// Returns the peer's close code, if it is one of these.
     pub(super) fn of(error: &ConnectionError) -> Option<Self> {
         let (code, _) = said(error)?;
         ALL.into_iter().find(|closing| closing.code() == code)
     }
 }
 
-/// Closes a connection that is not taken. What the other side is told beside a number is where its twin is, which only a proved one is told.
+/// Closes a refused connection.
+///
+/// Only a proved peer gets a text with the code: the address of the live server with its id.
 pub(super) fn refuse(connection: &Connection, refused: &Refused) {
     let text = match &refused.why {
         Why::LiveTwice { first } => first.as_str(),
@@ -67,14 +69,14 @@ fn close(connection: &Connection, code: u32, text: &str) {
     connection.close(VarInt::from_u32(code), &bytes[..bytes.len().min(TEXT_BYTES_MAX)]);
 }
 
-/// The code and the text of a peer's close, printable whatever was sent.
+/// Returns the code and the escaped text of a peer's close.
 fn said(error: &ConnectionError) -> Option<(u32, String)> {
     let ConnectionError::ApplicationClosed(ApplicationClose { error_code, reason }) = error else { return None };
     let text = String::from_utf8_lossy(&reason[..reason.len().min(TEXT_BYTES_MAX)]);
     Some((u32::try_from(error_code.into_inner()).ok()?, text.escape_debug().collect()))
 }
 
-/// The line about the end of an attempt, if it ended because of who one of the two is. `who` is what people call the other side.
+/// Returns the line about an attempt's end, if an identity was the cause. `who` names the peer.
 pub(super) fn refusal_line(links: &Links, who: &str, error: &ConnectionError) -> Option<String> {
     match said(error) {
         Some((close_code::LIVE_TWICE, first)) if !first.is_empty() => Some(format!(
@@ -87,7 +89,7 @@ pub(super) fn refusal_line(links: &Links, who: &str, error: &ConnectionError) ->
     }
 }
 
-/// Whether the peer ended a link because it does not want it as it is: it may do so with the next one.
+/// Returns whether the peer rejected the link itself. It may reject the next one too.
 pub(super) fn is_unwanted(error: &ConnectionError) -> bool {
     match Closing::of(error) {
         Some(Closing::NoMember | Closing::DoesNotRead | Closing::Protocol | Closing::Dropped) => true,
@@ -95,19 +97,21 @@ pub(super) fn is_unwanted(error: &ConnectionError) -> bool {
     }
 }
 
-/// The line about the end of a link.
+/// Returns the line about the end of a link.
 pub(super) fn line_of_end(peer: ServerId, remote: SocketAddr, error: &ConnectionError) -> String {
     format!("the link to server {} at {remote} is gone: {}", peer.as_u8(), end_of_link(error))
 }
 
-/// Keeps why a proved peer ended a connection that was no link here yet, and one already for that peer: the word that it is was on its way.
+/// Records why a proved peer closed a connection before it became a link.
+///
+/// The peer already counted it as the link: the dialler's `GO` was still in flight.
 pub(super) fn keep_why(links: &Links, peer: ServerId, remote: SocketAddr, error: &ConnectionError) {
     if is_unwanted(error) {
         links.table.given_up(peer, line_of_end(peer, remote, error));
     }
 }
 
-/// Why a link ended, for people.
+/// Returns why a link ended, for the operator.
 pub(super) fn end_of_link(error: &ConnectionError) -> String {
     let text = || said(error).map(|(_, text)| text).unwrap_or_default();
     match (Closing::of(error), error) {

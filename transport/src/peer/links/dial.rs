@@ -1,4 +1,4 @@
-//! Tries to reach a member as long as there is no link to it.
+//! Dials a member as long as there is no link to it.
 
 use super::Links;
 use super::closing::{self, Closing, refusal_line};
@@ -13,28 +13,28 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
-/// Pauses between attempts: the first, and what they grow to.
+/// First pause between attempts, and the maximum it grows to.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// What a server gets to answer on UDP at all.
+/// Time for a server to answer the QUIC handshake.
 const REPLY: Duration = Duration::from_secs(1);
-/// What one that answers gets to become a link.
+/// Time for an answering server to become the link.
 const GREETING: Duration = Duration::from_secs(3);
-/// Silence that is worth a line.
+/// How long an address must fail before a warning is logged.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// What became of an attempt, the most telling last.
+/// Result of an attempt, the least informative first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
-    /// The name leads nowhere.
+    /// The name does not resolve.
     NoSuchName(String),
-    /// From here nothing can be sent there, for this reason.
+    /// The system cannot send to the address, for this reason.
     NoWay(String),
-    /// Nobody answered.
+    /// No answer.
     Silence,
-    /// Somebody did, whatever it said.
+    /// A server answered, with any result.
     Answered,
-    /// Somebody else did, as this line says: another server, or this one.
+    /// Another server answered, or this one; the line says which.
     Another(String),
 }
 
@@ -45,11 +45,11 @@ pub(super) async fn keep_linked(links: Arc<Links>, member: Arc<Member>) {
         if member.link().is_some() {
             let begun = Instant::now();
             member.unlinked().await;
-            // Then the link was a good one, and the first attempt at another is made at once.
+            // The link lasted, so the first attempt at the next one is made at once.
             if begun.elapsed() >= LASTING {
                 pauses.restart();
             } else {
-                // Two servers that drop each other as soon as they are linked do so at leisure.
+                // Two servers that drop each new link at once must not do so in a busy loop.
                 sleep(pauses.next()).await;
             }
         }
@@ -57,7 +57,8 @@ pub(super) async fn keep_linked(links: Arc<Links>, member: Arc<Member>) {
         while member.link().is_none() {
             tokio::select! {
                 () = round(&links, &member, &mut silence) => {}
-                // It has dialled this server. What was begun here goes with the future.
+                // The member has dialled this server. Dropping the other future cancels the attempt
+                // here.
                 () = member.linked() => break,
             }
             tokio::select! {
@@ -68,7 +69,7 @@ pub(super) async fn keep_linked(links: Arc<Links>, member: Arc<Member>) {
     }
 }
 
-/// Tries every address of a member once, the learned ones last, until there is a link.
+/// Tries a member's addresses once, learned ones last, until there is a link.
 async fn round(links: &Arc<Links>, member: &Arc<Member>, silence: &mut Silence) {
     for name in &member.addresses {
         let outcome = try_name(links, member, name).await;
@@ -80,7 +81,7 @@ async fn round(links: &Arc<Links>, member: &Arc<Member>, silence: &mut Silence) 
             links.note_refusal(member, line);
         }
     }
-    // What becomes of these says nothing of what the operator wrote.
+    // The outcome of a learned address says nothing about the configured ones.
     for name in &links.hints.of(member) {
         let outcome = try_name(links, member, name).await;
         if member.link().is_some() {
@@ -98,7 +99,7 @@ async fn try_name(links: &Arc<Links>, member: &Arc<Member>, name: &str) -> Outco
         Ok(addresses) => addresses,
         Err(error) => return Outcome::NoSuchName(error.to_string()),
     };
-    // A name has one address at least.
+    // A name resolves to at least one address, so this value is always replaced.
     let mut outcome = Outcome::NoWay(String::new());
     for address in addresses {
         member.on_found(SocketAddr::new(address.ip().to_canonical(), address.port()));
@@ -147,7 +148,7 @@ async fn try_address(links: &Arc<Links>, member: &Arc<Member>, name: &str, addre
     Outcome::Answered
 }
 
-/// Begins to dial, or says why that cannot be.
+/// Starts a connection attempt, or returns why that is impossible.
 fn connect(links: &Links, member: &Member, address: SocketAddr) -> Result<Connecting, String> {
     let own = links.endpoint.local_addr().map_err(|error| error.to_string())?;
     if !speaks_to(own.ip(), address.ip()) {
@@ -161,11 +162,15 @@ fn connect(links: &Links, member: &Member, address: SocketAddr) -> Result<Connec
     links.endpoint.connect_with(member.dialling.clone(), address, &server).map_err(|error| error.to_string())
 }
 
-/// Why the system sends nothing there, if it does not: QUIC takes a packet that was not sent for one that was lost. Nothing is sent by this.
+/// Returns why the system cannot send to `address`; `None` if it can.
+///
+/// QUIC treats a packet that could not be sent as lost, so quinn reports only a timeout. Connecting
+/// a UDP socket checks the route and sends nothing.
 fn no_way(links: &Links, address: SocketAddr) -> Option<String> {
     let own = links.endpoint.local_addr().ok()?;
     let to = address.ip().to_canonical();
-    // Whether a socket for all addresses speaks both families is the system's to say, and the endpoint's own speaks them.
+    // Whether a socket for all addresses speaks both families depends on the system. The endpoint's
+    // own socket does, so this one is bound in the family of the destination.
     let any = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let from = if own.ip().is_unspecified() { any } else { own.ip() };
     let socket = UdpSocket::bind((from, 0)).ok()?;
@@ -173,7 +178,7 @@ fn no_way(links: &Links, address: SocketAddr) -> Option<String> {
     socket.connect(to).err().map(|error| error.to_string())
 }
 
-/// Whether a socket that is bound to `own` can send to `to`.
+/// Returns whether a socket bound to `own` can send to `to`.
 fn speaks_to(own: IpAddr, to: IpAddr) -> bool {
     match (own.to_canonical(), to.to_canonical()) {
         (IpAddr::V6(own), IpAddr::V4(_)) => own.is_unspecified(),
@@ -181,17 +186,17 @@ fn speaks_to(own: IpAddr, to: IpAddr) -> bool {
     }
 }
 
-/// Whether this is where this server itself listens.
+/// Returns whether this server itself listens at `address`.
 fn is_own(endpoint: &Endpoint, address: SocketAddr) -> bool {
     let Ok(own) = endpoint.local_addr() else { return false };
     let (own_ip, ip) = (own.ip().to_canonical(), address.ip().to_canonical());
-    // A socket for all addresses of this machine has all that can be bound here.
+    // A socket for all addresses listens on every address that can be bound on this machine.
     let is_own_ip = || own_ip == ip || own_ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok();
     own.port() == address.port() && is_own_ip()
 }
 
 impl Links {
-    /// An attempt was ended by the other side, or by TLS.
+    /// Records an attempt that the peer or TLS ended.
     fn note_end(&self, member: &Member, name: &str, error: &ConnectionError) {
         match refusal_line(self, name, error) {
             Some(line) => self.note_refusal(member, line),
@@ -206,7 +211,9 @@ impl Links {
     }
 }
 
-/// Since when each name of a member leads to nobody: another one that answers does not mend it.
+/// Since when each of a member's names has had no answer.
+///
+/// Kept per name, because another name that answers does not repair this one.
 #[derive(Default)]
 struct Silence {
     since: HashMap<String, Instant>,
@@ -232,12 +239,12 @@ impl Silence {
     }
 }
 
-/// The port of "host:port".
+/// Returns the port of "host:port".
 fn port(name: &str) -> &str {
     name.rsplit_once(':').map_or(name, |(_, port)| port)
 }
 
-/// Pauses that grow, and are never the same on two servers.
+/// Growing pauses with jitter, seeded differently on each server.
 struct Pauses {
     random: u64,
     next: Duration,
@@ -245,7 +252,7 @@ struct Pauses {
 
 impl Pauses {
     fn new(seed: u64) -> Self {
-        // Zero would stay zero.
+        // xorshift would stay at zero.
         Self { random: seed | 1, next: PAUSE_MIN }
     }
 
@@ -253,7 +260,7 @@ impl Pauses {
         self.next = PAUSE_MIN;
     }
 
-    /// Between half of the pause and all of it.
+    /// Returns a random pause between half and all of the current one.
     fn next(&mut self) -> Duration {
         let pause = self.next;
         self.next = (2 * pause).min(PAUSE_MAX);

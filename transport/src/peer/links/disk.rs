@@ -1,8 +1,8 @@
-//! Calls that may wait for a disk, on threads that may wait.
+//! Runs blocking disk calls on blocking threads.
 
 use tokio::task::spawn_blocking;
 
-/// Something that is only used, and dropped, where waiting hurts nobody.
+/// A value that is used and dropped only on blocking threads.
 #[derive(Debug)]
 pub(super) struct OnDisk<T: Send + 'static>(Option<T>);
 
@@ -11,10 +11,11 @@ impl<T: Send + 'static> OnDisk<T> {
         Self(Some(thing))
     }
 
-    /// Calls it. When this is not waited for to the end, the call goes on, and the thing is dropped after it.
+    /// Runs `call` on the value. If the future is dropped, the call completes and then the value is
+    /// dropped.
     ///
     /// # Errors
-    /// As the call's; and when it panicked, then and ever after.
+    /// The error of `call`. If `call` panics, this and every later call fail.
     pub(super) async fn call<R: Send + 'static>(
         &mut self,
         call: impl FnOnce(&mut T) -> Result<R, String> + Send + 'static,
@@ -29,10 +30,10 @@ impl<T: Send + 'static> OnDisk<T> {
         result
     }
 
-    /// Uses it up.
+    /// Runs `call` and consumes the value.
     ///
     /// # Errors
-    /// As the call's; and when it panics, or did before.
+    /// The error of `call`; or `call` panicked, or an earlier one did.
     pub(super) async fn last_call<R: Send + 'static>(
         mut self,
         call: impl FnOnce(T) -> Result<R, String> + Send + 'static,

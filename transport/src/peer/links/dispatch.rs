@@ -1,4 +1,4 @@
-//! Brings instructions to their links.
+//! Routes instructions to their links.
 
 use super::Links;
 use super::closing::Closing;
@@ -11,19 +11,19 @@ use tokio::task::yield_now;
 use zoolet_engine::peer::LinkId;
 use zoolet_model::ServerId;
 
-/// Carries out what is pushed, for ever.
+/// Carries out pushed instructions, for ever.
 pub(super) async fn run(links: Arc<Links>, outbox: Arc<Outbox>) {
     let mut batch = Vec::new();
     let mut touched = Vec::new();
     loop {
         outbox.take(&mut batch).await;
         links.carry_out(&mut batch, &mut touched);
-        // A machine that says something all the time would otherwise keep it from being written.
+        // An engine that pushes without a break would otherwise starve the tasks that write.
         yield_now().await;
     }
 }
 
-/// Carries out what was pushed before the end.
+/// Carries out the instructions that were pushed before the stop.
 pub(super) async fn take_rest(links: &Arc<Links>, outbox: &Outbox) {
     let mut batch = Vec::new();
     if super::ready(outbox.take(&mut batch)).await.is_some() {
@@ -32,7 +32,9 @@ pub(super) async fn take_rest(links: &Arc<Links>, outbox: &Outbox) {
 }
 
 impl Links {
-    /// Everything of one batch is put to its links first, and then each is written once: what one peer is told goes in as few packets as can be.
+    /// Queues all messages of a batch first, then wakes each link once.
+    ///
+    /// One peer's messages then share as few packets as possible.
     fn carry_out(self: &Arc<Self>, batch: &mut Vec<Instruction>, touched: &mut Vec<Arc<Link>>) {
         for instruction in batch.drain(..) {
             match instruction {
@@ -62,7 +64,7 @@ impl Links {
         }
     }
 
-    /// A link that there is; the machine may not know yet that one is gone.
+    /// Returns the link if it still exists. The engine may not know yet that it has ended.
     fn find(&self, peer: ServerId, link: LinkId) -> Option<Arc<Link>> {
         self.member(peer)?.link_with(link)
     }
@@ -73,7 +75,10 @@ impl Links {
         Closing::Dropped.close(&link.connection, reason);
     }
 
-    /// A line about a link that this server closes: the same cause may come back with every link that the peer makes.
+    /// Warns that this server closes a link.
+    ///
+    /// The warning is rate-limited per peer and cause, because the peer's next link may fail the
+    /// same way.
     pub(super) fn warn_of_link(&self, link: &Link, cause: &'static str, what: &str) {
         let line = format!("the link to server {} at {} is closed: {what}", link.peer.as_u8(), link.remote);
         self.notices.warn((link.peer, cause), &line);

@@ -1,4 +1,4 @@
-//! How two servers get to know each other on a new connection.
+//! Mutual authentication on a new connection.
 //!
 //! ```text
 //! dialler                          acceptor
@@ -7,7 +7,7 @@
 //!    | -- GO -----------------------> |
 //!   link                             link
 //! ```
-//! All of it is on one stream, on which the two later ask each other whether they are there.
+//! All of it is on one stream. The link later uses that stream to probe whether the peer is alive.
 
 use super::{Links, quic};
 use crate::peer::codec::{CodecError, Hello, MINOR_VERSION, Opening};
@@ -18,13 +18,13 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use zoolet_model::ServerId;
 
-/// The dialler has what it wants.
+/// Sent by the dialler when it accepts the acceptor's Hello.
 const GO: u8 = 0;
 
-/// Bytes that are read at once of somebody who has proved nothing.
+/// Maximum bytes of one read from an unproved peer.
 const READ_BYTES: usize = 4 << 10;
 
-/// A connection whose other side has proved who it is.
+/// A connection whose peer has proved its identity.
 #[derive(Debug)]
 pub(super) struct Proven {
     pub(super) connection: Connection,
@@ -33,7 +33,7 @@ pub(super) struct Proven {
     pub(super) guest: Guest,
     pub(super) hello: Hello,
     pub(super) remote: SocketAddr,
-    /// When its Hello came.
+    /// When the peer's Hello arrived.
     pub(super) heard: Instant,
 }
 
@@ -42,18 +42,21 @@ impl Proven {
         self.guest.key()
     }
 
-    /// When its process began, at the latest: it has grown older on the way here. `None` is longer ago than can be said.
+    /// Returns the latest time at which the peer's process can have started.
+    ///
+    /// The process aged while its Hello was in flight, so the true start is earlier. `None`: too
+    /// long ago for [`Instant`].
     pub(super) fn began(&self) -> Option<Instant> {
         self.heard.checked_sub(Duration::from_millis(self.hello.process_age_ms))
     }
 }
 
-/// Why a greeting led to nothing.
+/// Why a greeting failed.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// The connection ended.
     Over(ConnectionError),
-    /// This side does not take it.
+    /// This server refuses the peer.
     Refused(Refused),
 }
 
@@ -69,10 +72,10 @@ impl From<Refused> for Failed {
     }
 }
 
-/// Why nothing was heard.
+/// Why no Hello was received.
 enum Unheard {
     Over(ConnectionError),
-    /// Something was, and is no Hello.
+    /// The peer sent something other than a Hello.
     Nonsense,
 }
 
@@ -101,7 +104,7 @@ impl Unheard {
 }
 
 impl Links {
-    /// The dialler's part, up to where it has proved itself and the other side has too.
+    /// Runs the dialler's side, until both servers have proved themselves.
     pub(super) async fn greet(&self, connection: Connection, who: &str, to: ServerId) -> Result<Proven, Failed> {
         let guest = self.gate.meet(&connection, who, Some(to))?;
         let (mut say, mut hear) = connection.open_bi().await?;
@@ -111,7 +114,7 @@ impl Links {
         Ok(proven(connection, self.settings.window_bytes, (say, hear), guest, hello))
     }
 
-    /// The acceptor's part, up to where the dialler has proved itself. Nothing was said to it.
+    /// Runs the acceptor's side, until the dialler has proved itself. Sends nothing.
     pub(super) async fn hear(&self, connection: Connection, who: &str) -> Result<Proven, Failed> {
         let guest = self.gate.meet(&connection, who, None)?;
         let (say, mut hear) = connection.accept_bi().await?;
@@ -120,7 +123,7 @@ impl Links {
         Ok(proven(connection, self.settings.window_bytes, (say, hear), guest, hello))
     }
 
-    /// The acceptor's answer, and the dialler's word that it is content with it.
+    /// Sends the acceptor's Hello and waits for the dialler's `GO`.
     pub(super) async fn answer(&self, proven: &mut Proven) -> Result<(), Failed> {
         write(&mut proven.say, &self.hello(&proven.guest, proven.hello.from)).await?;
         let mut word = [0; 1];
@@ -132,7 +135,7 @@ impl Links {
         }
     }
 
-    /// Who this server is.
+    /// Builds this server's Hello.
     fn hello(&self, guest: &Guest, to: ServerId) -> Hello {
         let settings = &self.settings;
         let own = settings.members.iter().find(|member| member.id == settings.id);
@@ -165,7 +168,7 @@ impl Links {
     }
 }
 
-/// The dialler is content.
+/// Accepts the acceptor's Hello.
 pub(super) async fn go(proven: &mut Proven) -> Result<(), Failed> {
     proven.say.write_all(&[GO]).await.map_err(|error| unwritten(&error))
 }
@@ -179,12 +182,12 @@ fn proven(
 ) -> Proven {
     quic::open_windows(&connection, window_bytes);
     let remote = connection.remote_address();
-    // On a socket for both families an IPv4 peer looks like an IPv6 one.
+    // A dual-stack socket shows an IPv4 peer as an IPv6 address.
     let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
     Proven { connection, say, hear, guest, hello, remote, heard: Instant::now() }
 }
 
-/// What a proof is made of.
+/// Returns the bytes that the proof covers: the Hello without its proof.
 fn unproved(hello: &Hello) -> BytesMut {
     let mut bytes = BytesMut::new();
     Opening::Hello(Hello { proof: None, ..hello.clone() }).encode(&mut bytes);
@@ -202,7 +205,7 @@ async fn read(stream: &mut RecvStream) -> Result<Hello, Unheard> {
     while let Some(chunk) = stream.read_chunk(READ_BYTES, true).await? {
         received.extend_from_slice(&chunk.bytes);
         match Opening::take(&mut received)? {
-            // Nobody goes on before it was answered.
+            // A peer must not send more before it has an answer.
             Some(Opening::Hello(hello)) if received.is_empty() => return Ok(hello),
             Some(_) => return Err(Unheard::Nonsense),
             None => {}
@@ -214,7 +217,7 @@ async fn read(stream: &mut RecvStream) -> Result<Hello, Unheard> {
 fn unwritten(error: &WriteError) -> Failed {
     match error {
         WriteError::ConnectionLost(error) => Failed::Over(error.clone()),
-        // The other side stopped a stream that it needs.
+        // The peer stopped a stream that the link needs.
         _ => Failed::Over(ConnectionError::LocallyClosed),
     }
 }

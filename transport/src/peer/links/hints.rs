@@ -1,5 +1,7 @@
-//! Addresses that were learned: where peers said they are, and where they came from. They are dialled last, for the day when a name server is away
-//! or a box has another address than the one that was configured.
+//! Addresses learned from peers: those they advertise and those they connect from.
+//!
+//! They are dialled last. They help when the name server is down or a box no longer has its
+//! configured address.
 
 use super::lock;
 use super::members::Member;
@@ -13,14 +15,14 @@ use std::sync::{Arc, Mutex};
 use tokio::task::spawn_blocking;
 use zoolet_model::ServerId;
 
-/// Addresses of one member that are kept, the latest first.
+/// Maximum addresses kept for one member, newest first.
 const OF_MEMBER_MAX: usize = 4;
-/// Bytes of the file that are looked at.
+/// Maximum bytes read from the file.
 const FILE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of an address: a name of 253, a colon, a port.
+/// Maximum bytes of an address: name 253, colon, port 5.
 const ADDRESS_BYTES_MAX: usize = 259;
 
-/// What was learned, and the file that keeps it. A file that is lost or damaged costs nothing but what it knew.
+/// The learned addresses and their file. If the file is lost or damaged, only the hints are lost.
 #[derive(Debug)]
 pub(super) struct Hints {
     file: Option<PathBuf>,
@@ -30,13 +32,13 @@ pub(super) struct Hints {
 #[derive(Debug, Default)]
 struct Known {
     addresses: Mutex<BTreeMap<ServerId, Vec<String>>>,
-    /// Held while the file is written: the last one to write has the newest.
+    /// Held while the file is written: the last writer stores the newest state.
     writing: Mutex<()>,
     notices: Notices,
 }
 
 impl Hints {
-    /// As the file has them.
+    /// Loads the hints from the file. A missing or unreadable file counts as empty.
     pub(super) fn read(file: Option<PathBuf>) -> Self {
         let text = file.as_deref().map(fs::read).and_then(Result::ok).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[..text.len().min(FILE_BYTES_MAX)]);
@@ -44,14 +46,14 @@ impl Hints {
         Self { file, known: Arc::new(Known { addresses, writing: Mutex::default(), notices: Notices::default() }) }
     }
 
-    /// Those of a member that are not configured.
+    /// Returns a member's learned addresses, without the configured ones.
     pub(super) fn of(&self, member: &Member) -> Vec<String> {
         let addresses = lock(&self.known.addresses);
         let known = addresses.get(&member.id).into_iter().flatten();
         known.filter(|address| !member.addresses.contains(address)).cloned().collect()
     }
 
-    /// A member that has proved itself was met at one of these, or says so; the last one is the surest.
+    /// Adds addresses of a proved member, the most reliable last.
     pub(super) fn learn<'a>(&self, member: &Member, said: impl Iterator<Item = &'a str>) {
         let mut addresses = lock(&self.known.addresses);
         let is_new = |address: &&str| !member.addresses.iter().any(|own| own == address);
@@ -62,7 +64,7 @@ impl Hints {
         }
     }
 
-    /// Somebody else has this one now.
+    /// Removes an address at which another server answers.
     pub(super) fn forget(&self, member: &Member, address: &str) {
         if let Some(known) = lock(&self.known.addresses).get_mut(&member.id) {
             known.retain(|other| other != address);
@@ -75,7 +77,7 @@ impl Hints {
         let known = self.known.clone();
         spawn_blocking(move || {
             if let Err(error) = known.write(&file) {
-                // Peers that come from another address each time would have it said each time.
+                // A peer whose address keeps changing would otherwise repeat this line each time.
                 known.notices.warn(error.kind(), &format!("{} cannot be written: {error}", file.display()));
             }
         });
@@ -88,7 +90,7 @@ impl Known {
         let mut text = String::new();
         for (member, addresses) in &*lock(&self.addresses) {
             for address in addresses {
-                // Writing to a string does not fail.
+                // Writing to a string cannot fail.
                 let _ = writeln!(text, "{} {address}", member.as_u8());
             }
         }
@@ -98,7 +100,9 @@ impl Known {
     }
 }
 
-/// The latest comes first. Whether there are others than before: which of them was the latest is not worth a write.
+/// Puts each address in front; returns whether the set of addresses changed.
+///
+/// A change of order alone is not worth a write.
 fn add<'a>(known: &mut Vec<String>, said: impl Iterator<Item = &'a str>) -> bool {
     let before = known.clone();
     for address in said.filter(|address| is_address(address)) {
@@ -109,7 +113,7 @@ fn add<'a>(known: &mut Vec<String>, said: impl Iterator<Item = &'a str>) -> bool
     known.len() != before.len() || known.iter().any(|address| !before.contains(address))
 }
 
-/// Lines of an id and an address; others are passed over.
+/// Parses lines of an id and an address; skips invalid lines.
 fn parse(text: &str) -> BTreeMap<ServerId, Vec<String>> {
     let mut addresses: BTreeMap<ServerId, Vec<String>> = BTreeMap::new();
     for line in text.lines() {
@@ -123,7 +127,7 @@ fn parse(text: &str) -> BTreeMap<ServerId, Vec<String>> {
     addresses
 }
 
-/// Whether it is "host:port" at all. Whether it leads anywhere is seen when it is dialled.
+/// Returns whether the text is of the form "host:port". Dialling shows whether it is reachable.
 fn is_address(text: &str) -> bool {
     let is_plain = text.len() <= ADDRESS_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic());
     let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);

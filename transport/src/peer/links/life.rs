@@ -17,33 +17,40 @@ use zoolet_engine::Event;
 use zoolet_engine::peer::{Lane, PeerMessage};
 use zoolet_model::ServerId;
 
-/// quinn: the higher, the sooner. What is ordered against commits, and acks, wait for nothing but the word whether one is there.
+/// Stream priorities, as in quinn: higher values are sent first.
+///
+/// The log lane carries acks and everything that is ordered against commits. Only the probes of
+/// whether a server is alive come before it.
 const CONTROL_PRIORITY: i32 = 3;
 const LOG_PRIORITY: i32 = 2;
 const FORWARD_PRIORITY: i32 = 1;
 
-/// A link that lives so long stands. One that does not is told as little as an attempt: the next one may end the same way.
+/// How long a link must live to count as lasting.
+///
+/// A shorter link is logged no more than a failed attempt, because the next one may end the same
+/// way.
 pub(super) const LASTING: Duration = Duration::from_secs(1);
 
-/// How often a link is looked at for whether its peer was heard: what operators are told is at most this much too old.
+/// Interval of checking a link for received frames. Bounds the error of
+/// [`PeerFigures::heard_at`](crate::peer::PeerFigures::heard_at).
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Packets that are read at once, at most.
+/// Maximum number of packets read at once.
 const CHUNKS: usize = 32;
-/// Bytes that are read at once of a stream that has not begun.
+/// Maximum bytes of one read before a stream's opening is complete.
 const OPENING_READ_BYTES: usize = 4 << 10;
-/// Datagrams that go to the machine at once, at most.
+/// Maximum number of datagrams in one batch for the engine.
 const DATAGRAMS: usize = 32;
 
-/// Why a task of a link has ended.
+/// Why a task of a link ended.
 pub(super) enum End {
-    /// The connection is over.
+    /// The connection ended.
     Over(ConnectionError),
-    /// The peer did something that no server does.
+    /// The peer violated the protocol, or a task of this server failed.
     Wrong(String),
 }
 
-/// Tells the machine of the end, whatever it is.
+/// Guard that reports PeerDown to the engine on every way out.
 struct Up {
     links: Arc<Links>,
     member: Arc<Member>,
@@ -65,7 +72,7 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // A task that failed leaves the connection as it was.
+        // Needed after a failed task, which leaves the connection open.
         self.link.connection.close(0u32.into(), b"");
         self.link.offers.end();
         if !self.stands {
@@ -77,7 +84,8 @@ impl Drop for Up {
     }
 }
 
-/// Runs a link to its end. PeerUp was said. `said` is where the peer can be dialled, as it says.
+/// Runs a link to its end. PeerUp was reported before. `said` holds the addresses the peer
+/// advertises.
 pub(super) async fn run(
     links: Arc<Links>,
     member: Arc<Member>,
@@ -109,12 +117,12 @@ pub(super) async fn run(
         None => return,
     };
     report(&links, &up.member, &link, end);
-    // Nothing of this link comes after its PeerDown.
+    // No event of this link may follow its PeerDown.
     tasks.shutdown().await;
     drop(up);
 }
 
-/// Keeps up when the peer was heard.
+/// Refreshes the time at which the peer was last heard.
 async fn look(links: Arc<Links>, peer: ServerId) -> End {
     loop {
         sleep(LOOK).await;
@@ -124,7 +132,7 @@ async fn look(links: Arc<Links>, peer: ServerId) -> End {
 
 fn report(links: &Links, member: &Member, link: &Link, end: End) {
     match end {
-        // Whoever closed it has said why.
+        // The code that closed the connection is responsible for logging the reason.
         End::Over(ConnectionError::LocallyClosed) => {}
         End::Over(error) => {
             let (peer, remote) = (link.peer, link.remote);
@@ -148,7 +156,7 @@ fn report(links: &Links, member: &Member, link: &Link, end: End) {
     }
 }
 
-/// Answers whether this process lives, and hears it of the other.
+/// Answers the peer's probes and receives the answers to this server's probes.
 async fn answer(link: Arc<Link>, mut say: SendStream, mut hear: RecvStream) -> End {
     if let Err(error) = say.set_priority(CONTROL_PRIORITY) {
         return End::Wrong(error.to_string());
@@ -175,7 +183,7 @@ async fn answer(link: Arc<Link>, mut say: SendStream, mut hear: RecvStream) -> E
     }
 }
 
-/// Opens a lane and writes what waits for it.
+/// Opens a lane and writes its queue.
 async fn write_lane(link: Arc<Link>, lane: Lane) -> End {
     let (queue, priority): (&SendQueue, _) = match lane {
         Lane::Log => (&link.log, LOG_PRIORITY),
@@ -191,14 +199,15 @@ async fn write_lane(link: Arc<Link>, lane: Lane) -> End {
     if let Err(error) = queue.write_to(&mut stream).await {
         return unwritten(&link, Some(error)).await;
     }
-    // Nothing more comes, and the peer has all of it when it says so. Then this side closes.
+    // The queue has ended. `stopped` returns when the peer has acknowledged the whole stream; then
+    // this server may close.
     let _ = stream.finish();
     let _ = stream.stopped().await;
     link.on_lane_taken();
     End::Over(link.connection.closed().await)
 }
 
-/// Reads one of the lanes that the peer opens, whichever comes.
+/// Reads one of the lanes that the peer opens, in either order.
 async fn read_lane(links: Arc<Links>, link: Arc<Link>) -> End {
     let mut stream = match link.connection.accept_uni().await {
         Ok(stream) => stream,
@@ -226,14 +235,14 @@ async fn read_lane(links: Arc<Links>, link: Arc<Link>) -> End {
         links.submit_all(&mut events);
         match stream.read_chunks(&mut chunks).await {
             Ok(Some(more)) => count = more,
-            // It stops; the rest of the connection follows.
+            // The peer stops, so the connection ends soon.
             Ok(None) => return End::Over(link.connection.closed().await),
             Err(error) => return unread(error),
         }
     }
 }
 
-/// What a stream of a link begins with, and what came behind it.
+/// Reads a stream's opening; also returns the bytes received after it.
 pub(super) async fn opening(stream: &mut RecvStream) -> Result<(Opening, BytesMut), End> {
     let mut received = BytesMut::new();
     loop {
@@ -250,7 +259,7 @@ pub(super) async fn opening(stream: &mut RecvStream) -> Result<(Opening, BytesMu
     }
 }
 
-/// All messages that are whole.
+/// Decodes all complete messages.
 fn decode(link: &Link, frames: &mut Frames, events: &mut Vec<Event>) -> Result<(), CodecError> {
     while let Some(message) = frames.next()? {
         events.push(said(link, message));
@@ -258,7 +267,7 @@ fn decode(link: &Link, frames: &mut Frames, events: &mut Vec<Event>) -> Result<(
     Ok(())
 }
 
-/// Reads what comes outside of the lanes.
+/// Reads datagrams and decodes them.
 async fn read_datagrams(links: Arc<Links>, link: Arc<Link>) -> End {
     let mut events = Vec::new();
     loop {
@@ -297,7 +306,7 @@ fn unread(error: ReadError) -> End {
 
 async fn unread_exactly(link: &Link, error: ReadExactError) -> End {
     match error {
-        // A finished stream: the peer stops.
+        // The stream was finished: the peer stops.
         ReadExactError::FinishedEarly(0) => End::Over(link.connection.closed().await),
         ReadExactError::FinishedEarly(_) => End::Wrong("a stream that ends where a word begins".to_owned()),
         ReadExactError::ReadError(error) => unread(error),

@@ -18,26 +18,28 @@ use tokio::time::timeout;
 use zoolet_engine::peer::{Lane, LinkId, PeerMessage};
 use zoolet_model::ServerId;
 
-/// What a live server takes at most to answer that it lives.
+/// Maximum time for a live server to answer a probe.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// What two clocks may make of the same few seconds, well rounded.
+/// Tolerance for the different rates of two clocks over a few seconds.
 const CLOCKS_DIFFER: Duration = Duration::from_millis(100);
 
-/// On the stream of the Hellos, after them: are you there?
+/// Probe, sent after the Hellos on their stream: are you alive?
 pub(super) const ASK: u8 = 1;
-/// On the same: I am.
+/// Answer to [`ASK`], on the same stream.
 pub(super) const ANSWERED: u8 = 2;
 
-/// Lanes that are streams.
+/// Number of lanes that are streams.
 pub(in crate::peer) const LANES: usize = 2;
 
-/// A link. Its tasks live in `life`; everybody else has it by reference, and finds that it is over when it is.
+/// A link, shared by reference.
+///
+/// Its tasks are in `life`. Other holders find out that the link has ended when they use it.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) id: LinkId,
     pub(super) peer: ServerId,
-    /// The number of its process.
+    /// Random number of the peer's process.
     pub(super) process: u64,
     pub(super) key: PublicKey,
     pub(super) remote: SocketAddr,
@@ -46,12 +48,14 @@ pub(super) struct Link {
     pub(super) log: SendQueue,
     pub(super) forward: SendQueue,
     pub(super) offers: Offers,
-    /// When the other process lived for sure: when it said Hello, or the last question was asked that it answered.
+    /// Last time at which the peer's process was known to be alive.
+    ///
+    /// That is the arrival of its Hello, or the time of the last probe that it answered.
     lived: Mutex<Instant>,
     answers: Notify,
     /// Lanes that the peer has opened.
     opened: Mutex<Vec<StreamLane>>,
-    /// Lanes of which the peer has taken the last byte.
+    /// Number of lanes whose last byte the peer has acknowledged.
     taken: watch::Sender<usize>,
 }
 
@@ -75,7 +79,8 @@ impl Link {
         }
     }
 
-    /// Says something, or puts it where [`Link::flush`] has it said. What cannot be said is told in `notices`.
+    /// Sends a datagram at once, or queues a message until [`Link::flush`]. Failures go to
+    /// `notices`.
     pub(super) fn say(&self, message: &PeerMessage, notices: &Notices) {
         match message.lane() {
             Lane::Datagram => self.say_at_once(message, notices),
@@ -88,9 +93,9 @@ impl Link {
         let mut bytes = BytesMut::new();
         codec::encode_datagram(message, &mut bytes);
         match self.connection.send_datagram(bytes.freeze()) {
-            // Of a link that is over nothing is said any more; its end is told elsewhere.
+            // The end of a link is reported elsewhere.
             Ok(()) | Err(SendDatagramError::ConnectionLost(_)) => {}
-            // The peer may have said that it takes none, or short ones.
+            // The peer may accept no datagrams, or only shorter ones.
             Err(error) => {
                 let line = format!("a heartbeat cannot be sent to server {}: {error}", self.peer.as_u8());
                 notices.warn((self.peer, "heartbeat"), &line);
@@ -98,7 +103,7 @@ impl Link {
         }
     }
 
-    /// What was said is written. False if the peer does not read, and too much waits for it.
+    /// Starts writing the queued messages. Returns `false` if the peer does not read.
     #[must_use]
     pub(super) fn flush(&self, now: Instant) -> bool {
         self.log.wake();
@@ -106,16 +111,16 @@ impl Link {
         !self.log.is_stuck(now) && !self.forward.is_stuck(now)
     }
 
-    /// Nothing more will be said.
+    /// Ends both lanes after the messages that are queued.
     pub(super) fn end(&self) {
         self.log.end();
         self.forward.end();
     }
 
-    /// Whether the other process lives: it answers soon.
+    /// Probes the peer; returns whether its process answers within [`ANSWER`].
     pub(super) async fn answers(&self) -> bool {
         let mut answer = pin!(self.answers.notified());
-        // From here on an answer is heard.
+        // From here on an answer is noticed.
         answer.as_mut().enable();
         let asked = Instant::now();
         self.control.put(1, |bytes| bytes.extend_from_slice(&[ASK]));
@@ -133,18 +138,21 @@ impl Link {
         lives
     }
 
-    /// Whether a process that began then, or earlier, lived while the one of this link did: it is no later life of it.
+    /// Returns whether the link's process was alive after another process began.
+    ///
+    /// `began` is the latest time at which the other one can have started. If `true`, the other one
+    /// is not a restart of the link's process.
     pub(super) fn lived_beside(&self, began: Option<Instant>) -> bool {
-        // Who began longer ago than can be said did so before every link.
+        // `None` is too long ago for `Instant`, so before every link.
         began.and_then(|began| began.checked_add(CLOCKS_DIFFER)).is_none_or(|began| began < *lock(&self.lived))
     }
 
-    /// The peer has answered.
+    /// Handles the peer's answer to a probe.
     pub(super) fn on_answered(&self) {
         self.answers.notify_waiters();
     }
 
-    /// The peer has opened a lane; false if it had before.
+    /// Records a lane that the peer opens. Returns `false` if it is open already.
     #[must_use]
     pub(super) fn on_opened(&self, lane: StreamLane) -> bool {
         let mut opened = lock(&self.opened);
@@ -155,12 +163,12 @@ impl Link {
         is_new
     }
 
-    /// The peer has the last byte of a lane.
+    /// Records that the peer has acknowledged all of a lane.
     pub(super) fn on_lane_taken(&self) {
         self.taken.send_modify(|lanes| *lanes += 1);
     }
 
-    /// After [`Link::end`]: waits until the peer has everything, or the link is over.
+    /// After [`Link::end`]: waits until the peer has everything, or the link ends.
     pub(super) async fn taken(&self) {
         let mut taken = self.taken.subscribe();
         tokio::select! {
@@ -170,7 +178,7 @@ impl Link {
     }
 }
 
-/// A lane begins with its name.
+/// Returns the queue of a lane, which starts with the lane's opening.
 fn lane(lane: StreamLane, room: &Room) -> SendQueue {
     let mut opening = BytesMut::new();
     Opening::Lane(lane).encode(&mut opening);

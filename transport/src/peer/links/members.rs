@@ -1,4 +1,4 @@
-//! The other members, and the one link that each may have.
+//! The other members, with at most one link each.
 
 use super::link::Link;
 use super::lock;
@@ -11,23 +11,23 @@ use tokio::sync::{Mutex, MutexGuard, watch};
 use zoolet_engine::peer::LinkId;
 use zoolet_model::ServerId;
 
-/// Addresses of one member that are known at a time.
+/// Maximum number of addresses remembered for one member.
 const FOUND_MAX: usize = 16;
 
 /// A member and its link.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) id: ServerId,
-    /// As configured, in order.
+    /// Configured addresses, in order.
     pub(super) addresses: Vec<String>,
-    /// How it is dialled. Made once: a server that is alone dials for days.
+    /// Configuration for dialling the member. Built once, because a lone server dials for days.
     pub(super) dialling: ClientConfig,
     link: watch::Sender<Option<Arc<Link>>>,
-    /// Where it was dialled or linked lately, the latest last.
+    /// Addresses of recent attempts and links, newest last.
     found_at: std::sync::Mutex<Vec<SocketAddr>>,
-    /// Its last link ended as soon as there was one.
+    /// Set if the last link ended before it counted as lasting.
     is_flapping: AtomicBool,
-    /// Whoever decides about a link to it does so alone.
+    /// Serializes the decisions about the member's link.
     door: Mutex<()>,
 }
 
@@ -39,7 +39,7 @@ impl Member {
         Self { id: member.id, addresses, dialling, link, found_at, is_flapping, door: Mutex::new(()) }
     }
 
-    /// It is there, or so its name says.
+    /// Records an address of the member, from a name lookup or a link.
     pub(super) fn on_found(&self, address: SocketAddr) {
         let mut found_at = lock(&self.found_at);
         found_at.retain(|other| *other != address);
@@ -49,27 +49,27 @@ impl Member {
         found_at.push(address);
     }
 
-    /// Whether it is there, as far as is known.
+    /// Returns whether the member is known to be at `address`.
     pub(super) fn is_found_at(&self, address: SocketAddr) -> bool {
         lock(&self.found_at).contains(&address)
     }
 
-    /// Its link, if there is one.
+    /// Returns the member's link, if any.
     pub(super) fn link(&self) -> Option<Arc<Link>> {
         self.link.borrow().clone()
     }
 
-    /// Its link, if it is that one.
+    /// Returns the member's link, if it has this id.
     pub(super) fn link_with(&self, id: LinkId) -> Option<Arc<Link>> {
         self.link.borrow().as_ref().filter(|link| link.id == id).cloned()
     }
 
-    /// From now on this is its link. Only behind the door, and when there is none.
+    /// Sets the member's link. The caller has locked `door`, and there is no link.
     pub(super) fn on_linked(&self, link: Arc<Link>) {
         self.link.send_replace(Some(link));
     }
 
-    /// That link is gone.
+    /// Removes the link with this id.
     pub(super) fn on_link_gone(&self, id: LinkId) {
         self.link.send_if_modified(|link| {
             let was_it = link.as_ref().is_some_and(|link| link.id == id);
@@ -80,33 +80,35 @@ impl Member {
         });
     }
 
-    /// Whether its last link ended as soon as there was one. Of such nothing is told before one stands.
+    /// Returns whether the last link ended before it counted as lasting.
+    ///
+    /// While this is set, links are not announced until one lasts.
     pub(super) fn is_flapping(&self) -> bool {
         self.is_flapping.load(Relaxed)
     }
 
-    /// Its link stands. Whether the one before did not.
+    /// Records that the link lasts; returns whether the previous one did not.
     pub(super) fn on_link_stands(&self) -> bool {
         self.is_flapping.swap(false, Relaxed)
     }
 
-    /// Its link has ended and did not stand.
+    /// Records that a link ended before it counted as lasting.
     pub(super) fn on_link_flaps(&self) {
         self.is_flapping.store(true, Relaxed);
     }
 
     /// Waits for a link.
     pub(super) async fn linked(&self) {
-        // The sender is this member itself, so it does not go away.
+        // The sender lives in this member, so it cannot be dropped during the wait.
         let _ = self.link.subscribe().wait_for(Option::is_some).await;
     }
 
-    /// Waits until there is none.
+    /// Waits until there is no link.
     pub(super) async fn unlinked(&self) {
         let _ = self.link.subscribe().wait_for(Option::is_none).await;
     }
 
-    /// Waits for one's turn to decide about its link.
+    /// Waits for the right to decide about the member's link.
     pub(super) async fn door(&self) -> MutexGuard<'_, ()> {
         self.door.lock().await
     }

@@ -1,18 +1,18 @@
-//! Dials, accepts, tells of two connections which one stays, and carries what is said.
+//! Dials, accepts, keeps one link per pair of servers, and carries messages.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `quic` | settings of QUIC and of the socket |
-//! | `dial`, `names` | tries to reach members that there is no link to |
-//! | `accept`, `places` | hears who knocks, and bounds what strangers may do |
-//! | `greeting` | the first words of a connection, and the proofs in them |
+//! | `dial`, `names` | dials members without a link |
+//! | `accept`, `places` | accepts connections, and bounds the cost of unproved peers |
+//! | `greeting` | the first messages of a connection, and their proofs |
 //! | `admission` | which connection becomes the link |
 //! | `link`, `life` | a link, and its tasks from PeerUp to PeerDown |
-//! | `queue` | what waits to be written |
-//! | `dispatch` | brings instructions to their links |
+//! | `queue` | bytes that wait to be written |
+//! | `dispatch` | routes instructions to their links |
 //! | `sending`, `receiving`, `rate` | snapshots |
-//! | `closing`, `notices` | what peers and operators are told |
-//! | `hints` | addresses that were learned |
+//! | `closing`, `notices` | close codes for peers, and lines for operators |
+//! | `hints` | learned addresses |
 
 mod accept;
 mod admission;
@@ -64,12 +64,12 @@ use zoolet_engine::peer::LinkId;
 use zoolet_engine::{Budget, Event};
 use zoolet_model::ServerId;
 
-/// What peers get to take what was said before the end.
+/// Time for peers to receive the queued messages when this server stops.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// What the word that this server goes gets to be sent.
+/// Time for the final close frames to be sent.
 const FAREWELL: Duration = Duration::from_millis(100);
 
-/// What all tasks of a port share.
+/// State shared by all tasks of a port.
 pub(super) struct Links {
     settings: PeerSettings,
     gate: Gate,
@@ -78,9 +78,10 @@ pub(super) struct Links {
     table: Arc<PeerTable>,
     budget: Arc<Budget>,
     names: Names,
-    /// About members.
+    /// Lines about members.
     notices: Notices,
-    /// About others: a flood of them must not leave a line about a member out.
+    /// Lines about unproved peers. Separate, so that a flood of them cannot crowd out a member's
+    /// line.
     of_strangers: Notices,
     hints: Hints,
     members: BTreeMap<ServerId, Arc<Member>>,
@@ -91,10 +92,10 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Makes the endpoint. From then on others may knock, and wait for [`accept::run`].
+    /// Creates the endpoint. From then on peers may connect, and wait for [`accept::run`].
     ///
     /// # Errors
-    /// For people.
+    /// A message for the operator: TLS or the endpoint cannot be set up.
     pub(super) fn begin(
         settings: PeerSettings,
         gate: Gate,
@@ -141,7 +142,7 @@ impl Links {
         outbox: Arc<Outbox>,
         stop: impl Future<Output = ()>,
     ) -> Result<(), String> {
-        // Links go with this future, even when it is dropped.
+        // Closes all links when this future is dropped.
         let _endpoint = CloseOnDrop(self.endpoint.clone());
         let mut tasks = JoinSet::new();
         for member in self.members() {
@@ -172,7 +173,7 @@ impl Links {
         LinkId(self.links_begun.fetch_add(1, Relaxed) + 1)
     }
 
-    /// For what waits on a new link.
+    /// Returns the bounds for a new link's queues.
     fn room(&self) -> Room {
         Room { bytes_max: self.settings.lane_bytes_max, budget: self.budget.clone() }
     }
@@ -187,14 +188,16 @@ impl Links {
         }
     }
 
-    /// Keeps where a peer can be found, that is linked at `remote`.
+    /// Records the addresses of a peer that is linked at `remote`.
     fn learn(&self, member: &Member, remote: SocketAddr, said: &[String]) {
         let came_from = remote.to_string();
         let said = said.iter().map(String::as_str);
         self.hints.learn(member, said.chain([came_from.as_str()]));
     }
 
-    /// Says what is left to say, and then that this server goes. Nobody dials or accepts any more.
+    /// Flushes the queued messages, then tells the peers that this server stops.
+    ///
+    /// The tasks that dial and accept have ended before.
     async fn end(&self) {
         let links: Vec<_> = self.members().filter_map(|member| member.link()).collect();
         links.iter().for_each(|link| link.end());
@@ -203,7 +206,7 @@ impl Links {
                 link.taken().await;
             }
         };
-        // A peer that does not take it is told nevertheless.
+        // A peer that does not read is told as well.
         let _ = timeout(LAST_WORDS, taken).await;
         for link in &links {
             Closing::Going.close(&link.connection, "");
@@ -216,7 +219,7 @@ impl Links {
     }
 }
 
-/// An endpoint whose connections end with this.
+/// Closes the endpoint's connections when dropped.
 struct CloseOnDrop(Endpoint);
 
 impl Drop for CloseOnDrop {
@@ -225,7 +228,7 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// What a future has now, if it has something.
+/// Polls a future once; `None` if it is not ready.
 async fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     poll_fn(|cx| match future.as_mut().poll(cx) {

@@ -1,4 +1,4 @@
-//! From what is configured to where a packet can be sent.
+//! Resolves the addresses of members.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,14 +8,16 @@ use tokio::net::lookup_host;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// What a name gets to be resolved. The resolver of the system may take much longer.
+/// Timeout of one resolution. The system's resolver may take much longer.
 const RESOLVING: Duration = Duration::from_secs(2);
-/// Names that are being resolved at once. Each takes a thread, for as long as the resolver likes, and disks need the others.
+/// Maximum number of concurrent lookups.
+///
+/// Each one occupies a blocking thread until the resolver returns, and disk calls need the others.
 const LOOKUPS_MAX: usize = 2;
-/// Addresses of one name that are tried.
+/// Maximum number of addresses tried per name.
 const OF_NAME_MAX: usize = 4;
 
-/// Asks the resolver of the system.
+/// Resolves names with the system's resolver.
 #[derive(Debug)]
 pub(super) struct Names(Arc<Semaphore>);
 
@@ -26,10 +28,12 @@ impl Default for Names {
 }
 
 impl Names {
-    /// The addresses of "host:port", asked for anew each time: a box comes back with another lease.
+    /// Returns the addresses of "host:port".
+    ///
+    /// Not cached, because a box may come back with another DHCP lease.
     ///
     /// # Errors
-    /// It leads nowhere.
+    /// The lookup failed, returned no address (`NotFound`), or took too long (`TimedOut`).
     pub(super) async fn resolve(&self, address: &str) -> io::Result<Vec<SocketAddr>> {
         if let Ok(address) = address.parse() {
             return Ok(vec![address]);
@@ -40,7 +44,7 @@ impl Names {
     async fn look_up(&self, address: &str) -> io::Result<Vec<SocketAddr>> {
         let turn = self.0.clone().acquire_owned().await.map_err(io::Error::other)?;
         let address = address.to_owned();
-        // A task of its own: nobody waits for a resolver that hangs, and yet it keeps its turn.
+        // A separate task: a caller can time out, but a hanging lookup keeps its permit.
         let lookup = tokio::spawn(async move {
             let found = lookup_host(address).await;
             drop(turn);

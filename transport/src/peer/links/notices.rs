@@ -1,4 +1,6 @@
-//! Lines for the operator, bounded: what lasts is said once in a while, and a flood of strangers fills no disk.
+//! Rate-limited warnings for the operator.
+//!
+//! A lasting problem is repeated at intervals, and a flood of connections cannot fill the disk.
 
 use super::lock;
 use std::hash::Hash;
@@ -6,7 +8,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 use zoolet_engine::notices;
 
-/// Writes the lines.
+/// Writes warnings to the log.
 #[derive(Debug)]
 pub(super) struct Notices {
     began: Instant,
@@ -20,7 +22,7 @@ impl Default for Notices {
 }
 
 impl Notices {
-    /// Writes a line, unless one about the same `matter` was written lately.
+    /// Logs `line`, unless a line about the same `matter` was logged recently.
     pub(super) fn warn(&self, matter: impl Hash, line: &str) {
         let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         match lock(&self.said).admit(matter, now_ms) {

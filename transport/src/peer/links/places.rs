@@ -1,8 +1,9 @@
 //! Bounds concurrent handshakes of unproved peers, and their rate.
 //!
-//! A handshake costs this server a key exchange, a signature and a check of one: milliseconds of a small processor, on the thread that also answers
-//! heartbeats. Places bound how many handshakes wait; allowances bound how many are begun, because a stranger that ends each at once leaves its place at
-//! once.
+//! A handshake costs this server a key exchange, a signature and a verification. On a small
+//! processor that takes milliseconds, on the thread that also answers heartbeats. Places bound the
+//! concurrent handshakes. Allowances bound the rate, because a stranger that aborts each handshake
+//! frees its place at once.
 
 use super::lock;
 use std::collections::HashMap;
@@ -11,25 +12,29 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use zoolet_engine::network::network;
 
-/// Connections that have not proved themselves: with more than this, strangers first have to show that they are where they say, at no cost here.
+/// With this many handshakes in progress, strangers must first validate their address.
+///
+/// A retry packet does that, and costs this server nothing.
 const UNVALIDATED_MAX: usize = 4;
-/// With more than this, no other stranger is heard.
+/// With this many handshakes in progress, further strangers are ignored.
 const STRANGERS_MAX: usize = 32;
-/// The same of one network. On one machine the whole ensemble may knock.
+/// Maximum handshakes in progress per network. The whole ensemble may run on one machine.
 const STRANGERS_OF_NETWORK_MAX: usize = 16;
-/// Extra places for each address at which a member is dialled, when strangers have all others. The
-/// member dials from that address too, and nobody else on its machine can.
+/// Extra places for each dialled address of a member, when strangers fill all others.
+///
+/// The member dials from that address too, and no other process on its machine can.
 const OF_MEMBERS_ADDRESS: usize = 2;
 
-/// Handshakes that all strangers together may begin.
+/// Allowance of all strangers together.
 const OF_ALL: Allowance = Allowance { at_once: 64, every: Duration::from_millis(31) };
-/// The same of one network: a whole ensemble on one machine may start at once.
+/// Allowance of one network. A whole ensemble on one machine may start at once.
 const OF_NETWORK: Allowance = Allowance { at_once: 32, every: Duration::from_millis(125) };
-/// Extra handshakes for each address at which a member is dialled, when strangers have used up
-/// theirs.
+/// Extra allowance for each dialled address of a member, when strangers use up theirs.
 const OF_MEMBER: Allowance = Allowance { at_once: 8, every: Duration::from_millis(500) };
 
-/// Handshakes that may begin at once, and the time in which one more may.
+/// Token bucket: the burst of handshakes, and the interval per further one.
+///
+/// Each handshake adds the interval to the debt of its origin.
 #[derive(Clone, Copy, Debug)]
 struct Allowance {
     at_once: u32,
@@ -37,31 +42,33 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// Whether one more may begin, `debt` being the time until all that were begun are paid for.
+    /// Returns whether one more may begin. `debt` is the time until all earlier ones are paid off.
     fn is_left(self, debt: Duration) -> bool {
         debt + self.every <= self.every * self.at_once
     }
 
-    /// Whether less than half of what may begin at once is used.
+    /// Returns whether less than half of the burst is used.
     fn is_mostly_left(self, debt: Duration) -> bool {
         debt < self.every * self.at_once / 2
     }
 }
 
-/// Handshakes in progress, and the debts of those that were begun, by origin.
+/// Handshakes in progress, and the debts of recent ones, by origin.
 #[derive(Debug, Default)]
 pub(super) struct Places(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     heard: HashMap<Origin, usize>,
-    /// When the handshakes that were begun are paid for. Those in the past are dropped: what is kept is bounded by `OF_ALL`.
+    /// When each origin's debt is paid off.
+    ///
+    /// Times in the past are dropped, so `OF_ALL` bounds the size.
     paid: HashMap<Origin, Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Origin {
-    /// Every stranger, of handshakes alone.
+    /// All strangers together; only for the allowance.
     All,
     Stranger(IpAddr),
     Member(SocketAddr),
@@ -96,7 +103,7 @@ impl State {
     }
 }
 
-/// A place among them.
+/// A handshake in progress. Dropping it frees the place.
 pub(super) struct Place {
     places: Arc<Places>,
     origin: Origin,
@@ -114,17 +121,17 @@ impl Drop for Place {
     }
 }
 
-/// What is done with a knock.
+/// Decision about a connection attempt.
 pub(super) enum Knock {
     Heard(Place),
-    /// Asked to show that it gets answers where it says it is.
+    /// The peer must first show that it receives packets at its address.
     Retried,
-    /// Not answered.
+    /// Dropped without an answer.
     Ignored,
 }
 
 impl Places {
-    /// `is_members`: a member is dialled there.
+    /// Decides about a connection attempt. `is_members`: a member is dialled at `remote`.
     pub(super) fn knock(
         self: &Arc<Self>,
         remote: SocketAddr,
@@ -146,8 +153,8 @@ impl Places {
         } else {
             return Knock::Ignored;
         };
-        // Anybody can write another's address on a packet. So an address that was not shown uses up no more than half of what is its network's, and
-        // nothing that is a member's.
+        // Anyone can forge a source address. An unvalidated address therefore uses at most half of
+        // its network's allowance, and nothing of a member's.
         let may_be_forged = all < UNVALIDATED_MAX
             && charged.iter().all(|origin| match origin {
                 Origin::Member(_) => false,
@@ -167,7 +174,7 @@ impl Places {
 mod tests {
     use super::*;
 
-    /// Says of each knock what was done, and keeps the places.
+    /// Records the decision on each attempt, and holds the places.
     struct Door {
         places: Arc<Places>,
         heard: Vec<Place>,
@@ -200,7 +207,7 @@ mod tests {
     #[test]
     fn strangers_are_bounded_and_leave_their_places() {
         let mut door = Door::default();
-        // Whoever comes while there are few need not show where he is.
+        // The first few strangers need not validate their addresses.
         assert!((0..UNVALIDATED_MAX).all(|_| door.knock("10.0.0.1:1", false, false) == "heard"));
         assert_eq!(door.knock("10.0.0.1:1", false, false), "retried");
         assert!(door.is_heard(STRANGERS_OF_NETWORK_MAX - UNVALIDATED_MAX, |port| format!("10.0.0.1:{port}")));
@@ -212,7 +219,7 @@ mod tests {
         assert_eq!(door.knock("10.0.0.3:1", false, true), "heard");
     }
 
-    /// How many of `times` knocks are heard, each of a stranger that leaves its place at once.
+    /// Returns how many of `times` attempts are heard. Each stranger leaves at once.
     fn loops(door: &mut Door, times: usize, remote: impl Fn(usize) -> String) -> usize {
         let heard = (0..times).filter(|&n| {
             let is_heard = door.knock(&remote(n), false, true) == "heard";
@@ -268,7 +275,7 @@ mod tests {
         let mut door = Door::default();
         assert!(door.is_heard(STRANGERS_MAX, |n| format!("10.0.{n}.1:2888")));
         assert_eq!(door.knock("10.1.0.1:2888", false, true), "ignored");
-        // Anybody can write a member's address on a packet.
+        // A member's address can be forged.
         assert_eq!(door.knock("10.1.0.1:2888", true, false), "retried");
         assert!((0..OF_MEMBERS_ADDRESS).all(|_| door.knock("10.1.0.1:2888", true, true) == "heard"));
         assert_eq!(door.knock("10.1.0.1:2888", true, true), "ignored");

@@ -1,4 +1,4 @@
-//! What waits for one stream of one link to take it.
+//! Bytes that wait for one stream of a link.
 
 use super::lock;
 use bytes::{Bytes, BytesMut};
@@ -11,19 +11,23 @@ use tokio::sync::Notify;
 use zoolet_engine::Budget;
 use zoolet_engine::budget::Part;
 
-/// A peer that takes nothing while so much waits for it does not read. The machine itself never has more on the way to one peer than it means to.
+/// Bytes that must wait before a stalled peer counts as not reading.
+///
+/// The engine itself bounds the bytes it has in flight to one peer.
 const STUCK_BYTES: usize = 16 << 20;
-/// For how long it takes nothing. A learner that writes a checkpoint still reads.
+/// Time without progress before a peer counts as not reading.
+///
+/// A learner that writes a checkpoint still reads.
 const STUCK: Duration = Duration::from_secs(1);
-/// What may wait.
+/// Bounds of a queue.
 #[derive(Clone, Debug)]
 pub(super) struct Room {
-    /// More than this does not wait for anybody in one queue, however fast it reads.
+    /// Maximum bytes that may wait in one queue, however fast the peer reads.
     pub(super) bytes_max: usize,
     pub(super) budget: Arc<Budget>,
 }
 
-/// Whole frames in order. Filled by whoever has something to say, taken by the one task that writes the stream.
+/// Complete frames, in order. Any task may append; one task writes them to the stream.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     state: Mutex<State>,
@@ -34,23 +38,25 @@ pub(super) struct SendQueue {
 #[derive(Debug)]
 struct State {
     waiting: BytesMut,
-    /// Bytes that were taken to be written, and are not.
+    /// Bytes handed to the writer and not yet taken by the stream.
     in_writing: usize,
-    /// When the stream last took something, or had taken everything.
+    /// When the stream last took bytes, or had none left to take.
     progress: Instant,
-    /// Nothing comes any more.
+    /// Set when no more frames will come.
     is_ended: bool,
 }
 
 impl SendQueue {
-    /// With what goes first.
+    /// Returns a queue that starts with `waiting`.
     pub(super) fn new(waiting: BytesMut, room: &Room) -> Self {
         room.budget.charge(Part::Links, waiting.len() as u64);
         let state = State { waiting, in_writing: 0, progress: Instant::now(), is_ended: false };
         Self { state: Mutex::new(state), arrived: Notify::new(), room: room.clone() }
     }
 
-    /// Adds what `encode` appends, about `bytes`, for the next [`SendQueue::wake`]: what is put until then is written at once.
+    /// Appends the output of `encode`, about `bytes` long. The next [`SendQueue::wake`] writes it.
+    ///
+    /// All appends before that call are written together.
     pub(super) fn put<T>(&self, bytes: usize, encode: impl FnOnce(&mut BytesMut) -> T) -> T {
         let mut state = lock(&self.state);
         if state.waiting.is_empty() && state.in_writing == 0 {
@@ -63,25 +69,25 @@ impl SendQueue {
         result
     }
 
-    /// Has it written.
+    /// Wakes the task that writes.
     pub(super) fn wake(&self) {
         self.arrived.notify_one();
     }
 
-    /// After what is here the stream is finished.
+    /// Finishes the stream after the queued bytes.
     pub(super) fn end(&self) {
         lock(&self.state).is_ended = true;
         self.wake();
     }
 
-    /// Whether its peer does not read.
+    /// Returns whether the peer does not read.
     pub(super) fn is_stuck(&self, now: Instant) -> bool {
         let state = lock(&self.state);
         let bytes = state.bytes();
         bytes > self.room.bytes_max || bytes > STUCK_BYTES && now.duration_since(state.progress) > STUCK
     }
 
-    /// Writes whatever comes, until the stream or the queue ends.
+    /// Writes the queue to `stream`, until either ends.
     pub(super) async fn write_to(&self, stream: &mut SendStream) -> Result<(), WriteError> {
         while let Some(mut bytes) = self.take().await {
             while !bytes.is_empty() {
@@ -95,14 +101,14 @@ impl SendQueue {
         Ok(())
     }
 
-    /// All that waits, as soon as there is something.
+    /// Waits for bytes and takes all of them; `None` at the queue's end.
     async fn take(&self) -> Option<Bytes> {
         loop {
             let is_ended = {
                 let mut state = lock(&self.state);
                 if !state.waiting.is_empty() {
                     state.in_writing = state.waiting.len();
-                    // The buffer goes with its bytes: after a burst an idle link holds none.
+                    // Moves the allocation out too, so that an idle link holds none after a burst.
                     return Some(mem::take(&mut state.waiting).freeze());
                 }
                 state.is_ended

@@ -1,4 +1,4 @@
-//! The settings of QUIC and of the socket below it, each with its reason.
+//! Settings of QUIC and of its UDP socket, each with its reason.
 
 use quinn::congestion::CubicConfig;
 use quinn::{AckFrequencyConfig, Connection, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
@@ -8,53 +8,72 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes that the kernel keeps for a busy process, each way. A burst of a whole window comes in faster than a small processor decrypts it; the
-/// usual 208 KB lose a part of it, and then the link is slow for a while. The kernel may allow less.
+/// Kernel buffer of the socket, in bytes, for each direction.
+///
+/// A burst of a whole window arrives faster than a small processor decrypts it. The usual 208 KB
+/// overflow, and the loss slows the link for a while. The kernel may allow less than this.
 const SOCKET_BYTES: usize = 1 << 20;
 
-/// Streams that fill their windows and do not take from each other: log, forward and a snapshot.
+/// Streams that may fill their windows independently: log, forward and a snapshot.
 const STREAMS: u32 = 3;
-/// Bytes of a connection that has not proved itself, and that nobody has read. It has a Hello to say.
+/// Receive window of an unproved peer, in bytes. A Hello fits in it.
 const STRANGER_WINDOW: u32 = 8 << 10;
 
-/// Streams that a peer may have open one way: log and forward.
+/// Maximum one-way streams that a peer may have open: log and forward.
 const LANES_MAX: u32 = 2;
-/// Streams that a peer may have open both ways: the one of the Hellos, and snapshots. One that is dropped is soon followed by another.
+/// Maximum two-way streams that a peer may have open: Hellos and snapshots.
+///
+/// A dropped snapshot is soon followed by another.
 const CALLS_MAX: u32 = 4;
 
-/// A link on which nothing was heard for so long is garbage. Who is alive is decided above, by heartbeats and much earlier.
+/// Time without packets after which a link is closed.
+///
+/// Heartbeats above QUIC detect a dead peer much earlier.
 const IDLE: Duration = Duration::from_secs(5);
-/// What keeps a link between two learners, who have nothing to say to each other: two packets of 70 bytes in this time. Where there are heartbeats it is
-/// never sent.
+/// Interval of QUIC's keep-alive, at a cost of two packets of 70 bytes.
+///
+/// Needed only between two learners, which exchange no messages. Heartbeats suppress it.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
-/// Of a path on which nothing was measured yet. The first packets are repeated after three times this; too little would send a box that starts
-/// slowly several of each, too much makes every loss in a handshake a wait.
+/// Assumed round-trip time of a path without measurements.
+///
+/// The first packets are retransmitted after three times this value. A smaller one would send
+/// several copies to a box that starts slowly. A larger one would make each loss in a handshake
+/// expensive.
 const INITIAL_RTT: Duration = Duration::from_millis(20);
 
-/// What may be sent at once before anything was measured. Links are idle for long and then have much to send, and a window that is not used
-/// does not grow: the usual 12 kB would stay.
+/// Initial congestion window, in bytes.
+///
+/// A link is idle for long and then has much to send, but an unused window does not grow. The usual
+/// 12 kB would remain in force.
 const INITIAL_WINDOW: u64 = 256 << 10;
 
-/// Acknowledgements wait so long for something to travel with. It is part of the time after which the last packet of a burst is taken for lost.
+/// Maximum delay of an acknowledgement that waits for a packet to travel in.
+///
+/// The delay is part of the timeout after which a burst's last packet counts as lost.
 const ACK_DELAY: Duration = Duration::from_millis(5);
-/// So many packets are acknowledged together. One for every second packet, as usual, costs a third of the processor in a burst.
+/// Packets that a peer may receive without acknowledging at once.
+///
+/// The usual acknowledgement of every second packet takes a third of the processor in a burst.
 const ACK_PACKETS: u32 = 8;
 
-/// Heartbeats, of some 100 bytes. What waits longer than a few of them is stale.
+/// Buffer for heartbeats, which take about 100 bytes each.
+///
+/// A heartbeat that waits behind more than a few others is stale.
 const DATAGRAM_BYTES: usize = 16 << 10;
 
-/// Binds the port.
+/// Binds the UDP socket.
 ///
 /// # Errors
-/// When it cannot be had.
+/// The socket cannot be created or bound.
 pub(in crate::peer) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {
-        // "[::]" means everybody, whatever the system's default says. Where IPv4 cannot be had on such a socket, IPv6 is still worth having.
+        // "[::]" must also accept IPv4, regardless of the system's default. If it cannot, IPv6
+        // alone is still useful.
         let _ = socket.set_only_v6(false);
     }
-    // A kernel that allows less gives what it allows.
+    // The kernel caps the size silently.
     let _ = socket.set_recv_buffer_size(SOCKET_BYTES);
     let _ = socket.set_send_buffer_size(SOCKET_BYTES);
     socket.set_nonblocking(true)?;
@@ -62,8 +81,10 @@ pub(in crate::peer) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Of all connections, until they have proved themselves. A link may hold `window_bytes` that were sent and are not acknowledged, and as many that came and
-/// are not read.
+/// Returns the transport settings of all connections before they have proved themselves.
+///
+/// A link may have `window_bytes` sent without acknowledgement, and as many received but not yet
+/// read.
 pub(super) fn transport(window_bytes: u32) -> Arc<TransportConfig> {
     let mut congestion = CubicConfig::default();
     congestion.initial_window(INITIAL_WINDOW);
@@ -75,7 +96,8 @@ pub(super) fn transport(window_bytes: u32) -> Arc<TransportConfig> {
         .max_idle_timeout(IdleTimeout::try_from(IDLE).ok())
         .keep_alive_interval(Some(KEEP_ALIVE))
         .initial_rtt(INITIAL_RTT)
-        // 1,200 bytes go through everywhere, a tunnel of the site included; what more goes through is found out.
+        // Packets of 1,200 bytes pass everywhere, including a site's tunnel. Discovery finds larger
+        // sizes that pass.
         .mtu_discovery_config(Some(MtuDiscoveryConfig::default()))
         .congestion_controller_factory(Arc::new(congestion))
         .ack_frequency_config(Some(acks))
@@ -86,12 +108,12 @@ pub(super) fn transport(window_bytes: u32) -> Arc<TransportConfig> {
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
         .datagram_receive_buffer_size(Some(DATAGRAM_BYTES))
         .datagram_send_buffer_size(DATAGRAM_BYTES)
-        // Nobody watches these links from outside.
+        // The spin bit would help only an observer on the path, and these links have none.
         .allow_spin(false);
     Arc::new(transport)
 }
 
-/// The peer has proved itself: it may say more than who it is.
+/// Opens the windows and streams of a proved peer.
 pub(super) fn open_windows(connection: &Connection, window_bytes: u32) {
     connection.set_receive_window(VarInt::from_u32(window_bytes));
     connection.set_max_concurrent_uni_streams(VarInt::from_u32(LANES_MAX));

@@ -1,18 +1,20 @@
-//! How fast snapshots go out.
+//! Rate limit of outgoing snapshots.
 
 use super::lock;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio::time::sleep_until;
 
-/// What was not used lately may be used at once, as far as this takes at the full rate: a pause of the disk is made up for, a burst is none.
+/// Maximum unused time that counts towards later sends.
+///
+/// It makes up for a pause of the disk, and is too short for a burst.
 const CREDIT: Duration = Duration::from_millis(20);
 
-/// Bytes in a second, for all transfers together.
+/// Rate limit shared by all transfers, in bytes per second.
 #[derive(Debug)]
 pub(super) struct Rate {
     bytes_per_second: u64,
-    /// When everything that was allowed is through.
+    /// When everything admitted so far has been sent.
     free: Mutex<Instant>,
 }
 
@@ -21,13 +23,13 @@ impl Rate {
         Self { bytes_per_second: bytes_per_second.max(1), free: Mutex::new(now) }
     }
 
-    /// Waits until so many more may go.
+    /// Waits until `bytes` more may be sent.
     pub(super) async fn take(&self, bytes: usize) {
         let at = self.turn(bytes, Instant::now());
         sleep_until(at.into()).await;
     }
 
-    /// When it is the turn of the next `bytes`.
+    /// Returns when the next `bytes` may be sent, and reserves their time.
     fn turn(&self, bytes: usize, now: Instant) -> Instant {
         let mut free = lock(&self.free);
         let earliest = now.checked_sub(CREDIT).unwrap_or(now);

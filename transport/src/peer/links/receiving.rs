@@ -1,4 +1,4 @@
-//! Snapshots that this server fetches from peers; see [`super::sending`] for what is said.
+//! Snapshots fetched from peers. The exchange is described in [`super::sending`].
 
 use super::disk::OnDisk;
 use super::link::Link;
@@ -15,17 +15,17 @@ use zoolet_engine::Event;
 use zoolet_engine::peer::{NotReceived, ReceivedSnapshot, TransferId};
 use zoolet_model::ServerId;
 
-/// Below everything else of the link.
+/// Below all other streams of the link.
 const PRIORITY: i32 = -1;
 
 type Taker = OnDisk<Box<dyn SnapshotTaker>>;
 
-/// Transfers that go on.
+/// Transfers in progress.
 #[derive(Debug, Default)]
 pub(super) struct Incoming(Mutex<HashMap<(ServerId, TransferId), AbortHandle>>);
 
 impl Incoming {
-    /// Nobody wants it any more, nor to hear of it.
+    /// Cancels a transfer without an event.
     pub(super) fn drop_one(&self, peer: ServerId, transfer: TransferId) {
         if let Some(task) = lock(&self.0).remove(&(peer, transfer)) {
             task.abort();
@@ -33,7 +33,7 @@ impl Incoming {
     }
 }
 
-/// Begins a transfer. Its end is told once, unless it is dropped before.
+/// Starts a transfer. Its end is reported once, unless it is cancelled before.
 pub(super) fn begin(
     links: &Arc<Links>,
     peer: ServerId,
@@ -46,7 +46,7 @@ pub(super) fn begin(
         let result = Err(NotReceived::BrokeOff(gone()));
         return links.submit(Event::SnapshotReceived { peer, transfer, result });
     };
-    // The task cannot have ended before its handle is kept: it has not begun, on this one thread or on another, as long as this is locked.
+    // The task removes its handle under this lock, so it cannot finish before the handle is stored.
     let mut incoming = lock(&links.incoming.0);
     let task = tokio::spawn({
         let links = links.clone();
@@ -79,7 +79,7 @@ async fn receive(link: &Link, transfer: TransferId, mut taker: Taker) -> Result<
         let piece = chunk.split_to(wanted).freeze();
         taker.call(move |taker| taker.write(&piece)).await.map_err(NotReceived::NotTaken)?;
         left -= wanted as u64;
-        // A sender that has sent everything does not wait for it any more.
+        // Fails when the sender has sent everything and left, which is harmless.
         let _ = say.write_all(&[TAKEN]).await;
     }
     match hear.read_chunk(1, true).await {
@@ -89,7 +89,7 @@ async fn receive(link: &Link, transfer: TransferId, mut taker: Taker) -> Result<
     }
 }
 
-/// The bytes of the snapshot in all, and what came behind that.
+/// Reads the reply. Returns the snapshot's total bytes, and the bytes received after the reply.
 async fn size(hear: &mut RecvStream) -> Result<(u64, BytesMut), String> {
     let mut received = BytesMut::new();
     loop {
@@ -104,7 +104,7 @@ async fn size(hear: &mut RecvStream) -> Result<(u64, BytesMut), String> {
     }
 }
 
-/// Reads until there are `bytes`.
+/// Reads until `chunk` holds `bytes`.
 async fn fill(hear: &mut RecvStream, chunk: &mut BytesMut, bytes: usize) -> Result<(), String> {
     chunk.reserve(bytes.saturating_sub(chunk.len()));
     while chunk.len() < bytes {

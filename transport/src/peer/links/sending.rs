@@ -1,8 +1,9 @@
 //! Snapshots that peers fetch from this server.
 //!
-//! The receiver opens a stream both ways and says from where on it wants the bytes, because only it knows what it has of an earlier transfer. For every
-//! [`CHUNK`] that its disk has taken it says [`TAKEN`], and the sender is never more than [`AHEAD`] of them ahead: otherwise megabytes would wait
-//! in memory for a slow disk, and take the window of the link from the log.
+//! The receiver opens a two-way stream and requests the bytes from an offset on. Only the receiver
+//! knows how much it kept of an earlier transfer. For each [`CHUNK`] written to its disk it sends
+//! [`TAKEN`]. The sender never has more than [`AHEAD`] chunks outstanding. Otherwise megabytes
+//! would wait in memory for a slow disk and use up the link's window, which the log needs.
 
 use super::disk::OnDisk;
 use super::life::{End, opening};
@@ -21,19 +22,21 @@ use tokio::time::timeout;
 use zoolet_engine::Event;
 use zoolet_engine::peer::TransferId;
 
-/// Bytes that are read from a disk, sent and written to another disk at once.
+/// Unit in which a snapshot is read, sent and written, in bytes.
 pub(super) const CHUNK: usize = 128 << 10;
-/// Chunks on the way, or waiting for the receiver's disk.
+/// Maximum number of chunks in flight or waiting for the receiver's disk.
 const AHEAD: u64 = 8;
-/// What a receiver says for each chunk.
+/// Acknowledges one chunk.
 pub(super) const TAKEN: u8 = 1;
 
-/// Below everything else of the link.
+/// Below all other streams of the link.
 const PRIORITY: i32 = -1;
-/// A snapshot that nobody asks for in this time is not wanted. A request whose snapshot does not come in this time was for one that is gone.
+/// Time that an offer waits for its request, and the reverse.
+///
+/// After that time the peer does not want the snapshot, or the requested snapshot is gone.
 const ASKED: Duration = Duration::from_secs(60);
 
-/// Snapshots that the peer of one link may fetch.
+/// Snapshots that one link's peer may fetch.
 #[derive(Debug, Default)]
 pub(super) struct Offers {
     state: Mutex<State>,
@@ -46,7 +49,7 @@ struct State {
     is_over: bool,
 }
 
-/// One of them.
+/// A snapshot that is ready to be fetched.
 struct Offer {
     source: OnDisk<Box<dyn SnapshotBytes>>,
     too_late: u32,
@@ -60,7 +63,7 @@ impl std::fmt::Debug for Offer {
 }
 
 impl Offers {
-    /// The link is over: nobody will ask.
+    /// Drops all offers: the link has ended, so no request can come.
     pub(super) fn end(&self) {
         let mut state = lock(&self.state);
         state.is_over = true;
@@ -69,7 +72,7 @@ impl Offers {
         drop(waiting);
     }
 
-    /// `false` gives it back to be dropped.
+    /// Adds an offer. Drops it if the link has ended.
     fn put(&self, offer: Offer) {
         let mut state = lock(&self.state);
         if !state.is_over {
@@ -82,7 +85,7 @@ impl Offers {
         lock(&self.state).waiting.remove(&transfer)
     }
 
-    /// The offer, as soon as it is there: it and the word of it travel on different ways.
+    /// Waits for the offer. The request may arrive first: request and offer take different paths.
     async fn take(&self, transfer: TransferId) -> Offer {
         loop {
             let arrived = self.arrived.notified();
@@ -94,7 +97,7 @@ impl Offers {
     }
 }
 
-/// Tells the machine how a transfer ended, once, whatever happens.
+/// Guard that reports the end of a transfer to the engine, exactly once.
 struct Sent {
     events: Arc<dyn PeerEvents>,
     transfer: TransferId,
@@ -108,7 +111,7 @@ impl Drop for Sent {
     }
 }
 
-/// Has a snapshot ready for the peer of a link.
+/// Offers a snapshot to the peer of a link.
 pub(super) fn offer(
     links: &Arc<Links>,
     link: Option<Arc<Link>>,
@@ -131,7 +134,7 @@ pub(super) fn offer(
     });
 }
 
-/// Answers the requests of one link's peer.
+/// Serves the snapshot requests of one link's peer.
 pub(super) async fn serve(links: Arc<Links>, link: Arc<Link>) -> End {
     let mut tasks = JoinSet::new();
     loop {
@@ -154,20 +157,21 @@ async fn answer(links: Arc<Links>, link: Arc<Link>, mut say: SendStream, mut hea
         (Opening::SnapshotRequest(request), rest) if rest.is_empty() => request,
         (opening, _) => return Err(End::Wrong(format!("{opening:?} where a snapshot is asked for"))),
     };
-    // A stream of a link that is over needs no priority.
+    // Failure means that the link has ended.
     let _ = say.set_priority(PRIORITY);
     let Ok(mut offer) = timeout(ASKED, link.offers.take(request.transfer)).await else {
         let _ = reply(&mut say, SnapshotReply::Refused { reason: "there is no such snapshot".to_owned() }).await;
         return Ok(());
     };
     let result = match send(&links, &mut offer, request, &mut say, &mut hear).await {
-        // The machine would close the link to a peer whose snapshot failed here; this one has other plans, and says so itself.
+        // Reported as success: on a failure the engine would close the link and let the peer ask
+        // anew. This peer cancelled the transfer and tells the leader itself.
         Err(Unsent::Unwanted) => Ok(()),
         Err(Unsent::Failed(why)) => Err(why),
         Ok(()) => Ok(()),
     };
     if let Err(why) = &result {
-        // Nothing that the receiver could take for the end.
+        // A reset, because the receiver would take a finished stream for the end of the snapshot.
         let _ = say.reset(0u32.into());
         tracing::info!("a snapshot for server {} was not sent: {why}", link.peer.as_u8());
     }
@@ -175,9 +179,9 @@ async fn answer(links: Arc<Links>, link: Arc<Link>, mut say: SendStream, mut hea
     Ok(())
 }
 
-/// Why a snapshot was not sent whole.
+/// Why a snapshot was not sent completely.
 enum Unsent {
-    /// The peer has given it up.
+    /// The peer cancelled the transfer.
     Unwanted,
     Failed(String),
 }
@@ -216,13 +220,16 @@ async fn send(
     say.finish().map_err(|_| Unsent::Failed("the link is gone".to_owned()))
 }
 
-/// As how many bytes they count in the rate. A peer that each snapshot reaches too late would never be up to date, and the writes that the rate is there for would
-/// soon have a peer less to count on.
+/// Returns the bytes to charge to the rate limit.
+///
+/// Each earlier snapshot that came too late halves the charge. A peer that every snapshot reaches
+/// too late would never catch up. Then the writes that the limit protects would have one server
+/// fewer to acknowledge them.
 fn counted(bytes: usize, too_late: u32) -> usize {
     bytes.checked_shr(too_late).unwrap_or(0)
 }
 
-/// `bytes` from `offset` on, however many a read gives.
+/// Reads exactly `bytes` from `offset` on, in as many reads as needed.
 fn read_whole(source: &mut dyn SnapshotBytes, offset: u64, bytes: usize) -> Result<Vec<u8>, String> {
     let mut chunk = source.read(offset, bytes)?;
     while chunk.len() < bytes {
@@ -235,7 +242,7 @@ fn read_whole(source: &mut dyn SnapshotBytes, offset: u64, bytes: usize) -> Resu
     if chunk.len() == bytes { Ok(chunk) } else { Err("the snapshot is not as long as it said".to_owned()) }
 }
 
-/// How far the sender is.
+/// Flow control of the sender.
 #[derive(Default)]
 struct Ahead {
     sent: u64,

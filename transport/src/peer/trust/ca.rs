@@ -1,8 +1,12 @@
-//! An operator's own authority: X.509 certificates, each good for the server whose name it has, `server-N.zoolet`.
+//! X.509 certificates of the operator's own authority.
 //!
-//! **No clock judges them.** A box that starts without a battery-backed clock believes it is 1970, and its links must not wait for the network's time, which
-//! may come over those very links. What is asked instead is whether the chain was ever valid as a whole: at the first moment at which all of its
-//! certificates were. So a certificate that has run out still opens; what takes a server's certificate away is another authority on the others, or a pin.
+//! A certificate is valid for the server in its DNS name, `server-N.zoolet`.
+//!
+//! **The wall clock is not used.** A box without a battery-backed clock starts in 1970. The links
+//! cannot wait for network time, because it may come over the links themselves. Instead, the whole
+//! chain must have been valid at some moment. The verifier checks it at the first moment at which
+//! all its certificates were valid. An expired certificate is therefore still accepted. To revoke a
+//! server's certificate, give the other servers another authority, or pin a key.
 
 use super::public_key::PublicKey;
 use super::secret_file::{self, SecretFileError};
@@ -25,10 +29,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use zoolet_model::ServerId;
 
-/// Of a chain, the authority's own included. Webpki follows no longer ones.
+/// Maximum certificates in a chain, including the authority's. webpki follows no longer chains.
 const CHAIN_MAX: usize = 8;
 
-/// An authority, and what it gave this server.
+/// An authority, and this server's certificate and key from it.
 #[derive(Clone)]
 pub struct Authority {
     roots: Arc<RootCertStore>,
@@ -37,11 +41,14 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Reads PEM files: the authority's certificates; this server's certificate, followed by those between it and the authority; its private key, which
-    /// nobody else may read. What the others would refuse is refused here.
+    /// Reads the authority, this server's certificate chain and its key.
+    ///
+    /// All three files are PEM. `ca` holds the authority's certificates. `certificate` holds this
+    /// server's certificate, followed by the intermediates. `key` holds the private key, and only
+    /// its owner may read it. A certificate that other servers would refuse is refused here.
     ///
     /// # Errors
-    /// One line for the operator, which names the file.
+    /// A [`SecretFileError`], displayed as one line for the operator that names the file.
     pub fn read(ca: &Path, certificate: &Path, key: &Path, own: ServerId) -> Result<Self, SecretFileError> {
         let content = |path: &Path, what: String| SecretFileError::Content {
             path: path.to_owned(),
@@ -73,7 +80,7 @@ impl Authority {
         Some(Self { roots: Arc::new(roots), shown: Arc::new(shown), key })
     }
 
-    /// As the servers will that are dialled by this one, and those that dial it.
+    /// Verifies this server's certificate as both a dialling and an accepting peer would.
     fn check_own(&self, own: ServerId) -> Result<(), Error> {
         let ever_valid = self.ever_valid()?;
         let (leaf, issuers) = self.shown.cert.split_first().ok_or(Error::NoCertificatesPresented)?;
@@ -82,30 +89,30 @@ impl Authority {
         Ok(())
     }
 
-    /// What this server is known by.
+    /// Returns the key by which other servers know this one.
     pub(super) fn public_key(&self) -> PublicKey {
         self.key
     }
 
-    /// What the owner of a certificate is known by; `None` when it is none.
+    /// Returns a certificate owner's key; `None` if the certificate cannot be parsed.
     pub(super) fn key_of(certificate: &CertificateDer<'_>) -> Option<PublicKey> {
         let parsed = ParsedCertificate::try_from(certificate).ok()?;
         Some(PublicKey::of_certified(&parsed.subject_public_key_info()))
     }
 
-    /// Whether this certificate, which TLS has verified, names that server.
+    /// Returns whether a certificate, already verified by TLS, names `server`.
     pub(super) fn names(certificate: &CertificateDer<'_>, server: ServerId) -> bool {
         let names =
             |certificate: ParsedCertificate<'_>| client::verify_server_name(&certificate, &server_name(server)?);
         ParsedCertificate::try_from(certificate).and_then(names).is_ok()
     }
 
-    /// For those who accept.
+    /// Returns the TLS settings for accepting.
     pub(super) fn server_config(&self) -> Result<ServerConfig, Error> {
         tls::server_config(Arc::new(self.ever_valid()?), Arc::new(SingleCertAndKey::from(Arc::clone(&self.shown))))
     }
 
-    /// For those who dial.
+    /// Returns the TLS settings for dialling.
     pub(super) fn client_config(&self) -> Result<ClientConfig, Error> {
         tls::client_config(Arc::new(self.ever_valid()?), Arc::new(SingleCertAndKey::from(Arc::clone(&self.shown))))
     }
@@ -124,7 +131,7 @@ impl Authority {
     }
 }
 
-/// Authorities have all kinds of keys.
+/// Returns a provider with every signature algorithm, because authorities use all of them.
 pub(super) fn provider() -> CryptoProvider {
     let ring = rustls::crypto::ring::default_provider();
     CryptoProvider {
@@ -157,18 +164,21 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SecretFileE
     }
 }
 
-/// What is handed over where a time is asked for that nobody looks at.
+/// Placeholder for a time argument that is ignored.
 const NEVER: UnixTime = UnixTime::since_unix_epoch(Duration::ZERO);
 
-/// Webpki's judgement at the first moment at which the whole chain was valid.
+/// Runs webpki at the first moment at which the whole chain was valid.
 #[derive(Debug)]
 struct EverValid {
     server: Arc<WebPkiServerVerifier>,
     client: Arc<dyn ClientCertVerifier>,
 }
 
-/// Webpki says from when on a certificate is valid that is not yet: begun in 1970 and gone on with there, one certificate after the other, this comes to the
-/// first moment at which all are valid, or past the end of one of them.
+/// Calls `judge` at the first moment at which the whole chain is valid.
+///
+/// webpki reports the start of a certificate that is not valid yet. The search starts in 1970 and
+/// moves to the reported start, one certificate at a time. It ends where all are valid, or where
+/// one has expired.
 fn at_first_valid_moment<T>(judge: impl Fn(UnixTime) -> Result<T, Error>) -> Result<T, Error> {
     let mut at = NEVER;
     for _ in 0..CHAIN_MAX {
@@ -218,7 +228,7 @@ impl ServerCertVerifier for EverValid {
 }
 
 impl ClientCertVerifier for EverValid {
-    /// No hints: a stranger is not told the authority's name.
+    /// Empty: a stranger must not learn the authority's name.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -1,14 +1,16 @@
-//! 32 bytes as text with a checksum, so that whoever copies a key by hand or half of it is told at once.
+//! Text form of 32 bytes with a checksum, against mistyped or truncated keys.
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use ring::digest;
 
-/// Of the text of 32 bytes and their checksum.
+/// Length of the text in characters, for 32 bytes and their checksum.
 pub(super) const CHARACTERS: usize = 48;
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// 48 characters of base64url. `kind` goes into the checksum, so that one kind of key is not taken for another.
+/// Encodes as 48 characters of base64url.
+///
+/// The checksum covers `kind`, so that one kind of key cannot pass for another.
 pub(super) fn encode(kind: &str, bytes: &[u8; 32]) -> String {
     let mut all = [0; 32 + CHECKSUM_BYTES];
     all[..32].copy_from_slice(bytes);
@@ -16,7 +18,7 @@ pub(super) fn encode(kind: &str, bytes: &[u8; 32]) -> String {
     Base64UrlUnpadded::encode_string(&all)
 }
 
-/// `None` when it is not what [`encode`] writes.
+/// Decodes the output of [`encode`]; `None` for any other text.
 pub(super) fn decode(kind: &str, text: &str) -> Option<[u8; 32]> {
     let mut all = [0; 32 + CHECKSUM_BYTES];
     if Base64UrlUnpadded::decode(text, &mut all).ok()?.len() != all.len() {

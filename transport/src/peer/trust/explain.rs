@@ -1,16 +1,17 @@
-//! What a connection's end says about trust, for the operator of the side that can act.
+//! Explains to the operator why a connection ended, if trust was the cause.
 
 use super::gate::Gate;
 use super::refusal::close_code;
 use quinn::{ConnectionError, TransportErrorCode};
 use rustls::AlertDescription;
 
-/// Codes that QUIC gives to TLS alerts: this, and the alert's number (RFC 9001 section 4.8).
+/// QUIC error code of TLS alert 0; other alerts follow (RFC 9001 section 4.8).
 const CRYPTO: u64 = 0x100;
 
 impl Gate {
-    /// The line about the end of a connection, or of an attempt at one, when trust ended it on either side; `None` for all other ends. `who` is what people
-    /// call the other side.
+    /// Returns a line about a connection or attempt that trust ended.
+    ///
+    /// Either side may have ended it. `None` for all other causes. `who` names the peer.
     pub fn line_for(&self, who: &str, end: &ConnectionError) -> Option<String> {
         let what = match end {
             ConnectionError::TransportError(error) => refused_here(error.code, &error.reason),
@@ -27,7 +28,7 @@ impl Gate {
         what.map(|what| format!("{who} {what}"))
     }
 
-    /// What follows the other side's name, when it closed the connection with one of the codes of [`Refused`](super::Refused).
+    /// Explains a close code of [`Refused`](super::Refused). The text follows the peer's name.
     fn line_for_close(&self, code: u32) -> Option<String> {
         let own_key = self.public_key();
         Some(match code {
@@ -60,7 +61,9 @@ impl Gate {
         })
     }
 
-    /// TLS on the other side ended it. What it gives as a reason is not shown: anybody may answer at an address.
+    /// Explains a close by the peer's TLS.
+    ///
+    /// The reason that the peer gives is not shown, because anyone may answer at an address.
     fn refused_there(&self, code: TransportErrorCode) -> Option<String> {
         if code == TransportErrorCode::CONNECTION_REFUSED {
             return Some("takes no link from here now: it is ending, has too many, or is on loopback only".to_owned());
@@ -68,7 +71,7 @@ impl Gate {
         let own_key = self.public_key();
         Some(match alert(code)? {
             AlertDescription::NoApplicationProtocol => "is not a zoolet server of this protocol version".to_owned(),
-            // What our verifiers say of a key that is not pinned.
+            // This project's verifiers fail like this for a key that is not pinned.
             AlertDescription::HandshakeFailure if self.shows_raw_key() => {
                 format!(
                     "does not know this server's key: pin {own_key} there, or, if it does not go by pinned keys, give both the same kind of trust"
@@ -81,10 +84,11 @@ impl Gate {
     }
 }
 
-/// TLS on this side ended it.
+/// Explains a close by this server's TLS.
 fn refused_here(code: TransportErrorCode, reason: &str) -> Option<String> {
     let alert = alert(code)?;
-    // How rustls shows an error that a verifier of ours returned, which is written for operators.
+    // rustls adds this prefix to an error of this project's verifiers, whose text is for the
+    // operator.
     if let Some(ours) = reason.strip_prefix("other error: ") {
         return Some(ours.to_owned());
     }

@@ -1,10 +1,10 @@
-//! Who is let in: settings for the endpoint, and the judgement of those who came through TLS.
+//! Admission of peers: settings of the endpoint, and the checks that follow TLS.
 //!
 //! ```text
-//! dialler   client_config(id) -> connect -> meet -> prove -> first word ->            <- acceptor's first word -> judge
-//! acceptor  server_config() -> accept -> meet ->            <- first word -> judge -> prove -> own first word ->
+//! dialler   client_config(id) -> connect -> meet -> prove -> hello ->   <- hello -> judge
+//! acceptor  server_config() -> accept -> meet ->   <- hello -> judge -> prove -> hello ->
 //! ```
-//! The acceptor says nothing, not even which server it is, before [`Gate::judge`] let the dialler in.
+//! Until [`Gate::judge`] has admitted the dialler, the acceptor sends nothing, not even its id.
 
 use super::ca::Authority;
 use super::identity::Identity;
@@ -25,20 +25,20 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use zoolet_model::ServerId;
 
-/// What lets a server in. Pinned keys ([`Pins`]) hold under each of them.
+/// How a peer proves that it may link. Pinned keys ([`Pins`]) apply in every mode.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// Being on this machine. Whoever may open a socket here is let in.
+    /// The peer is on this machine. Every process that may open a socket here is admitted.
     Loopback,
-    /// Having the site key.
+    /// The peer knows the site key.
     Site(SiteKey),
-    /// A key that is pinned to the server, and nothing else.
+    /// The peer's key is pinned to its id.
     Pinned,
-    /// A certificate of the operator's authority that names the server.
+    /// The peer has a certificate of the operator's authority that names it.
     Ca(Authority),
 }
 
-/// TLS does not take these settings: not in a build that was tested. Its Display is one line.
+/// rustls rejected the settings, which no tested build does. Displayed as one line.
 #[derive(Debug)]
 pub struct TlsError(String);
 
@@ -50,7 +50,7 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-/// This server's key, and whom it lets in.
+/// This server's key, and its rules for admitting peers.
 #[derive(Clone, Debug)]
 pub struct Gate {
     identity: Identity,
@@ -58,12 +58,12 @@ pub struct Gate {
     pins: Pins,
 }
 
-/// Somebody on the other end of a connection, before and after it said who it is.
+/// The peer of a connection, before and after it has claimed an id.
 #[derive(Clone)]
 pub struct Guest {
     who: String,
     dialled: Option<ServerId>,
-    /// Which side of the connection it is.
+    /// The peer's side of the connection.
     side: Side,
     key: PublicKey,
     certificate: CertificateDer<'static>,
@@ -71,17 +71,17 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Its key: TLS has verified that it has the private half.
+    /// Returns the peer's key. TLS has verified that the peer has the private half.
     pub fn key(&self) -> PublicKey {
         self.key
     }
 
-    /// The refusal of this guest, which has proved itself if it came to claim a server.
+    /// Returns a refusal of this peer. Pass `claimed` only after the peer has proved itself.
     pub fn refuse(&self, claimed: Option<ServerId>, why: Why) -> Refused {
         Refused { who: self.who.clone(), claimed, why, is_known: claimed.is_some() || self.dialled.is_some() }
     }
 
-    /// The refusal of this guest, whose proof of being the server that it claims to be is lacking.
+    /// Returns a refusal of a peer that did not prove its claim.
     fn refuse_claim(&self, claimed: ServerId, why: Why) -> Refused {
         Refused { is_known: self.dialled.is_some(), ..self.refuse(Some(claimed), why) }
     }
@@ -94,12 +94,12 @@ impl fmt::Debug for Guest {
 }
 
 impl Gate {
-    /// See [`Trust`] and [`Pins`].
+    /// Returns a gate with this key and these rules.
     pub fn new(identity: Identity, trust: Trust, pins: Pins) -> Self {
         Self { identity, trust, pins }
     }
 
-    /// What others know this server by: what they pin.
+    /// Returns the key by which other servers know and pin this one.
     pub fn public_key(&self) -> PublicKey {
         match &self.trust {
             Trust::Ca(authority) => authority.public_key(),
@@ -107,25 +107,27 @@ impl Gate {
         }
     }
 
-    /// Whether a site key is asked for.
+    /// Returns whether peers must prove that they know the site key.
     pub(super) fn asks_for_proof(&self) -> bool {
         matches!(self.trust, Trust::Site(_))
     }
 
-    /// Whether it shows its key itself, and not a certificate.
+    /// Returns whether this server shows a raw key instead of a certificate.
     pub(super) fn shows_raw_key(&self) -> bool {
         !matches!(self.trust, Trust::Ca(_))
     }
 
-    /// For the endpoint: whoever speaks to the process before this one is told at once that it is gone.
+    /// Returns the endpoint's settings.
+    ///
+    /// With them, a restarted server resets the connections of its former process at once.
     pub fn endpoint_config(&self) -> EndpointConfig {
         self.identity.endpoint_config()
     }
 
-    /// For the endpoint; the transport's settings are the caller's.
+    /// Returns the settings for accepting. The caller adds the transport settings.
     ///
     /// # Errors
-    /// Never in a build that was tested.
+    /// rustls rejected the settings, which no tested build does.
     pub fn server_config(&self) -> Result<quinn::ServerConfig, TlsError> {
         let tls = match &self.trust {
             Trust::Ca(authority) => authority.server_config(),
@@ -138,11 +140,13 @@ impl Gate {
         Ok(config)
     }
 
-    /// For dialling this server; the transport's settings are the caller's. A key that is pinned to another is refused inside the handshake, before this
-    /// server shows its own.
+    /// Returns the settings for dialling `server`. The caller adds the transport settings.
+    ///
+    /// With raw keys, a peer that does not have the key pinned to `server` fails in the handshake,
+    /// before this server shows its own key.
     ///
     /// # Errors
-    /// Never in a build that was tested.
+    /// rustls rejected the settings, which no tested build does.
     pub fn client_config(&self, server: ServerId) -> Result<quinn::ClientConfig, TlsError> {
         let tls = match &self.trust {
             Trust::Ca(authority) => authority.client_config(),
@@ -153,15 +157,17 @@ impl Gate {
         Ok(quinn::ClientConfig::new(Arc::new(tls)))
     }
 
-    /// The name to dial a server by, which is never sent. A certificate must have it as a DNS name.
+    /// Returns the TLS name under which a server is dialled.
+    ///
+    /// It is never sent. A certificate must have it as a DNS name.
     pub fn server_name(server: ServerId) -> String {
         format!("server-{}.zoolet", server.as_u8())
     }
 
-    /// Whether somebody at this address is heard at all: asked before any byte is answered.
+    /// Checks whether a peer at this address may be answered at all. Call it before any answer.
     ///
     /// # Errors
-    /// One line for the operator.
+    /// [`Why::NotLoopback`]: only this machine is trusted, and the address is on another one.
     pub fn check_address(&self, address: SocketAddr) -> Result<(), Refused> {
         if matches!(self.trust, Trust::Loopback) && !address.ip().to_canonical().is_loopback() {
             return Err(Refused { who: address.to_string(), claimed: None, why: Why::NotLoopback, is_known: false });
@@ -169,10 +175,16 @@ impl Gate {
         Ok(())
     }
 
-    /// Whom this connection, whose handshake is complete, leads to. `who` is what people call it, `dialled` the server that was dialled.
+    /// Identifies the peer of a connection whose handshake is complete.
+    ///
+    /// `who` names the peer for the operator. `dialled` is the server that was dialled, if any.
     ///
     /// # Errors
-    /// It is refused whatever it will say. Nothing was said to it yet.
+    /// The peer is refused before anything is sent to it:
+    ///
+    /// - [`Why::NotLoopback`]: see [`Gate::check_address`].
+    /// - [`Why::NoKey`]: it shows no usable key.
+    /// - [`Why::OwnKey`]: it shows this server's own key.
     pub fn meet(&self, connection: &Connection, who: &str, dialled: Option<ServerId>) -> Result<Guest, Refused> {
         self.check_address(connection.remote_address())?;
         let refused = |why| Refused { who: who.to_owned(), claimed: None, why, is_known: dialled.is_some() };
@@ -190,7 +202,9 @@ impl Gate {
         Ok(Guest { who: who.to_owned(), dialled, side, key, certificate, exporter })
     }
 
-    /// This server's proof to that guest, for its own first word without the proof itself; `None` when none is asked for.
+    /// Returns this server's proof for `guest`; `None` if no site key is used.
+    ///
+    /// `hello` is this server's first message without the proof.
     pub fn prove(&self, guest: &Guest, hello: &[u8]) -> Option<[u8; PROOF_BYTES]> {
         match &self.trust {
             Trust::Site(site_key) => Some(proof::prove(site_key, !guest.side, &guest.exporter, hello)),
@@ -198,10 +212,13 @@ impl Gate {
         }
     }
 
-    /// Whether the guest is the server that it says it is and is let in. `hello` is its first word without the proof.
+    /// Checks that the peer is the server `claimed`, and that it is admitted.
+    ///
+    /// `hello` is the peer's first message without the proof.
     ///
     /// # Errors
-    /// It is not.
+    /// The peer lacks the proof that [`Trust`] requires, its key contradicts a pin, or another
+    /// server was dialled.
     pub fn judge(
         &self,
         guest: &Guest,
@@ -226,7 +243,7 @@ impl Gate {
         proof: Option<&[u8; PROOF_BYTES]>,
     ) -> Result<(), Why> {
         match &self.trust {
-            // The address was judged when the guest was met.
+            // The address was checked when the connection was met.
             Trust::Loopback => Ok(()),
             Trust::Site(site_key) => match proof {
                 None => Err(Why::NoProof),
@@ -266,14 +283,16 @@ fn error(error: impl fmt::Display) -> TlsError {
     TlsError(error.to_string())
 }
 
-/// What the other side showed in the handshake: its key, or its certificate before those of its issuers.
+/// Returns the key or leaf certificate that the peer showed in the handshake.
 fn shown(connection: &Connection) -> Option<CertificateDer<'static>> {
     let chain = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
     chain.into_iter().next()
 }
 
-/// A clock for tokens that live 15 seconds: it does not jump with the machine's. What it makes of a token of the process before does not matter, for all that
-/// a token says is that an address is its owner's.
+/// Monotonic clock for address tokens, which live 15 seconds.
+///
+/// It does not jump with the wall clock. It may misjudge the age of a former process's token. That
+/// is harmless, because a token proves only that an address belongs to its sender.
 struct SinceStart(Instant);
 
 impl TimeSource for SinceStart {

@@ -1,4 +1,4 @@
-//! This server's own key pair.
+//! This server's key pair.
 
 use super::public_key::PublicKey;
 use super::secret_file::{self, Kind, SecretFileError};
@@ -20,11 +20,13 @@ const FILE: Kind = Kind {
     remedy: "restore it from a backup, or delete it: the next start makes a new one, which servers that pin the old one refuse until they pin the new one",
 };
 
-/// The DER of an Ed25519 private key (PKCS#8 version 1, RFC 8410) up to the 32 bytes themselves.
+/// DER prefix of an Ed25519 private key (PKCS#8 version 1, RFC 8410).
 const PKCS8_PREFIX: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
-/// The key pair by which other servers know this one: it stays when the address changes, and is another when the disk is.
+/// The key pair by which other servers know this one.
+///
+/// It survives a change of address. A new disk gets a new pair.
 #[derive(Clone)]
 pub struct Identity {
     seed: [u8; 32],
@@ -33,11 +35,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads `server.key` in `directory`, or makes it there on the first start.
+    /// Reads `server.key` in `directory`, or creates it on the first start.
+    ///
+    /// A damaged file is never replaced, because other servers may refuse the new key.
     ///
     /// # Errors
-    /// One line for the operator: the file cannot be read or written, others may read it, or it is damaged. A damaged one is never
-    /// replaced unasked: a server with a new key may be refused by all others.
+    /// A [`SecretFileError`], displayed as one line for the operator: the file cannot be read or
+    /// written, others may read it, or it is damaged.
     pub fn open(directory: &Path) -> Result<Self, SecretFileError> {
         let path = directory.join(FILE_NAME);
         let seed = match secret_file::read(FILE, &path)? {
@@ -55,22 +59,24 @@ impl Identity {
         })
     }
 
-    /// A new one that no file keeps, for servers without a disk.
+    /// Generates a key pair that is not stored, for servers without a disk.
     ///
     /// # Errors
-    /// When the system gives no random numbers.
+    /// [`SecretFileError::Random`]: the system provides no random numbers.
     pub fn generate() -> Result<Self, SecretFileError> {
         Self::from_seed(secret_file::random()?).ok_or(SecretFileError::Random)
     }
 
-    /// What others know it by.
+    /// Returns the key by which other servers know this one.
     pub fn public_key(&self) -> PublicKey {
         self.public
     }
 
-    /// For the endpoint: what survives a restart of it, so that whoever still speaks to the process before is told at once that it is gone.
+    /// Returns endpoint settings that are the same after a restart.
     ///
-    /// The key of resets alone would not do: packets for a connection whose id the endpoint does not recognise as its own are dropped unanswered.
+    /// With them, a restarted server resets the connections of its former process at once. The
+    /// stateless reset key alone is not enough: quinn drops packets for a connection id that it
+    /// does not recognise as its own. So the key of connection ids is derived as well.
     pub fn endpoint_config(&self) -> EndpointConfig {
         let mut config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &self.derive("reset"))));
         let mut id_key = [0; 8];
@@ -82,17 +88,17 @@ impl Identity {
         config
     }
 
-    /// Seals the tokens by which a dialler shows that its address is its own.
+    /// Returns the key that seals address validation tokens.
     pub(super) fn token_key(&self) -> hkdf::Prk {
         hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &self.derive("token"))
     }
 
-    /// The pair as TLS uses it, the public key where a certificate would be (RFC 7250).
+    /// Returns the pair for TLS, with a raw public key (RFC 7250).
     pub(super) fn certified(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.certified)
     }
 
-    /// A secret for one purpose, which says nothing of the others nor of the key.
+    /// Derives a secret for one purpose. It reveals neither the other secrets nor the key.
     fn derive(&self, purpose: &str) -> [u8; 32] {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.seed);
         let mut derived = [0; 32];

@@ -1,7 +1,9 @@
-//! Keys, and who is let in.
+//! Keys, and the admission of peers.
 //!
-//! A server is a key, not an address: each makes a pair on its first start ([`Identity`]), TLS shows that the other side has its pair, and the [`Gate`] judges
-//! whether that key may be the server that it says it is. A stranger who opens a connection learns a public key and nothing else.
+//! A server is identified by a key, not by an address. Each server creates a key pair on its first
+//! start ([`Identity`]). TLS verifies that the peer has the private half. The [`Gate`] then decides
+//! whether the peer may act as the server it claims to be. A stranger that connects learns one
+//! public key and nothing else.
 
 #[cfg(feature = "certificates")]
 mod ca;

@@ -1,4 +1,6 @@
-//! In the place of an operator's authority where the feature `certificates` is left out: there is none, and whoever names one is told so.
+//! Stand-in for `ca` in builds without the feature `certificates`.
+//!
+//! A configuration that names an authority fails with an explanation.
 
 use super::public_key::PublicKey;
 use super::secret_file::SecretFileError;
@@ -7,13 +9,15 @@ use rustls::{ClientConfig, Error, ServerConfig};
 use std::path::Path;
 use zoolet_model::ServerId;
 
-/// An authority, which this build takes none of.
+/// An authority. The type has no values, because this build supports none.
 #[derive(Clone, Debug)]
 pub enum Authority {}
 
 impl Authority {
+    /// Fails, because this build does not support certificates.
+    ///
     /// # Errors
-    /// Always: one line for the operator.
+    /// Always [`SecretFileError::Content`], displayed as one line for the operator.
     pub fn read(ca: &Path, _certificate: &Path, _key: &Path, _own: ServerId) -> Result<Self, SecretFileError> {
         Err(SecretFileError::Content {
             path: ca.to_owned(),

@@ -1,4 +1,4 @@
-//! Which keys belong to which server.
+//! Keys pinned to servers.
 
 use super::public_key::PublicKey;
 use std::collections::BTreeMap;
@@ -6,18 +6,22 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zoolet_model::ServerId;
 
-/// Keys pinned to servers. A server may have two, the old and the new one, while its disk is changed. Copies share what they hold.
+/// Keys pinned to servers. Clones share their content.
+///
+/// A server may have two keys, the old one and the new one, while its disk is replaced.
 #[derive(Clone, Debug, Default)]
 pub struct Pins(Arc<Mutex<BTreeMap<ServerId, Vec<PublicKey>>>>);
 
-/// One key for two servers: one of them is a copy, or the text was copied to the wrong place.
+/// One key for two servers.
+///
+/// One of the servers is a copy, or the text was pasted in the wrong place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PinnedTwice {
     /// The key.
     pub key: PublicKey,
-    /// One server.
+    /// The server to which the key is pinned.
     pub one: ServerId,
-    /// The other.
+    /// The server to which it cannot be pinned as well.
     pub other: ServerId,
 }
 
@@ -31,15 +35,15 @@ impl fmt::Display for PinnedTwice {
 impl std::error::Error for PinnedTwice {}
 
 impl Pins {
-    /// None.
+    /// Returns an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Pins one more key to a server.
+    /// Pins another key to a server. Pinning the same key again changes nothing.
     ///
     /// # Errors
-    /// It is another server's.
+    /// [`PinnedTwice`]: the key is pinned to another server.
     pub fn pin(&self, server: ServerId, key: PublicKey) -> Result<(), PinnedTwice> {
         let mut pins = self.lock();
         match owner(&pins, key) {
@@ -52,17 +56,19 @@ impl Pins {
         }
     }
 
-    /// Whose key it is.
+    /// Returns the server to which the key is pinned.
     pub fn owner(&self, key: PublicKey) -> Option<ServerId> {
         owner(&self.lock(), key)
     }
 
-    /// Whether it is a key of this server; `None` when none is pinned to it.
+    /// Returns whether the key is pinned to the server.
+    ///
+    /// `None`: no key is pinned to the server.
     pub fn admits(&self, server: ServerId, key: PublicKey) -> Option<bool> {
         self.lock().get(&server).map(|keys| keys.contains(&key))
     }
 
-    /// What is changed here is whole after every statement, so a thread that died with the lock leaves it usable.
+    /// The data is consistent after every statement, so a poisoned lock is still usable.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ServerId, Vec<PublicKey>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,8 +1,11 @@
-//! Proofs that somebody has the site key, good for one connection, one side of it and what that side says first.
+//! Proofs of the site key, bound to one connection, side and Hello.
 //!
-//! They are HMAC-SHA256 under the site key. The TLS exporter (RFC 8446 section 7.5) is a value that only the two ends of this very connection have: a proof
-//! that is passed on to another connection proves nothing there. What the acceptor is shown is of no use to it as a dialler, nor the other way round. Both
-//! keys of TLS were verified inside that connection. The site key is 256 random bits, so whoever gets a proof, as a false acceptor does, cannot guess it.
+//! A proof is an HMAC-SHA256 under the site key. It covers the TLS exporter (RFC 8446 section 7.5),
+//! a value known only to the two ends of this connection. A proof relayed to another connection is
+//! therefore invalid there. It also covers the side, so an acceptor cannot use a received proof as
+//! a dialler, nor the reverse. TLS has verified both keys inside the same connection. A false
+//! acceptor receives a proof but cannot guess the site key from it, because the key is 256 random
+//! bits.
 
 use super::site_key::SiteKey;
 use quinn::{Connection, Side};
@@ -15,12 +18,12 @@ const LABEL: &[u8] = b"zoolet site proof 1\0";
 
 const EXPORTER_LABEL: &[u8] = b"EXPORTER-zoolet-peer-1";
 
-/// What only the two ends of one connection know.
+/// A value known only to the two ends of one connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Exporter(pub(super) [u8; 32]);
 
 impl Exporter {
-    /// `None` before the handshake is complete.
+    /// Returns the connection's exporter; `None` before the handshake is complete.
     pub(super) fn of(connection: &Connection) -> Option<Self> {
         let mut value = [0; 32];
         connection.export_keying_material(&mut value, EXPORTER_LABEL, b"").ok()?;
@@ -28,19 +31,19 @@ impl Exporter {
     }
 }
 
-/// The proof of the server on this side of the connection, for what it says first, `hello`, without the proof itself.
+/// Returns the proof for the server on `side`. `hello` is its first message without the proof.
 pub fn prove(site_key: &SiteKey, side: Side, exporter: &Exporter, hello: &[u8]) -> [u8; PROOF_BYTES] {
     let mut proof = [0; PROOF_BYTES];
     proof.copy_from_slice(hmac::sign(&site_key.mac_key(), &proven(side, exporter, hello)).as_ref());
     proof
 }
 
-/// Whether the server on this side of the connection has the site key. Takes as long for a proof that is nearly right as for any other.
+/// Returns whether the server on `side` knows the site key. Compares in constant time.
 pub fn verify(site_key: &SiteKey, side: Side, exporter: &Exporter, hello: &[u8], proof: &[u8; PROOF_BYTES]) -> bool {
     hmac::verify(&site_key.mac_key(), &proven(side, exporter, hello), proof).is_ok()
 }
 
-/// All but the last part have one length each, so no two different ones look alike.
+/// Concatenates the parts. All but the last have a fixed length, so no two inputs collide.
 fn proven(side: Side, exporter: &Exporter, hello: &[u8]) -> Vec<u8> {
     let side: &[u8] = match side {
         Side::Client => b"d",

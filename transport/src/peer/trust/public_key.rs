@@ -1,4 +1,4 @@
-//! Public keys, and the text that operators copy.
+//! Public keys and their text form, which operators copy.
 
 use super::checked_text;
 #[cfg(feature = "certificates")]
@@ -8,17 +8,21 @@ use std::str::FromStr;
 
 const PREFIX: &str = "zk1";
 
-/// The DER of an Ed25519 SubjectPublicKeyInfo up to the key itself (RFC 8410): a sequence of the algorithm's name and a bit string of 32 bytes.
+/// DER of an Ed25519 SubjectPublicKeyInfo up to the key itself (RFC 8410).
+///
+/// It is a sequence of the algorithm's identifier and a bit string of 32 bytes.
 const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// What a server is known by: its Ed25519 public key; under [`Trust::Ca`](super::Trust::Ca) the SHA-256 of its certificate's public key.
+/// The key by which a server is known.
 ///
-/// As text `zk1` and 48 characters of base64url, which hold the 32 bytes and a checksum: a typo is found.
+/// It is the server's Ed25519 public key, or under [`Trust::Ca`](super::Trust::Ca) the SHA-256 of
+/// its certificate's public key. The text form is `zk1` and 48 characters of base64url, which hold
+/// the 32 bytes and a checksum against typos.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey(pub [u8; 32]);
 
 impl PublicKey {
-    /// The key as TLS carries it (RFC 7250): 44 bytes of DER.
+    /// Returns the key as TLS carries it (RFC 7250): 44 bytes of DER.
     pub(super) fn to_spki(self) -> [u8; 44] {
         let mut spki = [0; 44];
         spki[..12].copy_from_slice(&SPKI_PREFIX);
@@ -26,12 +30,12 @@ impl PublicKey {
         spki
     }
 
-    /// `None` for anything but those 44 bytes: another kind of key, or a certificate.
+    /// Parses those 44 bytes; `None` for another kind of key or a certificate.
     pub(super) fn from_spki(spki: &[u8]) -> Option<Self> {
         spki.strip_prefix(&SPKI_PREFIX)?.try_into().ok().map(Self)
     }
 
-    /// Of a certificate's key, which may be of any kind.
+    /// Hashes a certificate's public key, which may be of any kind.
     #[cfg(feature = "certificates")]
     pub(super) fn of_certified(spki: &[u8]) -> Self {
         let mut hash = [0; 32];
@@ -52,14 +56,16 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// A text that is no public key. Its Display is the whole line for the operator, but for where the text stands.
+/// A text that is not a public key.
+///
+/// Displayed as a line for the operator; the caller adds where the text is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PublicKeyError {
-    /// It does not begin as one.
+    /// The text does not start with `zk1`.
     Prefix,
-    /// It is too short or too long: characters, and how many there should be.
+    /// Wrong length: its number of characters, and the required number.
     Length(usize, usize),
-    /// A character was changed, left out or exchanged.
+    /// The checksum does not match: a character was changed, omitted or swapped.
     Typo,
 }
 
@@ -101,7 +107,7 @@ mod tests {
         let text = KEY.to_string();
         assert_eq!(text.len(), 51);
         assert_eq!(text.parse(), Ok(KEY));
-        // Golden: a configuration that pins a key is read by every later release.
+        // Golden: later releases must read a configuration that pins this key.
         assert_eq!(text, "zk1BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfHZsTD");
     }
 

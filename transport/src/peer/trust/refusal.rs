@@ -1,84 +1,87 @@
-//! Why a link is not taken: one line for the operator of the side that can act, and a number for the other side.
+//! Reasons to refuse a link, as operator lines and close codes.
 
 use super::public_key::PublicKey;
 use std::fmt;
 use zoolet_model::ServerId;
 
-/// Why somebody is not let in.
+/// Why a peer is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// Trust is [`Trust::Loopback`](super::Trust::Loopback), and it is on another machine.
+    /// Trust is [`Trust::Loopback`](super::Trust::Loopback), and the peer is on another machine.
     NotLoopback,
-    /// It shows no proof of the site key.
+    /// The peer shows no proof of the site key.
     NoProof,
-    /// Its proof is of another site key, or of another connection.
+    /// The peer's proof is for another site key or another connection.
     WrongProof,
-    /// It says that it is a server to which another key is pinned.
+    /// The peer claims to be a server to which another key is pinned.
     AnotherKeyPinned {
-        /// What it showed.
+        /// The peer's key.
         shown: PublicKey,
     },
-    /// Its key is pinned to another server.
+    /// The peer's key is pinned to another server.
     KeyOfAnother {
-        /// To which.
+        /// That server.
         owner: ServerId,
     },
-    /// Only pinned keys are let in, and the server that it says it is has none.
+    /// Only pinned keys are accepted, and the claimed server has none.
     NoKeyPinned {
-        /// What it showed.
+        /// The peer's key.
         shown: PublicKey,
     },
-    /// Its certificate is not that of the server that it says it is.
+    /// The peer's certificate does not name the claimed server.
     NotCertified,
-    /// It has this server's own key.
+    /// The peer has this server's own key.
     OwnKey,
-    /// It showed no key that could be judged.
+    /// The peer showed no usable key.
     NoKey,
-    /// It proved who it is, and is of another site.
+    /// The peer proved its identity but belongs to another site.
     AnotherSite {
-        /// Its site, empty without one.
+        /// The peer's site, or empty.
         site: String,
-        /// This server's, likewise.
+        /// This server's site, or empty.
         own: String,
     },
-    /// It was dialled as another server.
+    /// The peer was dialled as another server.
     AnswersForAnother {
-        /// As which.
+        /// The server that was dialled.
         dialled: ServerId,
     },
-    /// It dialled another server and came here.
+    /// The peer dialled another server and reached this one.
     AsksForAnother {
-        /// Which.
+        /// The server that the peer wanted.
         wanted: ServerId,
     },
-    /// It says that it is this server.
+    /// The peer claims to be this server.
     OwnId,
-    /// Two live servers have one id.
+    /// Two live servers have the same id or key.
     LiveTwice {
-        /// Where the one is that came first.
+        /// Address of the server that was linked first.
         first: String,
     },
-    /// What it said first is no Hello of a release that this one can speak to.
+    /// The peer's first message is not a Hello that this release understands.
     NotUnderstood,
 }
 
-/// A link that is not taken. Its Display is one line for the operator: who, why, and what helps.
+/// A refused link.
+///
+/// Displayed as one line for the operator: the peer, the reason and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refused {
-    /// Who it is: the address that it came from, or the name that was dialled.
+    /// The peer: the address it connected from, or the name that was dialled.
     pub who: String,
-    /// Which server it says it is, when it came to say so.
+    /// The server that the peer claims to be, if it got that far.
     pub claimed: Option<ServerId>,
-    /// Why.
+    /// The reason.
     pub why: Why,
-    /// Whether it has proved itself, or this server dialled it where its operator said. For other
-    /// peers the line states only what they did: a remedy could be what an attacker wants the
-    /// operator to do.
+    /// Whether the peer proved itself, or was dialled at a known address.
+    ///
+    /// For any other peer, the line states only what the peer did. A remedy could be just what an
+    /// attacker wants the operator to do.
     pub is_known: bool,
 }
 
 impl Refused {
-    /// For the other side, as the code of the connection's close. It says no more than a stranger may know.
+    /// Returns the close code for the peer. It reveals no more than a stranger may know.
     pub fn close_code(&self) -> u32 {
         self.why.close_code()
     }
@@ -98,7 +101,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What follows the name of who is refused.
+/// Displays the text that follows the refused peer's name.
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -149,28 +152,30 @@ fn site_name(site: &str) -> String {
     if site.is_empty() { "without a name".to_owned() } else { format!("{site:?}") }
 }
 
-/// Codes of closes. They are spoken between releases: a number keeps its meaning for ever.
+/// Codes with which a server refuses a peer.
+///
+/// Releases exchange them, so a number never changes its meaning.
 pub mod close_code {
-    /// Prove that you have the site key.
+    /// The peer must prove that it knows the site key.
     pub const PROOF: u32 = 0x20;
-    /// Your key is not the one I know of that server.
+    /// The peer's key is not the one known for its server.
     pub const KEY: u32 = 0x21;
-    /// I take no links from where you are.
+    /// Links from the peer's address are not accepted.
     pub const ADDRESS: u32 = 0x22;
-    /// We are of different sites.
+    /// The two servers belong to different sites.
     pub const SITE: u32 = 0x23;
-    /// One of us is not the server that the other one takes it for.
+    /// One of the two is not the server that the other expects.
     pub const SERVER: u32 = 0x24;
-    /// There is a live server with your id or key.
+    /// Another live server has the peer's id or key.
     pub const LIVE_TWICE: u32 = 0x25;
-    /// You have my own key.
+    /// The peer has the sender's own key.
     pub const OWN_KEY: u32 = 0x26;
-    /// I do not understand you.
+    /// The peer's first message was not understood.
     pub const NOT_UNDERSTOOD: u32 = 0x27;
 }
 
 impl Why {
-    /// The proof that is lacking, of reasons that mean that there is none.
+    /// Returns the missing proof, for the reasons that mean a claim is unproved.
     fn unproved(&self) -> Option<&'static str> {
         match self {
             Self::NoProof => Some("it shows no proof of the site key"),
@@ -194,7 +199,7 @@ impl Why {
     fn close_code(&self) -> u32 {
         match self {
             Self::NotLoopback => close_code::ADDRESS,
-            // One for both: whether a proof was nearly right is nobody's business.
+            // One code for both: a stranger must not learn how close its proof was.
             Self::NoProof | Self::WrongProof => close_code::PROOF,
             Self::AnotherKeyPinned { .. }
             | Self::KeyOfAnother { .. }
@@ -204,7 +209,7 @@ impl Why {
             Self::OwnKey => close_code::OWN_KEY,
             Self::AnotherSite { .. } => close_code::SITE,
             Self::AnswersForAnother { .. } | Self::AsksForAnother { .. } => close_code::SERVER,
-            // For the other side it is the same: somebody has its id.
+            // For the peer it is the same: another server has its id.
             Self::OwnId | Self::LiveTwice { .. } => close_code::LIVE_TWICE,
             Self::NotUnderstood => close_code::NOT_UNDERSTOOD,
         }

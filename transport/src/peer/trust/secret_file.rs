@@ -1,4 +1,4 @@
-//! Files that hold a secret: one line of text each, which nobody but their owner may read.
+//! Files with a secret as one line, readable by their owner only.
 
 use super::checked_text;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -8,50 +8,52 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// More than any of these files has: the longest is a chain of 8 certificates, of a few thousand bytes each.
+/// Above the size of all these files. The largest is a chain of 8 certificates, of a few KB each.
 const FILE_BYTES_MAX: u64 = 65_536;
 
-/// Mode bits of the group and of everybody else.
+/// Mode bits of the group and of others.
 const OTHERS: u32 = 0o077;
 
-/// What a file holds: the word before the colon, and what people call it.
+/// Kind of a file: the label before the colon, and its name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kind {
     pub(super) label: &'static str,
     pub(super) name: &'static str,
-    /// What helps when it is damaged.
+    /// The remedy if the file is damaged.
     pub(super) remedy: &'static str,
 }
 
-/// Why a file's secret is not used. Its Display is the whole line for the operator: it names the file and what to do.
+/// Why a file's secret is not used.
+///
+/// Displayed as one line for the operator that names the file and the remedy.
 #[derive(Debug)]
 pub enum SecretFileError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// Others may read it, so it is no secret any more, or put their own in its place.
+    /// Others may read the file, or replace its content. It is no longer secret.
     Readable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What it is.
+        /// Its kind, for the operator.
         name: &'static str,
         /// Its mode bits.
         mode: u32,
     },
-    /// It is not what it should be, or it was damaged.
+    /// The content is of another kind, or damaged.
     Content {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is the matter with it.
+        /// The problem.
         what: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// The system gave no random numbers.
+    /// The system provides no random numbers.
     Random,
 }
 
@@ -86,19 +88,19 @@ impl std::error::Error for SecretFileError {
     }
 }
 
-/// A new secret.
+/// Returns 32 random bytes.
 pub(super) fn random() -> Result<[u8; 32], SecretFileError> {
     let mut secret = [0; 32];
     SystemRandom::new().fill(&mut secret).map_err(|_| SecretFileError::Random)?;
     Ok(secret)
 }
 
-/// The line of such a file, with its line feed.
+/// Returns the file's text: one line with its line feed.
 pub(super) fn text(kind: Kind, secret: &[u8; 32]) -> String {
     format!("{}:{}\n", kind.label, checked_text::encode(kind.label, secret))
 }
 
-/// Reads the secret in `path`; `None` when there is no such file.
+/// Reads the secret in `path`; `None` if the file does not exist.
 pub(super) fn read(kind: Kind, path: &Path) -> Result<Option<[u8; 32]>, SecretFileError> {
     match read_private(path, kind.name) {
         Ok(bytes) => parse(kind, &bytes).map(Some).map_err(|what| SecretFileError::Content {
@@ -111,7 +113,7 @@ pub(super) fn read(kind: Kind, path: &Path) -> Result<Option<[u8; 32]>, SecretFi
     }
 }
 
-/// What is in a file that nobody but its owner may read: a `name`, as people call it.
+/// Reads a file that only its owner may access. `name` is its kind, for the operator.
 pub(super) fn read_private(path: &Path, name: &'static str) -> Result<Vec<u8>, SecretFileError> {
     let file = open(path)?;
     let mode = file.metadata().map_err(|error| io_error(path, error))?.permissions().mode() & 0o7777;
@@ -121,14 +123,14 @@ pub(super) fn read_private(path: &Path, name: &'static str) -> Result<Vec<u8>, S
     read_whole(path, file)
 }
 
-/// What is in a file that anybody may read.
+/// Reads a file that anyone may read.
 #[cfg(feature = "certificates")]
 pub(super) fn read_public(path: &Path) -> Result<Vec<u8>, SecretFileError> {
     read_whole(path, open(path)?)
 }
 
 fn open(path: &Path) -> Result<File, SecretFileError> {
-    // Opening a pipe would wait for whoever writes into it.
+    // Opening a named pipe would block until a writer opens it.
     if !fs::metadata(path).map_err(|error| io_error(path, error))?.is_file() {
         return Err(SecretFileError::Content {
             path: path.to_owned(),
@@ -141,7 +143,7 @@ fn open(path: &Path) -> Result<File, SecretFileError> {
 
 fn read_whole(path: &Path, file: File) -> Result<Vec<u8>, SecretFileError> {
     let mut bytes = Vec::new();
-    // What is longer is cut, and then no key: every kind of them is checked as a whole.
+    // A longer file is truncated, and then its checks fail: every kind is checked as a whole.
     file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(|error| io_error(path, error))?;
     Ok(bytes)
 }
@@ -150,7 +152,7 @@ fn io_error(path: &Path, error: io::Error) -> SecretFileError {
     SecretFileError::Io { path: path.to_owned(), error }
 }
 
-/// Says what is the matter, without a character of what may be a secret.
+/// Decodes a secret. Errors contain no character of the file, which may hold another secret.
 fn parse(kind: Kind, bytes: &[u8]) -> Result<[u8; 32], String> {
     let foreign = || format!("this is no {}: one begins with `{}:`", kind.name, kind.label);
     let text = std::str::from_utf8(bytes).map_err(|_| foreign())?.trim();
@@ -166,12 +168,14 @@ fn parse(kind: Kind, bytes: &[u8]) -> Result<[u8; 32], String> {
         .ok_or_else(|| format!("this {} is damaged: its checksum does not fit", kind.name))
 }
 
-/// Makes `directory/name`, whole or not at all whatever the power does: written aside, synced, renamed, the directory synced.
+/// Creates `directory/name` atomically, also across a power failure.
+///
+/// Writes a temporary file, syncs it, renames it, and syncs the directory.
 pub(super) fn create(kind: Kind, directory: &Path, name: &str, secret: &[u8; 32]) -> Result<(), SecretFileError> {
     let path = directory.join(name);
     let aside = directory.join(format!("{name}.new"));
     let write = || -> io::Result<()> {
-        // Of a start that was interrupted. It is not gone on with: its mode may be any.
+        // Left by an interrupted start. It is not reused, because it may have any mode.
         match fs::remove_file(&aside) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

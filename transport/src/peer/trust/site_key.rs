@@ -11,23 +11,26 @@ const FILE: Kind = Kind {
     remedy: "copy the file of another server of this site, or make a new one for all of them with `zoolet keygen`",
 };
 
-/// 256 random bits that admit a server to its site. Never shown: what it is known by is its [`SiteKey::fingerprint`].
+/// 256 random bits that admit a server to its site.
+///
+/// Never displayed. Operators compare its [`SiteKey::fingerprint`] instead.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SiteKey([u8; 32]);
 
 impl SiteKey {
-    /// A new one.
+    /// Generates a site key.
     ///
     /// # Errors
-    /// When the system gives no random numbers.
+    /// [`SecretFileError::Random`]: the system provides no random numbers.
     pub fn generate() -> Result<Self, SecretFileError> {
         secret_file::random().map(Self)
     }
 
-    /// Reads the file that `zoolet keygen` makes. One that others may read, that is short or damaged is refused.
+    /// Reads a file made by `zoolet keygen`.
     ///
     /// # Errors
-    /// One line for the operator, which names the file and what to do.
+    /// A [`SecretFileError`], displayed as one line for the operator with the file and the remedy.
+    /// The file is missing, damaged or too short, or others may read it.
     pub fn read(path: &Path) -> Result<Self, SecretFileError> {
         match secret_file::read(FILE, path)? {
             Some(secret) => Ok(Self(secret)),
@@ -39,18 +42,22 @@ impl SiteKey {
         }
     }
 
-    /// What its file holds: one line with its line feed. The only way to see the secret; it goes into a file of mode 0600 and nowhere else.
+    /// Returns the content of the key's file: one line with its line feed.
+    ///
+    /// This is the only way to see the secret. Write it only to a file of mode 0600.
     pub fn to_file_text(&self) -> String {
         secret_file::text(FILE, &self.0)
     }
 
-    /// Eight hexadecimal digits by which people see whether two servers have the same key. They say nothing of the key itself.
+    /// Returns eight hexadecimal digits by which operators compare the keys of two servers.
+    ///
+    /// They reveal nothing about the key.
     pub fn fingerprint(&self) -> String {
         let tag = hmac::sign(&self.mac_key(), b"zoolet site key fingerprint");
         tag.as_ref()[..4].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// For proofs.
+    /// Returns the key for computing proofs.
     pub(super) fn mac_key(&self) -> hmac::Key {
         hmac::Key::new(hmac::HMAC_SHA256, &self.0)
     }

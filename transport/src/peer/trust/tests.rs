@@ -1,4 +1,6 @@
-//! Real endpoints on loopback, one runtime: who comes in, who does not, and what each side is told.
+//! Admission between real endpoints on loopback, and the lines that each side gets.
+//!
+//! All endpoints share one runtime.
 
 use super::*;
 use quinn::{Connection, Endpoint, EndpointConfig, TokioRuntime, VarInt};
@@ -12,7 +14,7 @@ mod certificates;
 mod files;
 mod strangers;
 
-/// One server, listening.
+/// A listening server.
 pub(super) struct Server {
     pub(super) id: ServerId,
     pub(super) gate: Gate,
@@ -38,7 +40,7 @@ impl Server {
         self.endpoint.local_addr().unwrap()
     }
 
-    /// Dials `server` at `address`: says who this is, and hears who answers.
+    /// Dials `server` at `address` and returns the id of the answering server.
     pub(super) async fn dial(&self, server: ServerId, address: SocketAddr) -> Result<ServerId, String> {
         let config = self.gate.client_config(server).unwrap();
         let name = Gate::server_name(server);
@@ -59,7 +61,7 @@ impl Server {
         }
     }
 
-    /// Takes one connection. What comes back with an error is how many frames with anything of the application's were sent.
+    /// Accepts one connection. An error holds the number of stream and datagram frames sent on it.
     pub(super) async fn accept(&self) -> Result<ServerId, (String, u64)> {
         let incoming = self.endpoint.accept().await.unwrap();
         let who = incoming.remote_address().to_string();
@@ -105,18 +107,18 @@ pub(super) fn endpoint(config: EndpointConfig, server: quinn::ServerConfig) -> E
     Endpoint::new(config, Some(server), socket, Arc::new(TokioRuntime)).unwrap()
 }
 
-/// First word: the id, whether a proof follows, the proof.
+/// Sends the first message: the id, then the proof if any.
 async fn say(connection: &Connection, gate: &Gate, guest: &Guest, own: ServerId) {
     let hello = [own.as_u8()];
     let mut word = hello.to_vec();
     word.extend(gate.prove(guest, &hello).iter().flatten());
     let mut stream = connection.open_uni().await.unwrap();
-    // Whoever does not want to hear has closed, and tells why by that.
+    // Fails if the peer has closed; its close code tells the reason.
     let _ = stream.write_all(&word).await;
     let _ = stream.finish();
 }
 
-/// `None` when the other side closed.
+/// Reads the peer's first message; `None` if the peer closed.
 async fn hear(connection: &Connection, gate: &Gate, guest: &Guest) -> Result<Option<ServerId>, Refused> {
     let Ok(mut stream) = connection.accept_uni().await else { return Ok(None) };
     let Ok(word) = stream.read_to_end(100).await else { return Ok(None) };
@@ -126,10 +128,10 @@ async fn hear(connection: &Connection, gate: &Gate, guest: &Guest) -> Result<Opt
     Ok(Some(claimed))
 }
 
-/// What became of one link: what the dialler says, and what the acceptor says.
+/// The results of one link: the dialler's and the acceptor's.
 pub(super) type Told = (Result<u8, String>, Result<u8, String>);
 
-/// `dialler` dials `acceptor` as the server with `wanted`. Whoever is refused was sent nothing.
+/// Dials `acceptor` as server `wanted`. Asserts that a refused dialler was sent nothing.
 pub(super) async fn link(dialler: &Server, wanted: u8, acceptor: &Server) -> Told {
     let both = async {
         tokio::join!(
@@ -202,7 +204,7 @@ async fn a_server_without_a_site_key_is_told_that_it_needs_one() {
     assert_eq!(acceptor, "somebody claims to be server 1 and is refused: it shows no proof of the site key");
 }
 
-/// Who takes the address of a server gets no link: the dialler wants a proof, too.
+/// A host that takes over a server's address gets no link. The dialler requires a proof, too.
 #[tokio::test]
 async fn an_acceptor_without_the_site_key_is_refused_by_the_dialler() {
     let (a, b) = (Server::new(1, site(), &Pins::new()), Server::new(2, Trust::Loopback, &Pins::new()));
@@ -233,7 +235,7 @@ async fn a_copy_of_this_servers_directory_is_refused_before_anything_is_said() {
     assert!(acceptor.starts_with("somebody has this server's own key: "), "{acceptor}");
 }
 
-/// Servers 1 and 2 with trust in pinned keys alone, and the pins of each.
+/// Servers 1 and 2, which trust only each other's pinned key.
 fn pinned() -> (Server, Server) {
     let pins = (Pins::new(), Pins::new());
     let (a, b) = (Server::new(1, Trust::Pinned, &pins.0), Server::new(2, Trust::Pinned, &pins.1));
@@ -267,7 +269,7 @@ async fn a_key_that_is_not_pinned_does_not_get_through_tls() {
         format!("somebody shows key {key}, which is pinned to no server here: if it is one of yours, pin it")
     );
 
-    // The same at the dialler: it does not even show its own key.
+    // The dialler refuses as well, before it shows its own key.
     let (dialler, acceptor) = lines(link(&a, 2, &newcomer).await);
     assert_eq!(
         dialler,
@@ -293,7 +295,7 @@ async fn a_pinned_key_opens_for_its_own_server_only() {
     assert_eq!(acceptor, "somebody claims to be server 3 and is refused: its key is not pinned to that server here");
 }
 
-/// Under the site key a pin binds one server to one key; others need none.
+/// Under a site key, a pin binds one server to one key. Other servers need no pin.
 #[tokio::test]
 async fn a_pin_holds_beside_the_site_key() {
     let (trust, pins) = (site(), Pins::new());
@@ -304,7 +306,7 @@ async fn a_pin_holds_beside_the_site_key() {
     let (_, acceptor) = lines(link(&second, 2, &b).await);
     assert!(acceptor.contains("and another key is pinned to that server here"), "{acceptor}");
 
-    // The key of server 1 is good for no other id.
+    // Server 1's key is refused under every other id.
     let posing =
         Server { id: id(3), gate: first.gate.clone(), endpoint: Server::new(3, trust.clone(), &pins).endpoint };
     let (_, acceptor) = lines(link(&posing, 2, &b).await);
@@ -313,7 +315,7 @@ async fn a_pin_holds_beside_the_site_key() {
         "somebody (server 3) has the key that is pinned to server 1 here: one of the two ids is wrong"
     );
 
-    // And who dials server 1 and finds another key there, goes no further.
+    // A dialler that finds another key at server 1 stops in the handshake.
     let dialling = Server::new(2, trust, &pins);
     let (dialler, _) = lines(link(&dialling, 1, &second).await);
     assert!(dialler.contains("which is not the one pinned here"), "{dialler}");

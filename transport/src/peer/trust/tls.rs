@@ -1,7 +1,9 @@
-//! TLS 1.3 as links use it: both sides show an Ed25519 key, not a certificate (RFC 7250), and prove in the handshake that they have its other half.
+//! TLS 1.3 for links.
 //!
-//! Off, each because it could be replayed or outlive what it was given for: 0-RTT, resumption, tickets. Nothing asks the wall clock, which on these machines may
-//! say 1970. The crypto provider is handed over and not installed: the process is the embedder's.
+//! Both sides show an Ed25519 key instead of a certificate (RFC 7250). The handshake proves that
+//! each has the private half. 0-RTT, resumption and tickets are off, because they could be replayed
+//! or outlive their purpose. The wall clock is not used: on these machines it may say 1970. The
+//! crypto provider is passed to rustls, not installed, because the process belongs to the embedder.
 
 use super::pins::Pins;
 use super::public_key::PublicKey;
@@ -30,14 +32,16 @@ use std::fmt;
 use std::sync::Arc;
 use zoolet_model::ServerId;
 
-/// What is spoken on a link. The number rises with what an older server would misunderstand.
+/// Protocol name of a link. Its number rises with each incompatible change.
 pub(super) const ALPN: &[u8] = b"zoolet/1";
 
-/// Of ring what links need. Not its own provider, for that names every kind of key there is, and what computes with them would be in every binary: 0.3 MB.
-/// AES is first only where the processor computes it: elsewhere (a Raspberry Pi up to the fourth) it takes many times as
-/// long as ChaCha20.
+/// Returns the parts of ring that links need.
+///
+/// The ready-made ring provider names every kind of key. The code for them would add 0.3 MB to
+/// every binary. AES comes first only on processors with AES instructions. On others (Raspberry Pi
+/// up to version 4) it takes many times as long as ChaCha20.
 pub(super) fn provider() -> CryptoProvider {
-    // QUIC itself needs the suite of AES-128 for its first packets, so it is in both.
+    // QUIC needs the AES-128 suite for its first packets, so both lists contain it.
     let cipher_suites = if prefers_aes() {
         vec![cipher_suite::TLS13_AES_128_GCM_SHA256, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256]
     } else {
@@ -55,7 +59,7 @@ pub(super) fn provider() -> CryptoProvider {
     }
 }
 
-/// Verifies with it.
+/// Verifies Ed25519 signatures.
 #[derive(Debug)]
 struct Ed25519;
 
@@ -74,7 +78,7 @@ impl SignatureVerificationAlgorithm for Ed25519 {
     }
 }
 
-/// The system's random numbers.
+/// The system's random numbers. Refuses to load keys.
 #[derive(Debug)]
 struct System;
 
@@ -85,13 +89,13 @@ impl SecureRandom for System {
 }
 
 impl KeyProvider for System {
-    /// A server makes its own pair, and no file with a key comes here.
+    /// A server generates its key pair itself, so no key file is loaded here.
     fn load_private_key(&self, _: PrivateKeyDer<'static>) -> Result<Arc<dyn SigningKey>, Error> {
         Err(Error::General("links without certificates load no key".to_owned()))
     }
 }
 
-/// Whether links of this machine prefer AES-128-GCM to ChaCha20-Poly1305.
+/// Returns whether links on this machine prefer AES-128-GCM to ChaCha20-Poly1305.
 pub fn prefers_aes() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     return std::arch::is_x86_feature_detected!("aes");
@@ -101,7 +105,7 @@ pub fn prefers_aes() -> bool {
     return false;
 }
 
-/// For those who accept.
+/// Returns the settings for accepting.
 pub(super) fn server_config(
     verifier: Arc<dyn ClientCertVerifier>,
     shown: Arc<dyn ResolvesServerCert>,
@@ -117,7 +121,7 @@ pub(super) fn server_config(
     Ok(config)
 }
 
-/// For those who dial.
+/// Returns the settings for dialling.
 pub(super) fn client_config(
     verifier: Arc<dyn ServerCertVerifier>,
     shown: Arc<dyn client::ResolvesClientCert>,
@@ -130,12 +134,15 @@ pub(super) fn client_config(
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = Resumption::disabled();
     config.enable_early_data = false;
-    // Everybody on the way could read it, and it would say which server of the ensemble is dialled.
+    // Observers on the path could read it, and it would name the dialled server.
     config.enable_sni = false;
     Ok(config)
 }
 
-/// TLS asks for the time to judge tickets, which there are none of, and certificates, which are judged in [`super::ca`] without it.
+/// Constant clock for rustls.
+///
+/// rustls needs the time for tickets, which are off, and for certificates, which [`super::ca`]
+/// judges without it.
 #[derive(Debug)]
 struct NoClock;
 
@@ -145,29 +152,31 @@ impl TimeProvider for NoClock {
     }
 }
 
-/// Takes raw Ed25519 keys, and of them those that it may.
+/// Accepts raw Ed25519 keys, limited to the admitted ones.
 ///
-/// That TLS lets a key in says only that the other side has its private half. Who it is, is judged after the handshake.
+/// An accepted key proves only that the peer has the private half. The peer's identity is checked
+/// after the handshake.
 #[derive(Debug)]
 pub(super) struct RawKeys {
     pub(super) provider: CryptoProvider,
     pub(super) admitted: Admitted,
 }
 
-/// Whose keys TLS lets in.
+/// The keys that TLS accepts.
 #[derive(Debug)]
 pub(super) enum Admitted {
-    /// Anybody's.
+    /// Any key.
     Any,
-    /// Those that are pinned to any server.
+    /// Keys pinned to any server.
     Pinned(Pins),
-    /// Those that are pinned to the server that is dialled; when there are none and `or_any`, anybody's.
+    /// Keys pinned to the dialled server. If none is pinned, any key, provided that `or_any` is
+    /// set.
     PinnedTo {
-        /// Which server.
+        /// The dialled server.
         server: ServerId,
-        /// What is pinned.
+        /// The pinned keys.
         pins: Pins,
-        /// Whether a server without a pin will have to prove itself otherwise.
+        /// Whether a server without a pin may pass and prove itself later.
         or_any: bool,
     },
 }
@@ -190,7 +199,7 @@ impl Admitted {
     }
 }
 
-/// A key that is not pinned, refused inside the handshake. Its Display follows the name of whoever showed it.
+/// A key that is not pinned, refused in the handshake. Displayed after the peer's name.
 #[derive(Debug)]
 struct NotPinned {
     key: PublicKey,
@@ -219,7 +228,8 @@ impl RawKeys {
         self.admitted.check(key).map_err(|refused| Error::Other(OtherError(Arc::new(refused))))
     }
 
-    /// Without this whoever knows a public key could show it.
+    /// Proves possession of the private half. Otherwise a public key alone, which is no secret,
+    /// would be enough.
     fn check_signature(
         &self,
         message: &[u8],

@@ -1,4 +1,5 @@
-//! An operator's authority. The certificates in `pki/` ran out in the last century; one is of the next.
+//! The operator's authority. The certificates in `pki/` expired between 1997 and 2005, except one
+//! that is valid in 2090 only.
 
 use super::*;
 use crate::peer::trust::ca;
@@ -15,11 +16,11 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/peer/trust/tests/pki").join(name)
 }
 
-/// A checkout does not keep modes: the key as its owner would have it.
+/// Returns a copy of the key that only its owner may read. A git checkout does not keep modes.
 fn private(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("zoolet-trust-{}-{name}", std::process::id()));
     if !path.exists() {
-        // Tests run beside each other: nobody sees it half written, nor before it has its mode.
+        // Tests run concurrently: none may see the file incomplete or without its mode.
         let aside = path.with_extension(format!("{:?}", std::thread::current().id()));
         fs::copy(file(name), &aside).unwrap();
         fs::set_permissions(&aside, fs::Permissions::from_mode(0o600)).unwrap();
@@ -41,7 +42,10 @@ fn server(own: u8, certificate: &str) -> Server {
     Server::new(own, Trust::Ca(authority("authority.pem", certificate, own).unwrap()), &Pins::new())
 }
 
-/// Server 1 has its certificate from the authority itself, server 3 from one that it empowered; both ran out 30 years ago, and this machine's clock may say what it likes.
+/// Expired certificates link servers, regardless of this machine's clock.
+///
+/// Server 1 has its certificate from the authority, server 3 from an intermediate. Both expired in
+/// 1997.
 #[tokio::test]
 async fn certificates_of_one_authority_link_whatever_the_clock_says() {
     let (one, three) = (server(1, "server_1.pem"), server(3, "server_3_chain.pem"));
@@ -53,11 +57,11 @@ async fn certificates_of_one_authority_link_whatever_the_clock_says() {
 #[tokio::test]
 async fn a_certificate_names_one_server() {
     let (one, three) = (server(1, "server_1.pem"), server(3, "server_3_chain.pem"));
-    // Dialled as server 2, server 3 does not get through TLS.
+    // TLS rejects server 3 when it is dialled as server 2.
     let (dialler, _) = lines(link(&one, 2, &three).await);
     assert!(dialler.starts_with("gw-b:2888 shows no key or certificate that is good here"), "{dialler}");
     assert!(dialler.contains("server-2.zoolet"), "{dialler}");
-    // The acceptor learns who it is only when it says so.
+    // The acceptor learns the claimed id only from the first message.
     let posing = Server { id: id(2), gate: one.gate.clone(), endpoint: one.endpoint.clone() };
     let (dialler, acceptor) = lines(link(&posing, 3, &three).await);
     assert_eq!(acceptor, "somebody claims to be server 2 and is refused: its certificate does not name that server");
@@ -73,7 +77,7 @@ async fn another_authority_is_refused_on_both_sides() {
     assert!(dialler.starts_with("gw-b:2888 shows no key or certificate that is good here"), "{dialler}");
     assert!(acceptor.starts_with("somebody refuses this server's key"), "{acceptor}");
 
-    // A stranger that trusts anybody is refused by the acceptor.
+    // A stranger that trusts every server is refused by the acceptor.
     let both = async {
         let knock = async {
             let mixed = mixed("authority.pem", "stranger.pem", "stranger.key");
@@ -90,7 +94,7 @@ async fn another_authority_is_refused_on_both_sides() {
     assert_eq!(sent, 0);
 }
 
-/// The authority of one plant with the certificate of another, which [`Authority::read`] would not have.
+/// One plant's authority with another plant's certificate, which [`Authority::read`] rejects.
 fn mixed(ca: &str, certificate: &str, key: &str) -> Authority {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(file(ca)).unwrap()).unwrap();
@@ -111,16 +115,16 @@ fn what_others_would_refuse_is_refused_at_the_start() {
     assert!(line.starts_with(&format!("server_1.pem: {not_good}")) && line.contains("server-2.zoolet"), "{line}");
     let line = refused("other_authority.pem", "server_1.pem", 1);
     assert!(line.starts_with(&format!("server_1.pem: {not_good}")), "{line}");
-    // Without what stands between it and the authority.
+    // Without its intermediate certificate.
     let line = refused("authority.pem", "server_3.pem", 3);
     assert!(line.starts_with(&format!("server_3.pem: {not_good}")), "{line}");
-    // It begins long after what stands between it and the authority ran out: this chain was never valid.
+    // It starts long after its intermediate expired, so this chain was never valid.
     let line = refused("authority.pem", "server_2_chain.pem", 2);
     assert!(line.starts_with(&format!("server_2_chain.pem: {not_good}")) && line.contains("expired"), "{line}");
     // The key of another certificate.
     let line = Authority::read(&file("authority.pem"), &file("server_1.pem"), &private("server_3.key"), id(1));
     assert!(line.unwrap_err().to_string().contains("this key does not fit "));
-    // A key that everybody may read, as the checkout has it.
+    // A key that others may read, as in the checkout.
     let open = private("stranger.key").with_extension("open");
     fs::copy(private("stranger.key"), &open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
@@ -142,7 +146,7 @@ async fn certificates_and_raw_keys_do_not_mix() {
     assert!(acceptor.contains("the same kind of trust"), "{acceptor}");
 }
 
-/// It asks for raw keys, as a server should, and shows a certificate in the place of its own.
+/// The client asks for raw keys, but shows a certificate itself.
 #[tokio::test]
 async fn a_certificate_in_the_place_of_a_raw_key_is_refused() {
     let server = Server::new(2, site(), &Pins::new());

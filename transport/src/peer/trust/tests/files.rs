@@ -1,4 +1,4 @@
-//! Key files: made once, read back, and refused with a line that says what to do.
+//! Key files: created once, read back, refused with the remedy.
 
 use crate::peer::trust::{Identity, SecretFileError, SiteKey};
 use std::fs::{self, Permissions};
@@ -22,7 +22,7 @@ impl Directory {
         path
     }
 
-    /// The line of a refusal, without the directory's name.
+    /// Returns a refusal's line without the directory's name.
     fn line(&self, error: SecretFileError) -> String {
         let line = error.to_string();
         assert!(!line.contains('\n'), "{line}");
@@ -55,7 +55,8 @@ fn the_first_start_makes_a_key_that_later_starts_find() {
     assert_ne!(Identity::open(&other.0).unwrap().public_key(), key);
 }
 
-/// The power fails before the file has its name: nothing was promised, and the next start begins anew.
+/// The power fails before the file has its final name. No peer knows the key yet, so the next start
+/// creates another.
 #[test]
 fn what_an_interrupted_first_start_left_is_not_gone_on_with() {
     let directory = Directory::new("interrupted");
@@ -65,7 +66,7 @@ fn what_an_interrupted_first_start_left_is_not_gone_on_with() {
     assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 1);
 }
 
-/// A release that reads this key differently would be a stranger to its ensemble.
+/// Golden: a release that derives another key becomes a stranger to its ensemble.
 #[test]
 fn a_key_file_stands_for_the_same_key_in_every_release() {
     let directory = Directory::new("golden");
@@ -130,7 +131,8 @@ fn a_site_key_is_read_back() {
     let key = SiteKey::generate().unwrap();
     let path = directory.write("site.key", key.to_file_text(), 0o600);
     assert_eq!(SiteKey::read(&path).unwrap(), key);
-    // Edited by hand, without a line feed or with one of another system; mounted as a link, as container platforms do.
+    // Edited by hand: without a line feed, or with CRLF. Mounted as a symlink, as container
+    // platforms do.
     let text = key.to_file_text();
     directory.write("site.key", text.trim(), 0o400);
     assert_eq!(SiteKey::read(&path).unwrap(), key);
@@ -178,7 +180,7 @@ fn a_site_key_that_is_none_is_refused_with_what_to_do() {
     assert!(line.ends_with("this is no file: name the file with the key or certificate"), "{line}");
 }
 
-/// Neither a log line nor a panic message may hold a secret.
+/// A secret must not reach a log line or a panic message.
 #[test]
 fn debug_shows_no_secret() {
     let key = SiteKey::generate().unwrap();

@@ -1,4 +1,4 @@
-//! Who is no server of ours, or was one a moment ago.
+//! Peers outside the ensemble, and peers that have just restarted.
 
 use super::*;
 use crate::peer::trust::tls::{self, Admitted, RawKeys};
@@ -14,7 +14,7 @@ fn any() -> Arc<RawKeys> {
     Arc::new(RawKeys { provider: tls::provider(), admitted: Admitted::Any })
 }
 
-/// A stranger's settings: a raw key of its own, and whatever is changed of them.
+/// Returns a stranger's settings: a fresh raw key, and the changes of `change`.
 fn stranger(change: impl FnOnce(&mut rustls::ClientConfig)) -> ClientConfig {
     let own = AlwaysResolvesClientRawPublicKeys::new(Identity::generate().unwrap().certified());
     let mut config = tls::client_config(any(), Arc::new(own)).unwrap();
@@ -26,7 +26,9 @@ fn client() -> Endpoint {
     Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap()
 }
 
-/// One stranger's connection to a server that asks for a site key: its end, and what the server says of it.
+/// Connects a stranger to a server that requires a site key.
+///
+/// Returns the connection's end and the server's line about it.
 async fn tried(config: ClientConfig) -> (ConnectionError, String) {
     let server = Server::new(2, site(), &Pins::new());
     let client = client();
@@ -43,7 +45,7 @@ async fn tried(config: ClientConfig) -> (ConnectionError, String) {
     (end, line)
 }
 
-/// The acceptor's id, its ensemble and its release are nobody's business who has not the site key.
+/// A stranger must not learn the acceptor's id, ensemble or release.
 #[tokio::test]
 async fn a_stranger_hears_nothing_but_a_number() {
     let server = Server::new(2, site(), &Pins::new());
@@ -99,7 +101,7 @@ impl rustls::client::ResolvesClientCert for NoKey {
     }
 }
 
-/// Public keys are public: showing one is nothing without its other half.
+/// Public keys are public: showing one proves nothing without the private half.
 fn posing_as(victim: &Identity) -> Arc<CertifiedKey> {
     let own = Identity::generate().unwrap();
     Arc::new(CertifiedKey::new(victim.certified().cert.clone(), Arc::clone(&own.certified().key)))
@@ -147,7 +149,7 @@ async fn nothing_is_resumed() {
     }
 }
 
-/// Passes datagrams on to a server whose process may be replaced.
+/// Relays datagrams to a server whose process may be replaced.
 async fn relay(front: &TokioSocket, back: &TokioSocket, server: &Cell<SocketAddr>) {
     let (mut client, mut there, mut here) = (None, [0; 2000], [0; 2000]);
     loop {
@@ -157,7 +159,7 @@ async fn relay(front: &TokioSocket, back: &TokioSocket, server: &Cell<SocketAddr
                 let _ = back.send_to(&there[..bytes], server.get()).await;
             }
             Ok((bytes, from)) = back.recv_from(&mut here) => {
-                // The process before is dead: it is not heard any more.
+                // The former process is dead, so its packets are dropped.
                 if let (true, Some(client)) = (from == server.get(), client) {
                     let _ = front.send_to(&here[..bytes], client).await;
                 }
@@ -166,7 +168,8 @@ async fn relay(front: &TokioSocket, back: &TokioSocket, server: &Cell<SocketAddr
     }
 }
 
-/// On QUIC the death of a process is silence. Its successor, which has the same key file, breaks it.
+/// On QUIC a dead process is only silent. Its successor has the same key file and resets the
+/// connection.
 #[tokio::test]
 async fn a_restarted_server_resets_the_links_of_the_process_before() {
     let (trust, identity) = (site(), Identity::generate().unwrap());
